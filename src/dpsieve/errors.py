@@ -1,0 +1,35 @@
+"""The exceptions of dpsieve: one family, each also the builtin that a caller would expect.
+
+    DpsieveError
+    |-- InvalidValue      (ValueError)    an argument outside its range
+    |-- InvalidType       (TypeError)     an argument of the wrong kind
+    |-- NotCertified      (ValueError)    a table of probabilities that breaks its promise
+    |-- BudgetExceeded    (ValueError)    a spend that the budget cannot pay
+    `-- RandomnessError   (RuntimeError)  a random stream that must not be used any more
+
+A message names the argument, its value where that is harmless, and the fix. No message ever holds data.
+"""
+
+
+class DpsieveError(Exception):
+    """Any error that dpsieve raises on purpose."""
+
+
+class InvalidValue(DpsieveError, ValueError):
+    """An argument has the right type and a value that cannot be used."""
+
+
+class InvalidType(DpsieveError, TypeError):
+    """An argument has a type that cannot be used."""
+
+
+class NotCertified(DpsieveError, ValueError):
+    """A table of probabilities does not keep the promise it was made for."""
+
+
+class BudgetExceeded(DpsieveError, ValueError):
+    """A spend is larger than what the privacy budget has left."""
+
+
+class RandomnessError(DpsieveError, RuntimeError):
+    """A random stream cannot be used: it would repeat numbers that were drawn elsewhere."""

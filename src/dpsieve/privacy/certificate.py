@@ -1,0 +1,67 @@
+"""Certificates: the kernel's verdict on a table, kept with what was checked."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpsieve import validate
+from dpsieve.errors import NotCertified
+from dpsieve.privacy.kernel import Rows, examine
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The kernel checked a table of integer masses, and every adjacent pair of rows keeps (epsilon, delta).
+
+    Neighbours are add/remove: one unit more or less moves a key from row i to row i + 1 or back.
+
+    Attributes:
+        epsilon, delta: the promise that was checked, as exact floats.
+        worst: a proven upper bound on the largest divergence found; at most delta.
+        rows: how many rows were checked (frequencies 1 to `rows`).
+        shift: tokens by which each later row is the one before moved up; None when the table ends at `rows`.
+    """
+
+    epsilon: float
+    delta: float
+    worst: float
+    rows: int
+    shift: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Certificate":
+        """Rebuild what `to_json` returned."""
+        return cls(**data)
+
+    def __str__(self) -> str:
+        reach = "every frequency" if self.shift is not None else f"every frequency up to {self.rows:,}"
+        return f"({self.epsilon:g}, {self.delta:g}) checked on the integers of {self.rows:,} rows, covering {reach}"
+
+
+def certify(stacks: Iterable[Rows], *, epsilon: float, delta: float, shift: int | None = None) -> Certificate:
+    """Return the certificate of a table, or raise NotCertified naming the pair of rows that breaks the promise.
+
+    Promise: for adjacent rows P, Q, in both orders, sum_o max(0, P(o) - e^epsilon Q(o)) <= delta, where row 0 is
+    'nothing' and rows 1, 2, ... come in `stacks` (see `dpsieve.privacy.kernel`). With `shift`, the table goes on for
+    ever after its last row, each row being the one before moved up by `shift` tokens.
+
+    >>> import numpy as np
+    >>> quarter = np.array([[2**62]], dtype=np.uint64)  # one row: token 1 with probability 1/4
+    >>> row = Rows(np.array([1, 2]), quarter, np.zeros_like(quarter))
+    >>> certify([row], epsilon=1.0, delta=0.25).worst
+    0.25
+    >>> certify([row], epsilon=1.0, delta=0.24)
+    Traceback (most recent call last):
+    dpsieve.errors.NotCertified: rows 0 and 1 diverge by more than delta: 0.25 > 0.23999999999999999
+    """
+    epsilon, delta = validate.epsilon(epsilon), validate.delta(delta)
+    if shift is not None:
+        shift = validate.whole("shift", shift, high=2**30, hint="Pass how many tokens each later row moves up.")
+    verdict = examine(stacks, epsilon, delta, shift)
+    if not verdict.accepted:
+        raise NotCertified(verdict.reason)
+    return Certificate(epsilon, delta, verdict.worst, verdict.rows, shift)

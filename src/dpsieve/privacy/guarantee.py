@@ -1,0 +1,80 @@
+"""What is promised, to whom: the one object that every release, mechanism and ledger entry carries."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.validate import Neighbours
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """(epsilon, delta)-differential privacy for one privacy unit, under a named neighbour relation.
+
+    For all neighbouring inputs D, D' and every set of outputs T: P[M(D) in T] <= e^epsilon P[M(D') in T] + delta
+    (Dwork, McSherry, Nissim, Smith 2006). Neighbours differ in one unit: 'add_remove' means that D has one unit more
+    or less than D', 'replace' that one unit's data is exchanged for other data.
+
+    >>> promise = Guarantee(1.0, 1e-8, unit="one user_id")
+    >>> print(promise)
+    (1, 1e-08)-differential privacy when one user_id is added or removed.
+    >>> promise.implies(Guarantee(2.0, 1e-6, unit="one user_id"))
+    True
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    neighbours: Neighbours = "add_remove"
+    unit: str = "one row"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", validate.epsilon(self.epsilon))
+        object.__setattr__(self, "delta", validate.delta(self.delta))
+        object.__setattr__(self, "neighbours", validate.neighbours(self.neighbours))
+        hint = "Say in words who is protected, such as unit='one user_id'."
+        object.__setattr__(self, "unit", validate.text("unit", self.unit, hint=hint))
+
+    def implies(self, other: "Guarantee") -> bool:
+        """Return whether this promise is at least as strong as `other`, for the same unit.
+
+        A promise for 'add_remove' is also judged as one for 'replace' (`for_replacement`); the reverse does not hold.
+        """
+        if self.unit != other.unit:
+            return False
+        if self.neighbours != other.neighbours:
+            return self.neighbours == "add_remove" and self.for_replacement().implies(other)
+        return self.epsilon <= other.epsilon and self.delta <= other.delta
+
+    def for_replacement(self) -> "Guarantee":
+        """Return what this promise says when one unit is replaced: removed, then another one added.
+
+        (epsilon, delta) for add/remove gives (2 epsilon, (1 + e^epsilon) delta) for replacement (group privacy),
+        rounded up. A delta of one or more promises nothing and is refused.
+        """
+        if self.neighbours == "replace":
+            return self
+        delta = math.nextafter((1 + math.exp(self.epsilon)) * self.delta * (1 + 2**-50), 2.0) if self.delta else 0.0
+        if delta >= 1:
+            raise InvalidValue(f"delta={self.delta:g} promises nothing under replacement. Use a smaller delta.")
+        return Guarantee(2 * self.epsilon, delta, "replace", self.unit)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain JSON values; floats survive the round trip exactly."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Guarantee":
+        """Rebuild what `to_json` returned; unknown or missing fields are refused."""
+        if not isinstance(data, dict):
+            raise InvalidType("a guarantee is read from a dict. Pass what Guarantee.to_json returned.")
+        fields = set(cls.__dataclass_fields__)
+        if set(data) != fields:
+            raise InvalidValue(f"a guarantee has the fields {', '.join(sorted(fields))}. Pass exactly these.")
+        return cls(**data)
+
+    def __str__(self) -> str:
+        change = "is added or removed" if self.neighbours == "add_remove" else "is replaced by another"
+        name = f"({self.epsilon:g}, {self.delta:g})" if self.delta else f"{self.epsilon:g}"
+        return f"{name}-differential privacy when {self.unit} {change}."

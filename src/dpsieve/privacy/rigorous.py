@@ -1,0 +1,137 @@
+"""Proven bounds as floats: ball arithmetic outside, ordinary floats inside.
+
+A ball is a python-flint `arb`: a midpoint and a radius that together are certain to hold the true number. `upper` and
+`lower` evaluate an expression on balls, with more and more bits until the ball is tight, and leave on the safe side.
+`largest` and `smallest` invert a monotone statement exactly, over the floats themselves.
+
+flint is loaded on the first use.
+"""
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Ball: TypeAlias = Any
+"""A flint `arb`; flint carries no types."""
+
+_FIRST_BITS, _MOST_BITS = 128, 8192
+_TIGHT = 64
+_MOST_EPSILON = 500.0
+
+
+def ball(number: float) -> Ball:
+    """Return the ball that holds exactly `number`, an int or a finite float."""
+    from flint import arb
+
+    return arb(number)
+
+
+def upper(expression: Callable[[], Ball]) -> float:
+    """Return the float just above the value of `expression`: never below the true value.
+
+    `expression` takes nothing and returns a ball; it is called again with more bits while its ball is loose, so it must
+    build its numbers anew each time. A value too large for a float gives infinity; a positive value too small for
+    a float gives the smallest positive float.
+
+    >>> upper(lambda: ball(1) / 3) > 1 / 3
+    True
+    """
+    return _up(_enclose(expression))
+
+
+def lower(expression: Callable[[], Ball]) -> float:
+    """Return the float just below the value of `expression`: never above the true value.
+
+    >>> lower(lambda: ball(2).sqrt()) ** 2 < 2
+    True
+    """
+    return -_up(-_enclose(expression))
+
+
+def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the largest float in [low, high] at which `holds`; `holds` is true first and false from some point on.
+
+    `low` and `high` are not negative, and `holds(low)` is taken for granted. Where `holds` wavers in its last digits,
+    the answer is still a number at which it was seen to hold, or `low`. At most 65 evaluations.
+
+    >>> largest(lambda x: x * x <= 2, 0.0, 2.0)
+    1.414213562373095
+    """
+    if holds(high):
+        return high
+    good, bad = _rank(low), _rank(high)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if holds(_unrank(middle)):
+            good = middle
+        else:
+            bad = middle
+    return _unrank(good)
+
+
+def smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the smallest float in [low, high] at which `holds`; `holds` is false first and true from some point on.
+
+    The mirror of `largest`: `holds(high)` is taken for granted.
+
+    >>> smallest(lambda x: x * x >= 2, 0.0, 2.0)
+    1.4142135623730951
+    """
+    if holds(low):
+        return low
+    bad, good = _rank(low), _rank(high)
+    while good - bad > 1:
+        middle = (good + bad) // 2
+        if holds(_unrank(middle)):
+            good = middle
+        else:
+            bad = middle
+    return _unrank(good)
+
+
+def smallest_epsilon(holds: Callable[[float], bool]) -> float:
+    """Return the smallest epsilon at which `holds`, or infinity where none up to 500 (the largest accepted) does.
+
+    >>> smallest_epsilon(lambda epsilon: epsilon >= 1.5), smallest_epsilon(lambda epsilon: False)
+    (1.5, inf)
+    """
+    return smallest(holds, 0.0, _MOST_EPSILON) if holds(_MOST_EPSILON) else math.inf
+
+
+def _enclose(expression: Callable[[], Ball]) -> Ball:
+    from flint import ctx
+
+    before, bits = ctx.prec, _FIRST_BITS
+    try:
+        while True:
+            ctx.prec = bits
+            value = expression()
+            if value.is_finite() and (value.is_exact() or value.rel_accuracy_bits() >= _TIGHT):
+                return value
+            # The last ball is loose, and still certain to hold the value.
+            if 2 * bits > _MOST_BITS:
+                return value
+            bits *= 2
+    finally:
+        ctx.prec = before
+
+
+def _up(value: Ball) -> float:
+    if value.is_nan():
+        return math.inf
+    edge = value.upper()
+    number = float(edge)
+    # Comparing exact balls is exact; float() itself promises no direction.
+    while number < math.inf and not edge <= ball(number):
+        number = math.nextafter(number, math.inf)
+    return number
+
+
+def _rank(number: float) -> int:
+    # Floats that are not negative are ordered like their bit patterns.
+    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+
+
+def _unrank(rank: int) -> float:
+    return float(struct.unpack("<d", struct.pack("<q", rank))[0])

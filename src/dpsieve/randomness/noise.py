@@ -1,0 +1,203 @@
+"""Discrete Laplace and discrete Gaussian noise on the integers, drawn exactly.
+
+Both have P[X = x] proportional to w(|x|) with a log-concave w: e^(-x/s) and e^(-x^2 / (2 s^2)). The integers are cut
+into cells of M = 2^m, narrow beside the scale s (M = 1 for small scales). A cell is drawn from an exact table with
+probability proportional to M times the largest weight in it, then a uniform integer x of the cell is kept with
+probability w(x) / (largest weight); a rejected draw starts anew. So P[X = x] is proportional to w(|x|), exactly.
+
+One 64-bit word does all of it for nearly every draw: 16 bits choose the cell, m bits the place in it, the other bits
+decide to keep it, by comparison with a lower bound that holds for the whole cell. What remains (a few per cent) is
+decided in floating point with a margin far above its error, and what falls within the margin in ball arithmetic.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from flint import arb
+from numpy.typing import NDArray
+
+from dpsieve import validate
+from dpsieve.privacy.balls import current_precision
+from dpsieve.randomness.source import Source, Words, resolve
+from dpsieve.randomness.table import CHUNK, SPARE_BITS, ExactTable, LazyUniform
+
+Integers = NDArray[np.int64]
+
+SMALLEST_SCALE, LARGEST_SCALE = 1e-3, 1e9
+_CELLS_PER_SCALE = 64
+_MARGIN = 2.0**-40  # relative; e^-rise in floating point is right to 2^-49 (1 + rise)
+
+
+def discrete_laplace(scale: float, size: int, *, source: Source | None = None) -> Integers:
+    """Return `size` independent draws of X with P[X = x] = (1 - p) / (1 + p) p^|x|, p = e^(-1/scale).
+
+    Also called the two-sided geometric distribution. Added to an integer that one unit changes by at most 1, it gives
+    (1/scale)-differential privacy (Ghosh, Roughgarden, Sundararajan 2012). Scales from 0.001 to 1e9.
+
+    >>> discrete_laplace(0.001, 3).tolist()  # anything but zero has probability e^-1000
+    [0, 0, 0]
+    """
+    return _sampler("laplace", _scale("scale", scale)).draw(_size(size), resolve(source))
+
+
+def discrete_gaussian(sigma: float, size: int, *, source: Source | None = None) -> Integers:
+    """Return `size` independent draws of X with P[X = x] proportional to e^(-x^2 / (2 sigma^2)).
+
+    Added to integers that one unit changes by at most d in l2 norm, it gives d^2 / (2 sigma^2)-zCDP (Canonne, Kamath,
+    Steinke 2020, Theorem 4). Sigma from 0.001 to 1e9.
+
+    >>> len(discrete_gaussian(2.5, 1000))
+    1000
+    """
+    return _sampler("gaussian", _scale("sigma", sigma)).draw(_size(size), resolve(source))
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """The weight w(x) = e^(-x / scale) of a magnitude x."""
+
+    scale: float
+
+    def exponent(self, x: int) -> arb:
+        """Enclose -ln w(x)."""
+        return arb(x) / arb(self.scale)
+
+    def rise(self, x: Integers, base: Integers) -> NDArray[np.float64]:
+        """Return -ln w(x) + ln w(base) for magnitudes x >= base."""
+        return (x - base) / self.scale
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """The weight w(x) = e^(-x^2 / (2 scale^2)) of a magnitude x."""
+
+    scale: float
+
+    def exponent(self, x: int) -> arb:
+        """Enclose -ln w(x)."""
+        return (arb(x) / arb(self.scale)) ** 2 / 2
+
+    def rise(self, x: Integers, base: Integers) -> NDArray[np.float64]:
+        """Return -ln w(x) + ln w(base) for magnitudes x >= base."""
+        return ((x - base) / self.scale) * ((x + base) / (2 * self.scale))
+
+
+class NoiseSampler:
+    """Draws integers x with probability proportional to w(|x|); see the head of this module."""
+
+    def __init__(self, shape: Laplace | Gaussian) -> None:
+        self._shape = shape
+        self._bits = max(0, math.floor(math.log2(shape.scale / _CELLS_PER_SCALE)))
+        self._sums: tuple[int, list[arb], list[arb]] = (0, [], [])
+        self._table = ExactTable(self._cdf)
+        cells = np.arange(self._table.first, self._table.first + len(self._table))
+        self._keep = np.append(self._keep_always(cells), np.uint64(0))  # the guide's 'unclear' is never kept at once
+
+    def draw(self, size: int, source: Source) -> Integers:
+        """Return `size` independent draws."""
+        if not self._bits:
+            return self._table.draw(size, source)
+        out = np.empty(size, np.int64)
+        for start in range(0, size, CHUNK):
+            self._fill(out[start : start + CHUNK], source)
+        return out
+
+    def _fill(self, out: Integers, source: Source) -> None:
+        words = source.words(len(out))
+        cell = self._table.guide.take(words >> np.uint64(SPARE_BITS))
+        place, coin = self._split(words)
+        np.multiply(cell, 1 << self._bits, out=out, dtype=np.int64)
+        out += place
+        out += self._table.first << self._bits
+        unsure = np.flatnonzero(coin >= self._keep.take(cell))
+        if len(unsure):
+            out[unsure] = self._resolve(words[unsure], cell[unsure].astype(np.int64), source)
+
+    def _split(self, words: Words) -> tuple[Integers, Words]:
+        """Return the place in the cell and the coin that keeps or rejects it, both from a word's spare bits."""
+        place = (words & np.uint64((1 << self._bits) - 1)).view(np.int64)
+        return place, (words & np.uint64((1 << SPARE_BITS) - 1)) >> np.uint64(self._bits)
+
+    def _resolve(self, words: Words, cell: Integers, source: Source) -> Integers:
+        """Finish the draws that a word's top bits and the common bound did not decide."""
+        unclear = np.flatnonzero(cell == len(self._table))
+        cell += self._table.first
+        cell[unclear] = self._table.search(words[unclear], source)
+        words[unclear] = source.words(len(unclear))  # the search has used all bits of the old ones
+        place, coin = self._split(words)
+        x = (cell << self._bits) + place
+        near = self._magnitude_nearest(cell)
+        rise = self._shape.rise(np.abs(x), near)
+        chance, margin = np.exp(-rise) * 2.0 ** (SPARE_BITS - self._bits), _MARGIN * (1 + rise)
+        kept = coin + 1.0 <= chance * (1 - margin)
+        for k in np.flatnonzero(~kept & (coin <= chance * (1 + margin))):
+            kept[k] = self._keep_exactly(abs(int(x[k])), int(near[k]), int(coin[k]), source)
+        again = np.flatnonzero(~kept)
+        if len(again):
+            x[again] = self.draw(len(again), source)
+        return x
+
+    def _keep_exactly(self, x: int, near: int, coin: int, source: Source) -> bool:
+        uniform = LazyUniform(source, coin, SPARE_BITS - self._bits)
+        return uniform.below(lambda: (self._shape.exponent(near) - self._shape.exponent(x)).exp())
+
+    def _keep_always(self, cell: Integers) -> Words:
+        """Return how many coins keep every integer of a cell: at most the smallest chance in it."""
+        near = self._magnitude_nearest(cell)
+        chance = np.exp(-self._shape.rise(near + ((1 << self._bits) - 1), near))
+        return np.floor(chance * (1 - _MARGIN) * 2.0 ** (SPARE_BITS - self._bits)).astype(np.uint64)
+
+    def _magnitude_nearest(self, cell: Integers) -> Integers:
+        """Return the smallest |x| over the integers x of a cell, M * cell <= x < M * (cell + 1)."""
+        start = cell << self._bits
+        return np.where(cell >= 0, start, 1 - start - (1 << self._bits))
+
+    def _cdf(self, cell: int) -> arb:
+        """Enclose the probability that the drawn cell is at most `cell`."""
+        bits, right, left = self._sums
+        if bits != current_precision():
+            right, left = self._suffix_sums(0), self._suffix_sums(1)
+            self._sums = (current_precision(), right, left)
+        total = right[0] + left[0]
+        if cell >= 0:
+            return 1 - self._tail(right, cell + 1, 0) / total
+        return self._tail(left, -1 - cell, 1) / total
+
+    def _tail(self, tails: list[arb], start: int, offset: int) -> arb:
+        return tails[start] if start < len(tails) else self._beyond(start, offset)
+
+    def _suffix_sums(self, offset: int) -> list[arb]:
+        """Return the sums of w(M k + offset) over k >= 0, over k >= 1, and so on until they are negligible."""
+        weights = [self._weight(0, offset)]
+        negligible = weights[0] * arb(2) ** -current_precision()
+        while not weights[-1] < negligible:
+            weights.append(self._weight(len(weights), offset))
+        sums = [self._beyond(len(weights), offset)]
+        for weight in reversed(weights):
+            sums.append(sums[-1] + weight)
+        return sums[::-1]
+
+    def _beyond(self, start: int, offset: int) -> arb:
+        """Enclose the sum of w(M k + offset) over k >= start: a geometric series bounds it, as w is log-concave."""
+        first = self._weight(start, offset)
+        ratio = self._weight(start + 1, offset) / first
+        return first.union(first / (1 - ratio))
+
+    def _weight(self, k: int, offset: int) -> arb:
+        return (-self._shape.exponent((k << self._bits) + offset)).exp()
+
+
+@lru_cache(maxsize=64)
+def _sampler(kind: str, scale: float) -> NoiseSampler:
+    return NoiseSampler(Laplace(scale) if kind == "laplace" else Gaussian(scale))
+
+
+def _scale(name: str, value: float) -> float:
+    hint = f"Pass a scale such as {name}=1.0; rescale the data if it needs more or less noise."
+    return validate.between(name, value, SMALLEST_SCALE, LARGEST_SCALE, hint=hint)
+
+
+def _size(value: int) -> int:
+    return validate.whole("size", value, high=2**40, hint="Pass how many draws to make.")

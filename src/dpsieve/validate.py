@@ -1,0 +1,109 @@
+"""Shared checks of arguments. Each takes the name of the argument, so that the message can say it.
+
+Public functions check once, here; inner code trusts its input. A check returns the value in its plain Python type
+(float, int, str), so NumPy scalars never travel further in.
+"""
+
+import math
+import numbers
+import operator
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsieve.errors import InvalidType, InvalidValue
+
+Neighbours = Literal["add_remove", "replace"]
+NEIGHBOURS: tuple[Neighbours, ...] = ("add_remove", "replace")
+
+
+def real(name: str, value: object, *, hint: str) -> float:
+    """Return a finite float, or raise naming `name`; `hint` is the fix."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidType(f"{name} must be a real number, not {_kind(value)}. {hint}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidValue(f"{name} is too large for a float. {hint}") from None
+    if not math.isfinite(number):
+        raise InvalidValue(f"{name}={number} is not finite. {hint}")
+    return number
+
+
+def between(name: str, value: object, low: float, high: float, *, hint: str) -> float:
+    """Return a float in [low, high]."""
+    number = real(name, value, hint=hint)
+    if not low <= number <= high:
+        raise InvalidValue(f"{name}={number:g} is not between {low:g} and {high:g}. {hint}")
+    return number
+
+
+def positive(name: str, value: object, *, hint: str) -> float:
+    """Return a float above zero."""
+    number = real(name, value, hint=hint)
+    if number <= 0:
+        raise InvalidValue(f"{name}={number:g} is not positive. {hint}")
+    return number
+
+
+def epsilon(value: object, name: str = "epsilon") -> float:
+    """Return a privacy parameter epsilon: zero or more, at most 500 (beyond that nothing is private)."""
+    return between(name, value, 0.0, 500.0, hint=f"Pass a budget such as {name}=1.0.")
+
+
+def delta(value: object, name: str = "delta") -> float:
+    """Return a privacy parameter delta in [0, 1)."""
+    hint = f"Pass a small probability such as {name}=1e-8."
+    number = between(name, value, 0.0, 1.0, hint=hint)
+    if number == 1.0:
+        raise InvalidValue(f"{name}=1 promises nothing. {hint}")
+    return number
+
+
+def whole(name: str, value: object, *, low: int = 0, high: int | None = None, hint: str) -> int:
+    """Return an int in [low, high]; floats are refused, even whole ones."""
+    if isinstance(value, bool):
+        raise InvalidType(f"{name} must be a whole number, not bool. {hint}")
+    try:
+        number = operator.index(cast(int, value))
+    except TypeError:
+        raise InvalidType(f"{name} must be a whole number, not {_kind(value)}. {hint}") from None
+    if number < low or (high is not None and number > high):
+        reach = f"at least {low}" if high is None else f"between {low} and {high}"
+        shown = number if abs(number) < 10**30 else "a huge number"
+        raise InvalidValue(f"{name}={shown} is not {reach}. {hint}")
+    return number
+
+
+def integers(name: str, values: ArrayLike, *, hint: str) -> NDArray[np.int64]:
+    """Return a flat array of 64-bit integers; fractions, NaN, text and overflowing numbers are refused."""
+    array = np.asarray(values)
+    if array.size == 0 and array.ndim == 1:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidType(f"{name} must be a flat sequence of 64-bit whole numbers. {hint}")
+    if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
+        raise InvalidValue(f"{name} holds numbers of 2^63 or more. {hint}")
+    return array.astype(np.int64, copy=False)
+
+
+def neighbours(value: object, name: str = "neighbours") -> Neighbours:
+    """Return 'add_remove' or 'replace'."""
+    if value not in NEIGHBOURS:
+        hint = "Choose 'add_remove' (one unit more or less) or 'replace' (one unit changes)."
+        raise InvalidValue(f"{name} is not a known relation. {hint}")
+    return value
+
+
+def text(name: str, value: object, *, hint: str) -> str:
+    """Return a string that is not blank."""
+    if not isinstance(value, str):
+        raise InvalidType(f"{name} must be text, not {_kind(value)}. {hint}")
+    if not value.strip():
+        raise InvalidValue(f"{name} is blank. {hint}")
+    return value
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
