@@ -3,14 +3,15 @@
 The mechanisms may be chosen adaptively and must share one relation of neighbours. With
 
     leak = 1 - (1 - delta0)^k
-    pure(epsilon) = sum over l = 0..k of C(k, l) * max(0, e^((k-l) epsilon0) - e^(epsilon + l epsilon0)) / (1 + e^epsilon0)^k
+    pure(epsilon) = (1 + e^epsilon0)^-k
+                    * sum over l = 0..k of C(k, l) * max(0, e^((k-l) epsilon0) - e^(epsilon + l epsilon0))
 
 the whole is (epsilon, delta)-DP for delta = leak + (1 - leak) * pure(epsilon), and no smaller delta holds for all such
 mechanisms: the worst case reveals everything with probability delta0 and is randomised response otherwise.
 
-Reference: P. Kairouz, S. Oh and P. Viswanath, "The Composition Theorem for Differential Privacy", ICML 2015, Theorem 3.3;
-in the form above J. Murtagh and S. Vadhan, "The Complexity of Computing the Optimal Composition of Differential
-Privacy", TCC 2016. Basic composition, (k epsilon0, k delta0), is never better: pure vanishes at k epsilon0.
+References: P. Kairouz, S. Oh and P. Viswanath, "The Composition Theorem for Differential Privacy", ICML 2015,
+Theorem 3.3; in the form above J. Murtagh and S. Vadhan, "The Complexity of Computing the Optimal Composition of
+Differential Privacy", TCC 2016. Basic composition, (k epsilon0, k delta0), is never better: pure vanishes at k epsilon0.
 """
 
 from fractions import Fraction

@@ -2,7 +2,8 @@
 
 A ball is a python-flint `arb`: a midpoint and a radius that together are certain to hold the true number. `upper` and
 `lower` evaluate an expression on balls, with more and more bits until the ball is tight, and leave on the safe side.
-`largest` and `smallest` invert a monotone statement exactly, over the floats themselves.
+`largest` and `smallest` invert a monotone statement exactly, over the floats themselves; `minimise` finds good free
+parameters, where every value is sound.
 
 flint is loaded on the first use.
 """
@@ -97,6 +98,27 @@ def smallest_epsilon(holds: Callable[[float], bool]) -> float:
     (1.5, inf)
     """
     return smallest(holds, 0.0, _MOST_EPSILON) if holds(_MOST_EPSILON) else math.inf
+
+
+def minimise(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return a point where `function` is small, by golden section; nothing is proven about it.
+
+    >>> round(minimise(lambda x: (x - 1) ** 2, 0.0, 3.0), 3)
+    1.0
+    """
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(24):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = function(right)
+    return left if at_left <= at_right else right
 
 
 def _enclose(expression: Callable[[], Ball]) -> Ball:

@@ -1,0 +1,62 @@
+import dataclasses
+import json
+import math
+
+import pytest
+
+from dpsieve.errors import DpsieveError, InvalidValue
+from dpsieve.privacy import Guarantee
+
+
+def test_a_guarantee_says_itself_in_one_sentence():
+    assert str(Guarantee(1.0, 1e-8, unit="one user_id")) == (
+        "(1, 1e-08)-differential privacy when one user_id is added or removed."
+    )
+    assert str(Guarantee(0.5, neighbours="replace")) == (
+        "0.5-differential privacy when one row is replaced by another."
+    )
+
+
+def test_it_is_a_frozen_value():
+    promise = Guarantee(1.0, 1e-8)
+    assert promise == Guarantee(1.0, 1e-8) and hash(promise) == hash(Guarantee(1.0, 1e-8))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        promise.epsilon = 2.0
+
+
+def test_it_survives_json_exactly():
+    promise = Guarantee(0.1 + 0.2, 1e-20 / 3, "replace", "one device")
+    assert Guarantee.from_json(json.loads(json.dumps(promise.to_json()))) == promise
+    for broken in ({}, {"epsilon": 1.0}, {**promise.to_json(), "extra": 1}, "text", None):
+        with pytest.raises(DpsieveError):
+            Guarantee.from_json(broken)
+
+
+def test_which_promise_implies_which():
+    strong, weak = Guarantee(0.5, 1e-9), Guarantee(1.0, 1e-8)
+    assert strong.implies(weak) and strong.implies(strong) and not weak.implies(strong)
+    assert not strong.implies(Guarantee(1.0, 1e-8, unit="one user"))
+    assert not Guarantee(0.5, 0.0, "replace").implies(weak)
+
+
+def test_replacement_is_a_removal_and_an_addition():
+    replaced = Guarantee(0.5, 1e-9).for_replacement()
+    assert replaced.epsilon == 1.0 and replaced.neighbours == "replace"
+    assert replaced.delta == pytest.approx((1 + math.exp(0.5)) * 1e-9)
+    assert replaced.delta >= (1 + math.exp(0.5)) * 1e-9
+    assert Guarantee(0.5, 1e-9).implies(Guarantee(1.0, 1e-8, "replace"))
+    assert replaced.for_replacement() is replaced
+    with pytest.raises(InvalidValue, match="delta"):
+        Guarantee(1.0, 0.5).for_replacement()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [({"epsilon": e}, "epsilon") for e in (-1, math.nan, math.inf, "1", None, True, 1e9, 10**400)]
+    + [({"delta": d}, "delta") for d in (-1e-9, 1.0, 2, math.nan, "0", None)]
+    + [({"neighbours": n}, "neighbours") for n in ("swap", None, 3)]
+    + [({"unit": u}, "unit") for u in ("", "  ", None, 5)],
+)
+def test_bad_values_are_named_with_the_fix(wrong, named):
+    with pytest.raises(DpsieveError, match=named):
+        Guarantee(**({"epsilon": 1.0} | wrong))

@@ -1,0 +1,177 @@
+"""The kernel must accept every table that keeps its promise and refuse every one that does not."""
+
+import itertools
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.privacy import Certificate, Rows, certify
+from dpsieve.privacy.kernel import GUARD, exp_floor
+
+ONE = 2**128
+
+
+def stack(rows, edges=None):
+    """Rows given as lists of Python integers, in units of 2^-128."""
+    edges = np.arange(len(rows[0]) + 1) if edges is None else np.array(edges)
+    high = np.array([[m >> 64 for m in row] for row in rows], dtype=np.uint64)
+    low = np.array([[m & (2**64 - 1) for m in row] for row in rows], dtype=np.uint64)
+    return Rows(edges, high, low)
+
+
+def true_divergence(rows, epsilon, widths=None):
+    """The definition, with 100 digits: the largest hockey-stick divergence of adjacent rows, row 0 being silent."""
+    with mpmath.workdps(100):
+        factor = mpmath.exp(mpmath.mpf(epsilon))
+        widths = widths or [1] * len(rows[0])
+        full = [[ONE, *[0] * len(rows[0])]]
+        full += [[ONE - sum(w * m for w, m in zip(widths, r, strict=True)), *r] for r in rows]
+        return max(
+            sum(w * max(0, a - factor * b) for w, a, b in zip([1, *widths], p, q, strict=True)) / ONE
+            for x, y in itertools.pairwise(full)
+            for p, q in ((x, y), (y, x))
+        )
+
+
+def reporting_table(epsilon, delta, reach):
+    """The optimal table for known counts: token j in row i has mass pi(i-j+1) - pi(i-j); it repeats after `reach`."""
+    with mpmath.workdps(60):
+        e, d = mpmath.exp(mpmath.mpf(epsilon) * (1 - mpmath.mpf(10) ** -15)), mpmath.mpf(delta) * (1 - 1e-11)
+        pi = [mpmath.mpf(0)]
+        while pi[-1] < 1:
+            pi.append(min(mpmath.mpf(1), e * pi[-1] + d, 1 + (pi[-1] + d - 1) / e))
+        pi += [mpmath.mpf(1)] * (reach + 2 - len(pi))
+        return [
+            [int((pi[i - j + 1] - pi[i - j]) * ONE) if j <= i else 0 for j in range(1, reach + 1)]
+            for i in range(1, reach + 1)
+        ]
+
+
+EPSILON, DELTA, REACH = 0.7, 0.01, 18
+TABLE = reporting_table(EPSILON, DELTA, REACH)
+
+
+def test_a_good_table_gets_a_certificate_for_every_frequency():
+    certificate = certify([stack(TABLE)], epsilon=EPSILON, delta=DELTA, shift=1)
+    assert 0.999999 * DELTA < certificate.worst <= DELTA
+    assert certificate.rows == REACH
+    assert "every frequency" in str(certificate)
+    assert Certificate.from_json(certificate.to_json()) == certificate
+
+
+def test_without_a_tail_the_certificate_says_where_it_ends():
+    certificate = certify([stack(TABLE[:5])], epsilon=EPSILON, delta=DELTA)
+    assert certificate.shift is None and "up to 5" in str(certificate)
+
+
+def test_rows_may_come_in_stacks_of_any_size_and_over_any_edges():
+    pieces = [stack([row]) for row in TABLE[:7]] + [stack(TABLE[7:])]
+    whole = certify([stack(TABLE)], epsilon=EPSILON, delta=DELTA, shift=1)
+    assert certify(pieces, epsilon=EPSILON, delta=DELTA, shift=1).rows == whole.rows
+    trimmed = [stack([row[max(0, i - 13) : i + 1]], range(max(0, i - 13), i + 2)) for i, row in enumerate(TABLE)]
+    assert certify(trimmed, epsilon=EPSILON, delta=DELTA, shift=1).worst == pytest.approx(whole.worst, rel=1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(EPSILON * 0.999999, DELTA), (EPSILON, DELTA * 0.999999)])
+def test_a_stronger_promise_is_refused(epsilon, delta):
+    with pytest.raises(NotCertified, match="diverge by more than delta"):
+        certify([stack(TABLE)], epsilon=epsilon, delta=delta, shift=1)
+
+
+def test_a_wrong_tail_is_refused():
+    with pytest.raises(NotCertified, match=f"rows {REACH} and {REACH + 1}"):
+        certify([stack(TABLE)], epsilon=EPSILON, delta=DELTA, shift=2)
+    with pytest.raises(NotCertified):  # a row that does not repeat yet
+        certify([stack(TABLE[:9])], epsilon=EPSILON, delta=DELTA, shift=1)
+
+
+def test_every_single_change_beyond_the_slack_is_refused():
+    """Mutation: move 1e-10 between 'nothing' and any one token of any row; the table is 1e-13 below its promise.
+
+    Three places have more slack than that (mass that the next row may lose altogether); there, the definition itself
+    confirms that the changed table still keeps the promise.
+    """
+    change, survivors = int(1e-10 * ONE), []
+    for i, j, sign in itertools.product(range(REACH), range(REACH), (1, -1)):
+        if TABLE[i][j] + sign * change < 0:
+            continue
+        mutant = [list(row) for row in TABLE]
+        mutant[i][j] += sign * change
+        try:
+            certify([stack(mutant)], epsilon=EPSILON, delta=DELTA, shift=1)
+            survivors.append(mutant)
+        except NotCertified:
+            pass
+    assert len(survivors) <= 3
+    for mutant in survivors:
+        with_tail = [[*row, 0] for row in mutant] + [[0, *mutant[-1]]]
+        assert true_divergence(with_tail, EPSILON) <= DELTA
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_the_verdict_is_that_of_the_definition(data):
+    """Random tables, near and far from their promise, against 100-digit arithmetic."""
+    count, tokens = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+    widths = data.draw(st.lists(st.integers(1, 1000), min_size=tokens, max_size=tokens))
+    largest = ONE // (tokens * 1000)
+    mass = st.one_of(st.just(0), st.integers(0, 2**70), st.integers(largest // 10, largest))
+    rows = [data.draw(st.lists(mass, min_size=tokens, max_size=tokens)) for _ in range(count)]
+    epsilon = data.draw(st.sampled_from([0.0, 1e-9, 0.3, 1.0, 7.5]))
+    truth = true_divergence(rows, epsilon, widths)
+    edges = [0, *itertools.accumulate(widths)]
+    for delta, keeps in ((float(truth) * (1 + 1e-15) + 1e-37, True), (float(truth) * (1 - 1e-15) - 1e-37, False)):
+        if 0 <= delta < 1:
+            try:
+                certify([stack(rows, edges)], epsilon=epsilon, delta=delta)
+                assert keeps
+            except NotCertified:
+                assert not keeps
+
+
+def test_tiny_deltas_keep_their_digits():
+    row = [[int(Fraction(1e-20) * ONE)]]
+    certify([stack(row)], epsilon=0.1, delta=1e-20)
+    with pytest.raises(NotCertified):
+        certify([stack(row)], epsilon=0.1, delta=0.999999999e-20)
+
+
+def test_rows_above_one_and_malformed_rows_are_refused():
+    half = stack([[2**127]])
+    with pytest.raises(NotCertified, match="more than one"):
+        certify([stack([[2**127, 2**127, 1]])], epsilon=1.0, delta=0.5)
+    bad = [
+        Rows(np.array([1, 1]), half.high, half.low),
+        Rows(np.array([0, 1, 2]), half.high, half.low),
+        Rows(np.array([0, 2**31]), half.high, half.low),
+        Rows(np.array([0.0, 1.0]), half.high, half.low),
+        Rows(np.array([0, 1]), half.high.astype(np.int64), half.low),
+        Rows(np.array([0, 1]), half.high[:0], half.low[:0]),
+        Rows(np.array([0, 1]), half.high[0], half.low[0]),
+    ]
+    for rows in bad:
+        with pytest.raises(NotCertified):
+            certify([rows], epsilon=1.0, delta=0.9)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-300, 1e-9, 0.1, 1.0, 20.0, 500.0])
+def test_the_factor_is_below_e_to_the_epsilon_and_close(epsilon):
+    with mpmath.workdps(400):
+        truth = mpmath.exp(mpmath.mpf(epsilon)) * mpmath.mpf(2) ** GUARD
+        assert 0 <= truth - exp_floor(epsilon) <= 1 + truth * mpmath.mpf(2) ** -240
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epsilon": -1.0}, {"epsilon": float("nan")}, {"epsilon": "1"}, {"epsilon": 1e9}, {"epsilon": True}]
+    + [{"delta": -0.1}, {"delta": 1.0}, {"delta": float("inf")}, {"delta": None}]
+    + [{"shift": -1}, {"shift": 2**40}, {"shift": 1.0}],
+)
+def test_bad_parameters_are_named(wrong):
+    with pytest.raises(DpsieveError, match=next(iter(wrong))):
+        certify([stack(TABLE)], **({"epsilon": 1.0, "delta": 0.1, "shift": 1} | wrong))

@@ -1,0 +1,46 @@
+"""Statistical checks with a stated error rate.
+
+The suite draws fresh randomness on every run. Each check fails by chance with probability at most FALSE_ALARM, so that a
+suite of a thousand checks fails by chance once in a million runs.
+"""
+
+import numpy as np
+from scipy import stats
+
+FALSE_ALARM = 1e-9
+
+
+def assert_follows(draws, values, probabilities):
+    """Chi-square test that `draws` follow `probabilities` on `values`; all other integers share what is left.
+
+    Cells with fewer than 25 expected draws are merged, so that the chi-square approximation holds far in its tail.
+    """
+    draws, probabilities = np.asarray(draws), np.asarray(probabilities, dtype=float)
+    seen = np.array([(draws == v).sum() for v in values], dtype=float)
+    seen = np.append(seen, len(draws) - seen.sum())
+    expected = np.append(probabilities, max(0.0, 1 - probabilities.sum())) * len(draws)
+    assert_counts(seen, expected)
+
+
+def assert_cdf(draws, edges, cdf):
+    """Chi-square test of the counts of draws in (edges[i], edges[i+1]] against differences of the exact cdf."""
+    cumulative = np.array([0.0, *(float(cdf(int(e))) for e in edges), 1.0])
+    seen = np.bincount(np.searchsorted(edges, draws, side="left"), minlength=len(edges) + 1)
+    assert_counts(seen.astype(float), np.diff(cumulative) * len(draws))
+
+
+def assert_counts(seen, expected):
+    order = np.argsort(expected)
+    seen, expected = seen[order], expected[order]
+    rare = int(np.searchsorted(np.cumsum(expected), 25.0)) + 1
+    seen = np.append(seen[:rare].sum(), seen[rare:])
+    expected = np.append(expected[:rare].sum(), expected[rare:])
+    if len(expected) == 1:
+        return
+    statistic = ((seen - expected) ** 2 / np.maximum(expected, 1e-300)).sum()
+    assert stats.chi2.sf(statistic, len(expected) - 1) > FALSE_ALARM, (seen, expected)
+
+
+def binomial_band(count, probability):
+    """Return the exact two-sided band of a binomial count that is left with probability FALSE_ALARM."""
+    return stats.binom.ppf(FALSE_ALARM / 2, count, probability), stats.binom.isf(FALSE_ALARM / 2, count, probability)
