@@ -1,7 +1,7 @@
 """Statistical checks with a stated error rate.
 
-The suite draws fresh randomness on every run. Each check fails by chance with probability at most FALSE_ALARM, so that a
-suite of a thousand checks fails by chance once in a million runs.
+The suite draws fresh randomness on every run. Each check fails by chance with probability at most FALSE_ALARM, so that
+a suite of a thousand checks fails by chance once in a million runs.
 """
 
 import numpy as np

@@ -1,1 +1,32 @@
-"""dpsieve."""
+"""Publish which keys occur in sensitive data, and how often, under differential privacy.
+
+>>> import dpsieve as ds
+>>> channel = ds.channels.optimal(epsilon=1.0, delta=1e-8)
+>>> channel.release(["tea", "coffee"], [1000, 2000]).table.column("key").to_pylist()
+['coffee', 'tea']
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dpsieve import channels, errors, privacy, randomness, testing
+    from dpsieve.output import Release
+    from dpsieve.privacy import Certificate, Guarantee
+
+__all__ = ["Certificate", "Guarantee", "Release", "channels", "errors", "privacy", "randomness", "testing"]
+
+# What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
+_HOME = {"Certificate": "dpsieve.privacy", "Guarantee": "dpsieve.privacy", "Release": "dpsieve.output"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'dpsieve' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name) if name in _HOME else import_module(f"dpsieve.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -168,10 +168,28 @@ def test_the_factor_is_below_e_to_the_epsilon_and_close(epsilon):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"epsilon": -1.0}, {"epsilon": float("nan")}, {"epsilon": "1"}, {"epsilon": 1e9}, {"epsilon": True}]
-    + [{"delta": -0.1}, {"delta": 1.0}, {"delta": float("inf")}, {"delta": None}]
-    + [{"shift": -1}, {"shift": 2**40}, {"shift": 1.0}],
+    [
+        *({"epsilon": e} for e in (-1.0, float("nan"), "1", 1e9, True, None)),
+        *({"delta": d} for d in (-0.1, 1.0, float("inf"), None)),
+        *({"shift": s} for s in (-1, 2**40, 1.0)),
+        *({"floor": f} for f in (1.5, "1", 2**70)),
+    ],
 )
 def test_bad_parameters_are_named(wrong):
     with pytest.raises(DpsieveError, match=next(iter(wrong))):
         certify([stack(TABLE)], **({"epsilon": 1.0, "delta": 0.1, "shift": 1} | wrong))
+
+
+def test_a_floor_announces_low_tokens_as_nothing():
+    """Row 1 of the same table, held with the tokens it would show to later rows, stands for the whole table."""
+    noise = [m for m in reversed(TABLE[-1]) if m]  # ages 0, 1, ...: row i has token i - age
+    edges = range(1 - len(noise) + 1, 3)
+    first = stack([noise[::-1]], edges)
+    whole = certify([stack(TABLE)], epsilon=EPSILON, delta=DELTA, shift=1)
+    short = certify([first], epsilon=EPSILON, delta=DELTA, shift=1, floor=1)
+    assert short.worst == pytest.approx(whole.worst, rel=1e-6)
+    with pytest.raises(NotCertified, match="rows 0 and 1"):
+        certify([first], epsilon=EPSILON, delta=DELTA, shift=1, floor=0)
+    with pytest.raises(NotCertified, match="rows 1 and 2"):
+        certify([first], epsilon=EPSILON * 0.99, delta=DELTA, shift=1, floor=2)
+    assert certify([first], epsilon=EPSILON, delta=DELTA, floor=100).worst == 0.0

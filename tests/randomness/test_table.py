@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from flint import arb, fmpq
-from scripted import Repeating, Scripted
 from scipy import stats
+from scripted import Repeating, Scripted
 from statistical import assert_follows
 
 from dpsieve.errors import DpsieveError, InvalidValue
@@ -48,7 +48,7 @@ def test_a_certain_outcome():
 
 
 def test_a_word_on_a_boundary_is_refined():
-    """floor(2^64 / 6) begins every U in the cell around 1/6; of them the fraction 2^64/6 - floor(2^64/6) = 2/3 is below."""
+    """floor(2^64 / 6) begins every U near 1/6; of them the fraction 2^64/6 - floor(2^64/6) = 2/3 is below 1/6."""
     word = 2**64 // 6
     table = ExactTable(die, near=3)
     draws = table.search(np.full(20_000, word, np.uint64), Repeating(word))
@@ -78,7 +78,7 @@ def test_the_tail_beyond_the_table_is_drawn_exactly():
     table = ExactTable(geometric, near=1)
     top = 2**64 - 1
     draws = table.search(np.full(5_000, top, np.uint64), Repeating(top))
-    first = next(k for k in range(100) if 2**64 < 3**k)
+    first = next(k for k in range(100) if 3**k > 2**64)
     tail = [1.0] + [2.0**64 / 3.0**k for k in range(first, first + 12)]
     assert_follows(draws, range(first, first + 12), -np.diff(tail))
 

@@ -1,8 +1,48 @@
 """Guarantees, divergence, certificates and composition."""
 
 from dpsieve.privacy.certificate import Certificate, certify
-from dpsieve.privacy.divergence import PrivacyCurve, divergence, hockey_stick
+from dpsieve.privacy.composition import Composition
+from dpsieve.privacy.divergence import PrivacyCurve, divergence, hockey_stick, joint_divergence
+from dpsieve.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.kernel import Rows
+from dpsieve.privacy.repeated import Share, repeated_delta, repeated_epsilon, repeated_share
+from dpsieve.privacy.spends import (
+    Approximate,
+    DiscreteLaplace,
+    Gaussian,
+    Spend,
+    ZeroConcentrated,
+    basic,
+    spend_from_json,
+)
+from dpsieve.privacy.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 
-__all__ = ["Certificate", "Guarantee", "PrivacyCurve", "Rows", "certify", "divergence", "hockey_stick"]
+__all__ = [
+    "Approximate",
+    "Certificate",
+    "Composition",
+    "DiscreteLaplace",
+    "Gaussian",
+    "Guarantee",
+    "PrivacyCurve",
+    "Rows",
+    "Share",
+    "Spend",
+    "ZeroConcentrated",
+    "basic",
+    "certify",
+    "divergence",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_sigma",
+    "hockey_stick",
+    "joint_divergence",
+    "repeated_delta",
+    "repeated_epsilon",
+    "repeated_share",
+    "spend_from_json",
+    "zcdp_delta",
+    "zcdp_epsilon",
+    "zcdp_rho",
+]

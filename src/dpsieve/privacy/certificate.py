@@ -42,12 +42,15 @@ class Certificate:
         return f"({self.epsilon:g}, {self.delta:g}) checked on the integers of {self.rows:,} rows, covering {reach}"
 
 
-def certify(stacks: Iterable[Rows], *, epsilon: float, delta: float, shift: int | None = None) -> Certificate:
+def certify(
+    stacks: Iterable[Rows], *, epsilon: float, delta: float, shift: int | None = None, floor: int | None = None
+) -> Certificate:
     """Return the certificate of a table, or raise NotCertified naming the pair of rows that breaks the promise.
 
     Promise: for adjacent rows P, Q, in both orders, sum_o max(0, P(o) - e^epsilon Q(o)) <= delta, where row 0 is
     'nothing' and rows 1, 2, ... come in `stacks` (see `dpsieve.privacy.kernel`). With `shift`, the table goes on for
-    ever after its last row, each row being the one before moved up by `shift` tokens.
+    ever after its last row, each row being the one before moved up by `shift` tokens. Tokens below `floor` are
+    announced as 'nothing'.
 
     >>> import numpy as np
     >>> quarter = np.array([[2**62]], dtype=np.uint64)  # one row: token 1 with probability 1/4
@@ -61,7 +64,9 @@ def certify(stacks: Iterable[Rows], *, epsilon: float, delta: float, shift: int 
     epsilon, delta = validate.epsilon(epsilon), validate.delta(delta)
     if shift is not None:
         shift = validate.whole("shift", shift, high=2**30, hint="Pass how many tokens each later row moves up.")
-    verdict = examine(stacks, epsilon, delta, shift)
+    if floor is not None:
+        floor = validate.whole("floor", floor, low=-(2**62), high=2**62, hint="Pass the lowest token that is reported.")
+    verdict = examine(stacks, epsilon, delta, shift, floor)
     if not verdict.accepted:
         raise NotCertified(verdict.reason)
     return Certificate(epsilon, delta, verdict.worst, verdict.rows, shift)

@@ -6,7 +6,9 @@ A table has a row for each frequency i = 0, 1, 2, ... Row i is a distribution ov
 units of 2^-128: `high * 2^64 + low` is the mass of *each* integer from edges[t] to edges[t+1]-1 (a point token is a
 cell of width one), and 'nothing' holds the rest, so every row sums to one. Row 0 is 'nothing' with certainty and is
 not stored. Rows come in stacks that share their edges. After the last row the table may go on for ever, each row
-being the one before moved up by `shift` tokens.
+being the one before moved up by `shift` tokens. Tokens below `floor` are announced as 'nothing'; rows may hold them all
+the same, and the tail moves the row as it is held. (Two moved rows have the divergence of the first two, and joining
+tokens to 'nothing' can only lower it, so one pair stands for the whole tail.)
 
 Promise: for every two adjacent rows P, Q, in both orders, the sum over outputs of max(0, P - e^epsilon Q) <= delta.
 
@@ -46,20 +48,25 @@ class Verdict:
     reason: str = ""
 
 
-def examine(stacks: Iterable[Rows], epsilon: float, delta: float, shift: int | None) -> Verdict:
+def examine(
+    stacks: Iterable[Rows], epsilon: float, delta: float, shift: int | None = None, floor: int | None = None
+) -> Verdict:
     """Check rows 1, 2, ... (and the tail, unless shift is None) against the promise; never raises on a bad table."""
     factor, allowed = exp_floor(epsilon), math.floor(Fraction(delta) * 2 ** (GRID + GUARD))
     empty = np.zeros((1, 1), np.uint64)
     last, count, worst = Rows(np.array([0, 1]), empty, empty), 0, 0.0
     try:
         for stack in stacks:
-            worst = max(worst, _check(stack, factor, allowed, count + 1))
-            first = Rows(stack.edges, stack.high[:1], stack.low[:1])
+            _well_formed(stack)
+            heard = stack if floor is None else _cut(stack, floor)
+            first = Rows(heard.edges, heard.high[:1], heard.low[:1])
             worst = max(worst, _check(_join(last, first), factor, allowed, count))
-            last, count = Rows(stack.edges, stack.high[-1:], stack.low[-1:]), count + len(stack.high)
-        if shift is not None:
-            moved = Rows(last.edges + shift, last.high, last.low)
-            worst = max(worst, _check(_join(last, moved), factor, allowed, count))
+            worst = max(worst, _check(heard, factor, allowed, count + 1))
+            last, count = Rows(heard.edges, heard.high[-1:], heard.low[-1:]), count + len(heard.high)
+            held = Rows(stack.edges, stack.high[-1:], stack.low[-1:])
+        if shift is not None and count:
+            moved = Rows(held.edges + shift, held.high, held.low)
+            worst = max(worst, _check(_join(held, moved), factor, allowed, count))
     except _Broken as broken:
         return Verdict(False, count, math.inf, str(broken))
     return Verdict(True, count, min(worst, 1.0))
@@ -86,6 +93,19 @@ def _well_formed(rows: Rows) -> None:
         raise _Broken("masses must be uint64 words over increasing edges")
     if int(edges[-1]) - int(edges[0]) >= 2**31:  # so that the sums of 32-bit limbs below fit 64 bits
         raise _Broken("a stack of rows spans 2^31 tokens or more")
+
+
+def _cut(rows: Rows, floor: int) -> Rows:
+    """Drop the tokens below floor, so that 'nothing' gains what they hold."""
+    start = int(np.searchsorted(rows.edges, floor, "right")) - 1
+    if start < 0:
+        return rows
+    if start >= len(rows.edges) - 1:  # nothing is left: keep one empty cell
+        empty = np.zeros((len(rows.high), 1), np.uint64)
+        return Rows(np.array([floor, floor + 1]), empty, empty)
+    edges = rows.edges[start:].copy()
+    edges[0] = floor
+    return Rows(edges, rows.high[:, start:], rows.low[:, start:])
 
 
 def _join(first: Rows, second: Rows) -> Rows:

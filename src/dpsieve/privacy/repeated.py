@@ -11,7 +11,8 @@ mechanisms: the worst case reveals everything with probability delta0 and is ran
 
 References: P. Kairouz, S. Oh and P. Viswanath, "The Composition Theorem for Differential Privacy", ICML 2015,
 Theorem 3.3; in the form above J. Murtagh and S. Vadhan, "The Complexity of Computing the Optimal Composition of
-Differential Privacy", TCC 2016. Basic composition, (k epsilon0, k delta0), is never better: pure vanishes at k epsilon0.
+Differential Privacy", TCC 2016. Basic composition, (k epsilon0, k delta0), is never better: pure vanishes at
+k epsilon0.
 """
 
 from fractions import Fraction
@@ -104,7 +105,8 @@ def _delta(k: int, epsilon: float, each_epsilon: float, each_delta: float) -> fl
     if epsilon < inf and each_epsilon > 0:
         last = ceil((k - Fraction(epsilon) / Fraction(each_epsilon)) / 2) - 1
     if last < 0:
-        return min(1.0, upper(lambda: 1 - _kept(k, each_delta)))
+        # The second bound is larger by its nature, and exact where the first is rounded, as for k = 1.
+        return min(1.0, upper(lambda: 1 - _kept(k, each_delta)), upper(lambda: ball(each_delta) * k))
     # l has a binomial distribution: each of the k answers is a lie with probability 1 / (1 + e^each_epsilon).
     lie = upper(lambda: 1 / (1 + ball(each_epsilon).exp()))
     anchor = min(last, floor(k * lie))

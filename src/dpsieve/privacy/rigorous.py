@@ -5,7 +5,7 @@ A ball is a python-flint `arb`: a midpoint and a radius that together are certai
 `largest` and `smallest` invert a monotone statement exactly, over the floats themselves; `minimise` finds good free
 parameters, where every value is sound.
 
-flint is loaded on the first use.
+These are inner tools: they trust their input. flint is loaded on the first use.
 """
 
 import math
@@ -38,7 +38,7 @@ def upper(expression: Callable[[], Ball]) -> float:
     >>> upper(lambda: ball(1) / 3) > 1 / 3
     True
     """
-    return _up(_enclose(expression))
+    return _up(_edge(expression))
 
 
 def lower(expression: Callable[[], Ball]) -> float:
@@ -47,7 +47,7 @@ def lower(expression: Callable[[], Ball]) -> float:
     >>> lower(lambda: ball(2).sqrt()) ** 2 < 2
     True
     """
-    return -_up(-_enclose(expression))
+    return -_up(_edge(lambda: -expression()))
 
 
 def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -71,10 +71,11 @@ def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
     return _unrank(good)
 
 
-def smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
+def smallest(holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0) -> float:
     """Return the smallest float in [low, high] at which `holds`; `holds` is false first and true from some point on.
 
-    The mirror of `largest`: `holds(high)` is taken for granted.
+    The mirror of `largest`: `holds(high)` is taken for granted. A relative `tolerance` lets the search stop early, at
+    a number that still holds.
 
     >>> smallest(lambda x: x * x >= 2, 0.0, 2.0)
     1.4142135623730951
@@ -82,7 +83,7 @@ def smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
     if holds(low):
         return low
     bad, good = _rank(low), _rank(high)
-    while good - bad > 1:
+    while good - bad > 1 and _unrank(bad) <= (1 - tolerance) * _unrank(good):
         middle = (good + bad) // 2
         if holds(_unrank(middle)):
             good = middle
@@ -91,16 +92,16 @@ def smallest(holds: Callable[[float], bool], low: float, high: float) -> float:
     return _unrank(good)
 
 
-def smallest_epsilon(holds: Callable[[float], bool]) -> float:
+def smallest_epsilon(holds: Callable[[float], bool], *, tolerance: float = 0.0) -> float:
     """Return the smallest epsilon at which `holds`, or infinity where none up to 500 (the largest accepted) does.
 
     >>> smallest_epsilon(lambda epsilon: epsilon >= 1.5), smallest_epsilon(lambda epsilon: False)
     (1.5, inf)
     """
-    return smallest(holds, 0.0, _MOST_EPSILON) if holds(_MOST_EPSILON) else math.inf
+    return smallest(holds, 0.0, _MOST_EPSILON, tolerance=tolerance) if holds(_MOST_EPSILON) else math.inf
 
 
-def minimise(function: Callable[[float], float], low: float, high: float) -> float:
+def minimise(function: Callable[[float], float], low: float, high: float, *, rounds: int = 24) -> float:
     """Return a point where `function` is small, by golden section; nothing is proven about it.
 
     >>> round(minimise(lambda x: (x - 1) ** 2, 0.0, 3.0), 3)
@@ -109,7 +110,7 @@ def minimise(function: Callable[[float], float], low: float, high: float) -> flo
     ratio = (math.sqrt(5) - 1) / 2
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = function(left), function(right)
-    for _ in range(24):
+    for _ in range(rounds):
         if at_left <= at_right:
             high, right, at_right = right, left, at_left
             left = high - ratio * (high - low)
@@ -121,29 +122,25 @@ def minimise(function: Callable[[float], float], low: float, high: float) -> flo
     return left if at_left <= at_right else right
 
 
-def _enclose(expression: Callable[[], Ball]) -> Ball:
-    from flint import ctx
+def _edge(expression: Callable[[], Ball]) -> Ball:
+    """Return an exact ball just above the value."""
+    from dpsieve.privacy.balls import precision
 
-    before, bits = ctx.prec, _FIRST_BITS
-    try:
-        while True:
-            ctx.prec = bits
+    bits = _FIRST_BITS
+    while True:
+        with precision(bits):
             value = expression()
-            if value.is_finite() and (value.is_exact() or value.rel_accuracy_bits() >= _TIGHT):
-                return value
-            # The last ball is loose, and still certain to hold the value.
-            if 2 * bits > _MOST_BITS:
-                return value
-            bits *= 2
-    finally:
-        ctx.prec = before
+            tight = value.is_finite() and (value.is_exact() or value.rel_accuracy_bits() >= _TIGHT)
+            # At the last precision a loose ball is still certain to hold the value.
+            if tight or 2 * bits > _MOST_BITS:
+                return value.upper()
+        bits *= 2
 
 
-def _up(value: Ball) -> float:
-    if value.is_nan():
-        return math.inf
-    edge = value.upper()
+def _up(edge: Ball) -> float:
     number = float(edge)
+    if math.isnan(number):
+        return math.inf
     # Comparing exact balls is exact; float() itself promises no direction.
     while number < math.inf and not edge <= ball(number):
         number = math.nextafter(number, math.inf)

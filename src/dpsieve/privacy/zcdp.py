@@ -77,8 +77,7 @@ def _order(rho: float, epsilon: float) -> float:
     low, high = -700.0, min(700.0, math.log(epsilon + 4) + max(0.0, -math.log(rho)))
     for _ in range(64):
         middle = (low + high) / 2
-        t = math.exp(middle)
-        if (1 + 2 * t) * rho - epsilon + middle - math.log1p(t) < 0:
+        if (1 + 2 * math.exp(middle)) * rho - epsilon - math.log1p(math.exp(-middle)) < 0:
             low = middle
         else:
             high = middle

@@ -1,0 +1,61 @@
+# `make demo` and `make test` need Python 3.11 or newer and make; all else is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test test-oldest lint lock bench bench-noise clean
+
+demo: $(VENV)/.run
+	$(BIN)/dpsieve demo
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: bench-noise
+
+bench-noise: $(VENV)/.bench
+	$(BIN)/python benchmarks/noise.py
+
+# The lower bounds of pyproject.toml, installed in an environment of their own.
+test-oldest: .venv-oldest/.done
+	.venv-oldest/bin/python -m pytest -n auto
+
+$(VENV)/bin/python:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'dpsieve needs Python 3.11 or newer: make PYTHON=python3.12')"
+	$(PYTHON) -m venv $(VENV)
+
+# constraints.txt pins what was tested, so that a clone next year installs the same.
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(VENV)/.run
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[bench]'
+	touch $@
+
+.venv-oldest/.done: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints-oldest.txt --editable '.[dev]'
+	touch $@
+
+# Write down the newest versions that fit, after the tests have passed with them.
+lock:
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet --editable '.[dev,bench,pandas,polars]'
+	.venv-lock/bin/python -m pytest -n auto
+	{ echo '# The exact versions that were tested, which make installs. `make lock` writes this file anew.'; \
+	  .venv-lock/bin/python -m pip freeze --exclude-editable; } > constraints.txt
+	rm -rf .venv-lock
+
+clean:
+	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

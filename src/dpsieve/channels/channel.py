@@ -1,0 +1,146 @@
+"""What every channel offers. A new mechanism is a new way to make rows, and nothing else."""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsieve import validate
+from dpsieve.channels.row import Row
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy import Certificate, Guarantee
+from dpsieve.randomness.source import Source, resolve
+
+if TYPE_CHECKING:
+    from dpsieve.output import Release
+
+Tokens = NDArray[np.int64]
+LARGEST_FREQUENCY = 10**12
+
+
+class Channel(ABC):
+    """For each true frequency i = 0, 1, 2, ... a distribution over 'nothing' and ordered tokens; row 0 is 'nothing'.
+
+    Tokens are in units of frequency, `resolution` of them for each unit; 0 stands for 'nothing'. Each key goes through
+    the channel on its own. Neighbours are add/remove: one unit more or less changes the frequency of one key by
+    one, so the guarantee is the largest divergence of adjacent rows.
+    """
+
+    name: str
+    resolution: int
+    guarantee: Guarantee
+
+    @abstractmethod
+    def row(self, frequency: int) -> Row:
+        """Return the row of one true frequency."""
+
+    @abstractmethod
+    def reporting_probability(self, frequencies: ArrayLike) -> NDArray[np.float64]:
+        """Return, for each true frequency, the probability that its key is reported."""
+
+    @abstractmethod
+    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+        """Return the least delta for which this channel is (epsilon, delta)-private, from its rows."""
+
+    @abstractmethod
+    def certify(self) -> Certificate:
+        """Return the kernel's certificate for the integers that are drawn from; raise NotCertified if they fail."""
+
+    def likeliest(self, tokens: ArrayLike) -> NDArray[np.int64]:
+        """Return, for each token, the true frequency under which it has the largest probability."""
+        return self._likeliest(self._parts(tokens))
+
+    def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (low, high) for the true frequency behind each token.
+
+        For every true frequency, the interval of a reported key holds it with probability at least `level`, given
+        that the key is reported; the windows behind it are as short as that allows (see `channels.windows`).
+        """
+        hint = "Pass a confidence level such as level=0.95."
+        level = validate.between("level", level, 0.0, 1.0, hint=hint)
+        return self._interval(self._parts(tokens), level)
+
+    def _parts(self, tokens: ArrayLike) -> Tokens:
+        """Return tokens in units of frequency as the integers they were drawn as."""
+        hint = "Pass tokens as `draw` or a row returns them, above zero."
+        try:
+            values = np.atleast_1d(np.asarray(tokens, dtype=np.float64))
+        except (TypeError, ValueError):
+            raise InvalidType(f"tokens must be numbers. {hint}") from None
+        if values.ndim != 1 or not np.isfinite(values).all() or (values <= 0).any() or (values > 2e12).any():
+            raise InvalidValue(f"tokens must be finite and above zero. {hint}")
+        return np.ceil(values * self.resolution).astype(np.int64)
+
+    @property
+    @abstractmethod
+    def reach(self) -> int:
+        """Units: a row i has all its reported tokens in (i - reach, i + reach]."""
+
+    @abstractmethod
+    def breaks(self, low: int, high: int) -> Tokens:
+        """Return token edges from low to high units, in parts, between which every row spreads its mass evenly.
+
+        They go from low * resolution to high * resolution; cell t holds the tokens breaks[t] + 1 to breaks[t+1].
+        """
+
+    @abstractmethod
+    def masses(self, frequencies: ArrayLike, edges: Tokens) -> NDArray[np.float64]:
+        """Return, for each frequency (a row) and each cell between `edges` (a column), the probability of the cell.
+
+        `edges` come from `breaks`; digits are kept down to the smallest probabilities.
+        """
+
+    @abstractmethod
+    def _likeliest(self, tokens: Tokens) -> Tokens:
+        """Return the likeliest frequency of integer tokens."""
+
+    @abstractmethod
+    def _interval(self, tokens: Tokens, level: float) -> tuple[Tokens, Tokens]:
+        """Return the confidence interval of integer tokens."""
+
+    @abstractmethod
+    def _draw(self, frequencies: Tokens, source: Source, already_sampled: bool) -> Tokens:
+        """Return a token for each frequency, 0 for 'nothing'."""
+
+    def draw(
+        self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None
+    ) -> NDArray[np.float64]:
+        """Return a token for each true frequency, 0 for 'nothing', with exactly the probabilities of its row.
+
+        Tokens are in units of frequency: multiples of 1/resolution.
+
+        With `already_sampled`, each key is known to have been drawn with the probability of the scheme, and the token
+        comes from the row conditional on that.
+        """
+        tokens = self._draw(checked_frequencies(frequencies), resolve(source), bool(already_sampled))
+        return tokens / self.resolution
+
+    def release(
+        self,
+        keys: ArrayLike,
+        frequencies: ArrayLike,
+        *,
+        already_sampled: bool = False,
+        source: Source | None = None,
+    ) -> "Release":
+        """Send keys with their true frequencies through the channel; return what may be published.
+
+        Args:
+            keys: distinct keys without nulls: an Arrow array, or any sequence that Arrow can read.
+            frequencies: the true frequency of each key, a whole number from 1 to 10^12.
+            already_sampled: the keys are a sample that someone else drew with the probabilities of the scheme.
+            source: randomness for tests; a release made with it says that it is unsafe to publish.
+        """
+        from dpsieve.output.release import Release
+
+        return Release.draw(self, keys, frequencies, already_sampled=already_sampled, source=resolve(source))
+
+
+def checked_frequencies(values: ArrayLike) -> Tokens:
+    """Return frequencies as int64 in [1, 10^12]; the message never tells which key or value was wrong."""
+    hint = "Pass one whole number for each key, from 1 to 10^12; leave out keys that do not occur."
+    frequencies = validate.integers("frequencies", values, hint=hint)
+    if len(frequencies) and not 1 <= int(frequencies.min()) <= int(frequencies.max()) <= LARGEST_FREQUENCY:
+        raise InvalidValue(f"frequencies holds a number below 1 or above 10^12. {hint}")
+    return frequencies

@@ -1,0 +1,67 @@
+"""Exact confidence intervals for the true frequency, by inverting the rows.
+
+For each frequency i take the shortest window of tokens that holds a reported key of frequency i with probability at
+least `level` (given that it is reported). The interval of a token spans the frequencies whose window holds it. So for
+every i: P[i lies in the interval | a key of frequency i is reported] >= level (Neyman's construction).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsieve.channels.lag import Lag
+
+Ints = NDArray[np.int64]
+_SAFE = 1e-11  # windows are made this much heavier than asked, relatively, which covers all rounding
+
+
+@dataclass(frozen=True)
+class LagWindows:
+    """The windows of an additive channel: row i has lags nearest[i-1] to farthest[i-1]; the last serves all beyond."""
+
+    resolution: int
+    nearest: Ints
+    farthest: Ints
+
+    @classmethod
+    def of(cls, lag: Lag, resolution: int, rows: int, level: float) -> "LagWindows":
+        """Find the shortest windows for rows 1 to `rows`."""
+        edges = np.array(lag.edges, dtype=np.float64)
+        mass = np.array([m / 2**128 for m in lag.masses])
+        sums = np.concatenate([[0.0], np.cumsum(mass * np.diff(edges))])
+        found = [_shortest(edges, sums, i * resolution, level) for i in range(1, rows + 1)]
+        nearest, farthest = np.array(found, dtype=np.int64).T
+        return cls(resolution, nearest, farthest)
+
+    def interval(self, tokens: Ints) -> tuple[Ints, Ints]:
+        """Return the lowest and the highest frequency whose window holds each token."""
+        rows = len(self.nearest)
+        own = np.arange(1, rows + 1) * self.resolution
+        tops = np.maximum.accumulate(own - self.nearest)
+        bottoms = np.minimum.accumulate((own - self.farthest)[::-1])[::-1]
+        near, far = int(self.nearest[-1]), int(self.farthest[-1])
+        low = 1 + np.searchsorted(tops, tokens, side="left")
+        beyond = -(-(tokens + near) // self.resolution)
+        low = np.where(low > rows, np.maximum(beyond, rows), low)
+        high = (tokens + far) // self.resolution
+        inside = np.searchsorted(bottoms, tokens, side="right")
+        return low, np.maximum(np.where(high >= rows, high, inside), low)
+
+
+def _shortest(edges: NDArray[np.float64], sums: NDArray[np.float64], top: int, level: float) -> tuple[int, int]:
+    """Return the first and last lag of the shortest window, within lags below `top`, that holds `level` of their mass.
+
+    A shortest window begins or ends at an edge of a cell, as mass is even in between.
+    """
+    end = min(float(top), edges[-1])
+    whole = np.interp(end, edges, sums)
+    keep = edges < end
+    edges, sums = np.append(edges[keep], end), np.append(sums[keep], whole)
+    need = min(level * (1 + _SAFE), 1.0) * whole
+    starts = np.append(edges, np.interp(sums - need, sums, edges))
+    stops = np.append(np.interp(sums + need, sums, edges), edges)
+    fits = np.append(sums + need <= whole, sums >= need)
+    starts, stops = np.floor(starts + 1e-9), np.ceil(stops - 1e-9)
+    best = int(np.argmin(np.where(fits, stops - starts, np.inf))) if fits.any() else None
+    return (int(edges[0]), int(end) - 1) if best is None else (int(starts[best]), int(stops[best]) - 1)

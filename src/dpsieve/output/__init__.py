@@ -1,0 +1,5 @@
+"""What may be published."""
+
+from dpsieve.output.release import Release
+
+__all__ = ["Release"]
