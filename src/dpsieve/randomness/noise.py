@@ -106,7 +106,7 @@ class NoiseSampler:
 
     def _fill(self, out: Integers, source: Source) -> None:
         words = source.words(len(out))
-        cell = self._table.guide.take(words >> np.uint64(SPARE_BITS))
+        cell = self._table.guide.take((words >> np.uint64(SPARE_BITS)).view(np.int64))
         place, coin = self._split(words)
         np.multiply(cell, 1 << self._bits, out=out, dtype=np.int64)
         out += place

@@ -62,7 +62,7 @@ class ExactTable:
         source, out = resolve(source), np.empty(count, np.int64)
         for start in range(0, count, CHUNK):
             words = source.words(min(CHUNK, count - start))
-            found = self.guide.take(words >> np.uint64(SPARE_BITS))
+            found = self.guide.take((words >> np.uint64(SPARE_BITS)).view(np.int64))
             part = out[start : start + len(words)]
             np.add(found, self.first, out=part)
             unclear = np.flatnonzero(found == len(self))

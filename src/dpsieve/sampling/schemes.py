@@ -1,0 +1,356 @@
+"""Sampling schemes: the probability q_i that a key of frequency i enters the sample.
+
+A scheme is a non-decreasing sequence q_0 = 0 <= q_1 <= q_2 <= ... <= 1, and each key is sampled independently (Private
+Weighted Sampling, section 3.1). Non-decreasing holds for the floating-point numbers themselves: they do not decrease
+in the last bit either, and what is returned for a frequency depends on that frequency alone (see `sampling.monotone`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.sampling.monotone import LARGEST, Floats, power, saturating
+
+Inclusion = Callable[[Floats], ArrayLike]
+
+LARGEST_POWER = 10.0
+_CHUNK = 1 << 15  # frequencies evaluated at a time: their arrays stay in the processor's cache
+_LONGEST_RANGE = 1 << 28
+_SHOWN = 4
+_FREQUENCIES = "Pass finite numbers from 0 to 2^53, one for each key."
+_TAU = "Pass a sampling rate above zero such as tau=0.01."
+_CUSTOM = "Pass probabilities q_1 <= q_2 <= ... in [0, 1], as a sequence or as a function of an array of frequencies."
+
+
+class Scheme(ABC):
+    """How likely a key of each frequency is to be sampled: 0 at frequency 0, non-decreasing, at most 1.
+
+    Schemes are values: frozen, hashable, equal when their parameters are, and saved by `to_json`.
+    """
+
+    def inclusion(self, frequencies: ArrayLike) -> Floats:
+        """Return the inclusion probability q of each frequency, in the shape given.
+
+        Frequencies are whole or real numbers from 0 to 2^53. For any i <= j, q_i <= q_j holds exactly.
+
+        >>> priority(0.25).inclusion([0, 1, 2.5, 4, 10**12]).tolist()
+        [0.0, 0.25, 0.625, 1.0, 1.0]
+        """
+        checked = checked_frequencies(frequencies).astype(np.float64, copy=False)
+        return self._evaluate(checked.ravel()).reshape(checked.shape)
+
+    def inclusion_range(self, first: int, last: int) -> Floats:
+        """Return q for the whole frequencies first, first + 1, ..., last: the values that `inclusion` gives each.
+
+        >>> everything().inclusion_range(0, 3).tolist()
+        [0.0, 1.0, 1.0, 1.0]
+        """
+        hint = "Pass the first and the last frequency, such as inclusion_range(1, 1000)."
+        first = validate.whole("first", first, high=int(LARGEST), hint=hint)
+        last = validate.whole("last", last, low=first, high=int(LARGEST), hint=hint)
+        if last - first >= _LONGEST_RANGE:
+            raise InvalidValue("last is too far from first. Ask for at most 2^28 frequencies at a time.")
+        return self._evaluate(np.arange(first, last + 1, dtype=np.float64))
+
+    @abstractmethod
+    def constant_from(self) -> int | None:
+        """Return the least whole frequency from which on `inclusion` returns one and the same number.
+
+        None when that is not reached up to 2^53, the largest frequency accepted, or not known.
+        """
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain JSON values, from which `scheme_from_json` rebuilds an equal scheme."""
+
+    @abstractmethod
+    def _evaluate(self, frequencies: Floats) -> Floats:
+        """Return q for a flat array of frequencies in [0, 2^53]."""
+
+
+@dataclass(frozen=True, repr=False)
+class _Threshold(Scheme):
+    """A scheme that compares a random number with tau i^power."""
+
+    tau: float
+    power: float = 1.0
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tau", validate.positive("tau", self.tau, hint=_TAU))
+        object.__setattr__(self, "power", checked_power(self.power))
+
+    def __repr__(self) -> str:
+        return f"{self.name}(tau={self.tau!r}, power={self.power!r})"
+
+    def constant_from(self) -> int | None:
+        """Return the least frequency with q = 1.0, None if q stays below 1 up to 2^53."""
+        low, high = 0, int(LARGEST)
+        if self.inclusion(high) < 1.0:
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.inclusion(middle) == 1.0 else (middle, high)
+        return high
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the name and the parameters."""
+        return {"scheme": self.name, **asdict(self)}
+
+    def _evaluate(self, frequencies: Floats) -> Floats:
+        out = np.empty(len(frequencies))
+        with np.errstate(over="ignore"):
+            for start in range(0, len(out), _CHUNK):
+                rate = self.tau * power(frequencies[start : start + _CHUNK], self.power)
+                out[start : start + _CHUNK] = self._saturate(rate)
+        return out
+
+    @staticmethod
+    @abstractmethod
+    def _saturate(rate: Floats) -> Floats:
+        """Return the probability that the random number is below `rate`."""
+
+
+class _Ppswor(_Threshold):
+    name = "ppswor"
+    _saturate = staticmethod(saturating)
+
+
+class _Priority(_Threshold):
+    name = "priority"
+
+    @staticmethod
+    def _saturate(rate: Floats) -> Floats:
+        return np.minimum(rate, 1.0)
+
+
+@dataclass(frozen=True)
+class _Everything(Scheme):
+    def __repr__(self) -> str:
+        return "everything()"
+
+    def constant_from(self) -> int:
+        """Return 1."""
+        return 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the name."""
+        return {"scheme": "everything"}
+
+    def _evaluate(self, frequencies: Floats) -> Floats:
+        return (frequencies > 0).astype(np.float64)
+
+
+@dataclass(frozen=True, repr=False)
+class _Table(Scheme):
+    """The values q_1, q_2, ..., checked, without repetitions of the last one."""
+
+    values: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        more = f", ... {len(self.values)} values" if len(self.values) > _SHOWN else ""
+        return f"custom([{', '.join(map(repr, self.values[:_SHOWN]))}{more}])"
+
+    def constant_from(self) -> int:
+        """Return the position of the last value."""
+        return len(self.values) if self.values[-1] else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the name and the values."""
+        return {"scheme": "custom", "values": list(self.values)}
+
+    @cached_property
+    def _rows(self) -> Floats:
+        return np.array((0.0, *self.values))
+
+    def _evaluate(self, frequencies: Floats) -> Floats:
+        rows = np.minimum(frequencies, len(self.values)).astype(np.int64)
+        return self._rows.take(rows)
+
+
+@dataclass(frozen=True, repr=False)
+class _Function(Scheme):
+    """A function of frequency, checked wherever it is evaluated."""
+
+    function: Inclusion
+
+    def __post_init__(self) -> None:
+        grid = np.unique(np.rint(np.concatenate([np.arange(1.0, 4097.0), np.geomspace(4097.0, 1e12, 1000)])))
+        try:
+            _probabilities(self._call(grid), grid.shape)
+        except (InvalidValue, InvalidType):
+            raise
+        except Exception as error:  # whatever the user's code raises; the grid is no secret
+            raise InvalidValue(f"{_FAILED} on frequencies from 1 to 10^12. {_CUSTOM}") from error
+
+    def __repr__(self) -> str:
+        return f"custom({getattr(self.function, '__qualname__', type(self.function).__name__)})"
+
+    def constant_from(self) -> None:
+        """Return None: a function does not say where it stops growing."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Refuse: code is not saved."""
+        raise InvalidType(
+            "a scheme made from a function cannot be saved. Pass its values instead, such as "
+            "custom(scheme.inclusion_range(1, 10_000)); the last one then holds for all larger frequencies."
+        )
+
+    def _evaluate(self, frequencies: Floats) -> Floats:
+        distinct, places = np.unique(frequencies, return_inverse=True)
+        positive = distinct[distinct > 0]
+        if not len(positive):
+            return np.zeros(len(frequencies))
+        try:
+            found = self._call(positive)
+        except Exception as error:  # its message may hold frequencies, so it stays here
+            raise InvalidValue(f"{_FAILED} ({type(error).__name__}). {_CUSTOM}") from None
+        values = np.zeros(len(distinct))
+        values[distinct > 0] = _probabilities(found, positive.shape)
+        return values[places]
+
+    def _call(self, frequencies: Floats) -> ArrayLike:
+        with np.errstate(all="ignore"):
+            return self.function(frequencies.copy())
+
+
+_FAILED = "probabilities is a function that failed"
+
+
+def ppswor(tau: float, power: float = 1.0) -> Scheme:
+    """Return the scheme of threshold sampling with probability proportional to size, without replacement.
+
+    q_i = 1 - exp(-tau i^power): a key enters when an Exp(1) variable is below tau i^power (Rosén 1972; Private Weighted
+    Sampling, equation 1). Small q are about tau i^power; large frequencies are all but certain to enter.
+
+    Args:
+        tau: the sampling rate, above zero.
+        power: frequencies count as i^power, in (0, 10]; 1 samples by frequency, small powers treat keys alike.
+
+    >>> scheme = ppswor(tau=0.1)
+    >>> scheme.inclusion([0, 1, 10, 1000]).round(6).tolist()
+    [0.0, 0.095163, 0.632121, 1.0]
+    >>> scheme.constant_from()
+    375
+    """
+    return _Ppswor(tau, power)
+
+
+def priority(tau: float, power: float = 1.0) -> Scheme:
+    """Return the scheme of Poisson sampling with probability proportional to size.
+
+    q_i = min(1, tau i^power): a key enters when a uniform variable is below tau i^power (Ohlsson 1990; Duffield, Lund,
+    Thorup 2007). From i^power >= 1/tau on, every key enters.
+
+    >>> scheme = priority(tau=0.1)
+    >>> scheme.inclusion([0, 1, 5, 1000]).tolist()
+    [0.0, 0.1, 0.5, 1.0]
+    >>> scheme.constant_from()
+    10
+    """
+    return _Priority(tau, power)
+
+
+def everything() -> Scheme:
+    """Return the scheme that leaves no key out: q_i = 1 for every frequency above zero.
+
+    >>> everything().inclusion([0, 1, 7]).tolist()
+    [0.0, 1.0, 1.0]
+    """
+    return _Everything()
+
+
+def custom(probabilities: Sequence[float] | NDArray[np.floating[Any]] | Inclusion) -> Scheme:
+    """Return a scheme of your own: any non-decreasing probabilities (q_1, q_2, ...) will do.
+
+    Args:
+        probabilities: either the values q_1, q_2, ..., of which the last holds for all larger frequencies (a real
+            frequency is rounded down); or a function that takes a float64 array of distinct frequencies above zero, in
+            ascending order, and returns their q, each depending on its own frequency alone. A function is checked here on a
+            grid up to 10^12, and again whenever it is evaluated; it cannot be saved.
+
+    >>> custom([0.1, 0.5, 1.0]).inclusion([0, 1, 2, 3, 4]).tolist()
+    [0.0, 0.1, 0.5, 1.0, 1.0]
+    >>> custom(lambda i: i / (i + 10)).inclusion([0, 10, 30]).tolist()
+    [0.0, 0.5, 0.75]
+    """
+    if callable(probabilities):
+        return _Function(probabilities)
+    values = _probabilities(probabilities)
+    length = int(np.searchsorted(values, values[-1], side="left")) + 1
+    return _Table(tuple(values[:length].tolist()))
+
+
+def scheme_from_json(data: dict[str, Any]) -> Scheme:
+    """Return the scheme that `Scheme.to_json` described; unknown or missing fields are refused.
+
+    >>> scheme_from_json({"scheme": "priority", "tau": 0.5, "power": 1.0})
+    priority(tau=0.5, power=1.0)
+    """
+    if not isinstance(data, dict):
+        raise InvalidType("data must be a dict. Pass what Scheme.to_json returned.")
+    makers: dict[str, tuple[Callable[..., Scheme], set[str]]] = {
+        "ppswor": (ppswor, {"tau", "power"}),
+        "priority": (priority, {"tau", "power"}),
+        "everything": (everything, set()),
+        "custom": (lambda values: custom(list(values)), {"values"}),
+    }
+    name = data.get("scheme")
+    if not isinstance(name, str) or name not in makers:
+        raise InvalidValue(f"data names no known scheme. Its field 'scheme' is one of {', '.join(makers)}.")
+    make, fields = makers[name]
+    if set(data) != fields | {"scheme"}:
+        wanted = ", ".join(sorted(fields)) or "nothing else"
+        raise InvalidValue(f"data of the scheme {name} has the wrong fields. Beside 'scheme' it holds: {wanted}.")
+    return make(**{field: data[field] for field in fields})
+
+
+def checked_frequencies(values: ArrayLike) -> NDArray[Any]:
+    """Return frequencies as an array of int64 or float64; the message never tells which value was wrong."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidType(f"frequencies cannot be read as an array. {_FREQUENCIES}") from None
+    if array.size == 0:
+        return array.astype(np.float64) if array.dtype.kind not in "iu" else array.astype(np.int64)
+    if array.dtype.kind not in "iuf":
+        raise InvalidType(f"frequencies must be numbers. {_FREQUENCIES}")
+    if not 0 <= array.min() <= array.max() <= LARGEST:
+        raise InvalidValue(f"frequencies holds a number that is negative, too large or not a number. {_FREQUENCIES}")
+    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64, copy=False)
+
+
+def checked_power(value: object) -> float:
+    """Return the exponent of a frequency, in (0, 10]."""
+    hint = f"Pass a power above 0 and up to {LARGEST_POWER:g}, such as power=1.0."
+    number = validate.positive("power", value, hint=hint)
+    return validate.between("power", number, 0.0, LARGEST_POWER, hint=hint)
+
+
+def _probabilities(values: object, shape: tuple[int, ...] | None = None) -> Floats:
+    """Return non-decreasing probabilities as float64, in the wanted shape if there is one."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.empty(0, object)
+    if array.ndim == 1 and array.size == 0 and array.dtype.kind != "O":
+        raise InvalidValue(f"probabilities is empty. {_CUSTOM}")
+    if array.ndim != 1 or array.dtype.kind not in "biuf":
+        raise InvalidType(f"probabilities must be a flat sequence of numbers. {_CUSTOM}")
+    if shape not in (None, array.shape):
+        raise InvalidValue(f"probabilities is a function that returned another number of values. {_CUSTOM}")
+    array = array.astype(np.float64)
+    if not 0 <= array.min() <= array.max() <= 1:
+        raise InvalidValue(f"probabilities holds a value outside [0, 1] or not a number. {_CUSTOM}")
+    if (array[1:] < array[:-1]).any():
+        fix = "If only rounding is to blame, pass np.maximum.accumulate(q) of the values as a sequence."
+        raise InvalidValue(f"probabilities decreases. {_CUSTOM} {fix}")
+    return array + 0.0
