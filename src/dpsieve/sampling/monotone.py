@@ -9,12 +9,12 @@ r = b - x >= 0, which is exact. With expm1(r) = e^r - 1,
     1 - e^-x = (1 - e^-b) - e^-b expm1(r),    expm1(r) = r + r^2/2! + r^3/3! + ...
     x^p      = b^p - b^p s(r/b),              s(t) = 1 - (1-t)^p = p t + p(1-p)/2! t^2 + p(1-p)(2-p)/3! t^3 + ...
 
-and for 0 < p < 1 all coefficients of both series are positive. So each is evaluated with additions and multiplications of
-numbers that are not negative and do not decrease in r. IEEE 754 rounds such an operation monotonically, so the result
-does not increase in r, that is, does not decrease in x. Between segments, the value is kept at or above the
-stored value at the left end, and it cannot exceed the stored value at the right end. The stored values come from
-ball arithmetic. What is returned for x depends on x alone and is the same on every machine; it is within a few
-units in the last place of the true value.
+and for 0 < p < 1 all coefficients of both series are positive. So each is evaluated with additions and
+multiplications of numbers that are not negative and do not decrease in r. IEEE 754 rounds such an operation
+monotonically, so the result does not increase in r, that is, does not decrease in x. At the seams, the value is kept at
+or above the stored value of the segment's left end, and it cannot exceed the stored value of its right end. The stored
+values come from ball arithmetic. What is returned for x depends on x alone and is the same on every machine; it is
+within a few units in the last place of the true value.
 """
 
 import math
@@ -38,10 +38,10 @@ _FACTORIALS = [1 / math.factorial(k) for k in range(1, _DEGREE + 1)]
 LARGEST = 2.0**53  # whole numbers up to here are exact
 
 
-def power(x: Floats, exponent: float) -> Floats:
+def raised(x: Floats, exponent: float) -> Floats:
     """Return x^exponent for 0 <= x <= 2^53 and 0 < exponent <= 10; a fractional power takes subnormal x for zero.
 
-    >>> power(np.array([0.0, 1.0, 9.0]), 2.5).tolist()
+    >>> raised(np.array([0.0, 1.0, 9.0]), 2.5).tolist()
     [0.0, 1.0, 243.0]
     """
     fraction, whole = math.modf(exponent)
@@ -61,9 +61,8 @@ def saturating(x: Floats) -> Floats:
     inside = np.minimum(np.maximum(x, _SMALL), np.nextafter(_LARGE, 0.0))
     segment, rest = _segments(inside)
     segment -= _segment(_SMALL)
-    scale = slopes.take(segment)
     falls = _series(rest, _FACTORIALS)
-    falls *= scale
+    falls *= slopes.take(segment)
     falls += shifts.take(segment)
     result = tops.take(segment)
     result -= falls

@@ -1,7 +1,7 @@
 """Weighted samples of counted keys. They are NOT private: every key and frequency in them is true.
 
-A sample is an intermediate result: hand it to `Channel.release(..., already_sampled=True)` of a channel made with the same
-scheme, or use it inside the walls, to compare what privacy costs. Never publish it.
+A sample is an intermediate result: hand it to `Channel.release(..., already_sampled=True)` of a channel made with the
+same scheme, or use it inside the walls, to compare what privacy costs. Never publish it.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.randomness.source import Source, Words, resolve
-from dpsieve.sampling.monotone import Floats, power
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.sampling.monotone import Floats, raised
 from dpsieve.sampling.schemes import Scheme, checked_frequencies, checked_power, everything, ppswor, priority
 
 Method = Literal["ppswor", "priority"]
@@ -49,9 +49,9 @@ class NonPrivateSample:
         return f"<NonPrivateSample of {len(self)} keys by {self.scheme!r}: not to be published>"
 
     def estimate(self, g: Callable[[NDArray[Any]], ArrayLike] | None = None) -> float:
-        """Return the Horvitz-Thompson estimate of the sum of g(w) over all keys: the sum of g(w) / q(w) over the sample.
+        """Return an unbiased estimate of the sum of g(w) over all keys: the sum of g(w) / q(w) over the sample.
 
-        `g` is a function of an array of frequencies, g(w) = w by default. The estimate is not biased if k >= 1.
+        `g` is a function of an array of frequencies, g(w) = w by default (Horvitz, Thompson 1952).
         """
         hint = "Pass a function of an array of frequencies that returns a finite number for each, such as np.sqrt."
         if g is not None and not callable(g):
@@ -67,9 +67,9 @@ def threshold_sample(
 ) -> tuple[pa.Array, NDArray[Any]]:
     """Return the keys and true frequencies of a threshold sample. It is NOT private: never publish it.
 
-    Each key of frequency i enters independently, with probability exactly `scheme.inclusion(i)` (Private Weighted Sampling,
-    Algorithm 1): q is a dyadic rational, and 64 random bits are compared with its first 64 bits; in case of a tie,
-    further bits are drawn and compared. The order of the keys is kept.
+    Each key of frequency i enters independently, with probability exactly `scheme.inclusion(i)` (Private Weighted
+    Sampling, Algorithm 1): q is a dyadic rational, and 64 random bits are compared with its first 64 bits; in case of a
+    tie, further bits are drawn and compared. The order of the keys is kept.
 
     Args:
         keys: distinct keys without nulls (distinctness is not checked): an Arrow array, or what Arrow can read as one.
@@ -102,15 +102,15 @@ def bottom_k(
 ) -> NonPrivateSample:
     """Return a weighted sample of k keys without replacement, for comparison. It is NOT private: never publish it.
 
-    Each key draws a rank, Exp(1) / w^power (ppswor) or Uniform(0, 1) / w^power (priority), and the k smallest ranks are the
-    sample (Rosén 1997; Ohlsson 1990; Duffield, Lund, Thorup 2007). Let tau be the (k+1)-st smallest rank. Given the ranks of
-    all other keys, a sampled key was to enter exactly if its rank was below tau, so with the conditional probability
+    Each key draws a rank, Exp(1) / w^power (ppswor) or Uniform(0, 1) / w^power (priority), and the k smallest ranks are
+    the sample (Rosén 1997; Ohlsson 1990; Duffield, Lund, Thorup 2007). Let tau be the (k+1)-st smallest rank. Given the
+    ranks of all other keys, a sampled key was to enter exactly if its rank was below tau: with the probability
 
         q(w) = 1 - exp(-tau w^power)  (ppswor),    q(w) = min(1, tau w^power)  (priority),
 
-    and the sum of g(w) / q(w) over the sample is an unbiased estimate of the sum of g(w) over all keys (Horvitz-Thompson
-    with rank conditioning: Cohen, Kaplan 2007). Ranks are floating-point numbers made from 64 random bits each, so
-    inclusion is not exact as in `threshold_sample`.
+    and the sum of g(w) / q(w) over the sample is an unbiased estimate of the sum of g(w) over all keys
+    (Horvitz-Thompson with rank conditioning: Cohen, Kaplan 2007). Ranks are floating-point numbers made from 64 random
+    bits each, so inclusion is not exact as in `threshold_sample`.
 
     Args:
         keys: distinct keys without nulls (distinctness is not checked): an Arrow array, or what Arrow can read as one.
@@ -150,7 +150,7 @@ def _ranks(frequencies: Floats, method: Method, exponent: float, source: Source)
             # Small uniforms keep all 64 bits, and none is 0 or 1, so every rank is positive and finite.
             uniform = np.minimum(source.words(len(part)).astype(np.float64) + 0.5, _TOP) / _WORD
             scores = -np.log1p(-uniform) if method == "ppswor" else uniform
-            weights = power(part, exponent)
+            weights = raised(part, exponent)
             finite = np.minimum(scores / weights, np.finfo(np.float64).max)
             ranks[start : start + len(part)] = np.where(weights > 0, finite, np.inf)
     return ranks
@@ -167,18 +167,13 @@ def _decide(q: Floats, source: Source) -> NDArray[np.int64]:
         entries = np.minimum(scaled, _TOP).astype(np.uint64)
         np.less(words, entries, out=below)
         below |= part == 1.0
-        for tie in np.flatnonzero(_undecided(words, entries, part)):
+        for tie in np.flatnonzero((words == entries) & (part < 1.0)):
             below[tie] = _refine(float(scaled[tie]) % 1.0, source)
     return np.flatnonzero(chosen)
 
 
-def _undecided(words: Words, entries: Words, q: Floats) -> NDArray[np.bool_]:
-    """Return where the word is the first 64 bits of q, and q has more. From 2^-11 on it has none."""
-    return (words == entries) & (q < 2.0**-11)
-
-
 def _refine(q: float, source: Source) -> bool:
-    """Return whether a uniform number is below q < 1, exactly; q = 0 is above none."""
+    """Return whether a uniform number is below q < 1, exactly."""
     while q:
         word, scaled = int(source.words(1)[0]), q * _WORD
         if word != int(scaled):

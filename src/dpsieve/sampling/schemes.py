@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.sampling.monotone import LARGEST, Floats, power, saturating
+from dpsieve.sampling.monotone import LARGEST, Floats, raised, saturating
 
 Inclusion = Callable[[Floats], ArrayLike]
 
@@ -27,6 +27,7 @@ _SHOWN = 4
 _FREQUENCIES = "Pass finite numbers from 0 to 2^53, one for each key."
 _TAU = "Pass a sampling rate above zero such as tau=0.01."
 _CUSTOM = "Pass probabilities q_1 <= q_2 <= ... in [0, 1], as a sequence or as a function of an array of frequencies."
+_FAILED = "probabilities is a function that failed"
 
 
 class Scheme(ABC):
@@ -109,7 +110,7 @@ class _Threshold(Scheme):
         out = np.empty(len(frequencies))
         with np.errstate(over="ignore"):
             for start in range(0, len(out), _CHUNK):
-                rate = self.tau * power(frequencies[start : start + _CHUNK], self.power)
+                rate = self.tau * raised(frequencies[start : start + _CHUNK], self.power)
                 out[start : start + _CHUNK] = self._saturate(rate)
         return out
 
@@ -121,7 +122,10 @@ class _Threshold(Scheme):
 
 class _Ppswor(_Threshold):
     name = "ppswor"
-    _saturate = staticmethod(saturating)
+
+    @staticmethod
+    def _saturate(rate: Floats) -> Floats:
+        return saturating(rate)
 
 
 class _Priority(_Threshold):
@@ -222,9 +226,6 @@ class _Function(Scheme):
             return self.function(frequencies.copy())
 
 
-_FAILED = "probabilities is a function that failed"
-
-
 def ppswor(tau: float, power: float = 1.0) -> Scheme:
     """Return the scheme of threshold sampling with probability proportional to size, without replacement.
 
@@ -274,19 +275,15 @@ def custom(probabilities: Sequence[float] | NDArray[np.floating[Any]] | Inclusio
     Args:
         probabilities: either the values q_1, q_2, ..., of which the last holds for all larger frequencies (a real
             frequency is rounded down); or a function that takes a float64 array of distinct frequencies above zero, in
-            ascending order, and returns their q, each depending on its own frequency alone. A function is checked here on a
-            grid up to 10^12, and again whenever it is evaluated; it cannot be saved.
+            ascending order, and returns their q, each depending on its own frequency alone. A function is checked here
+            on a grid up to 10^12, and again whenever it is evaluated; it cannot be saved.
 
     >>> custom([0.1, 0.5, 1.0]).inclusion([0, 1, 2, 3, 4]).tolist()
     [0.0, 0.1, 0.5, 1.0, 1.0]
     >>> custom(lambda i: i / (i + 10)).inclusion([0, 10, 30]).tolist()
     [0.0, 0.5, 0.75]
     """
-    if callable(probabilities):
-        return _Function(probabilities)
-    values = _probabilities(probabilities)
-    length = int(np.searchsorted(values, values[-1], side="left")) + 1
-    return _Table(tuple(values[:length].tolist()))
+    return _Function(probabilities) if callable(probabilities) else _table(probabilities)
 
 
 def scheme_from_json(data: dict[str, Any]) -> Scheme:
@@ -301,7 +298,7 @@ def scheme_from_json(data: dict[str, Any]) -> Scheme:
         "ppswor": (ppswor, {"tau", "power"}),
         "priority": (priority, {"tau", "power"}),
         "everything": (everything, set()),
-        "custom": (lambda values: custom(list(values)), {"values"}),
+        "custom": (_table, {"values"}),
     }
     name = data.get("scheme")
     if not isinstance(name, str) or name not in makers:
@@ -311,6 +308,12 @@ def scheme_from_json(data: dict[str, Any]) -> Scheme:
         wanted = ", ".join(sorted(fields)) or "nothing else"
         raise InvalidValue(f"data of the scheme {name} has the wrong fields. Beside 'scheme' it holds: {wanted}.")
     return make(**{field: data[field] for field in fields})
+
+
+def _table(values: object) -> Scheme:
+    checked = _probabilities(values)
+    length = int(np.searchsorted(checked, checked[-1], side="left")) + 1
+    return _Table(tuple(checked[:length].tolist()))
 
 
 def checked_frequencies(values: ArrayLike) -> NDArray[Any]:
@@ -323,9 +326,10 @@ def checked_frequencies(values: ArrayLike) -> NDArray[Any]:
         return array.astype(np.float64) if array.dtype.kind not in "iu" else array.astype(np.int64)
     if array.dtype.kind not in "iuf":
         raise InvalidType(f"frequencies must be numbers. {_FREQUENCIES}")
+    array = array.astype(np.float64, copy=False) if array.dtype.kind == "f" else array
     if not 0 <= array.min() <= array.max() <= LARGEST:
         raise InvalidValue(f"frequencies holds a number that is negative, too large or not a number. {_FREQUENCIES}")
-    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64, copy=False)
+    return array if array.dtype.kind == "f" else array.astype(np.int64, copy=False)
 
 
 def checked_power(value: object) -> float:
