@@ -12,14 +12,36 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dpsieve import channels, errors, privacy, randomness, testing
+    from dpsieve import channels, errors, estimation, privacy, randomness, sampling, testing
     from dpsieve.output import Release
     from dpsieve.privacy import Certificate, Guarantee
+    from dpsieve.sampling import everything, ppswor, priority
 
-__all__ = ["Certificate", "Guarantee", "Release", "channels", "errors", "privacy", "randomness", "testing"]
+__all__ = [
+    "Certificate",
+    "Guarantee",
+    "Release",
+    "channels",
+    "errors",
+    "estimation",
+    "everything",
+    "ppswor",
+    "priority",
+    "privacy",
+    "randomness",
+    "sampling",
+    "testing",
+]
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
-_HOME = {"Certificate": "dpsieve.privacy", "Guarantee": "dpsieve.privacy", "Release": "dpsieve.output"}
+_HOME = {
+    "Certificate": "dpsieve.privacy",
+    "Guarantee": "dpsieve.privacy",
+    "Release": "dpsieve.output",
+    "everything": "dpsieve.sampling",
+    "ppswor": "dpsieve.sampling",
+    "priority": "dpsieve.sampling",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,53 +1,126 @@
-"""The channels by name."""
+"""The channels by name. All protect one unit more or less (add/remove neighbours), one unit counting once in one key."""
 
 import math
 
 from dpsieve import validate
 from dpsieve.channels.additive import AdditiveChannel
+from dpsieve.channels.baselines import geometric_lag, laplace_lag, laplace_threshold
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.grid import Steps
 from dpsieve.channels.lag import optimal_lag
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy import Guarantee
+from dpsieve.sampling.schemes import Scheme, everything
+
+SMALLEST_EPSILON, LARGEST_EPSILON, SMALLEST_DELTA = 1e-3, 50.0, 1e-20
 
 
-def optimal(epsilon: float, delta: float, *, unit: str = "one row") -> Channel:
+def optimal(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> Channel:
     """Return the channel that reports every key most often and orders keys best, over all private channels.
 
-    Algorithm 5 of Cohen, Geri, Sarlos and Stemmer (2021), corrected. A key of frequency i is reported with probability
-    pi_i = min(e^epsilon pi_(i-1) + delta, 1 - e^-epsilon (1 - pi_(i-1) - delta)), pi_0 = 0, the largest that any
-    (epsilon, delta)-private mechanism allows; any two keys come out in their true order with the largest probability.
+    Algorithm 5 of Cohen, Geri, Sarlos and Stemmer (2021), corrected. With a scheme that samples a key of frequency i
+    with probability q_i (none: q = 1), it is reported with probability
+    pi_i = min(q_i, e^epsilon pi_(i-1) + delta, 1 - e^-epsilon (1 - pi_(i-1) - delta)), pi_0 = 0: the largest that any
+    (epsilon, delta)-private mechanism allows. Any two keys come out in their true order with the largest probability.
+
+    Args:
+        epsilon: the budget, from 0.001 to 50.
+        delta: the probability with which a key of one unit may show, from 1e-20.
+        scheme: a sampling scheme such as `dpsieve.ppswor(0.01)`.
+        unit: who is protected, in words, for the guarantee.
 
     >>> channel = optimal(1.0, 1e-8)
     >>> channel.reporting_probability([1, 10, 20, 40]).round(8).tolist()
     [1e-08, 0.00012818, 0.91637981, 1.0]
     """
     epsilon, delta = unknown_domain(epsilon, delta)
-    resolution = _resolution(epsilon, delta)
-    lag = optimal_lag(Steps(epsilon, delta), resolution)
-    return AdditiveChannel("optimal", Guarantee(epsilon, delta, unit=unit), resolution, lag)
+    return _weighted("optimal", epsilon, delta, scheme, _resolution(epsilon, delta), unit)
 
 
-def simple(epsilon: float, delta: float, *, unit: str = "one row") -> Channel:
-    """Return the channel with the same reporting probabilities whose tokens are whole numbers from 1 to the frequency.
+def simple(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> Channel:
+    """Return the channel with the same reporting probabilities as `optimal` and whole tokens from 1 to the frequency.
 
-    Algorithm 4 of Cohen, Geri, Sarlos and Stemmer (2021).
+    Algorithm 4 of Cohen, Geri, Sarlos and Stemmer (2021): easier to read, slightly worse at telling keys apart.
+
+    >>> simple(0.5, 0.01).row(3).right.tolist()
+    [1.0, 2.0, 3.0]
+    """
+    return _weighted("simple", *unknown_domain(epsilon, delta), scheme, 1, unit)
+
+
+def stability(
+    epsilon: float, delta: float, scheme: Scheme | None = None, *, threshold: str = "fair", unit: str = "one row"
+) -> Channel:
+    """Return the stability histogram, the usual baseline: Laplace noise, and nothing below a threshold T.
+
+    A key is reported when frequency + Lap(1/epsilon) >= T (Korolova et al. 2009; Bun, Nissim and Stemmer 2019), with
+    T = 1 + ln(1/(2 delta))/epsilon for threshold='fair', which uses all of delta, and T = 1 + ln(1/delta)/epsilon for
+    threshold='paper', which leaves half of it unused. The token counts whole units above T. With a scheme, reported
+    keys are sampled afterwards by their noisy count (sampled SbH). For delta above 1/2 use another channel.
     """
     epsilon, delta = unknown_domain(epsilon, delta)
-    return AdditiveChannel("simple", Guarantee(epsilon, delta, unit=unit), 1, optimal_lag(Steps(epsilon, delta), 1))
+    if threshold not in ("fair", "paper"):
+        raise InvalidValue("threshold is neither 'fair' nor 'paper'. Pass threshold='fair' unless you check a figure.")
+    if delta > 0.5:
+        raise InvalidValue(f"delta={delta:g} is above 1/2, where a stability histogram has no threshold. Use optimal.")
+    paper = threshold == "paper"
+    lag = laplace_lag(epsilon, delta, paper=paper)
+    channel = AdditiveChannel("stability", Guarantee(epsilon, delta, unit=unit), 1, lag)
+    if _samples_nothing(scheme):
+        return channel
+    from dpsieve.channels.thinned import ThinnedChannel
+
+    return ThinnedChannel(channel, _checked(scheme), laplace_threshold(epsilon, delta, paper=paper) - 1)
+
+
+def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") -> Channel:
+    """Return the selection used by Google's libraries: geometric noise cut to [-k, k], reported when above k.
+
+    Near optimal; exactly so only when the ceiling in k is tight (Desfontaines, Voss, Gipson and Mandayam, PoPETs 2022).
+    """
+    epsilon, delta = unknown_domain(epsilon, delta)
+    guarantee = Guarantee(epsilon, delta, unit=unit)
+    return AdditiveChannel("truncated geometric", guarantee, 1, geometric_lag(epsilon, delta))
 
 
 def unknown_domain(epsilon: float, delta: float) -> tuple[float, float]:
     """Return checked parameters for reporting keys that nobody listed in advance."""
-    epsilon = validate.between("epsilon", epsilon, 1e-4, 50.0, hint="Pass a budget such as epsilon=1.0.")
+    hint = "Pass a budget such as epsilon=1.0."
+    epsilon = validate.between("epsilon", epsilon, SMALLEST_EPSILON, LARGEST_EPSILON, hint=hint)
     delta = validate.delta(delta)
-    if delta < 1e-20:
-        why = "a key held by one unit must be reported with some probability, at most delta, or no key ever is"
-        raise InvalidValue(f"delta={delta:g} is below 1e-20: {why}. Pass one such as delta=1e-8, or list the keys.")
+    if delta < SMALLEST_DELTA:
+        why = "a key of one unit may be reported with probability delta at most, so with none no key could ever be"
+        fix = "Pass one such as delta=1e-8; when all keys are known in advance, noise without a threshold needs none"
+        raise InvalidValue(f"delta={delta:g} is below {SMALLEST_DELTA:g}: {why}. {fix}.")
     return epsilon, delta
+
+
+def _weighted(name: str, epsilon: float, delta: float, scheme: Scheme | None, resolution: int, unit: str) -> Channel:
+    guarantee = Guarantee(epsilon, delta, unit=unit)
+    if _samples_nothing(scheme):
+        return AdditiveChannel(name, guarantee, resolution, optimal_lag(Steps(epsilon, delta), resolution))
+    from dpsieve.channels.stepped import SteppedChannel
+
+    return SteppedChannel(name, guarantee, resolution, _units(epsilon, delta), _checked(scheme))
+
+
+def _samples_nothing(scheme: Scheme | None) -> bool:
+    return scheme is None or scheme == everything()
+
+
+def _checked(scheme: object) -> Scheme:
+    if not isinstance(scheme, Scheme):
+        hint = "Pass one such as dpsieve.ppswor(0.01), or leave it out."
+        raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")
+    return scheme
+
+
+def _units(epsilon: float, delta: float) -> int:
+    """Return more units than any row spreads over: 2 L + 1, with L = ln((e^eps - 1 + 2 delta)/(delta (e^eps + 1)))/eps."""
+    return math.ceil(2 / epsilon * math.log1p(math.expm1(epsilon) / delta)) + 4
 
 
 def _resolution(epsilon: float, delta: float) -> int:
     """Return how many parts a unit is cut into: the masses keep 46 bits, and a row stays below 2^30 parts."""
-    units = 2 / epsilon * math.log1p(math.expm1(epsilon) / delta) + 4
-    return 1 << max(0, min(20, math.floor(math.log2(delta) + 128 - 46), math.floor(30 - math.log2(units))))
+    room = 30 - math.log2(_units(epsilon, delta))
+    return 1 << max(0, min(20, math.floor(math.log2(delta) + 128 - 46), math.floor(room)))

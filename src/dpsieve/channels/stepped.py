@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,19 +24,10 @@ from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Certificate, Guarantee, Rows, certify
 from dpsieve.privacy.kernel import examine
 from dpsieve.randomness.source import Source
+from dpsieve.sampling.schemes import Scheme
 
 MOST_ROWS = 1 << 20
 _STACK = 64
-
-
-class Scheme(Protocol):
-    """What a channel needs to know of a sampling scheme; see `dpsieve.sampling`."""
-
-    def inclusion_range(self, first: int, last: int) -> NDArray[np.float64]:
-        """Return the probabilities q_first to q_last, never decreasing."""
-
-    def constant_from(self) -> int | None:
-        """Return the frequency from which on q stays the same, or None if it never does."""
 
 
 class SteppedChannel(Channel):
@@ -47,7 +37,7 @@ class SteppedChannel(Channel):
         self.name, self.guarantee, self.resolution, self.scheme = name, guarantee, resolution, scheme
         self._reach = reach
         settled = scheme.constant_from()
-        self._constant = min(MOST_ROWS, MOST_ROWS if settled is None else settled)
+        self._constant = max(1, min(MOST_ROWS, MOST_ROWS if settled is None else settled))
         self.last_row = self._constant + 2 * reach
         capacity = 4 * reach + 64
         self._rows = max(1, min(256, (1 << 20) // capacity))

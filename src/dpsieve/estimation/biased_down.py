@@ -10,8 +10,8 @@ from dpsieve.estimation.target import Target
 from dpsieve.estimation.windows import reach
 
 LIMIT = 10**6  # units
-_BLOCK = 64  # units that are worked on together
-_SAFE = 1 - 1e-11  # more than what rounding may add, so that E_i <= g(i) holds for the numbers themselves
+_BLOCK = 64  # units of tokens, and rows, that are worked on together
+_SAFE = 1 - 1e-11  # takes off more than rounding may add, so that E_i <= g(i) holds for the numbers themselves
 
 
 class BiasedDown(Estimator):
@@ -19,12 +19,18 @@ class BiasedDown(Estimator):
 
     With p_i(t) the probability of cell t for frequency i (Cohen, Geri, Sarlos, Stemmer 2020, (12)):
 
-        a_t = min over all i with p_i(t) > 0 of  r_i(t) = (g(i) - sum_{h<t} a_h p_i(h)) / (pi_i - sum_{h<t} p_i(h)).
+        a_t = min over i of  r_i(t) = (g(i) - sum_{h<t} a_h p_i(h)) / (pi_i - sum_{h<t} p_i(h)).
 
-    The minimum is over every row that reaches the cell, also those beyond any frequency in the data. r_i(t) never
-    decreases in t, as r_i(t+1) = r_i(t) + (r_i(t) - a_t) p_i(t) / sum_{h>t} p_i(h) and a_t <= r_i(t); so the values
-    do not decrease either. That form is used here: it adds only what is not negative, so E_i <= g(i) holds up to a
-    relative rounding error of the number of cells times 1e-16, which a factor of 1 - 1e-11 more than covers.
+    The minimum is over every row that may reach the cell, also beyond the largest frequency in the data.
+
+    E_i <= g(i): the last cell of row i takes at most what is left of g(i). Non-decreasing: as a_t <= r_i(t),
+
+        r_i(t+1) = r_i(t) + (r_i(t) - a_t) p_i(t) / sum_{h>t} p_i(h) >= r_i(t),
+
+    and a row joins the minimum a unit before its first token, with r_i = g(i) / pi_i; so the values do not decrease
+    as long as g(i) / pi_i does not for rows beyond the reach of the channel. It never does where pi_i stays the same
+    there, as without sampling. The code uses this form of r_i, which only adds what is not negative: E_i <= g(i) holds up
+    to the number of cells times 1e-16, relatively, and a factor of 1 - 1e-11 more than covers that.
 
     Values are found in order, up to the largest token asked for, and kept. Tokens may be at most 10^6.
     """
@@ -33,17 +39,17 @@ class BiasedDown(Estimator):
 
     def __init__(self, channel: Channel, target: Target) -> None:
         super().__init__(channel, target)
-        self._reach = reach(channel)
+        self._reach = reach(channel) + 1
         self._ends: Ints = np.empty(0, np.int64)  # the last token of each cell
         self._found: Floats = np.empty(0)
-        self._ratios: dict[int, Floats] = {}  # r_i of the rows of each block, as far as the cells have been found
-        self._tails: dict[int, tuple[int, Floats]] = {}
+        self._ratios: dict[int, Floats] = {}  # r_i of groups of rows, as far as the cells have been found
+        self._above: dict[int, tuple[int, Floats]] = {}  # a block, and what each row has from there on, block by block
 
     def _values(self, parts: Ints) -> Floats:
-        largest = int(parts.max(initial=0))
+        largest = int(parts.max(initial=1))
         if largest > LIMIT * self.channel.resolution:
-            hint = "Use kind='mle' for larger ones: both hardly differ there."
-            raise InvalidValue(f"tokens holds one above {LIMIT:,}, and kind='biased_down' goes so far only. {hint}")
+            hint = "Use kind='mle' for larger ones."
+            raise InvalidValue(f"kind='biased_down' is limited to tokens and frequencies up to {LIMIT:,}. {hint}")
         if not len(self._ends) or largest > self._ends[-1]:
             self._extend(largest)
         return _SAFE * self._found[np.searchsorted(self._ends, parts)]
@@ -62,55 +68,49 @@ class BiasedDown(Estimator):
 
     def _solve(self, block: int, edges: Ints) -> Floats:
         """Return the values of the cells of one block, and move the ratios of its rows past it."""
-        groups = range(max((block * _BLOCK - self._reach) // _BLOCK, 0), _group(block, self._reach) + 1)
+        groups = range(*_span(block, self._reach))
         for old in [group for group in self._ratios if group < groups.start]:
-            del self._ratios[old], self._tails[old]
+            del self._ratios[old], self._above[old]
         for new in [group for group in groups if group not in self._ratios]:
             self._enter(new)
         rows = np.concatenate([_rows(group) for group in groups])
         ratio = np.concatenate([self._ratios[group] for group in groups])
-        after = np.concatenate([self._after(group, block) for group in groups])
+        beyond = np.concatenate([self._beyond(group, block) for group in groups])
         mass = self.channel.masses(rows, edges).T
-        rest = np.cumsum(np.vstack([after, mass[:0:-1]]), axis=0)[::-1]  # what each row has above each cell
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = np.where((mass > 0) & (rest > 0), mass / rest, 0.0)
-        values, present = np.empty(len(mass)), mass > 0
+        rest = np.cumsum(np.vstack([beyond, mass[:0:-1]]), axis=0)[::-1]  # what each row has above each cell
+        step = np.divide(mass, rest, out=np.zeros_like(mass), where=rest > 0)
+        units = -(-edges[1:] // self.channel.resolution)
+        joins = (mass + rest > 0) & (rows <= units[:, None] + self._reach)
+        values = np.empty(len(mass))
         for cell in range(len(mass)):
-            least = ratio.min(where=present[cell], initial=np.inf)
-            values[cell] = least
-            if np.isfinite(least):
-                ratio += (ratio - least) * step[cell]
+            values[cell] = ratio.min(where=joins[cell], initial=np.inf)
+            ratio += (ratio - values[cell]) * step[cell]
         for group, part in zip(groups, np.split(ratio, len(groups)), strict=True):
             self._ratios[group] = part
-        return _filled(values)
+        return values
 
     def _enter(self, group: int) -> None:
-        """Start the rows of a group: their ratios, and what mass they have above each block."""
+        """Start a group of rows: their ratios, and what mass they have from each block on."""
         rows = _rows(group)
-        first, last = max((int(rows[0]) - self._reach) // _BLOCK, 0), _group(group, self._reach)
-        edges = self.channel.breaks(first * _BLOCK, (last + 1) * _BLOCK)
-        starts = np.searchsorted(edges, np.arange(first, last + 1) * _BLOCK * self.channel.resolution)
+        first, stop = _span(group, self._reach)
+        edges = self.channel.breaks(first * _BLOCK, stop * _BLOCK)
+        starts = np.searchsorted(edges, np.arange(first, stop) * _BLOCK * self.channel.resolution)
         blocks = np.add.reduceat(self.channel.masses(rows, edges), starts, axis=1)
-        above = np.cumsum(blocks[:, :0:-1], axis=1)[:, ::-1]
-        self._tails[group] = first, np.hstack([above, np.zeros((len(rows), 1))])
+        from_there_on = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1]
+        self._above[group] = first, np.hstack([from_there_on, np.zeros((len(rows), 1))])
         reported = self.channel.reporting_probability(rows)
         self._ratios[group] = np.divide(self.target(rows), reported, out=np.zeros(len(rows)), where=reported > 0)
 
-    def _after(self, group: int, block: int) -> Floats:
+    def _beyond(self, group: int, block: int) -> Floats:
         """Return the mass that each row of a group has above a block."""
-        first, above = self._tails[group]
-        return above[:, min(max(block - first, 0), above.shape[1] - 1)]
+        first, above = self._above[group]
+        return above[:, min(max(block + 1 - first, 0), above.shape[1] - 1)]
 
 
 def _rows(group: int) -> Ints:
     return np.arange(group * _BLOCK + 1, (group + 1) * _BLOCK + 1)
 
 
-def _group(block: int, wide: int) -> int:
-    """Return the last group of rows that reaches a block; also the last block that a group reaches."""
-    return ((block + 1) * _BLOCK + wide) // _BLOCK
-
-
-def _filled(values: Floats) -> Floats:
-    """Give cells that no row reaches the value before them."""
-    return np.maximum.accumulate(np.where(np.isfinite(values), values, 0.0))
+def _span(block: int, wide: int) -> tuple[int, int]:
+    """Return the first and one past the last group of rows that reach a block of tokens, and the other way round."""
+    return max((block * _BLOCK - wide) // _BLOCK, 0), ((block + 1) * _BLOCK + wide) // _BLOCK + 1

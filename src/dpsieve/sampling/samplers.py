@@ -87,7 +87,7 @@ def threshold_sample(
         raise InvalidType(
             f"scheme must be a sampling scheme, not {type(scheme).__name__}. Pass one such as ppswor(0.01)."
         )
-    chosen = _decide(scheme.inclusion(counts), resolve(source))
+    chosen = decide(scheme.inclusion(counts), resolve(source))
     return _take(names, chosen), counts[chosen]
 
 
@@ -156,7 +156,7 @@ def _ranks(frequencies: Floats, method: Method, exponent: float, source: Source)
     return ranks
 
 
-def _decide(q: Floats, source: Source) -> NDArray[np.int64]:
+def decide(q: Floats, source: Source) -> NDArray[np.int64]:
     """Return the places where a uniform number is below q, exactly."""
     chosen = np.empty(len(q), np.bool_)
     for start in range(0, len(q), _CHUNK):
