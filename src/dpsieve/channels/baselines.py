@@ -5,6 +5,7 @@ noisy count itself is the token plus a constant.
 """
 
 import math
+from itertools import pairwise
 
 from flint import arb
 
@@ -37,7 +38,7 @@ def laplace_lag(epsilon: float, delta: float, *, paper: bool) -> Lag:
         first = -math.ceil(128 * math.log(2) / epsilon)
         last = math.ceil(float(half)) + 1 - first
         sums = [_laplace_cdf(half + 1 - lag, e) for lag in range(first, last + 2)]
-        masses = [floor_bounds((a - b) * ONE)[0] for a, b in zip(sums, sums[1:], strict=False)]
+        masses = [floor_bounds((a - b) * ONE)[0] for a, b in pairwise(sums)]
         return _trimmed(first, masses)
 
 
@@ -50,7 +51,7 @@ def geometric_lag(epsilon: float, delta: float) -> Lag:
     with precision(_BITS):
         steps = Steps(epsilon, delta)
         e, d = arb(steps.factor) / arb(2) ** 192, arb(steps.delta) / arb(2) ** 128
-        k = max(1, 1 + floor_bounds((((e + 2 * d - 1) / ((e + 1) * d)).log() / e.log()))[0])
+        k = max(1, 1 + floor_bounds(((e + 2 * d - 1) / ((e + 1) * d)).log() / e.log())[0])
         total = 1 + 2 * sum((e**-x for x in range(1, k + 1)), arb(0))
         masses = [floor_bounds(e ** -abs(k - lag) / total * ONE)[0] for lag in range(2 * k + 1)]
         return _trimmed(0, masses)

@@ -1,6 +1,7 @@
 """What every channel offers. A new mechanism is a new way to make rows, and nothing else."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,7 @@ from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.randomness.source import Source, resolve
 
 if TYPE_CHECKING:
+    from dpsieve.estimation import Estimator
     from dpsieve.output import Release
 
 Tokens = NDArray[np.int64]
@@ -60,6 +62,14 @@ class Channel(ABC):
         hint = "Pass a confidence level such as level=0.95."
         level = validate.between("level", level, 0.0, 1.0, hint=hint)
         return self._interval(self._parts(tokens), level)
+
+    def estimator(
+        self, g: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None, kind: str = "mle", **range_: int
+    ) -> "Estimator":
+        """Return an estimator of g(true frequency) from tokens; see `dpsieve.estimation.estimator`."""
+        from dpsieve.estimation import estimator
+
+        return estimator(self, g, kind, **range_)
 
     def _parts(self, tokens: ArrayLike) -> Tokens:
         """Return tokens in units of frequency as the integers they were drawn as."""
@@ -122,6 +132,7 @@ class Channel(ABC):
         frequencies: ArrayLike,
         *,
         already_sampled: bool = False,
+        keys_only: bool = False,
         source: Source | None = None,
     ) -> "Release":
         """Send keys with their true frequencies through the channel; return what may be published.
@@ -130,11 +141,14 @@ class Channel(ABC):
             keys: distinct keys without nulls: an Arrow array, or any sequence that Arrow can read.
             frequencies: the true frequency of each key, a whole number from 1 to 10^12.
             already_sampled: the keys are a sample that someone else drew with the probabilities of the scheme.
+            keys_only: publish which keys occur and drop the tokens: the same guarantee, and less to read.
             source: randomness for tests; a release made with it says that it is unsafe to publish.
         """
-        from dpsieve.output.release import Release
+        from dpsieve.output.draw import draw_release
 
-        return Release.draw(self, keys, frequencies, already_sampled=already_sampled, source=resolve(source))
+        return draw_release(
+            self, keys, frequencies, already_sampled=already_sampled, keys_only=keys_only, source=resolve(source)
+        )
 
 
 def checked_frequencies(values: ArrayLike) -> Tokens:

@@ -1,4 +1,4 @@
-"""The channels by name. All protect one unit more or less (add/remove neighbours), one unit counting once in one key."""
+"""The channels by name. All protect one unit more or less (add/remove neighbours) that counts once, in one key."""
 
 import math
 
@@ -116,7 +116,7 @@ def _checked(scheme: object) -> Scheme:
 
 
 def _units(epsilon: float, delta: float) -> int:
-    """Return more units than any row spreads over: 2 L + 1, with L = ln((e^eps - 1 + 2 delta)/(delta (e^eps + 1)))/eps."""
+    """Return more units than any row spreads over (2 L + 1, with L as in Lemma 4.2 of the paper)."""
     return math.ceil(2 / epsilon * math.log1p(math.expm1(epsilon) / delta)) + 4
 
 

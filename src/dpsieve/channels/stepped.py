@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels import blocks
 from dpsieve.channels.channel import Channel, Tokens, checked_frequencies
+from dpsieve.channels.compiled import blocks
 from dpsieve.channels.grid import ONE, Steps, Words, fraction, words
 from dpsieve.channels.recurrence import Block, State, advance
 from dpsieve.channels.row import Row
@@ -225,9 +225,7 @@ class SteppedChannel(Channel):
             first = max(1, int(near[0]) // self.resolution - self.reach)
             for block in self._blocks(first, int(near[-1]) // self.resolution + self.reach + 1):
                 density = fraction(block.high, block.low)
-                blocks.likeliest(
-                    block.starts, block.left, block.right, density, block.first, near, best, frequency
-                )
+                blocks.likeliest(block.starts, block.left, block.right, density, block.first, near, best, frequency)
         return frequency[place] + units
 
     def _interval(self, tokens: Tokens, level: float) -> tuple[Tokens, Tokens]:
@@ -270,6 +268,6 @@ def _moved(row: Block, first: int, count: int, resolution: int) -> Block:
     """Return `count` rows from `first` on, each being `row` moved up to its frequency."""
     cells = len(row.left)
     moves = np.repeat((first - row.first + np.arange(count)) * resolution, cells)
-    repeat = (np.tile(a, count) for a in (row.high, row.low))
+    high, low, reported = np.tile(row.high, count), np.tile(row.low, count), np.tile(row.reported, (count, 1))
     left, right = np.tile(row.left, count) + moves, np.tile(row.right, count) + moves
-    return Block(first, np.arange(count + 1) * cells, left, right, *repeat, np.tile(row.reported, (count, 1)))
+    return Block(first, np.arange(count + 1) * cells, left, right, high, low, reported)

@@ -1,4 +1,4 @@
-"""A channel whose output is sampled afterwards: each reported token is kept with a probability that depends on it alone.
+"""A channel whose output is sampled afterwards: a reported token is kept with a probability of its own.
 
 Sampled stability histograms are of this kind: sanitise first, sample then, treating the noisy count as the true one.
 Sampling the output is post-processing, so the certificate is that of the channel before it.
@@ -7,9 +7,9 @@ Sampling the output is post-processing, so the certificate is that of the channe
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpsieve.channels import blocks
 from dpsieve.channels.additive import AdditiveChannel
 from dpsieve.channels.channel import Channel, Tokens, checked_frequencies
+from dpsieve.channels.compiled import blocks
 from dpsieve.channels.row import Row
 from dpsieve.channels.windows import LagWindows
 from dpsieve.errors import InvalidValue

@@ -29,8 +29,8 @@ class BiasedDown(Estimator):
 
     and a row joins the minimum a unit before its first token, with r_i = g(i) / pi_i; so the values do not decrease
     as long as g(i) / pi_i does not for rows beyond the reach of the channel. It never does where pi_i stays the same
-    there, as without sampling. The code uses this form of r_i, which only adds what is not negative: E_i <= g(i) holds up
-    to the number of cells times 1e-16, relatively, and a factor of 1 - 1e-11 more than covers that.
+    there, as without sampling. The code uses this form of r_i, which only adds what is not negative: E_i <= g(i)
+    holds up to the number of cells times 1e-16, relatively, and a factor of 1 - 1e-11 more than covers that.
 
     Values are found in order, up to the largest token asked for, and kept. Tokens may be at most 10^6.
     """

@@ -63,4 +63,4 @@ def histogram(frequencies: ArrayLike, counts: ArrayLike | None) -> tuple[Ints, F
     if not (np.isfinite(keys) & (keys >= 0)).all() or not keys.any():
         raise InvalidValue(f"counts holds a number that is negative or not finite, or no key at all. {hint}")
     distinct, place = np.unique(rows[keys > 0], return_inverse=True)
-    return distinct, np.bincount(place, weights=keys[keys > 0])
+    return distinct, np.bincount(place, weights=keys[keys > 0]).astype(np.float64)

@@ -26,7 +26,7 @@ class SumError:
 
 
 def sum_error(estimator: Estimator, frequencies: ArrayLike, counts: ArrayLike | None = None) -> SumError:
-    """Return the error of the estimated sum of g(w) over keys, with `counts[t]` keys of true frequency `frequencies[t]`.
+    """Return the error of the estimated sum of g(w) over keys: `counts[t]` keys of true frequency `frequencies[t]`.
 
     Keys pass through the channel one by one, so with n_i keys of frequency i (Cohen, Geri, Sarlos, Stemmer 2021, 7.1):
 
@@ -40,14 +40,19 @@ def sum_error(estimator: Estimator, frequencies: ArrayLike, counts: ArrayLike | 
     >>> sum_error(estimator(optimal(1.0, 1e-8)), [10, 50, 1000], [500, 200, 3])
     <SumError: ...>
     """
-    if not isinstance(estimator, Estimator):
-        hint = "Make one with dpsieve.estimation.estimator(channel)."
-        raise InvalidType(f"estimator must be an Estimator, not {type(estimator).__name__}. {hint}")
+    estimator = _an_estimator(estimator)
     rows, keys = histogram(frequencies, counts)
     moments = estimator.moments(rows)
     true = float(keys @ estimator.target(rows))
     if true == 0:
-        raise InvalidValue("frequencies has a true sum of zero under g, so no error is relative to it. Add larger ones.")
+        raise InvalidValue("frequencies sum to zero under g, so no error is relative to that. Add larger ones.")
     bias, variance = float(keys @ moments.bias), float(keys @ moments.variance)
     mse = variance + bias**2
     return SumError(true, float(keys @ moments.expectation), bias, variance, mse, float(np.sqrt(mse)) / true)
+
+
+def _an_estimator(value: object) -> Estimator:
+    if not isinstance(value, Estimator):
+        hint = "Make one with dpsieve.estimation.estimator(channel)."
+        raise InvalidType(f"estimator must be an Estimator, not {type(value).__name__}. {hint}")
+    return value

@@ -22,10 +22,10 @@ class Minimax(Estimator):
     It is the best estimator under a prior on the range that is nearly the hardest one (see `program`). Whatever that
     search found, these are computed from the rows, for every frequency of the range:
 
-    - `worst`, the worst normalised error of this estimator on the range. It is at most `mle_worst`, the one of 'mle': if
-      the search gained nothing, the values are those of 'mle';
-    - `bound`: no estimator at all, not even a signed one, has a worst error below it on the range. So worst / bound - 1
-      tells how far from the best it can be.
+    - `worst`, the worst normalised error of this estimator on the range. It is at most `mle_worst`, the one of 'mle':
+      if the search gained nothing, the values are those of 'mle';
+    - `bound`: no estimator at all that counts 0 for unreported keys, not even one with negative values, has a worst error
+      below it on the range. So worst / bound - 1 tells how far from the best it can be.
 
     Values are not negative. They do not decrease with the token if likelier tokens mean higher frequencies (monotone
     likelihood ratio), as in every channel without sampling. On tokens that no frequency of the range leads to, they are
@@ -35,11 +35,9 @@ class Minimax(Estimator):
     The error is that of one key. In a sum over many keys variances average out and biases do not: compare with
     `sum_error`. Frequencies outside the range are not looked at, and those above `high` are underestimated.
 
-    Without sampling, at epsilon = 1 and delta = 1e-8, and for frequencies of 15 and more:
-
     >>> from dpsieve.channels import optimal
     >>> from dpsieve.estimation import estimator
-    >>> best = estimator(optimal(1.0, 1e-8), kind="minimax", low=15, high=60)
+    >>> best = estimator(optimal(1.0, 1e-8), kind="minimax", low=20, high=60)
     >>> round(best.mle_worst, 3), round(best.worst, 3), round(best.bound, 3)
     (0, 0, 0)
     """
@@ -91,6 +89,9 @@ class Minimax(Estimator):
         self._table = self._mle._values(middles(self._ends))
         heard -= first
         self._table[heard] = linear[heard + first] / square[heard + first]
+        rising = np.maximum.accumulate(self._table)
+        if np.allclose(rising, self._table, rtol=1e-9, atol=0):  # what falls by no more than rounding does not fall
+            self._table = rising
         bound = float(np.sqrt(prior @ (self.mse(rows) / self.target(rows) ** 2)))
         if top < self.high:
             kept = int(np.searchsorted(self._ends, max(top - wide, 1) * unit, side="right")) - 1

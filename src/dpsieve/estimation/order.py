@@ -1,4 +1,4 @@
-"""Order: do tokens rank keys as their true frequencies do?
+"""Order: whether tokens rank keys as their true frequencies do.
 
 'Nothing' ranks below every token, and ties are broken by a fair coin. Rows are even within a cell, so two tokens of the
 same cell are in either order with probability 1/2, ties included.
@@ -22,7 +22,7 @@ def concordance(channel: Channel, i1: ArrayLike, i2: ArrayLike) -> Floats:
 
     >>> from dpsieve.channels import optimal
     >>> concordance(optimal(1.0, 1e-8), [10, 20, 30], [11, 25, 60]).round(4).tolist()
-    [0.5001, 0.8831, 1.0]
+    [0.5001, 0.9888, 1.0]
     """
     channel = a_channel(channel)
     first, second = np.broadcast_arrays(true_frequencies("i1", i1), true_frequencies("i2", i2))
@@ -47,7 +47,7 @@ def kendall_tau(channel: Channel, frequencies: ArrayLike, counts: ArrayLike | No
     >>> from dpsieve.channels import optimal, simple
     >>> zipf = [1000 // rank for rank in range(1, 40)]
     >>> round(kendall_tau(optimal(1.0, 1e-8), zipf), 4), round(kendall_tau(simple(1.0, 1e-8), zipf), 4)
-    (0, 0)
+    (0.9792, 0.9775)
     """
     channel = a_channel(channel)
     rows, keys = histogram(frequencies, counts)
@@ -86,5 +86,3 @@ def _lead(channel: Channel, low: int, high: int) -> float:
 def _before(values: Floats) -> Floats:
     """Return, at each place, the sum of all entries before it along the first axis."""
     return np.asarray(np.cumsum(values, axis=0) - values)
-
-

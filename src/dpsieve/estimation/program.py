@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from dpsieve.estimation.checks import Floats
 
-_GAP = 2e-4  # of the largest error; its root is then within 0.01 % of the best
+_GAP = 1e-3  # of the largest error; its root is then within 0.05 % of the best
 _STEPS = 200
 
 
@@ -42,7 +42,7 @@ class Program:
         return np.asarray(self.silent + (self.mass * (values / self.g[:, None] - 1) ** 2).sum(axis=1))
 
     def hardest(self) -> Floats:
-        """Return weights whose best estimator has a worst error within 0.02 % of the least possible."""
+        """Return weights whose best estimator has a worst error within 0.1 % of the least possible."""
         weight = np.full(len(self.g), 1 / len(self.g))
         values = self.best(weight)
         errors = self.errors(values)

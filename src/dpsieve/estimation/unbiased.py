@@ -18,17 +18,17 @@ _FIX = "Use kind='mle', or kind='minimax' with a range of frequencies."
 class Unbiased(Estimator):
     """The one estimator that is constant on each unit of tokens (j - 1, j] and has E_i = g(i) for every i.
 
-    With p_ij the probability that frequency i comes out in unit j <= i (Cohen, Geri, Sarlos, Stemmer 2021, section 7.1):
+    With p_ij the probability that frequency i comes out in unit j <= i (Cohen, Geri, Sarlos, Stemmer 2021, 7.1):
 
         a_i = (g(i) - sum_{j<i} p_ij a_j) / p_ii.
 
-    As p_ii is at most delta, values start near 1/delta, take both signs, and grow by about 1/delta every L units (L is the
-    frequency reported half of the time); no unbiased estimator avoids negative values (2020, appendix D). Standard
-    deviations are as large. It is here to be studied and for large delta.
+    As p_ii is at most delta, values start at g(1)/delta, take both signs, and grow by a factor of about 1/delta every L
+    units (L is the frequency reported half of the time); no unbiased estimator avoids negative values (2020, appendix
+    D). Standard deviations are as large. It is here to be studied, and for large delta.
 
-    Digits: substitution leaves |E_i - g(i)| <= n 1e-16 sum_j p_ij |a_j| with n the number of units in a row, which is at
-    most n 1e-16 standard deviations. So E_i loses as many digits as 1/delta has by i = L, and twice as many by 2L, while
-    the error that this adds is always far below the noise. Values above 1e150 are refused.
+    Digits: substitution leaves |E_i - g(i)| <= n 1e-16 sum_j p_ij |a_j|, with n the number of units in a row, which is
+    at most n 1e-16 root mean squares of the estimate. So E_i keeps few digits from i = 2L on, while the error that this
+    adds is always far below the noise. Values above 1e150 are refused.
     """
 
     kind = "unbiased"

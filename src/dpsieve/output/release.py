@@ -1,25 +1,23 @@
 """The Release: keys, counts, intervals, guarantee and certificate, and nothing that was not made private."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.channel import Channel, checked_frequencies
+from dpsieve.channels.channel import Channel
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.randomness.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-LEVEL = 0.95
-_SEARCH_ALL = 1 << 17  # up to so many keys, all are searched for repetitions; beyond, the reported ones
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +26,12 @@ class Release:
 
     Attributes:
         table: one row for each reported key, sorted by key: `key`, `count` (the likeliest true frequency), `low` and
-            `high` (its 95 % confidence interval), `weight` (the key's share in estimates of sums over all keys).
+            `high` (its 95 % confidence interval), `weight` (what the key adds to an estimate of the sum of all
+            frequencies: the count divided by its probability of being reported). With keys only, just `key`.
         guarantee: what is promised, and to whom.
         certificate: the kernel's check of the integers that were drawn from.
         channel: how the tokens were made; it holds no data.
-        tokens: the raw output of the channel for each row of the table, in units of frequency.
+        tokens: what the channel gave out for each row of the table, in units of frequency; None with keys only.
         unsafe_to_publish: True when the randomness came from a seeded test source.
     """
 
@@ -40,27 +39,8 @@ class Release:
     guarantee: Guarantee
     certificate: Certificate
     channel: Channel
-    tokens: np.ndarray[Any, np.dtype[np.float64]]
+    tokens: Floats | None
     unsafe_to_publish: bool = False
-
-    @classmethod
-    def draw(
-        cls, channel: Channel, keys: ArrayLike, frequencies: ArrayLike, *, already_sampled: bool, source: Source
-    ) -> "Release":
-        """Check the input, certify the channel, draw a token for each key and keep those that are reported."""
-        names, counts = _keys(keys), checked_frequencies(frequencies)
-        if len(names) != len(counts):
-            raise InvalidValue("keys and frequencies differ in length. Pass one frequency for each key.")
-        if len(names) <= _SEARCH_ALL:
-            _distinct(names)
-        certificate = channel.certify()
-        tokens = channel.draw(counts, already_sampled=already_sampled, source=source)
-        reported = np.flatnonzero(tokens)
-        names, tokens = names.take(pa.array(reported)), tokens[reported]
-        _distinct(names)
-        order = pc.sort_indices(names)
-        table = _table(channel, names.take(order), tokens := tokens[order.to_numpy()])
-        return cls(table, channel.guarantee, certificate, channel, tokens, not source.publishable)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -72,7 +52,31 @@ class Release:
     def top(self, k: int = 10) -> pa.Table:
         """Return the k rows with the largest tokens, largest first: the best guess at the k most frequent keys."""
         k = validate.whole("k", k, low=1, hint="Pass how many rows to show.")
-        return self.table.take(pa.array(np.argsort(-self.tokens, kind="stable")[:k]))
+        return self.table.take(pa.array(np.argsort(-self._tokens(), kind="stable")[:k]))
+
+    def estimate(
+        self,
+        where: ArrayLike | Callable[[pa.Array], ArrayLike] | None = None,
+        g: Callable[[Floats], Floats] | None = None,
+    ) -> float:
+        """Estimate the sum of g(true frequency) over all keys that satisfy `where`, reported or not.
+
+        The sum over reported keys of the maximum-likelihood estimate g(i) / pi_i (Cohen et al. 2021, Section 7). Keys
+        too rare to be reported are missed, so the estimate leans low; `estimation` tells by how much.
+
+        Args:
+            where: one boolean for each row of the table, or a function from the Arrow column of keys to booleans.
+            g: a non-decreasing function with g(0) = 0; without it, g(w) = w and the estimate is of a total frequency.
+        """
+        values = self.channel.estimator(g).value(self._tokens())
+        if where is None:
+            return float(values.sum())
+        column = self.table.column("key").combine_chunks()
+        chosen = np.asarray(where(column) if callable(where) else where)
+        if chosen.dtype != np.bool_ or chosen.shape != values.shape:
+            hint = "Pass one boolean for each row of the table, or a function of the keys that returns them."
+            raise InvalidValue(f"where does not select rows of the table. {hint}")
+        return float(values[chosen].sum())
 
     def to_pandas(self) -> "pd.DataFrame":
         """Return the table as a pandas frame."""
@@ -82,20 +86,24 @@ class Release:
         """Return the table as a Polars frame."""
         import polars as pl
 
-        frame = pl.from_arrow(self.table)
-        if not isinstance(frame, pl.DataFrame):
-            raise InvalidType("the table did not convert to a Polars frame.")
-        return frame
+        return pl.DataFrame(self.table)
+
+    def _tokens(self) -> Floats:
+        if self.tokens is None:
+            raise InvalidType("this release holds keys only. Release again without keys_only to order or count them.")
+        return self.tokens
 
 
-def _table(channel: Channel, keys: pa.Array, tokens: np.ndarray[Any, np.dtype[np.float64]]) -> pa.Table:
+def table_of(channel: Channel, keys: pa.Array, tokens: Floats, level: float = 0.95) -> pa.Table:
+    """Return what tokens tell: the likeliest frequency, its interval, and its weight in a sum."""
     count = channel.likeliest(tokens)
-    low, high = channel.interval(tokens, LEVEL)
+    low, high = channel.interval(tokens, level)
     weight = count / channel.reporting_probability(count)
     return pa.table({"key": keys, "count": count, "low": low, "high": high, "weight": weight})
 
 
-def _keys(keys: Any) -> pa.Array:
+def checked_keys(keys: Any) -> pa.Array:
+    """Return keys as one Arrow array without nulls."""
     hint = "Pass the distinct keys, without nulls, as an Arrow array or a list."
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
@@ -106,8 +114,3 @@ def _keys(keys: Any) -> pa.Array:
     if array.null_count:
         raise InvalidValue(f"keys holds nulls. {hint}")
     return array
-
-
-def _distinct(keys: pa.Array) -> None:
-    if len(pc.unique(keys)) != len(keys):
-        raise InvalidValue("keys holds a key more than once. Add up the frequencies of equal keys first.")

@@ -10,17 +10,20 @@ _ZERO, _ONE, _WORD = np.uint64(0), np.uint64(1), np.uint64(64)
 
 @njit(cache=True, inline="always")
 def add(ah, al, bh, bl):
+    """Return a + b, modulo 2^128."""
     low = al + bl
     return ah + bh + (_ONE if low < al else _ZERO), low
 
 
 @njit(cache=True, inline="always")
 def sub(ah, al, bh, bl):
+    """Return a - b, modulo 2^128."""
     return ah - bh - (_ONE if al < bl else _ZERO), al - bl
 
 
 @njit(cache=True, inline="always")
 def less(ah, al, bh, bl):
+    """Return whether a < b."""
     return ah < bh or (ah == bh and al < bl)
 
 
@@ -62,6 +65,7 @@ def mul_word_up(ah, al, factor):
 
 @njit(cache=True, inline="always")
 def to_float(ah, al):
+    """Return a as a float."""
     return np.float64(ah) * 18446744073709551616.0 + np.float64(al)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from dpsieve.channels.wide import add, divide, less, mul, sub
+from dpsieve.channels.compiled.wide import add, divide, less, mul, sub
 
 _ZERO = np.uint64(0)
 
@@ -57,7 +57,7 @@ def lay_over(starts, left, right, high, low, first, last, edges):
 
 @njit(cache=True)
 def draw(starts, left, right, high, low, reported, rows, draw_high, draw_low, tokens):
-    """Fill tokens: the place in row rows[k] of the block on which the number draw[k] falls, or zero when it is above."""
+    """Fill tokens: the place in row rows[k] of the block on which the number draw[k] falls; none when it is above."""
     at = -1
     count = 0
     capacity = 1

@@ -1,0 +1,43 @@
+"""From keys and true frequencies to a Release: the one place where tokens are drawn for people."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import ArrayLike
+
+from dpsieve.channels.channel import Channel, checked_frequencies
+from dpsieve.errors import InvalidValue
+from dpsieve.output.release import Release, checked_keys, table_of
+from dpsieve.randomness.source import Source
+
+_SEARCH_ALL = 1 << 17
+
+
+def draw_release(
+    channel: Channel, keys: ArrayLike, frequencies: ArrayLike, *, already_sampled: bool, keys_only: bool, source: Source
+) -> Release:
+    """Check the input, certify the channel, draw a token for each key and keep the keys that are reported.
+
+    Equal keys are refused. They are searched for among all keys up to 131,072 of them, and beyond that among the
+    reported ones: two rows of one rare key would not break the guarantee, and a full search costs more than the draw.
+    """
+    names, counts = checked_keys(keys), checked_frequencies(frequencies)
+    if len(names) != len(counts):
+        raise InvalidValue("keys and frequencies differ in length. Pass one frequency for each key.")
+    if len(names) <= _SEARCH_ALL:
+        _refuse_equal(names)
+    certificate = channel.certify()
+    tokens = channel.draw(counts, already_sampled=already_sampled, source=source)
+    reported = np.flatnonzero(tokens)
+    names, tokens = names.take(pa.array(reported)), tokens[reported]
+    _refuse_equal(names)
+    order = pc.sort_indices(names)
+    names, tokens = names.take(order), tokens[order.to_numpy()]
+    table = pa.table({"key": names}) if keys_only else table_of(channel, names, tokens)
+    kept = None if keys_only else tokens
+    return Release(table, channel.guarantee, certificate, channel, kept, not source.publishable)
+
+
+def _refuse_equal(keys: pa.Array) -> None:
+    if len(pc.unique(keys)) != len(keys):
+        raise InvalidValue("keys holds a key more than once. Add up the frequencies of equal keys first.")
