@@ -45,7 +45,7 @@ def estimator(
     >>> mle.value([0, 0.5, 100]).round(2).tolist()
     [0.0, 24.59, 118.0]
     >>> mle.bias([5, 20, 100]).round(2).tolist()
-    [-5.0, 1.8, -0.32]
+    [-5.0, 0.92, 0.0]
     """
     channel, target = a_channel(channel), Target(g)
     if kind == "minimax":

@@ -11,7 +11,7 @@ from dpsieve.estimation.checks import Floats, Ints
 class MaximumLikelihood(Estimator):
     """The value g(i) / pi_i, for the frequency i under which the token is likeliest.
 
-    (Cohen, Geri, Sarlos, Stemmer 2021, (9).) It is right for that one frequency, and may be biased up or down for others.
+    (Cohen, Geri, Sarlos, Stemmer 2021, (9).) It is right for that one frequency and biased, either way, for others.
     Its values fall at first, where the reporting probability of the likeliest frequency still grows fast.
     """
 

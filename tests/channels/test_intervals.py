@@ -1,0 +1,87 @@
+"""Reading tokens back: the likeliest frequency, and intervals that hold the truth as often as they say."""
+
+import numpy as np
+import pytest
+from schemes_in_use import SCHEMES
+from statistical import binomial_band
+
+from dpsieve.channels import optimal, simple, stability, truncated_geometric
+from dpsieve.errors import DpsieveError
+from dpsieve.sampling import ppswor
+
+WHOLE = {
+    "simple": simple(0.5, 0.01),
+    "stability": stability(0.5, 0.01),
+    "truncated geometric": truncated_geometric(0.5, 0.01),
+    "sampled stability": stability(0.5, 0.01, ppswor(0.05)),
+    **{f"simple, {name}": simple(0.5, 0.01, scheme) for name, scheme in SCHEMES.items() if name != "everything"},
+}
+FINE = {
+    "optimal": optimal(0.5, 0.01),
+    **{f"optimal, {name}": optimal(0.5, 0.01, SCHEMES[name]) for name in ("ppswor", "step", "quadratic")},
+}
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.95, 0.999])
+@pytest.mark.parametrize("name", WHOLE)
+def test_coverage_by_enumeration(name, level):
+    """For every true frequency: P[interval holds it | reported] >= level, summed over all tokens of the row."""
+    channel = WHOLE[name]
+    for frequency in [*range(1, 45), 100, 400, 10**6]:
+        row = channel.row(frequency)
+        tokens, mass = row.right[row.mass > 0], row.mass[row.mass > 0]
+        low, high = channel.interval(tokens, level)
+        covered = mass[(low <= frequency) & (frequency <= high)].sum()
+        assert covered >= level * mass.sum() * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_coverage_by_drawing(name):
+    """Tokens of the optimal channel are too many to enumerate; 95 % must lie above the lower end of a binomial band."""
+    channel = FINE[name]
+    for frequency in (1, 4, 9, 13, 20, 60, 10**5):
+        tokens = channel.draw(np.full(300_000, frequency))
+        low, high = channel.interval(tokens[tokens > 0])
+        covered = int(((low <= frequency) & (frequency <= high)).sum())
+        assert covered >= binomial_band(len(low), 0.95)[0]
+
+
+@pytest.mark.parametrize("name", FINE)
+def test_windows_are_no_longer_than_needed(name):
+    """Far from zero, an interval of the optimal channel misses with nearly the probability it may."""
+    channel = FINE[name]
+    tokens = channel.draw(np.full(300_000, 5000))
+    low, high = channel.interval(tokens[tokens > 0])
+    assert ((low <= 5000) & (5000 <= high)).mean() < 0.96
+    assert (high - low).max() < 16
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *FINE])
+def test_the_likeliest_frequency_is_the_argmax_over_rows(name):
+    channel = (WHOLE | FINE)[name]
+    last = 40
+    edges = channel.breaks(0, last)
+    candidates = np.arange(1, last + channel.reach + 2)
+    masses = channel.masses(candidates, edges)
+    some = np.flatnonzero(masses.max(axis=0) > 0)
+    found = channel.likeliest(edges[1:][some] / channel.resolution)
+    best = masses[:, some].max(axis=0)
+    assert masses[found - 1, some] == pytest.approx(best, rel=1e-9)
+
+
+def test_large_tokens_move_with_the_frequency():
+    for channel in (FINE["optimal"], FINE["optimal, ppswor"], WHOLE["simple"]):
+        near, far = channel.last_row + 100, 10**9
+        token = channel.row(near).right[-3]
+        for reading in (channel.likeliest, lambda t, c=channel: c.interval(t)[0], lambda t, c=channel: c.interval(t)[1]):
+            assert reading([token + far - near])[0] == reading([token])[0] + far - near
+
+
+def test_bad_tokens_and_levels():
+    channel = FINE["optimal"]
+    for tokens in ([0.0], [-1.0], [float("nan")], ["a"], [[1.0]], [1e300], None):
+        with pytest.raises(DpsieveError, match="tokens"):
+            channel.interval(tokens)
+    for level in (-0.1, 1.1, float("nan"), "0.9", None):
+        with pytest.raises(DpsieveError, match="level"):
+            channel.interval([1.0], level)
