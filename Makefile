@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-oldest lint lock bench bench-noise clean
+.PHONY: demo test test-oldest lint lock bench bench-noise bench-channels clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -17,10 +17,13 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-noise
+bench: bench-noise bench-channels
 
 bench-noise: $(VENV)/.bench
 	$(BIN)/python benchmarks/noise.py
+
+bench-channels: $(VENV)/.bench
+	$(BIN)/python benchmarks/channels.py
 
 # The lower bounds of pyproject.toml, installed in an environment of their own.
 test-oldest: .venv-oldest/.done

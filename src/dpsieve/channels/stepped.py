@@ -7,7 +7,6 @@ states are kept at the start of each block, and a block is made again when it is
 
 import math
 from collections.abc import Iterator
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsieve import validate
 from dpsieve.channels.channel import Channel, Tokens, checked_frequencies
 from dpsieve.channels.compiled import blocks
-from dpsieve.channels.grid import ONE, Steps, Words, fraction, words
+from dpsieve.channels.grid import ONE, Steps, Words, floor_words, fraction
 from dpsieve.channels.recurrence import Block, State, advance
 from dpsieve.channels.row import Row
 from dpsieve.channels.windows import LagWindows
@@ -149,9 +148,7 @@ class SteppedChannel(Channel):
         if first > self._constant:
             q = self.scheme.inclusion_range(self._constant, self._constant)
         q = np.append(q, np.full(last - first + 1 - len(q), q[-1]))
-        values, place = np.unique(q, return_inverse=True)
-        high, low = words([min(int(Fraction(v) * ONE), ONE - 1) for v in values.tolist()])
-        return np.column_stack([high[place], low[place]])
+        return np.column_stack(floor_words(q))
 
     def _reported(self, last: int) -> Words:
         """Return the reported mass (high, low) of the rows 1 to at least `last`."""

@@ -30,8 +30,8 @@ class Minimax(Estimator):
 
     Values are not negative. Where higher tokens always speak for higher frequencies (monotone likelihood ratio), as in
     every channel without sampling, they do not decrease on the tokens that the range leads to. On other tokens they are
-    those of 'mle', kept from crossing the former. In a range longer than twice the reach of the channel, the same holds
-    for tokens more than one reach above `low`, where the relative error is smaller.
+    those of 'mle', kept from crossing the former. In a range longer than 300 frequencies and twice the reach of the
+    channel, the same holds for its upper part, where the relative error is smaller.
 
     The error is that of one key. In a sum over many keys variances average out and biases do not: compare with
     `sum_error`. Frequencies outside the range are not looked at, and those above `high` are underestimated.
@@ -56,7 +56,7 @@ class Minimax(Estimator):
             raise InvalidValue("g(low) is zero, so no error is relative to it. Pass a low where g is above zero.")
         self.mle_worst, self.bound = self._worst(rows), 0.0
         if self.mle_worst > _NEGLIGIBLE:
-            self.bound = self._search(low, min(high, low + 2 * reach(channel)))
+            self.bound = self._search(low, min(high, low + max(2 * reach(channel), _ROWS - 1)))
         self.worst = self._worst(rows)
         if not self.worst < self.mle_worst:
             self._ends, self._table, self.worst = self._ends[:0], self._table[:0], self.mle_worst

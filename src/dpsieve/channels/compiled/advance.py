@@ -136,32 +136,35 @@ def _split(parameters, edges, high, low, count, free_high, free_low, right, old_
     """Copy the cells with the least each token may have: zero left of b, a remainder at b, e^-eps times it after."""
     cells = 0
     for t in range(count):
-        width = np.uint64(edges[t + 1] - edges[t])
         left = edges[t]
-        _, mass_high, mass_low = mul(high[t], low[t], width)
+        if free_high == _ZERO and free_low == _ZERO:
+            right[cells], old_high[cells], old_low[cells] = edges[t + 1], high[t], low[t]
+            least_high[cells], least_low[cells] = mul_word_up(high[t], low[t], parameters[2])
+            cells += 1
+            continue
+        _, mass_high, mass_low = mul(high[t], low[t], np.uint64(edges[t + 1] - edges[t]))
         if not less(free_high, free_low, mass_high, mass_low):
             free_high, free_low = sub(free_high, free_low, mass_high, mass_low)
             right[cells], old_high[cells], old_low[cells] = edges[t + 1], high[t], low[t]
             least_high[cells], least_low[cells] = _ZERO, _ZERO
             cells += 1
             continue
-        if free_high != _ZERO or free_low != _ZERO:
-            whole = divide(free_high, free_low, high[t], low[t])
-            _, mass_high, mass_low = mul(high[t], low[t], whole)
-            rest_high, rest_low = sub(free_high, free_low, mass_high, mass_low)
-            free_high, free_low = _ZERO, _ZERO
-            if whole != _ZERO:
-                left += np.int64(whole)
-                right[cells], old_high[cells], old_low[cells] = left, high[t], low[t]
-                least_high[cells], least_low[cells] = _ZERO, _ZERO
-                cells += 1
-            left += 1
+        whole = divide(free_high, free_low, high[t], low[t])
+        _, mass_high, mass_low = mul(high[t], low[t], whole)
+        rest_high, rest_low = sub(free_high, free_low, mass_high, mass_low)
+        free_high, free_low = _ZERO, _ZERO
+        if whole != _ZERO:
+            left += np.int64(whole)
             right[cells], old_high[cells], old_low[cells] = left, high[t], low[t]
-            rest_high, rest_low = sub(high[t], low[t], rest_high, rest_low)
-            least_high[cells], least_low[cells] = mul_word_up(rest_high, rest_low, parameters[2])
+            least_high[cells], least_low[cells] = _ZERO, _ZERO
             cells += 1
-            if left == edges[t + 1]:
-                continue
+        left += 1
+        right[cells], old_high[cells], old_low[cells] = left, high[t], low[t]
+        rest_high, rest_low = sub(high[t], low[t], rest_high, rest_low)
+        least_high[cells], least_low[cells] = mul_word_up(rest_high, rest_low, parameters[2])
+        cells += 1
+        if left == edges[t + 1]:
+            continue
         right[cells], old_high[cells], old_low[cells] = edges[t + 1], high[t], low[t]
         least_high[cells], least_low[cells] = mul_word_up(high[t], low[t], parameters[2])
         cells += 1

@@ -1,0 +1,120 @@
+"""What does privacy cost per key? A release of a million counted keys, beside the unsafe job and the peers, in one run.
+
+    make bench-channels        or        .venv/bin/python benchmarks/channels.py
+
+The unsafe job is what a hurried engineer writes: numpy's floating-point Laplace noise, a threshold, a filter. Its noise
+leaks through its last bits, and its threshold is the usual one. Peers are measured where they are installed
+(`pip install 'dpsieve[bench]'`), on fewer keys where they are slow, as keys per second.
+"""
+
+import importlib.util
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+import dpsieve as ds
+
+KEYS, EPSILON, DELTA, ROUNDS, PEER_KEYS = 1_000_000, 1.0, 1e-8, 7, 50_000
+
+
+def timed(job: Callable[[], Any], rounds: int = ROUNDS) -> tuple[float, Any]:
+    """Return the fastest of several runs, and the last result."""
+    best, result = float("inf"), None
+    for _ in range(rounds):
+        start = time.perf_counter()
+        result = job()
+        best = min(best, time.perf_counter() - start)
+    return best, result
+
+
+def unsafe(keys: pa.Array, frequencies: np.ndarray[Any, Any]) -> pa.Array:
+    """Float Laplace, threshold, filter: fast, and not private."""
+    noisy = frequencies + np.random.default_rng().laplace(0, 1 / EPSILON, len(frequencies))
+    return keys.filter(pa.array(noisy >= 1 + math.log(1 / (2 * DELTA)) / EPSILON))
+
+
+def opendp(keys: list[str], frequencies: list[int]) -> Callable[[], int]:
+    """Return OpenDP's job: integer Laplace noise with the lowest threshold that its own map allows for delta."""
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.map_domain(dp.atom_domain(T=str), dp.atom_domain(T=int))
+    metric = dp.l01inf_distance(dp.absolute_distance(T=int))
+    mechanisms = (dp.m.make_laplace_threshold(domain, metric, 1 / EPSILON, t) for t in range(10, 60))
+    mechanism: Any = next(m for m in mechanisms if m.map((1, 1, 1))[1] <= DELTA)  # type: ignore[no-untyped-call]
+    counts = dict(zip(keys, frequencies, strict=True))
+    return lambda: len(mechanism(counts))
+
+
+def pydp(frequencies: list[int]) -> Callable[[], int]:
+    """Return PyDP's job: a loop that noises a count if its key should be kept."""
+    from pydp.algorithms.partition_selection import create_laplace_partition_strategy
+
+    strategy = create_laplace_partition_strategy(EPSILON, DELTA, 1)
+    keep = strategy.noised_value_if_should_keep
+    return lambda: sum(keep(frequency) is not None for frequency in frequencies)
+
+
+def compare() -> Table:
+    """Time all jobs on the same keys: Zipf with exponent 1.1, the largest frequency two million."""
+    ranks = np.arange(1, KEYS + 1)
+    frequencies = np.maximum(1, 2e6 * ranks**-1.1).astype(np.int64)
+    keys = pa.array([f"query number {rank}" for rank in ranks])
+    table = Table(title=f"{KEYS:,} counted keys, Zipf 1.1, epsilon {EPSILON:g}, delta {DELTA:g}")
+    for name in ("job", "seconds", "keys / s", "time / unsafe", "keys reported"):
+        table.add_column(name, justify="left" if name == "job" else "right")
+    floor, kept = timed(lambda: unsafe(keys, frequencies))
+    rows = [("numpy float Laplace (unsafe)", floor, KEYS, f"{len(kept):,}")]
+    channel = ds.channels.optimal(EPSILON, DELTA)
+    seconds, release = timed(lambda: channel.release(keys, frequencies))
+    rows.append(("dpsieve release: counts, intervals, certificate", seconds, KEYS, f"{len(release):,}"))
+    # The peers get every 20th key, which keeps the law of the frequencies; what they report is scaled up.
+    every = KEYS // PEER_KEYS
+    some, few = keys.take(pa.array(ranks[::every] - 1)).to_pylist(), frequencies[::every].tolist()
+    if importlib.util.find_spec("opendp"):
+        seconds, count = timed(opendp(some, few), rounds=3)
+        rows.append(("OpenDP make_laplace_threshold", seconds, PEER_KEYS, f"about {count * every:,}"))
+    if importlib.util.find_spec("pydp"):
+        seconds, count = timed(pydp(few), rounds=3)
+        rows.append(("PyDP noised_value_if_should_keep", seconds, PEER_KEYS, f"about {count * every:,}"))
+    for name, seconds, size, reported in rows:
+        ratio = seconds / size * KEYS / floor
+        table.add_row(name, f"{seconds:.3f}", f"{size / seconds:,.0f}", f"{ratio:.2f}", reported)
+    return table
+
+
+def sampled() -> str:
+    """Time a channel with a sampling scheme whose table has 38,000 rows, and a million draws from it."""
+    frequencies = np.random.default_rng(1).integers(1, 10**6, KEYS)
+    ds.channels.optimal(1.0, 1e-3, ds.ppswor(0.1)).release(["compile the loops"], [9])
+    start = time.perf_counter()
+    channel = ds.channels.optimal(0.1, 1e-8, ds.ppswor(1e-3))
+    channel.certify()
+    table = time.perf_counter() - start
+    channel.draw(frequencies)
+    total = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return (
+        f"ppswor(0.001), epsilon 0.1, delta 1e-8, frequencies to 10^6: table with certificate {table:.2f} s, "
+        f"with {KEYS:,} draws {total:.2f} s, peak memory of the process {peak:.0f} MiB"
+    )
+
+
+def main() -> None:
+    """Print both."""
+    console = Console()
+    if "--sampled" not in sys.argv:
+        console.print(compare())
+    console.print(sampled())
+
+
+if __name__ == "__main__":
+    main()

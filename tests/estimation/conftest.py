@@ -1,0 +1,73 @@
+"""Channels to estimate from: the two without sampling, and one of another shape."""
+
+import numpy as np
+import pytest
+
+from dpsieve.channels import Channel, Row, optimal, simple
+
+
+class Wobbly(Channel):
+    """A key of frequency i is kept with probability 1 - e^(-i/10) and comes out at i - 3, ..., i + 3, if above zero.
+
+    It is not private. Its rows change with i, and its tokens may exceed i: what holds for it was not due to luck.
+    """
+
+    name, resolution, reach = "wobbly", 1, 4
+
+    def reporting_probability(self, frequencies):
+        i = np.asarray(frequencies)
+        return -np.expm1(-i / 10) * np.minimum(i + 3, 7) / 7
+
+    def breaks(self, low, high):
+        return np.arange(low, high + 1)
+
+    def masses(self, frequencies, edges):
+        i, tokens = np.asarray(frequencies)[:, None], edges[1:]
+        return np.where((np.abs(tokens - i) <= 3) & (tokens >= 1), -np.expm1(-i / 10) / 7, 0.0)
+
+    def row(self, frequency):
+        tokens = np.arange(max(frequency - 3, 1), frequency + 4)
+        reported = float(self.reporting_probability([frequency])[0])
+        silent = np.exp(-frequency / 10) if frequency > 3 else 1 - reported
+        return Row(silent, tokens, tokens, np.full(len(tokens), reported / len(tokens)))
+
+    def _likeliest(self, tokens):
+        return tokens + 3
+
+    def _draw(self, frequencies, source, already_sampled):
+        rng = np.random.default_rng()
+        kept = rng.random(len(frequencies)) < -np.expm1(-frequencies / 10)
+        return np.maximum(np.where(kept, frequencies + rng.integers(-3, 4, len(frequencies)), 0), 0)
+
+    def certify(self):
+        raise NotImplementedError
+
+    def delta(self, epsilon, neighbours="add_remove"):
+        raise NotImplementedError
+
+    def _interval(self, tokens, level):
+        raise NotImplementedError
+
+
+MAKE = {
+    "simple": lambda: simple(1.0, 1e-3),
+    "simple, tiny delta": lambda: simple(2.0, 1e-20),
+    "optimal": lambda: optimal(1.0, 1e-3),
+    "optimal, small": lambda: optimal(0.5, 1e-6),
+    "wobbly": Wobbly,
+}
+
+
+@pytest.fixture(params=MAKE)
+def channel(request):
+    return MAKE[request.param]()
+
+
+@pytest.fixture(params=[name for name in MAKE if name != "wobbly"])
+def private(request):
+    return MAKE[request.param]()
+
+
+@pytest.fixture
+def wobbly():
+    return Wobbly()
