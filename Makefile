@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-oldest lint lock bench bench-noise bench-channels clean
+.PHONY: demo docs test test-oldest lint lock bench bench-noise bench-channels clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -24,6 +24,10 @@ bench-noise: $(VENV)/.bench
 
 bench-channels: $(VENV)/.bench
 	$(BIN)/python benchmarks/channels.py
+
+# Draw the plots of the pages in docs/ anew.
+docs: $(VENV)/.docs
+	$(BIN)/python docs/plots.py
 
 # The lower bounds of pyproject.toml, installed in an environment of their own.
 test-oldest: .venv-oldest/.done
@@ -46,6 +50,10 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
 .venv-oldest/.done: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints-oldest.txt --editable '.[dev]'
@@ -54,7 +62,7 @@ $(VENV)/.bench: $(VENV)/.dev
 # Write down the newest versions that fit, after the tests have passed with them.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet --editable '.[dev,bench,pandas,polars]'
+	.venv-lock/bin/python -m pip install --quiet --editable '.[dev,bench,docs]'
 	.venv-lock/bin/python -m pytest -n auto
 	{ echo '# The exact versions that were tested, which make installs. `make lock` writes this file anew.'; \
 	  .venv-lock/bin/python -m pip freeze --exclude-editable; } > constraints.txt

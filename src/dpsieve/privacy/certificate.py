@@ -39,7 +39,8 @@ class Certificate:
 
     def __str__(self) -> str:
         reach = "every frequency" if self.shift is not None else f"every frequency up to {self.rows:,}"
-        return f"({self.epsilon:g}, {self.delta:g}) checked on the integers of {self.rows:,} rows, covering {reach}"
+        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        return f"({self.epsilon:g}, {self.delta:g}) checked on the integers of {rows}, covering {reach}"
 
 
 def certify(
