@@ -5,6 +5,7 @@
     |-- InvalidType       (TypeError)     an argument of the wrong kind
     |-- NotCertified      (ValueError)    a table of probabilities that breaks its promise
     |-- BudgetExceeded    (ValueError)    a spend that the budget cannot pay
+    |-- CorruptRelease    (OSError)       a saved release that is not whole
     `-- RandomnessError   (RuntimeError)  a random stream that must not be used any more
 
 A message names the argument, its value where that is harmless, and the fix. No message ever holds data.
@@ -29,6 +30,10 @@ class NotCertified(DpsieveError, ValueError):
 
 class BudgetExceeded(DpsieveError, ValueError):
     """A spend is larger than what the privacy budget has left."""
+
+
+class CorruptRelease(DpsieveError, OSError):
+    """A saved release is missing, changed or from another version."""
 
 
 class RandomnessError(DpsieveError, RuntimeError):

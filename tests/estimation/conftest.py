@@ -1,9 +1,10 @@
-"""Channels to estimate from: the two without sampling, and one of another shape."""
+"""Channels to estimate from: with and without sampling, and one of another shape."""
 
 import numpy as np
 import pytest
 
-from dpsieve.channels import Channel, Row, optimal, simple
+from dpsieve.channels import Channel, Row, optimal, simple, stability
+from dpsieve.sampling import ppswor
 
 
 class Wobbly(Channel):
@@ -54,6 +55,10 @@ MAKE = {
     "simple, tiny delta": lambda: simple(2.0, 1e-20),
     "optimal": lambda: optimal(1.0, 1e-3),
     "optimal, small": lambda: optimal(0.5, 1e-6),
+    "optimal, sampled": lambda: optimal(1.0, 1e-3, ppswor(0.05)),
+    "simple, sampled": lambda: simple(1.0, 1e-3, ppswor(0.01)),
+    "stability": lambda: stability(1.0, 1e-3),
+    "stability, sampled": lambda: stability(1.0, 1e-3, ppswor(0.05)),
     "wobbly": Wobbly,
 }
 
@@ -63,8 +68,9 @@ def channel(request):
     return MAKE[request.param]()
 
 
-@pytest.fixture(params=[name for name in MAKE if name != "wobbly"])
+@pytest.fixture(params=[name for name in MAKE if name not in ("wobbly", "stability", "stability, sampled")])
 def private(request):
+    """Channels whose tokens never exceed the frequency."""
     return MAKE[request.param]()
 
 

@@ -1,7 +1,22 @@
 """Channels: how a true frequency turns into 'nothing' or a token."""
 
 from dpsieve.channels.channel import Channel
+from dpsieve.channels.contributions import gaussian, rows_of_units
 from dpsieve.channels.make import optimal, simple, stability, truncated_geometric
 from dpsieve.channels.row import Row
+from dpsieve.channels.saved import from_json
+from dpsieve.channels.sized import private_scheme, release_sample
 
-__all__ = ["Channel", "Row", "optimal", "simple", "stability", "truncated_geometric"]
+__all__ = [
+    "Channel",
+    "Row",
+    "from_json",
+    "gaussian",
+    "optimal",
+    "private_scheme",
+    "release_sample",
+    "rows_of_units",
+    "simple",
+    "stability",
+    "truncated_geometric",
+]

@@ -30,10 +30,24 @@ from dpsieve.randomness.table import CHUNK
 
 
 class AdditiveChannel(Channel):
-    """A channel given by the distribution of its lag, in parts of 1/resolution of a unit."""
+    """A channel given by the distribution of its lag, in parts of 1/resolution of a unit.
 
-    def __init__(self, name: str, guarantee: Guarantee, resolution: int, lag: Lag) -> None:
+    `largest_step` is by how much one unit may change a frequency, one unless rows are counted. `each_key` is the
+    (epsilon, delta) that holds for one key alone, when the guarantee is for a unit with several keys.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        guarantee: Guarantee,
+        resolution: int,
+        lag: Lag,
+        *,
+        largest_step: int = 1,
+        each_key: tuple[float, float] | None = None,
+    ) -> None:
         self.name, self.guarantee, self.resolution, self._lag = name, guarantee, resolution, lag
+        self._largest_step, self._each_key = largest_step, each_key or (guarantee.epsilon, guarantee.delta)
         if lag.total() >= ONE:
             raise InvalidValue("lag holds a mass of one or more. Round its masses down.")
         self._inverse = Inverse.of(lag.edges, lag.masses)
@@ -79,19 +93,23 @@ class AdditiveChannel(Channel):
         if validate.neighbours(neighbours) == "replace":
             pairs = self._pairs()
             return max(joint_divergence((q, p), other, epsilon) for p, q in pairs for other in pairs)
-        verdict = examine([self._first_row()], epsilon, math.nextafter(1, 0), self.resolution, floor=1)
-        return verdict.worst
+        return max(
+            examine([self._row_at(step)], epsilon, math.nextafter(1, 0), step * self.resolution, floor=1).worst
+            for step in range(1, self._largest_step + 1)
+        )
 
     def certify(self) -> Certificate:
-        """Return the certificate for the promised (epsilon, delta), for every frequency."""
+        """Return the certificate for the (epsilon, delta) of one key, for every frequency."""
         return self._certificate
 
     @cached_property
     def _certificate(self) -> Certificate:
-        promise = self.guarantee
-        return certify(
-            [self._first_row()], epsilon=promise.epsilon, delta=promise.delta, shift=self.resolution, floor=1
-        )
+        epsilon, delta = self._each_key
+        checked = [
+            certify([self._row_at(step)], epsilon=epsilon, delta=delta, shift=step * self.resolution, floor=1)
+            for step in range(1, self._largest_step + 1)
+        ]
+        return max(checked, key=lambda certificate: certificate.worst)
 
     def breaks(self, low: int, high: int) -> Tokens:
         """Return token edges between which every row is even; see `Channel.breaks`."""
@@ -106,9 +124,9 @@ class AdditiveChannel(Channel):
         cell = np.searchsorted(lags, nearest, side="right") - 1
         return np.where(edges[1:] > 0, mass[np.where(cell < 0, len(mass) - 1, cell)], 0.0) * np.diff(edges)
 
-    def _first_row(self) -> Rows:
-        """Return row 1 with all its tokens, also those up to zero that are announced as 'nothing'."""
-        edges = self.resolution + 1 - np.array(self._lag.edges[::-1])
+    def _row_at(self, frequency: int) -> Rows:
+        """Return a row with all its tokens, also those up to zero that are announced as 'nothing'."""
+        edges = frequency * self.resolution + 1 - np.array(self._lag.edges[::-1])
         high, low = words(self._lag.masses[::-1])
         return Rows(edges, high[None], low[None])
 

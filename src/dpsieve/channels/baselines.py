@@ -39,7 +39,7 @@ def laplace_lag(epsilon: float, delta: float, *, paper: bool) -> Lag:
         last = math.ceil(float(half)) + 1 - first
         sums = [_laplace_cdf(half + 1 - lag, e) for lag in range(first, last + 2)]
         masses = [floor_bounds((a - b) * ONE)[0] for a, b in pairwise(sums)]
-        return _trimmed(first, masses)
+        return trimmed(first, masses)
 
 
 def geometric_lag(epsilon: float, delta: float) -> Lag:
@@ -54,7 +54,7 @@ def geometric_lag(epsilon: float, delta: float) -> Lag:
         k = max(1, 1 + floor_bounds(((e + 2 * d - 1) / ((e + 1) * d)).log() / e.log())[0])
         total = 1 + 2 * sum((e**-x for x in range(1, k + 1)), arb(0))
         masses = [floor_bounds(e ** -abs(k - lag) / total * ONE)[0] for lag in range(2 * k + 1)]
-        return _trimmed(0, masses)
+        return trimmed(0, masses)
 
 
 def _laplace_cdf(x: arb, e: arb) -> arb:
@@ -62,7 +62,7 @@ def _laplace_cdf(x: arb, e: arb) -> arb:
     return (e * x).exp() / 2 if x < 0 else 1 - (-e * x).exp() / 2
 
 
-def _trimmed(first: int, masses: list[int]) -> Lag:
+def trimmed(first: int, masses: list[int]) -> Lag:
     """Return the lag distribution without zero masses at its ends."""
     while not masses[-1]:
         masses.pop()

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +32,11 @@ class Channel(ABC):
     name: str
     resolution: int
     guarantee: Guarantee
+    parameters: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the parameters as plain JSON values; `dpsieve.channels.from_json` makes the same channel again."""
+        return self.parameters
 
     @abstractmethod
     def row(self, frequency: int) -> Row:

@@ -1,6 +1,7 @@
 """The channels by name. All protect one unit more or less (add/remove neighbours) that counts once, in one key."""
 
 import math
+from typing import Any
 
 from dpsieve import validate
 from dpsieve.channels.additive import AdditiveChannel
@@ -66,11 +67,12 @@ def stability(
     paper = threshold == "paper"
     lag = laplace_lag(epsilon, delta, paper=paper)
     channel = AdditiveChannel("stability", Guarantee(epsilon, delta, unit=unit), 1, lag)
-    if _samples_nothing(scheme):
-        return channel
+    if scheme is None or scheme == everything():
+        return _remember(channel, "stability", None, threshold=threshold)
     from dpsieve.channels.thinned import ThinnedChannel
 
-    return ThinnedChannel(channel, _checked(scheme), laplace_threshold(epsilon, delta, paper=paper) - 1)
+    thinned = ThinnedChannel(channel, _checked(scheme), laplace_threshold(epsilon, delta, paper=paper) - 1)
+    return _remember(thinned, "stability", scheme, threshold=threshold)
 
 
 def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") -> Channel:
@@ -80,7 +82,8 @@ def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") 
     """
     epsilon, delta = unknown_domain(epsilon, delta)
     guarantee = Guarantee(epsilon, delta, unit=unit)
-    return AdditiveChannel("truncated geometric", guarantee, 1, geometric_lag(epsilon, delta))
+    channel = AdditiveChannel("truncated geometric", guarantee, 1, geometric_lag(epsilon, delta))
+    return _remember(channel, "truncated_geometric", None)
 
 
 def unknown_domain(epsilon: float, delta: float) -> tuple[float, float]:
@@ -97,15 +100,29 @@ def unknown_domain(epsilon: float, delta: float) -> tuple[float, float]:
 
 def _weighted(name: str, epsilon: float, delta: float, scheme: Scheme | None, resolution: int, unit: str) -> Channel:
     guarantee = Guarantee(epsilon, delta, unit=unit)
-    if _samples_nothing(scheme):
-        return AdditiveChannel(name, guarantee, resolution, optimal_lag(Steps(epsilon, delta), resolution))
+    if scheme is None or scheme == everything():
+        lag = optimal_lag(Steps(epsilon, delta), resolution)
+        return _remember(AdditiveChannel(name, guarantee, resolution, lag), name, None)
     from dpsieve.channels.stepped import SteppedChannel
 
-    return SteppedChannel(name, guarantee, resolution, _units(epsilon, delta), _checked(scheme))
+    units = _units(epsilon, delta)
+    return _remember(SteppedChannel(name, guarantee, resolution, units, _checked(scheme)), name, scheme)
 
 
-def _samples_nothing(scheme: Scheme | None) -> bool:
-    return scheme is None or scheme == everything()
+def _remember(channel: Channel, name: str, scheme: Scheme | None, **more: str) -> Channel:
+    """Store how the channel was made."""
+    promise = channel.guarantee
+    numbers = {"epsilon": promise.epsilon, "delta": promise.delta, "unit": promise.unit}
+    saved = None if scheme is None else _saved(scheme)
+    channel.parameters = {"channel": name, **numbers, "scheme": saved, **more}
+    return channel
+
+
+def _saved(scheme: Scheme) -> dict[str, Any] | str:
+    try:
+        return scheme.to_json()
+    except InvalidType:
+        return "a function, which cannot be saved"
 
 
 def _checked(scheme: object) -> Scheme:

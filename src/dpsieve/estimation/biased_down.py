@@ -7,7 +7,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.estimation.base import Estimator
 from dpsieve.estimation.checks import Floats, Ints
 from dpsieve.estimation.target import Target
-from dpsieve.estimation.windows import reach
+from dpsieve.estimation.windows import unit_breaks
 
 LIMIT = 10**6  # units
 _BLOCK = 64  # units of tokens, and rows, that are worked on together
@@ -39,7 +39,7 @@ class BiasedDown(Estimator):
 
     def __init__(self, channel: Channel, target: Target) -> None:
         super().__init__(channel, target)
-        self._reach = reach(channel) + 1
+        self._reach = channel.reach + 1
         self._ends: Ints = np.empty(0, np.int64)  # the last token of each cell
         self._found: Floats = np.empty(0)
         self._ratios: dict[int, Floats] = {}  # r_i of groups of rows, as far as the cells have been found
@@ -93,7 +93,7 @@ class BiasedDown(Estimator):
         """Start a group of rows: their ratios, and what mass they have from each block on."""
         rows = _rows(group)
         first, stop = _span(group, self._reach)
-        edges = self.channel.breaks(first * _BLOCK, stop * _BLOCK)
+        edges = unit_breaks(self.channel, first * _BLOCK, stop * _BLOCK)
         starts = np.searchsorted(edges, np.arange(first, stop) * _BLOCK * self.channel.resolution)
         blocks = np.add.reduceat(self.channel.masses(rows, edges), starts, axis=1)
         from_there_on = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1]

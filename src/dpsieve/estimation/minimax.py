@@ -9,7 +9,7 @@ from dpsieve.estimation.checks import Floats, Ints
 from dpsieve.estimation.likelihood import MaximumLikelihood
 from dpsieve.estimation.program import Program
 from dpsieve.estimation.target import Target
-from dpsieve.estimation.windows import CELLS, middles, reach, silence
+from dpsieve.estimation.windows import CELLS, middles, silence, unit_breaks
 
 WIDEST = 100_000
 _ROWS = 300  # rows of the program; more are taken in between
@@ -56,7 +56,7 @@ class Minimax(Estimator):
             raise InvalidValue("g(low) is zero, so no error is relative to it. Pass a low where g is above zero.")
         self.mle_worst, self.bound = self._worst(rows), 0.0
         if self.mle_worst > _NEGLIGIBLE:
-            self.bound = self._search(low, min(high, low + max(2 * reach(channel), _ROWS - 1)))
+            self.bound = self._search(low, min(high, low + max(2 * channel.reach, _ROWS - 1)))
         self.worst = self._worst(rows)
         if not self.worst < self.mle_worst:
             self._ends, self._table, self.worst = self._ends[:0], self._table[:0], self.mle_worst
@@ -80,8 +80,8 @@ class Minimax(Estimator):
 
     def _search(self, low: int, top: int) -> float:
         """Fill the table from the hardest prior on rows low to top; return the bound that this prior proves."""
-        wide, unit = reach(self.channel), self.channel.resolution
-        edges = self.channel.breaks(max(low - wide, 0), top + wide)
+        wide, unit = self.channel.reach, self.channel.resolution
+        edges = unit_breaks(self.channel, max(low - wide, 0), top + wide)
         rows = np.arange(low, top + 1)
         prior = self._prior(rows, edges)
         linear, square = self._averages(rows, prior, edges)
@@ -94,11 +94,11 @@ class Minimax(Estimator):
         rising = np.maximum.accumulate(self._table)
         if np.allclose(rising, self._table, rtol=1e-9, atol=0):  # what falls by no more than rounding does not fall
             self._table = rising
-        bound = float(np.sqrt(prior @ (self.mse(rows) / self.target(rows) ** 2))) * (1 - 1e-9)  # less than rounding
+        bound = float(np.sqrt(prior @ (self.mse(rows) / self.target(rows) ** 2)))
         if top < self.high:
             kept = int(np.searchsorted(self._ends, max(top - wide, 1) * unit, side="right")) - 1
             self._ends, self._table = self._ends[: kept + 1], self._table[:kept]
-        return bound
+        return max(bound * (1 - 1e-9) - 1e-14, 0.0)  # less by more than rounding
 
     def _prior(self, rows: Ints, edges: Ints) -> Floats:
         """Return weights for rows, from a program over some of the rows (the lower, the denser) and groups of cells."""
@@ -118,7 +118,7 @@ class Minimax(Estimator):
 
     def _averages(self, rows: Ints, prior: Floats, edges: Ints) -> tuple[Floats, Floats]:
         """Return sum_i w_i p_i(t) / g(i) and sum_i w_i p_i(t) / g(i)^2 for each cell t."""
-        wide, unit = reach(self.channel), self.channel.resolution
+        wide, unit = self.channel.reach, self.channel.resolution
         linear, square = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
         truth = self.target(rows)
         for k in range(0, len(rows), 64):

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from dpsieve.channels.channel import Channel
 from dpsieve.errors import InvalidValue
 from dpsieve.estimation.checks import Floats, a_channel, histogram, true_frequencies
-from dpsieve.estimation.windows import reach, silence, windows
+from dpsieve.estimation.windows import silence, windows
 
 
 def concordance(channel: Channel, i1: ArrayLike, i2: ArrayLike) -> Floats:
@@ -74,7 +74,7 @@ def _lead(channel: Channel, low: int, high: int) -> float:
     """Return P[T_low < T_high] - P[T_low > T_high]."""
     rows = np.array([low, high])
     (below, above), (quiet, mute) = channel.reporting_probability(rows), silence(channel, rows)
-    wide = reach(channel)
+    wide = channel.reach
     if high - low >= 2 * wide:
         return float(above - mute * below)
     edges = channel.breaks(max(low - wide, 0), high + wide)

@@ -17,7 +17,7 @@ good estimator for them too.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dpsieve.estimation.checks import Floats
 
@@ -48,7 +48,10 @@ class Program:
         errors = self.errors(values)
         mu = float(errors.max()) / len(weight)
         for _ in range(_STEPS):
-            weight, decrement = self._climb(weight, values, errors, mu)
+            try:
+                weight, decrement = self._climb(weight, values, errors, mu)
+            except LinAlgError:  # what is left to gain is rounding
+                break
             values = self.best(weight)
             errors = self.errors(values)
             if errors.max() - weight @ errors <= _GAP * errors.max():

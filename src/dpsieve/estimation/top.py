@@ -9,7 +9,7 @@ from dpsieve import validate
 from dpsieve.channels.channel import Channel
 from dpsieve.errors import InvalidValue
 from dpsieve.estimation.checks import Floats, Ints, a_channel, histogram
-from dpsieve.estimation.windows import CELLS, reach, silence
+from dpsieve.estimation.windows import CELLS, silence
 
 _NEVER, _ALWAYS = -45.0, -1e-15  # logarithms of probabilities that are as good as 0 and as 1
 _NODES = 32
@@ -48,7 +48,7 @@ def top_k_recall(channel: Channel, frequencies: ArrayLike, counts: ArrayLike | N
     wins = float(top @ channel.reporting_probability(rows))
     ahead, behind = np.flatnonzero(top), np.flatnonzero(rest)
     if len(behind):
-        wide = reach(channel)
+        wide = channel.reach
         ahead = ahead[rows[ahead] < rows[behind[-1]] + 2 * wide]
         behind = behind[rows[behind] > rows[np.flatnonzero(top)[0]] - 2 * wide]
     if len(ahead) and len(behind):

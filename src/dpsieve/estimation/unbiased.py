@@ -8,7 +8,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.estimation.base import Estimator
 from dpsieve.estimation.checks import Floats, Ints
 from dpsieve.estimation.target import Target
-from dpsieve.estimation.windows import reach
+from dpsieve.estimation.windows import unit_breaks
 
 _BLOCK = 64
 _LARGEST = 1e150  # squares must stay finite
@@ -35,7 +35,7 @@ class Unbiased(Estimator):
 
     def __init__(self, channel: Channel, target: Target) -> None:
         super().__init__(channel, target)
-        self._reach = reach(channel)
+        self._reach = channel.reach
         self._found: Floats = np.empty(0)  # the value of each unit
 
     def _values(self, parts: Ints) -> Floats:
@@ -53,7 +53,7 @@ class Unbiased(Estimator):
             raise InvalidValue(f"kind='unbiased' exceeds {_LARGEST:g} for the tokens or frequencies asked for. {_FIX}")
         rows = np.arange(start + 1, start + _BLOCK + 1)
         low = max(start + 1 - self._reach, 0)
-        edges = self.channel.breaks(low, start + _BLOCK + self._reach)
+        edges = unit_breaks(self.channel, low, start + _BLOCK + self._reach)
         starts = np.searchsorted(edges, np.arange(low, start + _BLOCK + self._reach) * self.channel.resolution)
         mass = np.add.reduceat(self.channel.masses(rows, edges), starts, axis=1)
         own = mass[:, start - low : start - low + _BLOCK]

@@ -1,7 +1,9 @@
 """The Release: keys, counts, intervals, guarantee and certificate, and nothing that was not made private."""
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +35,7 @@ class Release:
         channel: how the tokens were made; it holds no data.
         tokens: what the channel gave out for each row of the table, in units of frequency; None with keys only.
         unsafe_to_publish: True when the randomness came from a seeded test source.
+        notes: how the release was made, in public numbers: bounds on contributions, the mechanism and why.
     """
 
     table: pa.Table
@@ -41,6 +44,7 @@ class Release:
     channel: Channel
     tokens: Floats | None
     unsafe_to_publish: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -87,6 +91,19 @@ class Release:
         import polars as pl
 
         return pl.DataFrame(self.table)
+
+    def save(self, folder: "str | os.PathLike[str]") -> Path:
+        """Write release.parquet and release.json to a new folder, whole or not at all; see `dpsieve.output.files`."""
+        from dpsieve.output.files import save
+
+        return save(self, folder)
+
+    @staticmethod
+    def load(folder: "str | os.PathLike[str]") -> "Release":
+        """Read what `save` wrote; a changed or partial folder is refused."""
+        from dpsieve.output.files import load
+
+        return load(folder)
 
     def _tokens(self) -> Floats:
         if self.tokens is None:

@@ -1,0 +1,90 @@
+"""Channels for units that add more than one row to one key: several keys, or several rows of a key."""
+
+import math
+from typing import Any
+
+from dpsieve import validate
+from dpsieve.channels.additive import AdditiveChannel
+from dpsieve.channels.channel import Channel
+from dpsieve.channels.gaussian_threshold import gaussian_lag, gaussian_threshold, gaussian_threshold_delta
+from dpsieve.channels.grid import Steps
+from dpsieve.channels.lag import Lag, optimal_lag
+from dpsieve.channels.make import unknown_domain
+from dpsieve.privacy import Guarantee
+
+MOST_KEYS, MOST_ROWS = 10_000, 1_000
+
+
+def gaussian(
+    epsilon: float, delta: float, max_keys: int = 1, max_rows: int = 1, *, unit: str = "one row"
+) -> Channel:
+    """Return Gaussian noise with a threshold, for units of at most `max_keys` keys with `max_rows` rows each.
+
+    The guarantee is for a whole unit, added or removed, and is the exact one of `channels.gaussian_threshold`. Among all
+    (sigma, threshold) that keep it, those with the lowest threshold are taken. The certificate covers one key.
+
+    >>> channel = gaussian(1.0, 1e-5, max_keys=10)
+    >>> round(channel.parameters["derived"]["threshold"], 2)
+    57.08
+    """
+    epsilon, delta = unknown_domain(epsilon, delta)
+    keys, rows = most_keys(max_keys), most_rows(max_rows)
+    sigma, gap = gaussian_threshold(epsilon, delta, keys)
+    alone = gaussian_threshold_delta(epsilon, sigma, gap, 1)
+    lag = gaussian_lag(sigma * rows, gap * rows + rows - 1)
+    guarantee = Guarantee(epsilon, delta, unit=unit)
+    channel = AdditiveChannel("gaussian", guarantee, 1, lag, largest_step=rows, each_key=(epsilon, alone))
+    found = {"sigma": sigma * rows, "threshold": (1 + gap) * rows}
+    return _remember(channel, "gaussian", max_keys=keys, max_rows=rows, derived=found)
+
+
+def rows_of_units(epsilon: float, delta: float, max_rows: int, *, unit: str = "one row") -> Channel:
+    """Return the channel for frequencies that one unit changes by up to `max_rows`, in one key.
+
+    It is `simple` with units of `max_rows` rows, its lag spread evenly over each unit. So any change by 1 to max_rows
+    moves delta at most in and out, and multiplies no probability by more than e^epsilon: the kernel checks every step.
+
+    >>> rows_of_units(1.0, 1e-6, max_rows=10).reporting_probability([10, 300]).round(7).tolist()
+    [1e-06, 1.0]
+    """
+    epsilon, delta = unknown_domain(epsilon, delta)
+    rows = most_rows(max_rows)
+    whole = optimal_lag(Steps(epsilon, delta), 1)
+    lag = Lag([edge * rows for edge in whole.edges], [mass // rows for mass in whole.masses])
+    guarantee = Guarantee(epsilon, delta, unit=unit)
+    channel = AdditiveChannel("simple", guarantee, 1, lag, largest_step=rows)
+    return _remember(channel, "rows_of_units", max_rows=rows)
+
+
+def most_keys(value: int, name: str = "max_keys") -> int:
+    """Return a checked bound on the keys of one unit."""
+    return validate.whole(
+        name, value, low=1, high=MOST_KEYS, hint=f"Pass how many keys a unit may add, up to {MOST_KEYS:,}."
+    )
+
+
+def most_rows(value: int, name: str = "max_rows") -> int:
+    """Return a checked bound on the rows of one unit in one key."""
+    hint = f"Pass how many rows of a unit count in one key, up to {MOST_ROWS:,}."
+    return validate.whole(name, value, low=1, high=MOST_ROWS, hint=hint)
+
+
+def half_frequency(channel: Channel) -> int:
+    """Return the lowest frequency that is reported with probability one half or more, up to 10^9."""
+    low, high = 0, 1
+    while channel.reporting_probability([high])[0] < 0.5:
+        low, high = high, 2 * high
+        if high > 10**9:
+            return math.inf  # type: ignore[return-value]
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if channel.reporting_probability([middle])[0] >= 0.5 else (middle, high)
+    return high
+
+
+def _remember(channel: Channel, name: str, **values: Any) -> Channel:
+    promise = channel.guarantee
+    channel.parameters = {
+        "channel": name, "epsilon": promise.epsilon, "delta": promise.delta, "unit": promise.unit, **values
+    }  # fmt: skip
+    return channel
