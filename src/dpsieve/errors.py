@@ -5,6 +5,7 @@
     |-- InvalidType       (TypeError)     an argument of the wrong kind
     |-- NotCertified      (ValueError)    a table of probabilities that breaks its promise
     |-- BudgetExceeded    (ValueError)    a spend that the budget cannot pay
+    |-- LedgerError       (OSError)       a ledger file that cannot be trusted or used
     |-- CorruptRelease    (OSError)       a saved release that is not whole
     `-- RandomnessError   (RuntimeError)  a random stream that must not be used any more
 
@@ -34,6 +35,10 @@ class BudgetExceeded(DpsieveError, ValueError):
 
 class CorruptRelease(DpsieveError, OSError):
     """A saved release is missing, changed or from another version."""
+
+
+class LedgerError(DpsieveError, OSError):
+    """A ledger file cannot be trusted or used."""
 
 
 class RandomnessError(DpsieveError, RuntimeError):

@@ -73,7 +73,11 @@ def test_large_tokens_move_with_the_frequency():
     for channel in (FINE["optimal"], FINE["optimal, ppswor"], WHOLE["simple"]):
         near, far = channel.last_row + 100, 10**9
         token = channel.row(near).right[-3]
-        for reading in (channel.likeliest, lambda t, c=channel: c.interval(t)[0], lambda t, c=channel: c.interval(t)[1]):
+        for reading in (
+            channel.likeliest,
+            lambda t, c=channel: c.interval(t)[0],
+            lambda t, c=channel: c.interval(t)[1],
+        ):
             assert reading([token + far - near])[0] == reading([token])[0] + far - near
 
 

@@ -35,7 +35,9 @@ def test_the_top_and_the_estimates():
     release = optimal(1.0, 1e-8).release(KEYS, FREQUENCIES)
     assert release.top(2).column("key").to_pylist() == ["coffee", "tea"]
     assert release.estimate() == pytest.approx(2845, abs=150)
-    assert release.estimate(where=lambda keys: np.array([k.as_py() == "tea" for k in keys])) == pytest.approx(500, abs=40)
+    assert release.estimate(where=lambda keys: np.array([k.as_py() == "tea" for k in keys])) == pytest.approx(
+        500, abs=40
+    )
     assert release.estimate(g=lambda w: np.minimum(w, 1.0)) == pytest.approx(4.0, abs=1e-6)
     assert release.estimate(where=[True, False, False, False]) == pytest.approx(2000, abs=40)
 

@@ -1,6 +1,5 @@
 """Channels for units that add more than one row to one key: several keys, or several rows of a key."""
 
-import math
 from typing import Any
 
 from dpsieve import validate
@@ -15,12 +14,10 @@ from dpsieve.privacy import Guarantee
 MOST_KEYS, MOST_ROWS = 10_000, 1_000
 
 
-def gaussian(
-    epsilon: float, delta: float, max_keys: int = 1, max_rows: int = 1, *, unit: str = "one row"
-) -> Channel:
+def gaussian(epsilon: float, delta: float, max_keys: int = 1, max_rows: int = 1, *, unit: str = "one row") -> Channel:
     """Return Gaussian noise with a threshold, for units of at most `max_keys` keys with `max_rows` rows each.
 
-    The guarantee is for a whole unit, added or removed, and is the exact one of `channels.gaussian_threshold`. Among all
+    The guarantee is for a whole unit, added or removed: the exact one of `channels.gaussian_threshold`. Among all
     (sigma, threshold) that keep it, those with the lowest threshold are taken. The certificate covers one key.
 
     >>> channel = gaussian(1.0, 1e-5, max_keys=10)
@@ -67,19 +64,6 @@ def most_rows(value: int, name: str = "max_rows") -> int:
     """Return a checked bound on the rows of one unit in one key."""
     hint = f"Pass how many rows of a unit count in one key, up to {MOST_ROWS:,}."
     return validate.whole(name, value, low=1, high=MOST_ROWS, hint=hint)
-
-
-def half_frequency(channel: Channel) -> int:
-    """Return the lowest frequency that is reported with probability one half or more, up to 10^9."""
-    low, high = 0, 1
-    while channel.reporting_probability([high])[0] < 0.5:
-        low, high = high, 2 * high
-        if high > 10**9:
-            return math.inf  # type: ignore[return-value]
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if channel.reporting_probability([middle])[0] >= 0.5 else (middle, high)
-    return high
 
 
 def _remember(channel: Channel, name: str, **values: Any) -> Channel:

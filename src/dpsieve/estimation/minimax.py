@@ -12,7 +12,8 @@ from dpsieve.estimation.target import Target
 from dpsieve.estimation.windows import CELLS, middles, silence, unit_breaks
 
 WIDEST = 100_000
-_ROWS = 300  # rows of the program; more are taken in between
+_ROWS = 300  # rows of the program; others get weights in between
+_WIDE = 1000  # ranges up to this wide are covered whole
 _GROUPS = 1500  # groups of cells of the program
 _NEGLIGIBLE = 1e-12  # a relative error that is but rounding
 
@@ -30,7 +31,7 @@ class Minimax(Estimator):
 
     Values are not negative. Where higher tokens always speak for higher frequencies (monotone likelihood ratio), as in
     every channel without sampling, they do not decrease on the tokens that the range leads to. On other tokens they are
-    those of 'mle', kept from crossing the former. In a range longer than 300 frequencies and twice the reach of the
+    those of 'mle', kept from crossing the former. In a range longer than 1,000 frequencies and twice the reach of the
     channel, the same holds for its upper part, where the relative error is smaller.
 
     The error is that of one key. In a sum over many keys variances average out and biases do not: compare with
@@ -56,7 +57,7 @@ class Minimax(Estimator):
             raise InvalidValue("g(low) is zero, so no error is relative to it. Pass a low where g is above zero.")
         self.mle_worst, self.bound = self._worst(rows), 0.0
         if self.mle_worst > _NEGLIGIBLE:
-            self.bound = self._search(low, min(high, low + max(2 * channel.reach, _ROWS - 1)))
+            self.bound = self._search(low, min(high, low + max(2 * channel.reach, _WIDE)))
         self.worst = self._worst(rows)
         if not self.worst < self.mle_worst:
             self._ends, self._table, self.worst = self._ends[:0], self._table[:0], self.mle_worst

@@ -37,6 +37,7 @@ def save(release: Release, folder: str | os.PathLike[str]) -> Path:
         pq.write_table(_with_tokens(release), working / _TABLE)
         _force(working / _TABLE)
         record = _record(release, _digest(working / _TABLE))
+        record["seal"] = _seal(record)
         (working / _RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         _force(working / _RECORD)
         _force(working)
@@ -54,8 +55,8 @@ def load(folder: str | os.PathLike[str]) -> Release:
     source = Path(folder)
     record = _read_record(source / _RECORD)
     try:
-        if _digest(source / _TABLE) != record["digest"]:
-            raise CorruptRelease(f"{source / _TABLE} was changed after it was written. Get a fresh copy of the folder.")
+        if _seal(record) != record["seal"] or _digest(source / _TABLE) != record["table_sha256"]:
+            raise CorruptRelease(f"{source} was changed after it was written. Get a fresh copy of the folder.")
         table = pq.read_table(source / _TABLE)
         guarantee, certificate = Guarantee.from_json(record["guarantee"]), Certificate.from_json(record["certificate"])
         channel = from_json(record["channel"])
@@ -81,8 +82,14 @@ def _record(release: Release, digest: str) -> dict[str, Any]:
         "channel": release.channel.to_json(),
         "notes": release.notes,
         "keys": len(release),
-        "digest": digest,
+        "table_sha256": digest,
     }
+
+
+def _seal(record: dict[str, Any]) -> str:
+    """Return a digest of the record, and through it of the table: it shows accidents, not an adversary's changes."""
+    rest = {name: value for name, value in record.items() if name != "seal"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def _read_record(path: Path) -> dict[str, Any]:

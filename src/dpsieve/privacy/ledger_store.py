@@ -1,0 +1,290 @@
+"""The file of a ledger: one SQLite database whose rows are chained by hashes and durable before a write returns.
+
+An entry has the hash SHA-256([hash before, number, time, spend, note]), and the header, which is the first link,
+SHA-256(["dpsieve ledger", format, time, budget, ""]). The list is written as JSON, in ASCII and without spaces; budget
+and spend are themselves JSON text with sorted keys. So a row that is changed, removed from the middle or moved breaks
+the chain. Whoever rewrites every later hash too, or cuts entries off the end, is found only by a hash noted elsewhere.
+
+How it stays whole:
+
+1. A ledger is made in a private temporary file and linked to its name, which fails if the name is taken: of two
+   processes that create it at once, one wins, and both use that file.
+2. A write holds SQLite's write lock from before it reads until after it commits (BEGIN IMMEDIATE).
+3. The journal is deleted to commit, and with synchronous=EXTRA the disk is told to flush the file before and the folder
+   after; with FULL, a loss of power just after a commit could still undo it.
+4. A connection lives for one operation, so that threads, forks and pickles share none. The file is opened through
+   SQLite only: closing any other handle to it would drop the locks that this process holds (POSIX).
+"""
+
+import hashlib
+import json
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dpsieve.errors import DpsieveError, LedgerError
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.spends import Spend, spend_from_json
+
+_APPLICATION = 0x64707376  # 'dpsv', in the header of the SQLite file
+_FORMAT = 1
+_ORIGIN = "dpsieve ledger"
+_SCHEMA = (
+    "CREATE TABLE header (one INTEGER PRIMARY KEY CHECK (one = 1), time TEXT NOT NULL, budget TEXT NOT NULL, "
+    "hash TEXT NOT NULL)",
+    "CREATE TABLE entries (number INTEGER PRIMARY KEY, time TEXT NOT NULL, spend TEXT NOT NULL, note TEXT NOT NULL, "
+    "hash TEXT NOT NULL)",
+    *(
+        f"CREATE TRIGGER {table}_{change} BEFORE {change} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+        for table in ("header", "entries")
+        for change in ("UPDATE", "DELETE")
+    ),
+)
+_RESTORE = "Restore the file from a copy that you trust."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One spend on a ledger: its number from 1 on, the time (UTC, ISO 8601), what was spent, a note, and its hash.
+
+    The hash covers all of these and the hash of the entry before.
+    """
+
+    number: int
+    time: str
+    spend: Spend
+    note: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A ledger as it was read and verified at one moment."""
+
+    budget: Guarantee
+    start: str
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, or of the header where there is none."""
+        return self.entries[-1].hash if self.entries else self.start
+
+    def following(self, spend: Spend, note: str) -> Entry:
+        """Return the entry that would come next, at this time."""
+        number, time = len(self.entries) + 1, _now()
+        return Entry(number, time, spend, note, _hash(self.head, number, time, _json(spend.to_json()), note))
+
+    def plus(self, entries: Iterable[Entry]) -> "Chain":
+        """Return this chain with more entries at its end."""
+        return Chain(self.budget, self.start, (*self.entries, *entries))
+
+
+class Rows:
+    """The rows of a ledger inside one transaction."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path, self._connection = path, connection
+
+    def verified(self, known: Chain | None = None) -> Chain:
+        """Return the chain, or raise LedgerError where it is broken.
+
+        With a chain `known` from before, its entries are not hashed again: the file must hold as many, and the last of
+        them unchanged.
+        """
+        self._check_format()
+        chain = self._header()
+        if known is None:
+            known = chain
+        elif known.start != chain.start:
+            raise LedgerError(f"the ledger {self._path} is not the one that was opened. {_RESTORE}")
+        fresh = list(self._fresh(known))
+        (count,) = self._connection.execute("SELECT COUNT(*) FROM entries").fetchone()
+        if count != len(known.entries) + len(fresh):
+            raise _broken(self._path, "an entry that was verified before")
+        return known.plus(fresh)
+
+    def append(self, entry: Entry) -> None:
+        """Insert an entry that `Chain.following` made; it counts when the transaction ends without an error."""
+        row = (entry.number, entry.time, _json(entry.spend.to_json()), entry.note, entry.hash)
+        self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", row)
+
+    def _check_format(self) -> None:
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if application != _APPLICATION:
+            raise _foreign(self._path)
+        if version != _FORMAT:
+            fix = "Install the dpsieve that wrote it, or a newer one."
+            raise LedgerError(f"the ledger {self._path} has format {version}, this dpsieve reads {_FORMAT}. {fix}")
+        # A trigger or view that was slipped in could swallow what is written.
+        if {sql for (sql,) in self._connection.execute("SELECT sql FROM sqlite_master")} != set(_SCHEMA):
+            raise LedgerError(f"the tables of the ledger {self._path} were changed. {_RESTORE}")
+
+    def _header(self) -> Chain:
+        rows = self._connection.execute("SELECT time, budget, hash FROM header").fetchall()
+        if len(rows) != 1 or not _linked(rows[0][2], _ORIGIN, _FORMAT, *rows[0][:2], ""):
+            raise _broken(self._path, "its header")
+        _, budget, start = rows[0]
+        try:
+            return Chain(Guarantee.from_json(json.loads(budget)), start)
+        except (DpsieveError, ValueError, TypeError):
+            raise _broken(self._path, "its header") from None
+
+    def _fresh(self, known: Chain) -> Iterator[Entry]:
+        """Yield the verified entries after those of `known`."""
+        query = "SELECT number, time, spend, note, hash FROM entries WHERE number >= ? ORDER BY number"
+        rows = iter(self._connection.execute(query, (len(known.entries),)))
+        if known.entries:
+            last = known.entries[-1]
+            if next(rows, None) != (last.number, last.time, _json(last.spend.to_json()), last.note, last.hash):
+                raise _broken(self._path, f"entry {last.number}")
+        before = known.head
+        for expected, (number, time, spend, note, stored) in enumerate(rows, start=len(known.entries) + 1):
+            if number != expected or not _linked(stored, before, number, time, spend, note):
+                raise _broken(self._path, f"entry {expected}")
+            try:
+                yield Entry(number, time, spend_from_json(json.loads(spend)), note, stored)
+            except (DpsieveError, ValueError, TypeError):
+                raise _broken(self._path, f"entry {expected}") from None
+            before = stored
+
+
+class LedgerFile:
+    """The place of a ledger on disk, and the transactions on it."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self.path, self.timeout = path, timeout
+
+    def exists(self) -> bool:
+        """Return whether there is a file; a folder, or a path that cannot be reached, is refused."""
+        try:
+            if self.path.is_dir():
+                raise LedgerError(f"{self.path} is a folder. Pass a file in it, such as {self.path / 'budget.ledger'}.")
+            return self.path.exists()
+        except PermissionError:
+            raise LedgerError(f"{self.path} cannot be reached. Ask for permission to its folder.") from None
+
+    def create(self, budget: Guarantee) -> None:
+        """Make the file with this budget, whole or not at all; where another process was faster, leave its file."""
+        folder = self.path.parent
+        if not folder.is_dir():
+            raise LedgerError(f"the folder {folder} does not exist. Create it before the ledger {self.path.name}.")
+        try:
+            # mkstemp gives permissions 0600, and SQLite gives its journal the same.
+            handle, name = tempfile.mkstemp(prefix=".ledger-", suffix=".new", dir=folder)
+        except OSError as error:
+            fix = "Ask for permission to the folder, or choose another one."
+            raise LedgerError(f"the ledger {self.path} cannot be created ({error.strerror}). {fix}") from None
+        os.close(handle)
+        try:
+            with LedgerFile(Path(name), self.timeout)._transaction("IMMEDIATE") as connection:
+                _write_header(connection, budget)
+            with suppress(FileExistsError):
+                os.link(name, self.path)
+        except OSError as error:
+            if isinstance(error, LedgerError):
+                raise
+            fix = "Choose a local disk that knows hard links."
+            raise LedgerError(f"the ledger {self.path} cannot be created ({error.strerror}). {fix}") from None
+        finally:
+            Path(name).unlink(missing_ok=True)
+        _flush_folder(folder)
+
+    @contextmanager
+    def reading(self) -> Iterator[Rows]:
+        """Give the rows at one moment."""
+        with self._transaction("DEFERRED") as connection:
+            yield Rows(self.path, connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[Rows]:
+        """Give the rows while nobody else may write; what was appended is durable after the block."""
+        with self._transaction("IMMEDIATE") as connection:
+            yield Rows(self.path, connection)
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
+        try:
+            # Read and write, but never create; a file without write permission is opened for reading.
+            uri = f"{self.path.as_uri()}?mode=rw"
+            with closing(sqlite3.connect(uri, self.timeout, isolation_level=None, uri=True)) as connection:
+                for pragma in ("journal_mode = DELETE", "synchronous = EXTRA", "fullfsync = ON"):
+                    connection.execute(f"PRAGMA {pragma}").close()
+                connection.execute(f"BEGIN {kind}")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: sqlite3.Error) -> LedgerError:
+        """Return what went wrong in SQLite, and the fix, in words."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code == sqlite3.SQLITE_NOTADB:
+            return _foreign(self.path)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            fix = "Try again, or pass a longer timeout."
+            return LedgerError(f"the ledger {self.path} was in use by others for {self.timeout:g} s. {fix}")
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            fix = "Ask for permission to write the file and its folder."
+            return LedgerError(f"the ledger {self.path} cannot be written or opened. {fix}")
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            return LedgerError(f"the disk of the ledger {self.path} is full or fails. Free some space, then try again.")
+        return LedgerError(f"the ledger {self.path} is damaged. {_RESTORE}")
+
+
+def _write_header(connection: sqlite3.Connection, budget: Guarantee) -> None:
+    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {_FORMAT}")
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    time, text = _now(), _json(budget.to_json())
+    connection.execute("INSERT INTO header VALUES (1, ?, ?, ?)", (time, text, _hash(_ORIGIN, _FORMAT, time, text, "")))
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a new name in the folder durable, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def _hash(*link: str | int) -> str:
+    return hashlib.sha256(_json(link).encode("ascii")).hexdigest()
+
+
+def _linked(stored: object, *link: object) -> bool:
+    """Return whether a stored hash is that of the link; SQLite may hand out other types than the tables declare."""
+    plain = [part for part in link if isinstance(part, str | int)]
+    return len(plain) == len(link) and stored == _hash(*plain)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _broken(path: Path, what: str) -> LedgerError:
+    return LedgerError(f"the ledger {path} cannot be trusted: {what} was changed, removed or moved. {_RESTORE}")
+
+
+def _foreign(path: Path) -> LedgerError:
+    return LedgerError(f"{path} is not a ledger. Pass a file that Ledger created, or a path that is not in use yet.")

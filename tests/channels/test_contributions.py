@@ -1,0 +1,94 @@
+"""Units that hold several keys, or several rows of a key."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from statistical import binomial_band
+
+from dpsieve.channels import from_json, gaussian, optimal, rows_of_units, simple
+from dpsieve.channels.gaussian_threshold import gaussian_threshold, gaussian_threshold_delta
+from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.privacy import divergence, joint_divergence
+
+ROWS = json.loads((Path(__file__).parents[1] / "vectors" / "gaussian_threshold.json").read_text())["rows"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} keys, {row[1]}, {row[2]}")
+def test_reference_numbers(row):
+    """The exact delta of a given pair, and a gap at least as low as the best that was known."""
+    keys, epsilon, delta, sigma, gap, exact, _, best_gap, *_ = row
+    assert gaussian_threshold_delta(epsilon, sigma, gap, keys) == pytest.approx(exact, rel=1e-8)
+    found_sigma, found_gap = gaussian_threshold(epsilon, delta, keys)
+    assert found_gap <= best_gap * (1 + 1e-6)
+    assert gaussian_threshold_delta(epsilon, found_sigma, found_gap, keys) <= delta
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-2), (0.5, 1e-4)])
+def test_two_keys_by_enumeration(epsilon, delta):
+    """All pairs of changes (a new key, a known key), both ways, on the integers: at most delta, and nearly reached."""
+    channel = gaussian(epsilon, delta, max_keys=2)
+    worst = 0.0
+    for (p, q), (r, s) in itertools.product(channel._pairs(), repeat=2):
+        worst = max(worst, joint_divergence((p, q), (r, s), epsilon), joint_divergence((q, p), (s, r), epsilon))
+    assert 0.9 * delta < worst <= delta
+
+
+def test_the_rate_of_a_unit_whose_keys_nobody_else_holds():
+    """A unit with five keys of its own: any of them appears with probability delta at most."""
+    channel, units = gaussian(1.0, 0.01, max_keys=5), 300_000
+    shown = (channel.draw(np.ones(5 * units, np.int64)).reshape(units, 5) > 0).any(axis=1).sum()
+    chance = 1 - (1 - channel.reporting_probability([1])[0]) ** 5
+    low, high = binomial_band(units, chance)
+    assert low <= shown <= high and chance <= 0.01
+
+
+@pytest.mark.parametrize(("rows", "delta"), [(1, 0.01), (4, 0.01), (7, 0.001)])
+def test_rows_of_units_keep_every_step(rows, delta):
+    """Enumeration: rows i and i + s for every step s up to the bound, from frequency zero on."""
+    channel = rows_of_units(0.5, delta, rows)
+    last = 6 * rows
+    edges = channel.breaks(0, last + rows)
+    masses = channel.masses(np.arange(1, last + rows + 1), edges)
+    table = np.vstack([np.eye(1, masses.shape[1] + 1), np.column_stack([1 - masses.sum(axis=1), masses]).clip(0, 1)])
+    for i, step in itertools.product(range(last), range(1, rows + 1)):
+        assert divergence(table[i], table[i + step], 0.5) <= delta * (1 + 1e-9)
+    assert channel.certify().worst == pytest.approx(delta, rel=1e-6)
+    assert channel.reporting_probability([rows])[0] == pytest.approx(delta, rel=1e-9)
+
+
+def test_a_larger_step_than_promised_is_refused():
+    channel = rows_of_units(0.5, 0.01, 4)
+    channel._largest_step = 5
+    with pytest.raises(NotCertified):
+        channel.certify()
+
+
+def test_one_row_is_the_simple_channel():
+    i = np.arange(1, 100)
+    assert (rows_of_units(1.0, 1e-6, 1).reporting_probability(i) == simple(1.0, 1e-6).reporting_probability(i)).all()
+
+
+def test_channels_survive_json():
+    for channel in (gaussian(1.0, 1e-6, 3, 2), rows_of_units(1.0, 1e-6, 4), optimal(1.0, 1e-6, unit="one user")):
+        again = from_json(json.loads(json.dumps(channel.to_json())))
+        assert again.certify() == channel.certify() and again.guarantee == channel.guarantee
+    for bad in (
+        {},
+        {"channel": "other"},
+        {"channel": "optimal", "colour": 1},
+        None,
+        {"channel": "optimal", "epsilon": 1},
+    ):
+        with pytest.raises(DpsieveError):
+            from_json(bad)
+
+
+def test_bad_bounds():
+    for bad in (0, -1, 1.5, "2", None, True, 10**9):
+        with pytest.raises(DpsieveError, match="max_keys"):
+            gaussian(1.0, 1e-6, bad)
+        with pytest.raises(DpsieveError, match="max_rows"):
+            rows_of_units(1.0, 1e-6, bad)

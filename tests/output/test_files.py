@@ -1,0 +1,107 @@
+"""A release on disk: whole or not at all, and refused when it was changed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pyarrow.parquet as pq
+import pytest
+
+import dpsieve as ds
+from dpsieve.errors import CorruptRelease, DpsieveError
+from dpsieve.testing import insecure_source
+
+KEYS, FREQUENCIES = ["tea", "coffee", "juice"], [500, 2000, 300]
+
+
+def made(**options):
+    return ds.channels.optimal(1.0, 1e-8, unit="one user").release(KEYS, FREQUENCIES, **options)
+
+
+def test_save_and_load(tmp_path):
+    release = made()
+    folder = release.save(tmp_path / "drinks")
+    assert sorted(path.name for path in folder.iterdir()) == ["release.json", "release.parquet"]
+    again = ds.Release.load(folder)
+    assert again.table.equals(release.table) and (again.tokens == release.tokens).all()
+    assert (again.guarantee, again.certificate) == (release.guarantee, release.certificate)
+    assert again.estimate() == release.estimate()
+
+
+@pytest.mark.parametrize("scheme", [ds.ppswor(0.05), ds.priority(0.02, 0.5), ds.sampling.custom([0.1, 0.5, 1.0])])
+def test_a_sampled_release_keeps_its_scheme(tmp_path, scheme):
+    release = ds.channels.optimal(1.0, 1e-4, scheme).release(KEYS, FREQUENCIES)
+    again = ds.Release.load(release.save(tmp_path / "x"))
+    assert again.channel.scheme == scheme
+
+
+def test_keys_only_and_unsafe_releases_stay_so(tmp_path):
+    assert ds.Release.load(made(keys_only=True).save(tmp_path / "keys")).tokens is None
+    unsafe = ds.Release.load(made(source=insecure_source(1)).save(tmp_path / "unsafe"))
+    assert unsafe.unsafe_to_publish and "UNSAFE" in repr(unsafe)
+    assert json.loads((tmp_path / "unsafe" / "release.json").read_text())["unsafe_to_publish"] is True
+
+
+def test_nothing_is_overwritten_and_the_place_must_exist(tmp_path):
+    made().save(tmp_path / "x")
+    with pytest.raises(DpsieveError, match="exists already"):
+        made().save(tmp_path / "x")
+    with pytest.raises(DpsieveError, match="does not exist"):
+        made().save(tmp_path / "missing" / "x")
+
+
+def change_table(folder):
+    table = pq.read_table(folder / "release.parquet")
+    pq.write_table(table.slice(1), folder / "release.parquet")
+
+
+def change_record(folder, **changes):
+    record = json.loads((folder / "release.json").read_text())
+    (folder / "release.json").write_text(json.dumps(record | changes))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        change_table,
+        lambda folder: (folder / "release.json").unlink(),
+        lambda folder: (folder / "release.parquet").unlink(),
+        lambda folder: (folder / "release.json").write_text("{"),
+        lambda folder: (folder / "release.parquet").write_bytes(b"PAR1"),
+        lambda folder: change_record(folder, format=99),
+        lambda folder: change_record(folder, unsafe_to_publish=None),
+        lambda folder: change_record(folder, keys=7),
+        lambda folder: change_record(folder, guarantee={"epsilon": 0.1}),
+        lambda folder: change_record(folder, channel={"channel": "optimal", "epsilon": 0.1, "delta": 1e-9}),
+        lambda folder: change_record(folder, channel={"channel": "other"}),
+        lambda folder: change_record(folder, certificate=None),
+    ],
+)
+def test_damage_is_noticed(tmp_path, damage):
+    folder = made().save(tmp_path / "x")
+    damage(folder)
+    with pytest.raises(CorruptRelease):
+        ds.Release.load(folder)
+
+
+@pytest.mark.parametrize("step", ["write_table", "_digest", "_record", "rename"])
+def test_a_killed_process_leaves_no_release(tmp_path, step):
+    """Kill the writer at each step: the folder must not exist, or load."""
+    script = textwrap.dedent(f"""
+        import os, signal, dpsieve as ds
+        from pathlib import Path
+        from dpsieve.output import files
+        def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
+        if {step!r} == "write_table": files.pq.write_table = die
+        elif {step!r} == "rename": Path.rename = die
+        else: setattr(files, {step!r}, die)
+        ds.channels.optimal(1.0, 1e-8).release(["a"], [500]).save({str(tmp_path / "x")!r})
+    """)
+    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ)
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "x").exists()
+    made().save(tmp_path / "x")
+    assert len(ds.Release.load(tmp_path / "x")) == 3
