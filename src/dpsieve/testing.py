@@ -1,7 +1,6 @@
 """For tests only: randomness that can be repeated. Nothing drawn from it may be published."""
 
 import hashlib
-import os
 import threading
 
 from dpsieve import validate
@@ -21,7 +20,7 @@ class InsecureSource(Source):
 
     def words(self, count: int) -> Words:
         """Return the next words; refused in a forked process, which would repeat those of its parent."""
-        if self._stream.process != os.getpid():
+        if not self._stream.at_home():
             raise RandomnessError("an insecure source cannot follow a fork. Make one with another seed in the child.")
         with self._lock:
             return self._stream.words(count)

@@ -78,7 +78,10 @@ def whole(name: str, value: object, *, low: int = 0, high: int | None = None, hi
 
 def integers(name: str, values: ArrayLike, *, hint: str) -> NDArray[np.int64]:
     """Return a flat array of 64-bit integers; fractions, NaN, text and overflowing numbers are refused."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidType(f"{name} must be a flat sequence of 64-bit whole numbers. {hint}") from None
     if array.size == 0 and array.ndim == 1:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -90,7 +93,7 @@ def integers(name: str, values: ArrayLike, *, hint: str) -> NDArray[np.int64]:
 
 def neighbours(value: object, name: str = "neighbours") -> Neighbours:
     """Return 'add_remove' or 'replace'."""
-    if value not in NEIGHBOURS:
+    if not isinstance(value, str) or value not in NEIGHBOURS:
         hint = "Choose 'add_remove' (one unit more or less) or 'replace' (one unit changes)."
         raise InvalidValue(f"{name} is not a known relation. {hint}")
     return value
@@ -102,6 +105,8 @@ def text(name: str, value: object, *, hint: str) -> str:
         raise InvalidType(f"{name} must be text, not {_kind(value)}. {hint}")
     if not value.strip():
         raise InvalidValue(f"{name} is blank. {hint}")
+    if not value.isprintable():
+        raise InvalidValue(f"{name} has line breaks or control characters. {hint}")
     return value
 
 

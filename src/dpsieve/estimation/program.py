@@ -17,7 +17,6 @@ good estimator for them too.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from dpsieve.estimation.checks import Floats
 
@@ -50,13 +49,13 @@ class Program:
         for _ in range(_STEPS):
             try:
                 weight, decrement = self._climb(weight, values, errors, mu)
-            except LinAlgError:  # what is left to gain is rounding
+            except np.linalg.LinAlgError:  # what is left to gain is rounding
                 break
             values = self.best(weight)
             errors = self.errors(values)
             if errors.max() - weight @ errors <= _GAP * errors.max():
                 break
-            if decrement < 0.1 * mu:
+            if decrement < mu:
                 mu *= 0.3
         return weight
 
@@ -68,9 +67,9 @@ class Program:
         """
         curve = (weight / self.g**2) @ self.mass
         slope = (weight / self.g)[:, None] * self.mass * (1 - values / self.g[:, None]) / np.sqrt(curve)
-        factor = cho_factor(2 * slope @ slope.T + mu * np.eye(len(weight)))
         gain = weight * errors + mu
-        plain, toward = cho_solve(factor, np.array([gain, weight]).T).T
+        system = 2 * slope @ slope.T + mu * np.eye(len(weight))
+        plain, toward = np.linalg.solve(system, np.array([gain, weight]).T).T
         relative = plain - (weight @ plain) / (weight @ toward) * toward
         decrement = float(gain @ relative)
         step, before = min(1.0, 0.9 / max(float(-relative.min()), 1e-12)), self._height(weight, mu)

@@ -31,13 +31,26 @@ def draw_release(
     reported = np.flatnonzero(tokens)
     names, tokens = names.take(pa.array(reported)), tokens[reported]
     _refuse_equal(names)
-    order = pc.sort_indices(names)
+    fields = _fields(names)
+    order = pc.sort_indices(fields, [(name, "ascending") for name in fields.column_names])
     names, tokens = names.take(order), tokens[order.to_numpy()]
     table = pa.table({"key": names}) if keys_only else table_of(channel, names, tokens)
     kept = None if keys_only else tokens
     return Release(table, channel.guarantee, certificate, channel, kept, not source.publishable)
 
 
+def _fields(keys: pa.Array) -> pa.Table:
+    """Return keys as a table, of one column or, for keys of several columns, of each."""
+    if not pa.types.is_struct(keys.type):
+        return pa.table({"key": keys})
+    return pa.Table.from_arrays(keys.flatten(), names=[str(k) for k in range(keys.type.num_fields)])
+
+
 def _refuse_equal(keys: pa.Array) -> None:
-    if len(pc.unique(keys)) != len(keys):
+    if pa.types.is_struct(keys.type):
+        fields = _fields(keys)
+        distinct = fields.group_by(fields.column_names).aggregate([]).num_rows
+    else:
+        distinct = len(pc.unique(keys))
+    if distinct != len(keys):
         raise InvalidValue("keys holds a key more than once. Add up the frequencies of equal keys first.")

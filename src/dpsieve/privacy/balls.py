@@ -5,6 +5,7 @@ The precision of python-flint belongs to the whole process; the lock keeps our t
 other. Even so, a precision that another library set could only make a ball wider, never wrong.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from flint import arb, ctx
 
 _LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):  # so that no other thread holds it in the child, where it could never let go
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 @contextmanager

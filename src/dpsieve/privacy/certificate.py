@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpsieve import validate
-from dpsieve.errors import NotCertified
+from dpsieve.errors import InvalidType, InvalidValue, NotCertified
+from dpsieve.privacy.guarantee import shown
 from dpsieve.privacy.kernel import Rows, examine
 
 
@@ -34,13 +35,20 @@ class Certificate:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Certificate":
-        """Rebuild what `to_json` returned."""
-        return cls(**data)
+        """Rebuild what `to_json` returned; anything else is refused."""
+        hint = "Pass what Certificate.to_json returned."
+        if not isinstance(data, dict) or set(data) != set(cls.__dataclass_fields__):
+            raise InvalidValue(f"data is not a certificate. {hint}")
+        epsilon, delta = validate.epsilon(data["epsilon"]), validate.delta(data["delta"])
+        worst = validate.between("worst", data["worst"], 0.0, delta, hint=hint)
+        rows = validate.whole("rows", data["rows"], low=1, hint=hint)
+        shift = None if data["shift"] is None else validate.whole("shift", data["shift"], hint=hint)
+        return cls(epsilon, delta, worst, rows, shift)
 
     def __str__(self) -> str:
         reach = "every frequency" if self.shift is not None else f"every frequency up to {self.rows:,}"
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
-        return f"({self.epsilon:g}, {self.delta:g}) checked on the integers of {rows}, covering {reach}"
+        return f"({shown(self.epsilon)}, {shown(self.delta)}) checked on the integers of {rows}, covering {reach}"
 
 
 def certify(
@@ -63,10 +71,12 @@ def certify(
     dpsieve.errors.NotCertified: rows 0 and 1 diverge by more than delta: 0.25 > 0.23999999999999999
     """
     epsilon, delta = validate.epsilon(epsilon), validate.delta(delta)
+    if not isinstance(stacks, Iterable):
+        raise InvalidType(f"stacks must be a sequence of Rows, not {type(stacks).__name__}. Pass a list of them.")
     if shift is not None:
         shift = validate.whole("shift", shift, high=2**30, hint="Pass how many tokens each later row moves up.")
     if floor is not None:
-        floor = validate.whole("floor", floor, low=-(2**62), high=2**62, hint="Pass the lowest token that is reported.")
+        floor = validate.whole("floor", floor, low=-(2**31), high=2**31, hint="Pass the lowest token that is reported.")
     verdict = examine(stacks, epsilon, delta, shift, floor)
     if not verdict.accepted:
         raise NotCertified(verdict.reason)

@@ -42,11 +42,13 @@ def joint_divergence(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike
     0.5
     """
     epsilon = validate.epsilon(epsilon)
+    for name, pair in (("first", first), ("second", second)):
+        _two(name, pair)
     (p, q), (r, s) = _by_loss(*_pair(*first)), _by_loss(*_pair(*second))
     return math.fsum(np.maximum(np.outer(p, r) - math.exp(epsilon) * np.outer(q, s), 0.0).ravel())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PrivacyCurve:
     """The exact trade between epsilon and delta over a set of neighbouring pairs of rows, in both directions.
 
@@ -62,7 +64,9 @@ class PrivacyCurve:
     @classmethod
     def of(cls, pairs: Iterable[tuple[ArrayLike, ArrayLike]]) -> "PrivacyCurve":
         """Check the rows and build the curve."""
-        checked = tuple(_pair(p, q) for p, q in pairs)
+        if not isinstance(pairs, Iterable):
+            raise InvalidType(f"pairs must be a list of pairs of rows, not {type(pairs).__name__}.")
+        checked = tuple(_pair(*_two("pairs", pair)) for pair in pairs)
         if not checked:
             raise InvalidValue("pairs is empty. Pass at least one pair of rows (p, q).")
         return cls(checked)
@@ -83,7 +87,7 @@ def _excess(p: Row, q: Row, epsilon: float) -> float:
 
 
 def _by_loss(p: Row, q: Row) -> tuple[Row, Row]:
-    """Join outputs whose losses ln(p/q) agree to 1e-12: this changes no divergence by more than that, relatively."""
+    """Join outputs whose losses ln(p/q) agree to 1e-12: this lowers a divergence by less than 1e-12."""
     with np.errstate(divide="ignore", invalid="ignore"):
         loss = np.round(np.log(p / q), 12)
     kept = (p > 0) | (q > 0)
@@ -106,6 +110,12 @@ def _inverse(p: Row, q: Row, delta: float) -> float:
     return max(0.0, math.log(max(1.0, *((heads[needed] - delta) / tails[needed])))) if needed.any() else 0.0
 
 
+def _two(name: str, pair: tuple[ArrayLike, ArrayLike]) -> tuple[ArrayLike, ArrayLike]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise InvalidType(f"{name} must hold two rows. Pass (p, q), one probability for each output.")
+    return pair[0], pair[1]
+
+
 def _pair(p: ArrayLike, q: ArrayLike) -> tuple[Row, Row]:
     p, q = _row("p", p), _row("q", q)
     if len(p) != len(q):
@@ -116,11 +126,14 @@ def _pair(p: ArrayLike, q: ArrayLike) -> tuple[Row, Row]:
 def _row(name: str, values: ArrayLike) -> Row:
     hint = "Pass one probability for each output, 'nothing' included."
     try:
-        row = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidType(f"{name} must be a row of numbers. {hint}") from None
-    if row.ndim != 1 or not len(row) or not np.isfinite(row).all() or (row < 0).any():
-        raise InvalidValue(f"{name} must be a flat row of finite numbers that are not negative. {hint}")
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidType(f"{name} must be a flat row of numbers. {hint}") from None
+    if array.dtype.kind not in "fiu":
+        raise InvalidType(f"{name} must be a row of numbers. {hint}")
+    row = array.astype(np.float64)
+    if row.ndim != 1 or not len(row) or not ((row >= 0) & (row <= 1 + 1e-9)).all():
+        raise InvalidValue(f"{name} must be a flat row of numbers from 0 to 1. {hint}")
     if not math.isclose(total := math.fsum(row), 1.0, abs_tol=1e-9):
         raise InvalidValue(f"{name} sums to {total:.12g}, not 1. {hint}")
     return row

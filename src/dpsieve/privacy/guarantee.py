@@ -41,11 +41,18 @@ class Guarantee:
 
         A promise for 'add_remove' is also judged as one for 'replace' (`for_replacement`); the reverse does not hold.
         """
+        if not isinstance(other, Guarantee):
+            raise InvalidType(
+                f"other must be a Guarantee, not {type(other).__name__}. Pass the promise to compare with."
+            )
         if self.unit != other.unit:
             return False
-        if self.neighbours != other.neighbours:
-            return self.neighbours == "add_remove" and self.for_replacement().implies(other)
-        return self.epsilon <= other.epsilon and self.delta <= other.delta
+        if self.neighbours == other.neighbours:
+            return self.epsilon <= other.epsilon and self.delta <= other.delta
+        if self.neighbours == "replace":
+            return False
+        epsilon, delta = self._replaced()
+        return epsilon <= other.epsilon and delta <= other.delta
 
     def for_replacement(self) -> "Guarantee":
         """Return what this promise says when one unit is replaced: removed, then another one added.
@@ -55,10 +62,14 @@ class Guarantee:
         """
         if self.neighbours == "replace":
             return self
+        epsilon, delta = self._replaced()
+        if delta >= 1 or epsilon > 500:
+            raise InvalidValue(f"{self} It promises nothing under replacement. Use a smaller epsilon and delta.")
+        return Guarantee(epsilon, delta, "replace", self.unit)
+
+    def _replaced(self) -> tuple[float, float]:
         delta = math.nextafter((1 + math.exp(self.epsilon)) * self.delta * (1 + 2**-50), 2.0) if self.delta else 0.0
-        if delta >= 1:
-            raise InvalidValue(f"delta={self.delta:g} promises nothing under replacement. Use a smaller delta.")
-        return Guarantee(2 * self.epsilon, delta, "replace", self.unit)
+        return 2 * self.epsilon, delta
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON values; floats survive the round trip exactly."""
@@ -76,5 +87,11 @@ class Guarantee:
 
     def __str__(self) -> str:
         change = "is added or removed" if self.neighbours == "add_remove" else "is replaced by another"
-        name = f"({self.epsilon:g}, {self.delta:g})" if self.delta else f"{self.epsilon:g}"
+        name = f"({shown(self.epsilon)}, {shown(self.delta)})" if self.delta else shown(self.epsilon)
         return f"{name}-differential privacy when {self.unit} {change}."
+
+
+def shown(number: float) -> str:
+    """Return a number for people, short where that is exact, and never rounded."""
+    short = f"{number + 0.0:g}"
+    return short if float(short) == number else repr(number)

@@ -18,14 +18,14 @@ should not, and none is refused whose sum is below delta by more than one part i
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-GRID, GUARD = 128, 192
+GRID, GUARD, SLICE = 128, 192, 256
 WORD, HALF, MASK = 64, np.uint64(32), np.uint64(0xFFFF_FFFF)
 
 
@@ -52,24 +52,28 @@ def examine(
     stacks: Iterable[Rows], epsilon: float, delta: float, shift: int | None = None, floor: int | None = None
 ) -> Verdict:
     """Check rows 1, 2, ... (and the tail, unless shift is None) against the promise; never raises on a bad table."""
-    factor, allowed = exp_floor(epsilon), math.floor(Fraction(delta) * 2 ** (GRID + GUARD))
-    empty = np.zeros((1, 1), np.uint64)
-    last, count, worst = Rows(np.array([0, 1]), empty, empty), 0, 0.0
+    count, worst, last, held = 0, 0.0, None, None
     try:
-        for stack in stacks:
-            _well_formed(stack)
-            heard = stack if floor is None else _cut(stack, floor)
-            first = Rows(heard.edges, heard.high[:1], heard.low[:1])
-            worst = max(worst, _check(_join(last, first), factor, allowed, count))
+        if not (0 <= epsilon <= 500 and 0 <= delta < 1 and (shift is None or 0 <= shift <= 2**30)):
+            raise _Broken("epsilon, delta or shift is out of range")
+        factor, allowed = exp_floor(epsilon), math.floor(Fraction(delta) * 2 ** (GRID + GUARD))
+        for stack in _slices(stacks):
+            heard = stack
+            if floor is not None:
+                _silent(stack, count + 1)  # what is cut away must not be more than there is, either
+                heard = _cut(stack, floor)
+            start = Rows(heard.edges[:2], *np.zeros((2, 1, 1), np.uint64))
+            worst = max(worst, _check(_join(last or start, _row(heard, 0)), factor, allowed, count))
             worst = max(worst, _check(heard, factor, allowed, count + 1))
-            last, count = Rows(heard.edges, heard.high[-1:], heard.low[-1:]), count + len(heard.high)
-            held = Rows(stack.edges, stack.high[-1:], stack.low[-1:])
-        if shift is not None and count:
+            last, held, count = _row(heard, -1), _row(stack, -1), count + len(heard.high)
+        if held is None:
+            raise _Broken("there are no rows")
+        if shift is not None:
             moved = Rows(held.edges + shift, held.high, held.low)
             worst = max(worst, _check(_join(held, moved), factor, allowed, count))
     except _Broken as broken:
         return Verdict(False, count, math.inf, str(broken))
-    return Verdict(True, count, min(worst, 1.0))
+    return Verdict(True, count, min(worst, delta))
 
 
 def exp_floor(epsilon: float) -> int:
@@ -85,12 +89,29 @@ class _Broken(Exception):
     pass
 
 
+def _slices(stacks: Iterable[Rows]) -> Iterator[Rows]:
+    """Yield well-formed stacks of at most SLICE rows, so that memory stays small."""
+    for stack in stacks:
+        _well_formed(stack)
+        for k in range(0, len(stack.high), SLICE):
+            yield Rows(stack.edges, stack.high[k : k + SLICE], stack.low[k : k + SLICE])
+
+
+def _row(rows: Rows, k: int) -> Rows:
+    """Return a copy of one row: the caller may use its arrays again for the next stack."""
+    return Rows(rows.edges.copy(), rows.high[[k]], rows.low[[k]])
+
+
 def _well_formed(rows: Rows) -> None:
-    edges, shape = rows.edges, (len(rows.high), len(rows.edges) - 1)
-    if rows.high.shape != shape or rows.low.shape != shape or 0 in shape or edges.dtype != np.int64:
+    if not isinstance(rows, Rows) or not all(type(a) is np.ndarray for a in (rows.edges, rows.high, rows.low)):
+        raise _Broken("a stack of rows is made of plain arrays")
+    edges, shape = rows.edges, (rows.high.shape[0] if rows.high.ndim else 0, rows.edges.size - 1)
+    if rows.high.shape != shape or rows.low.shape != shape or edges.ndim != 1 or min(shape) < 1:
         raise _Broken("the arrays of a stack of rows do not fit together")
-    if rows.high.dtype != np.uint64 or rows.low.dtype != np.uint64 or (edges[1:] <= edges[:-1]).any():
-        raise _Broken("masses must be uint64 words over increasing edges")
+    if rows.high.dtype != np.uint64 or rows.low.dtype != np.uint64 or edges.dtype != np.int64:
+        raise _Broken("edges must be int64 and masses uint64 words")
+    if (edges[1:] <= edges[:-1]).any():
+        raise _Broken("edges must increase")
     if int(edges[-1]) - int(edges[0]) >= 2**31:  # so that the sums of 32-bit limbs below fit 64 bits
         raise _Broken("a stack of rows spans 2^31 tokens or more")
 
@@ -123,8 +144,8 @@ def _check(rows: Rows, factor: int, allowed: int, first: int) -> float:
     """Check every adjacent pair of a stack; return the largest divergence, as an upper bound."""
     _well_formed(rows)
     width, cells = np.diff(rows.edges), len(rows.edges) - 1
-    silent = _silent(rows, width, first)
-    if len(silent) < 2:
+    silent = _silent(rows, first)
+    if len(rows.high) < 2:
         return 0.0
     # Masses as floats are right to 2^-51, so `slope` is e^epsilon lowered by more than all relative errors of
     # q - slope * p, and `margin` covers those of the sum of at most cells + 1 terms, none of them negative.
@@ -140,13 +161,13 @@ def _check(rows: Rows, factor: int, allowed: int, first: int) -> float:
         if exact > allowed:
             excess = f"{exact / 2 ** (GRID + GUARD):.17g} > {allowed / 2 ** (GRID + GUARD):.17g}"
             raise _Broken(f"rows {first + k} and {first + k + 1} diverge by more than delta: {excess}")
-        bounds[0][k] = bounds[1][k] = exact / 2 ** (GRID + GUARD)
+        bounds[0][k] = bounds[1][k] = math.nextafter(exact / 2 ** (GRID + GUARD), 1.0)
     return float(max(bounds[0].max(), bounds[1].max()))
 
 
-def _silent(rows: Rows, width: NDArray[np.int64], first: int) -> NDArray[np.float64]:
+def _silent(rows: Rows, first: int) -> NDArray[np.float64]:
     """Return the mass of 'nothing' in each row, subtracted exactly and then rounded to a float."""
-    w = width.astype(np.uint64)
+    w = np.diff(rows.edges).astype(np.uint64)
     carry: NDArray[np.uint64] = np.zeros(len(rows.high), np.uint64)
     limbs: list[NDArray[np.uint64]] = []
     for limb in (rows.low & MASK, rows.low >> HALF, rows.high & MASK, rows.high >> HALF):

@@ -8,36 +8,30 @@ What is not promised:
 
 1. Amounts that react to results. Which questions are asked may depend on earlier results; how much is spent on them,
    and with which kind of noise, must not. For amounts that do, a rule of this form ("natural filter") can be exceeded,
-   by a factor that is poly-logarithmic at worst (Regehr et al. 2026, arXiv:2602.15815). A budget with delta = 0 is
-   exempt: there epsilons are just added, which holds for any choice (Rogers, Roth, Ullman and Vadhan, NeurIPS 2016).
+   in an example of two spends by 1.4 times delta; parameters that are worse by poly-logarithmic factors hold in any
+   case (Regehr et al. 2026, arXiv:2602.15815). A budget with delta = 0 is exempt: there epsilons are just added, which
+   holds for every choice (Rogers, Roth, Ullman and Vadhan, NeurIPS 2016).
 2. A file that was deleted, replaced by an older copy, cut at its end or rewritten as a whole. Note `head` elsewhere and
    pass it to `verify` or as `expect_head`: then these show.
 3. Network file systems, where locks may not work.
+4. Decimals. Numbers are the floats they are, and 0.2 + 0.8 is more than 1.0 by 6e-17. With a delta there is always room
+   for that, but a budget of epsilon=1.0 with delta=0 refuses the last spend; 0.25 + 0.75 fit.
 """
 
-import math
 import os
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
-from decimal import ROUND_DOWN, Context
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from dpsieve import validate
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
-from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.ledger_store import Chain, Entry, LedgerFile
-from dpsieve.privacy.losses import either
+from dpsieve.privacy.ledger_chain import Chain, Entry
+from dpsieve.privacy.ledger_store import LedgerFile
 from dpsieve.privacy.spends import Approximate, Spend
 from dpsieve.validate import Neighbours
 
 _LONGEST_NOTE = 1000
-_MOST_RUNS = 10**6
-# Less than this share of the budget's epsilon counts as nothing left.
-_SHARE = 1e-6
 
 
 class Ledger:
@@ -52,7 +46,7 @@ class Ledger:
     the others, up to `timeout` seconds. No file is kept open between calls, so a ledger may be shared by threads,
     inherited by a fork, and pickled (it is then opened again by its path).
 
-    `expect_head` is a `head` noted earlier; it must still be part of the chain. See the limits at the top of the module.
+    `expect_head` is a `head` noted earlier; it must still be part of the chain. The top of the module names the limits.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -93,14 +87,15 @@ class Ledger:
                 fix = "Check the path, or create the ledger with Ledger(path, epsilon=1.0, delta=1e-6)."
                 raise LedgerError(f"there is no ledger {self.path}. {fix}")
             self._file.create(checked)
-        self._chain = self._read(None)
+        with self._file.reading() as rows:
+            self._chain = rows.verified()
         for name in given:
             asked, stored = getattr(checked, name), getattr(self.budget, name)
             if asked != stored:
                 fix = f"Leave {name} out, or use another path for another budget."
                 raise InvalidValue(f"{name}={asked!r} is not the {name}={stored!r} of the ledger {self.path}. {fix}")
         if expect_head is not None:
-            self._check_head(expect_head)
+            self._check_holds(self._chain, expect_head)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, expect_head: str | None = None, timeout: float = 30.0) -> Self:
@@ -119,9 +114,8 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """The hash of the last entry. Noted elsewhere, it proves later that nothing before it was changed or cut off."""
-        self._chain = self._read(self._chain)
-        return self._chain.head
+        """The hash of the last entry. Noted elsewhere, it shows later whether entries were cut off or rewritten."""
+        return self._present().head
 
     def spend(self, guarantee: Guarantee | Spend, note: str = "") -> Entry:
         """Write down a spend, durably, and return its entry; only then may the mechanism draw.
@@ -138,36 +132,34 @@ class Ledger:
         with self._file.writing() as rows:
             chain = rows.verified(self._chain)
             entry = chain.following(spend, note)
-            fits = _fits(chain, spend)
+            fits = chain.fits(spend)
             if fits:
                 rows.append(entry)
         self._chain = chain.plus([entry]) if fits else chain
         if not fits:
-            raise BudgetExceeded(_refusal(chain, spend))
+            raise BudgetExceeded(chain.refusal(spend))
         return entry
 
     def remaining(self, delta: float | None = None) -> Guarantee | None:
         """Return the largest (epsilon, delta) of one more release that fits, or None where nothing is left.
 
-        `delta` is that of the release. Left out, it is half of what the spends so far leave of the budget's delta at the
-        budget's epsilon, and of an untouched ledger the whole. The epsilon is at most the budget's, rounded down to six
-        digits, and sure to fit until someone else spends. Less than a millionth of the budget's epsilon is nothing.
+        `delta` is that of the release. Left out, it is half of what the spends so far leave of the budget's delta at
+        the budget's epsilon, and the whole budget's where nothing was spent. The epsilon is at most the budget's,
+        rounded down to six digits (after a spend in zCDP, to a thousandth of the budget's), and sure to fit until
+        someone else spends. Less than a millionth of the budget's epsilon counts as nothing.
         """
         if delta is not None:
             delta = validate.delta(delta)
-        self._chain = self._read(self._chain)
-        return _remaining(self._chain, delta)
+        return self._present().remaining(delta)
 
     def spent(self) -> float:
-        """Return the epsilon of all spends together, at the budget's delta: an upper bound, 0 for an untouched ledger."""
-        self._chain = self._read(self._chain)
+        """Return the epsilon of all spends together at the budget's delta, an upper bound."""
         # Every spend was checked to leave delta(budget.epsilon) within the budget, so its epsilon is a bound too.
-        return min(_composition(self._chain).epsilon(self.budget.delta), self.budget.epsilon)
+        return min(self._present().composition().epsilon(self.budget.delta), self.budget.epsilon)
 
     def history(self) -> list[Entry]:
         """Return all entries, the oldest first, after verifying every one."""
-        self._chain = self._read(None)
-        return list(self._chain.entries)
+        return list(self._present(whole=True).entries)
 
     def verify(self, head: str | None = None) -> str:
         """Read and verify every entry anew, and return the present `head`.
@@ -175,14 +167,13 @@ class Ledger:
         With a `head` noted earlier, that hash must be part of the chain: so entries that were cut off the end, or a
         chain that was rewritten as a whole, raise LedgerError too.
         """
-        self._chain = self._read(None, self._chain)
+        chain = self._present(whole=True)
         if head is not None:
-            self._check_head(head)
-        return self._chain.head
+            self._check_holds(chain, head)
+        return chain.head
 
     def __len__(self) -> int:
-        self._chain = self._read(self._chain)
-        return len(self._chain.entries)
+        return len(self._present().entries)
 
     def __bool__(self) -> bool:
         # An untouched ledger is still a ledger.
@@ -202,3 +193,60 @@ class Ledger:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (str(self.path), self._chain.head, self._file.timeout)
+
+    def _present(self, *, whole: bool = False) -> Chain:
+        """Return the chain as it is now, verified from where it was known, or as a `whole`."""
+        known = self._chain
+        with self._file.reading() as rows:
+            chain = rows.verified(None if whole else known)
+        self._check_holds(chain, known.head)
+        self._chain = chain
+        return chain
+
+    def _check_holds(self, chain: Chain, head: object) -> None:
+        if not isinstance(head, str):
+            raise InvalidType(f"a head must be text, not {type(head).__name__}. Pass what ledger.head gave earlier.")
+        if not chain.holds(head):
+            fix = "Entries were cut off or rewritten, or it is another ledger. Restore a copy that you trust."
+            raise LedgerError(f"the ledger {self.path} does not hold the head that was noted. {fix}")
+
+    def _as_spend(self, guarantee: object) -> Spend:
+        if isinstance(guarantee, Spend):
+            return guarantee
+        if not isinstance(guarantee, Guarantee):
+            fix = "Pass a Guarantee, Approximate, Gaussian, DiscreteLaplace or ZeroConcentrated."
+            raise InvalidType(f"guarantee must be what is spent, not {type(guarantee).__name__}. {fix}")
+        if guarantee.unit != self.budget.unit:
+            fix = "Name the same unit, or keep another ledger for that one."
+            raise InvalidValue(f"the guarantee is for {guarantee.unit!r}, the ledger for {self.budget.unit!r}. {fix}")
+        if self.budget.neighbours == "replace":
+            guarantee = guarantee.for_replacement()
+        elif guarantee.neighbours == "replace":
+            fix = "Spend a guarantee for 'add_remove', or keep a ledger with neighbours='replace'."
+            raise InvalidValue(f"a guarantee for 'replace' says nothing about a ledger for 'add_remove'. {fix}")
+        return Approximate(guarantee.epsilon, guarantee.delta)
+
+
+def _reopened(path: str, head: str, timeout: float) -> Ledger:
+    return Ledger.open(path, expect_head=head, timeout=timeout)
+
+
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidType(f"path must be a path, not {type(path).__name__}. Pass one such as 'budget.ledger'.")
+    name = validate.text("path", os.fspath(path), hint="Pass a file name such as 'budget.ledger'.")
+    if "\0" in name:
+        raise InvalidValue("path holds a null character. Pass a file name such as 'budget.ledger'.")
+    return Path(os.path.realpath(name))
+
+
+def _checked_note(note: str) -> str:
+    hint = f"Pass one line of at most {_LONGEST_NOTE:,} characters, such as note='searches of May'."
+    if not isinstance(note, str):
+        raise InvalidType(f"note must be text, not {type(note).__name__}. {hint}")
+    if len(note) > _LONGEST_NOTE:
+        raise InvalidValue(f"note has {len(note):,} characters. {hint}")
+    # No line breaks, no control sequences for a terminal, no half characters that UTF-8 cannot hold.
+    if not note.isprintable():
+        raise InvalidValue(f"note holds characters that cannot be printed. {hint}")
+    return note

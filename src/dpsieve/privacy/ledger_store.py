@@ -1,10 +1,5 @@
 """The file of a ledger: one SQLite database whose rows are chained by hashes and durable before a write returns.
 
-An entry has the hash SHA-256([hash before, number, time, spend, note]), and the header, which is the first link,
-SHA-256(["dpsieve ledger", format, time, budget, ""]). The list is written as JSON, in ASCII and without spaces; budget
-and spend are themselves JSON text with sorted keys. So a row that is changed, removed from the middle or moved breaks
-the chain. Whoever rewrites every later hash too, or cuts entries off the end, is found only by a hash noted elsewhere.
-
 How it stays whole:
 
 1. A ledger is made in a private temporary file and linked to its name, which fails if the name is taken: of two
@@ -16,25 +11,21 @@ How it stays whole:
    SQLite only: closing any other handle to it would drop the locks that this process holds (POSIX).
 """
 
-import hashlib
 import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from dpsieve.errors import DpsieveError, LedgerError
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.spends import Spend, spend_from_json
+from dpsieve.privacy.ledger_chain import ORIGIN, Chain, Entry, canonical, link, linked, utc_now
+from dpsieve.privacy.spends import spend_from_json
 
 _APPLICATION = 0x64707376  # 'dpsv', in the header of the SQLite file
 _FORMAT = 1
-_ORIGIN = "dpsieve ledger"
 _SCHEMA = (
     "CREATE TABLE header (one INTEGER PRIMARY KEY CHECK (one = 1), time TEXT NOT NULL, budget TEXT NOT NULL, "
     "hash TEXT NOT NULL)",
@@ -48,43 +39,6 @@ _SCHEMA = (
     ),
 )
 _RESTORE = "Restore the file from a copy that you trust."
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One spend on a ledger: its number from 1 on, the time (UTC, ISO 8601), what was spent, a note, and its hash.
-
-    The hash covers all of these and the hash of the entry before.
-    """
-
-    number: int
-    time: str
-    spend: Spend
-    note: str
-    hash: str
-
-
-@dataclass(frozen=True)
-class Chain:
-    """A ledger as it was read and verified at one moment."""
-
-    budget: Guarantee
-    start: str
-    entries: tuple[Entry, ...] = ()
-
-    @property
-    def head(self) -> str:
-        """The hash of the last entry, or of the header where there is none."""
-        return self.entries[-1].hash if self.entries else self.start
-
-    def following(self, spend: Spend, note: str) -> Entry:
-        """Return the entry that would come next, at this time."""
-        number, time = len(self.entries) + 1, _now()
-        return Entry(number, time, spend, note, _hash(self.head, number, time, _json(spend.to_json()), note))
-
-    def plus(self, entries: Iterable[Entry]) -> "Chain":
-        """Return this chain with more entries at its end."""
-        return Chain(self.budget, self.start, (*self.entries, *entries))
 
 
 class Rows:
@@ -113,7 +67,7 @@ class Rows:
 
     def append(self, entry: Entry) -> None:
         """Insert an entry that `Chain.following` made; it counts when the transaction ends without an error."""
-        row = (entry.number, entry.time, _json(entry.spend.to_json()), entry.note, entry.hash)
+        row = (entry.number, entry.time, canonical(entry.spend.to_json()), entry.note, entry.hash)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", row)
 
     def _check_format(self) -> None:
@@ -130,7 +84,7 @@ class Rows:
 
     def _header(self) -> Chain:
         rows = self._connection.execute("SELECT time, budget, hash FROM header").fetchall()
-        if len(rows) != 1 or not _linked(rows[0][2], _ORIGIN, _FORMAT, *rows[0][:2], ""):
+        if len(rows) != 1 or not linked(rows[0][2], ORIGIN, _FORMAT, *rows[0][:2], ""):
             raise _broken(self._path, "its header")
         _, budget, start = rows[0]
         try:
@@ -144,11 +98,11 @@ class Rows:
         rows = iter(self._connection.execute(query, (len(known.entries),)))
         if known.entries:
             last = known.entries[-1]
-            if next(rows, None) != (last.number, last.time, _json(last.spend.to_json()), last.note, last.hash):
+            if next(rows, None) != (last.number, last.time, canonical(last.spend.to_json()), last.note, last.hash):
                 raise _broken(self._path, f"entry {last.number}")
         before = known.head
         for expected, (number, time, spend, note, stored) in enumerate(rows, start=len(known.entries) + 1):
-            if number != expected or not _linked(stored, before, number, time, spend, note):
+            if number != expected or not linked(stored, before, number, time, spend, note):
                 raise _broken(self._path, f"entry {expected}")
             try:
                 yield Entry(number, time, spend_from_json(json.loads(spend)), note, stored)
@@ -250,8 +204,8 @@ def _write_header(connection: sqlite3.Connection, budget: Guarantee) -> None:
     connection.execute(f"PRAGMA user_version = {_FORMAT}")
     for statement in _SCHEMA:
         connection.execute(statement)
-    time, text = _now(), _json(budget.to_json())
-    connection.execute("INSERT INTO header VALUES (1, ?, ?, ?)", (time, text, _hash(_ORIGIN, _FORMAT, time, text, "")))
+    time, text = utc_now(), canonical(budget.to_json())
+    connection.execute("INSERT INTO header VALUES (1, ?, ?, ?)", (time, text, link(ORIGIN, _FORMAT, time, text, "")))
 
 
 def _flush_folder(folder: Path) -> None:
@@ -262,24 +216,6 @@ def _flush_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _json(data: Any) -> str:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"))
-
-
-def _hash(*link: str | int) -> str:
-    return hashlib.sha256(_json(link).encode("ascii")).hexdigest()
-
-
-def _linked(stored: object, *link: object) -> bool:
-    """Return whether a stored hash is that of the link; SQLite may hand out other types than the tables declare."""
-    plain = [part for part in link if isinstance(part, str | int)]
-    return len(plain) == len(link) and stored == _hash(*plain)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def _broken(path: Path, what: str) -> LedgerError:

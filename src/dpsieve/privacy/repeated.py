@@ -40,7 +40,7 @@ def repeated_delta(k: int, epsilon: float, *, each_epsilon: float, each_delta: f
     """Return the delta of k mechanisms, each (each_epsilon, each_delta)-DP, at `epsilon`, rounded up.
 
     Put in `k` from 1 to 1,000,000, both epsilons in [0, 500] and `each_delta` in [0, 1). The result is an upper
-    bound, within k * 1e-14 of the optimum relatively, also where that is 1e-20.
+    bound, within k * 1e-13 of the optimum relatively, also where that is 1e-20.
 
     >>> f"{repeated_delta(100, 3.0, each_epsilon=0.1, each_delta=1e-10):.3g}"
     '0.00136'

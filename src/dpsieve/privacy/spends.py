@@ -139,7 +139,7 @@ def leak(spends: tuple[Spend, ...]) -> float:
     deltas = [(spend.delta, spend.count) for spend in spends if isinstance(spend, Approximate)]
     leak = upper(lambda: -sum(((-ball(delta)).log1p() * count for delta, count in deltas), ball(0)).expm1())
     # The sum is larger by its nature, and exact where the product is rounded, as for one spend.
-    return min(leak, _sum_of_deltas(spends))
+    return min(1.0, leak, _sum_of_deltas(spends))
 
 
 def _sum_of_deltas(spends: tuple[Spend, ...]) -> float:
@@ -163,9 +163,10 @@ def sum_of_epsilons(spends: tuple[Spend, ...]) -> float:
 def checked_spends(spends: Iterable[Spend]) -> tuple[Spend, ...]:
     """Return the spends as a tuple; anything else is refused."""
     hint = "Pass a list of Approximate, Gaussian, DiscreteLaplace or ZeroConcentrated."
-    if not isinstance(spends, Iterable):
-        raise InvalidType(f"spends must be a list, not {type(spends).__name__}. {hint}")
-    parts = tuple(spends)
+    try:
+        parts = tuple(spends)
+    except TypeError:
+        raise InvalidType(f"spends must be a list, not {type(spends).__name__}. {hint}") from None
     for part in parts:
         if not isinstance(part, Spend):
             raise InvalidType(f"spends must hold spends, not {type(part).__name__}. {hint}")

@@ -200,4 +200,4 @@ def _scale(name: str, value: float) -> float:
 
 
 def _size(value: int) -> int:
-    return validate.whole("size", value, high=2**40, hint="Pass how many draws to make.")
+    return validate.whole("size", value, high=10**9, hint="Pass how many draws to make, a billion at most.")

@@ -27,8 +27,27 @@ Words = NDArray[np.uint64]
 Entropy = Callable[[int], bytes]
 
 _KEY, _NONCE, _BUFFER = 32, 16, 4096
+_MOST = 10**10
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)
+
+
+class _Process:
+    """Tells processes apart. A process number alone does not: it may be used again, or be the same in a container."""
+
+    generation = 0
+
+    @classmethod
+    def here(cls) -> tuple[int, int]:
+        return cls.generation, os.getpid()
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.generation += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Process.forked)
 
 
 class Source(ABC):
@@ -60,7 +79,7 @@ class SystemSource(Source):
     def words(self, count: int) -> Words:
         """Return the next `count` words of this thread's stream."""
         stream: Stream | None = getattr(self._local, "stream", None)
-        if stream is None or stream.process != os.getpid():
+        if stream is None or not stream.at_home():
             stream = self._local.stream = Stream(os.urandom)
         return stream.words(count)
 
@@ -69,17 +88,32 @@ class Stream:
     """One AES-256-CTR stream. `entropy(n)` gives the bytes of its first key; every megabyte it takes a new one."""
 
     def __init__(self, entropy: Entropy) -> None:
-        self.process = os.getpid()
-        self._buffer: Words = np.empty(0, np.uint64)
+        self._process = _Process.here()
+        self._buffers: list[Words] = []
         self._rekey(entropy(_KEY + _NONCE))
 
+    def at_home(self) -> bool:
+        """Return whether this is the process that made the stream; in a forked one its words would repeat."""
+        return self._process == _Process.here()
+
     def words(self, count: int) -> Words:
-        """Return the next words; requests that fit the buffer are served from it."""
-        if count > len(self._buffer):
-            if count > _BUFFER // 8:
-                return self._fresh(count)
-            self._buffer = self._fresh(_BUFFER // 8)
-        taken, self._buffer = self._buffer[:count].copy(), self._buffer[count:]
+        """Return the next words; requests that fit the buffer are served from it.
+
+        The buffer is taken out while it is used, in one step, so a signal handler or a finaliser that draws in between
+        finds none and makes its own.
+        """
+        if type(count) is not int or not 0 <= count <= _MOST:
+            count = validate.whole("count", count, high=_MOST, hint="Pass how many words to draw.")
+        if count > _BUFFER // 8:
+            return self._fresh(count)
+        try:
+            buffer = self._buffers.pop()
+        except IndexError:
+            buffer = np.empty(0, np.uint64)
+        if count > len(buffer):
+            buffer = self._fresh(_BUFFER // 8)
+        taken = buffer[:count].copy()
+        self._buffers = [buffer[count:]]
         return taken
 
     def _fresh(self, count: int) -> Words:

@@ -14,7 +14,7 @@ from flint import arb
 from numpy.typing import NDArray
 
 from dpsieve import validate
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.balls import floor_bounds, precision
 from dpsieve.randomness.source import Source, Words, resolve
 
@@ -25,6 +25,7 @@ LARGEST = 1 << 14
 _GUIDE_BITS = 16
 SPARE_BITS = 64 - _GUIDE_BITS
 _TOP = 2**64 - 1
+_CDF = "Return a ball that narrows as the precision grows, and an exact one where F(k) 2^64 is whole."
 _BITS = 128  # the precision that settles nearly every entry
 
 
@@ -40,6 +41,8 @@ class ExactTable:
     """
 
     def __init__(self, cdf: Cdf, *, near: int = 0) -> None:
+        if not callable(cdf):
+            raise InvalidType(f"cdf must be a function of an integer, not {type(cdf).__name__}. {_CDF}")
         self._cdf = cdf
         near = validate.whole("near", near, low=-(2**62), high=2**62, hint="Pass an integer of ordinary probability.")
         with precision(_BITS):
@@ -58,13 +61,13 @@ class ExactTable:
 
     def draw(self, count: int, source: Source | None = None) -> NDArray[np.int64]:
         """Return `count` independent draws."""
-        count = validate.whole("count", count, high=2**40, hint="Pass how many draws to make.")
+        count = validate.whole("count", count, high=10**9, hint="Pass how many draws to make, a billion at most.")
         source, out = resolve(source), np.empty(count, np.int64)
         for start in range(0, count, CHUNK):
             words = source.words(min(CHUNK, count - start))
             found = self.guide.take((words >> np.uint64(SPARE_BITS)).view(np.int64))
             part = out[start : start + len(words)]
-            np.add(found, self.first, out=part)
+            np.add(found, self.first, out=part, dtype=np.int64)
             unclear = np.flatnonzero(found == len(self))
             part[unclear] = self.search(words[unclear], source)
         return out
@@ -130,11 +133,14 @@ def _word(cdf: Cdf, k: int) -> int:
     bits = _BITS
     while True:
         with precision(bits):
-            low, high = (min(max(end, 0), _TOP) for end in floor_bounds(cdf(k) * arb(2) ** 64))
+            ball = cdf(k)
+            if not isinstance(ball, arb) or not ball.is_finite():
+                raise InvalidType(f"cdf must return finite balls. {_CDF}")
+            low, high = (min(max(end, 0), _TOP) for end in floor_bounds(ball * arb(2) ** 64))
         if low == high:
             return low
         if bits > 1 << 16:
-            raise InvalidValue(f"cdf({k}) stays too wide. Return a ball that narrows as the precision grows.")
+            raise InvalidValue(f"cdf({k}) stays too wide. {_CDF}")
         bits *= 2
 
 
