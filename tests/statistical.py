@@ -17,9 +17,11 @@ def assert_follows(draws, values, probabilities):
     """
     draws, probabilities = np.asarray(draws), np.asarray(probabilities, dtype=float)
     seen = np.array([(draws == v).sum() for v in values], dtype=float)
-    seen = np.append(seen, len(draws) - seen.sum())
-    expected = np.append(probabilities, max(0.0, 1 - probabilities.sum())) * len(draws)
-    assert_counts(seen, expected)
+    outside = max(0.0, 1 - probabilities.sum())
+    if outside * len(draws) < FALSE_ALARM:
+        assert seen.sum() == len(draws), "draws outside the support"
+        return assert_counts(seen, probabilities * len(draws))
+    return assert_counts(np.append(seen, len(draws) - seen.sum()), np.append(probabilities, outside) * len(draws))
 
 
 def assert_cdf(draws, edges, cdf):
@@ -30,13 +32,16 @@ def assert_cdf(draws, edges, cdf):
 
 
 def assert_counts(seen, expected):
+    """Chi-square test of counts; cells with less than 25 expected are joined, and two must be left to compare."""
     order = np.argsort(expected)
     seen, expected = seen[order], expected[order]
-    rare = int(np.searchsorted(np.cumsum(expected), 25.0)) + 1
-    seen = np.append(seen[:rare].sum(), seen[rare:])
-    expected = np.append(expected[:rare].sum(), expected[rare:])
-    if len(expected) == 1:
-        return
+    rare = int(np.searchsorted(expected, 25.0))
+    while 0 < rare < len(expected) and expected[:rare].sum() < 25:
+        rare += 1
+    if rare:
+        seen = np.append(seen[:rare].sum(), seen[rare:])
+        expected = np.append(expected[:rare].sum(), expected[rare:])
+    assert len(expected) > 1, "too few draws: no two cells are left to compare"
     statistic = ((seen - expected) ** 2 / np.maximum(expected, 1e-300)).sum()
     assert stats.chi2.sf(statistic, len(expected) - 1) > FALSE_ALARM, (seen, expected)
 

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from dpsieve import channels, errors, estimation, privacy, randomness, sampling, testing
     from dpsieve.output import Release
     from dpsieve.privacy import Certificate, Guarantee
+    from dpsieve.privacy.ledger import Ledger
     from dpsieve.sampling import everything, ppswor, priority
 
 __all__ = [
     "Certificate",
     "Guarantee",
+    "Ledger",
     "Release",
     "channels",
     "errors",
@@ -37,6 +39,7 @@ __all__ = [
 _HOME = {
     "Certificate": "dpsieve.privacy",
     "Guarantee": "dpsieve.privacy",
+    "Ledger": "dpsieve.privacy.ledger",
     "Release": "dpsieve.output",
     "everything": "dpsieve.sampling",
     "ppswor": "dpsieve.sampling",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpsieve.channels import Channel, Row, optimal, simple, stability
-from dpsieve.sampling import ppswor
+from dpsieve.sampling import custom, ppswor, priority
 
 
 class Wobbly(Channel):
@@ -57,6 +57,8 @@ MAKE = {
     "optimal, small": lambda: optimal(0.5, 1e-6),
     "optimal, sampled": lambda: optimal(1.0, 1e-3, ppswor(0.05)),
     "simple, sampled": lambda: simple(1.0, 1e-3, ppswor(0.01)),
+    "simple, priority": lambda: simple(0.5, 1e-4, priority(0.03)),
+    "simple, jump": lambda: simple(0.5, 1e-4, custom([0.5] * 60 + [1.0])),
     "stability": lambda: stability(1.0, 1e-3),
     "stability, sampled": lambda: stability(1.0, 1e-3, ppswor(0.05)),
     "wobbly": Wobbly,

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import time
 
 import mpmath
 import numpy as np
@@ -143,11 +142,9 @@ def test_what_is_cut_off_is_given_back():
 
 @pytest.mark.parametrize("delta", [1e-6, 1e-20])
 def test_a_thousand_small_different_spends(delta):
-    start = time.process_time()
     # So close to each other that the optimum for equal ones is known to lie just below and just above.
     spends = Composition([Approximate(0.001 * (1 + 1e-8 * i)) for i in range(1000)])
     ours = spends.epsilon(delta)
-    assert time.process_time() - start < 5
     assert repeated_epsilon(1000, delta, each_epsilon=0.001, each_delta=0.0) <= ours
     assert ours <= 1.0001 * repeated_epsilon(1000, delta, each_epsilon=0.00100001, each_delta=0.0)
 

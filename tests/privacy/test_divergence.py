@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsieve.errors import DpsieveError
-from dpsieve.privacy import PrivacyCurve, divergence, hockey_stick
+from dpsieve.privacy import PrivacyCurve, divergence, hockey_stick, joint_divergence
 
 ROWS = st.integers(2, 6).flatmap(
     lambda n: st.tuples(*[st.lists(st.integers(0, 50), min_size=n, max_size=n).filter(any) for _ in range(2)])
@@ -58,7 +58,23 @@ def test_it_is_the_worst_event(rows, epsilon):
 
 
 @pytest.mark.parametrize(
-    "row", [[], [0.5], [0.5, 0.6], [-0.1, 1.1], [math.nan, 1.0], [math.inf, 0.0], "ab", [[0.5, 0.5]], [0.2, 0.3, 0.5]]
+    "row",
+    [
+        [],
+        [0.5],
+        [0.5, 0.6],
+        [-0.1, 1.1],
+        [math.nan, 1.0],
+        [math.inf, 0.0],
+        "ab",
+        [[0.5, 0.5]],
+        [0.2, 0.3, 0.5],
+        10**400,
+        [1e308] * 10,
+        ["0.5", "0.5"],
+        [True, False],
+        [[1], [1, 2]],
+    ],
 )
 def test_bad_rows_are_refused(row):
     with pytest.raises(DpsieveError):
@@ -75,5 +91,9 @@ def test_other_bad_arguments():
     for delta in (-1.0, 1.0, "x"):
         with pytest.raises(DpsieveError, match="delta"):
             curve.epsilon(delta)
-    with pytest.raises(DpsieveError, match="pairs"):
-        PrivacyCurve.of([])
+    for pairs in ([], 5, ["x"], [([1.0],)]):
+        with pytest.raises(DpsieveError, match="pairs"):
+            PrivacyCurve.of(pairs)
+    for pair in (None, ([1.0],), "ab"):
+        with pytest.raises(DpsieveError, match="first"):
+            joint_divergence(pair, ([1.0], [1.0]), 1.0)

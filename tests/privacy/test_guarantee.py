@@ -2,6 +2,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 
 from dpsieve.errors import DpsieveError, InvalidValue
@@ -46,16 +47,28 @@ def test_replacement_is_a_removal_and_an_addition():
     assert replaced.delta >= (1 + math.exp(0.5)) * 1e-9
     assert Guarantee(0.5, 1e-9).implies(Guarantee(1.0, 1e-8, "replace"))
     assert replaced.for_replacement() is replaced
-    with pytest.raises(InvalidValue, match="delta"):
-        Guarantee(1.0, 0.5).for_replacement()
+    for nothing_left in (Guarantee(1.0, 0.5), Guarantee(300.0)):
+        with pytest.raises(InvalidValue, match="replacement"):
+            nothing_left.for_replacement()
+        assert not nothing_left.implies(Guarantee(500.0, 0.9, "replace"))
+    with pytest.raises(DpsieveError, match="other"):
+        Guarantee(1.0).implies(None)
+
+
+def test_what_people_read_is_never_rounded():
+    assert "1.0000049" in str(Guarantee(1.0000049, 1e-8))
+    assert str(Guarantee(-0.0)).startswith("0-differential")
 
 
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [({"epsilon": e}, "epsilon") for e in (-1, math.nan, math.inf, "1", None, True, 1e9, 10**400)]
     + [({"delta": d}, "delta") for d in (-1e-9, 1.0, 2, math.nan, "0", None)]
-    + [({"neighbours": n}, "neighbours") for n in ("swap", None, 3)]
-    + [({"unit": u}, "unit") for u in ("", "  ", None, 5)],
+    + [
+        ({"neighbours": n}, "neighbours")
+        for n in ("swap", None, 3, [], np.array(["add_remove"]), np.array(["add_remove", "x"]))
+    ]
+    + [({"unit": u}, "unit") for u in ("", "  ", None, 5, "a\nb", "\x1b[1m")],
 )
 def test_bad_values_are_named_with_the_fix(wrong, named):
     with pytest.raises(DpsieveError, match=named):

@@ -193,3 +193,61 @@ def test_a_floor_announces_low_tokens_as_nothing():
     with pytest.raises(NotCertified, match="rows 1 and 2"):
         certify([first], epsilon=EPSILON * 0.99, delta=DELTA, shift=1, floor=2)
     assert certify([first], epsilon=EPSILON, delta=DELTA, floor=100).worst == 0.0
+
+
+class TestHostileTables:
+    """Input that looks right and is not: the kernel must refuse it, or judge what it really holds."""
+
+    broken = ((0, 0), (2**127, 0), (0, 2**127))
+
+    @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+    def test_subclasses_of_arrays(self):
+        good = stack(self.broken)
+        for edges, high, low in itertools.product([False, True], repeat=3):
+            arrays = [np.matrix(a) if m else a for m, a in ((edges, good.edges), (high, good.high), (low, good.low))]
+            with pytest.raises(NotCertified):
+                certify([Rows(*arrays)], epsilon=0.1, delta=1e-6)
+        with pytest.raises(NotCertified):
+            certify([Rows(good.edges, np.ma.masked_array(good.high), good.low)], epsilon=0.1, delta=1e-6)
+
+    def test_a_generator_that_uses_its_arrays_again(self):
+        rows = stack([[0]])
+
+        def refilled():
+            yield rows
+            rows.high[0, 0] = 2**63
+            yield rows
+
+        with pytest.raises(NotCertified, match="rows 1 and 2"):
+            certify(refilled(), epsilon=0.1, delta=1e-6)
+
+    def test_no_rows_have_no_certificate(self):
+        for nothing in ([], iter([])):
+            with pytest.raises(NotCertified, match="no rows"):
+                certify(nothing, epsilon=0.1, delta=0.0, shift=1)
+
+    def test_what_is_below_the_floor_must_fit_too(self):
+        with pytest.raises(NotCertified, match="more than one"):
+            certify([stack([[2**128 - 1, 2**100]], [-1, 0, 1])], epsilon=0.1, delta=1e-6, floor=0)
+
+    @pytest.mark.parametrize("token", [2**31, -(2**31), 2**40])
+    def test_tokens_far_from_zero(self, token):
+        assert certify([stack([[2**90]], [token, token + 1])], epsilon=0.1, delta=1e-6, shift=0).worst < 1e-11
+
+    @pytest.mark.parametrize("stacks", [None, 5, [None], [Rows([0, 1], [[0]], [[0]])], "text", [1, 2]])
+    def test_things_that_are_no_tables(self, stacks):
+        with pytest.raises(DpsieveError):
+            certify(stacks, epsilon=0.1, delta=1e-6)
+
+    def test_many_rows_in_one_stack(self):
+        rows = [[2**100 + i] for i in range(1000)]
+        assert certify([stack(rows)], epsilon=0.1, delta=1e-6).rows == 1000
+        rows[700] = [2**127]
+        with pytest.raises(NotCertified, match="rows 700 and 701"):
+            certify([stack(rows)], epsilon=0.1, delta=1e-6)
+
+
+@pytest.mark.parametrize("data", [None, {}, {"a": 1}, {"epsilon": "x", "delta": -5, "worst": 0, "rows": 1, "shift": 1}])
+def test_json_that_is_no_certificate(data):
+    with pytest.raises(DpsieveError):
+        Certificate.from_json(data)

@@ -33,14 +33,14 @@ def gaussian_cdf(sigma):
     return lambda k: special.ndtr((k + 0.5) / sigma)
 
 
-@pytest.mark.parametrize("scale", [0.1, 0.5, 1.0, 3.7, 10.0, 127.9, 128.0, 1000.0, 54321.0, 1e6, 1e9])
+@pytest.mark.parametrize("scale", [0.2, 0.5, 1.0, 3.7, 10.0, 127.9, 128.0, 1000.0, 54321.0, 1e6, 1e9])
 def test_laplace_follows_its_distribution(scale):
     draws = discrete_laplace(scale, DRAWS)
     edges = np.unique(np.round(np.quantile(draws, np.linspace(0.0005, 0.9995, 800))).astype(np.int64))
     assert_cdf(discrete_laplace(scale, DRAWS), edges, laplace_cdf(scale))
 
 
-@pytest.mark.parametrize("sigma", [0.2, 0.5, 1.0, 3.7, 10.0, 127.9])
+@pytest.mark.parametrize("sigma", [0.3, 0.5, 1.0, 3.7, 10.0, 127.9])
 def test_narrow_gaussian_follows_its_distribution(sigma):
     x, probabilities = gaussian_weights(sigma, math.ceil(40 * sigma))
     assert_follows(discrete_gaussian(sigma, DRAWS), x, probabilities)

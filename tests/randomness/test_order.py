@@ -75,7 +75,7 @@ def test_large_counts_and_large_k():
 
 
 def test_bad_parameters():
-    for counts in ([1.5], ["a"], [[1, 2]], [math.nan], None, [2**64], [True]):
+    for counts in ([1.5], ["a"], [[1, 2]], [math.nan], None, [2**64], [True], [[1], [1, 2]]):
         with pytest.raises(DpsieveError, match="counts"):
             noisy_top(counts, 1, scale=1.0)
     for k in (0, -1, 1.5, "1", None):

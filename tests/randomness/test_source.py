@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import signal
 import threading
 
 import numpy as np
@@ -65,6 +66,51 @@ def test_forked_children_do_not_share_a_stream():
         os.waitpid(child, 0)
     together = np.concatenate([*heard, source.words(300)])
     assert len(together) == 900 and len(np.unique(together)) == 900
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_child_that_has_the_same_process_number(monkeypatch):
+    """Numbers are used again, and a container may start at the same one: the fork itself must be noticed."""
+    source = SystemSource()
+    source.words(1)
+    parent = os.getpid()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.getpid = lambda: parent
+        os.write(writer, source.words(300).tobytes())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        heard = np.frombuffer(pipe.read(), np.uint64)
+    os.waitpid(child, 0)
+    assert len(np.unique(np.concatenate([heard, source.words(300)]))) == 600
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this platform has no timer signals")
+def test_a_signal_handler_that_draws_gets_words_of_its_own():
+    source, drawn = SystemSource(), []
+
+    def interrupt(*_):
+        drawn.append(source.words(1))
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.0003)
+    try:
+        own = [source.words(1) for _ in range(150_000)]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+    assert drawn
+    together = np.concatenate([*own, *drawn])
+    assert len(np.unique(together)) == len(together)
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "3", None, 2**60, True])
+def test_bad_numbers_of_words(count):
+    for source in (SystemSource(), insecure_source(1)):
+        with pytest.raises(DpsieveError, match="count"):
+            source.words(count)
 
 
 def test_a_stream_changes_its_key_as_it_goes():

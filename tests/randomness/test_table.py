@@ -83,6 +83,13 @@ def test_the_tail_beyond_the_table_is_drawn_exactly():
     assert_follows(draws, range(first, first + 12), -np.diff(tail))
 
 
+@pytest.mark.parametrize("start", [2**31 - 50, -(2**31) - 50, 2**40, -(2**50)])
+def test_integers_far_from_zero(start):
+    uniform = ExactTable(lambda k: arb(min(max(k - start + 1, 0), 100)) / 100, near=start + 50)
+    draws = uniform.draw(50_000) - start
+    assert_follows(draws, range(100), [0.01] * 100)
+
+
 def test_bad_distributions_are_refused():
     with pytest.raises(InvalidValue, match="decreases"):
         ExactTable(lambda k: arb(0) if k < 0 else arb([0.75, 0.5][k]) if k < 2 else arb(1), near=0)
@@ -90,6 +97,9 @@ def test_bad_distributions_are_refused():
         ExactTable(lambda k: arb(min(max(k, 0), 10**6)) / 10**6, near=500_000)
     with pytest.raises(InvalidValue, match="reach"):
         ExactTable(lambda k: arb(1) / 2)
+    for bad in (5, None, lambda k: None, lambda k: 0.5, lambda k: arb("nan")):
+        with pytest.raises(DpsieveError, match="cdf"):
+            ExactTable(bad)
     with pytest.raises(InvalidValue, match="wide"):
         ExactTable(lambda k: arb(0.5, 0.1))
 

@@ -133,8 +133,12 @@ def _checked(scheme: object) -> Scheme:
 
 
 def _units(epsilon: float, delta: float) -> int:
-    """Return more units than any row spreads over (2 L + 1, with L as in Lemma 4.2 of the paper)."""
-    return math.ceil(2 / epsilon * math.log1p(math.expm1(epsilon) / delta)) + 4
+    """Return more units than any row spreads over.
+
+    That is 2 L + 1 (L as in Lemma 4.2 of the paper) while delta may vanish at each step. It may not while 'nothing'
+    itself shrinks by e^-epsilon, which can happen ln(1/delta)/epsilon times in all.
+    """
+    return math.ceil(3 / epsilon * math.log1p(math.expm1(epsilon) / delta)) + 4
 
 
 def _resolution(epsilon: float, delta: float) -> int:

@@ -19,7 +19,7 @@ from dpsieve.channels.grid import ONE, Steps, Words, floor_words, fraction
 from dpsieve.channels.recurrence import Block, State, advance
 from dpsieve.channels.row import Row
 from dpsieve.channels.windows import LagWindows
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.privacy import Certificate, Guarantee, Rows, certify
 from dpsieve.privacy.kernel import examine
 from dpsieve.randomness.source import Source
@@ -104,15 +104,26 @@ class SteppedChannel(Channel):
     def masses(self, frequencies: ArrayLike, edges: Tokens) -> NDArray[np.float64]:
         """Return the probability of each cell between edges under each frequency; see `Channel.masses`."""
         wanted = checked_frequencies(frequencies)
-        out = np.zeros((len(wanted), len(edges) - 1))
-        for i in np.unique(wanted):
-            block = next(self._blocks(int(i), int(i)))
-            if len(block.left):
-                cell = np.searchsorted(block.right, edges[1:], side="left")
-                inside = (cell < len(block.right)) & (edges[1:] > block.left[0])
-                density = np.append(fraction(block.high, block.low), 0.0)
-                out[wanted == i] = np.where(inside, density[np.where(inside, cell, -1)], 0.0) * np.diff(edges)
-        return out
+        values, place = np.unique(wanted, return_inverse=True)
+        out = np.zeros((len(values), len(edges) - 1))
+        for k, row in enumerate(self._single_rows(values)):
+            if len(row.left):
+                cell = np.searchsorted(row.right, edges[1:], side="left")
+                inside = (cell < len(row.right)) & (edges[1:] > row.left[0])
+                density = np.append(fraction(row.high, row.low), 0.0)
+                out[k] = np.where(inside, density[np.where(inside, cell, -1)], 0.0) * np.diff(edges)
+        return out[place]
+
+    def _single_rows(self, frequencies: Tokens) -> Iterator[Block]:
+        """Yield the row of each of the increasing frequencies; a block is made once for all its rows."""
+        at, block = -1, None
+        for i in frequencies.tolist():
+            row = min(i, self.last_row)
+            index = (row - 1) // self._rows
+            if block is None or index != at:
+                at, block = index, self._block(index)
+            single = _part(block, row - block.first, row - block.first + 1)
+            yield single if i == row else _moved(single, i, 1, self.resolution)
 
     def _blocks(self, first: int, last: int) -> Iterator[Block]:
         """Yield the rows from first to last, in blocks, those beyond the last one made being that one moved up."""
@@ -137,10 +148,18 @@ class SteppedChannel(Channel):
             state = self._states[at].copy()
             first = at * self._rows + 1
             block = advance(state, self._limits(first, min(first + self._rows - 1, self.last_row)))
+            self._check_reach(block)
             if at == len(self._states) - 1:
                 self._states.append(state)
             if at == index:
                 return block
+
+    def _check_reach(self, block: Block) -> None:
+        """Refuse a row that spreads further than `reach`, which others rely on."""
+        some = np.flatnonzero(np.diff(block.starts))
+        lowest = block.left[block.starts[some]]
+        if ((block.first + some) * self.resolution - lowest > self._reach * self.resolution).any():
+            raise NotCertified("a row spreads over more units than any scheme should cause. Use another scheme.")
 
     def _limits(self, first: int, last: int) -> Words:
         """Return q_first to q_last on the grid, rounded down; beyond the constant part, its last value."""

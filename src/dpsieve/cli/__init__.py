@@ -1,5 +1,6 @@
 """The command line. Each command is a file; this one only collects them and turns errors into messages."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -35,9 +36,25 @@ def options(
 
 
 def main() -> None:
-    """Run the command line; an error of dpsieve ends it with exit code 2 and one line that names the fix."""
+    """Run the command line.
+
+    Exit codes: 0 done, 1 the machine failed (no memory, a full disk), 2 the call was wrong. The last line has the fix.
+    """
     try:
         app()
     except DpsieveError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        _stop(str(error), 2)
+    except MemoryError:
+        _stop("there is not enough memory for this. Use smaller numbers.", 1)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit has a place to go
+        sys.exit(1)
+    except OSError as error:
+        _stop(f"the system refused: {error.strerror}. Check the disk and the permissions.", 1)
+
+
+def _stop(message: str, code: int) -> None:
+    try:
+        typer.echo(f"error: {message}", err=True)
+    finally:
+        sys.exit(code)

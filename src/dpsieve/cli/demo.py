@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def demo(
-    rows: Annotated[int, typer.Option(help="Events to make up.")] = 1_000_000,
-    users: Annotated[int, typer.Option(help="Users who cause them.")] = 100_000,
+    rows: Annotated[int, typer.Option(help="Events to make up.", min=1, max=100_000_000)] = 1_000_000,
+    users: Annotated[int, typer.Option(help="Users who cause them.", min=1, max=100_000_000)] = 100_000,
     epsilon: Annotated[float, typer.Option(help="Privacy budget: smaller is more private.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Probability that a key of one user may show.")] = 1e-8,
 ) -> None:
@@ -35,7 +35,10 @@ def demo(
         release = channel.release(counted.field("values"), counted.field("counts"))
     seconds = time.perf_counter() - start
     console.print(f"{rows:,} made-up events of {users:,} users. Each user counts once, for one of their queries.\n")
-    table = Table("query", "users", "95 % interval", title="The ten most common queries, as released")
+    table = Table(title="The ten most common queries, as released")
+    table.add_column("query", overflow="fold")
+    table.add_column("users", justify="right", no_wrap=True)
+    table.add_column("95 % interval", justify="right", no_wrap=True)
     for row in release.top(10).to_pylist():
         table.add_row(row["key"], f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}")
     console.print(table)

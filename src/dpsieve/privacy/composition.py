@@ -1,10 +1,10 @@
 """Different guarantees together: what a list of spends costs, always as an upper bound.
 
 A spend says which mechanism was run, and how often; a `Composition` turns a list of them into a curve delta(epsilon).
-The spends may be chosen adaptively, one after the other, and must share one relation of neighbours and one privacy
-unit: the curve inherits them. Every spend but zCDP has a privacy loss distribution: the distribution of the loss
-L = ln P(o)/Q(o) at an output o drawn from P, for the worst pair of neighbours with outputs P, Q. Losses of independent
-outputs add, and
+What is asked may depend on earlier results; which spends there are, with their amounts, may not, or the whole can cost
+more than the curve says. All must share one relation of neighbours and one privacy unit, which the curve inherits.
+Every spend but zCDP has a privacy loss distribution: the distribution of the loss L = ln P(o)/Q(o) at an output o drawn
+from P, for the worst pair of neighbours with outputs P, Q. Losses of independent outputs add, and
 
     delta(epsilon) = E[max(0, 1 - e^(epsilon - L))].
 
@@ -58,8 +58,8 @@ class Composition:
 
     `delta(epsilon)` and `epsilon(delta)` are upper bounds, never worse than `basic`, and mean something down to
     delta = 1e-30. Without zCDP they are above the optimum by less than one in 1,000 (in epsilon), mostly far less, for
-    up to some thousand different spends. Each of these costs about a millisecond, equal ones are joined first; memory stays at
-    some megabytes.
+    up to some thousand different spends. Each of these costs about a millisecond, equal ones are joined first; memory
+    stays at some megabytes.
 
     >>> from dpsieve.privacy import Gaussian
     >>> spends = Composition([Approximate(0.1, 1e-9, count=50), Gaussian(10.0), DiscreteLaplace(20.0, count=20)])

@@ -7,15 +7,15 @@ spends are about the same neighbours and the same privacy unit, those of the led
 What is not promised:
 
 1. Amounts that react to results. Which questions are asked may depend on earlier results; how much is spent on them,
-   and with which kind of noise, must not. For amounts that do, a rule of this form ("natural filter") can be exceeded,
-   in an example of two spends by 1.4 times delta; parameters that are worse by poly-logarithmic factors hold in any
+   and with which kind of noise, must not. For amounts that do, a rule of this form ("natural filter") can be exceeded:
+   by two spends, in an example, to 1.4 times delta. Parameters that are worse by poly-logarithmic factors hold in any
    case (Regehr et al. 2026, arXiv:2602.15815). A budget with delta = 0 is exempt: there epsilons are just added, which
    holds for every choice (Rogers, Roth, Ullman and Vadhan, NeurIPS 2016).
 2. A file that was deleted, replaced by an older copy, cut at its end or rewritten as a whole. Note `head` elsewhere and
    pass it to `verify` or as `expect_head`: then these show.
 3. Network file systems, where locks may not work.
-4. Decimals. Numbers are the floats they are, and 0.2 + 0.8 is more than 1.0 by 6e-17. With a delta there is always room
-   for that, but a budget of epsilon=1.0 with delta=0 refuses the last spend; 0.25 + 0.75 fit.
+4. Decimals. Numbers are the floats they are, and 0.2 + 0.8 is more than 1.0 by 6e-17. Where two spends share the delta
+   there is room for that; a budget of epsilon=1.0 with delta=0 refuses the second one, while 0.25 + 0.75 fit.
 """
 
 import os
@@ -154,8 +154,7 @@ class Ledger:
 
     def spent(self) -> float:
         """Return the epsilon of all spends together at the budget's delta, an upper bound."""
-        # Every spend was checked to leave delta(budget.epsilon) within the budget, so its epsilon is a bound too.
-        return min(self._present().composition().epsilon(self.budget.delta), self.budget.epsilon)
+        return self._present().spent()
 
     def history(self) -> list[Entry]:
         """Return all entries, the oldest first, after verifying every one."""
@@ -235,8 +234,6 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise InvalidType(f"path must be a path, not {type(path).__name__}. Pass one such as 'budget.ledger'.")
     name = validate.text("path", os.fspath(path), hint="Pass a file name such as 'budget.ledger'.")
-    if "\0" in name:
-        raise InvalidValue("path holds a null character. Pass a file name such as 'budget.ledger'.")
     return Path(os.path.realpath(name))
 
 

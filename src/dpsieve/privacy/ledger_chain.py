@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from dpsieve.privacy.composition import Composition
-from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.losses import either
 from dpsieve.privacy.spends import Approximate, DiscreteLaplace, Spend, ZeroConcentrated, leak, sum_of_epsilons
 
@@ -76,6 +76,13 @@ class Chain:
         """Return whether all spends with this one stay within the budget."""
         return _delta(self.composition(spend), self.budget.epsilon) <= self.budget.delta
 
+    def spent(self) -> float:
+        """Return what `Ledger.spent` promises."""
+        now, budget = self.composition(), self.budget
+        epsilon = now.epsilon(budget.delta)
+        # Both are upper bounds, found in different ways.
+        return min(epsilon, budget.epsilon) if _delta(now, budget.epsilon) <= budget.delta else epsilon
+
     def remaining(self, delta: float | None) -> Guarantee | None:
         """Return what `Ledger.remaining` promises."""
         now, budget = self.composition(), self.budget
@@ -100,12 +107,14 @@ class Chain:
 
     def refusal(self, spend: Spend) -> str:
         """Return why a spend that does not fit is refused, and what would fit."""
-        budget = f"the budget epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}"
+        budget = f"the budget epsilon={shown(self.budget.epsilon)}, delta={shown(self.budget.delta)}"
         delta = spend.delta if isinstance(spend, Approximate) else None
         left = self.remaining(delta) or self.remaining(None)
-        rest = f"At most epsilon={left.epsilon:g} is left at delta={left.delta:g}" if left else "Nothing is left"
+        rest = "Nothing is left"
+        if left:
+            rest = f"At most epsilon={shown(left.epsilon)} is left at delta={shown(left.delta)}"
         if left and delta is not None and left.delta != delta:
-            rest = f"Nothing is left at delta={delta:g}. {rest}"
+            rest = f"Nothing is left at delta={shown(delta)}. {rest}"
         fix = "Spend less." if left else "Ask whoever decides on the budget."
         return f"{spend} does not fit {budget} (entries so far: {len(self.entries)}). {rest}. {fix}"
 

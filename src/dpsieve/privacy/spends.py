@@ -164,9 +164,10 @@ def checked_spends(spends: Iterable[Spend]) -> tuple[Spend, ...]:
     """Return the spends as a tuple; anything else is refused."""
     hint = "Pass a list of Approximate, Gaussian, DiscreteLaplace or ZeroConcentrated."
     try:
-        parts = tuple(spends)
+        each = iter(spends)
     except TypeError:
         raise InvalidType(f"spends must be a list, not {type(spends).__name__}. {hint}") from None
+    parts = tuple(each)
     for part in parts:
         if not isinstance(part, Spend):
             raise InvalidType(f"spends must hold spends, not {type(part).__name__}. {hint}")
