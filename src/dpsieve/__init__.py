@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from dpsieve import channels, errors, estimation, privacy, randomness, sampling, testing
+    from dpsieve.jobs import preview, release
     from dpsieve.output import Release
     from dpsieve.privacy import Certificate, Guarantee
     from dpsieve.privacy.ledger import Ledger
@@ -28,9 +29,11 @@ __all__ = [
     "estimation",
     "everything",
     "ppswor",
+    "preview",
     "priority",
     "privacy",
     "randomness",
+    "release",
     "sampling",
     "testing",
 ]
@@ -43,7 +46,9 @@ _HOME = {
     "Release": "dpsieve.output",
     "everything": "dpsieve.sampling",
     "ppswor": "dpsieve.sampling",
+    "preview": "dpsieve.jobs",
     "priority": "dpsieve.sampling",
+    "release": "dpsieve.jobs",
 }
 
 

@@ -5,6 +5,7 @@
     |-- InvalidType       (TypeError)     an argument of the wrong kind
     |-- NotCertified      (ValueError)    a table of probabilities that breaks its promise
     |-- BudgetExceeded    (ValueError)    a spend that the budget cannot pay
+    |-- UnreadableData    (OSError)       a file, stream or frame that cannot be read
     |-- LedgerError       (OSError)       a ledger file that cannot be trusted or used
     |-- CorruptRelease    (OSError)       a saved release that is not whole
     `-- RandomnessError   (RuntimeError)  a random stream that must not be used any more
@@ -39,6 +40,10 @@ class CorruptRelease(DpsieveError, OSError):
 
 class LedgerError(DpsieveError, OSError):
     """A ledger file cannot be trusted or used."""
+
+
+class UnreadableData(DpsieveError, OSError):
+    """Data cannot be read; the message has the file and the line where they are known, never what is written there."""
 
 
 class RandomnessError(DpsieveError, RuntimeError):

@@ -63,7 +63,7 @@ def _gap(epsilon: float, delta: float, sigma: float, keys: int) -> float:
 
 def gaussian_lag(sigma: float, gap: float) -> Lag:
     """Return the lag of a count with Gaussian noise: token s stands for noisy values in [gap + s, gap + s + 1)."""
-    with precision(320):
+    with precision(192):
         first, last = -math.ceil(14 * sigma), math.ceil(14 * sigma + gap) + 1
         s, g, root = arb(sigma), arb(gap), arb(2).sqrt()
         tails = [((g + 1 - lag) / s / root).erfc() / 2 for lag in range(first, last + 2)]

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.channels.channel import Tokens, checked_frequencies
+from dpsieve.channels.contributions import most_keys
 from dpsieve.channels.make import optimal, unknown_domain
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee
@@ -27,15 +28,17 @@ def private_scheme(
     sample_size: int,
     *,
     epsilon: float,
+    max_keys: int = 1,
     method: str = "ppswor",
     power: float = 1.0,
     source: Source | None = None,
 ) -> Scheme:
     """Return a scheme with tau = sample_size / (private total of w^power), which samples about `sample_size` keys.
 
-    The total sum_x floor(1024 w_x^power) changes by at most 1025 when one unit adds or removes one, as power <= 1;
-    discrete Laplace noise of scale 1025 / epsilon makes it epsilon-differentially private (Ghosh et al. 2012), and the
-    scheme is post-processing. Fewer keys than `sample_size` are reported, as privacy withholds rare ones.
+    The total sum_x floor(1024 w_x^power) changes by at most 1025 max_keys when one unit adds or removes one in each of
+    max_keys keys, as power <= 1; discrete Laplace noise of scale 1025 max_keys / epsilon makes it
+    epsilon-differentially private (Ghosh et al. 2012), and the scheme is post-processing. Fewer keys than
+    `sample_size` are reported, as privacy withholds rare ones.
     """
     counts = checked_frequencies(frequencies)
     size = validate.whole("sample_size", sample_size, low=1, hint="Pass about how many keys to sample.")
@@ -43,13 +46,14 @@ def private_scheme(
         "power", power, 0.0, 1.0, hint="One unit changes w^power by at most 1 only for power <= 1."
     )
     hint = "Pass the part of the budget that buys the total, such as epsilon=0.1."
-    smallest = (_FIXED_POINT + 1) / LARGEST_SCALE
+    change = (_FIXED_POINT + 1) * most_keys(max_keys)
+    smallest = change / LARGEST_SCALE
     epsilon = validate.between("epsilon", epsilon, smallest, 500.0, hint=hint)
     if method not in _METHODS:
         raise InvalidValue("method is neither 'ppswor' nor 'priority'. Pass method='ppswor'.")
     terms = _fixed(counts, power)
     exact = (int((terms >> 20).sum()) << 20) + int((terms & (2**20 - 1)).sum())
-    noise = int(discrete_laplace((_FIXED_POINT + 1) / epsilon, 1, source=resolve(source))[0])
+    noise = int(discrete_laplace(change / epsilon, 1, source=resolve(source))[0])
     return _METHODS[method](size * _FIXED_POINT / max(exact + noise, size * _FIXED_POINT), power)
 
 

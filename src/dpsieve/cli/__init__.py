@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from dpsieve import __version__
+from dpsieve.cli import ledger
 from dpsieve.cli.demo import demo
+from dpsieve.cli.table import preview, release
 from dpsieve.errors import DpsieveError
 
 app = typer.Typer(
@@ -17,6 +19,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(release)
+app.command()(preview)
+app.add_typer(ledger.app, name="ledger")
 app.command()(demo)
 
 

@@ -1,0 +1,183 @@
+"""`dpsieve release` and `dpsieve preview`: from files to a private release, on the command line."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dpsieve.output import Release
+
+Data = Annotated[
+    list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
+]
+Key = Annotated[list[str], typer.Option("--key", help="The column to publish; give it again for several.")]
+Unit = Annotated[str | None, typer.Option("--unit", help="The column that says who is protected; else each row.")]
+Epsilon = Annotated[float, typer.Option(help="Privacy budget: smaller is more private.")]
+Delta = Annotated[float, typer.Option(help="Probability that a key of one unit may show; far below 1 / units.")]
+MaxKeys = Annotated[int, typer.Option("--max-keys", help="Keys that one unit may add.")]
+MaxRows = Annotated[int, typer.Option("--max-rows", help="Rows of a unit that count in one key.")]
+Mechanism = Annotated[str, typer.Option(help="auto, optimal, simple, truncated_geometric, stability or gaussian.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def release(
+    data: Data,
+    key: Key,
+    epsilon: Epsilon,
+    delta: Delta,
+    unit: Unit = None,
+    max_keys: MaxKeys = 1,
+    max_rows: MaxRows = 1,
+    mechanism: Mechanism = "auto",
+    sample_size: Annotated[int | None, typer.Option(help="Sample about so many keys.")] = None,
+    keys_only: Annotated[bool, typer.Option("--keys-only", help="Publish keys without counts.")] = False,
+    allow_null_units: Annotated[
+        bool, typer.Option("--allow-null-units", help="Leave out rows without a unit.")
+    ] = False,
+    ledger: Annotated[Path | None, typer.Option(help="The ledger to charge; see dpsieve ledger create.")] = None,
+    note: Annotated[str, typer.Option(help="What this is for, kept in the ledger.")] = "",
+    out: Annotated[Path | None, typer.Option(help="A new folder for release.parquet and release.json.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")] = None,
+    top: Annotated[int, typer.Option(help="Rows to show.", min=1)] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Publish which keys occur in a table, and how often.
+
+    Example: dpsieve release events.parquet --key query --unit user_id --epsilon 1 --delta 1e-8 --out published
+    """
+    from dpsieve.cli.progress import scanning
+    from dpsieve.engines import DuckDB
+    from dpsieve.jobs import release as run
+    from dpsieve.privacy.ledger import Ledger
+
+    _warn_of_large_delta(delta)
+    _refuse_existing(out)
+    book = None if ledger is None else Ledger.open(ledger)
+    with scanning(quiet=as_json) as progress:
+        made = run(
+            _source(data),
+            key=key,
+            privacy_unit=unit,
+            epsilon=epsilon,
+            delta=delta,
+            max_keys_per_unit=max_keys,
+            max_rows_per_key=max_rows,
+            mechanism=mechanism,
+            sample_size=sample_size,
+            keys_only=keys_only,
+            allow_null_units=allow_null_units,
+            engine=DuckDB(memory_limit=memory),
+            ledger=book,
+            note=note,
+            progress=progress,
+        )
+    if out is not None:
+        made.save(out)
+    typer.echo(json.dumps(_summary(made), default=str)) if as_json else show(made, top, out)
+
+
+def preview(
+    key: Key,
+    epsilon: Epsilon,
+    delta: Delta,
+    data: Annotated[list[str] | None, typer.Argument(help="Files, to check that the columns are there.")] = None,
+    unit: Unit = None,
+    max_keys: MaxKeys = 1,
+    max_rows: MaxRows = 1,
+    mechanism: Mechanism = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Say what a release would add and withhold; spends nothing.
+
+    Example: dpsieve preview --key query --unit user_id --epsilon 1 --delta 1e-8 --max-keys 5
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from dpsieve.jobs import preview as run
+
+    _warn_of_large_delta(delta)
+    seen = run(
+        data=_source(data) if data else None,
+        key=key,
+        privacy_unit=unit,
+        epsilon=epsilon,
+        delta=delta,
+        max_keys_per_unit=max_keys,
+        max_rows_per_key=max_rows,
+        mechanism=mechanism,
+    )
+    if as_json:
+        typer.echo(json.dumps(seen.to_json()))
+        return
+    table = Table(show_header=False)
+    for name, value in seen.lines():
+        table.add_row(name, value)
+    Console(highlight=False).print(table)
+
+
+def show(made: "Release", top: int, out: Path | None) -> None:
+    """Print the most common keys, the guarantee in one sentence, and where the rest is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(title=f"The {min(top, len(made)):,} most common of {len(made):,} released keys")
+    table.add_column("key", overflow="fold")
+    if made.tokens is not None:
+        table.add_column("count", justify="right", no_wrap=True)
+        table.add_column("95 % interval", justify="right", no_wrap=True)
+    rows = made.table.slice(0, top) if made.tokens is None else made.top(top)
+    for row in rows.to_pylist():
+        numbers = () if made.tokens is None else (f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}")
+        table.add_row(_text(row["key"]), *numbers)
+    console.print(table)
+    console.print(f"Guarantee: {made.guarantee}")
+    console.print(f"Mechanism: {made.notes['mechanism']}: {made.notes['reason']}.")
+    if out is not None:
+        console.print(f"Saved to {out}.", soft_wrap=True)
+
+
+def _summary(made: "Release") -> dict[str, Any]:
+    return {
+        "guarantee": made.guarantee.to_json(),
+        "certificate": made.certificate.to_json(),
+        "notes": made.notes,
+        "unsafe_to_publish": made.unsafe_to_publish,
+        "keys": made.table.to_pylist(),
+    }
+
+
+def _text(key: object) -> str:
+    """Return a key as text that cannot steer the terminal or the table."""
+    from rich.markup import escape
+
+    shown = " | ".join(str(part) for part in key.values()) if isinstance(key, dict) else str(key)
+    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown))
+
+
+def _source(names: list[str]) -> Any:
+    if names == ["-"]:
+        from dpsieve.engines import CsvStream
+
+        return CsvStream(sys.stdin.buffer)
+    return names[0] if len(names) == 1 else names
+
+
+def _warn_of_large_delta(delta: float) -> None:
+    if 1e-3 <= delta < 1:
+        typer.echo(
+            f"warning: delta={delta:g} lets a key that one unit alone holds show with that probability: among "
+            f"{round(1 / delta):,} such keys about one is published. Use 1e-6 or less.",
+            err=True,
+        )
+
+
+def _refuse_existing(out: Path | None) -> None:
+    if out is not None and out.exists():
+        from dpsieve.errors import InvalidValue
+
+        raise InvalidValue(f"--out {str(out)!r} exists already. Pass a new name; a release is never overwritten.")

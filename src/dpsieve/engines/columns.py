@@ -1,0 +1,96 @@
+"""Columns: their names, their types, and which of them can be keys."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dpsieve.engines.base import Bounds
+from dpsieve.errors import InvalidType, InvalidValue
+
+_AS_THEY_ARE = frozenset(
+    """BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT DECIMAL BLOB DATE TIME
+    TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS""".split()
+) | {"TIMESTAMP WITH TIME ZONE"}
+# An Arrow column of an ENUM would carry every category, whether it is reported or not; text carries none.
+_AS_TEXT = frozenset({"VARCHAR", "ENUM", "JSON", "UUID", '"NULL"', "NULL"})
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a scan.
+
+    Attributes:
+        name: as the user knows it.
+        sql: as the query writes it, quoted.
+        type: DuckDB's name of the type.
+        collated: it may compare texts by a collation, as columns of a user's database can.
+    """
+
+    name: str
+    sql: str
+    type: str
+    collated: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The type without its parameters: those of an ENUM are values of the data."""
+        return self.type.partition("(")[0]
+
+    @property
+    def as_key(self) -> str:
+        """The expression that is grouped by. Values that compare as equal are written in one way.
+
+        Otherwise one row could decide how a key is spelled: as 0.0 or -0.0, or as 'Tea' or 'tea' in a column with a
+        collation that ignores case.
+        """
+        if self.kind in ("FLOAT", "DOUBLE"):
+            return f"CASE WHEN isnan({self.sql}) THEN 'nan'::{self.kind} ELSE {self.sql} + 0::{self.kind} END"
+        if self.kind == "VARCHAR":
+            return f'{self.sql} COLLATE "C"' if self.collated else self.sql
+        return f"CAST({self.sql} AS VARCHAR)" if self.kind in _AS_TEXT else self.sql
+
+    def check_key(self) -> None:
+        """Refuse types that do not group into keys that can be published: nested ones, intervals, times with zones."""
+        if self.kind not in _AS_THEY_ARE | _AS_TEXT | {"FLOAT", "DOUBLE"} or self.type.endswith("]"):
+            hint = "Turn it into text first, or name the fields of a nested column as several key columns."
+            raise InvalidType(f"key={self.name!r} has the type {self.kind}, which cannot be a key. {hint}")
+
+
+def quoted(name: str) -> str:
+    """Return an identifier that means exactly this column, whatever its name holds."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(value: str) -> str:
+    """Return a string constant."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def check_present(bounds: Bounds, names: Iterable[str], *, listed: bool) -> None:
+    """Refuse columns that the data does not have, with near names.
+
+    With `listed`, all columns are told when none is near. Not so for text files, where what stands for names may be
+    a first row of data.
+    """
+    known = list(names)
+    asked = [("key", name) for name in bounds.key]
+    if bounds.unit is not None:
+        asked.insert(0, ("privacy_unit", bounds.unit))
+    for argument, name in asked:
+        if known.count(name) > 1:
+            raise InvalidValue(f"{argument}={name!r} is the name of several columns. Rename them.")
+        if name not in known:
+            raise InvalidValue(f"{argument}={name!r} is not a column of the data. {_advice(name, known, listed)}")
+
+
+def _advice(name: str, known: list[str], listed: bool) -> str:
+    folded: dict[str, str] = {}
+    for other in known:
+        folded.setdefault(other.casefold(), other)
+    near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3)]
+    if near:
+        return f"Did you mean {' or '.join(map(repr, near))}?"
+    if listed and known:
+        more = ", ..." if len(known) > 12 else ""
+        return f"Choose from {', '.join(map(repr, known[:12]))}{more}."
+    return "The first line of a CSV file, or the objects of a JSON-lines file, must name it."

@@ -1,0 +1,168 @@
+"""DuckDB inside this process: the default engine."""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from dpsieve import validate
+from dpsieve.engines.base import Bounds, Counted, Engine, Progress
+from dpsieve.engines.columns import Column
+from dpsieve.engines.data import Foreign, opened
+from dpsieve.engines.folder import private_folder
+from dpsieve.engines.running import run
+from dpsieve.engines.scan import described, foreign_scan, names_of, run_foreign, run_own, scan_of, shown_as
+from dpsieve.engines.sql import count_text
+from dpsieve.engines.trouble import explained
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
+
+_T = TypeVar("_T")
+_SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
+# Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept.
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "preserve_insertion_order": "false",
+    "python_enable_replacements": "false",
+}
+
+
+class DuckDB(Engine):
+    """Counts with DuckDB, on a new connection for each call.
+
+    What does not fit into memory goes to a private folder that is removed at the end, also after an error, an
+    interrupt, or (by the next call) a killed process. Data on a connection of yours, a relation or (connection, table
+    name), is counted there, with its settings.
+
+    Args:
+        memory_limit: what DuckDB may use, such as '500MB', or a number of bytes; 80 % of the memory without it.
+        threads: how many; all cores without it.
+        temp_folder: where the private folder is made; the system's place for temporary files without it.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
+    >>> counted = DuckDB().count(table, key=("query",), unit="user", max_keys=1, max_rows=1, salt=7)
+    >>> counted.keys.to_pylist(), counted.frequencies.tolist()
+    ([{'query': 'tea'}], [2])
+    """
+
+    def __init__(
+        self,
+        memory_limit: str | int | None = None,
+        threads: int | None = None,
+        temp_folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.memory_limit = None if memory_limit is None else _size(memory_limit)
+        hint = "Pass how many threads to use, or leave it out."
+        self.threads = None if threads is None else validate.whole("threads", threads, low=1, high=4096, hint=hint)
+        self.temp_folder = None if temp_folder is None else _folder(temp_folder)
+
+    def __repr__(self) -> str:
+        given = {"memory_limit": self.memory_limit, "threads": self.threads, "temp_folder": self.temp_folder}
+        return f"DuckDB({', '.join(f'{name}={str(v)!r}' for name, v in given.items() if v is not None)})"
+
+    def columns(self, data: Any) -> list[tuple[str, str]]:
+        """Return name and type of each column, in DuckDB's words and without the values of an ENUM.
+
+        Text files are read as text, so their columns are all VARCHAR (see `engines.text`).
+        """
+        source = opened(data)
+        if isinstance(source, Foreign):
+            found = _guarded(lambda: described(source.relation), {})
+        else:
+            with self._session() as (connection, _):
+                found = _guarded(lambda: names_of(source, connection), shown_as(source))
+        return [(column.name, _public_type(column)) for column in found]
+
+    def _count(self, data: Any, bounds: Bounds, progress: Progress | None) -> Counted:
+        source = opened(data)
+        if isinstance(source, Foreign):
+            scan = _guarded(lambda: foreign_scan(source.relation, bounds), {})
+            text = _text(scan.text, scan.columns, bounds)
+            query = partial(_guarded, lambda: run_foreign(source.relation, text), {})
+            table = run(query, source.connection, progress)
+        else:
+            with self._session() as (connection, folder):
+                scan = _guarded(lambda: scan_of(source, bounds, connection, folder), shown_as(source))
+                text = _text(scan.text, scan.columns, bounds)
+                query = partial(_guarded, partial(run_own, connection, text), scan.shown)
+                table = run(query, connection, progress)
+        counted = _counted(table, bounds)
+        if progress is not None:
+            progress(1.0)
+        return counted
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+        with private_folder(self.temp_folder) as folder:
+            settings = _CLOSED | {"temp_directory": str(folder)}
+            if self.memory_limit is not None:
+                settings["memory_limit"] = self.memory_limit
+            if self.threads is not None:
+                settings["threads"] = self.threads
+            connection = duckdb.connect(":memory:", config=settings)
+            try:
+                # In this order, so that no bar is printed.
+                connection.execute("SET enable_progress_bar_print = false")
+                connection.execute("SET enable_progress_bar = true")
+                yield connection, folder
+            finally:
+                connection.close()
+
+
+def _text(scan: str, columns: dict[str, Column], bounds: Bounds) -> str:
+    for name in bounds.key:
+        columns[name].check_key()
+    return count_text(scan, columns, bounds)
+
+
+def _counted(table: pa.Table, bounds: Bounds) -> Counted:
+    keys = table.select(list(range(len(bounds.key)))).rename_columns(list(bounds.key))
+    if keys.column(0).null_count:
+        name = bounds.unit
+        hint = "Fill them in, or drop their rows with allow_null_units=True."
+        raise InvalidValue(f"privacy_unit={name!r} holds nulls, and nobody knows how many units they stand for. {hint}")
+    return Counted(keys, table.column(len(bounds.key)).to_numpy().astype(np.int64, copy=False))
+
+
+def _guarded(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:
+    """Run what DuckDB does; its errors never get out, as they quote data."""
+    failure: DpsieveError | KeyboardInterrupt
+    try:
+        return act()
+    except Exception as error:
+        # So DuckDB before 2.0 answers an interrupt from the keyboard, where it runs in the main thread.
+        interrupted = isinstance(error, RuntimeError) and str(error) == "Query interrupted"
+        failure = KeyboardInterrupt() if interrupted else explained(error, shown)
+    raise failure
+
+
+def _public_type(column: Column) -> str:
+    return column.type if column.kind == "DECIMAL" else column.kind
+
+
+def _size(limit: str | int) -> str:
+    hint = "Pass a size such as memory_limit='500MB', or a number of bytes."
+    if isinstance(limit, str):
+        if not _SIZE.fullmatch(limit):
+            raise InvalidValue(f"memory_limit is not a size. {hint}")
+        return limit
+    return f"{validate.whole('memory_limit', limit, low=1 << 20, hint=hint) >> 10}KiB"
+
+
+def _folder(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidType(f"temp_folder must be a path, not {type(path).__name__}. Pass a folder that exists.")
+    folder = Path(path).absolute()
+    if not folder.is_dir():
+        raise InvalidValue(f"temp_folder={str(path)!r} is not a folder. Pass one that exists.")
+    return folder

@@ -1,0 +1,72 @@
+"""The one SQL text that bounds and counts, written for DuckDB.
+
+Identifiers are quoted, so any column name works. Inside, the unit is `u` and the key columns are `k0`, `k1`, ...; the
+result has the key columns in order and then the frequency. The data is read in one pass, so streams work too.
+
+A row whose first key column is null stands for the units that are null: real keys never hold a null. It tells the
+caller that the data must be refused, without a second pass and without a count.
+"""
+
+from dpsieve.engines.base import Bounds
+from dpsieve.engines.columns import Column
+
+
+def choice(salt: int, names: list[str]) -> str:
+    """Return the number that orders the keys of a unit: the one piece that differs between dialects.
+
+    DuckDB's hash of several values combines their hashes by exclusive or. The minimum of such numbers over the keys of
+    a unit would favour keys whose own hashes stand apart; the outer hash mixes the bits, so every key is as likely.
+    """
+    return f"hash(hash({salt}::UBIGINT, {', '.join(names)}))"
+
+
+def count_text(scan: str, columns: dict[str, Column], bounds: Bounds) -> str:
+    """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`."""
+    keys = [f"k{i}" for i in range(len(bounds.key))]
+    chosen = [f"{columns[name].as_key} AS {k}" for name, k in zip(bounds.key, keys, strict=True)]
+    present = [f"{columns[name].sql} IS NOT NULL" for name in bounds.key]
+    if bounds.unit is not None:
+        unit = columns[bounds.unit].sql
+        chosen.insert(0, f"{unit} AS u")
+        if bounds.allow_null_units:
+            present.append(f"{unit} IS NOT NULL")
+    rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {' AND '.join(present)}"
+    if bounds.unit is None:
+        return _plain(rows, keys)
+    if bounds.max_keys == bounds.max_rows == 1:
+        return _one_key(rows, keys, choice(bounds.salt, ["u", *keys]))
+    return _several_keys(rows, keys, choice(bounds.salt, ["u", *keys]), bounds)
+
+
+def _plain(rows: str, keys: list[str]) -> str:
+    """Every row is a unit of its own, and has one key."""
+    names = ", ".join(keys)
+    return f"SELECT {names}, count(*) AS n FROM ({rows}) GROUP BY {names}"
+
+
+def _one_key(rows: str, keys: list[str], order: str) -> str:
+    """One key for each unit: equal pairs have equal hashes, so the smallest hash needs no DISTINCT before it."""
+    whole = keys[0] if len(keys) == 1 else f"struct_pack({', '.join(f'{k} := {k}' for k in keys)})"
+    kept = f"SELECT CASE WHEN u IS NOT NULL THEN arg_min({whole}, {order}) END AS k0 FROM ({rows}) GROUP BY u"
+    parts = "k0" if len(keys) == 1 else ", ".join(f"k0.{k} AS {k}" for k in keys)
+    return f"SELECT {parts}, count(*) AS n FROM ({kept}) AS kept GROUP BY kept.k0"
+
+
+def _several_keys(rows: str, keys: list[str], order: str, bounds: Bounds) -> str:
+    """Distinct pairs first, so that a unit with a million rows of one key costs one row in the sort.
+
+    Ties of the hash are broken by the key, so that a repeated task picks the same. (A sort by the hash alone is
+    rewritten by DuckDB into a heap for each unit, which takes twice the time and memory that grows with max_keys.)
+    """
+    names = ", ".join(keys)
+    if bounds.max_rows == 1:
+        pairs, total = f"SELECT DISTINCT u, {names} FROM ({rows})", "count(*)"
+    else:
+        pairs = f"SELECT u, {names}, count(*) AS n FROM ({rows}) GROUP BY u, {names}"
+        total = f"CAST(sum(least(n, {bounds.max_rows})) AS BIGINT)"
+    placed = f"SELECT *, row_number() OVER (PARTITION BY u ORDER BY {order}, {names}) AS place FROM ({pairs})"
+    marked = ", ".join(
+        ["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:], *(["n"] if bounds.max_rows > 1 else [])]
+    )
+    kept = f"SELECT {marked} FROM ({placed}) WHERE place <= {bounds.max_keys}"
+    return f"SELECT {names}, {total} AS n FROM ({kept}) GROUP BY {names}"

@@ -1,0 +1,63 @@
+"""DuckDB's errors in our words. Its own messages quote rows, so nothing of them is passed on but line numbers.
+
+Whoever raises what `explained` returns does so outside of the `except` block: an exception that is raised inside keeps
+the first one, with its message, as context.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+
+from dpsieve.engines.text import bad_json_line
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
+
+# Anchored at the start, before any quoted row: no data can pose as a line number.
+_CSV = re.compile(r"\AInvalid Input Error: CSV Error on Line: (\d{1,18})\n")
+_JSON = re.compile(r'\AInvalid Input Error: (?:Malformed JSON|JSON transform error) in file "')
+_JSON_LINE = re.compile(r'\A", (?:at byte \d{1,18} )?in line (\d{1,18}):')
+
+
+def explained(error: BaseException, shown: Mapping[Path, str]) -> DpsieveError:
+    """Return what went wrong and the fix; `shown` names the files that were read, as the user knows them."""
+    if isinstance(error, DpsieveError):
+        return error
+    message = str(error)
+    if isinstance(error, duckdb.OutOfMemoryException | MemoryError):
+        hint = "Pass a larger memory_limit, fewer threads, or a temp_folder on a disk with more space."
+        return InvalidValue(f"memory_limit is too small for this table. {hint}")
+    if isinstance(error, duckdb.IOException) and ("No space left" in message or "temp_directory" in message):
+        return InvalidValue("temp_folder has no space left. Pass a temp_folder on a disk with more space.")
+    if line := _CSV.match(message):
+        return _row(_named(message, shown), int(line[1]), "the header's number of columns, closed quotes, and UTF-8")
+    if start := _JSON.match(message):
+        return _json(message[start.end() :], shown)
+    kind = type(error).__name__
+    if isinstance(error, duckdb.NotImplementedException | duckdb.InvalidTypeException | TypeError):
+        return InvalidType(f"data has a column of a type that cannot be read ({kind}). Turn it into text or numbers.")
+    if shown:
+        hint = "Check that the files are whole, are what their names end on, and have the same columns."
+        return UnreadableData(f"{_named(message, shown)} cannot be read ({kind}). {hint}")
+    return UnreadableData(f"data cannot be read ({kind}). Check that a query that shows its first rows works.")
+
+
+def _row(name: str, line: int | None, needs: str) -> UnreadableData:
+    where = name if line is None else f"line {line} of {name}"
+    return UnreadableData(f"{where} cannot be read. A row needs {needs}. Mend or remove it.")
+
+
+def _json(rest: str, shown: Mapping[Path, str]) -> UnreadableData:
+    needs = "one JSON object on one line, with each field once, in UTF-8"
+    for path, name in shown.items():
+        if rest.startswith(str(path)) and (line := _JSON_LINE.match(rest[len(str(path)) :])):
+            return _row(name, bad_json_line(path, int(line[1])), needs)
+    return _row(_named(rest, shown), None, needs)
+
+
+def _named(message: str, shown: Mapping[Path, str]) -> str:
+    """Return the name of the file that the message speaks of: only known names are ever told, the last one counts."""
+    if len(shown) == 1:
+        return next(iter(shown.values()))
+    found = max(shown, key=lambda path: (message.rfind(str(path)), len(str(path))))
+    return shown[found] if str(found) in message else "a file of data"

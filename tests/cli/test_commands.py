@@ -1,0 +1,149 @@
+"""The real command, as a user types it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+
+import dpsieve as ds
+from dpsieve.synthetic import query_log
+
+COMMAND = Path(sys.executable).with_name("dpsieve")
+BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
+
+
+def run(*arguments, cwd=None, **options):
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        cwd=cwd,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("data")
+    log = query_log(20_000, 4_000)
+    pq.write_table(log, place / "log.parquet")
+    csv.write_csv(log, place / "log.csv")
+    return place
+
+
+def test_release_to_the_screen_and_to_a_folder(folder):
+    done = run(
+        "release", "log.parquet", "--key", "query", "--unit", "user_id", *BUDGET, "--out", "published", cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    assert "cheap bicycle reviews near me" in done.stdout and "95 % interval" in done.stdout
+    assert "(1, 1e-06)-differential privacy when one user_id is added or removed." in done.stdout
+    assert len(ds.Release.load(folder / "published")) > 5
+    again = run("release", "log.parquet", "--key", "query", *BUDGET, "--out", "published", cwd=folder)
+    assert again.returncode == 2 and "exists already" in again.stderr
+
+
+def test_standard_input_and_json(folder):
+    text = (folder / "log.csv").read_text()
+    done = run("release", "-", "--key", "query", "--unit", "user_id", *BUDGET, "--max-keys", 3, "--json", input=text)
+    record = json.loads(done.stdout)
+    assert (
+        record["guarantee"]["unit"] == "one user_id" and record["notes"]["contribution"] == "at most 3 keys, once each"
+    )
+    assert {"key", "count", "low", "high", "weight"} == set(record["keys"][0])
+
+
+def test_a_ledger_from_creation_to_exhaustion(folder):
+    made = run("ledger", "create", "budget", "--epsilon", 1.5, "--delta", "1e-5", "--unit", "user_id", cwd=folder)
+    assert made.returncode == 0, made.stderr
+    order = (
+        "release",
+        "log.csv",
+        "--key",
+        "query",
+        "--unit",
+        "user_id",
+        *BUDGET,
+        "--ledger",
+        "budget",
+        "--note",
+        "weekly",
+    )
+    assert run(*order, cwd=folder).returncode == 0
+    refused = run(*order, cwd=folder)
+    assert refused.returncode == 2 and "left" in refused.stderr and "SELECT" not in refused.stderr
+    assert "in 1 releases" in run("ledger", "show", "budget", cwd=folder).stdout
+    assert json.loads(run("ledger", "show", "budget", "--json", cwd=folder).stdout)["budget"]["epsilon"] == 1.5
+    assert "weekly" in run("ledger", "history", "budget", cwd=folder).stdout
+    assert run("ledger", "create", "budget", *BUDGET, "--unit", "user_id", cwd=folder).returncode == 2
+
+
+def test_preview_spends_and_reads_nothing(folder):
+    done = run("preview", "--key", "query", "--unit", "user_id", *BUDGET, "--max-keys", 5)
+    assert done.returncode == 0 and "gaussian" in done.stdout and "a key of frequency" in done.stdout
+    assert json.loads(run("preview", "--key", "query", *BUDGET, "--json").stdout)["half"] == 14
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["log.csv", "--key", "qery", *BUDGET], "Did you mean 'query'"),
+        (["log.csv", "--key", "query", "--unit", "userid", *BUDGET], "Did you mean 'user_id'"),
+        (["missing.csv", "--key", "query", *BUDGET], "missing.csv"),
+        (["log.csv", "--key", "query", "--epsilon", "0", "--delta", "1e-6"], "epsilon"),
+        (["log.csv", "--key", "query", "--epsilon", "1", "--delta", "0"], "delta"),
+        (["log.csv", "--key", "query", *BUDGET, "--ledger", "missing.ledger"], "missing.ledger"),
+        (["log.csv", "--key", "query", *BUDGET, "--mechanism", "magic"], "mechanism"),
+    ],
+)
+def test_mistakes_are_answered_with_the_fix(folder, arguments, said):
+    done = run("release", *arguments, cwd=folder)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_unreadable_row_names_file_and_line(folder):
+    (folder / "bad.csv").write_text("user_id,query\n1,a\n2,SECRET,too,many\n3,c\n")
+    done = run("release", "bad.csv", "--key", "query", *BUDGET, cwd=folder)
+    assert done.returncode == 2 and "bad.csv" in done.stderr and "3" in done.stderr
+    assert "SECRET" not in done.stderr + done.stdout
+
+
+def test_a_large_delta_is_warned_of(folder):
+    done = run("release", "log.csv", "--key", "query", "--epsilon", "1", "--delta", "0.01", cwd=folder)
+    assert done.returncode == 0 and "among 100 such keys about one is published" in done.stderr
+
+
+def test_keys_cannot_steer_the_terminal(tmp_path):
+    rows = "".join(f"{n},\x1b[31mred\x1b[0m [bold]x[/bold]\n" for n in range(200))
+    (tmp_path / "hostile.csv").write_text("user,key\n" + rows)
+    done = run("release", "hostile.csv", "--key", "key", "--unit", "user", *BUDGET, cwd=tmp_path)
+    assert done.returncode == 0 and "\x1b" not in done.stdout and "[bold]x[/bold]" in done.stdout
+
+
+def test_help_shows_an_example_for_every_command():
+    for command in (
+        ["release"],
+        ["preview"],
+        ["demo"],
+        ["ledger", "create"],
+        ["ledger", "show"],
+        ["ledger", "history"],
+    ):
+        assert "Example: dpsieve" in run(*command, "--help").stdout
+    assert run("--version").stdout.startswith("dpsieve ")
+
+
+def test_demo(tmp_path):
+    done = run("demo", "--rows", 20_000, "--users", 5_000, cwd=tmp_path)
+    assert done.returncode == 0 and "Guarantee" in done.stdout and "Certificate" in done.stdout
+    assert run("demo", "--rows", 0).returncode == 2
+    assert not list(tmp_path.iterdir())

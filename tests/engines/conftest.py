@@ -1,0 +1,158 @@
+"""Every engine passes this suite: add it to ENGINES. Every kind of input gives the same counts: add it to KINDS."""
+
+import gzip
+import io
+import json
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+from dpsieve.engines import CsvStream, DuckDB
+
+ENGINES = [DuckDB]
+
+
+def parquet(table, folder):
+    path = folder / "rows.parquet"
+    pa.parquet.write_table(table, path)
+    return path
+
+
+def several_parquet(table, folder):
+    half = table.num_rows // 2
+    for i, part in enumerate([table.slice(0, half), table.slice(half), table.slice(0, 0)]):
+        pa.parquet.write_table(part, folder / f"part [{i}]*.parquet")
+    return folder
+
+
+def csv_bytes(table, separator=","):
+    """CSV as we promise to read it: a null is an empty field, all else may be quoted."""
+    lines = [separator.join(_quoted(name) for name in table.column_names)]
+    for row in table.to_pylist():
+        lines += [separator.join("" if v is None else _quoted(str(v)) for v in row.values())]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _quoted(text):
+    return '"' + text.replace('"', '""') + '"'
+
+
+def csv(table, folder):
+    path = folder / "rows.csv"
+    path.write_bytes(csv_bytes(table))
+    return str(path)
+
+
+def semicolons(table, folder):
+    path = folder / "rows.csv"
+    path.write_bytes(csv_bytes(table, ";"))
+    return path
+
+
+def zipped_tsv(table, folder):
+    path = folder / "rows.tsv.gz"
+    path.write_bytes(gzip.compress(csv_bytes(table, "\t")))
+    return path
+
+
+def csv_glob(table, folder):
+    half = table.num_rows // 2
+    (folder / "day1.csv").write_bytes(csv_bytes(table.slice(0, half)))
+    (folder / "day2.csv").write_bytes(csv_bytes(table.slice(half)))
+    (folder / "day3.csv").write_bytes(b"")
+    return str(folder / "day*.csv")
+
+
+def json_lines(table, folder):
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    return [path]
+
+
+def zipped_json(table, folder):
+    path = folder / "rows.json.gz"
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in table.to_pylist())
+    path.write_bytes(gzip.compress(lines.encode()))
+    return path
+
+
+def database(table, folder):
+    connection = duckdb.connect(str(folder / "rows.duckdb"))
+    connection.register("given", table)
+    connection.execute('CREATE TABLE "the rows" AS SELECT * FROM given')
+    return connection, '"the rows"'
+
+
+class Exporter:
+    """Some library's table that exports an Arrow stream."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+def relation(table, folder):
+    connection, name = database(table, folder)
+    return connection.table(name).filter("true")
+
+
+TEXT_KINDS = {
+    "csv": csv,
+    "csv with semicolons": semicolons,
+    "zipped tsv": zipped_tsv,
+    "glob of csv, one empty": csv_glob,
+    "json lines": json_lines,
+    "zipped json lines": zipped_json,
+    "binary stream": lambda table, folder: CsvStream(io.BytesIO(csv_bytes(table))),
+    "text stream": lambda table, folder: CsvStream(io.StringIO(csv_bytes(table).decode(), newline="")),
+}
+TYPED_KINDS = {
+    "parquet": parquet,
+    "folder of parquet": several_parquet,
+    "pandas": lambda table, folder: table.to_pandas(),
+    "pandas nullable": lambda table, folder: table.to_pandas(types_mapper=pd.ArrowDtype),
+    "polars": lambda table, folder: pl.from_arrow(table),
+    "polars lazy": lambda table, folder: pl.from_arrow(table).lazy(),
+    "arrow table": lambda table, folder: table,
+    "arrow reader": lambda table, folder: table.to_reader(max_chunksize=7),
+    "arrow dataset": lambda table, folder: pa.dataset.dataset(parquet(table, folder)),
+    "arrow stream": lambda table, folder: Exporter(table),
+    "relation": relation,
+    "connection and table": database,
+}
+KINDS = TEXT_KINDS | TYPED_KINDS
+
+
+@pytest.fixture(params=ENGINES, ids=lambda make: make.__name__)
+def engine(request):
+    return request.param()
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS.keys())
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def frequencies(engine):
+    """A function that counts and returns {key: frequency}; a key of several columns is a tuple."""
+
+    def count(data, key="key", unit="unit", max_keys=1, max_rows=1, salt=1, using=engine, **more):
+        key = (key,) if isinstance(key, str) else key
+        counted = using.count(data, key=key, unit=unit, max_keys=max_keys, max_rows=max_rows, salt=salt, **more)
+        assert counted.keys.column_names == list(key)
+        columns = [column.to_pylist() for column in counted.keys.columns]
+        names = columns[0] if len(key) == 1 else list(zip(*columns, strict=True))
+        found = dict(zip(names, counted.frequencies.tolist(), strict=True))
+        assert len(found) == len(names)
+        return found
+
+    return count

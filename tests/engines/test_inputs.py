@@ -1,0 +1,205 @@
+"""The same table counts the same, however it comes."""
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dpsieve.engines import CsvStream, DuckDB
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
+
+ODD = "se\"lect; 键 'x'"
+ROWS = [
+    ("ann", "tea", 1),
+    ("ann", "tea", 2),
+    ("bob", "tea", 3),
+    ("bob", 'a, "quoted"\nline;\ttab|bar\'', 4),
+    ("eve", "🫖 emoji", 5),
+    ("eve", None, 6),
+    ("zoe", "007", 7),
+    ("zoe", "1e3", 8),
+    ("zoe", "NULL", 9),
+    ("zoe", "nan", 10),
+]
+TABLE = pa.table(
+    {"unit": [r[0] for r in ROWS], ODD: [r[1] for r in ROWS], "frequency": [r[2] for r in ROWS], "n": [0] * len(ROWS)}
+)
+EXPECTED = {"tea": 2, ROWS[3][1]: 1, "🫖 emoji": 1, "007": 1, "1e3": 1, "NULL": 1, "nan": 1}
+
+
+def test_every_kind_gives_the_same_counts(frequencies, kind, tmp_path):
+    assert frequencies(kind(TABLE, tmp_path), key=ODD, max_keys=10) == EXPECTED
+
+
+def test_every_kind_picks_the_same_keys_for_one_salt(frequencies, kind, tmp_path):
+    assert frequencies(kind(TABLE, tmp_path), key=ODD, salt=99) == frequencies(TABLE, key=ODD, salt=99)
+
+
+def test_every_kind_tells_its_columns_and_can_be_counted_afterwards(engine, frequencies, kind, tmp_path):
+    data = kind(TABLE, tmp_path)
+    assert [name for name, _ in engine.columns(data)] == TABLE.column_names
+    if not hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.Table):
+        assert frequencies(data, key=ODD, max_rows=2, max_keys=10)["tea"] == 3
+
+
+def test_a_column_named_frequency_is_a_key_like_any_other(frequencies, kind, tmp_path):
+    found = frequencies(kind(TABLE, tmp_path), key=("frequency", "n"), unit=None)
+    assert {(int(a), int(b)) for a, b in found} == {(i, 0) for i in range(1, 11)}
+
+
+def test_every_kind_may_have_no_rows(frequencies, kind, tmp_path):
+    if kind.__name__ in ("json_lines", "zipped_json"):
+        pytest.skip("without rows, JSON lines have no columns")
+    assert frequencies(kind(TABLE.slice(0, 0), tmp_path), key=ODD) == {}
+
+
+def test_every_kind_may_have_one_row(frequencies, kind, tmp_path):
+    assert frequencies(kind(TABLE.slice(0, 1), tmp_path), key=ODD) == {"tea": 1}
+
+
+def test_a_missing_column_is_named_with_near_names(engine, kind, tmp_path):
+    data = kind(TABLE, tmp_path)
+    with pytest.raises(InvalidValue, match=r"key='frequenzy' is not a column .* Did you mean 'frequency'\?"):
+        engine.count(data, key=("frequenzy",), unit=None, max_keys=1, max_rows=1, salt=1)
+    with pytest.raises(InvalidValue, match=r"privacy_unit='Units' is not .* Did you mean 'unit'\?"):
+        engine.count(data, key=("n",), unit="Units", max_keys=1, max_rows=1, salt=1)
+
+
+def test_a_missing_column_lists_what_there_is_but_not_the_first_line_of_a_text_file(engine, tmp_path):
+    with pytest.raises(InvalidValue, match=r"Choose from 'unit', .*'frequency', 'n'\."):
+        engine.count(TABLE, key=("zzz",), unit=None, max_keys=1, max_rows=1, salt=1)
+    (tmp_path / "no header.csv").write_text("alice,flu\nbob,cold\n")
+    with pytest.raises(InvalidValue) as caught:
+        engine.count(tmp_path / "no header.csv", key=("zzz",), unit=None, max_keys=1, max_rows=1, salt=1)
+    assert "alice" not in str(caught.value) and "flu" not in str(caught.value)
+
+
+def test_names_that_differ_in_case_alone(frequencies):
+    table = pa.table({"Key": ["a", "b"], "key": ["c", "c"]})
+    assert frequencies(table, key="key", unit="Key") == {"c": 2}
+    assert frequencies(table, key="Key", unit="key", max_keys=2) == {"a": 1, "b": 1}
+
+
+BAD = {
+    "nowhere.csv": "does not exist",
+    "-": r"CsvStream\(sys.stdin.buffer\)",
+    "*.nothing.parquet": "matches no file",
+    "s3://bucket/x.parquet": "only files of this machine",
+    "": "empty path",
+    (): "empty list",
+    "rows.xlsx": "of no known kind",
+    "rows.parquet.gz": "of no known kind",
+    ("a.csv", "b.jsonl"): "mixes csv, json files",
+    "folder": "a folder without Parquet files",
+    "empty.csv": "is empty",
+    "empty.jsonl": "is empty",
+    "empty.parquet": "cannot be read",
+    "wrong.parquet": "'wrong.parquet' cannot be read",
+    "wrong.csv.gz": "cannot be opened",
+    "array.json": "names no field in its first lines",
+    "utf16.csv": "line 1 of 'utf16.csv' is not a header",
+    ("one.csv", "two.csv"): "'two.csv' has another header than 'one.csv'",
+    ("one.parquet", "two.parquet"): "cannot be read",
+}
+
+
+@pytest.mark.parametrize("data", BAD, ids=str)
+def test_files_that_cannot_be_read(engine, tmp_path, monkeypatch, data):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for name in ("a.csv", "b.jsonl", "rows.xlsx", "rows.parquet.gz", "wrong.parquet", "wrong.csv.gz"):
+        (tmp_path / name).write_text("n,unit\nmarked-secret,2\n")
+    for name in ("empty.csv", "empty.jsonl", "empty.parquet"):
+        (tmp_path / name).touch()
+    (tmp_path / "array.json").write_text('[{"n": 1}]')
+    (tmp_path / "utf16.csv").write_bytes("n,unit\n".encode("utf-16"))
+    (tmp_path / "one.csv").write_text("n,unit\n1,2\n")
+    (tmp_path / "two.csv").write_text("unit,n\n1,2\n")
+    pa.parquet.write_table(pa.table({"n": [1]}), tmp_path / "one.parquet")
+    pa.parquet.write_table(pa.table({"m": [1]}), tmp_path / "two.parquet")
+    with pytest.raises(DpsieveError, match=BAD[data]) as caught:
+        engine.count(
+            list(data) if isinstance(data, tuple) else data, key=("n",), unit=None, max_keys=1, max_rows=1, salt=1
+        )
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("data", [None, 3, b"x.csv", {"a": 1}, open, pd.Series([1]), [TABLE]])
+def test_what_is_no_table(engine, data):
+    with pytest.raises((InvalidType, UnreadableData), match=r"data .*\. [A-Z]"):
+        engine.columns(data)
+
+
+def test_an_open_file_is_wrapped_first(engine, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("unit,key\n1,a\n")
+    with path.open() as file, pytest.raises(InvalidType, match="CsvStream"):
+        engine.columns(file)
+    with path.open("rb") as file:
+        stream = CsvStream(file, name="the pipe")
+        engine.count(stream, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+        with pytest.raises(InvalidValue, match="the pipe was read already"):
+            engine.count(stream, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+
+
+def test_a_table_that_is_not_there(engine):
+    with pytest.raises(InvalidType, match="Pass the pair"):
+        engine.columns((duckdb.connect(), 3))
+    with pytest.raises(InvalidValue, match="nowhere"):
+        engine.columns((duckdb.connect(), "nowhere"))
+
+
+def test_types_are_told_without_values(engine):
+    table = pa.table({"a": pa.array([1]), "d": pa.array(["marked-secret"]).dictionary_encode()})
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT 'x'::ENUM('x', 'marked-secret') AS e, 1.5::DECIMAL(5, 2) AS d")
+    assert engine.columns((connection, "t")) == [("e", "ENUM"), ("d", "DECIMAL(5,2)")]
+    assert engine.columns(table) == [("a", "BIGINT"), ("d", "VARCHAR")]
+
+
+def test_a_count_on_a_connection_of_the_user_leaves_it_as_it_was(frequencies):
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE rows AS SELECT 1 AS unit, 'a' AS key")
+    before = connection.execute("SELECT name, value FROM duckdb_settings() ORDER BY name").fetchall()
+    assert frequencies((connection, "rows")) == {"a": 1}
+    assert connection.execute("SELECT name, value FROM duckdb_settings() ORDER BY name").fetchall() == before
+    assert connection.execute("SHOW TABLES").fetchall() == [("rows",)]
+
+
+def test_polars_patterns_and_objects(frequencies, engine):
+    frame = pl.DataFrame({"^k.*$": ["a"], "key": ["b"], "unit": [1]})
+    assert frequencies(frame, key="^k.*$") == {"a": 1}
+    with pytest.raises(InvalidType, match="Python objects"):
+        frequencies(pl.DataFrame({"unit": [1], "key": pl.Series([object()], dtype=pl.Object)}))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"key": ()}, InvalidValue, "key is empty"),
+        ({"key": ("n", "n")}, InvalidValue, "names a column twice"),
+        ({"key": "n"}, InvalidType, "tuple of column names"),
+        ({"key": (3,)}, InvalidType, "key must be text"),
+        ({"unit": ""}, InvalidValue, "privacy_unit is blank"),
+        ({"max_keys": 0}, InvalidValue, "max_keys=0"),
+        ({"max_rows": 1.0}, InvalidType, "max_rows"),
+        ({"salt": -1}, InvalidValue, "salt=-1"),
+        ({"salt": 2**64}, InvalidValue, "salt"),
+        ({"progress": 1}, InvalidType, "progress"),
+    ],
+)
+def test_arguments_are_checked(engine, change, error, message):
+    arguments = {"key": ("n",), "unit": "unit", "max_keys": 1, "max_rows": 1, "salt": 1} | change
+    with pytest.raises(error, match=message):
+        engine.count(TABLE, **arguments)
+
+
+@pytest.mark.parametrize(
+    "change", [{"memory_limit": "much"}, {"memory_limit": 5}, {"threads": 0}, {"temp_folder": "/nowhere"}]
+)
+def test_settings_are_checked(change):
+    with pytest.raises(InvalidValue, match=next(iter(change))):
+        DuckDB(**change)

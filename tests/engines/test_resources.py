@@ -1,0 +1,182 @@
+"""Memory, disk, progress and interrupts: whatever happens, nothing is left behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from dpsieve.engines import DuckDB
+from dpsieve.engines.folder import private_folder
+from dpsieve.errors import InvalidValue, UnreadableData
+
+BOUNDS = {"key": ("key",), "unit": "unit", "max_keys": 1, "max_rows": 1, "salt": 1}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Two million rows of a million units; the pairs alone need more than the limit below."""
+    path = tmp_path_factory.mktemp("large") / "rows.parquet"
+    text = "SELECT hash(i) % 1000000 AS unit, 'a key with quite a long name, number ' || hash(i + 1) % 900000 AS key"
+    duckdb.connect().execute(f"COPY (SELECT * FROM ({text} FROM range(2000000) AS t(i))) TO '{path}'")
+    return path
+
+
+@pytest.mark.parametrize("max_keys", [1, 3])
+def test_what_does_not_fit_into_memory_goes_to_disk_and_leaves_nothing(large, tmp_path, max_keys):
+    seen = []
+
+    def watch(share):
+        folders = list(tmp_path.iterdir())
+        assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700]
+        seen.extend(file.name for file in folders[0].iterdir() if file.name != "in-use")
+
+    bounds = BOUNDS | {"max_keys": max_keys}
+    small = DuckDB(memory_limit="120MB", threads=1, temp_folder=tmp_path)
+    counted = small.count(large, **bounds, progress=lambda share: watch(share) if share < 1 else None)
+    assert seen, "nothing was spilled: make the table larger"
+    assert list(tmp_path.iterdir()) == []
+    plain = DuckDB().count(large, **bounds)
+    assert counted.frequencies.sum() == plain.frequencies.sum()
+    assert counted.keys.num_rows == plain.keys.num_rows
+
+
+def test_too_little_memory_is_said(large, tmp_path):
+    with pytest.raises(InvalidValue, match="memory_limit is too small"):
+        DuckDB(memory_limit="2MB", temp_folder=tmp_path).count(large, **BOUNDS | {"max_keys": 5})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_leave_nothing(tmp_path):
+    bad = tmp_path / "rows.csv"
+    bad.write_text("unit,key\n1\n")
+    spare = tmp_path / "spare"
+    spare.mkdir()
+    with pytest.raises(UnreadableData):
+        DuckDB(temp_folder=spare).count(bad, **BOUNDS)
+    assert list(spare.iterdir()) == []
+
+
+def test_progress_grows_to_one(large):
+    shares = []
+    DuckDB(threads=1).count(large, **BOUNDS | {"max_keys": 3}, progress=shares.append)
+    assert shares == sorted(shares) and shares[-1] == 1.0 and shares[0] >= 0
+    assert len(set(shares)) > 2
+
+
+def test_what_progress_raises_stops_the_count(large, tmp_path):
+    class Enough(Exception):
+        pass
+
+    def stop(share):
+        raise Enough
+
+    with pytest.raises(Enough):
+        DuckDB(threads=1, temp_folder=tmp_path).count(large, **BOUNDS | {"max_keys": 3}, progress=stop)
+    assert list(tmp_path.iterdir()) == []
+
+
+ENDLESS = {
+    "own": "DuckDB(temp_folder=sys.argv[1]).count(Endless(), **bounds)",
+    "relation": "DuckDB(temp_folder=sys.argv[1]).count(duckdb.sql(query), **bounds)",
+}
+SCRIPT = """
+import sys, duckdb, pyarrow as pa
+from dpsieve.engines import DuckDB
+query = "SELECT i % 7 AS unit, 'k' AS key FROM range(1000000000000) t(i)"
+bounds = dict(key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+def batches():
+    while True:
+        yield pa.record_batch({"unit": [1] * 1000, "key": ["k"] * 1000})
+class Endless:
+    def __arrow_c_stream__(self, schema=None):
+        types = pa.schema({"unit": pa.int64(), "key": pa.string()})
+        return pa.RecordBatchReader.from_batches(types, batches()).__arrow_c_stream__(schema)
+print("ready", flush=True)
+try:
+    CALL
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def started(call, folder):
+    script = SCRIPT.replace("CALL", ENDLESS[call])
+    with subprocess.Popen([sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(1.0)
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("call", ENDLESS)
+def test_an_interrupt_from_the_keyboard_ends_the_query_and_cleans_up(tmp_path, call):
+    with started(call, tmp_path) as process:
+        assert bool(list(tmp_path.iterdir())) == (call == "own")
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20)[0] == "interrupted\n"
+    assert process.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_what_a_killed_process_left_is_removed_by_the_next_count(tmp_path):
+    with started("own", tmp_path) as process:
+        (left,) = tmp_path.iterdir()
+        (left / "spilled.tmp").write_text("marked-secret")
+        table = pa.table({"unit": [1], "key": ["a"]})
+        DuckDB(temp_folder=tmp_path).count(table, **BOUNDS)
+        assert (left / "spilled.tmp").exists(), "it belongs to a process that runs"
+        process.kill()
+        process.wait()
+    assert left.exists()
+    DuckDB(temp_folder=tmp_path).count(table, **BOUNDS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_others_are_left_alone(tmp_path):
+    (tmp_path / "dpsieve-of-somebody").mkdir()
+    (tmp_path / "dpsieve-file").touch()
+    (tmp_path / "dpsieve-link").symlink_to(tmp_path / "dpsieve-of-somebody")
+    before = sorted(tmp_path.iterdir())
+    with private_folder(tmp_path) as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_counts_in_several_threads_at_once(tmp_path):
+    table = pa.table({"unit": [1, 2, 2], "key": ["a", "a", "a"]})
+    engine, totals = DuckDB(temp_folder=tmp_path), []
+    work = [
+        threading.Thread(target=lambda: totals.append(int(engine.count(table, **BOUNDS).frequencies.sum())))
+        for _ in range(4)
+    ]
+    for thread in work:
+        thread.start()
+    for thread in work:
+        thread.join()
+    assert totals == [2] * 4 and list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_fetched_and_no_python_variable_is_read(monkeypatch):
+    settings = {}
+    real = duckdb.connect
+
+    def connect(*arguments, **options):
+        settings.update(options["config"])
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(duckdb, "connect", connect)
+    DuckDB().columns(pa.table({"a": [1]}))
+    for name in ("autoinstall_known_extensions", "autoload_known_extensions", "python_enable_replacements"):
+        assert settings[name] == "false"

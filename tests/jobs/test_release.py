@@ -1,0 +1,234 @@
+"""The whole path: raw events in, a private release out."""
+
+import json
+import logging
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from statistical import binomial_band
+
+import dpsieve as ds
+from dpsieve.channels import optimal
+from dpsieve.errors import BudgetExceeded, DpsieveError
+from dpsieve.testing import insecure_source
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def events(pairs):
+    users, keys = zip(*pairs, strict=True) if pairs else ((), ())
+    return pa.table({"user": pa.array(users, pa.int64()), "key": pa.array(keys, pa.string())})
+
+
+COMMON = [(user, "common") for user in range(500)] + [(user, f"other {user}") for user in range(500)]
+
+
+def test_one_call_from_a_table_to_a_release():
+    release = ds.release(events(COMMON[:500]), key="key", privacy_unit="user", **BUDGET)
+    assert release.table["key"].to_pylist() == ["common"]
+    assert abs(release.table["count"][0].as_py() - 500) < 40
+    assert str(release.guarantee) == "(1, 1e-06)-differential privacy when one user is added or removed."
+    assert release.notes["mechanism"] == "optimal"
+
+
+def test_without_a_unit_each_row_is_one():
+    release = ds.release(events(COMMON), key="key", **BUDGET)
+    assert release.guarantee.unit == "one row" and release.notes["privacy_unit"] == "each row is its own unit"
+
+
+def test_several_key_columns():
+    table = pa.table({"user": range(900), "city": ["Rome", "Oslo", "Rome"] * 300, "year": [1, 1, 2] * 300})
+    release = ds.release(table, key=["city", "year"], privacy_unit="user", **BUDGET)
+    assert release.table["key"].to_pylist() == [
+        {"city": "Oslo", "year": 1}, {"city": "Rome", "year": 1}, {"city": "Rome", "year": 2},
+    ]  # fmt: skip
+
+
+def test_a_unit_counts_once_however_many_rows_it_has():
+    """One user with 100,000 rows of one key, and 1,000 keys of its own: nothing of it comes out."""
+    loud = [(-1, "loud")] * 100_000 + [(-1, f"mine {k}") for k in range(1000)]
+    for keys in (1, 5):
+        release = ds.release(
+            events(COMMON[:500] + loud), key="key", privacy_unit="user", max_keys_per_unit=keys, **BUDGET
+        )
+        assert release.table["key"].to_pylist() == ["common"]
+
+
+def test_counting_rows_up_to_a_bound():
+    rows = [(user, "often") for user in range(400) for _ in range(7)]
+    release = ds.release(events(rows), key="key", privacy_unit="user", max_rows_per_key=5, **BUDGET)
+    assert abs(release.table["count"][0].as_py() - 2000) < 150
+    assert release.notes["contribution"] == "at most 1 key, 5 rows each"
+
+
+class TestMeasuredRates:
+    """The tightest points, measured through the whole path on many keys at once."""
+
+    def test_a_key_held_by_one_unit(self):
+        delta, users = 0.01, 40_000
+        table = events([(user, f"only {user}") for user in range(users)])
+        release = ds.release(table, key="key", privacy_unit="user", epsilon=0.5, delta=delta)
+        low, high = binomial_band(users, delta)
+        assert low <= len(release) <= high
+
+    @pytest.mark.parametrize("mechanism", ["optimal", "gaussian"])
+    def test_a_unit_with_five_keys_of_its_own(self, mechanism):
+        delta, users = 0.02, 20_000
+        table = events([(user, f"{user} {k}") for user in range(users) for k in range(9)])
+        release = ds.release(
+            table, key="key", privacy_unit="user", epsilon=1.0, delta=delta, max_keys_per_unit=5, mechanism=mechanism
+        )
+        exposed = len({key.split()[0] for key in release.table["key"].to_pylist()})
+        assert exposed <= binomial_band(users, delta)[1]
+        assert exposed >= binomial_band(users, delta / 8)[0]
+
+    def test_neighbouring_tables_at_the_threshold(self):
+        """Keys of frequency n and n - 1, near an even chance: the rates keep (epsilon, delta), both ways."""
+        epsilon, delta, keys = 1.0, 0.01, 3000
+        half = int((optimal(epsilon, delta).reporting_probability(range(1, 50)) < 0.5).sum()) + 1
+        rates = []
+        for frequency in (half, half - 1):
+            pairs = [(frequency * k + u, f"key {k}") for k in range(keys) for u in range(frequency)]
+            release = ds.release(events(pairs), key="key", privacy_unit="user", epsilon=epsilon, delta=delta)
+            low, high = binomial_band(keys, optimal(epsilon, delta).reporting_probability([frequency])[0])
+            assert low <= len(release) <= high
+            rates.append((low / keys, high / keys))
+        (more_low, _), (_, less_high) = rates
+        assert more_low <= math.exp(epsilon) * less_high + delta
+
+
+class TestLedger:
+    def test_a_release_is_charged(self, tmp_path):
+        ledger = ds.Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-5, unit="one user")
+        ds.release(events(COMMON), key="key", privacy_unit="user", ledger=ledger, note="weekly", **BUDGET)
+        assert [entry.note for entry in ledger.history()] == ["weekly"]
+        with pytest.raises(BudgetExceeded, match="left"):
+            ds.release(events(COMMON), key="key", privacy_unit="user", ledger=ledger, **BUDGET)
+        assert len(ledger) == 1
+
+    def test_what_fails_before_the_draw_costs_nothing(self, tmp_path):
+        ledger = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-5, unit="one user")
+        (tmp_path / "broken.parquet").write_bytes(b"no parquet")
+        wrong = [
+            {"key": "missing"},
+            {"privacy_unit": "missing"},
+            {"epsilon": -1.0},
+            {"mechanism": "magic"},
+            {"data": tmp_path / "broken.parquet"},
+        ]
+        for change in wrong:
+            good = {"data": events(COMMON), "key": "key", "privacy_unit": "user", **BUDGET}
+            with pytest.raises(DpsieveError):
+                ds.release(**(good | change), ledger=ledger)
+        assert len(ledger) == 0
+
+    def test_the_spend_is_written_before_anything_is_drawn(self, tmp_path, monkeypatch):
+        from dpsieve.channels.additive import AdditiveChannel
+
+        ledger = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-5, unit="one user")
+
+        def crash(*_):
+            assert len(ledger.history()) == 1
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(AdditiveChannel, "_draw", crash)
+        with pytest.raises(KeyboardInterrupt):
+            ds.release(events(COMMON), key="key", privacy_unit="user", ledger=ledger, **BUDGET)
+        assert len(ledger) == 1
+
+
+def test_a_sample_of_chosen_size():
+    pairs = [(f * 100_000 + u, f"key {f}") for f in range(300) for u in range(200)]
+    release = ds.release(events(pairs), key="key", privacy_unit="user", sample_size=100, epsilon=2.0, delta=1e-6)
+    assert 40 <= len(release) <= 160
+    assert release.guarantee.epsilon == 2.0 and release.certificate.epsilon == pytest.approx(1.9)
+
+
+def test_a_scheme():
+    release = ds.release(events(COMMON), key="key", privacy_unit="user", scheme=ds.ppswor(0.05), **BUDGET)
+    assert "ppswor" in repr(release.channel)
+
+
+def test_what_is_shown_holds_no_secret(tmp_path, caplog, capsys):
+    """Marked keys, units and counts: none may be in outputs, files, logs or messages."""
+    caplog.set_level(logging.DEBUG)
+    secret = [(77_000_000 + n, f"SECRET-{n}") for n in range(50)]
+    common = [(88_000_000 + n, "fine") for n in range(4321)]
+    release = ds.release(events(secret + common), key="key", privacy_unit="user", **BUDGET)
+    release.save(tmp_path / "out")
+    messages = []
+    for change in ({"key": "kez"}, {"privacy_unit": "usr"}, {"delta": 0.0}):
+        with pytest.raises(DpsieveError) as caught:
+            ds.release(events(secret), **({"key": "key", "privacy_unit": "user", **BUDGET} | change))
+        messages.append(str(caught.value))
+    files = b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir()).decode("latin-1")
+    seen = "".join([*capsys.readouterr(), caplog.text, repr(release), str(release.certificate), files, *messages])
+    seen += json.dumps(release.notes)
+    for mark in ("SECRET", "77000", "88000", "4371", "4,371"):
+        assert mark not in seen
+
+
+def test_the_same_salt_and_source_repeat_a_release():
+    table = events([(user, f"key {user % 7}") for user in range(2000)])
+    first, second = (
+        ds.release(table, key="key", privacy_unit="user", source=insecure_source(3), **BUDGET) for _ in range(2)
+    )
+    assert first.table.equals(second.table) and first.unsafe_to_publish
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"key": ""}, "key"),
+        ({"key": []}, "key"),
+        ({"key": 5}, "key"),
+        ({"key": ["key", "key"]}, "key"),
+        ({"privacy_unit": "key"}, "privacy_unit"),
+        ({"privacy_unit": 3}, "privacy_unit"),
+        ({"privacy_unit": None, "max_keys_per_unit": 2}, "privacy_unit"),
+        ({"max_keys_per_unit": 0}, "max_keys_per_unit"),
+        ({"max_keys_per_unit": 1.5}, "max_keys_per_unit"),
+        ({"max_rows_per_key": -1}, "max_rows_per_key"),
+        ({"max_rows_per_key": 3, "mechanism": "stability"}, "max_rows_per_key"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": "1"}, "epsilon"),
+        ({"delta": math.nan}, "delta"),
+        ({"delta": 0.0}, "known in advance"),
+        ({"mechanism": "laplace"}, "mechanism"),
+        ({"mechanism": "gaussian", "scheme": ds.ppswor(0.1)}, "scheme"),
+        ({"sample_size": 0}, "sample_size"),
+        ({"sample_size": 10, "scheme": ds.ppswor(0.1)}, "sample_size"),
+        ({"ledger": "budget.db"}, "ledger"),
+        ({"scheme": 0.1}, "scheme"),
+    ],
+)
+def test_bad_arguments_are_named(wrong, named):
+    with pytest.raises(DpsieveError, match=named):
+        ds.release(events(COMMON), **({"key": "key", "privacy_unit": "user", **BUDGET} | wrong))
+
+
+class TestPreview:
+    def test_it_says_what_would_happen(self):
+        seen = ds.preview(key="query", privacy_unit="user", epsilon=1.0, delta=1e-8)
+        assert (seen.mechanism, seen.rarely, seen.half, seen.surely) == ("optimal", 16, 19, 21)
+        assert "at most 1 key, once each" in str(seen)
+        assert json.loads(json.dumps(seen.to_json()))["half"] == 19
+
+    def test_many_keys_are_compared(self):
+        few = ds.preview(key="q", privacy_unit="u", max_keys_per_unit=2, epsilon=1.0, delta=1e-8)
+        many = ds.preview(key="q", privacy_unit="u", max_keys_per_unit=30, epsilon=1.0, delta=1e-8)
+        assert few.mechanism == "optimal" and many.mechanism == "gaussian"
+        assert "optimal needs" in many.reason
+
+    def test_it_reads_the_schema_only(self):
+        with pytest.raises(DpsieveError, match=r"quer.*Did you mean 'key'|key"):
+            ds.preview(data=events(COMMON), key="kez", privacy_unit="user", **BUDGET)
+        assert ds.preview(data=events(COMMON), key="key", privacy_unit="user", **BUDGET).half == 14
+
+    def test_intervals_are_as_narrow_as_it_says(self):
+        seen = ds.preview(key="q", epsilon=1.0, delta=1e-8)
+        release = optimal(1.0, 1e-8).release([f"k{i}" for i in range(3000)], np.full(3000, 5000))
+        widths = np.array(release.table["high"]) - np.array(release.table["low"])
+        assert widths.max() <= seen.width
