@@ -170,8 +170,10 @@ def test_a_count_on_a_connection_of_the_user_leaves_it_as_it_was(frequencies):
 
 
 def test_polars_patterns_and_objects(frequencies, engine):
-    frame = pl.DataFrame({"^k.*$": ["a"], "key": ["b"], "unit": [1]})
-    assert frequencies(frame, key="^k.*$") == {"a": 1}
+    frame = pl.DataFrame({"^k.*$": ["a"], "*": ["c"], "key": ["b"], "unit": [1]})
+    for data in (frame, frame.lazy()):
+        assert frequencies(data, key="^k.*$") == {"a": 1}
+        assert frequencies(data, key="*") == {"c": 1}
     with pytest.raises(InvalidType, match="Python objects"):
         frequencies(pl.DataFrame({"unit": [1], "key": pl.Series([object()], dtype=pl.Object)}))
 

@@ -148,7 +148,7 @@ def test_a_type_that_cannot_be_read(engine):
 GARBAGE = st.binary(max_size=300) | st.text(alphabet='unitkey,;\n\r"{}:[]\\1 é', max_size=80).map(str.encode)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(start=st.sampled_from([b"", b"unit,key\n", b"unit;key\r\n", b"\xef\xbb\xbfunit,key\n1,x\n"]), rest=GARBAGE)
 @example(start=b"unit,key\n", rest=b"1,a\r\n2,b\n3,c\r\n")
 @example(start=b"unit,key\n", rest=b'"' * 1001)
@@ -156,7 +156,7 @@ def test_any_bytes_as_csv(tmp_path_factory, start, rest):
     counts_or_refuses(tmp_path_factory.mktemp("fuzz") / "rows.csv", start + b"1," + SECRET.encode() + b"\n" + rest)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(start=st.sampled_from([b"", b'{"unit": 1, "key": "x"}\n']), rest=GARBAGE, end=st.sampled_from([b"", b"\n"]))
 @example(start=b'{"unit": 1, "key": "x"}\n', rest=b"[" * 5000, end=b"")
 def test_any_bytes_as_json_lines(tmp_path_factory, start, rest, end):

@@ -104,9 +104,15 @@ class PolarsFrame(Frame):
         schema = self.data.collect_schema()
         if any(schema[name] == pl.Object for name in columns):
             raise InvalidType("data holds Python objects in a column that is asked for. Turn them into text first.")
-        # By position: Polars reads a name such as '^x$' as a pattern.
-        chosen = [pl.nth(schema.names().index(name)) for name in columns]
-        return _converted(lambda: self.data.lazy().select(chosen).collect().to_arrow())
+        frame = _converted(lambda: self._collected(columns))
+        return _converted(lambda: pl.DataFrame([frame.get_column(name) for name in columns]).to_arrow())
+
+    def _collected(self, columns: tuple[str, ...]) -> Any:
+        if not hasattr(self.data, "collect"):
+            return self.data
+        # Polars reads '*' and names such as '^x$' as patterns.
+        plain = not any(name == "*" or name.startswith("^") for name in columns)
+        return (self.data.select(columns) if plain else self.data).collect()
 
 
 @dataclass(frozen=True)

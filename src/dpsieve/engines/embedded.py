@@ -140,7 +140,7 @@ def _guarded(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:
     try:
         return act()
     except Exception as error:
-        # So DuckDB before 2.0 answers an interrupt from the keyboard, where it runs in the main thread.
+        # So DuckDB answers an interrupt from the keyboard, where a relation hides its connection and we cannot.
         interrupted = isinstance(error, RuntimeError) and str(error) == "Query interrupted"
         failure = KeyboardInterrupt() if interrupted else explained(error, shown)
     raise failure
@@ -163,6 +163,6 @@ def _folder(path: str | os.PathLike[str]) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise InvalidType(f"temp_folder must be a path, not {type(path).__name__}. Pass a folder that exists.")
     folder = Path(path).absolute()
-    if not folder.is_dir():
-        raise InvalidValue(f"temp_folder={str(path)!r} is not a folder. Pass one that exists.")
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidValue(f"temp_folder={str(path)!r} is not a folder that can be written to. Pass one that is.")
     return folder

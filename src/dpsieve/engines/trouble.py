@@ -4,6 +4,7 @@ Whoever raises what `explained` returns does so outside of the `except` block: a
 the first one, with its message, as context.
 """
 
+import errno
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,8 @@ def explained(error: BaseException, shown: Mapping[Path, str]) -> DpsieveError:
     if isinstance(error, duckdb.OutOfMemoryException | MemoryError):
         hint = "Pass a larger memory_limit, fewer threads, or a temp_folder on a disk with more space."
         return InvalidValue(f"memory_limit is too small for this table. {hint}")
-    if isinstance(error, duckdb.IOException) and ("No space left" in message or "temp_directory" in message):
+    full = isinstance(error, duckdb.IOException) and ("No space left" in message or "temp_directory" in message)
+    if full or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return InvalidValue("temp_folder has no space left. Pass a temp_folder on a disk with more space.")
     if line := _CSV.match(message):
         return _row(_named(message, shown), int(line[1]), "the header's number of columns, closed quotes, and UTF-8")
