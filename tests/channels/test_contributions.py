@@ -92,3 +92,29 @@ def test_bad_bounds():
             gaussian(1.0, 1e-6, bad)
         with pytest.raises(DpsieveError, match="max_rows"):
             rows_of_units(1.0, 1e-6, bad)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "keys"), [(5.0, 0.5, 1), (10.0, 0.1, 1), (15.0, 1e-3, 1), (25.0, 1e-12, 2), (1.0, 0.999, 1)]
+)
+def test_gaussian_at_extreme_budgets(epsilon, delta, keys):
+    channel = gaussian(epsilon, delta, keys)
+    assert channel.certify().worst <= delta and channel.reporting_probability([1])[0] <= delta
+
+
+def test_the_curve_is_that_of_a_whole_unit():
+    channel = gaussian(1.0, 1e-5, 10)
+    assert 0.9e-5 < channel.delta(1.0) <= 1e-5 and channel.delta(0.5) > 1e-4
+    for several in (channel, rows_of_units(1.0, 1e-6, 10)):
+        with pytest.raises(DpsieveError, match="replace"):
+            several.delta(1.0, "replace")
+
+
+def test_a_gaussian_that_was_saved_is_made_from_its_own_numbers():
+    """Another machine may find another optimum in the last digit; what was saved must still be what was drawn from."""
+    saved = gaussian(1.0, 1e-6, 3).to_json()
+    saved["derived"]["threshold"] *= 1 + 1e-12
+    assert from_json(saved).to_json()["derived"]["threshold"] == pytest.approx(saved["derived"]["threshold"], rel=1e-15)
+    saved["derived"]["threshold"] *= 0.9
+    with pytest.raises(DpsieveError, match="threshold"):
+        from_json(saved)

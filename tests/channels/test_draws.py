@@ -1,6 +1,7 @@
 """What is drawn: exactly the rows, on every path, at the rate that was promised."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from statistical import assert_counts, binomial_band
 
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
 from dpsieve.channels.inverse import Inverse
-from dpsieve.sampling import custom, ppswor, threshold_sample
+from dpsieve.errors import InvalidValue
+from dpsieve.sampling import bottom_k, custom, ppswor, threshold_sample
 from dpsieve.testing import insecure_source
 
 DRAWS = 200_000
@@ -139,3 +141,46 @@ def test_draws_repeat_under_a_test_source():
         frequencies = np.arange(1, 3000)
         first = channel.draw(frequencies, source=insecure_source(4))
         assert (first == channel.draw(frequencies, source=insecure_source(4))).all()
+
+
+class TestSamplesOfRareAndHugeKeys:
+    """What someone else sampled with probability q_i must come out with probability pi_i in all, for every i."""
+
+    def reported(self, channel, frequency):
+        """q_i P[reported | sampled], measured."""
+        share = (channel.draw(np.full(20_000, frequency), already_sampled=True) > 0).mean()
+        return channel.scheme.inclusion([frequency])[0] * share
+
+    def test_beyond_the_last_row_of_a_scheme_that_still_grows(self):
+        """ppswor(1e-6) is constant only from 37 million on; rows end at a million: pi stays there, and q does not."""
+        channel = simple(4.0, 1e-4, ppswor(1e-6))
+        pi = channel.reporting_probability([2**21])[0]
+        for frequency in (channel.last_row, channel.last_row + 1, 2**21, 10**7):
+            assert channel.reporting_probability([frequency])[0] == pi
+            assert self.reported(channel, frequency) == pytest.approx(pi, abs=0.03)  # 8 standard deviations
+
+    def test_keys_that_are_never_sampled(self):
+        channel = optimal(1.0, 1e-8, custom([0.0, 1e-45, 0.5, 1.0]))
+        assert not channel.draw([1, 2], already_sampled=True).any()
+        assert len(simple(1.0, 1e-8, custom([0.0, 0.0, 1.0])).row(1).mass) == 0
+
+    def test_a_scheme_that_changes_its_mind_is_held_to_what_was_certified(self):
+        low = {"answer": 0.001}
+        channel = simple(1.0, 1e-6, custom(lambda frequencies: np.full(len(frequencies), low["answer"])))
+        channel.certify()
+        low["answer"] = 1.0
+        assert channel.draw(np.full(20_000, 60)).astype(bool).mean() < 0.01
+
+    def test_a_rate_read_off_the_data_is_refused(self):
+        sample = bottom_k(["a", "b", "c"], [5, 6, 7], k=2)
+        with pytest.raises(InvalidValue, match="read off the data"):
+            optimal(1.0, 1e-8, sample.scheme)
+
+
+def test_threads_share_a_channel():
+    expected = simple(1.0, 1e-4, ppswor(0.01)).reporting_probability(range(1, 3000))
+    for _ in range(3):
+        channel = simple(1.0, 1e-4, ppswor(0.01))
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _, c=channel: c.reporting_probability(range(1, 3000)), range(4)))
+        assert all((each == expected).all() for each in found)

@@ -5,7 +5,7 @@ import pytest
 from schemes_in_use import SCHEMES
 from statistical import binomial_band
 
-from dpsieve.channels import optimal, simple, stability, truncated_geometric
+from dpsieve.channels import gaussian, optimal, simple, stability, truncated_geometric
 from dpsieve.errors import DpsieveError
 from dpsieve.sampling import ppswor
 
@@ -14,6 +14,7 @@ WHOLE = {
     "stability": stability(0.5, 0.01),
     "truncated geometric": truncated_geometric(0.5, 0.01),
     "sampled stability": stability(0.5, 0.01, ppswor(0.05)),
+    "wide gaussian": gaussian(0.05, 0.01, max_keys=20),
     **{f"simple, {name}": simple(0.5, 0.01, scheme) for name, scheme in SCHEMES.items() if name != "everything"},
 }
 FINE = {
@@ -79,6 +80,37 @@ def test_large_tokens_move_with_the_frequency():
             lambda t, c=channel: c.interval(t)[1],
         ):
             assert reading([token + far - near])[0] == reading([token])[0] + far - near
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 1.0])
+@pytest.mark.parametrize("name", FINE)
+def test_windows_by_enumeration(name, level):
+    """Fine tokens too: those whose interval holds i, found by halving, carry at least `level` of the row."""
+    channel = FINE[name]
+    for frequency in (1, 2, 7, 12, 20, 33, 90, 1000):
+        row = channel.row(frequency)
+        first, last = (round(x * channel.resolution) for x in (row.left[0], row.right[-1]))
+
+        def end(beyond, first=first, last=last):
+            low, high = first, last + 1
+            while high - low > 1:
+                middle = (low + high) // 2
+                interval = [bound[0] for bound in channel.interval([middle / channel.resolution], level)]
+                low, high = (low, middle) if beyond(*interval) else (middle, high)
+            return low / channel.resolution
+
+        start = end(lambda low, high, i=frequency: high >= i)  # the last token whose interval is all below i
+        stop = end(lambda low, high, i=frequency: low > i)  # the last token whose interval is not all above i
+        share = np.clip(np.minimum(row.right, stop) - np.maximum(row.left, start), 0, None) / (row.right - row.left)
+        assert (row.mass * share).sum() >= level * row.mass.sum() * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("name", ["optimal", "optimal, ppswor"])
+def test_levels_at_the_ends(name):
+    low, high = FINE[name].interval([5.5, 500.25], 0.0)
+    assert (low <= high).all()
+    wide_low, wide_high = FINE[name].interval([5.5, 500.25], 1.0)
+    assert (wide_low <= low).all() and (wide_high >= high).all()
 
 
 def test_bad_tokens_and_levels():

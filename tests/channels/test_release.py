@@ -85,6 +85,24 @@ def test_keys_of_any_kind(keys):
     assert len(simple(1.0, 1e-6).release(keys, [100, 200])) == 2
 
 
+def test_frequencies_at_the_limit():
+    for make in (optimal, simple, stability):
+        for _ in range(20):
+            assert make(1.0, 1e-8).release(["a"], [10**12]).table["count"][0].as_py() <= 10**12
+
+
+def test_categories_do_not_travel_with_the_keys():
+    keys = pa.array(["seen", "secret"]).dictionary_encode()
+    table = optimal(1.0, 1e-8).release(keys, [500, 1]).table
+    assert table.schema.field("key").type == pa.string() and "secret" not in str(table)
+
+
+@pytest.mark.parametrize("keys", [[["a"], ["b"]], [{"x": [1]}, {"x": [2]}]])
+def test_nested_keys_are_refused_before_the_draw(keys):
+    with pytest.raises(DpsieveError, match="nested"):
+        optimal(1.0, 1e-8).release(keys, [500, 600])
+
+
 def test_no_keys_at_all():
     assert len(optimal(1.0, 1e-6).release([], [])) == 0
     assert len(optimal(1.0, 1e-6, ds.ppswor(0.1)).release(pa.array([], pa.string()), [])) == 0
@@ -146,6 +164,11 @@ def test_bad_schemes_and_thresholds():
         stability(1.0, 1e-6, threshold="low")
     with pytest.raises(DpsieveError, match="delta"):
         stability(1.0, 0.7)
+    with pytest.raises(DpsieveError, match="scheme"):
+        stability(1.0, 1e-6, ds.ppswor(1e-6))
+    for make in (optimal, simple):
+        with pytest.raises(DpsieveError, match="epsilon"):
+            make(45.0, 1e-6, ds.ppswor(0.1))
     with pytest.raises(DpsieveError, match="already_sampled"):
         stability(1.0, 1e-6, ds.ppswor(0.1)).release(["a"], [5], already_sampled=True)
     with pytest.raises(DpsieveError, match="replace"):
@@ -184,7 +207,7 @@ class TestSampleOfChosenSize:
         from dpsieve.channels.sized import _FIXED_POINT, _fixed
 
         w = np.unique(np.concatenate([np.arange(1, 5000), 10 ** np.arange(1, 12)]))
-        for power in (0.0, 0.1, 0.5, 0.77, 1.0):
+        for power in (0.1, 0.5, 0.77, 0.999, 0.999999, 1.0):
             assert (np.abs(_fixed(w + 1, power) - _fixed(w, power)) <= _FIXED_POINT + 1).all()
             assert (_fixed(np.array([1]), power) <= _FIXED_POINT).all()
 

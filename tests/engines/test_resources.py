@@ -21,10 +21,10 @@ BOUNDS = {"key": ("key",), "unit": "unit", "max_keys": 1, "max_rows": 1, "salt":
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A million rows of half a million units; the pairs alone need more than the limit below."""
+    """1.6 million rows of 800,000 units; the pairs alone need more than the limit below."""
     path = tmp_path_factory.mktemp("large") / "rows.parquet"
-    text = "SELECT hash(i) % 500000 AS unit, 'a key with quite a long name, number ' || hash(i + 1) % 400000 AS key"
-    duckdb.connect().execute(f"COPY (SELECT * FROM ({text} FROM range(1000000) AS t(i))) TO '{path}'")
+    text = "SELECT hash(i) % 800000 AS unit, 'a key with quite a long name, number ' || hash(i + 1) % 700000 AS key"
+    duckdb.connect().execute(f"COPY (SELECT * FROM ({text} FROM range(1600000) AS t(i))) TO '{path}'")
     return path
 
 
@@ -38,7 +38,7 @@ def test_what_does_not_fit_into_memory_goes_to_disk_and_leaves_nothing(large, tm
         seen.extend(file.name for file in folders[0].iterdir() if file.name != "in-use")
 
     bounds = BOUNDS | {"max_keys": max_keys}
-    small = DuckDB(memory_limit="60MB", threads=1, temp_folder=tmp_path)
+    small = DuckDB(memory_limit="100MB", threads=1, temp_folder=tmp_path)
     counted = small.count(large, **bounds, progress=lambda share: watch(share) if share < 1 else None)
     assert seen, "nothing was spilled: make the table larger"
     assert list(tmp_path.iterdir()) == []

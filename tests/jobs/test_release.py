@@ -170,12 +170,9 @@ def test_what_is_shown_holds_no_secret(tmp_path, caplog, capsys):
         assert mark not in seen
 
 
-def test_the_same_salt_and_source_repeat_a_release():
-    table = events([(user, f"key {user % 7}") for user in range(2000)])
-    first, second = (
-        ds.release(table, key="key", privacy_unit="user", source=insecure_source(3), **BUDGET) for _ in range(2)
-    )
-    assert first.table.equals(second.table) and first.unsafe_to_publish
+def test_a_seeded_release_is_marked():
+    release = ds.release(events(COMMON), key="key", privacy_unit="user", source=insecure_source(3), **BUDGET)
+    assert release.unsafe_to_publish
 
 
 @pytest.mark.parametrize(
@@ -192,6 +189,7 @@ def test_the_same_salt_and_source_repeat_a_release():
         ({"max_keys_per_unit": 1.5}, "max_keys_per_unit"),
         ({"max_rows_per_key": -1}, "max_rows_per_key"),
         ({"max_rows_per_key": 3, "mechanism": "stability"}, "max_rows_per_key"),
+        ({"max_rows_per_key": 3, "mechanism": "optimal"}, "max_rows_per_key"),
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": "1"}, "epsilon"),
         ({"delta": math.nan}, "delta"),
@@ -207,6 +205,13 @@ def test_the_same_salt_and_source_repeat_a_release():
 def test_bad_arguments_are_named(wrong, named):
     with pytest.raises(DpsieveError, match=named):
         ds.release(events(COMMON), **({"key": "key", "privacy_unit": "user", **BUDGET} | wrong))
+
+
+def test_a_budget_too_small_to_divide():
+    small = {"privacy_unit": "user", "max_keys_per_unit": 300, "epsilon": 0.02, "delta": 1e-6}
+    assert ds.preview(key="key", **small).mechanism == "gaussian"
+    with pytest.raises(DpsieveError, match="leaves each key"):
+        ds.preview(key="key", mechanism="optimal", **small)
 
 
 class TestPreview:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -51,6 +52,19 @@ def test_nothing_is_overwritten_and_the_place_must_exist(tmp_path):
         made().save(tmp_path / "x")
     with pytest.raises(DpsieveError, match="does not exist"):
         made().save(tmp_path / "missing" / "x")
+
+
+def test_what_cannot_be_saved_is_refused(tmp_path):
+    scheme = ds.sampling.custom(lambda i: np.minimum(i / 100.0, 1.0))
+    release = ds.channels.simple(1.0, 1e-2, scheme).release(KEYS, FREQUENCIES)
+    with pytest.raises(DpsieveError, match="function"):
+        release.save(tmp_path / "x")
+    for folder in (None, 3, "a\0b", "x" * 300, ""):
+        with pytest.raises(DpsieveError, match="folder"):
+            made().save(folder)
+    for folder in (None, 3):
+        with pytest.raises(DpsieveError, match="folder"):
+            ds.Release.load(folder)
 
 
 def change_table(folder):

@@ -114,12 +114,12 @@ class TestBottomK:
         assert len(sample) == 3
         truth = dict(zip(KEYS, COUNTS, strict=True))
         assert [truth[key] for key in sample.keys.to_pylist()] == sample.frequencies.tolist()
-        assert sample.scheme == ppswor(sample.threshold)
+        assert sample.scheme.inner == ppswor(sample.threshold)
 
     def test_says_that_it_is_not_private(self):
         sample = bottom_k(KEYS, COUNTS, k=3, method="priority", power=0.5)
         assert isinstance(sample, NonPrivateSample)
-        assert sample.scheme == priority(sample.threshold, 0.5)
+        assert sample.scheme.inner == priority(sample.threshold, 0.5)
         assert "not to be published" in repr(sample)
         assert "tea" not in repr(sample)
 

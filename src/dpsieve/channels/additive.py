@@ -9,7 +9,7 @@ divergence, so these two pairs stand for all.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -32,8 +32,8 @@ from dpsieve.randomness.table import CHUNK
 class AdditiveChannel(Channel):
     """A channel given by the distribution of its lag, in parts of 1/resolution of a unit.
 
-    `largest_step` is by how much one unit may change a frequency, one unless rows are counted. `each_key` is the
-    (epsilon, delta) that holds for one key alone, when the guarantee is for a unit with several keys.
+    `largest_step` is by how much one unit may change a frequency, one unless rows are counted. When the guarantee is
+    for a unit with several keys, `each_key` is the (epsilon, delta) of one key, and `unit_delta` the curve of a unit.
     """
 
     def __init__(
@@ -45,9 +45,11 @@ class AdditiveChannel(Channel):
         *,
         largest_step: int = 1,
         each_key: tuple[float, float] | None = None,
+        unit_delta: Callable[[float], float] | None = None,
     ) -> None:
         self.name, self.guarantee, self.resolution, self._lag = name, guarantee, resolution, lag
         self._largest_step, self._each_key = largest_step, each_key or (guarantee.epsilon, guarantee.delta)
+        self._unit_delta = unit_delta
         if lag.total() >= ONE:
             raise InvalidValue("lag holds a mass of one or more. Round its masses down.")
         self._inverse = Inverse.of(lag.edges, lag.masses)
@@ -91,8 +93,15 @@ class AdditiveChannel(Channel):
         """
         epsilon = validate.epsilon(epsilon)
         if validate.neighbours(neighbours) == "replace":
+            if self._unit_delta or self._largest_step > 1:
+                hint = "Use channel.guarantee.for_replacement()."
+                raise InvalidValue(
+                    f"neighbours='replace' has no exact curve for units with several keys or rows. {hint}"
+                )
             pairs = self._pairs()
             return max(joint_divergence((q, p), other, epsilon) for p, q in pairs for other in pairs)
+        if self._unit_delta:
+            return min(1.0, self._unit_delta(epsilon))
         return max(
             examine([self._row_at(step)], epsilon, math.nextafter(1, 0), step * self.resolution, floor=1).worst
             for step in range(1, self._largest_step + 1)
@@ -147,12 +156,13 @@ class AdditiveChannel(Channel):
     def _sums(self) -> Iterator[int]:
         """Yield the reported mass of rows 0, 1, ... until it is that of the whole lag."""
         edges, masses, total, cell = self._lag.edges, self._lag.masses, 0, 0
-        place = min(edges[0], 0)
         yield 0
-        for unit in range(self.resolution, edges[-1] + self.resolution, self.resolution):
-            while place < unit and cell < len(masses):
-                start, stop = max(place, edges[cell]), min(unit, edges[cell + 1])
-                total += (stop - start) * masses[cell]
+        place, top = edges[0], 0
+        while place < edges[-1]:
+            top += self.resolution
+            while place < min(top, edges[-1]):
+                stop = min(top, edges[cell + 1])
+                total += (stop - place) * masses[cell]
                 place, cell = stop, cell + (stop == edges[cell + 1])
             yield total
 

@@ -66,15 +66,20 @@ class Channel(ABC):
         """
         hint = "Pass a confidence level such as level=0.95."
         level = validate.between("level", level, 0.0, 1.0, hint=hint)
-        return self._interval(self._parts(tokens), level)
+        return self._interval(self._parts(tokens), max(level, 1e-6))
 
     def estimator(
-        self, g: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None, kind: str = "mle", **range_: int
+        self,
+        g: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+        kind: str = "mle",
+        *,
+        low: int | None = None,
+        high: int | None = None,
     ) -> "Estimator":
         """Return an estimator of g(true frequency) from tokens; see `dpsieve.estimation.estimator`."""
         from dpsieve.estimation import estimator
 
-        return estimator(self, g, kind, **range_)
+        return estimator(self, g, kind, low=low, high=high)
 
     def _parts(self, tokens: ArrayLike) -> Tokens:
         """Return tokens in units of frequency as the integers they were drawn as."""

@@ -5,13 +5,20 @@ from typing import Any
 from dpsieve import validate
 from dpsieve.channels.additive import AdditiveChannel
 from dpsieve.channels.channel import Channel
-from dpsieve.channels.gaussian_threshold import gaussian_lag, gaussian_threshold, gaussian_threshold_delta
+from dpsieve.channels.gaussian_threshold import (
+    gaussian_lag,
+    gaussian_threshold,
+    gaussian_threshold_delta,
+    grid_loss,
+)
 from dpsieve.channels.grid import Steps
 from dpsieve.channels.lag import Lag, optimal_lag
 from dpsieve.channels.make import unknown_domain
+from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee
 
 MOST_KEYS, MOST_ROWS = 10_000, 1_000
+_FOR_GRID = 1e-6  # of delta, for rounding the masses
 
 
 def gaussian(epsilon: float, delta: float, max_keys: int = 1, max_rows: int = 1, *, unit: str = "one row") -> Channel:
@@ -26,11 +33,40 @@ def gaussian(epsilon: float, delta: float, max_keys: int = 1, max_rows: int = 1,
     """
     epsilon, delta = unknown_domain(epsilon, delta)
     keys, rows = most_keys(max_keys), most_rows(max_rows)
-    sigma, gap = gaussian_threshold(epsilon, delta, keys)
-    alone = gaussian_threshold_delta(epsilon, sigma, gap, 1)
-    lag = gaussian_lag(sigma * rows, gap * rows + rows - 1)
-    guarantee = Guarantee(epsilon, delta, unit=unit)
-    channel = AdditiveChannel("gaussian", guarantee, 1, lag, largest_step=rows, each_key=(epsilon, alone))
+    sigma, gap = gaussian_threshold(epsilon, delta * (1 - _FOR_GRID), keys)
+    return _gaussian(Guarantee(epsilon, delta, unit=unit), keys, rows, sigma, gap)
+
+
+def gaussian_again(
+    epsilon: float, delta: float, max_keys: int, max_rows: int, sigma: float, threshold: float, *, unit: str
+) -> Channel:
+    """Return the Gaussian channel with a known sigma and threshold, if they keep the promise."""
+    epsilon, delta = unknown_domain(epsilon, delta)
+    keys, rows = most_keys(max_keys), most_rows(max_rows)
+    sigma = validate.positive("sigma", sigma, hint="Pass the saved one.") / rows
+    gap = validate.real("threshold", threshold, hint="Pass the saved one.") / rows - 1
+    if gaussian_threshold_delta(epsilon, sigma, gap, keys) > delta:
+        raise InvalidValue("sigma and threshold do not keep epsilon and delta. Pass those that were saved.")
+    return _gaussian(Guarantee(epsilon, delta, unit=unit), keys, rows, sigma, gap)
+
+
+def _gaussian(guarantee: Guarantee, keys: int, rows: int, sigma: float, gap: float) -> Channel:
+    """Return the channel; sigma and gap are for one row a key, and grow with the rows."""
+    epsilon = guarantee.epsilon
+    if grid_loss(epsilon, sigma * rows, gap * rows, keys) > _FOR_GRID * guarantee.delta:
+        raise InvalidValue(
+            f"epsilon={epsilon:g} is too large for Gaussian noise at this delta. Pass a smaller epsilon."
+        )
+    alone = gaussian_threshold_delta(epsilon, sigma, gap, 1) * (1 + _FOR_GRID)
+    channel = AdditiveChannel(
+        "gaussian",
+        guarantee,
+        1,
+        gaussian_lag(sigma * rows, gap * rows + rows - 1),
+        largest_step=rows,
+        each_key=(epsilon, alone),
+        unit_delta=lambda e: gaussian_threshold_delta(e, sigma, gap, keys) * (1 + _FOR_GRID),
+    )
     found = {"sigma": sigma * rows, "threshold": (1 + gap) * rows}
     return _remember(channel, "gaussian", max_keys=keys, max_rows=rows, derived=found)
 

@@ -50,6 +50,11 @@ def gaussian_threshold(epsilon: float, delta: float, keys: int) -> tuple[float, 
     return sigma, _gap(epsilon, delta, sigma, keys)
 
 
+def grid_loss(epsilon: float, sigma: float, gap: float, keys: int) -> float:
+    """Return a bound on what rounding the masses of `keys` lags to the 2^-128 grid can add to delta."""
+    return keys * (28 * sigma + gap + 4) * 2.0**-127 * (1 + math.exp(epsilon))
+
+
 def _gap(epsilon: float, delta: float, sigma: float, keys: int) -> float:
     """Return the smallest gap for a sigma, to 1e-9; infinite when the noise alone is too small."""
     low, high = 0.0, 60.0 * sigma
@@ -67,7 +72,7 @@ def gaussian_lag(sigma: float, gap: float) -> Lag:
         first, last = -math.ceil(14 * sigma), math.ceil(14 * sigma + gap) + 1
         s, g, root = arb(sigma), arb(gap), arb(2).sqrt()
         tails = [((g + 1 - lag) / s / root).erfc() / 2 for lag in range(first, last + 2)]
-        masses = [floor_bounds((b - a) * ONE)[0] for a, b in pairwise(tails)]
+        masses = [max(0, floor_bounds((b - a) * ONE)[0]) for a, b in pairwise(tails)]
         return trimmed(first, masses)
 
 

@@ -11,7 +11,7 @@ from dpsieve.channels.grid import Steps
 from dpsieve.channels.lag import optimal_lag
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy import Guarantee
-from dpsieve.sampling.schemes import Scheme, everything
+from dpsieve.sampling.schemes import DataDependent, Scheme, everything
 
 SMALLEST_EPSILON, LARGEST_EPSILON, SMALLEST_DELTA = 1e-3, 50.0, 1e-20
 
@@ -105,6 +105,8 @@ def _weighted(name: str, epsilon: float, delta: float, scheme: Scheme | None, re
         return _remember(AdditiveChannel(name, guarantee, resolution, lag), name, None)
     from dpsieve.channels.stepped import SteppedChannel
 
+    hint = "Pass a smaller one; with a sampling scheme it may be 40 at most."
+    validate.between("epsilon", epsilon, SMALLEST_EPSILON, 40.0, hint=hint)
     units = _units(epsilon, delta)
     return _remember(SteppedChannel(name, guarantee, resolution, units, _checked(scheme)), name, scheme)
 
@@ -129,6 +131,10 @@ def _checked(scheme: object) -> Scheme:
     if not isinstance(scheme, Scheme):
         hint = "Pass one such as dpsieve.ppswor(0.01), or leave it out."
         raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")
+    if isinstance(scheme, DataDependent):
+        raise InvalidValue(
+            "scheme has a rate that was read off the data, which is not private. Use one with a fixed tau."
+        )
     return scheme
 
 

@@ -14,6 +14,7 @@ class State:
     """The last row made: cells edges[:count + 1] with masses (high, low) per token, and the reported mass."""
 
     parameters: NDArray[np.uint64]  # e^eps mantissa and shift, e^-eps as a fraction of 2^64, delta (high, low), parts
+    capacity: int
     edges: NDArray[np.int64]
     high: NDArray[np.uint64]
     low: NDArray[np.uint64]
@@ -29,17 +30,25 @@ class State:
         numbers = [mantissa, shift, inverse, steps.delta >> 64, steps.delta & (2**64 - 1), resolution]
         return cls(
             np.array(numbers, dtype=np.uint64),
-            np.zeros(capacity + 1, np.int64),
-            np.zeros(capacity, np.uint64),
-            np.zeros(capacity, np.uint64),
+            capacity,
+            np.zeros(1, np.int64),
+            np.zeros(0, np.uint64),
+            np.zeros(0, np.uint64),
             np.zeros(2, np.int64),
             np.zeros(2, np.uint64),
         )
 
-    def copy(self) -> "State":
-        """Return a state that can go on separately."""
-        edges, high, low = self.edges.copy(), self.high.copy(), self.low.copy()
-        return State(self.parameters, edges, high, low, self.numbers.copy(), self.reported.copy())
+    def trimmed(self) -> "State":
+        """Return a state that holds no more than its row."""
+        cells = int(self.numbers[1])
+        kept = self.edges[: cells + 1].copy(), self.high[:cells].copy(), self.low[:cells].copy()
+        return State(self.parameters, self.capacity, *kept, self.numbers.copy(), self.reported.copy())
+
+    def resumed(self) -> "State":
+        """Return a state that can go on, with room for its cells."""
+        edges, high, low = np.zeros(self.capacity + 1, np.int64), *np.zeros((2, self.capacity), np.uint64)
+        edges[: len(self.edges)], high[: len(self.high)], low[: len(self.low)] = self.edges, self.high, self.low
+        return State(self.parameters, self.capacity, edges, high, low, self.numbers.copy(), self.reported.copy())
 
 
 @dataclass(frozen=True)

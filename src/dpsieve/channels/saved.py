@@ -1,10 +1,11 @@
 """Channels from their saved parameters."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpsieve.channels.channel import Channel
-from dpsieve.channels.contributions import gaussian, rows_of_units
+from dpsieve.channels.contributions import gaussian, gaussian_again, rows_of_units
 from dpsieve.channels.make import optimal, simple, stability, truncated_geometric
 from dpsieve.errors import InvalidValue
 from dpsieve.sampling.schemes import scheme_from_json
@@ -25,12 +26,17 @@ def from_json(data: Mapping[str, Any]) -> Channel:
     >>> from_json(simple(1.0, 1e-6).to_json())
     <simple channel, epsilon=1, delta=1e-06>
     """
-    if not isinstance(data, Mapping) or data.get("channel") not in _MAKERS:
+    name = data.get("channel") if isinstance(data, Mapping) else None
+    if not isinstance(name, str) or name not in _MAKERS:
         raise InvalidValue(f"data describes no known channel. Pass what to_json returned, for {', '.join(_MAKERS)}.")
-    values = {name: value for name, value in data.items() if name not in ("channel", "derived") and value is not None}
+    values = {key: value for key, value in data.items() if key not in ("channel", "derived") and value is not None}
     if "scheme" in values:
         values["scheme"] = scheme_from_json(values["scheme"])
+    make = _MAKERS[name]
+    if isinstance(derived := data.get("derived"), Mapping):
+        make, values = gaussian_again, {**values, **derived}
     try:
-        return _MAKERS[data["channel"]](**values)
+        inspect.signature(make).bind(**values)
     except TypeError:
-        raise InvalidValue("data has fields that its channel does not know. Pass what to_json returned.") from None
+        raise InvalidValue("data has other fields than its channel needs. Pass what to_json returned.") from None
+    return make(**values)

@@ -14,6 +14,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace
 from dpsieve.randomness.source import Source, resolve
+from dpsieve.sampling.monotone import raised
 from dpsieve.sampling.schemes import Scheme, ppswor, priority
 
 if TYPE_CHECKING:
@@ -43,13 +44,13 @@ def private_scheme(
     counts = checked_frequencies(frequencies)
     size = validate.whole("sample_size", sample_size, low=1, hint="Pass about how many keys to sample.")
     power = validate.between(
-        "power", power, 0.0, 1.0, hint="One unit changes w^power by at most 1 only for power <= 1."
+        "power", power, 0.001, 1.0, hint="One unit changes w^power by at most 1 only for power <= 1."
     )
     hint = "Pass the part of the budget that buys the total, such as epsilon=0.1."
     change = (_FIXED_POINT + 1) * most_keys(max_keys)
     smallest = change / LARGEST_SCALE
     epsilon = validate.between("epsilon", epsilon, smallest, 500.0, hint=hint)
-    if method not in _METHODS:
+    if not isinstance(method, str) or method not in _METHODS:
         raise InvalidValue("method is neither 'ppswor' nor 'priority'. Pass method='ppswor'.")
     terms = _fixed(counts, power)
     exact = (int((terms >> 20).sum()) << 20) + int((terms & (2**20 - 1)).sum())
@@ -88,4 +89,4 @@ def release_sample(
 def _fixed(counts: Tokens, power: float) -> Tokens:
     if power == 1.0:
         return counts * _FIXED_POINT
-    return np.floor(counts.astype(np.float64) ** power * _FIXED_POINT).astype(np.int64)
+    return np.floor(raised(counts.astype(np.float64), power) * _FIXED_POINT).astype(np.int64)

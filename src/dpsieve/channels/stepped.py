@@ -35,12 +35,13 @@ class SteppedChannel(Channel):
     def __init__(self, name: str, guarantee: Guarantee, resolution: int, reach: int, scheme: Scheme) -> None:
         self.name, self.guarantee, self.resolution, self.scheme = name, guarantee, resolution, scheme
         self._reach = reach
-        settled = scheme.constant_from()
-        self._constant = max(1, min(MOST_ROWS, MOST_ROWS if settled is None else settled))
+        self._constant = _constant_from(scheme)
         self.last_row = self._constant + 2 * reach
         capacity = 4 * reach + 64
         self._rows = max(1, min(256, (1 << 20) // capacity))
-        self._states = [State.start(Steps(guarantee.epsilon, guarantee.delta), resolution, capacity)]
+        self._states = {0: State.start(Steps(guarantee.epsilon, guarantee.delta), resolution, capacity)}
+        self._frozen: dict[int, Words] = {}
+        self._known = np.empty((0, 2), np.uint64)
         self._windows: dict[float, LagWindows] = {}
 
     def __repr__(self) -> str:
@@ -67,7 +68,7 @@ class SteppedChannel(Channel):
         left, right = block.left / self.resolution, block.right / self.resolution
         mass = fraction(block.high, block.low) * (block.right - block.left)
         silent = (ONE - (int(block.reported[0, 0]) << 64 | int(block.reported[0, 1]))) / ONE
-        if self.resolution > 1:
+        if self.resolution > 1 or not len(left):
             return Row(silent, left, right, mass)
         tokens = np.concatenate([np.arange(a + 1, b + 1) for a, b in zip(block.left, block.right, strict=True)])
         single = np.repeat(fraction(block.high, block.low), block.right - block.left)
@@ -145,12 +146,11 @@ class SteppedChannel(Channel):
         """Make one block of rows, and the states before it that were not made yet."""
         while True:
             at = min(index, len(self._states) - 1)
-            state = self._states[at].copy()
-            first = at * self._rows + 1
-            block = advance(state, self._limits(first, min(first + self._rows - 1, self.last_row)))
+            state = self._states[at].resumed()
+            block = advance(state, self._limits(at))
             self._check_reach(block)
-            if at == len(self._states) - 1:
-                self._states.append(state)
+            if at + 1 not in self._states:
+                self._states[at + 1] = state.trimmed()
             if at == index:
                 return block
 
@@ -161,24 +161,26 @@ class SteppedChannel(Channel):
         if ((block.first + some) * self.resolution - lowest > self._reach * self.resolution).any():
             raise NotCertified("a row spreads over more units than any scheme should cause. Use another scheme.")
 
-    def _limits(self, first: int, last: int) -> Words:
-        """Return q_first to q_last on the grid, rounded down; beyond the constant part, its last value."""
-        q = self.scheme.inclusion_range(first, max(first, min(last, self._constant)))
-        if first > self._constant:
-            q = self.scheme.inclusion_range(self._constant, self._constant)
-        q = np.append(q, np.full(last - first + 1 - len(q), q[-1]))
-        return np.column_stack(floor_words(q))
+    def _limits(self, index: int) -> Words:
+        """Return q on the grid for the rows of a block, rounded down; beyond the constant part, its last value.
+
+        Each is asked for once and kept, so that what is drawn from is what was certified whatever the scheme answers.
+        """
+        if index not in self._frozen:
+            first = index * self._rows + 1
+            last = min(first + self._rows - 1, self.last_row)
+            q = self.scheme.inclusion_range(min(first, self._constant), max(1, min(last, self._constant)))
+            q = np.append(q, np.full(last - first + 1 - len(q), q[-1]))
+            self._frozen[index] = np.column_stack(floor_words(q))
+        return self._frozen[index]
 
     def _reported(self, last: int) -> Words:
         """Return the reported mass (high, low) of the rows 1 to at least `last`."""
-        if len(self._known) < last:
-            more = [block.reported for block in self._blocks(len(self._known) + 1, last)]
-            self._known = np.concatenate([self._known, *more])
-        return self._known
-
-    @cached_property
-    def _known(self) -> Words:
-        return np.empty((0, 2), np.uint64)
+        known = self._known
+        if len(known) < last:
+            known = np.concatenate([known, *(block.reported for block in self._blocks(len(known) + 1, last))])
+            self._known = known
+        return known
 
     def _stacks(self) -> Iterator[Rows]:
         """Yield all rows for the kernel; tokens t of a cell (left, right] are the integers left + 1 to right."""
@@ -199,7 +201,7 @@ class SteppedChannel(Channel):
         tokens = np.zeros(len(frequencies), np.int64)
         order = np.argsort(frequencies, kind="stable")
         rows = np.minimum(frequencies[order], self.last_row)
-        high, low = self._uniform(rows, source, already_sampled)
+        high, low = self._uniform(frequencies[order], source, already_sampled)
         start = 0
         while start < len(rows):
             index = (int(rows[start]) - 1) // self._rows
@@ -216,16 +218,21 @@ class SteppedChannel(Channel):
         out[order] = tokens
         return out
 
-    def _uniform(self, rows: Tokens, source: Source, already_sampled: bool) -> tuple[Words, Words]:
-        """Return numbers uniform on [0, 2^128), or below q_i 2^128 for keys known to be sampled."""
-        high, low = source.words(len(rows)), source.words(len(rows))
+    def _uniform(self, frequencies: Tokens, source: Source, already_sampled: bool) -> tuple[Words, Words]:
+        """Return numbers uniform on [0, 2^128), or below q_i 2^128 for keys that were sampled with probability q_i.
+
+        Here q_i is that of the true frequency, also where rows beyond the last one made share its reporting
+        probability pi: then q_i P[reported | sampled] = pi, as it must be. A key with q_i below 2^-128 stays silent.
+        """
+        high, low = source.words(len(frequencies)), source.words(len(frequencies))
         if not already_sampled:
             return high, low
-        values, place = np.unique(rows, return_inverse=True)
-        limits = np.concatenate([self._limits(int(v), int(v)) for v in values]) if len(values) else np.empty((0, 2))
-        again = np.arange(len(rows))
+        limit_high, limit_low = floor_words(self.scheme.inclusion(frequencies))
+        never = (limit_high | limit_low) == 0
+        high[never] = low[never] = ~np.uint64(0)
+        again = np.flatnonzero(~never)
         while len(again):
-            top, bottom = limits[place[again], 0], limits[place[again], 1]
+            top, bottom = limit_high[again], limit_low[again]
             mask = _ones_below(top)
             high[again] = source.words(len(again)) & mask
             low[again] = source.words(len(again)) & np.where(top > 0, ~np.uint64(0), _ones_below(bottom))
@@ -257,6 +264,21 @@ class SteppedChannel(Channel):
                 )  # fmt: skip
             self._windows[level] = LagWindows(self.resolution, nearest, farthest)
         return self._windows[level].interval(tokens)
+
+
+def _constant_from(scheme: Scheme) -> int:
+    """Return the frequency from which on the rows may take q as constant: where it is, or MOST_ROWS.
+
+    A function does not say where it becomes constant; as it never decreases, it is from where it has its last value on.
+    """
+    settled = scheme.constant_from()
+    if settled is not None:
+        return max(1, min(settled, MOST_ROWS))
+    low, high, last = 0, MOST_ROWS, scheme.inclusion(MOST_ROWS)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if scheme.inclusion(middle) == last else (middle, high)
+    return high
 
 
 def _ones_below(limit: Words) -> Words:

@@ -31,7 +31,10 @@ class ThinnedChannel(Channel):
         self._inner, self.scheme, self._offset = inner, scheme, offset
         self.name, self.guarantee = f"sampled {inner.name}", inner.guarantee
         constant = scheme.constant_from()
-        self.last_row = inner.last_row + min(_SETTLED if constant is None else constant, _SETTLED)
+        if constant is None or constant > _SETTLED:
+            hint = "Pass a larger tau, or use channels.optimal, which takes any scheme."
+            raise InvalidValue(f"scheme changes beyond frequency {_SETTLED:,}, too far for a sampled histogram. {hint}")
+        self.last_row = inner.last_row + constant
         self._windows: dict[float, LagWindows] = {}
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpsieve.channels.lag import Lag
 
 Ints = NDArray[np.int64]
+_EDGES = 2048
 _SAFE = 1e-11  # windows are made this much heavier than asked, relatively, which covers all rounding
 
 
@@ -30,8 +31,11 @@ class LagWindows:
         edges = np.array(lag.edges, dtype=np.float64)
         mass = np.array([m / 2**128 for m in lag.masses])
         sums = np.concatenate([[0.0], np.cumsum(mass * np.diff(edges))])
-        found = [_shortest(edges, sums, i * resolution, level) for i in range(1, rows + 1)]
-        nearest, farthest = np.array(found, dtype=np.int64).T
+        # Where the window of the whole lag fits into a row, it holds the level there, too, and more need not be sought.
+        whole = _shortest(edges, sums, int(edges[-1]), level)
+        fits = min(rows, int(whole[1]) // resolution + 1)
+        found = [_shortest(edges, sums, i * resolution, level) for i in range(1, fits + 1)]
+        nearest, farthest = np.array([*found, *[whole] * (rows - fits)], dtype=np.int64).T
         return cls(resolution, nearest, farthest)
 
     def interval(self, tokens: Ints) -> tuple[Ints, Ints]:
@@ -55,13 +59,23 @@ def _shortest(edges: NDArray[np.float64], sums: NDArray[np.float64], top: int, l
     A shortest window begins or ends at an edge of a cell, as mass is even in between.
     """
     end = min(float(top), edges[-1])
+    if level >= 1 or end <= edges[0]:
+        return int(edges[0]), int(end) - 1
     whole = np.interp(end, edges, sums)
-    keep = edges < end
+    # With very many cells only some edges are tried, at which a window may begin and end: longer by a two-thousandth.
+    step = 1 + len(edges) // _EDGES
+    keep = np.flatnonzero(edges < end)[::step]
     edges, sums = np.append(edges[keep], end), np.append(sums[keep], whole)
     need = min(level * (1 + _SAFE), 1.0) * whole
-    starts = np.append(edges, np.interp(sums - need, sums, edges))
-    stops = np.append(np.interp(sums + need, sums, edges), edges)
     fits = np.append(sums + need <= whole, sums >= need)
+    if step == 1:
+        starts = np.append(edges, np.interp(sums - need, sums, edges))
+        stops = np.append(np.interp(sums + need, sums, edges), edges)
+    else:
+        starts = np.append(edges, edges[np.maximum(np.searchsorted(sums, sums - need, "right") - 1, 0)])
+        stops = np.append(edges[np.minimum(np.searchsorted(sums, sums + need), len(edges) - 1)], edges)
     starts, stops = np.floor(starts + 1e-9), np.ceil(stops - 1e-9)
-    best = int(np.argmin(np.where(fits, stops - starts, np.inf))) if fits.any() else None
-    return (int(edges[0]), int(end) - 1) if best is None else (int(starts[best]), int(stops[best]) - 1)
+    if not fits.any():
+        return int(edges[0]), int(end) - 1
+    best = int(np.argmin(np.where(fits, stops - starts, np.inf)))
+    return int(starts[best]), int(stops[best]) - 1

@@ -1,4 +1,10 @@
-"""Columns: their names, their types, and which of them can be keys."""
+"""Columns: their names, their types, and which of them can be keys.
+
+Keys are texts, bytes, whole, decimal and floating numbers, booleans, dates, times and timestamps. Texts are told apart
+by their bytes. All NaN are one key, and so are 0.0 and -0.0. Categories, identifiers and JSON become text. Nested
+types, intervals, times with a zone, bit strings and unsigned 128-bit integers are refused: they do not sort, or two
+values that compare as equal can look different. A unit may be of any type.
+"""
 
 import difflib
 from collections.abc import Iterable

@@ -24,7 +24,10 @@ def a_channel(channel: object) -> Channel:
 def true_frequencies(name: str, values: ArrayLike) -> Ints:
     """Return true frequencies, 1 to 10^12, in the shape in which they came."""
     hint = f"Pass whole numbers from 1 to 10^12, such as {name}=20."
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidType(f"{name} must be a whole number or an array of them. {hint}") from None
     if array.dtype.kind not in "iu" and array.size:
         raise InvalidType(f"{name} must be a whole number or an array of them. {hint}")
     flat = validate.integers(name, array.ravel(), hint=hint)

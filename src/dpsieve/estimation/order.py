@@ -25,7 +25,11 @@ def concordance(channel: Channel, i1: ArrayLike, i2: ArrayLike) -> Floats:
     [0.5001, 0.9888, 1.0]
     """
     channel = a_channel(channel)
-    first, second = np.broadcast_arrays(true_frequencies("i1", i1), true_frequencies("i2", i2))
+    first, second = true_frequencies("i1", i1), true_frequencies("i2", i2)
+    try:
+        first, second = np.broadcast_arrays(first, second)
+    except ValueError:
+        raise InvalidValue("i1 and i2 differ in shape. Pass two numbers, or arrays of the same length.") from None
     if (first == second).any():
         raise InvalidValue("i1 and i2 hold equal frequencies, which have no order. Pass different ones.")
     below, above = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsieve.channels.channel import Channel
+from dpsieve.channels.channel import LARGEST_FREQUENCY, Channel
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.estimation.checks import Ints, a_channel
 
@@ -40,7 +40,7 @@ def frequency_quantiles(
         raise InvalidValue("keys is not known. Choose 'reported' or 'all'.")
     if np.size(tokens) == 0:
         raise InvalidValue("tokens is empty, so there is no quantile. Pass the tokens of a release with some keys.")
-    counts = np.sort(channel.likeliest(tokens))
+    counts = np.sort(np.minimum(channel.likeliest(tokens), LARGEST_FREQUENCY))
     weights = np.ones(len(counts)) if keys == "reported" else 1 / channel.reporting_probability(counts)
     share = np.cumsum(weights)
     place = np.searchsorted(share, shares * share[-1] * (1 - 1e-12), side="left")

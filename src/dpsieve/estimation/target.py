@@ -38,9 +38,12 @@ class Target:
         if self._g is None:
             return points
         try:
-            values = np.asarray(self._g(points.copy()), dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InvalidType(f"g failed on an array of floats. {_HINT}") from None
+            values = np.asarray(self._g(points.copy()))
+        except Exception as error:
+            raise InvalidType(f"g failed on an array of floats with {type(error).__name__}. {_HINT}") from None
+        if values.dtype.kind not in "fiub":
+            raise InvalidType(f"g does not return real numbers. {_HINT}")
+        values = values.astype(np.float64)
         if values.shape != points.shape:
             raise InvalidType(f"g does not return one number for each frequency. {_HINT}")
         if not np.isfinite(values).all():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from dpsieve import validate
 from dpsieve.channels import Channel, gaussian, optimal, rows_of_units, simple, stability, truncated_geometric
 from dpsieve.channels.contributions import most_keys, most_rows
-from dpsieve.channels.make import unknown_domain
+from dpsieve.channels.make import SMALLEST_DELTA, SMALLEST_EPSILON, unknown_domain
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee, Share, repeated_share
 from dpsieve.privacy.rigorous import minimise
@@ -52,7 +52,7 @@ def make_plan(
     guarantee = Guarantee(epsilon, delta, unit=unit)
     if mechanism == "gaussian" and scheme is not None:
         raise InvalidValue("mechanism='gaussian' cannot sample. Leave the scheme out, or use mechanism='optimal'.")
-    if rows > 1 and (scheme is not None or mechanism in ("truncated_geometric", "stability")):
+    if rows > 1 and (scheme is not None or mechanism in ("optimal", "truncated_geometric", "stability")):
         raise InvalidValue(
             "max_rows_per_key above 1 works with mechanism 'auto', 'simple' or 'gaussian', without a scheme. "
             "Count units instead of rows, or leave the mechanism to 'auto'."
@@ -60,7 +60,18 @@ def make_plan(
     if mechanism == "gaussian":
         channel = gaussian(epsilon, delta, keys, rows, unit=unit)
         return Plan(channel, guarantee, mechanism, "it was asked for", keys, rows)
-    single = _single(mechanism, _share(keys, epsilon, delta), rows, scheme, unit)
+    share = _share(keys, epsilon, delta)
+    if share.epsilon < SMALLEST_EPSILON or share.delta < SMALLEST_DELTA:
+        if mechanism == "auto" and scheme is None:
+            channel = gaussian(epsilon, delta, keys, rows, unit=unit)
+            return Plan(
+                channel, guarantee, "gaussian", "the budget is too small to be divided among the keys", keys, rows
+            )
+        raise InvalidValue(
+            f"max_keys_per_unit={keys} leaves each key epsilon={share.epsilon:.3g} and delta={share.delta:.3g}, too "
+            "little for this mechanism. Use mechanism='gaussian', or a smaller max_keys_per_unit."
+        )
+    single = _single(mechanism, share, rows, scheme, unit)
     name = "optimal" if mechanism == "auto" else mechanism
     if mechanism != "auto":
         return Plan(single, guarantee, name, "it was asked for", keys, rows)

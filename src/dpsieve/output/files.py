@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import dpsieve
 from dpsieve.channels import from_json
-from dpsieve.errors import CorruptRelease, InvalidValue
+from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
 from dpsieve.output.release import Release
 from dpsieve.privacy import Certificate, Guarantee
 
@@ -27,7 +27,12 @@ _TABLE, _RECORD = "release.parquet", "release.json"
 
 def save(release: Release, folder: str | os.PathLike[str]) -> Path:
     """Write a release to a new folder and return its path."""
-    target = Path(folder)
+    target = _path(folder)
+    if isinstance(release.channel.to_json().get("scheme"), str):
+        raise InvalidValue(
+            "this release has a scheme made from a function, which cannot be saved. Make the scheme from its values, "
+            "such as custom(scheme.inclusion_range(1, 10_000))."
+        )
     if target.exists():
         raise InvalidValue(f"folder={str(target)!r} exists already. Pass a new name; a release is never overwritten.")
     if not target.absolute().parent.is_dir():
@@ -52,7 +57,7 @@ def save(release: Release, folder: str | os.PathLike[str]) -> Path:
 
 def load(folder: str | os.PathLike[str]) -> Release:
     """Read a release; check its digest and its version, make its channel again and certify that anew."""
-    source = Path(folder)
+    source = _path(folder)
     record = _read_record(source / _RECORD)
     try:
         if _seal(record) != record["seal"] or _digest(source / _TABLE) != record["table_sha256"]:
@@ -60,9 +65,9 @@ def load(folder: str | os.PathLike[str]) -> Release:
         table = pq.read_table(source / _TABLE)
         guarantee, certificate = Guarantee.from_json(record["guarantee"]), Certificate.from_json(record["certificate"])
         channel = from_json(record["channel"])
-    except (KeyError, TypeError, OSError, pa.ArrowException, InvalidValue) as error:
-        if isinstance(error, CorruptRelease):
-            raise
+    except CorruptRelease:
+        raise
+    except (KeyError, TypeError, OSError, pa.ArrowException, InvalidValue):
         raise CorruptRelease(f"{source} is not a whole release. Get a fresh copy of the folder.") from None
     if channel.certify() != certificate:
         raise CorruptRelease(f"{source / _RECORD} holds a certificate that its channel does not have.")
@@ -70,6 +75,16 @@ def load(folder: str | os.PathLike[str]) -> Release:
     if tokens is not None:
         table = table.drop_columns(["token"])
     return Release(table, guarantee, certificate, channel, tokens, bool(record["unsafe_to_publish"]), record["notes"])
+
+
+def _path(folder: str | os.PathLike[str]) -> Path:
+    hint = "Pass the path of a folder."
+    if not isinstance(folder, str | os.PathLike):
+        raise InvalidType(f"folder must be a path, not {type(folder).__name__}. {hint}")
+    path = Path(folder)
+    if "\0" in str(path) or not path.name or len(os.fsencode(path.name)) > 200:
+        raise InvalidValue(f"folder has no usable name. {hint}")
+    return path
 
 
 def _record(release: Release, digest: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.channel import Channel
+from dpsieve.channels.channel import LARGEST_FREQUENCY, Channel
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy import Certificate, Guarantee
 
@@ -113,7 +113,7 @@ class Release:
 
 def table_of(channel: Channel, keys: pa.Array, tokens: Floats, level: float = 0.95) -> pa.Table:
     """Return what tokens tell: the likeliest frequency, its interval, and its weight in a sum."""
-    count = channel.likeliest(tokens)
+    count = np.minimum(channel.likeliest(tokens), LARGEST_FREQUENCY)
     low, high = channel.interval(tokens, level)
     weight = count / channel.reporting_probability(count)
     return pa.table({"key": keys, "count": count, "low": low, "high": high, "weight": weight})
@@ -128,6 +128,11 @@ def checked_keys(keys: Any) -> pa.Array:
         array = keys if isinstance(keys, pa.Array) else pa.array(keys)
     except (pa.ArrowException, TypeError, ValueError):
         raise InvalidType(f"keys cannot be read as one column. {hint}") from None
+    if pa.types.is_dictionary(array.type):  # it would carry every category, reported or not
+        array = array.cast(array.type.value_type)
+    fields = [field.type for field in array.type] if pa.types.is_struct(array.type) else [array.type]
+    if any(pa.types.is_nested(kind) or pa.types.is_dictionary(kind) for kind in fields):
+        raise InvalidType(f"keys has a nested type, which cannot be sorted. {hint}")
     if array.null_count:
         raise InvalidValue(f"keys holds nulls. {hint}")
     return array

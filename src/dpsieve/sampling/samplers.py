@@ -1,7 +1,8 @@
 """Weighted samples of counted keys. They are NOT private: every key and frequency in them is true.
 
-A sample is an intermediate result: hand it to `Channel.release(..., already_sampled=True)` of a channel made with the
-same scheme, or use it inside the walls, to compare what privacy costs. Never publish it.
+A sample is an intermediate result. One of `threshold_sample`, with a rate that is fixed or was made private, goes to
+`Channel.release(..., already_sampled=True)` of a channel with the same scheme. The rate of a bottom-k sample is read
+off the data, so no channel takes it: such a sample is for comparing what privacy costs. Never publish either.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,15 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.monotone import Floats, raised
-from dpsieve.sampling.schemes import Scheme, checked_frequencies, checked_power, everything, ppswor, priority
+from dpsieve.sampling.schemes import (
+    DataDependent,
+    Scheme,
+    checked_frequencies,
+    checked_power,
+    everything,
+    ppswor,
+    priority,
+)
 
 Method = Literal["ppswor", "priority"]
 
@@ -134,11 +143,11 @@ def bottom_k(
     ranks = _ranks(counts.astype(np.float64), method, exponent, resolve(source))
     present = np.flatnonzero(ranks < np.inf)
     if len(present) <= k:
-        return NonPrivateSample(_take(names, present), counts[present], float("inf"), everything())
+        return NonPrivateSample(_take(names, present), counts[present], float("inf"), DataDependent(everything()))
     order = np.argpartition(ranks, k)
     chosen, threshold = np.sort(order[:k]), float(ranks[order[k]])
     scheme = ppswor(threshold, exponent) if method == "ppswor" else priority(threshold, exponent)
-    return NonPrivateSample(_take(names, chosen), counts[chosen], threshold, scheme)
+    return NonPrivateSample(_take(names, chosen), counts[chosen], threshold, DataDependent(scheme))
 
 
 def _ranks(frequencies: Floats, method: Method, exponent: float, source: Source) -> Floats:

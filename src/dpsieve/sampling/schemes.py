@@ -286,6 +286,30 @@ def custom(probabilities: Sequence[float] | NDArray[np.floating[Any]] | Inclusio
     return _Function(probabilities) if callable(probabilities) else _table(probabilities)
 
 
+@dataclass(frozen=True)
+class DataDependent(Scheme):
+    """A scheme whose rate was read off the data, as that of a bottom-k sample: no channel takes it.
+
+    To publish such a rate, or anything that depends on it, is not private.
+    """
+
+    inner: Scheme
+
+    def __repr__(self) -> str:
+        return f"DataDependent({self.inner!r})"
+
+    def constant_from(self) -> int | None:
+        """Return that of the scheme inside."""
+        return self.inner.constant_from()
+
+    def to_json(self) -> dict[str, Any]:
+        """Refuse: it must not be published."""
+        raise InvalidType("a scheme read off the data must not be saved or published. Use one with a fixed tau.")
+
+    def _evaluate(self, frequencies: Floats) -> Floats:
+        return self.inner._evaluate(frequencies)
+
+
 def scheme_from_json(data: dict[str, Any]) -> Scheme:
     """Return the scheme that `Scheme.to_json` described; unknown or missing fields are refused.
 

@@ -15,14 +15,14 @@ rows keeps the promise on the integers themselves. The kernel checks that.
 """
 
 import numpy as np
-from numba import njit
 
+from dpsieve.channels.compiled.jit import jit
 from dpsieve.channels.compiled.wide import add, divide, less, mul, mul_shift_down, mul_word_up, sub
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
-@njit(cache=True)
+@jit()
 def advance(
     parameters, edges, high, low, numbers, total, limits, starts, out_left, out_right, out_high, out_low, reported
 ):
@@ -96,7 +96,7 @@ def advance(
     return True
 
 
-@njit(cache=True)
+@jit()
 def _reporting(parameters, old_high, old_low, limit_high, limit_low):
     """Return pi_i: the least of the scheme's limit and the two privacy bounds."""
     pi_high, pi_low = limit_high, limit_low
@@ -115,7 +115,7 @@ def _reporting(parameters, old_high, old_low, limit_high, limit_low):
     return pi_high, pi_low
 
 
-@njit(cache=True)
+@jit()
 def _may_vanish(parameters, old_high, old_low, pi_high, pi_low):
     """Return delta - max(0, silent_(i-1) - e^eps silent_i), the old mass that may vanish; at least zero."""
     if pi_high == _ZERO and pi_low == _ZERO:
@@ -131,7 +131,7 @@ def _may_vanish(parameters, old_high, old_low, pi_high, pi_low):
     return sub(parameters[3], parameters[4], lost_high, lost_low)
 
 
-@njit(cache=True)
+@jit()
 def _split(parameters, edges, high, low, count, free_high, free_low, right, old_high, old_low, least_high, least_low):
     """Copy the cells with the least each token may have: zero left of b, a remainder at b, e^-eps times it after."""
     cells = 0
@@ -171,7 +171,7 @@ def _split(parameters, edges, high, low, count, free_high, free_low, right, old_
     return cells
 
 
-@njit(cache=True)
+@jit()
 def _raise(
     parameters, base, cells, right, old_high, old_low, least_high, least_low, room_high, room_low, edges, high, low
 ):
@@ -223,7 +223,7 @@ def _raise(
     return kept
 
 
-@njit(cache=True)
+@jit()
 def _over(high, low, parts):
     """Return floor(a / parts) for a power of two."""
     while parts > _ONE:

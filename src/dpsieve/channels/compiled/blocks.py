@@ -1,14 +1,14 @@
 """Compiled work on blocks of rows: laying them over common cells, drawing from them, reading tokens back."""
 
 import numpy as np
-from numba import njit
 
+from dpsieve.channels.compiled.jit import jit
 from dpsieve.channels.compiled.wide import add, divide, less, mul, sub
 
 _ZERO = np.uint64(0)
 
 
-@njit(cache=True)
+@jit()
 def common_edges(starts, left, right, first, last):
     """Return the sorted union of the edges of rows first to last - 1 of a block."""
     size = 0
@@ -39,7 +39,7 @@ def common_edges(starts, left, right, first, last):
     return union[:count].copy()
 
 
-@njit(cache=True)
+@jit()
 def lay_over(starts, left, right, high, low, first, last, edges):
     """Return the masses of rows first to last - 1 over the given edges, which contain all of theirs."""
     out_high = np.zeros((last - first, len(edges) - 1), np.uint64)
@@ -55,7 +55,7 @@ def lay_over(starts, left, right, high, low, first, last, edges):
     return out_high, out_low
 
 
-@njit(cache=True)
+@jit()
 def draw(starts, left, right, high, low, reported, rows, draw_high, draw_low, tokens):
     """Fill tokens: the place in row rows[k] of the block on which the number draw[k] falls; none when it is above."""
     at = -1
@@ -91,7 +91,7 @@ def draw(starts, left, right, high, low, reported, rows, draw_high, draw_low, to
         tokens[k] = left[first + a] + np.int64(place) + 1
 
 
-@njit(cache=True)
+@jit()
 def likeliest(starts, left, right, density, first_row, tokens, best, frequency):
     """Update, for sorted tokens, the largest mass seen and the frequency that has it."""
     for r in range(len(starts) - 1):
@@ -105,7 +105,7 @@ def likeliest(starts, left, right, density, first_row, tokens, best, frequency):
                 k += 1
 
 
-@njit(cache=True)
+@jit()
 def windows(starts, left, right, density, first_row, parts, level, nearest, farthest):
     """For each row, find the shortest window of tokens that holds `level` of its reported mass, as lags."""
     for r in range(len(starts) - 1):
@@ -117,6 +117,9 @@ def windows(starts, left, right, density, first_row, parts, level, nearest, fart
             nearest[r], farthest[r] = own, -1
             continue
         need, best = level * total, np.int64(2**62)
+        if level >= 1.0:
+            nearest[r], farthest[r] = own - right[stop - 1], own - left[a] - 1
+            continue
         # Windows that begin at a left edge, then windows that end at a right edge.
         mass, b = 0.0, a
         for t in range(a, stop):
