@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo docs test test-oldest lint lock bench bench-noise bench-channels clean
+.PHONY: demo docs test test-oldest lint lock bench bench-noise bench-channels bench-release clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -17,13 +17,16 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-noise bench-channels
+bench: bench-noise bench-channels bench-release
 
 bench-noise: $(VENV)/.bench
 	$(BIN)/python benchmarks/noise.py
 
 bench-channels: $(VENV)/.bench
 	$(BIN)/python benchmarks/channels.py
+
+bench-release: $(VENV)/.bench
+	$(BIN)/python benchmarks/release.py
 
 # Draw the plots of the pages in docs/ anew.
 docs: $(VENV)/.docs
@@ -33,16 +36,17 @@ docs: $(VENV)/.docs
 test-oldest: .venv-oldest/.done
 	.venv-oldest/bin/python -m pytest -n auto
 
-$(VENV)/bin/python:
+$(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'dpsieve needs Python 3.11 or newer: make PYTHON=python3.12')"
 	$(PYTHON) -m venv $(VENV)
+	touch $@
 
 # constraints.txt pins what was tested, so that a clone next year installs the same.
-$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/.created
 	$(PIP) install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.created
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/.run
 

@@ -17,7 +17,7 @@ class CsvStream:
     is removed with it, so that streams larger than memory work and errors have line numbers.
 
     >>> import io
-    >>> from dpsieve.engines import DuckDB
+    >>> from dpsieve.engines import CsvStream, DuckDB
     >>> DuckDB().columns(CsvStream(io.StringIO("user,query\n")))
     [('user', 'VARCHAR'), ('query', 'VARCHAR')]
     """

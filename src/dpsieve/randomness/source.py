@@ -77,11 +77,17 @@ class SystemSource(Source):
         self._local = threading.local()
 
     def words(self, count: int) -> Words:
-        """Return the next `count` words of this thread's stream."""
-        stream: Stream | None = getattr(self._local, "stream", None)
+        """Return the next `count` words of this thread's stream.
+
+        The stream is taken out while it is used, in one step: a signal handler or a finaliser that draws in between
+        finds none and makes its own.
+        """
+        stream: Stream | None = self._local.__dict__.pop("stream", None)
         if stream is None or not stream.at_home():
-            stream = self._local.stream = Stream(os.urandom)
-        return stream.words(count)
+            stream = Stream(os.urandom)
+        words = stream.words(count)
+        self._local.stream = stream
+        return words
 
 
 class Stream:
@@ -89,7 +95,7 @@ class Stream:
 
     def __init__(self, entropy: Entropy) -> None:
         self._process = _Process.here()
-        self._buffers: list[Words] = []
+        self._buffer: Words = np.empty(0, np.uint64)
         self._rekey(entropy(_KEY + _NONCE))
 
     def at_home(self) -> bool:
@@ -97,23 +103,14 @@ class Stream:
         return self._process == _Process.here()
 
     def words(self, count: int) -> Words:
-        """Return the next words; requests that fit the buffer are served from it.
-
-        The buffer is taken out while it is used, in one step, so a signal handler or a finaliser that draws in between
-        finds none and makes its own.
-        """
+        """Return the next words; requests that fit the buffer are served from it."""
         if type(count) is not int or not 0 <= count <= _MOST:
             count = validate.whole("count", count, high=_MOST, hint="Pass how many words to draw.")
         if count > _BUFFER // 8:
             return self._fresh(count)
-        try:
-            buffer = self._buffers.pop()
-        except IndexError:
-            buffer = np.empty(0, np.uint64)
-        if count > len(buffer):
-            buffer = self._fresh(_BUFFER // 8)
-        taken = buffer[:count].copy()
-        self._buffers = [buffer[count:]]
+        if count > len(self._buffer):
+            self._buffer = self._fresh(_BUFFER // 8)
+        taken, self._buffer = self._buffer[:count].copy(), self._buffer[count:]
         return taken
 
     def _fresh(self, count: int) -> Words:
