@@ -1,4 +1,4 @@
-"""What does privacy cost beside the plain query? A release from raw events, beside the same bounded GROUP BY, in one run.
+"""What does privacy cost beside the plain query? A release from raw events, beside the same bounded GROUP BY.
 
     make bench-release        or        .venv/bin/python benchmarks/release.py [rows]
 

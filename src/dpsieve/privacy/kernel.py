@@ -25,7 +25,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-GRID, GUARD, SLICE = 128, 192, 256
+GRID, GUARD, SLICE = 128, 192, 64
 WORD, HALF, MASK = 64, np.uint64(32), np.uint64(0xFFFF_FFFF)
 
 
