@@ -48,8 +48,8 @@ def opendp(keys: list[str], frequencies: list[int]) -> Callable[[], int]:
     dp.enable_features("contrib")
     domain = dp.map_domain(dp.atom_domain(T=str), dp.atom_domain(T=int))
     metric = dp.l01inf_distance(dp.absolute_distance(T=int))
-    mechanisms = (dp.m.make_laplace_threshold(domain, metric, 1 / EPSILON, t) for t in range(10, 60))
-    mechanism: Any = next(m for m in mechanisms if m.map((1, 1, 1))[1] <= DELTA)  # type: ignore[no-untyped-call]
+    mechanisms: Any = (dp.m.make_laplace_threshold(domain, metric, 1 / EPSILON, t) for t in range(10, 60))
+    mechanism = next(m for m in mechanisms if m.map((1, 1, 1))[1] <= DELTA)
     counts = dict(zip(keys, frequencies, strict=True))
     return lambda: len(mechanism(counts))
 
