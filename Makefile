@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo docs test test-oldest lint lock bench bench-noise bench-channels bench-release clean
+.PHONY: demo docs test test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -17,7 +17,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-noise bench-channels bench-release
+bench: bench-kernel bench-noise bench-channels bench-release
+
+bench-kernel: $(VENV)/.dev
+	$(BIN)/python benchmarks/kernel.py
 
 bench-noise: $(VENV)/.bench
 	$(BIN)/python benchmarks/noise.py

@@ -118,8 +118,9 @@ def test_every_single_change_beyond_the_slack_is_refused():
 def test_the_verdict_is_that_of_the_definition(data):
     """Random tables, near and far from their promise, against 100-digit arithmetic."""
     count, tokens = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
-    widths = data.draw(st.lists(st.integers(1, 1000), min_size=tokens, max_size=tokens))
-    largest = ONE // (tokens * 1000)
+    stretch = data.draw(st.sampled_from([1, 2**18]))  # both ways to sum a row
+    widths = [stretch * w for w in data.draw(st.lists(st.integers(1, 1000), min_size=tokens, max_size=tokens))]
+    largest = ONE // (tokens * 1000 * stretch)
     mass = st.one_of(st.just(0), st.integers(0, 2**70), st.integers(largest // 10, largest))
     rows = [data.draw(st.lists(mass, min_size=tokens, max_size=tokens)) for _ in range(count)]
     epsilon = data.draw(st.sampled_from([0.0, 1e-9, 0.3, 1.0, 7.5]))

@@ -167,11 +167,13 @@ def _check(rows: Rows, factor: int, allowed: int, first: int) -> float:
 
 def _silent(rows: Rows, first: int) -> NDArray[np.float64]:
     """Return the mass of 'nothing' in each row, subtracted exactly and then rounded to a float."""
-    w = np.diff(rows.edges).astype(np.uint64)
+    # Sums of 32-bit limbs over less than 2^21 tokens stay below 2^53, so floats hold them exactly, and faster.
+    kind = np.float64 if int(rows.edges[-1]) - int(rows.edges[0]) < 2**21 else np.uint64
+    w = np.diff(rows.edges).astype(kind)
     carry: NDArray[np.uint64] = np.zeros(len(rows.high), np.uint64)
     limbs: list[NDArray[np.uint64]] = []
     for limb in (rows.low & MASK, rows.low >> HALF, rows.high & MASK, rows.high >> HALF):
-        total: NDArray[np.uint64] = limb @ w + carry
+        total: NDArray[np.uint64] = (limb.astype(kind, copy=False) @ w).astype(np.uint64) + carry
         limbs.append(total & MASK)
         carry = total >> HALF
     high, low = limbs[3] << HALF | limbs[2], limbs[1] << HALF | limbs[0]

@@ -169,7 +169,7 @@ class LedgerFile:
         try:
             # Read and write, but never create; a file without write permission is opened for reading.
             uri = f"{self.path.as_uri()}?mode=rw"
-            with closing(sqlite3.connect(uri, self.timeout, isolation_level=None, uri=True)) as connection:
+            with closing(sqlite3.connect(uri, timeout=self.timeout, isolation_level=None, uri=True)) as connection:
                 for pragma in ("journal_mode = DELETE", "synchronous = EXTRA", "fullfsync = ON"):
                     connection.execute(f"PRAGMA {pragma}").close()
                 connection.execute(f"BEGIN {kind}")
