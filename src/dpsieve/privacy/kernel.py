@@ -25,7 +25,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-GRID, GUARD, SLICE = 128, 192, 64
+GRID, GUARD, SLICE = 128, 192, 1 << 14
 WORD, HALF, MASK = 64, np.uint64(32), np.uint64(0xFFFF_FFFF)
 
 
@@ -90,11 +90,12 @@ class _Broken(Exception):
 
 
 def _slices(stacks: Iterable[Rows]) -> Iterator[Rows]:
-    """Yield well-formed stacks of at most SLICE rows, so that memory stays small."""
+    """Yield well-formed stacks of about SLICE masses, so that what is computed from them stays in the cache."""
     for stack in stacks:
         _well_formed(stack)
-        for k in range(0, len(stack.high), SLICE):
-            yield Rows(stack.edges, stack.high[k : k + SLICE], stack.low[k : k + SLICE])
+        step = max(16, SLICE // len(stack.edges))
+        for k in range(0, len(stack.high), step):
+            yield Rows(stack.edges, stack.high[k : k + step], stack.low[k : k + step])
 
 
 def _row(rows: Rows, k: int) -> Rows:
