@@ -93,7 +93,7 @@ def _slices(stacks: Iterable[Rows]) -> Iterator[Rows]:
     """Yield well-formed stacks of about SLICE masses, so that what is computed from them stays in the cache."""
     for stack in stacks:
         _well_formed(stack)
-        step = max(16, SLICE // len(stack.edges))
+        step = max(64, SLICE // len(stack.edges))
         for k in range(0, len(stack.high), step):
             yield Rows(stack.edges, stack.high[k : k + step], stack.low[k : k + step])
 
