@@ -25,7 +25,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-GRID, GUARD, SLICE = 128, 192, 1 << 14
+GRID, GUARD, PART = 128, 192, 12_000
 WORD, HALF, MASK = 64, np.uint64(32), np.uint64(0xFFFF_FFFF)
 
 
@@ -57,14 +57,16 @@ def examine(
         if not (0 <= epsilon <= 500 and 0 <= delta < 1 and (shift is None or 0 <= shift <= 2**30)):
             raise _Broken("epsilon, delta or shift is out of range")
         factor, allowed = exp_floor(epsilon), math.floor(Fraction(delta) * 2 ** (GRID + GUARD))
-        for stack in _slices(stacks):
-            heard = stack
-            if floor is not None:
-                _silent(stack, count + 1)  # what is cut away must not be more than there is, either
-                heard = _cut(stack, floor)
+        for stack in stacks:
+            _well_formed(stack)
+            heard = stack if floor is None else _cut(stack, floor)
             start = Rows(heard.edges[:2], *np.zeros((2, 1, 1), np.uint64))
             worst = max(worst, _check(_join(last or start, _row(heard, 0)), factor, allowed, count))
-            worst = max(worst, _check(heard, factor, allowed, count + 1))
+            for k, part in _parts(heard):
+                worst = max(worst, _check(part, factor, allowed, count + 1 + k))
+            if floor is not None:  # what is cut away must not be more than there is, either
+                for k, part in _parts(stack):
+                    _silent(part, count + 1 + k)
             last, held, count = _row(heard, -1), _row(stack, -1), count + len(heard.high)
         if held is None:
             raise _Broken("there are no rows")
@@ -89,13 +91,11 @@ class _Broken(Exception):
     pass
 
 
-def _slices(stacks: Iterable[Rows]) -> Iterator[Rows]:
-    """Yield well-formed stacks of about SLICE masses, so that what is computed from them stays in the cache."""
-    for stack in stacks:
-        _well_formed(stack)
-        step = max(64, SLICE // len(stack.edges))
-        for k in range(0, len(stack.high), step):
-            yield Rows(stack.edges, stack.high[k : k + step], stack.low[k : k + step])
+def _parts(rows: Rows) -> Iterator[tuple[int, Rows]]:
+    """Yield a stack in parts that stay in the cache, each beginning with the last row of the one before."""
+    step = max(32, PART // len(rows.edges))
+    for k in range(0, max(1, len(rows.high) - 1), step):
+        yield k, Rows(rows.edges, rows.high[k : k + step + 1], rows.low[k : k + step + 1])
 
 
 def _row(rows: Rows, k: int) -> Rows:
