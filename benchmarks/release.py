@@ -44,12 +44,17 @@ pq.write_table(pa.table({"user": rng.integers(0, users, rows), "key": keys.cast(
 PLAIN = """
 import duckdb
 if keys == 1:
-    query = f\"\"\"SELECT key, count(*) AS n FROM (SELECT arg_min(key, hash(7, "user", key)) AS key
+    query = f\"\"\"SELECT key, count(*) AS n FROM (SELECT arg_min(key, hash(hash(7, "user", key))) AS key
                FROM '{path}' GROUP BY "user") GROUP BY key\"\"\"
 else:
-    query = f\"\"\"SELECT key, count(*) AS n FROM (SELECT unnest(arg_min(key, hash(7, "user", key), {keys})) AS key
-               FROM (SELECT DISTINCT "user", key FROM '{path}') GROUP BY "user") GROUP BY key\"\"\"
-measure(lambda: duckdb.connect().execute(query).to_arrow_table().num_rows, rounds)
+    query = f\"\"\"SELECT key, count(*) AS n FROM (SELECT key FROM (SELECT DISTINCT "user", key FROM '{path}')
+               QUALIFY row_number() OVER (PARTITION BY "user" ORDER BY hash(hash(7, "user", key)), key) <= {keys})
+               GROUP BY key\"\"\"
+def job():
+    connection = duckdb.connect()
+    connection.execute("SET enable_progress_bar = false")
+    return connection.execute(query).to_arrow_table().num_rows
+measure(job, rounds)
 """
 
 OURS = """

@@ -59,6 +59,13 @@ def test_rows_of_units_keep_every_step(rows, delta):
     assert channel.reporting_probability([rows])[0] == pytest.approx(delta, rel=1e-9)
 
 
+@pytest.mark.parametrize("rows", [1, 7])
+def test_the_rate_of_a_unit_with_all_its_rows_in_one_key(rows):
+    """The tightest point of counted rows: a key that one unit alone holds, as often as it may."""
+    low, high = binomial_band(1_000_000, 0.01)
+    assert low <= (rows_of_units(0.5, 0.01, rows).draw(np.full(1_000_000, rows)) > 0).sum() <= high
+
+
 def test_a_larger_step_than_promised_is_refused():
     channel = rows_of_units(0.5, 0.01, 4)
     channel._largest_step = 5

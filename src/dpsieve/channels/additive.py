@@ -56,9 +56,6 @@ class AdditiveChannel(Channel):
         self._reported = words(list(self._sums()))
         self._windows: dict[float, LagWindows] = {}
 
-    def __repr__(self) -> str:
-        return f"<{self.name} channel, epsilon={self.guarantee.epsilon:g}, delta={self.guarantee.delta:g}>"
-
     @property
     def reach(self) -> int:
         """Units: a row i has all its reported tokens in (i - reach, i + reach]."""

@@ -16,6 +16,7 @@ from dpsieve.randomness.source import Source, resolve
 if TYPE_CHECKING:
     from dpsieve.estimation import Estimator
     from dpsieve.output import Release
+    from dpsieve.sampling.schemes import Scheme
 
 Tokens = NDArray[np.int64]
 LARGEST_FREQUENCY = 10**12
@@ -33,6 +34,11 @@ class Channel(ABC):
     resolution: int
     guarantee: Guarantee
     parameters: dict[str, Any]
+    scheme: "Scheme | None" = None
+
+    def __repr__(self) -> str:
+        promise = f"epsilon={self.guarantee.epsilon:g}, delta={self.guarantee.delta:g}"
+        return f"<{self.name} channel, {promise}{'' if self.scheme is None else f', {self.scheme!r}'}>"
 
     def to_json(self) -> dict[str, Any]:
         """Return the parameters as plain JSON values; `dpsieve.channels.from_json` makes the same channel again."""

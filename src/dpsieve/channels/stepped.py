@@ -32,6 +32,8 @@ _STACK = 64
 class SteppedChannel(Channel):
     """A channel that reports a key of frequency i with probability at most q_i, made row by row."""
 
+    scheme: Scheme
+
     def __init__(self, name: str, guarantee: Guarantee, resolution: int, reach: int, scheme: Scheme) -> None:
         self.name, self.guarantee, self.resolution, self.scheme = name, guarantee, resolution, scheme
         self._reach = reach
@@ -43,10 +45,6 @@ class SteppedChannel(Channel):
         self._frozen: dict[int, Words] = {}
         self._known = np.empty((0, 2), np.uint64)
         self._windows: dict[float, LagWindows] = {}
-
-    def __repr__(self) -> str:
-        promise = f"epsilon={self.guarantee.epsilon:g}, delta={self.guarantee.delta:g}"
-        return f"<{self.name} channel, {promise}, {self.scheme!r}>"
 
     @property
     def reach(self) -> int:

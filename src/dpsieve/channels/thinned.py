@@ -26,6 +26,7 @@ class ThinnedChannel(Channel):
     """An additive channel with whole tokens, of which each is kept with probability q(token + offset)."""
 
     resolution = 1
+    scheme: Scheme
 
     def __init__(self, inner: AdditiveChannel, scheme: Scheme, offset: float) -> None:
         self._inner, self.scheme, self._offset = inner, scheme, offset
@@ -36,10 +37,6 @@ class ThinnedChannel(Channel):
             raise InvalidValue(f"scheme changes beyond frequency {_SETTLED:,}, too far for a sampled histogram. {hint}")
         self.last_row = inner.last_row + constant
         self._windows: dict[float, LagWindows] = {}
-
-    def __repr__(self) -> str:
-        promise = f"epsilon={self.guarantee.epsilon:g}, delta={self.guarantee.delta:g}"
-        return f"<{self.name} channel, {promise}, {self.scheme!r}>"
 
     @property
     def reach(self) -> int:
