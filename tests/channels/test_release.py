@@ -63,7 +63,7 @@ def test_a_seeded_release_says_that_it_is_unsafe():
 
 def test_nothing_true_is_in_what_people_see():
     release = optimal(1.0, 1e-8).release(KEYS, [123456, 2, 3, 4, 1])
-    shown = repr(release) + str(release.certificate) + repr(release.channel) + str(release.guarantee)
+    shown = repr(release) + str(release.certificate) + repr(release.mechanism) + str(release.guarantee)
     for true_number in ("123456", "123,456", "secret", "5"):
         assert true_number not in shown
 

@@ -148,7 +148,7 @@ def test_a_sample_of_chosen_size():
 
 def test_a_scheme():
     release = ds.release(events(COMMON), key="key", privacy_unit="user", scheme=ds.ppswor(0.05), **BUDGET)
-    assert "ppswor" in repr(release.channel)
+    assert "ppswor" in repr(release.mechanism)
 
 
 def test_what_is_shown_holds_no_secret(tmp_path, caplog, capsys):

@@ -36,7 +36,7 @@ def test_save_and_load(tmp_path):
 def test_a_sampled_release_keeps_its_scheme(tmp_path, scheme):
     release = ds.channels.optimal(1.0, 1e-4, scheme).release(KEYS, FREQUENCIES)
     again = ds.Release.load(release.save(tmp_path / "x"))
-    assert again.channel.scheme == scheme
+    assert again.mechanism.scheme == scheme
 
 
 def test_keys_only_and_unsafe_releases_stay_so(tmp_path):
@@ -89,8 +89,8 @@ def change_record(folder, **changes):
         lambda folder: change_record(folder, unsafe_to_publish=None),
         lambda folder: change_record(folder, keys=7),
         lambda folder: change_record(folder, guarantee={"epsilon": 0.1}),
-        lambda folder: change_record(folder, channel={"channel": "optimal", "epsilon": 0.1, "delta": 1e-9}),
-        lambda folder: change_record(folder, channel={"channel": "other"}),
+        lambda folder: change_record(folder, mechanism={"channel": "optimal", "epsilon": 0.1, "delta": 1e-9}),
+        lambda folder: change_record(folder, mechanism={"channel": "other"}),
         lambda folder: change_record(folder, certificate=None),
     ],
 )

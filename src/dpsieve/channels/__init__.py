@@ -2,6 +2,7 @@
 
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.contributions import gaussian, rows_of_units
+from dpsieve.channels.known import KnownKeys, known_keys
 from dpsieve.channels.make import optimal, simple, stability, truncated_geometric
 from dpsieve.channels.row import Row
 from dpsieve.channels.saved import from_json
@@ -9,9 +10,11 @@ from dpsieve.channels.sized import private_scheme, release_sample
 
 __all__ = [
     "Channel",
+    "KnownKeys",
     "Row",
     "from_json",
     "gaussian",
+    "known_keys",
     "optimal",
     "private_scheme",
     "release_sample",

@@ -1,8 +1,8 @@
 """What every channel offers. A new mechanism is a new way to make rows, and nothing else."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsieve import validate
 from dpsieve.channels.row import Row
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy import Certificate, Guarantee
+from dpsieve.privacy.mechanism import Mechanism, Reading
 from dpsieve.randomness.source import Source, resolve
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Tokens = NDArray[np.int64]
 LARGEST_FREQUENCY = 10**12
 
 
-class Channel(ABC):
+class Channel(Mechanism):
     """For each true frequency i = 0, 1, 2, ... a distribution over 'nothing' and ordered tokens; row 0 is 'nothing'.
 
     Tokens are in units of frequency, `resolution` of them for each unit; 0 stands for 'nothing'. Each key goes through
@@ -30,19 +30,12 @@ class Channel(ABC):
     one, so the guarantee is the largest divergence of adjacent rows.
     """
 
-    name: str
     resolution: int
-    guarantee: Guarantee
-    parameters: dict[str, Any]
     scheme: "Scheme | None" = None
 
     def __repr__(self) -> str:
         promise = f"epsilon={self.guarantee.epsilon:g}, delta={self.guarantee.delta:g}"
         return f"<{self.name} channel, {promise}{'' if self.scheme is None else f', {self.scheme!r}'}>"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the parameters as plain JSON values; `dpsieve.channels.from_json` makes the same channel again."""
-        return self.parameters
 
     @abstractmethod
     def row(self, frequency: int) -> Row:
@@ -55,10 +48,6 @@ class Channel(ABC):
     @abstractmethod
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
         """Return the least delta for which this channel is (epsilon, delta)-private, from its rows."""
-
-    @abstractmethod
-    def certify(self) -> Certificate:
-        """Return the kernel's certificate for the integers that are drawn from; raise NotCertified if they fail."""
 
     def likeliest(self, tokens: ArrayLike) -> NDArray[np.int64]:
         """Return, for each token, the true frequency under which it has the largest probability."""
@@ -73,6 +62,17 @@ class Channel(ABC):
         hint = "Pass a confidence level such as level=0.95."
         level = validate.between("level", level, 0.0, 1.0, hint=hint)
         return self._interval(self._parts(tokens), max(level, 1e-6))
+
+    def read(self, tokens: ArrayLike) -> Reading:
+        """Return the likeliest frequency, its interval, and the count divided by its probability of being reported."""
+        count = np.minimum(self.likeliest(tokens), LARGEST_FREQUENCY)
+        return Reading(count, *self.interval(tokens), count / self.reporting_probability(count))
+
+    def addends(
+        self, tokens: ArrayLike, g: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None
+    ) -> NDArray[np.float64]:
+        """Return the maximum-likelihood estimates g(i) / pi_i (Cohen et al. 2021, Section 7)."""
+        return self.estimator(g).value(tokens)
 
     def estimator(
         self,

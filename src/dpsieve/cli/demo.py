@@ -19,8 +19,8 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
+    from dpsieve.jobs import preview
     from dpsieve.jobs import release as publish
-    from dpsieve.jobs.plan import frequency_at
     from dpsieve.synthetic import query_log
 
     console = Console(highlight=False)
@@ -38,7 +38,7 @@ def demo(
     for row in release.top(10).to_pylist():
         table.add_row(row["key"], f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}")
     console.print(table)
-    half = frequency_at(release.channel, 0.5)
+    half = preview(epsilon=epsilon, delta=delta).half
     console.print(f"{len(release):,} queries released, in {seconds:.2f} s. A query of {half} users has an even chance.")
     console.print(f"Guarantee: {release.guarantee}")
     console.print(f"Certificate: {release.certificate}")

@@ -19,7 +19,13 @@ Epsilon = Annotated[float, typer.Option(help="Privacy budget: smaller is more pr
 Delta = Annotated[float, typer.Option(help="Probability that a key of one unit may show; far below 1 / units.")]
 MaxKeys = Annotated[int, typer.Option("--max-keys", help="Keys that one unit may add.")]
 MaxRows = Annotated[int, typer.Option("--max-rows", help="Rows of a unit that count in one key.")]
-Mechanism = Annotated[str, typer.Option(help="auto, optimal, simple, truncated_geometric, stability or gaussian.")]
+Mechanism = Annotated[
+    str, typer.Option(help="auto, optimal, simple, truncated_geometric, stability, gaussian; or laplace.")
+]
+Known = Annotated[
+    Path | None,
+    typer.Option("--known-keys", help="A public list: one key a line, or Parquet or CSV with the key columns."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -32,6 +38,7 @@ def release(
     max_keys: MaxKeys = 1,
     max_rows: MaxRows = 1,
     mechanism: Mechanism = "auto",
+    known_keys: Known = None,
     sample_size: Annotated[int | None, typer.Option(help="Sample about so many keys.")] = None,
     keys_only: Annotated[bool, typer.Option("--keys-only", help="Publish keys without counts.")] = False,
     allow_null_units: Annotated[
@@ -66,6 +73,7 @@ def release(
             max_keys_per_unit=max_keys,
             max_rows_per_key=max_rows,
             mechanism=mechanism,
+            known_keys=_known(known_keys, key),
             sample_size=sample_size,
             keys_only=keys_only,
             allow_null_units=allow_null_units,
@@ -88,6 +96,7 @@ def preview(
     max_keys: MaxKeys = 1,
     max_rows: MaxRows = 1,
     mechanism: Mechanism = "auto",
+    known_keys: Known = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a release would add and withhold; spends nothing.
@@ -109,6 +118,7 @@ def preview(
         max_keys_per_unit=max_keys,
         max_rows_per_key=max_rows,
         mechanism=mechanism,
+        known_keys=_known(known_keys, key),
     )
     if as_json:
         typer.echo(json.dumps(seen.to_json()))
@@ -157,6 +167,14 @@ def _text(key: object) -> str:
 
     shown = " | ".join(str(part) for part in key.values()) if isinstance(key, dict) else str(key)
     return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown))
+
+
+def _known(path: Path | None, key: list[str]) -> Any:
+    if path is None:
+        return None
+    from dpsieve.cli.known import read_known
+
+    return read_known(path, key)
 
 
 def _source(names: list[str]) -> Any:

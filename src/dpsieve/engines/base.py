@@ -20,9 +20,9 @@ class Counted:
     """True frequencies. They are secret: they go through a channel and nowhere else.
 
     Attributes:
-        keys: one row for each key that occurs, in no particular order, with the key columns under their own names;
-            no row is null in any column and no two rows are equal.
-        frequencies: how often each of them occurs, 1 or more.
+        keys: one row for each key that occurs (or, with a public list of keys, for each of the list), in no particular
+            order, with the key columns under their own names; no row is null in any column and no two rows are equal.
+        frequencies: how often each of them occurs; 0 only for keys of a public list.
     """
 
     keys: pa.Table
@@ -72,6 +72,7 @@ class Engine(ABC):
         max_rows: int,
         salt: int,
         allow_null_units: bool = False,
+        known: pa.Table | None = None,
         progress: Progress | None = None,
     ) -> Counted:
         """Bound what each privacy unit adds, and return the keys with their true frequencies.
@@ -86,6 +87,8 @@ class Engine(ABC):
         Privacy does not rest on the hash or on the salt being secret: what a unit adds depends on its own rows alone,
         for every salt. So one unit more or less changes at most `max_keys` frequencies, each by at most `max_rows`.
 
+        With `known`, a public list of keys, rows of other keys are dropped first, and each key of the list is answered.
+
         Args:
             data: see `dpsieve.engines.data`.
             key: the columns of what is counted.
@@ -95,16 +98,17 @@ class Engine(ABC):
             salt: a number below 2^64, fresh from the system for each release.
             allow_null_units: a null unit is refused, as nobody knows how many units hide behind it; with True, rows
                 with a null unit are dropped.
+            known: the public keys, a table with the columns `key`.
             progress: called now and then, in this thread, with the share of the work that is done, from 0 to 1. What
                 it raises stops the count.
         """
         bounds = checked_bounds(key, unit, max_keys, max_rows, salt, allow_null_units)
         if progress is not None and not callable(progress):
             raise InvalidType("progress must be a function of one number. Leave it out, or pass such a function.")
-        return self._count(data, bounds, progress)
+        return self._count(data, bounds, known, progress)
 
     @abstractmethod
-    def _count(self, data: Any, bounds: Bounds, progress: Progress | None) -> Counted:
+    def _count(self, data: Any, bounds: Bounds, known: pa.Table | None, progress: Progress | None) -> Counted:
         """Count under checked bounds."""
 
 

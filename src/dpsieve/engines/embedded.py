@@ -17,8 +17,9 @@ from dpsieve.engines.base import Bounds, Counted, Engine, Progress
 from dpsieve.engines.columns import Column
 from dpsieve.engines.data import Foreign, opened
 from dpsieve.engines.folder import private_folder
+from dpsieve.engines.known import VIEW, prepared
 from dpsieve.engines.running import run
-from dpsieve.engines.scan import described, foreign_scan, names_of, run_foreign, run_own, scan_of, shown_as
+from dpsieve.engines.scan import Scan, described, foreign_scan, names_of, run_foreign, run_own, scan_of, shown_as
 from dpsieve.engines.sql import count_text
 from dpsieve.engines.trouble import explained
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
@@ -83,20 +84,22 @@ class DuckDB(Engine):
                 found = _guarded(lambda: names_of(source, connection), shown_as(source))
         return [(column.name, _public_type(column)) for column in found]
 
-    def _count(self, data: Any, bounds: Bounds, progress: Progress | None) -> Counted:
+    def _count(self, data: Any, bounds: Bounds, known: pa.Table | None, progress: Progress | None) -> Counted:
         source = opened(data)
         if isinstance(source, Foreign):
             scan = _guarded(lambda: foreign_scan(source.relation, bounds), {})
-            text = _text(scan.text, scan.columns, bounds)
-            query = partial(_guarded, lambda: run_foreign(source.relation, text), {})
-            table = run(query, source.connection, progress)
+            with _listed(known, scan, bounds, source.connection) as listed:
+                text = _text(scan, bounds, listed)
+                query = partial(_guarded, lambda: run_foreign(source.relation, text), {})
+                table = run(query, source.connection, progress)
         else:
             with self._session() as (connection, folder):
                 scan = _guarded(lambda: scan_of(source, bounds, connection, folder), shown_as(source))
-                text = _text(scan.text, scan.columns, bounds)
-                query = partial(_guarded, partial(run_own, connection, text), scan.shown)
-                table = run(query, connection, progress)
-        counted = _counted(table, bounds)
+                with _listed(known, scan, bounds, connection) as listed:
+                    text = _text(scan, bounds, listed)
+                    query = partial(_guarded, partial(run_own, connection, text), scan.shown)
+                    table = run(query, connection, progress)
+        counted = _counted(table, bounds, listed)
         if progress is not None:
             progress(1.0)
         return counted
@@ -119,19 +122,40 @@ class DuckDB(Engine):
                 connection.close()
 
 
-def _text(scan: str, columns: dict[str, Column], bounds: Bounds) -> str:
+@contextlib.contextmanager
+def _listed(known: pa.Table | None, scan: Scan, bounds: Bounds, connection: Any) -> Iterator[pa.Table | None]:
+    """Make the public keys known to the connection for a while; yield them as the data would write them."""
     for name in bounds.key:
-        columns[name].check_key()
-    return count_text(scan, columns, bounds)
+        scan.columns[name].check_key()
+    if known is None:
+        yield None
+        return
+    if connection is None:
+        raise InvalidType("data is a relation that hides its connection. Pass (connection, name of a table or view).")
+    table = prepared(known, [scan.columns[name] for name in bounds.key])
+    connection.register(VIEW, table)
+    try:
+        yield table
+    finally:
+        connection.unregister(VIEW)
 
 
-def _counted(table: pa.Table, bounds: Bounds) -> Counted:
-    keys = table.select(list(range(len(bounds.key)))).rename_columns(list(bounds.key))
+def _text(scan: Scan, bounds: Bounds, listed: pa.Table | None) -> str:
+    return count_text(scan.text, scan.columns, bounds, None if listed is None else VIEW)
+
+
+def _counted(table: pa.Table, bounds: Bounds, listed: pa.Table | None) -> Counted:
+    width = len(bounds.key) if listed is None else 1
+    keys, counts = table.select(list(range(width))), table.column(width).to_numpy().astype(np.int64, copy=False)
     if keys.column(0).null_count:
         name = bounds.unit
         hint = "Fill them in, or drop their rows with allow_null_units=True."
         raise InvalidValue(f"privacy_unit={name!r} holds nulls, and nobody knows how many units they stand for. {hint}")
-    return Counted(keys, table.column(len(bounds.key)).to_numpy().astype(np.int64, copy=False))
+    if listed is not None:
+        every = np.zeros(len(listed), np.int64)
+        every[keys.column(0).to_numpy()] = counts
+        keys, counts = listed.drop_columns(["i"]), every
+    return Counted(keys.rename_columns(list(bounds.key)), counts)
 
 
 def _guarded(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:

@@ -20,8 +20,12 @@ def choice(salt: int, names: list[str]) -> str:
     return f"hash(hash({salt}::UBIGINT, {', '.join(names)}))"
 
 
-def count_text(scan: str, columns: dict[str, Column], bounds: Bounds) -> str:
-    """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`."""
+def count_text(scan: str, columns: dict[str, Column], bounds: Bounds, known: str | None = None) -> str:
+    """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`.
+
+    With `known`, the name of a table of public keys (see `engines.known`), other rows are left out before anything is
+    bounded, and the key is the place in that table.
+    """
     keys = [f"k{i}" for i in range(len(bounds.key))]
     chosen = [f"{columns[name].as_key} AS {k}" for name, k in zip(bounds.key, keys, strict=True)]
     present = [f"{columns[name].sql} IS NOT NULL" for name in bounds.key]
@@ -31,6 +35,9 @@ def count_text(scan: str, columns: dict[str, Column], bounds: Bounds) -> str:
         if bounds.allow_null_units:
             present.append(f"{unit} IS NOT NULL")
     rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {' AND '.join(present)}"
+    if known is not None:
+        unit = "" if bounds.unit is None else "u, "
+        rows, keys = f"SELECT {unit}i AS k0 FROM ({rows}) JOIN {known} USING ({', '.join(keys)})", ["k0"]
     if bounds.unit is None:
         return _plain(rows, keys)
     if bounds.max_keys == bounds.max_rows == 1:

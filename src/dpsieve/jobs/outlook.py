@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsieve.channels import KnownKeys
 from dpsieve.jobs.plan import Plan, frequency_at
 from dpsieve.privacy import Guarantee
 
@@ -17,7 +18,8 @@ class Preview:
         mechanism, reason: what would be used, and why.
         guarantee: what the release would promise.
         each_key: the (epsilon, delta) that one key of a unit gets.
-        rarely, half, surely: the true frequency that is reported with probability 0.05, 0.5 and 0.95 (None: never).
+        rarely, half, surely: the true frequency that is reported with probability 0.05, 0.5 and 0.95 (None: never;
+            0 with known keys, which are always answered).
         width: the widest 95 % interval of a key that is far above the threshold, from its low to its high end.
         contribution: what a unit's rows are cut to, in words.
     """
@@ -36,7 +38,10 @@ class Preview:
     def of(cls, plan: Plan) -> "Preview":
         """Read a plan."""
         channel, certificate = plan.channel, plan.channel.certify()
-        rarely, half, surely = (frequency_at(channel, p) for p in (0.05, 0.5, 0.95))
+        rarely: int | None = 0
+        half, surely = rarely, rarely
+        if not isinstance(channel, KnownKeys):
+            rarely, half, surely = (frequency_at(channel, p) for p in (0.05, 0.5, 0.95))
         each_key = (certificate.epsilon, certificate.delta)
         return cls(
             plan.mechanism, plan.reason, plan.guarantee, each_key, rarely, half, surely, _width(plan),
@@ -49,9 +54,13 @@ class Preview:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what to show, as pairs of a name and a value."""
+        head = [("guarantee", str(self.guarantee)), ("mechanism", f"{self.mechanism}: {self.reason}")]
+        if self.surely == 0:
+            width = f"at most {self.width:,} wide"
+            reported = "every key of the list, and no other"
+            return [*head, ("a unit adds", self.contribution), ("reported", reported), ("95 % interval", width)]
         return [
-            ("guarantee", str(self.guarantee)),
-            ("mechanism", f"{self.mechanism}: {self.reason}"),
+            *head,
             ("each key gets", f"epsilon {self.each_key[0]:.4g}, delta {self.each_key[1]:.4g}"),
             ("a unit adds", self.contribution),
             ("reported with probability 0.05", _frequency(self.rarely)),
@@ -78,6 +87,8 @@ def _frequency(value: int | None) -> str:
 def _width(plan: Plan) -> int:
     """Return the widest interval among the tokens of a key far above the threshold."""
     channel = plan.channel
+    if isinstance(channel, KnownKeys):
+        return 2 * channel.reach(0.95)
     row = channel.row(10**9)
     low, high = channel.interval(row.right, 0.95)
     likely = row.mass > row.mass.max() * 1e-3

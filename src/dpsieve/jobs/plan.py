@@ -4,8 +4,19 @@ import math
 from dataclasses import dataclass, field
 
 from dpsieve import validate
-from dpsieve.channels import Channel, gaussian, optimal, rows_of_units, simple, stability, truncated_geometric
+from dpsieve.channels import (
+    Channel,
+    KnownKeys,
+    gaussian,
+    known_keys,
+    optimal,
+    rows_of_units,
+    simple,
+    stability,
+    truncated_geometric,
+)
 from dpsieve.channels.contributions import most_keys, most_rows
+from dpsieve.channels.known import NOISES
 from dpsieve.channels.make import SMALLEST_DELTA, SMALLEST_EPSILON, unknown_domain
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee, Share, repeated_share
@@ -17,9 +28,9 @@ MECHANISMS = ("auto", "optimal", "simple", "truncated_geometric", "stability", "
 
 @dataclass(frozen=True)
 class Plan:
-    """A channel, the guarantee of a release made with it, and why it was chosen."""
+    """A channel, or the noise for known keys, the guarantee of a release made with it, and why it was chosen."""
 
-    channel: Channel
+    channel: Channel | KnownKeys
     guarantee: Guarantee
     mechanism: str
     reason: str
@@ -85,6 +96,30 @@ def make_plan(
     name, worse = sorted(considered, key=lambda mechanism: considered[mechanism])
     why = f"it reports a key of frequency {considered[name]:,} half of the time, {worse} needs {considered[worse]:,}"
     return Plan(choices[name], guarantee, name, why, keys, rows, considered)
+
+
+def make_known_plan(
+    epsilon: float,
+    delta: float,
+    *,
+    max_keys: int = 1,
+    max_rows: int = 1,
+    mechanism: str = "auto",
+    unit: str = "one row",
+) -> Plan:
+    """Return the plan for keys that are known in advance; see `dpsieve.channels.known`."""
+    if mechanism not in NOISES:
+        raise InvalidValue(f"with known_keys, mechanism is one of {', '.join(NOISES)}.")
+    keys, rows = most_keys(max_keys, "max_keys_per_unit"), most_rows(max_rows, "max_rows_per_key")
+    made = known_keys(epsilon, delta, keys, rows, noise=mechanism, unit=unit)
+    if mechanism != "auto":
+        why = "it was asked for"
+    elif delta == 0:
+        why = "with delta = 0 there is no other"
+    else:
+        other = known_keys(epsilon, delta, keys, rows, noise="gaussian" if made.noise == "laplace" else "laplace")
+        why = f"its standard deviation is {made.deviation:.4g}, that of {other.noise} noise {other.deviation:.4g}"
+    return Plan(made, made.guarantee, made.noise, why, keys, rows)
 
 
 def _single(mechanism: str, share: Share, rows: int, scheme: Scheme | None, unit: str) -> Channel:

@@ -8,16 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels import private_scheme
+from dpsieve.channels import KnownKeys, private_scheme
 from dpsieve.engines import DuckDB, Engine
 from dpsieve.engines.base import checked_bounds
 from dpsieve.engines.columns import check_present
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.jobs.known import known_table
 from dpsieve.jobs.outlook import Preview, contribution
-from dpsieve.jobs.plan import Plan, make_plan
+from dpsieve.jobs.plan import Plan, make_known_plan, make_plan
 from dpsieve.output import Release
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.randomness.source import Source, resolve, uniform_bits
@@ -38,6 +40,7 @@ def release(
     scheme: Scheme | None = None,
     sample_size: int | None = None,
     mechanism: str = "auto",
+    known_keys: Any = None,
     keys_only: bool = False,
     allow_null_units: bool = False,
     engine: Engine | None = None,
@@ -62,7 +65,10 @@ def release(
         max_rows_per_key: how many rows of a unit count in one key.
         scheme: a sampling scheme such as `dpsieve.ppswor(0.01)`.
         sample_size: about how many keys to sample; 5 % of epsilon buys the private total that sets the rate.
-        mechanism: 'auto', or one of 'optimal', 'simple', 'truncated_geometric', 'stability', 'gaussian'.
+        mechanism: 'auto', or one of 'optimal', 'simple', 'truncated_geometric', 'stability', 'gaussian'; with known
+            keys, 'laplace' or 'gaussian'.
+        known_keys: a public list of keys: each of them is answered, with noise and no threshold, and nothing else is.
+            Other rows are left out before anything is bounded. With them delta may be 0.
         keys_only: publish the keys without counts.
         allow_null_units: leave out rows whose unit is null, instead of refusing them.
         engine: where to count; DuckDB in this process unless told.
@@ -72,7 +78,8 @@ def release(
         source: randomness for tests; the release then says that it is unsafe to publish.
     """
     job = _Job.of(key, privacy_unit, max_keys_per_unit, max_rows_per_key)
-    plan = job.plan(epsilon, delta, mechanism, scheme, sample_size)
+    known = job.known(known_keys, scheme, sample_size, keys_only)
+    plan = job.plan(epsilon, delta, mechanism, scheme, sample_size, known is not None)
     if ledger is not None and not isinstance(ledger, Ledger):
         raise InvalidType(f"ledger must be a dpsieve.Ledger, not {type(ledger).__name__}. Pass Ledger(path).")
     counted = (engine or DuckDB()).count(
@@ -83,6 +90,7 @@ def release(
         max_rows=plan.max_rows,
         salt=uniform_bits(resolve(source), 63),
         allow_null_units=allow_null_units,
+        known=known,
         progress=progress,
     )
     if ledger is not None:
@@ -90,7 +98,10 @@ def release(
     if sample_size is not None:
         plan = job.sized(plan, counted.frequencies, sample_size, source)
     keys = counted.keys.column(0) if len(job.key) == 1 else counted.keys.to_struct_array()
-    made = plan.channel.release(keys, counted.frequencies, keys_only=keys_only, source=source)
+    if isinstance(plan.channel, KnownKeys):
+        made = plan.channel.release(keys, counted.frequencies, source=source)
+    else:
+        made = plan.channel.release(keys, counted.frequencies, keys_only=keys_only, source=source)
     return replace(made, guarantee=plan.guarantee, notes=_notes(plan, job))
 
 
@@ -105,6 +116,7 @@ def preview(
     scheme: Scheme | None = None,
     sample_size: int | None = None,
     mechanism: str = "auto",
+    known_keys: Any = None,
     data: Any = None,
     engine: Engine | None = None,
 ) -> Preview:
@@ -117,7 +129,8 @@ def preview(
     if data is not None:
         bounds = checked_bounds(job.key, job.privacy_unit, 1, 1, 0, False)
         check_present(bounds, [name for name, _ in (engine or DuckDB()).columns(data)], listed=True)
-    return Preview.of(job.plan(epsilon, delta, mechanism, scheme, sample_size))
+    known = job.known(known_keys, scheme, sample_size, keys_only=False)
+    return Preview.of(job.plan(epsilon, delta, mechanism, scheme, sample_size, known is not None))
 
 
 @dataclass(frozen=True)
@@ -153,10 +166,28 @@ class _Job:
         """Who is protected, in words."""
         return "one row" if self.privacy_unit is None else f"one {self.privacy_unit}"
 
+    def known(self, keys: Any, scheme: Scheme | None, sample_size: int | None, keys_only: bool) -> pa.Table | None:
+        """Return the public keys as a table, or None where there are none."""
+        if keys is None:
+            return None
+        if scheme is not None or sample_size is not None or keys_only:
+            raise InvalidValue("known_keys are all answered. Leave out scheme, sample_size and keys_only.")
+        return known_table(keys, self.key)
+
     def plan(
-        self, epsilon: float, delta: float, mechanism: str, scheme: Scheme | None, sample_size: int | None
+        self,
+        epsilon: float,
+        delta: float,
+        mechanism: str,
+        scheme: Scheme | None,
+        sample_size: int | None,
+        known: bool,
     ) -> Plan:
         """Return the plan; with a sample size, for the part of epsilon that is left after the total is bought."""
+        if known:
+            return make_known_plan(
+                epsilon, delta, max_keys=self.max_keys, max_rows=self.max_rows, mechanism=mechanism, unit=self.unit
+            )
         if sample_size is None:
             return self._plan(epsilon, delta, mechanism, scheme)
         validate.whole("sample_size", sample_size, low=1, hint="Pass about how many keys to sample.")

@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike
 from dpsieve.channels.channel import Channel, checked_frequencies
 from dpsieve.errors import InvalidValue
 from dpsieve.output.release import Release, checked_keys, table_of
+from dpsieve.privacy import Certificate
+from dpsieve.privacy.mechanism import Floats, Mechanism
 from dpsieve.randomness.source import Source
 
 _SEARCH_ALL = 1 << 17
@@ -30,13 +32,26 @@ def draw_release(
     tokens = channel.draw(counts, already_sampled=already_sampled, source=source)
     reported = np.flatnonzero(tokens)
     names, tokens = names.take(pa.array(reported)), tokens[reported]
-    _refuse_equal(names)
-    fields = _fields(names)
+    return release_of(channel, certificate, names, tokens, source=source, keys_only=keys_only)
+
+
+def release_of(
+    mechanism: Mechanism,
+    certificate: Certificate,
+    keys: pa.Array,
+    tokens: Floats,
+    *,
+    source: Source,
+    keys_only: bool = False,
+) -> Release:
+    """Return the release of tokens that a certified mechanism drew for these keys, sorted by key."""
+    _refuse_equal(keys)
+    fields = _fields(keys)
     order = pc.sort_indices(fields, [(name, "ascending") for name in fields.column_names])
-    names, tokens = names.take(order), tokens[order.to_numpy()]
-    table = pa.table({"key": names}) if keys_only else table_of(channel, names, tokens)
+    keys, tokens = keys.take(order), tokens[order.to_numpy()]
+    table = pa.table({"key": keys}) if keys_only else table_of(mechanism, keys, tokens)
     kept = None if keys_only else tokens
-    return Release(table, channel.guarantee, certificate, channel, kept, not source.publishable)
+    return Release(table, mechanism.guarantee, certificate, mechanism, kept, not source.publishable)
 
 
 def _fields(keys: pa.Array) -> pa.Table:

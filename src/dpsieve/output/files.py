@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dpsieve
-from dpsieve.channels import from_json
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
+from dpsieve.output.again import from_json
 from dpsieve.output.release import Release
 from dpsieve.privacy import Certificate, Guarantee
 
@@ -28,7 +28,7 @@ _TABLE, _RECORD = "release.parquet", "release.json"
 def save(release: Release, folder: str | os.PathLike[str]) -> Path:
     """Write a release to a new folder and return its path."""
     target = _path(folder)
-    if isinstance(release.channel.to_json().get("scheme"), str):
+    if isinstance(release.mechanism.to_json().get("scheme"), str):
         raise InvalidValue(
             "this release has a scheme made from a function, which cannot be saved. Make the scheme from its values, "
             "such as custom(scheme.inclusion_range(1, 10_000))."
@@ -56,7 +56,7 @@ def save(release: Release, folder: str | os.PathLike[str]) -> Path:
 
 
 def load(folder: str | os.PathLike[str]) -> Release:
-    """Read a release; check its digest and its version, make its channel again and certify that anew."""
+    """Read a release; check its digest and its version, make its mechanism again and certify that anew."""
     source = _path(folder)
     record = _read_record(source / _RECORD)
     try:
@@ -64,17 +64,17 @@ def load(folder: str | os.PathLike[str]) -> Release:
             raise CorruptRelease(f"{source} was changed after it was written. Get a fresh copy of the folder.")
         table = pq.read_table(source / _TABLE)
         guarantee, certificate = Guarantee.from_json(record["guarantee"]), Certificate.from_json(record["certificate"])
-        channel = from_json(record["channel"])
+        mechanism = from_json(record["mechanism"])
     except CorruptRelease:
         raise
     except (KeyError, TypeError, OSError, pa.ArrowException, InvalidValue):
         raise CorruptRelease(f"{source} is not a whole release. Get a fresh copy of the folder.") from None
-    if channel.certify() != certificate:
-        raise CorruptRelease(f"{source / _RECORD} holds a certificate that its channel does not have.")
+    if mechanism.certify() != certificate:
+        raise CorruptRelease(f"{source / _RECORD} holds a certificate that its mechanism does not have.")
     tokens = table.column("token").to_numpy() if "token" in table.column_names else None
     if tokens is not None:
         table = table.drop_columns(["token"])
-    return Release(table, guarantee, certificate, channel, tokens, bool(record["unsafe_to_publish"]), record["notes"])
+    return Release(table, guarantee, certificate, mechanism, tokens, bool(record["unsafe_to_publish"]), record["notes"])
 
 
 def _path(folder: str | os.PathLike[str]) -> Path:
@@ -94,7 +94,7 @@ def _record(release: Release, digest: str) -> dict[str, Any]:
         "unsafe_to_publish": release.unsafe_to_publish,
         "guarantee": release.guarantee.to_json(),
         "certificate": release.certificate.to_json(),
-        "channel": release.channel.to_json(),
+        "mechanism": release.mechanism.to_json(),
         "notes": release.notes,
         "keys": len(release),
         "table_sha256": digest,

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.channel import LARGEST_FREQUENCY, Channel
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy import Certificate, Guarantee
+from dpsieve.privacy.mechanism import Floats, Mechanism
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +29,9 @@ class Release:
             `high` (its 95 % confidence interval), `weight` (what the key adds to an estimate of the sum of all
             frequencies: the count divided by its probability of being reported). With keys only, just `key`.
         guarantee: what is promised, and to whom.
-        certificate: the kernel's check of the integers that were drawn from.
-        channel: how the tokens were made; it holds no data.
-        tokens: what the channel gave out for each row of the table, in units of frequency; None with keys only.
+        certificate: the check of what was drawn from.
+        mechanism: how the tokens were made, a channel for most releases; it holds no data.
+        tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
         unsafe_to_publish: True when the randomness came from a seeded test source.
         notes: how the release was made, in public numbers: bounds on contributions, the mechanism and why.
     """
@@ -41,7 +39,7 @@ class Release:
     table: pa.Table
     guarantee: Guarantee
     certificate: Certificate
-    channel: Channel
+    mechanism: Mechanism
     tokens: Floats | None
     unsafe_to_publish: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
@@ -65,14 +63,15 @@ class Release:
     ) -> float:
         """Estimate the sum of g(true frequency) over all keys that satisfy `where`, reported or not.
 
-        The sum over reported keys of the maximum-likelihood estimate g(i) / pi_i (Cohen et al. 2021, Section 7). Keys
-        too rare to be reported are missed, so the estimate leans low; `estimation` tells by how much.
+        From a channel, it is the sum over reported keys of the maximum-likelihood estimate g(i) / pi_i (Cohen et al.
+        2021, Section 7). Keys too rare to be reported are missed, so the estimate leans low; `estimation` tells by how
+        much. Other mechanisms say in `addends` what their tokens add.
 
         Args:
             where: one boolean for each row of the table, or a function from the Arrow column of keys to booleans.
             g: a non-decreasing function with g(0) = 0; without it, g(w) = w and the estimate is of a total frequency.
         """
-        values = self.channel.estimator(g).value(self._tokens())
+        values = self.mechanism.addends(self._tokens(), g)
         if where is None:
             return float(values.sum())
         column = self.table.column("key").combine_chunks()
@@ -111,12 +110,9 @@ class Release:
         return self.tokens
 
 
-def table_of(channel: Channel, keys: pa.Array, tokens: Floats, level: float = 0.95) -> pa.Table:
-    """Return what tokens tell: the likeliest frequency, its interval, and its weight in a sum."""
-    count = np.minimum(channel.likeliest(tokens), LARGEST_FREQUENCY)
-    low, high = channel.interval(tokens, level)
-    weight = count / channel.reporting_probability(count)
-    return pa.table({"key": keys, "count": count, "low": low, "high": high, "weight": weight})
+def table_of(mechanism: Mechanism, keys: pa.Array, tokens: Floats) -> pa.Table:
+    """Return the table of a release: the keys, and what their tokens tell."""
+    return pa.table({"key": keys, **vars(mechanism.read(tokens))})
 
 
 def checked_keys(keys: Any) -> pa.Array:

@@ -6,21 +6,24 @@ from typing import Any
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
-from dpsieve.privacy.guarantee import shown
+from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.kernel import Rows, examine
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """The kernel checked a table of integer masses, and every adjacent pair of rows keeps (epsilon, delta).
+    """The promise (epsilon, delta) was checked: on a table, by the kernel, or by a formula with proven bounds.
 
-    Neighbours are add/remove: one unit more or less moves a key from row i to row i + 1 or back.
+    The kernel checks a table of integer masses, every adjacent pair of rows. Neighbours are add/remove: one unit more
+    or less moves a key from row i to row i + 1 or back. Noise that is drawn exactly from its distribution has no
+    table; its certificate names the formula that was evaluated, rounded up.
 
     Attributes:
         epsilon, delta: the promise that was checked, as exact floats.
         worst: a proven upper bound on the largest divergence found; at most delta.
-        rows: how many rows were checked (frequencies 1 to `rows`).
+        rows: how many rows were checked (frequencies 1 to `rows`); 0 with a formula.
         shift: tokens by which each later row is the one before moved up; None when the table ends at `rows`.
+        formula: what was evaluated, where there is no table.
     """
 
     epsilon: float
@@ -28,6 +31,7 @@ class Certificate:
     worst: float
     rows: int
     shift: int | None
+    formula: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON values."""
@@ -41,14 +45,25 @@ class Certificate:
             raise InvalidValue(f"data is not a certificate. {hint}")
         epsilon, delta = validate.epsilon(data["epsilon"]), validate.delta(data["delta"])
         worst = validate.between("worst", data["worst"], 0.0, delta, hint=hint)
-        rows = validate.whole("rows", data["rows"], low=1, hint=hint)
+        formula = validate.text("formula", data["formula"], hint=hint) if data["formula"] != "" else ""
+        rows = validate.whole("rows", data["rows"], low=0 if formula else 1, hint=hint)
         shift = None if data["shift"] is None else validate.whole("shift", data["shift"], hint=hint)
-        return cls(epsilon, delta, worst, rows, shift)
+        return cls(epsilon, delta, worst, rows, shift, formula)
 
     def __str__(self) -> str:
+        promise = f"({shown(self.epsilon)}, {shown(self.delta)})"
+        if self.formula:
+            return f"{promise} by {self.formula}, evaluated with proven bounds"
         reach = "every frequency" if self.shift is not None else f"every frequency up to {self.rows:,}"
         rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
-        return f"({shown(self.epsilon)}, {shown(self.delta)}) checked on the integers of {rows}, covering {reach}"
+        return f"{promise} checked on the integers of {rows}, covering {reach}"
+
+
+def by_formula(guarantee: Guarantee, worst: float, formula: str) -> Certificate:
+    """Return the certificate of a promise that a formula gives, or raise NotCertified when its delta is larger."""
+    if not worst <= guarantee.delta:
+        raise NotCertified(f"{formula} gives delta={worst:.17g}, above the promised {shown(guarantee.delta)}")
+    return Certificate(guarantee.epsilon, guarantee.delta, worst, 0, None, formula)
 
 
 def certify(

@@ -1,8 +1,16 @@
 """The one door to randomness, and exact draws from it."""
 
-from dpsieve.randomness.noise import discrete_gaussian, discrete_laplace
+from dpsieve.randomness.noise import discrete_gaussian, discrete_laplace, rounded_gaussian
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source, SystemSource
 from dpsieve.randomness.table import ExactTable
 
-__all__ = ["ExactTable", "Source", "SystemSource", "discrete_gaussian", "discrete_laplace", "noisy_top"]
+__all__ = [
+    "ExactTable",
+    "Source",
+    "SystemSource",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "noisy_top",
+    "rounded_gaussian",
+]
