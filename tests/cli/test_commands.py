@@ -51,6 +51,23 @@ def test_release_to_the_screen_and_to_a_folder(folder):
     assert again.returncode == 2 and "exists already" in again.stderr
 
 
+def test_known_keys_from_a_file(folder):
+    (folder / "list.txt").write_text("cheap bicycle reviews near me\nnobody asks this\n\n")
+    command = ["release", "log.parquet", "--key", "query", "--epsilon", 2, "--delta", 0, "--known-keys"]
+    done = run(*command, "list.txt", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert [row["key"] for row in json.loads(done.stdout)["keys"]] == [
+        "cheap bicycle reviews near me",
+        "nobody asks this",
+    ]
+    (folder / "list.csv").write_text("query,why\nnobody asks this,test\n")
+    assert "nobody asks this" in run(*command, "list.csv", cwd=folder).stdout
+    for name, said in [("missing.txt", "cannot be read"), ("log.parquet", "more than once")]:
+        wrong = run(*command, name, cwd=folder)
+        assert wrong.returncode == 2 and said in wrong.stderr
+    assert "every key of the list" in run("preview", *command[2:], "list.txt", cwd=folder).stdout
+
+
 def test_standard_input_and_json(folder):
     text = (folder / "log.csv").read_text()
     done = run("release", "-", "--key", "query", "--unit", "user_id", *BUDGET, "--max-keys", 3, "--json", input=text)

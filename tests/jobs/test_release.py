@@ -84,6 +84,21 @@ class TestMeasuredRates:
         assert exposed <= binomial_band(users, delta)[1]
         assert exposed >= binomial_band(users, delta / 8)[0]
 
+    @pytest.mark.parametrize("mechanism", ["optimal", "gaussian"])
+    def test_units_with_a_thousand_keys_and_one_with_a_million_rows(self, mechanism):
+        """However much a unit holds, the chance that anything of it shows is at most delta."""
+        delta, users, million = 0.02, 1500, 1_000_000
+        user = np.repeat(np.arange(users), 1000)
+        key = np.char.add(np.char.add(user.astype(str), " "), np.tile(np.arange(1000).astype(str), users))
+        loud = pa.table({"user": np.full(million, -1), "key": pa.array(["-1 loud"] * million)})
+        table = pa.concat_tables([pa.table({"user": user, "key": pa.array(key)}), loud])
+        release = ds.release(
+            table, key="key", privacy_unit="user", epsilon=1.0, delta=delta, max_keys_per_unit=5, mechanism=mechanism
+        )
+        exposed = len({key.split()[0] for key in release.table["key"].to_pylist()})
+        low, high = binomial_band(users + 1, delta)
+        assert low / 8 <= exposed <= high
+
     def test_neighbouring_tables_at_the_threshold(self):
         """Keys of frequency n and n - 1, near an even chance: the rates keep (epsilon, delta), both ways."""
         epsilon, delta, keys = 1.0, 0.01, 3000

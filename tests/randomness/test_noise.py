@@ -8,7 +8,7 @@ from scipy import special
 from statistical import assert_cdf, assert_follows
 
 from dpsieve.errors import DpsieveError
-from dpsieve.randomness import discrete_gaussian, discrete_laplace, noise
+from dpsieve.randomness import discrete_gaussian, discrete_laplace, noise, rounded_gaussian
 from dpsieve.randomness.noise import Gaussian, Laplace, NoiseSampler
 from dpsieve.randomness.source import SystemSource
 from dpsieve.testing import insecure_source
@@ -52,7 +52,13 @@ def test_wide_gaussian_follows_its_distribution(sigma):
     assert_cdf(discrete_gaussian(sigma, DRAWS), edges, gaussian_cdf(sigma))
 
 
-@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 3.7, 100.0, 800.0])
+def test_rounded_gaussian_follows_its_distribution(sigma):
+    edges = np.unique(np.round(sigma * special.ndtri(np.linspace(0.0005, 0.9995, 400))).astype(np.int64))
+    assert_cdf(rounded_gaussian(sigma, DRAWS), edges, gaussian_cdf(sigma))
+
+
+@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian, rounded_gaussian])
 def test_the_smallest_scale_adds_nothing_that_anyone_could_see(draw):
     assert not draw(0.001, 10_000).any()
 
