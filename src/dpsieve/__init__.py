@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dpsieve import channels, errors, estimation, privacy, randomness, sampling, testing
+    from dpsieve import channels, errors, estimation, privacy, randomness, sampling, sketches, testing
     from dpsieve.jobs import preview, release
     from dpsieve.output import Release
     from dpsieve.privacy import Certificate, Guarantee
     from dpsieve.privacy.ledger import Ledger
     from dpsieve.sampling import everything, ppswor, priority
+    from dpsieve.sketches import MisraGries, UserMisraGries
 
 __all__ = [
     "Certificate",
     "Guarantee",
     "Ledger",
+    "MisraGries",
     "Release",
+    "UserMisraGries",
     "channels",
     "errors",
     "estimation",
@@ -35,6 +38,7 @@ __all__ = [
     "randomness",
     "release",
     "sampling",
+    "sketches",
     "testing",
 ]
 
@@ -43,7 +47,9 @@ _HOME = {
     "Certificate": "dpsieve.privacy",
     "Guarantee": "dpsieve.privacy",
     "Ledger": "dpsieve.privacy.ledger",
+    "MisraGries": "dpsieve.sketches",
     "Release": "dpsieve.output",
+    "UserMisraGries": "dpsieve.sketches",
     "everything": "dpsieve.sampling",
     "ppswor": "dpsieve.sampling",
     "preview": "dpsieve.jobs",

@@ -5,6 +5,7 @@ from dpsieve.channels.contributions import gaussian, rows_of_units
 from dpsieve.channels.known import KnownKeys, known_keys
 from dpsieve.channels.make import optimal, simple, stability, truncated_geometric
 from dpsieve.channels.row import Row
+from dpsieve.channels.sample_threshold import SampleThreshold, sample_threshold
 from dpsieve.channels.saved import from_json
 from dpsieve.channels.sized import private_scheme, release_sample
 
@@ -12,6 +13,7 @@ __all__ = [
     "Channel",
     "KnownKeys",
     "Row",
+    "SampleThreshold",
     "from_json",
     "gaussian",
     "known_keys",
@@ -19,6 +21,7 @@ __all__ = [
     "private_scheme",
     "release_sample",
     "rows_of_units",
+    "sample_threshold",
     "simple",
     "stability",
     "truncated_geometric",

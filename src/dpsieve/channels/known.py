@@ -31,6 +31,7 @@ from dpsieve.randomness.noise import (
     SMALLEST_SCALE,
     discrete_gaussian,
     discrete_laplace,
+    laplace_scale,
     rounded_gaussian,
 )
 from dpsieve.randomness.source import Source, resolve
@@ -54,9 +55,7 @@ class KnownKeys(Mechanism):
 
     def __init__(self, guarantee: Guarantee, noise: str, max_keys: int, max_rows: int) -> None:
         self.guarantee, self.noise, self.max_keys, self.max_rows = guarantee, noise, max_keys, max_rows
-        self.scale = _laplace_scale(self) if noise == "laplace" else _sigma(self)
-        smallest = validate.between("scale", self.scale, 0.0, LARGEST_SCALE, hint="Pass a larger epsilon.")
-        self.scale = max(SMALLEST_SCALE, smallest)
+        self.scale = laplace_scale(guarantee.epsilon, max_keys * max_rows) if noise == "laplace" else _sigma(self)
         p = math.exp(-1 / self.scale)
         self.deviation = math.sqrt(2 * p) / -math.expm1(-1 / self.scale) if noise == "laplace" else self.scale
         self.parameters = {
@@ -163,17 +162,11 @@ def from_json(data: Mapping[str, Any]) -> KnownKeys:
     return known_keys(**values)
 
 
-def _laplace_scale(made: KnownKeys) -> float:
-    """Return the least float that is at least m r / epsilon."""
-    exact = Fraction(made.max_keys * made.max_rows) / Fraction(made.guarantee.epsilon)
-    near = made.max_keys * made.max_rows / made.guarantee.epsilon
-    return near if Fraction(near) >= exact else math.nextafter(near, math.inf)
-
-
 def _sigma(made: KnownKeys) -> float:
     epsilon, delta, rows = made.guarantee.epsilon, made.guarantee.delta, made.max_rows
     sigma = gaussian_sigma(epsilon, delta, sensitivity=float(rows), count=made.max_keys)
     if sigma <= LARGEST_ROUNDED:
-        return sigma
+        return max(sigma, SMALLEST_SCALE)
     rho = zcdp_rho(epsilon, delta)
-    return upper(lambda: (ball(made.max_keys) / ball(rho) / 2).sqrt() * rows)
+    wide = upper(lambda: (ball(made.max_keys) / ball(rho) / 2).sqrt() * rows)
+    return validate.between("sigma", wide, 0.0, LARGEST_SCALE, hint="Pass a larger epsilon or delta.")

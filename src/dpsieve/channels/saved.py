@@ -7,6 +7,7 @@ from typing import Any
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.contributions import gaussian, gaussian_again, rows_of_units
 from dpsieve.channels.make import optimal, simple, stability, truncated_geometric
+from dpsieve.channels.sample_threshold import sample_threshold
 from dpsieve.errors import InvalidValue
 from dpsieve.sampling.schemes import scheme_from_json
 
@@ -17,6 +18,7 @@ _MAKERS: dict[str, Callable[..., Channel]] = {
     "truncated_geometric": truncated_geometric,
     "gaussian": gaussian,
     "rows_of_units": rows_of_units,
+    "sample_threshold": sample_threshold,
 }
 
 

@@ -9,6 +9,7 @@ import typer
 from dpsieve import __version__
 from dpsieve.cli import ledger
 from dpsieve.cli.demo import demo
+from dpsieve.cli.stream import stream
 from dpsieve.cli.table import preview, release
 from dpsieve.errors import DpsieveError
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(release)
 app.command()(preview)
+app.command()(stream)
 app.add_typer(ledger.app, name="ledger")
 app.command()(demo)
 

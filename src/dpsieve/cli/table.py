@@ -60,8 +60,8 @@ def release(
     from dpsieve.jobs import release as run
     from dpsieve.privacy.ledger import Ledger
 
-    _warn_of_large_delta(delta)
-    _refuse_existing(out)
+    warn_of_large_delta(delta)
+    refuse_existing(out)
     book = None if ledger is None else Ledger.open(ledger)
     with scanning(quiet=as_json) as progress:
         made = run(
@@ -84,7 +84,7 @@ def release(
         )
     if out is not None:
         made.save(out)
-    typer.echo(json.dumps(_summary(made), default=str)) if as_json else show(made, top, out)
+    typer.echo(json.dumps(summary(made), default=str)) if as_json else show(made, top, out)
 
 
 def preview(
@@ -108,7 +108,7 @@ def preview(
 
     from dpsieve.jobs import preview as run
 
-    _warn_of_large_delta(delta)
+    warn_of_large_delta(delta)
     seen = run(
         data=_source(data) if data else None,
         key=key,
@@ -151,7 +151,8 @@ def show(made: "Release", top: int, out: Path | None) -> None:
         console.print(f"Saved to {out}.", soft_wrap=True)
 
 
-def _summary(made: "Release") -> dict[str, Any]:
+def summary(made: "Release") -> dict[str, Any]:
+    """Return all that a release says, for JSON."""
     return {
         "guarantee": made.guarantee.to_json(),
         "certificate": made.certificate.to_json(),
@@ -185,7 +186,8 @@ def _source(names: list[str]) -> Any:
     return names[0] if len(names) == 1 else names
 
 
-def _warn_of_large_delta(delta: float) -> None:
+def warn_of_large_delta(delta: float) -> None:
+    """Say what a large delta would mean, on standard error."""
     if 1e-3 <= delta < 1:
         typer.echo(
             f"warning: delta={delta:g} lets a key that one unit alone holds show with that probability: among "
@@ -194,7 +196,8 @@ def _warn_of_large_delta(delta: float) -> None:
         )
 
 
-def _refuse_existing(out: Path | None) -> None:
+def refuse_existing(out: Path | None) -> None:
+    """Refuse a folder that is there, before anything is spent."""
     if out is not None and out.exists():
         from dpsieve.errors import InvalidValue
 

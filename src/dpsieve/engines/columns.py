@@ -18,7 +18,7 @@ _AS_THEY_ARE = frozenset(
     TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS""".split()
 ) | {"TIMESTAMP WITH TIME ZONE"}
 # An Arrow column of an ENUM would carry every category, whether it is reported or not; text carries none.
-_AS_TEXT = frozenset({"VARCHAR", "ENUM", "JSON", "UUID", '"NULL"', "NULL"})
+AS_TEXT = frozenset({"VARCHAR", "ENUM", "JSON", "UUID", '"NULL"', "NULL"})
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,16 @@ class Column:
             return f"CASE WHEN isnan({self.sql}) THEN 'nan'::{self.kind} ELSE {self.sql} + 0::{self.kind} END"
         if self.kind == "VARCHAR":
             return f'{self.sql} COLLATE "C"' if self.collated else self.sql
-        return f"CAST({self.sql} AS VARCHAR)" if self.kind in _AS_TEXT else self.sql
+        return f"CAST({self.sql} AS VARCHAR)" if self.kind in AS_TEXT else self.sql
+
+    @property
+    def as_unit(self) -> str:
+        """The expression that rows of one unit are found by. DuckDB hashes values alike that compare as equal."""
+        return self.sql
 
     def check_key(self) -> None:
         """Refuse types that do not group into keys that can be published: nested ones, intervals, times with zones."""
-        if self.kind not in _AS_THEY_ARE | _AS_TEXT | {"FLOAT", "DOUBLE"} or self.type.endswith("]"):
+        if self.kind not in _AS_THEY_ARE | AS_TEXT | {"FLOAT", "DOUBLE"} or self.type.endswith("]"):
             hint = "Turn it into text first, or name the fields of a nested column as several key columns."
             raise InvalidType(f"key={self.name!r} has the type {self.kind}, which cannot be a key. {hint}")
 

@@ -1,4 +1,4 @@
-"""The one SQL text that bounds and counts, written for DuckDB.
+"""The one SQL text that bounds and counts, written for DuckDB; `engines.dialects` transpiles it for other engines.
 
 Identifiers are quoted, so any column name works. Inside, the unit is `u` and the key columns are `k0`, `k1`, ...; the
 result has the key columns in order and then the frequency. The data is read in one pass, so streams work too.
@@ -6,6 +6,8 @@ result has the key columns in order and then the frequency. The data is read in 
 A row whose first key column is null stands for the units that are null: real keys never hold a null. It tells the
 caller that the data must be refused, without a second pass and without a count.
 """
+
+from collections.abc import Callable, Mapping
 
 from dpsieve.engines.base import Bounds
 from dpsieve.engines.columns import Column
@@ -20,29 +22,38 @@ def choice(salt: int, names: list[str]) -> str:
     return f"hash(hash({salt}::UBIGINT, {', '.join(names)}))"
 
 
-def count_text(scan: str, columns: dict[str, Column], bounds: Bounds, known: str | None = None) -> str:
+def count_text(
+    scan: str,
+    columns: Mapping[str, Column],
+    bounds: Bounds,
+    known: str | None = None,
+    order: Callable[[int, list[str]], str] = choice,
+) -> str:
     """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`.
 
     With `known`, the name of a table of public keys (see `engines.known`), other rows are left out before anything is
     bounded, and the key is the place in that table.
+
+    Another dialect passes an `order` in place of `choice`. It gets standard SQL: no `arg_min`, no structs, no `least`.
     """
     keys = [f"k{i}" for i in range(len(bounds.key))]
     chosen = [f"{columns[name].as_key} AS {k}" for name, k in zip(bounds.key, keys, strict=True)]
     present = [f"{columns[name].sql} IS NOT NULL" for name in bounds.key]
     if bounds.unit is not None:
-        unit = columns[bounds.unit].sql
-        chosen.insert(0, f"{unit} AS u")
+        chosen.insert(0, f"{columns[bounds.unit].as_unit} AS u")
         if bounds.allow_null_units:
-            present.append(f"{unit} IS NOT NULL")
+            present.append(f"{columns[bounds.unit].sql} IS NOT NULL")
     rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {' AND '.join(present)}"
     if known is not None:
         unit = "" if bounds.unit is None else "u, "
         rows, keys = f"SELECT {unit}i AS k0 FROM ({rows}) JOIN {known} USING ({', '.join(keys)})", ["k0"]
     if bounds.unit is None:
         return _plain(rows, keys)
-    if bounds.max_keys == bounds.max_rows == 1:
-        return _one_key(rows, keys, choice(bounds.salt, ["u", *keys]))
-    return _several_keys(rows, keys, choice(bounds.salt, ["u", *keys]), bounds)
+    ordered, most = order(bounds.salt, ["u", *keys]), bounds.max_rows
+    if bounds.max_keys == most == 1 and order is choice:
+        return _one_key(rows, keys, ordered)
+    capped = f"least(n, {most})" if order is choice else f"CASE WHEN n > {most} THEN {most} ELSE n END"
+    return _several_keys(rows, keys, ordered, bounds, capped)
 
 
 def _plain(rows: str, keys: list[str]) -> str:
@@ -59,7 +70,7 @@ def _one_key(rows: str, keys: list[str], order: str) -> str:
     return f"SELECT {parts}, count(*) AS n FROM ({kept}) AS kept GROUP BY kept.k0"
 
 
-def _several_keys(rows: str, keys: list[str], order: str, bounds: Bounds) -> str:
+def _several_keys(rows: str, keys: list[str], order: str, bounds: Bounds, capped: str) -> str:
     """Distinct pairs first, so that a unit with a million rows of one key costs one row in the sort.
 
     Ties of the hash are broken by the key, so that a repeated task picks the same. (A sort by the hash alone is
@@ -70,7 +81,7 @@ def _several_keys(rows: str, keys: list[str], order: str, bounds: Bounds) -> str
         pairs, total = f"SELECT DISTINCT u, {names} FROM ({rows})", "count(*)"
     else:
         pairs = f"SELECT u, {names}, count(*) AS n FROM ({rows}) GROUP BY u, {names}"
-        total = f"CAST(sum(least(n, {bounds.max_rows})) AS BIGINT)"
+        total = f"CAST(sum({capped}) AS BIGINT)"
     placed = f"SELECT *, row_number() OVER (PARTITION BY u ORDER BY {order}, {names}) AS place FROM ({pairs})"
     marked = ", ".join(
         ["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:], *(["n"] if bounds.max_rows > 1 else [])]

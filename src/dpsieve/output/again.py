@@ -8,7 +8,12 @@ from dpsieve.errors import InvalidValue
 from dpsieve.privacy.mechanism import Mechanism
 
 # Where each mechanism that is not a channel has its `from_json`.
-_HOME = {"known_keys": "dpsieve.channels.known"}
+_HOME = {
+    "known_keys": "dpsieve.channels.known",
+    "misra_gries": "dpsieve.sketches.noisy",
+    "misra_gries_sum": "dpsieve.sketches.summed",
+    "one_sided_sketch": "dpsieve.sketches.one_sided",
+}
 
 
 def from_json(data: Mapping[str, Any]) -> Mechanism:

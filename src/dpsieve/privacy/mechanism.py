@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,6 +36,14 @@ class Mechanism(ABC):
     def to_json(self) -> dict[str, Any]:
         """Return the parameters as plain JSON values, from which the same mechanism is made again."""
         return self.parameters
+
+    def knowing(self, **drawn: int) -> Self:
+        """Return this mechanism with numbers that were drawn and may be published, as attributes and in its JSON."""
+        made = copy(self)
+        for name, value in drawn.items():
+            setattr(made, name, value)
+        made.parameters = {**self.parameters, **drawn}
+        return made
 
     @abstractmethod
     def certify(self) -> Certificate:

@@ -1,5 +1,6 @@
 """The one door to randomness, and exact draws from it."""
 
+from dpsieve.randomness.binomial import binomial, coins
 from dpsieve.randomness.noise import discrete_gaussian, discrete_laplace, rounded_gaussian
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source, SystemSource
@@ -9,6 +10,8 @@ __all__ = [
     "ExactTable",
     "Source",
     "SystemSource",
+    "binomial",
+    "coins",
     "discrete_gaussian",
     "discrete_laplace",
     "noisy_top",

@@ -13,6 +13,7 @@ decided in floating point with a margin far above its error, and what falls with
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -20,6 +21,7 @@ from flint import arb
 from numpy.typing import NDArray
 
 from dpsieve import validate
+from dpsieve.errors import InvalidValue
 from dpsieve.privacy.balls import current_precision
 from dpsieve.randomness.source import Source, Words, resolve
 from dpsieve.randomness.table import CHUNK, SPARE_BITS, ExactTable, LazyUniform
@@ -42,6 +44,19 @@ def discrete_laplace(scale: float, size: int, *, source: Source | None = None) -
     [0, 0, 0]
     """
     return _sampler("laplace", _scale("scale", scale)).draw(_size(size), resolve(source))
+
+
+def laplace_scale(epsilon: float, sensitivity: int) -> float:
+    """Return the least scale, as a float, at which discrete Laplace noise is epsilon-private for this l1 sensitivity.
+
+    >>> laplace_scale(0.5, 3)
+    6.0
+    """
+    exact, near = Fraction(sensitivity) / Fraction(epsilon), sensitivity / epsilon
+    least = near if Fraction(near) >= exact else math.nextafter(near, math.inf)
+    if least > LARGEST_SCALE:
+        raise InvalidValue(f"epsilon={epsilon:g} needs noise of more than 10^9. Pass a larger epsilon.")
+    return max(least, SMALLEST_SCALE)
 
 
 def discrete_gaussian(sigma: float, size: int, *, source: Source | None = None) -> Integers:

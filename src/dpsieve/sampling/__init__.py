@@ -1,11 +1,13 @@
-"""Sampling schemes, and samplers of counted keys. Samples are not private: they go on to a channel."""
+"""Sampling schemes, and samplers of counted keys and of streams. Samples are not private: they go on to a channel."""
 
 from dpsieve.sampling.samplers import NonPrivateSample, bottom_k, threshold_sample
 from dpsieve.sampling.schemes import Scheme, custom, everything, ppswor, priority, scheme_from_json
+from dpsieve.sampling.stream import StreamSample
 
 __all__ = [
     "NonPrivateSample",
     "Scheme",
+    "StreamSample",
     "bottom_k",
     "custom",
     "everything",

@@ -93,13 +93,14 @@ class _Threshold(Scheme):
         return f"{self.name}(tau={self.tau!r}, power={self.power!r})"
 
     def constant_from(self) -> int | None:
-        """Return the least frequency with q = 1.0, None if q stays below 1 up to 2^53."""
+        """Return the least frequency with the largest q there can be, None if that is not reached up to 2^53."""
         low, high = 0, int(LARGEST)
-        if self.inclusion(high) < 1.0:
+        most = self._saturate(np.array([np.inf]))[0]
+        if self.inclusion(high) < most:
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.inclusion(middle) == 1.0 else (middle, high)
+            low, high = (low, middle) if self.inclusion(middle) == most else (middle, high)
         return high
 
     def to_json(self) -> dict[str, Any]:
@@ -126,6 +127,16 @@ class _Ppswor(_Threshold):
     @staticmethod
     def _saturate(rate: Floats) -> Floats:
         return saturating(rate)
+
+
+class PpsworOfStream(_Threshold):
+    """ppswor, and a little less: what a sample of a stream can be thinned to exactly (see `sampling.stream`)."""
+
+    name = "ppswor_of_stream"
+
+    @staticmethod
+    def _saturate(rate: Floats) -> Floats:
+        return saturating(rate) * (1 - 2.0**-40)  # a product with a constant is rounded monotonically
 
 
 class _Priority(_Threshold):
@@ -321,6 +332,7 @@ def scheme_from_json(data: dict[str, Any]) -> Scheme:
     makers: dict[str, tuple[Callable[..., Scheme], set[str]]] = {
         "ppswor": (ppswor, {"tau", "power"}),
         "priority": (priority, {"tau", "power"}),
+        "ppswor_of_stream": (PpsworOfStream, {"tau", "power"}),
         "everything": (everything, set()),
         "custom": (_table, {"values"}),
     }

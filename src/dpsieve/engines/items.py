@@ -1,0 +1,186 @@
+"""Items of a stream, in batches: the lines of a text, or one column of CSV or JSON lines.
+
+Items are text in UTF-8. Bytes that are not are refused, with the number of the line. Empty lines, empty fields and
+nulls are no items. Files that end in .gz are unpacked.
+"""
+
+import contextlib
+import gzip
+import io
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+
+from dpsieve.engines.text import parsed_header
+from dpsieve.errors import DpsieveError, InvalidValue, UnreadableData
+
+FORMATS = ("lines", "csv", "jsonl")
+_BLOCK = 1 << 23
+_LONGEST = 1 << 28
+_PATIENCE = 0.25  # seconds
+_NEWLINE = 10
+
+
+def item_batches(path: str, form: str | None = None, column: str | None = None) -> Iterator[pa.Array]:
+    """Yield Arrow arrays of text from a file, or from standard input for '-'.
+
+    Args:
+        path: the file.
+        form: 'lines', 'csv' or 'jsonl'; by the name of the file without it, and lines from standard input.
+        column: which column of CSV or JSON lines.
+    """
+    form = _form(path, form, column)
+    name = "standard input" if path == "-" else repr(path)
+    if form != "lines" and column is None:
+        raise InvalidValue(f"{name} is read as {form}, so a column must be named. Pass --column, or --format lines.")
+    if form == "lines" and column is not None:
+        raise InvalidValue(f"{name} is read as lines, which have no columns. Pass --format csv or jsonl.")
+    try:
+        with _opened(path) as file:
+            if form == "lines":
+                yield from _lines(file, name)
+            elif form == "csv":
+                yield from _csv(file, name, str(column))
+            else:
+                yield from _jsonl(file, name, str(column))
+        return
+    except DpsieveError:
+        raise
+    except (OSError, EOFError, zlib.error):
+        pass
+    raise UnreadableData(f"{name} cannot be read. Check its name and rights, and that a .gz file is whole.")
+
+
+def split_lines(block: bytes, name: str, first: int) -> pa.Array:
+    r"""Return the lines of a block, without line ends and empty lines; `first` is the number of its first line.
+
+    >>> split_lines(b"tea\nmilk\r\n\ntea", "here", 1).to_pylist()
+    ['tea', 'milk', 'tea']
+    """
+    whole = (block if block.endswith(b"\n") else block + b"\n").replace(b"\r\n", b"\n")
+    ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == _NEWLINE)
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends - np.arange(len(ends))  # where each line ends once the line ends before it are gone
+    text = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(whole.translate(None, b"\n")))
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        wrong = first + _first_invalid(block)
+        raise UnreadableData(f"line {wrong:,} of {name} is not text in UTF-8. Convert it, or leave it out.") from None
+    filled = np.diff(offsets) > 0
+    return text if filled.all() else text.filter(pa.array(filled))
+
+
+def _lines(file: IO[bytes], name: str) -> Iterator[pa.Array]:
+    for number, block in _blocks(file, name):
+        yield split_lines(block, name, number)
+
+
+def _blocks(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
+    """Yield whole lines, some megabytes or a quarter of a second at a time, and the number of the first of them."""
+    number, parts, size, since, done = 1, [b""], 0, time.monotonic(), False
+    while not done:
+        part = file.read1(_BLOCK)  # type: ignore[attr-defined]
+        parts.append(part)
+        size, done = size + len(part), not part
+        if not done and size < _BLOCK and time.monotonic() - since < _PATIENCE:
+            continue
+        block = b"".join(parts)
+        cut = len(block) if done else block.rfind(b"\n") + 1
+        if len(block) - cut > _LONGEST:
+            raise UnreadableData(f"line {number:,} of {name} is longer than 256 MB. Is this a file of lines?")
+        if cut:
+            yield number, block[:cut]
+            number += block.count(b"\n", 0, cut)
+        parts, size, since = [block[cut:]], 0, time.monotonic()
+
+
+def _csv(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
+    head = file.readline(1 << 20)
+    header = parsed_header(head, name)
+    if header is None:
+        return
+    if header.names.count(column) != 1:
+        raise InvalidValue(f"--column {column!r} is not one of the columns of {name}. Its first line must name it.")
+    place = header.names.index(column)
+    inner = [f"c{i}" for i in range(len(header.names))]
+    try:
+        reader = pyarrow.csv.open_csv(
+            file,
+            read_options=pyarrow.csv.ReadOptions(column_names=inner, block_size=_BLOCK, use_threads=False),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=header.separator, newlines_in_values=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=[inner[place]], column_types={inner[place]: pa.string()}, strings_can_be_null=True,
+                quoted_strings_can_be_null=False, null_values=[""],
+            ),
+        )  # fmt: skip
+        for batch in reader:
+            yield batch.column(0)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV file" in str(error):
+            return
+        fault = str(error).partition(":")[2].partition("\n")[0] if "CSV parse error" in str(error) else ""
+        where = _row_number(fault)
+    else:
+        return
+    raise UnreadableData(f"{name} holds a row{where} that is not CSV in UTF-8 with {len(inner)} columns. Mend it.")
+
+
+def _jsonl(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
+    wanted = pa.schema([(column, pa.string())])
+    options = pyarrow.json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
+    for number, block in _blocks(file, name):
+        if not block.strip():
+            continue
+        one = pyarrow.json.ReadOptions(block_size=len(block) + 1, use_threads=False)
+        try:
+            table = pyarrow.json.read_json(io.BytesIO(block), parse_options=options, read_options=one)
+        except pa.ArrowInvalid:
+            table = None
+        if table is None:
+            lines = f"{number:,} to {number + block.count(bytes([_NEWLINE])):,}"
+            what = f"no JSON object with text in {column!r}"
+            raise UnreadableData(f"{name} has {what} somewhere in lines {lines}. Mend it, or leave it out.")
+        yield from table.column(column).chunks
+
+
+def _row_number(fault: str) -> str:
+    digits = fault.partition("Row #")[2].partition(":")[0]
+    return f" (number {int(digits) + 1:,})" if digits.isdigit() else ""
+
+
+def _first_invalid(block: bytes) -> int:
+    """Return the index of the first line that is not UTF-8."""
+    for number, line in enumerate(block.split(b"\n")):
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            return number
+    return 0
+
+
+def _form(path: str, form: str | None, column: str | None) -> str:
+    if form is not None:
+        if form not in FORMATS:
+            raise InvalidValue(f"--format is not known. Choose one of {', '.join(FORMATS)}.")
+        return form
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes[-2:]]
+    if any(suffix in (".csv", ".tsv") for suffix in suffixes):
+        return "csv"
+    if any(suffix in (".jsonl", ".ndjson", ".json") for suffix in suffixes):
+        return "jsonl"
+    return "lines" if column is None else "csv"
+
+
+def _opened(path: str) -> Any:
+    if path == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    return gzip.open(path, "rb") if Path(path).suffix.lower() == ".gz" else Path(path).open("rb")

@@ -1,0 +1,278 @@
+"""Plans: which rate and which threshold to use, from the exact delta instead of a bound.
+
+Neither a higher threshold nor a lower rate ever raises delta (see `channels.sampled_divergence`). So each rate has a
+smallest threshold, each threshold a largest rate, and the best plan is on that curve.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpsieve import validate
+from dpsieve.channels.binomial_rows import at_least, masses
+from dpsieve.channels.channel import LARGEST_FREQUENCY
+from dpsieve.channels.sample_threshold import (
+    LARGEST_RATE,
+    SMALLEST_RATE,
+    SampleThreshold,
+    checked_rate,
+    checked_threshold,
+    exact_delta,
+    sample_threshold,
+)
+from dpsieve.channels.sampled_divergence import add_remove
+from dpsieve.channels.sampled_replacement import roughly_replace
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy import Guarantee
+from dpsieve.privacy.gaussian import positive_delta
+from dpsieve.validate import Neighbours
+
+Goal = Literal["reach", "error"]
+
+_HIGHEST = 1 << 17  # thresholds that a search tries
+_HINT = "Pass a larger epsilon or delta, or a lower rate."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A rate and a threshold, and what they do.
+
+    Attributes:
+        rate: the probability with which each client is sampled; also the share of clients expected to be contacted.
+        threshold: the least sampled count that is reported.
+        guarantee: what is promised.
+        exact_delta: the least delta at its epsilon, at most the one that is promised.
+        half: the lowest frequency that is reported with probability one half or more.
+    """
+
+    rate: float
+    threshold: int
+    guarantee: Guarantee
+    exact_delta: float
+    half: int
+
+    @property
+    def channel(self) -> SampleThreshold:
+        """The channel that reads the reported counts back; see `dpsieve.channels.sample_threshold`."""
+        return SampleThreshold(self.rate, self.threshold, self.guarantee)
+
+    def contacted(self, population: int) -> float:
+        """Return how many of so many clients are expected to be sampled."""
+        hint = "Pass how many clients there are, such as population=1_000_000."
+        return self.rate * validate.whole("population", population, hint=hint)
+
+    def reporting_probability(self, frequencies: ArrayLike) -> NDArray[np.float64]:
+        """Return, for each number of clients with a value, the probability that the value is reported."""
+        return self.channel.reporting_probability(frequencies)
+
+    def __str__(self) -> str:
+        what = f"sample {self.rate:.4g} of the clients, report values that {self.threshold} or more of them sent"
+        return f"Plan: {what}; a value of {self.half:,} clients is reported half of the time. {self.guarantee}"
+
+
+def plan(
+    epsilon: float,
+    delta: float | None = None,
+    *,
+    rate: float | None = None,
+    threshold: int | None = None,
+    neighbours: Neighbours = "add_remove",
+    goal: Goal = "reach",
+    frequency: int | None = None,
+    contacted: int | None = None,
+    population: int | None = None,
+    unit: str = "one client",
+) -> Plan:
+    """Return a rate and a threshold that are (epsilon, delta)-private.
+
+    With both given, they are checked; without delta, the exact one is promised. With a rate alone, the threshold is the
+    smallest that keeps the promise; with a threshold alone, the rate is the largest one, to a thousandth of it or so.
+    With neither, they are the best for a goal:
+
+    * 'reach': the lowest frequency that is reported with probability one half, for finding which values occur.
+    * 'error': the least mean square error of the count, token / rate or 0 if not reported, of a value that `frequency`
+      clients have, for measuring values of that size. It weighs what sampling costs, frequency (1 - rate) / rate,
+      against what the threshold hides, which grows with the rate; the two can be weighed only for a given frequency.
+
+    Args:
+        epsilon: the budget, above zero.
+        delta: the budget's delta; needed unless rate and threshold are both given.
+        rate: the probability with which each client is sampled.
+        threshold: the least sampled count that is reported.
+        neighbours: 'add_remove' (one client more or less) or 'replace' (one client has another value).
+        goal: 'reach' or 'error'.
+        frequency: for the goal 'error', the number of clients that have a value of interest.
+        contacted, population: contact at most so many clients, on average, out of so many: an upper limit on the rate.
+        unit: who is protected, in words.
+
+    >>> print(plan(1.0, 1e-8))
+    Plan: ...
+    >>> plan(1.0, 1e-8, rate=0.2).threshold
+    17
+    >>> plan(1.0, rate=0.3, threshold=24).exact_delta
+    9.656612843e-09
+    """
+    hint = "Pass a budget such as epsilon=1.0."
+    epsilon = validate.positive("epsilon", validate.epsilon(epsilon), hint=hint)
+    relation = validate.neighbours(neighbours)
+    most = _most(contacted, population)
+    cost = _cost(goal, frequency)
+    if rate is not None:
+        rate = checked_rate(rate)
+        if rate > most:
+            raise InvalidValue(f"rate={rate:g} contacts more clients than `contacted`. Leave one of them out.")
+    if threshold is not None:
+        threshold = checked_threshold(threshold)
+    if rate is None or threshold is None:
+        if delta is None:
+            raise InvalidValue("delta is missing. Pass it, such as delta=1e-8, or both a rate and a threshold.")
+        search = _Search(epsilon, positive_delta(delta), relation, most)
+        if rate is not None:
+            threshold = search.smallest_threshold(rate)
+        elif threshold is not None:
+            rate = search.largest_rate(threshold)
+        else:
+            rate, threshold = search.best(cost)
+    channel = sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
+    return Plan(rate, threshold, channel.guarantee, channel.certify().worst, _half(rate, threshold))
+
+
+class _Search:
+    """Looks along the curve of (rate, threshold) that just keep a promise."""
+
+    def __init__(self, epsilon: float, delta: float, neighbours: Neighbours, most: float) -> None:
+        self._epsilon, self._delta, self._neighbours, self._most = epsilon, delta, neighbours, most
+        self._rate = lru_cache(maxsize=None)(self._crossing)
+
+    def smallest_threshold(self, rate: float) -> int:
+        """Return the smallest threshold for a rate."""
+        too_low, enough = 0, 1
+        while self._excess(rate, enough) > 0:
+            too_low, enough = enough, 2 * enough
+            if enough > _HIGHEST:
+                raise InvalidValue(f"rate={rate:g} needs a threshold above {_HIGHEST:,}. {_HINT}")
+        while enough - too_low > 1:
+            middle = (enough + too_low) // 2
+            enough, too_low = (enough, middle) if self._excess(rate, middle) > 0 else (middle, too_low)
+        while not self._holds(rate, enough):
+            enough += 1
+        while enough > 1 and self._neighbours == "replace" and self._holds(rate, enough - 1):
+            enough -= 1
+        return enough
+
+    def largest_rate(self, threshold: int) -> float:
+        """Return the largest rate for a threshold, rounded down to six digits, or the highest that is allowed."""
+        if self._rate(threshold) == self._most and self._holds(self._most, threshold):
+            return self._most
+        rate = _down(self._rate(threshold))
+        while rate > SMALLEST_RATE and not self._holds(rate, threshold):
+            rate = _down(rate * 0.999)
+        if rate <= SMALLEST_RATE:
+            raise InvalidValue(f"threshold={threshold} is too low for any rate of use. Pass a higher one.")
+        return rate
+
+    def best(self, cost: Callable[[float, int], float]) -> tuple[float, int]:
+        """Return the rate and the threshold of the least cost."""
+        grid = np.geomspace(1, _HIGHEST, 48)
+        if self._neighbours == "replace":  # where each step is slower, and the best is not far from that of add/remove
+            near = _Search(self._epsilon, self._delta, "add_remove", self._most).best(cost)[1]
+            grid = np.geomspace(max(near * 0.7, 1), near * 3 + 2, 7)
+        tried: dict[int, float] = {}
+        for _ in range(3):
+            for value in np.unique(np.rint(grid).astype(int)).tolist():
+                if value not in tried:
+                    rate = self._rate(value)
+                    tried[value] = cost(rate, value) if rate > SMALLEST_RATE else math.inf
+            order = sorted(tried)
+            place = order.index(min(order, key=lambda value: tried[value]))
+            grid = np.linspace(order[max(place - 1, 0)], order[min(place + 1, len(order) - 1)], 7)
+        best = min(order, key=lambda value: tried[value])
+        rate = self.largest_rate(best)
+        return rate, self.smallest_threshold(rate)
+
+    def _holds(self, rate: float, threshold: int) -> bool:
+        return exact_delta(self._epsilon, rate, threshold, self._neighbours) <= self._delta
+
+    def _excess(self, rate: float, threshold: int) -> float:
+        """Return the logarithm of delta over the promised one: exact for add/remove, roughly right for replacement."""
+        if self._neighbours == "add_remove":
+            found, _ = add_remove(self._epsilon, rate, threshold)
+        else:
+            found = roughly_replace(self._epsilon, rate, threshold)
+        return math.log(max(found, 1e-300) / self._delta)
+
+    def _crossing(self, threshold: int) -> float:
+        """Return the rate at which the excess is zero, or just below; the limits of the rate where it is not inside.
+
+        Between the two ends the logarithm of delta is nearly straight in that of the rate: false position with
+        halved weights (Illinois) takes some six steps.
+        """
+        low, high = math.log(SMALLEST_RATE), math.log(self._most)
+        if (at_high := self._excess(self._most, threshold)) <= 0:
+            return self._most
+        if (at_low := self._excess(SMALLEST_RATE, threshold)) >= 0:
+            return SMALLEST_RATE
+        side = 0
+        for _ in range(60):
+            if high - low < 1e-5:
+                break
+            middle = (low * at_high - high * at_low) / (at_high - at_low)
+            middle = min(max(middle, low + (high - low) * 1e-3), high - (high - low) * 1e-3)
+            value = self._excess(math.exp(middle), threshold)
+            if value <= 0:
+                low, at_low, at_high, side = middle, value, at_high / (2 if side < 0 else 1), -1
+            else:
+                high, at_high, at_low, side = middle, value, at_low / (2 if side > 0 else 1), 1
+            if -1e-4 < value <= 0:
+                break
+        return math.exp(low)
+
+
+def _cost(goal: str, frequency: int | None) -> Callable[[float, int], float]:
+    if goal == "reach":
+        if frequency is not None:
+            raise InvalidValue("frequency belongs to goal='error'. Leave it out, or pass that goal.")
+        return lambda rate, threshold: (threshold - 1 / 3) / rate  # about where one half is reached, without steps
+    if goal != "error":
+        raise InvalidValue("goal is not known. Choose 'reach' or 'error'.")
+    hint = "For goal='error', pass how many clients a value of interest has, such as frequency=1000."
+    wanted = validate.whole("frequency", frequency, low=1, high=LARGEST_FREQUENCY, hint=hint)
+    return lambda rate, threshold: _squared_error(rate, threshold, wanted)
+
+
+def _squared_error(rate: float, threshold: int, frequency: int) -> float:
+    """Return E[(X / rate - w)^2; X >= threshold] + w^2 P[X < threshold], X ~ Binomial(w, rate)."""
+    missed = np.arange(max(0, math.floor(frequency * rate - 40 * math.sqrt(frequency * rate) - 40)), threshold)
+    change = frequency**2 - (missed / rate - frequency) ** 2
+    return frequency * (1 - rate) / rate + float(masses(frequency, missed, rate) @ change)
+
+
+def _most(contacted: int | None, population: int | None) -> float:
+    """Return the highest rate that is allowed."""
+    if contacted is None and population is None:
+        return LARGEST_RATE
+    hint = "Pass both, such as contacted=10_000 and population=1_000_000."
+    clients = validate.whole("population", population, low=1, high=LARGEST_FREQUENCY, hint=hint)
+    limit = validate.whole("contacted", contacted, low=1, high=clients, hint=hint)
+    return min(LARGEST_RATE, max(SMALLEST_RATE, limit / clients))
+
+
+def _half(rate: float, threshold: int) -> int:
+    """Return the lowest frequency that is reported with probability one half or more."""
+    low, high = threshold - 1, math.ceil((threshold + 1) / rate)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if float(at_least(middle, threshold, rate)) >= 0.5 else (middle, high)
+    return high
+
+
+def _down(rate: float) -> float:
+    """Return a rate rounded down to six digits."""
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 5)
+    rounded = float(f"{math.floor(rate / unit) * unit:.6g}")
+    return rounded if rounded <= rate else float(f"{(math.floor(rate / unit) - 1) * unit:.6g}")

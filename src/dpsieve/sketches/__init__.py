@@ -1,0 +1,14 @@
+"""Sketches: streams of any length summarised in little memory, and their private releases."""
+
+from dpsieve.sketches.merged import MergedSketch
+from dpsieve.sketches.misra_gries import MisraGries
+from dpsieve.sketches.releasing import release_counters
+from dpsieve.sketches.users import UserMisraGries
+
+__all__ = ["MergedSketch", "MisraGries", "UserMisraGries", "release_counters", "sketch_from_bytes"]
+
+
+def sketch_from_bytes(state: bytes) -> MisraGries | MergedSketch:
+    """Return the sketch, merged or not, whose `to_bytes` is given."""
+    merged = isinstance(state, bytes) and state.startswith(MergedSketch.MAGIC)
+    return MergedSketch.from_bytes(state) if merged else MisraGries.from_bytes(state)

@@ -1,0 +1,15 @@
+"""Compile with numba, and keep the result on disk where that is possible."""
+
+from numba import njit
+
+
+def jit(**options):
+    """Return a decorator like numba's njit that does without the cache where no folder can be written to."""
+
+    def compile_(function):
+        try:
+            return njit(cache=True, **options)(function)
+        except RuntimeError:  # a read-only installation without a home folder
+            return njit(**options)(function)
+
+    return compile_

@@ -1,0 +1,115 @@
+"""A known universe of keys: a range of integers, or a list; and the release over it, with pure privacy."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.output.draw import release_of
+from dpsieve.output.release import Release
+from dpsieve.randomness.source import resolve
+from dpsieve.sketches.releasing import Terms, notes_of, paid
+from dpsieve.sketches.summed import summed_sketch
+
+if TYPE_CHECKING:
+    from dpsieve.sketches.merged import MergedSketch
+
+_HINT = "Pass a range of integers such as range(10**9), or the list or Arrow array of all keys that can occur."
+
+
+class Universe:
+    """The keys that can occur, by their places 0, 1, 2, ..."""
+
+    def __init__(self, keys: Any) -> None:
+        self._range = keys if isinstance(keys, range) else None
+        if self._range is None:
+            self._array = _array(keys)
+            if len(pc.unique(self._array)) != len(self._array):
+                raise InvalidValue(f"universe holds a key more than once. {_HINT}")
+        elif not all(-(2**63) <= end < 2**63 for end in (keys.start, keys.stop)):
+            raise InvalidValue(f"universe holds integers of more than 64 bits. {_HINT}")
+        if not len(self):
+            raise InvalidValue(f"universe is empty. {_HINT}")
+
+    def __len__(self) -> int:
+        return len(self._array) if self._range is None else len(self._range)
+
+    def places(self, keys: pa.Array) -> NDArray[np.int64]:
+        """Return the place of each key, -1 for keys that are not in the universe."""
+        if not len(keys):
+            return np.empty(0, np.int64)
+        if self._range is None:
+            if _kind(keys.type) != _kind(self._array.type):
+                raise InvalidType(f"universe holds keys of another type than the sketch. {_HINT}")
+            found = pc.fill_null(pc.index_in(keys, value_set=self._array.cast(keys.type)), -1)
+            return np.asarray(found.to_numpy(), dtype=np.int64)
+        if not pa.types.is_integer(keys.type):
+            raise InvalidType(f"universe is a range of integers, but the sketch holds other keys. {_HINT}")
+        span = self._range
+        return np.array([span.index(k) if k in span else -1 for k in keys.to_pylist()], dtype=np.int64)
+
+    def take(self, places: NDArray[np.int64]) -> pa.Array:
+        """Return the keys at these places."""
+        if self._range is None:
+            return self._array.take(pa.array(places))
+        return pa.array(self._range.start + self._range.step * places)
+
+
+def released_over(
+    universe: Any,
+    sketch: "MergedSketch",
+    epsilon: float,
+    delta: float,
+    *,
+    false_keys: float,
+    items_per_unit: int,
+    terms: Terms,
+) -> Release:
+    """Release a sum of post-processed sketches over a known universe; keys outside of it are left out."""
+    if delta != 0:
+        raise InvalidValue("with a universe the release is purely private. Leave out delta, or the universe.")
+    every, values, sources = Universe(universe), sketch.summed, max(1, sketch.sources)
+    keys = values["key"].combine_chunks()
+    places = every.places(keys)
+    mechanism = summed_sketch(
+        epsilon, 0.0, sketch.counters, sources, len(every), false_keys, items_per_unit, unit=terms.unit
+    )
+    source = resolve(terms.source)
+    certificate = paid(mechanism, terms)
+    inside = np.flatnonzero(places >= 0)
+    made, tokens = mechanism.draw(values["value"].to_numpy()[inside], sketch.items, source)
+    zeros, more = mechanism.draw_zeros(places[inside], source)
+    shown = np.flatnonzero(tokens)
+    names = every.take(np.concatenate([places[inside[shown]], zeros]))
+    every_token = np.concatenate([tokens[shown], more])
+    most = np.argsort(-every_token, kind="stable")[: sketch.counters * sources]
+    release = release_of(made, certificate, names.take(pa.array(most)), every_token[most], source=source)
+    why = f"pure privacy over {len(every):,} known keys, of which about {false_keys:g} that do not occur come out"
+    release.notes.update(notes_of(mechanism, made, why))
+    return release
+
+
+def _array(keys: Any) -> pa.Array:
+    if isinstance(keys, str | bytes):
+        raise InvalidType(f"universe is one text. {_HINT}")
+    try:
+        array = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+        array = array if isinstance(array, pa.Array) else pa.array(list(array))
+    except (TypeError, pa.ArrowException):
+        raise InvalidType(f"universe cannot be read as a list of keys. {_HINT}") from None
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    if array.null_count or not (len(array) == 0 or _kind(array.type)):
+        raise InvalidType(f"universe holds nulls or values that are no keys. {_HINT}")
+    return array
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind):
+        return "integers"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "text"
+    return "bytes" if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else ""

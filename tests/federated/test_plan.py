@@ -1,0 +1,165 @@
+"""Plans for collection from clients: the smallest thresholds, the best rates, and how many to invite."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpsieve.channels import sample_threshold
+from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
+from dpsieve.federated import invite_for_reports, invite_for_sample, lemma_3_delta, plan, theorem_2_delta
+from dpsieve.privacy import Guarantee
+
+
+def test_a_plan_in_one_line():
+    found = plan(1.0, 1e-8)
+    assert found.guarantee == Guarantee(1.0, 1e-8, unit="one client")
+    assert found.exact_delta <= 1e-8
+    assert found.half == pytest.approx(80, abs=3), "the paper needs 190"
+    assert found.contacted(1_000_000) == pytest.approx(1e6 * found.rate)
+    assert str(found).startswith("Plan: sample 0.2")
+
+
+def test_the_paper_and_the_exact_delta():
+    """Errata: 6.87e-15 where Theorem 2 says 1.5e-12 and Lemma 3 7.6e-9."""
+    rate = (1 - math.exp(-1)) / 6
+    assert plan(1.0, rate=rate, threshold=20).exact_delta == pytest.approx(6.87e-15, rel=2e-3)
+    assert theorem_2_delta(1.0, rate, 20) == pytest.approx(1.5e-12, rel=0.02)
+    assert lemma_3_delta(1.0, rate, 20) == pytest.approx(7.6e-9, rel=0.01)
+    assert plan(1.0, 1e-8, rate=rate, threshold=20).half == pytest.approx(190, abs=4)
+
+
+@pytest.mark.parametrize(("rate", "threshold"), [(0.105, 11), (0.2, 17), (0.3, 24), (0.5, 50), (0.632, 84)])
+def test_the_smallest_thresholds(rate, threshold):
+    found = plan(1.0, 1e-8, rate=rate)
+    assert found.threshold == threshold and found.exact_delta <= 1e-8
+    assert sample_threshold(rate, threshold - 1).guarantee.delta > 1e-8
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-6), (0.3, 1e-8), (1.0, 1e-12), (2.0, 1e-4), (5.0, 1e-12)])
+def test_the_best_plan_is_tight_and_no_neighbour_is_better(neighbours, epsilon, delta):
+    found = plan(epsilon, delta, neighbours=neighbours)
+    assert found.guarantee == Guarantee(epsilon, delta, neighbours, "one client")
+    assert 0.9 * delta < found.exact_delta == found.channel.delta(epsilon, neighbours) <= delta
+    assert found.reporting_probability([found.half])[0] >= 0.5 > found.reporting_probability([found.half - 1])[0]
+    for threshold in (max(1, found.threshold - 1), found.threshold + 1, 2 * found.threshold):
+        assert plan(epsilon, delta, threshold=threshold, neighbours=neighbours).half >= found.half * 0.99
+    assert plan(epsilon, delta, rate=found.rate, neighbours=neighbours).threshold == found.threshold
+
+
+def test_the_largest_rate_of_a_threshold():
+    for neighbours in ("add_remove", "replace"):
+        found = plan(1.0, 1e-8, threshold=24, neighbours=neighbours)
+        assert found.threshold == 24 and found.exact_delta <= 1e-8
+        more = sample_threshold(found.rate * 1.005, 24, epsilon=1.0, neighbours=neighbours)
+        assert more.guarantee.delta > 1e-8
+
+
+def test_no_more_clients_than_allowed():
+    few = plan(1.0, 1e-8, contacted=1000, population=100_000)
+    assert few.rate <= 0.01 and few.half <= plan(1.0, 1e-8, rate=0.01).half
+    exactly = plan(1.0, 0.01, goal="error", frequency=10**6, contacted=1000, population=100_000)
+    assert exactly.rate == 0.01 and exactly.threshold == plan(1.0, 0.01, rate=0.01).threshold
+    many = plan(1.0, 1e-8, contacted=90_000, population=100_000)
+    assert many == plan(1.0, 1e-8)
+    for extra in ({"contacted": 5}, {"population": 5}, {"contacted": 6, "population": 5}):
+        with pytest.raises(DpsieveError, match=r"contacted|population"):
+            plan(1.0, 1e-8, **extra)
+    with pytest.raises(InvalidValue, match="contacted"):
+        plan(1.0, 1e-8, rate=0.5, contacted=1000, population=100_000)
+
+
+@pytest.mark.parametrize("frequency", [60, 300, 20_000])
+def test_the_least_error_for_values_of_one_size(frequency):
+    best = plan(1.0, 1e-8, goal="error", frequency=frequency)
+    error = best.channel.estimator(kind="scaled").mse(frequency)
+    for other in (best.rate / 3, best.rate / 1.3, min(best.rate * 1.1, 0.99)):
+        tried = plan(1.0, 1e-8, rate=other)
+        assert tried.channel.estimator(kind="scaled").mse(frequency) >= error * 0.999
+
+
+def test_plans_take_less_than_a_second():
+    """The slowest corners; the usual ones take a tenth of that."""
+    plan(1.0, 1e-6, neighbours="replace")
+    for neighbours in ("add_remove", "replace"):
+        start = time.process_time()
+        plan(0.05, 1e-12, neighbours=neighbours)
+        assert time.process_time() - start < 3  # on a machine that is busy
+
+
+class TestInvitations:
+    def test_a_sample_fits_among_the_invited(self):
+        found = invite_for_sample(100_000, 0.1, beta=1e-9)
+        law = stats.binom(100_001, 0.1)
+        assert law.sf(found.invited) <= 1e-9 < law.sf(found.invited - 1)
+        assert found.overflow == pytest.approx(law.sf(found.invited), rel=1e-6)
+        assert 10_000 < found.invited < found.paper_invited
+        with_cut = found.guarantee(Guarantee(1.0, 1e-8))
+        assert with_cut.delta == pytest.approx(1e-8 + (1 + math.e) * found.overflow, rel=1e-9)
+
+    def test_everybody_where_few_are_there(self):
+        found = invite_for_sample(5, 0.9, beta=1e-9)
+        assert found.invited == 5 and found.overflow <= 1e-9
+
+    def test_the_coins_of_lemma_4_make_another_sample(self):
+        """The size of their sample varies less than that of a sample of each client on its own."""
+        found = invite_for_sample(100_000, 0.1, beta=1e-6)
+        mean = 10_000
+        coins, own = mean * (1 - mean / found.invited), mean * 0.9
+        assert coins < 0.06 * own
+
+    @pytest.mark.parametrize(("reports", "rate"), [(1, 0.5), (20, 0.1), (1000, 0.9), (1000, 0.01)])
+    def test_enough_report(self, reports, rate):
+        invited = invite_for_reports(reports, rate, beta=1e-6)
+        assert stats.binom.cdf(reports - 1, invited, rate) <= 1e-6 < stats.binom.cdf(reports - 1, invited - 1, rate)
+
+    def test_bad_parameters(self):
+        for call, good in ((invite_for_sample, (1000, 0.1)), (invite_for_reports, (10, 0.1))):
+            for beta in (0.0, 0.5, 1.0, math.nan, "x"):
+                with pytest.raises(DpsieveError, match="beta"):
+                    call(*good, beta=beta)
+            for rate in (0, 1, "x"):
+                with pytest.raises(DpsieveError, match="rate"):
+                    call(good[0], rate)
+            for count in (0, -1, 1.5, None):
+                with pytest.raises(DpsieveError, match=r"population|reports"):
+                    call(count, 0.1)
+
+
+def test_bad_parameters():
+    for name, values in {
+        "epsilon": (0, -1, math.nan, "1"),
+        "delta": (0, 1.0, "x", None),
+        "rate": (0, 1, "x"),
+        "threshold": (0, 1.5, "x"),
+        "neighbours": ("both", None),
+        "goal": ("other", None),
+        "frequency": (0, -1, 1.5),
+    }.items():
+        for value in values:
+            with pytest.raises(DpsieveError, match=name):
+                plan(**({"epsilon": 1.0, "delta": 1e-8} | {name: value}))
+    with pytest.raises(DpsieveError, match="frequency"):
+        plan(1.0, 1e-8, goal="error")
+    with pytest.raises(NotCertified, match="delta"):
+        plan(1.0, 1e-8, rate=0.3, threshold=20)
+    with pytest.raises(InvalidValue, match="threshold above"):
+        plan(0.05, 1e-12, rate=0.999)
+    with pytest.raises(InvalidValue, match="too low"):
+        plan(1.0, 1e-12, threshold=1)
+
+
+def test_where_the_paper_has_no_bound():
+    with pytest.raises(InvalidValue, match="rate"):
+        theorem_2_delta(1.0, 0.7, 50)
+    with pytest.raises(InvalidValue, match="epsilon"):
+        lemma_3_delta(2.0, 0.1, 20)
+    assert lemma_3_delta(1.0, 0.6, 20) == 1.0
+    thresholds = np.arange(1, 60)
+    for rate in (0.01, 0.1, 0.5):
+        assert all(
+            plan(1.0, rate=rate, threshold=int(t)).exact_delta <= theorem_2_delta(1.0, rate, t) for t in thresholds
+        )

@@ -1,0 +1,229 @@
+"""Private releases of sketches, from the stream to the table: one sketch, merged ones, known universes."""
+
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sketch_reference import misra_gries, neighbours
+from statistical import binomial_band
+
+import dpsieve as ds
+from dpsieve.errors import BudgetExceeded, DpsieveError, UnreadableData
+from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
+
+
+def sketch_of(items, counters=100):
+    made = MisraGries(counters)
+    made.update(items)
+    return made
+
+
+def zipf(count, seed=1, names=5000):
+    ranks = np.random.default_rng(seed).zipf(1.4, 2 * count)
+    return ranks[ranks <= names][:count]
+
+
+def truths(table, items):
+    counts = np.bincount(items)
+    return counts[table["key"].to_numpy()]
+
+
+def test_the_common_keys_of_a_stream():
+    items = zipf(50_000)
+    release = sketch_of(items).release(1.0, 1e-8)
+    assert 5 < len(release) <= 100 and release.top(1)["key"].to_pylist() == [1]
+    truth = truths(release.table, items)
+    assert (release.table["low"].to_numpy() <= truth).all() and (truth <= release.table["high"].to_numpy()).all()
+    assert release.notes["threshold"] == 22
+    assert str(release.guarantee) == "(1, 1e-08)-differential privacy when one item is added or removed."
+    assert release.estimate() == release.table["count"].to_numpy().sum()
+
+
+def test_error_within_the_theorem():
+    """Theorem 3.1: all estimates within 2 ln((k+1)/beta)/epsilon + threshold + n/(k+1), with probability 1 - beta."""
+    items, k, epsilon, beta = zipf(100_000), 64, 1.0, 1e-9
+    counts = np.bincount(items)
+    release = sketch_of(items, k).release(epsilon, 1e-6)
+    found = dict(zip(release.table["key"].to_pylist(), release.table["count"].to_pylist(), strict=True))
+    noise = 2 * np.log((k + 1) / beta) / epsilon
+    for key, truth in enumerate(counts):
+        assert truth - noise - release.notes["threshold"] - len(items) / (k + 1) <= found.get(key, 0) <= truth + noise
+
+
+@pytest.mark.parametrize("kind", [str, lambda k: f"{k}".encode(), int])
+def test_keys_of_every_kind_are_saved_and_loaded(tmp_path, kind):
+    release = sketch_of([kind(k) for k in zipf(3000).tolist()], 50).release(2.0, 1e-6, unit="one query")
+    again = ds.Release.load(release.save(tmp_path / "published"))
+    assert again.table.equals(release.table) and again.notes == release.notes
+    assert again.mechanism.decrements == release.mechanism.decrements
+
+
+def test_a_key_in_one_of_two_neighbouring_streams_shows_with_at_most_delta():
+    """State S4 in a real stream: the last item enters the sketch in the place of a key at zero."""
+    delta, runs = 0.05, 6000
+    made = sketch_of(["a", "b", "c", "d"], 2)  # two keys enter, all are lowered by c, and d takes a place
+    assert dict(made)["d"] == 1
+    shown = sum("d" in made.release(1.0, delta).table["key"].to_pylist() for _ in range(runs))
+    assert binomial_band(runs, delta / 4)[0] <= shown <= binomial_band(runs, delta)[1]
+
+
+def test_standard_sketches_need_a_higher_threshold():
+    release = release_counters(["tea", "milk", "salt"], [500, 200, 1], 1024, 1.0, 1e-8)
+    assert release.table["key"].to_pylist() == ["milk", "tea"] and release.notes["threshold"] == 29
+    with pytest.raises(DpsieveError, match="size"):
+        release_counters(["tea", "milk"], [5, 5], 1, 1.0, 1e-8)
+
+
+def test_several_items_of_a_unit():
+    one, many = (sketch_of(zipf(20_000)).release(1.0, 1e-6, items_per_unit=m).notes for m in (1, 10))
+    assert many["threshold"] > 9 * one["threshold"] and "group privacy" in many["reason"]
+
+
+class TestUniverse:
+    def test_pure_privacy_over_a_huge_range(self):
+        items = zipf(200_000)
+        release = sketch_of(items, 200).release(1.0, universe=range(10**12), false_keys=2.0)
+        assert str(release.guarantee) == "1-differential privacy when one item is added or removed."
+        keys = release.table["key"].to_numpy()
+        assert {1, 2, 3} <= set(keys.tolist()) and (keys > 5000).sum() <= 30
+        real = release.table.filter(pa.array(keys <= 5000))
+        truth = truths(real, items)
+        assert (real["low"].to_numpy() <= truth).all() and (truth <= real["high"].to_numpy()).all()
+
+    def test_a_list_of_texts(self, tmp_path):
+        names = [f"name {i}" for i in range(1000)]
+        stream = [names[i % 3] for i in range(3000)] + ["not in the list"] * 2000
+        release = sketch_of(stream, 20).release(1.0, universe=names)
+        found = release.table["key"].to_pylist()
+        assert {"name 0", "name 1", "name 2"} <= set(found) and set(found) <= set(names)
+        assert ds.Release.load(release.save(tmp_path / "x")).table.equals(release.table)
+
+    def test_an_empty_sketch_tells_nothing_but_noise(self):
+        release = MisraGries(10).release(1.0, universe=range(1000), false_keys=5.0)
+        assert len(release) < 60 and release.table["key"].type == pa.int64()
+
+    @pytest.mark.parametrize(
+        ("universe", "named"),
+        [
+            ([], "empty"),
+            (range(0), "empty"),
+            ([1, 1], "more than once"),
+            (["a"], "another type"),
+            ("tea", "one text"),
+            ([None], "nulls"),
+            (range(10**30), "64 bits"),
+            (range(10**13), "universe"),
+        ],
+    )
+    def test_mistakes(self, universe, named):
+        with pytest.raises(DpsieveError, match=named):
+            sketch_of([1, 2]).release(1.0, universe=universe)
+
+    def test_delta_and_universe_are_for_one_or_the_other(self):
+        with pytest.raises(DpsieveError, match="delta"):
+            sketch_of([1]).release(1.0, 1e-6, universe=range(10))
+        with pytest.raises(DpsieveError, match="universe"):
+            sketch_of([1]).release(1.0)
+
+
+class TestMerged:
+    def test_sums_and_bounded_merges_hold_the_truth(self):
+        parts = [zipf(30_000, seed) for seed in range(6)]
+        merged = MergedSketch.of(*(sketch_of(part, 60) for part in parts))
+        whole, counts = np.concatenate(parts), np.bincount(np.concatenate(parts))
+        assert (merged.sources, merged.items) == (6, len(whole)) and len(merged) <= 60
+        assert merged.lost <= merged.items / 61
+        for key in range(1, 50):
+            assert merged.estimate(key) <= counts[key] <= merged.upper(key)
+        for method in ("sum", "bounded"):
+            release = merged.release(1.0, 1e-6, method=method)
+            truth = truths(release.table, whole)
+            held = (release.table["low"].to_numpy() <= truth) & (truth <= release.table["high"].to_numpy())
+            assert len(release) > 3 and (~held).sum() <= 4
+
+    @pytest.mark.parametrize("k", [1, 2, 3])
+    def test_bounded_merges_change_by_one_in_one_direction(self, k):
+        """Lemma 3.6 by enumeration, with what was lost: all pairs of short streams, one item less in the first."""
+
+        def merge(first, second):
+            (a, gone), (b, lost) = misra_gries(k, first), misra_gries(k, second)
+            whole = {key: a.get(key, 0) + b.get(key, 0) for key in a | b}
+            over = sorted(whole.values(), reverse=True)[k] if len(whole) > k else 0
+            return {key: c - over for key, c in whole.items() if c > over}, gone + lost + over
+
+        others = [other for length in range(4) for other in product("abc", repeat=length)]
+        for stream, less in neighbours("abcd", 4):
+            for other in others:
+                (c, lost), (less_c, less_lost) = merge(stream, other), merge(less, other)
+                changes = {c.get(key, 0) - less_c.get(key, 0) for key in "abcd"}
+                assert (changes <= {0, 1} and lost == less_lost) or (changes <= {-1, 0} and lost == less_lost + 1)
+
+    def test_the_better_way_is_chosen_from_public_numbers(self):
+        small, large = MergedSketch(2), MergedSketch(500)
+        assert type(large.plan(1.0, 1e-8)).__name__ == "SummedSketch"
+        for made in (small, large):
+            ways = [made.plan(1.0, 1e-8, method=method).threshold for method in ("sum", "bounded")]
+            assert made.plan(1.0, 1e-8).threshold == min(ways)
+
+    def test_merging_in_steps_and_through_bytes(self):
+        parts = [sketch_of(zipf(5000, seed), 30) for seed in range(4)]
+        at_once = MergedSketch.of(*parts)
+        steps = parts[0].merge(parts[1]).merge(parts[2]).merge(parts[3])
+        again = sketch_from_bytes(steps.to_bytes())
+        assert at_once.summed.equals(again.summed) and again.lost == at_once.lost and again.kind == "integers"
+        assert at_once.to_bytes() == again.to_bytes()
+        assert isinstance(sketch_from_bytes(parts[0].to_bytes()), MisraGries)
+
+    def test_damaged_bytes_are_refused(self):
+        state = sketch_of([b"tea", b"milk"], 3).merge(sketch_of([b"tea"], 3)).to_bytes()
+        for place in range(0, len(state), 7):
+            with pytest.raises(UnreadableData):
+                MergedSketch.from_bytes(state[:place] + bytes([state[place] ^ 1]) + state[place + 1 :])
+        for wrong in (b"", state[:-1], state + b"x", b"no sketch at all"):
+            with pytest.raises(UnreadableData):
+                sketch_from_bytes(wrong)
+
+    def test_over_a_universe(self):
+        merged = sketch_of(["tea"] * 500, 5).merge(sketch_of(["tea"] * 500 + ["milk"] * 200, 5))
+        release = merged.release(1.0, universe=["tea", "milk", "salt"])
+        assert "tea" in release.table["key"].to_pylist()
+
+    @pytest.mark.parametrize(
+        ("wrong", "named"),
+        [
+            (lambda: MergedSketch.of(), "no sketches"),
+            (lambda: MergedSketch.of(MisraGries(2), MisraGries(3)), "differ in size"),
+            (lambda: sketch_of(["tea"]).merge(sketch_of([1])), "kinds"),
+            (lambda: sketch_of(["tea"]).merge("state"), "not str"),
+            (lambda: MergedSketch(5).plan(1.0, 1e-6, method="both"), "method"),
+            (lambda: MergedSketch(20_000).plan(1.0, 1e-6, method="bounded"), "counters"),
+        ],
+    )
+    def test_mistakes(self, wrong, named):
+        with pytest.raises(DpsieveError, match=named):
+            wrong()
+
+
+def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path, monkeypatch):
+    ledger = ds.Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-5, unit="one item")
+    sketch = sketch_of(zipf(2000))
+
+    def crash(*_, **__):
+        assert len(ledger) == 1
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpsieve.sketches.noisy.discrete_laplace", crash)
+        with pytest.raises(KeyboardInterrupt):
+            sketch.release(1.0, 1e-6, ledger=ledger)
+    with pytest.raises(BudgetExceeded):
+        sketch.release(1.0, 1e-6, ledger=ledger)
+    assert len(ledger) == 1
+
+
+def test_nothing_true_is_told():
+    sketch = sketch_of(["a secret"] * 12_345)
+    merged = sketch.merge(sketch)
+    for made in (sketch, merged, ds.UserMisraGries(3), sketch.release(1.0, 1e-6)):
+        assert "secret" not in repr(made) and "12,345" not in repr(made) and "12345" not in repr(made)

@@ -1,0 +1,133 @@
+"""Sums of sketches: their sensitivity by enumeration, pure privacy over a universe, thresholds for unknown keys."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from sketch_reference import misra_gries, neighbours
+from statistical import assert_follows, binomial_band
+
+from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.randomness import SystemSource
+from dpsieve.randomness.distinct import distinct, uniform_integers
+from dpsieve.sketches.summed import from_json, summed_sketch
+
+
+def post_processed(k, stream):
+    """max(0, c + gamma - n/(k+1)) in units of 1/(k+1), and n."""
+    held, lowered = misra_gries(k, stream)
+    values = {key: (c + lowered) * (k + 1) - len(stream) for key, c in held.items()}
+    return Counter({key: v for key, v in values.items() if v > 0}), len(stream)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_sensitivity_is_below_two(k):
+    """Every stream of up to 6 items over 4 keys: the values and n change by at most 2k + 2 units together."""
+    largest = 0
+    for stream, less in neighbours("abcd", 6):
+        (a, n), (b, m) = post_processed(k, stream), post_processed(k, less)
+        change = sum(abs(a[key] - b[key]) for key in a | b)
+        only = [(a - Counter(dict.fromkeys(b, 10**9))), (b - Counter(dict.fromkeys(a, 10**9)))]
+        assert all(len(odd) <= k for odd in only)
+        largest = max(largest, change)
+        assert change <= 2 * k + 1 and n - m == 1
+    assert largest >= k  # what was enumerated is not trivial
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_delta_by_enumeration_of_all_outputs(k):
+    """Keys of neighbouring sums, each on its own: exact divergences of the published tokens and of N, composed."""
+    epsilon = 2.0
+    made = summed_sketch(epsilon, 0.02, k)
+    x = np.arange(-200, 201)
+    mass = np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale))
+
+    def law(value):
+        """The distribution of a token; a value of zero is never published."""
+        out = np.zeros(460)
+        if value == 0:
+            out[0] = 1
+            return out
+        shown = value + x >= made.least
+        out[value + x[shown] + 30] = mass[shown]
+        out[0] = 1 - out.sum()
+        return out
+
+    worst, seen = 0.0, set()
+    for stream, less in neighbours("abc", 6):
+        (a, _n), (b, _m) = post_processed(k, stream), post_processed(k, less)
+        changed = tuple(sorted((a[key], b[key]) for key in a | b if a[key] != b[key]))
+        if changed in seen:
+            continue
+        seen.add(changed)
+        for one, other in ((0, 1), (1, 0)):
+            p, q = np.ones(1), np.ones(1)
+            for pair in changed[:2]:
+                p, q = np.outer(p, law(pair[one])).ravel(), np.outer(q, law(pair[other])).ravel()
+            rest = 1 + sum(abs(u - v) for u, v in changed[2:])  # N, and keys beyond two by their sensitivity
+            allowed = math.exp(epsilon - rest / made.scale)
+            worst = max(worst, np.maximum(p - allowed * q, 0).sum())
+    assert 0 < worst <= made.certify().worst + 1e-9
+
+
+def test_thresholds():
+    assert summed_sketch(1.0, 1e-8, 1024).threshold == pytest.approx(49.32, abs=0.01)
+    assert summed_sketch(1.0, 0.0, 1024, universe=10**9).certify().worst == 0
+    assert summed_sketch(1.0, 0.0, 64, universe=1000, false_keys=10).threshold < 11
+
+
+def test_zeros_of_a_large_universe_are_not_touched():
+    made = summed_sketch(1.0, 0.0, 10, universe=10**12, false_keys=20_000)
+    places, tokens = made.draw_zeros(np.array([5, 7]), SystemSource())
+    assert len(set(places.tolist())) == len(places) and not {5, 7} & set(places.tolist())
+    low, high = binomial_band(10**12, made._tail(made.least))
+    assert low <= len(places) <= high
+    assert places.min() >= 0 and places.max() < 10**12 and abs(places.mean() / 10**12 - 0.5) < 0.05
+    # What is above the threshold is geometric.
+    p = math.exp(-1 / made.scale)
+    beyond = np.rint(tokens * 11).astype(int) - made.least
+    x = np.arange(150)
+    assert_follows(beyond, x, (1 - p) * p**x)
+
+
+def test_few_zeros_follow_the_noise_of_each_element():
+    """A universe of 12 with 2 held: how many of the 10 zeros come out is binomial."""
+    made = summed_sketch(0.5, 0.0, 1, universe=12, false_keys=4.0)
+    counts = [len(made.draw_zeros(np.array([0, 3]), SystemSource())[0]) for _ in range(1500)]
+    chance = made._tail(made.least)
+    x = np.arange(11)
+    assert_follows(counts, x, [math.comb(10, i) * chance**i * (1 - chance) ** (10 - i) for i in x])
+
+
+def test_distinct_places():
+    places = distinct(5, 8, np.array([1, 2, 3]), SystemSource())
+    assert sorted(places.tolist()) == [0, 4, 5, 6, 7]
+    firsts = [int(distinct(2, 5, np.array([0]), SystemSource())[0]) for _ in range(4000)]
+    assert_follows(firsts, [1, 2, 3, 4], [0.25] * 4)
+    assert_follows(uniform_integers(40_000, 7, SystemSource()), range(7), [1 / 7] * 7)
+
+
+def test_saved_and_made_again():
+    made = summed_sketch(1.0, 1e-6, 30, 4, items_per_unit=2, unit="one device")
+    assert from_json(made.to_json()).to_json() == made.to_json()
+    made.least -= 200
+    with pytest.raises(NotCertified):
+        made.certify()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: summed_sketch(1.0, 0.0, 10),
+        lambda: summed_sketch(1.0, 1e-6, 10, universe=100),
+        lambda: summed_sketch(0.0, 1e-6, 10),
+        lambda: summed_sketch(1.0, 0.0, 10, universe=0),
+        lambda: summed_sketch(1.0, 0.0, 10, universe=5, false_keys=0),
+        lambda: summed_sketch(1.0, 1e-6, 0),
+        lambda: from_json({"mechanism": "misra_gries_sum", "epsilon": 1.0}),
+    ],
+)
+def test_mistakes(wrong):
+    with pytest.raises(DpsieveError):
+        wrong()

@@ -1,0 +1,143 @@
+"""Sketches of users who hold sets: the structure of neighbours by enumeration, and their private release."""
+
+from itertools import chain, combinations, product
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from statistical import binomial_band
+
+import dpsieve as ds
+from dpsieve.errors import DpsieveError
+from dpsieve.sketches.one_sided import one_sided_sketch
+from dpsieve.sketches.users import UserMisraGries
+
+KEYS = "abcd"
+SETS = [set(s) for s in chain.from_iterable(combinations(KEYS, size) for size in range(1, 5))]
+
+
+def reference(k, users):
+    """The sketch in a few lines."""
+    held, lowered = {}, 0
+    for items in users:
+        for item in items:
+            held[item] = held.get(item, 0) + 1
+        if len(held) > k:
+            held = {key: c - 1 for key, c in held.items() if c > 1}
+            lowered += 1
+    return held, lowered
+
+
+def sketch_of(k, users, cuts=()):
+    made = UserMisraGries(k)
+    for start, stop in zip((0, *cuts), (*cuts, len(users)), strict=True):
+        made.update([sorted(items) for items in users[start:stop]])
+    return made
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_the_fast_loop_does_what_the_few_lines_do(k):
+    generator = np.random.default_rng(5)
+    for _ in range(60):
+        users = [SETS[i] for i in generator.integers(0, len(SETS), 12)]
+        made = sketch_of(k, users, cuts=sorted(generator.integers(0, 13, 2).tolist()))
+        assert (dict(made), made.decrements) == reference(k, users)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_one_user_more_changes_each_counter_by_at_most_one_and_all_in_one_direction(k):
+    """Every sequence of up to 4 users over all sets of 4 keys, and each user left out."""
+    for users in product(SETS, repeat=3):
+        c, lost = reference(k, users)
+        for i in range(len(users)):
+            other, other_lost = reference(k, users[:i] + users[i + 1 :])
+            changes = {c.get(key, 0) - other.get(key, 0) for key in KEYS}
+            assert (changes <= {0, 1} and lost == other_lost) or (changes <= {-1, 0} and lost == other_lost + 1)
+            assert sum(c.get(key, 0) != other.get(key, 0) for key in KEYS) <= k
+
+
+def test_counters_are_below_the_truth_by_what_was_lost():
+    generator = np.random.default_rng(6)
+    users = [set(generator.zipf(1.3, 5).clip(1, 60).tolist()) for _ in range(3000)]
+    made = sketch_of(20, users)
+    assert made.items == sum(map(len, users)) and made.users == 3000
+    assert made.decrements <= made.items / 21
+    for key, count in made:
+        truth = sum(key in items for items in users)
+        assert count <= truth <= count + made.decrements
+    assert made.estimate(-1) == 0
+
+
+def test_what_one_user_says_twice_counts_once_and_nulls_do_not_count():
+    made = UserMisraGries(5)
+    made.update([["tea", "tea", None, "milk"], None, [], ["tea"]])
+    assert dict(made) == {"tea": 2, "milk": 1} and made.items == 3
+    made.update(pa.chunked_array([pa.array([["tea"]]), pa.array([["salt"]])]))
+    assert dict(made) == {"tea": 3, "milk": 1, "salt": 1}
+
+
+def test_the_release_holds_honest_intervals():
+    """Sets of 20 of 300 keys: the intervals hold the true number of users, what was lost included."""
+    generator = np.random.default_rng(7)
+    chance = 1 / np.arange(1, 301)
+    users = [generator.choice(300, size=20, replace=False, p=chance / chance.sum()) for _ in range(4000)]
+    made = UserMisraGries(100)
+    made.update([items.tolist() for items in users])
+    assert made.decrements > 0
+    truth = np.bincount(np.concatenate(users), minlength=300)
+    missed = shown = 0
+    for _ in range(20):
+        release = made.release(1.0, 1e-6)
+        table = release.to_pandas()
+        shown += len(table)
+        missed += int(((truth[table.key] < table.low) | (truth[table.key] > table.high)).sum())
+    assert shown > 100 and missed <= binomial_band(shown, 0.05)[1]
+    assert str(release.guarantee) == "(1, 1e-06)-differential privacy when one user is added or removed."
+
+
+def test_a_user_with_keys_of_its_own_shows_at_most_with_delta():
+    """The tightest point, measured: a user alone in the sketch, whose k keys have counter one."""
+    delta, k, runs = 0.05, 6, 4000
+    made = UserMisraGries(k)
+    made.update([[f"mine {i}" for i in range(k)]])
+    mechanism = one_sided_sketch(1.0, delta, k)
+    ones = np.ones(k, np.int64)
+    shown = sum(bool(mechanism.draw(ones, 0, ds.randomness.SystemSource())[1].any()) for _ in range(runs))
+    assert shown <= binomial_band(runs, delta)[1]
+    assert shown >= binomial_band(runs, delta / 20)[0]
+
+
+def test_the_noise_grows_with_the_root_of_the_counters_and_not_with_the_sets():
+    few, many = one_sided_sketch(1.0, 1e-8, 24), one_sided_sketch(1.0, 1e-8, 2499)
+    assert many.sigma / few.sigma == pytest.approx(10, rel=0.02)
+
+
+def test_it_is_saved_and_loaded(tmp_path):
+    made = UserMisraGries(3)
+    made.update([["tea", "milk"]] * 200)
+    release = made.release(1.0, 1e-6)
+    again = ds.Release.load(release.save(tmp_path / "published"))
+    assert again.table.equals(release.table) and again.mechanism.lost == release.mechanism.lost
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda s: s.update("tea"),
+        lambda s: s.update(["tea"]),
+        lambda s: s.update([[1.5]]),
+        lambda s: s.update([[["tea"]]]),
+        lambda s: s.update(5),
+        lambda s: s.update([[1, 2]]),
+        lambda s: UserMisraGries(0),
+        lambda s: UserMisraGries(10_000),
+        lambda s: s.release(1.0, 0.0),
+        lambda s: s.release(-1.0, 1e-6),
+    ],
+)
+def test_mistakes_are_refused_and_change_nothing(wrong):
+    sketch = UserMisraGries(3)
+    sketch.update([["tea", "milk"]])
+    with pytest.raises(DpsieveError):
+        wrong(sketch)
+    assert dict(sketch) == {"tea": 1, "milk": 1} and sketch.users == 1
