@@ -100,7 +100,7 @@ def other_stream():
     [
         (lambda: StreamSample(0.0), "tau"),
         (lambda: StreamSample(1.0).find("tea"), "one text"),
-        (lambda: StreamSample(1.0).find([1.5]), "cannot be keys"),
+        (lambda: StreamSample(1.0).find([1.5]), "no integers"),
         (lambda: StreamSample(1.0).finish(), "second pass is missing"),
         (late, "second pass has begun"),
         (other_stream, "same stream"),

@@ -17,6 +17,7 @@ from flint import arb
 from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.items import plain_items
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.table import LazyUniform
 from dpsieve.sampling.samplers import decide
@@ -59,23 +60,21 @@ class StreamSample:
         """Take a batch of the first pass. Nulls are no items."""
         if self._counts is not None:
             raise InvalidValue("the second pass has begun. Find all keys first, then count them.")
-        batch = _batch(items)
+        batch = self._batch(items)
         if not len(batch):
             return
         won = decide(np.full(len(batch), self._rate), self._source)
         fresh = pc.unique(batch.take(pa.array(won)))
-        self._found = (
-            fresh if self._found is None else pc.unique(pa.concat_arrays([self._found, _like(fresh, self._found)]))
-        )
+        self._found = fresh if self._found is None else pc.unique(pa.concat_arrays([self._found, fresh]))
 
     def count(self, items: Any) -> None:
         """Take a batch of the second pass, over the same stream."""
         if self._counts is None:
             self._counts = np.zeros(0 if self._found is None else len(self._found), np.int64)
-        batch = _batch(items)
+        batch = self._batch(items)
         if self._found is None or not len(batch):
             return
-        places = pc.index_in(_like(batch, self._found), value_set=self._found).drop_null()
+        places = pc.index_in(batch, value_set=self._found).drop_null()
         self._counts += np.bincount(places.to_numpy(), minlength=len(self._counts))
 
     def finish(self) -> tuple[pa.Array, NDArray[np.int64]]:
@@ -96,6 +95,12 @@ class StreamSample:
         order = pc.sort_indices(found)
         return found.take(order), counts[order.to_numpy()]
 
+    def _batch(self, items: Any) -> pa.Array:
+        batch = plain_items(items, "items", _HINT)
+        if len(batch) and self._found is not None and batch.type != self._found.type:
+            raise InvalidType(f"items holds keys of another type than before. {_HINT}")
+        return batch
+
     def _thinned(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the keys to keep, each with probability (what the scheme says) / (1 - (1 - r)^w), exactly."""
         words, said = self._source.words(len(counts)), self.scheme.inclusion(counts)
@@ -108,27 +113,3 @@ class StreamSample:
 
 def _ratio(said: float, rate: float, count: int) -> arb:
     return arb(said) / (1 - (1 - arb(rate)) ** count)
-
-
-def _batch(items: Any) -> pa.Array:
-    if isinstance(items, str | bytes):
-        raise InvalidType(f"items is one text. {_HINT}")
-    try:
-        array = items.combine_chunks() if isinstance(items, pa.ChunkedArray) else items
-        array = array if isinstance(array, pa.Array) else pa.array(array)
-    except (TypeError, pa.ArrowException):
-        raise InvalidType(f"items cannot be read as one column. {_HINT}") from None
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if pa.types.is_nested(array.type) or pa.types.is_floating(array.type):
-        raise InvalidType(f"items holds values that cannot be keys. {_HINT}")
-    return array.drop_null()
-
-
-def _like(batch: pa.Array, found: pa.Array) -> pa.Array:
-    if batch.type == found.type:
-        return batch
-    try:
-        return batch.cast(found.type)
-    except pa.ArrowException:
-        raise InvalidType(f"items holds keys of another type than before. {_HINT}") from None

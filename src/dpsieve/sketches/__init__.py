@@ -3,9 +3,16 @@
 from dpsieve.sketches.merged import MergedSketch
 from dpsieve.sketches.misra_gries import MisraGries
 from dpsieve.sketches.releasing import release_counters
-from dpsieve.sketches.users import UserMisraGries
+from dpsieve.sketches.users import UserMisraGries, thresholds_for_users
 
-__all__ = ["MergedSketch", "MisraGries", "UserMisraGries", "release_counters", "sketch_from_bytes"]
+__all__ = [
+    "MergedSketch",
+    "MisraGries",
+    "UserMisraGries",
+    "release_counters",
+    "sketch_from_bytes",
+    "thresholds_for_users",
+]
 
 
 def sketch_from_bytes(state: bytes) -> MisraGries | MergedSketch:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.items import plain_items, plain_type
 from dpsieve.output.draw import release_of
 from dpsieve.output.release import Release
 from dpsieve.randomness.source import resolve
@@ -26,7 +27,7 @@ class Universe:
     def __init__(self, keys: Any) -> None:
         self._range = keys if isinstance(keys, range) else None
         if self._range is None:
-            self._array = _array(keys)
+            self._array = plain_items(keys, "universe", _HINT)
             if len(pc.unique(self._array)) != len(self._array):
                 raise InvalidValue(f"universe holds a key more than once. {_HINT}")
         elif not all(-(2**63) <= end < 2**63 for end in (keys.start, keys.stop)):
@@ -42,9 +43,9 @@ class Universe:
         if not len(keys):
             return np.empty(0, np.int64)
         if self._range is None:
-            if _kind(keys.type) != _kind(self._array.type):
+            if plain_type(keys.type) != self._array.type:
                 raise InvalidType(f"universe holds keys of another type than the sketch. {_HINT}")
-            found = pc.fill_null(pc.index_in(keys, value_set=self._array.cast(keys.type)), -1)
+            found = pc.fill_null(pc.index_in(keys.cast(self._array.type), value_set=self._array), -1)
             return np.asarray(found.to_numpy(), dtype=np.int64)
         if not pa.types.is_integer(keys.type):
             raise InvalidType(f"universe is a range of integers, but the sketch holds other keys. {_HINT}")
@@ -90,26 +91,3 @@ def released_over(
     why = f"pure privacy over {len(every):,} known keys, of which about {false_keys:g} that do not occur come out"
     release.notes.update(notes_of(mechanism, made, why))
     return release
-
-
-def _array(keys: Any) -> pa.Array:
-    if isinstance(keys, str | bytes):
-        raise InvalidType(f"universe is one text. {_HINT}")
-    try:
-        array = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-        array = array if isinstance(array, pa.Array) else pa.array(list(array))
-    except (TypeError, pa.ArrowException):
-        raise InvalidType(f"universe cannot be read as a list of keys. {_HINT}") from None
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
-    if array.null_count or not (len(array) == 0 or _kind(array.type)):
-        raise InvalidType(f"universe holds nulls or values that are no keys. {_HINT}")
-    return array
-
-
-def _kind(kind: pa.DataType) -> str:
-    if pa.types.is_integer(kind):
-        return "integers"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return "text"
-    return "bytes" if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else ""

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from dpsieve import validate
 from dpsieve.channels.contributions import MOST_KEYS
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.items import plain_type
+from dpsieve.sketches.noisy import noisy_sketch
 from dpsieve.sketches.one_sided import one_sided_sketch
 from dpsieve.sketches.releasing import Terms, released
 
@@ -31,11 +33,6 @@ if TYPE_CHECKING:
     from dpsieve.randomness.source import Source
 
 _HINT = "Pass the sets of several users: a list of lists, or an Arrow array of lists, of texts, bytes or whole numbers."
-_KINDS = (
-    ((pa.types.is_integer,), pa.int64()),
-    ((pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view), pa.large_string()),
-    ((pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view), pa.large_binary()),
-)
 
 
 class UserMisraGries:
@@ -130,6 +127,19 @@ class UserMisraGries:
         return released(mechanism, keys, counts, self.decrements, why, Terms(unit, ledger, note, source))
 
 
+def thresholds_for_users(epsilon: float, delta: float, counters: int, items_per_unit: int) -> dict[str, float]:
+    """Return the threshold of each sketch for users of up to so many items: the lower one reports rarer keys.
+
+    'MisraGries' pays by group privacy, so that its threshold grows with the items of a user; that of 'UserMisraGries'
+    grows with the square root of the counters.
+
+    >>> thresholds_for_users(1.0, 1e-8, 100, 20)
+    {'MisraGries': 491, 'UserMisraGries': 327.2}
+    """
+    one = noisy_sketch(epsilon, delta, counters, items_per_unit).threshold
+    return {"MisraGries": one, "UserMisraGries": round(one_sided_sketch(epsilon, delta, counters).threshold, 1)}
+
+
 def _lists(sets: Any) -> pa.LargeListArray:
     """Return sets as one Arrow array of lists."""
     try:
@@ -147,21 +157,16 @@ def _lists(sets: Any) -> pa.LargeListArray:
             raise TypeError
     except (TypeError, pa.ArrowException):
         raise InvalidType(f"sets cannot be read as sets of items. {_HINT}") from None
-    kind = sets.type.value_type
-    for fits, plain in _KINDS:
-        if any(fit(kind) for fit in fits):
-            return _cast(sets, pa.large_list(plain))
-    raise InvalidType(f"sets holds items of a type that cannot be keys. {_HINT}")
+    plain = plain_type(sets.type.value_type)
+    if plain is None:
+        raise InvalidType(f"sets holds items of a type that cannot be keys. {_HINT}")
+    try:
+        return sets.cast(pa.large_list(plain))
+    except pa.ArrowException:
+        raise InvalidValue(f"sets holds items that are too large. {_HINT}") from None
 
 
 def _listed(one: Any) -> list[Any]:
     if isinstance(one, str | bytes):
         raise TypeError
     return list(one)
-
-
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    try:
-        return values.cast(kind)
-    except pa.ArrowException:
-        raise InvalidValue(f"sets holds items that are too large. {_HINT}") from None
