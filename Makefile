@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PEERS := opendp pipelinedp tumult
+PEER_PYTHON ?= $(PYTHON)
 
-.PHONY: demo docs test test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release clean
+.PHONY: demo docs test test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -17,7 +19,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-kernel bench-noise bench-channels bench-release
+bench: bench-kernel bench-noise bench-channels bench-release bench-streams
 
 bench-kernel: $(VENV)/.dev
 	$(BIN)/python benchmarks/kernel.py
@@ -29,6 +31,13 @@ bench-channels: $(VENV)/.bench
 	$(BIN)/python benchmarks/channels.py
 
 bench-release: $(VENV)/.bench
+	$(BIN)/python benchmarks/release.py
+
+bench-streams: $(VENV)/.bench
+	$(BIN)/python benchmarks/streams.py
+
+# The same with the peers, each in an environment of its own, in about a quarter of an hour. Tumult needs Java 17.
+bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 	$(BIN)/python benchmarks/release.py
 
 # Draw the plots of the pages in docs/ anew.
@@ -66,6 +75,12 @@ $(VENV)/.docs: $(VENV)/.dev
 	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints-oldest.txt --editable '.[dev]'
 	touch $@
 
+.venv-peer-%/.done: benchmarks/peers/%.txt
+	$(PEER_PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11) and 'peers are pinned for Python 3.11: make bench-peers PEER_PYTHON=python3.11')"
+	$(PEER_PYTHON) -m venv --clear .venv-peer-$*
+	.venv-peer-$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	touch $@
+
 # Write down the newest versions that fit, after the tests have passed with them.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
@@ -76,4 +91,4 @@ lock:
 	rm -rf .venv-lock
 
 clean:
-	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-oldest .venv-peer-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -16,8 +16,8 @@ rows keeps the promise on the integers themselves. The kernel checks that.
 
 import numpy as np
 
-from dpsieve.channels.compiled.jit import jit
 from dpsieve.channels.compiled.wide import add, divide, less, mul, mul_shift_down, mul_word_up, sub
+from dpsieve.jit import jit
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 

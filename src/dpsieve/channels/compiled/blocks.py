@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dpsieve.channels.compiled.jit import jit
 from dpsieve.channels.compiled.wide import add, divide, less, mul, sub
+from dpsieve.jit import jit
 
 _ZERO = np.uint64(0)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpsieve.channels.compiled.jit import jit
+from dpsieve.jit import jit
 
 _HALF = np.uint64(32)
 _MASK = np.uint64(0xFFFF_FFFF)

@@ -16,7 +16,7 @@ its upper 39 bits put texts in order: see `compiled.texts`.
 
 import numpy as np
 
-from dpsieve.sketches.compiled.jit import jit
+from dpsieve.jit import jit
 from dpsieve.sketches.compiled.words import fold, load_byte, load_word
 from dpsieve.sketches.layout import PUBLIC_KEY
 

@@ -6,7 +6,7 @@ Where a key lies depends on the salt; which keys are held, and with which counte
 
 import numpy as np
 
-from dpsieve.sketches.compiled.jit import jit
+from dpsieve.jit import jit
 from dpsieve.sketches.compiled.radix import sort
 from dpsieve.sketches.compiled.words import fold, prefetch
 from dpsieve.sketches.layout import SLOT

@@ -11,8 +11,8 @@ on nothing but the texts.
 
 import numpy as np
 
+from dpsieve.jit import jit
 from dpsieve.sketches.compiled.digest import digest, public_digest, same
-from dpsieve.sketches.compiled.jit import jit
 from dpsieve.sketches.compiled.radix import sort
 from dpsieve.sketches.compiled.words import copy, load_byte, prefetch
 from dpsieve.sketches.layout import ENTRY

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpsieve.sketches.compiled.jit import jit
+from dpsieve.jit import jit
 
 
 @jit()
