@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PEERS := opendp pipelinedp tumult
 PEER_PYTHON ?= $(PYTHON)
 
-.PHONY: demo docs test test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-peers clean
+.PHONY: demo docs test test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -19,7 +19,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-kernel bench-noise bench-channels bench-release bench-streams
+bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated
 
 bench-kernel: $(VENV)/.dev
 	$(BIN)/python benchmarks/kernel.py
@@ -35,6 +35,9 @@ bench-release: $(VENV)/.bench
 
 bench-streams: $(VENV)/.bench
 	$(BIN)/python benchmarks/streams.py
+
+bench-federated: $(VENV)/.dev
+	$(BIN)/python benchmarks/federated.py
 
 # The same with the peers, each in an environment of its own, in about a quarter of an hour. Tumult needs Java 17.
 bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench

@@ -3,12 +3,12 @@
     make bench-release        or        .venv/bin/python benchmarks/release.py [rows]
 
 The plain job is the SQL that bounds and counts, run by DuckDB alone; ours is `dpsieve.release`, from the file to the
-result with counts, intervals and certificate. Each runs in a process of its own, so that peak memory is its own. OpenDP
-is measured where it is installed, on the same file.
+result with counts, intervals and certificate. Each runs in a process of its own, so that peak memory is its own. Peers
+run on the same file where `make bench-peers` has built their environments (see benchmarks/peers).
 """
 
-import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,18 +17,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-ROWS, USERS, NAMES, ROUNDS = 10_000_000, 1_000_000, 1_000_000, 3
+from dpsieve.engines.base import Bounds
+from dpsieve.engines.columns import Column
+from dpsieve.engines.sql import count_text
 
-MEASURE = """
-import json, resource, sys, time
-def measure(job, rounds):
-    best = float("inf")
-    for _ in range(rounds):
-        start = time.perf_counter()
-        result = job()
-        best = min(best, time.perf_counter() - start)
-    print(json.dumps([best, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, result]))
-"""
+ROWS, USERS, NAMES = 10_000_000, 1_000_000, 1_000_000
+COLUMNS = "keys a user|job|seconds|peak MiB|time / plain|memory / plain|time / ours|keys out".split("|")
+ROOT = Path(__file__).resolve().parent.parent
+JOBS = ROOT / "benchmarks" / "peers"
+PEERS = {"opendp": "OpenDP on Polars", "pipelinedp": "PipelineDP, local", "tumult": "Tumult on Spark"}
 
 GENERATE = """
 import sys
@@ -42,48 +39,42 @@ pq.write_table(pa.table({"user": rng.integers(0, users, rows), "key": keys.cast(
 """
 
 PLAIN = """
-import duckdb
-if keys == 1:
-    query = f\"\"\"SELECT key, count(*) AS n FROM (SELECT arg_min(key, hash(hash(7, "user", key))) AS key
-               FROM '{path}' GROUP BY "user") GROUP BY key\"\"\"
-else:
-    query = f\"\"\"SELECT key, count(*) AS n FROM (SELECT key FROM (SELECT DISTINCT "user", key FROM '{path}')
-               QUALIFY row_number() OVER (PARTITION BY "user" ORDER BY hash(hash(7, "user", key)), key) <= {keys})
-               GROUP BY key\"\"\"
+import sys, duckdb
+from measure import measure
 def job():
     connection = duckdb.connect()
     connection.execute("SET enable_progress_bar = false")
-    return connection.execute(query).to_arrow_table().num_rows
-measure(job, rounds)
+    return connection.execute(sys.argv[1]).to_arrow_table().num_rows
+measure(job)
 """
 
 OURS = """
-import dpsieve as ds
-job = lambda: len(ds.release(path, key="key", privacy_unit="user", epsilon=1.0, delta=1e-8, max_keys_per_unit=keys))
-measure(job, rounds)
-"""
-
-OPENDP = """
-import polars as pl, opendp.prelude as dp
-dp.enable_features("contrib")
-def job():
-    context = dp.Context.compositor(
-        data=pl.scan_parquet(path), privacy_unit=dp.unit_of(contributions=keys, identifier="user"),
-        privacy_loss=dp.loss_of(epsilon=1.0, delta=1e-8), split_evenly_over=1,
-        margins=[dp.polars.Margin(max_length=20_000_000)],
-    )
-    query = context.query().truncate_per_group(1).group_by("key").agg(dp.len())
-    return len(query.release().collect())
-measure(job, 1)
+import sys, dpsieve as ds
+from measure import measure
+path, keys = sys.argv[1], int(sys.argv[2])
+measure(lambda: len(ds.release(path, key="key", privacy_unit="user", epsilon=1.0, delta=1e-8, max_keys_per_unit=keys)))
 """
 
 
-def run(code: str, path: Path, keys: int) -> list[float] | None:
-    """Run a job in a process of its own; return seconds, peak MiB and what it reported, or None when it fails."""
-    script = f"{MEASURE}\npath, keys, rounds = {str(path)!r}, {keys}, {ROUNDS}\n{code}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
-    if done.returncode:
-        print(done.stderr.strip().splitlines()[-1], file=sys.stderr)
+def plain_text(path: Path, keys: int) -> str:
+    """Return the SQL that our own engine runs."""
+    columns = {"user": Column("user", '"user"', "BIGINT"), "key": Column("key", '"key"', "VARCHAR")}
+    bounds = Bounds(("key",), "user", max_keys=keys, max_rows=1, salt=7, allow_null_units=False)
+    return count_text(f"'{path}'", columns, bounds)
+
+
+def run(command: list[str], folder: Path) -> list[float] | None:
+    """Run a job in a process of its own; return seconds, peak MiB and keys out, or None when it fails."""
+    environment = os.environ | {"PYTHONPATH": str(JOBS)}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=1800, cwd=folder, env=environment
+        )
+    except subprocess.CalledProcessError as error:
+        print(error.stderr.strip().splitlines()[-1], file=sys.stderr)
+        return None
+    except subprocess.TimeoutExpired as error:
+        print(error, file=sys.stderr)
         return None
     result: list[float] = json.loads(done.stdout.splitlines()[-1])
     return result
@@ -97,21 +88,24 @@ def main() -> None:
         numbers = [str(path), str(rows), str(min(USERS, rows)), str(NAMES)]
         subprocess.run([sys.executable, "-c", GENERATE, *numbers], check=True)
         table = Table(title=f"{rows:,} rows (user, key) in Parquet, {USERS:,} users, Zipf keys over {NAMES:,} names")
-        for name in ("keys a user", "job", "seconds", "peak MiB", "time / plain", "memory / plain", "keys out"):
+        for name in COLUMNS:
             table.add_column(name, justify="right")
         for keys in (1, 10):
-            plain = run(PLAIN, path, keys)
-            jobs = {"DuckDB alone, not private": plain, "dpsieve.release": run(OURS, path, keys)}
-            if importlib.util.find_spec("opendp") and keys == 1:
-                jobs["OpenDP on Polars"] = run(OPENDP, path, keys)
+            plain = run([sys.executable, "-c", PLAIN, plain_text(path, keys)], path.parent)
+            ours = run([sys.executable, "-c", OURS, str(path), str(keys)], path.parent)
+            jobs = {"DuckDB, not private": plain, "dpsieve.release": ours}
+            for peer, name in PEERS.items() if keys == 1 else ():
+                home = ROOT / f".venv-peer-{peer}"
+                if (home / ".done").exists():
+                    jobs[name] = run([f"{home}/bin/python", f"{JOBS}/{peer}_job.py", str(path)], path.parent)
             for name, found in jobs.items():
-                if found is None or plain is None:
+                if found is None or plain is None or ours is None:
                     table.add_row(str(keys), name, "failed")
                     continue
                 seconds, peak, reported = found
-                ratios = (f"{seconds / plain[0]:.2f}", f"{peak / plain[1]:.2f}", f"{reported:,.0f}")
-                table.add_row(str(keys), name, f"{seconds:.2f}", f"{peak:,.0f}", *ratios)
-        Console(width=110).print(table)
+                ratios = (f"{seconds / plain[0]:.2f}", f"{peak / plain[1]:.2f}", f"{seconds / ours[0]:.2f}")
+                table.add_row(str(keys), name, f"{seconds:.2f}", f"{peak:,.0f}", *ratios, f"{reported:,.0f}")
+        Console(width=120).print(table)
 
 
 if __name__ == "__main__":

@@ -275,7 +275,7 @@ class TestReadingBack:
             self.channel.estimator(np.sqrt, kind="scaled")
         with pytest.raises(InvalidValue, match="low and high"):
             self.channel.estimator(low=1, high=9)
-        with pytest.raises(InvalidValue, match="biased_down"):
+        with pytest.raises(InvalidValue, match="kind"):
             ds.estimation.estimator(self.channel, kind="biased_down").value([7])
         with pytest.raises(InvalidValue, match="too many tokens"):
             ds.estimation.kendall_tau(self.channel, [10, 10**9])

@@ -19,6 +19,7 @@ from dpsieve.channels.binomial_rows import at_least, below, masses, window
 from dpsieve.channels.channel import LARGEST_FREQUENCY, Channel, Tokens, checked_frequencies
 from dpsieve.channels.row import Row
 from dpsieve.channels.sampled_divergence import add_remove
+from dpsieve.channels.sampled_intervals import sampled_interval
 from dpsieve.channels.sampled_replacement import replace
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.privacy import Certificate, Guarantee
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 SMALLEST_RATE, LARGEST_RATE, LARGEST_THRESHOLD = 1e-9, 1 - 1e-9, 10**9
 _WIDEST = 1 << 22  # tokens of one table
-_SAFE = 1e-9  # relative: intervals leave out less than they may, which covers all rounding
 _UP = Context(prec=10, rounding=ROUND_CEILING)
 
 
@@ -152,32 +152,13 @@ class SampleThreshold(Channel):
     def _interval(self, tokens: Tokens, level: float) -> tuple[Tokens, Tokens]:
         """Return the frequencies i for which neither P_i[X >= j] nor P_i[X <= j], given a report, is too small.
 
-        (Clopper and Pearson 1934, given that X reaches the threshold.) The first grows with i and the second falls, as
-        rows have increasing ratios, so both ends are found by halving. Frequencies that are reported with a probability
-        below 1e-300 are left out.
+        (Clopper and Pearson 1934, given that X reaches the threshold.) See `channels.sampled_intervals`.
         """
         if level >= 1:
             return self._possible(tokens), np.full(len(tokens), LARGEST_FREQUENCY)
         distinct, place = np.unique(self._possible(tokens), return_inverse=True)
-        least = (1 - level) / 2 * (1 - _SAFE)
-        far = np.ceil((distinct + 40 * np.sqrt(distinct) + 1600) / self.rate).astype(np.int64)
-        far = np.minimum(far, LARGEST_FREQUENCY)
-        low = _first(lambda i: self._tail(i, distinct) > least, distinct, far)
-        high = _first(lambda i: self._head(i, distinct) <= least, low, far) - 1
-        high = np.where(self._head(far, distinct) > least, LARGEST_FREQUENCY, np.maximum(high, low))
+        low, high = sampled_interval(distinct, (1 - level) / 2, self.rate, self.threshold)
         return low[place], high[place]
-
-    def _tail(self, frequencies: Tokens, tokens: Tokens) -> NDArray[np.float64]:
-        """Return P_i[X >= j], given a report."""
-        reported = at_least(frequencies, self.threshold, self.rate)
-        return at_least(frequencies, tokens, self.rate) / np.maximum(reported, 1e-300)
-
-    def _head(self, frequencies: Tokens, tokens: Tokens) -> NDArray[np.float64]:
-        """Return P_i[X <= j], given a report; small ones keep their digits."""
-        over = at_least(frequencies, tokens + 1, self.rate)
-        reported = at_least(frequencies, self.threshold, self.rate)
-        under = below(frequencies, tokens + 1, self.rate) - below(frequencies, self.threshold, self.rate)
-        return np.where(over < 0.5, reported - over, under) / np.maximum(reported, 1e-300)
 
     def _possible(self, tokens: Tokens) -> Tokens:
         if (tokens < self.threshold).any():
@@ -243,14 +224,3 @@ def checked_threshold(threshold: int) -> int:
     """Return a threshold from 1 to 10^9."""
     hint = "Pass the least sampled count that is reported, such as threshold=20."
     return validate.whole("threshold", threshold, low=1, high=LARGEST_THRESHOLD, hint=hint)
-
-
-def _first(holds: Callable[[Tokens], NDArray[np.bool_]], low: Tokens, high: Tokens) -> Tokens:
-    """Return, entry by entry, the first i in [low, high] at which `holds`, or high; once true, it stays true."""
-    low, high = low.copy(), np.maximum(low, high)
-    while (low < high).any():
-        middle = (low + high) // 2
-        found = holds(middle)
-        low, high = np.where(found, low, middle + 1), np.where(found, middle, high)
-        low = np.minimum(low, high)
-    return low

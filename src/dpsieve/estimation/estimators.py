@@ -47,7 +47,9 @@ def estimator(
     >>> mle.bias([5, 20, 100]).round(2).tolist()
     [-5.0, 0.92, 0.0]
     """
-    channel, target = a_channel(channel), Target(g)
+    if type(a_channel(channel)).estimator is not Channel.estimator:  # sampled counts have estimators of their own
+        return channel.estimator(g, kind, low=low, high=high)
+    target = Target(g)
     if kind == "minimax":
         hint = "Pass the range of true frequencies to do well on, such as low=20, high=500."
         first = validate.whole("low", low, low=1, high=LARGEST_FREQUENCY, hint=hint)

@@ -33,7 +33,8 @@ def _table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
         raise InvalidType(f"known_keys is one text. {_HINT}")
     try:
         if isinstance(keys, pa.Table | Mapping) or hasattr(keys, "columns"):
-            table = keys if isinstance(keys, pa.Table) else pa.table(keys)
+            frame = keys.to_arrow() if hasattr(keys, "to_arrow") else keys
+            table = frame if isinstance(frame, pa.Table) else pa.table(frame)
         else:
             table = _from_values(keys, columns)
     except (pa.ArrowException, TypeError, ValueError, AttributeError, KeyError):

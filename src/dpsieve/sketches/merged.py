@@ -218,4 +218,4 @@ def _together(first: pa.Table, second: pa.Table) -> pa.Table:
     if not first.num_rows or not second.num_rows:
         return first if first.num_rows else second
     whole = pa.concat_tables([first, second]).group_by("key").aggregate([("value", "sum")])
-    return whole.rename_columns({"value_sum": "value"}).select(["key", "value"])
+    return pa.table({"key": whole["key"], "value": whole["value_sum"]})
