@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dpsieve import channels, errors, estimation, privacy, randomness, sampling, sketches, testing
+    from dpsieve import channels, errors, estimation, federated, privacy, randomness, sampling, sketches, testing
     from dpsieve.jobs import preview, release
     from dpsieve.output import Release
     from dpsieve.privacy import Certificate, Guarantee
@@ -31,6 +31,7 @@ __all__ = [
     "errors",
     "estimation",
     "everything",
+    "federated",
     "ppswor",
     "preview",
     "priority",

@@ -19,6 +19,15 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
     return next((plain for fits, plain in _PLAIN if any(fit(kind) for fit in fits)), None)
 
 
+def sound(array: pa.Array) -> bool:
+    """Tell whether an Arrow array keeps its own rules; messages about one that does not may quote values."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def plain_items(values: Any, name: str, hint: str) -> pa.Array:
     """Return a column of int64, large_string or large_binary without nulls; `name` is the argument in messages.
 
@@ -35,6 +44,8 @@ def plain_items(values: Any, name: str, hint: str) -> pa.Array:
         array = None
     if array is None:
         raise InvalidType(f"{name} cannot be read as one column. {hint}")
+    if not sound(array):
+        raise InvalidValue(f"{name} is a broken Arrow array, or has text that is not UTF-8. {hint}")
     if types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if types.is_null(array.type):
@@ -43,7 +54,7 @@ def plain_items(values: Any, name: str, hint: str) -> pa.Array:
     if plain is None:
         raise InvalidType(f"{name} holds values that are no integers, text or bytes. {hint}")
     try:
-        return array.drop_null().cast(plain)
+        return array.cast(plain).drop_null()
     except pa.ArrowException:
         pass
     raise InvalidValue(f"{name} holds integers of more than 64 bits with a sign. {hint}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import typer
 
 import dpsieve as ds
 from dpsieve.cli.stream import stream
@@ -74,6 +75,26 @@ def test_a_file_that_breaks_off_leaves_the_state_as_it_was(folder):
     assert after.items == 2 * sketch_from_bytes(before).items  # the first file, whole
 
 
+def test_what_is_wrong_is_found_before_a_file_is_read(folder):
+    """Else the file would be in the state, and count twice when the corrected command runs."""
+    (folder / "twice.txt").write_text("a\na\n")
+    for wrong in (
+        ["--epsilon", 1],
+        ["--epsilon", -1, "--delta", "1e-6"],
+        [*BUDGET, "--out", "no/folder"],
+        ["--epsilon", 1, "--universe", "twice.txt"],
+        [*BUDGET, "--universe", "lines.txt"],
+        [*BUDGET, "--counters", 0],
+    ):
+        assert run("lines.txt", "--state", "sketch", *wrong, cwd=folder).returncode == 2
+        assert not (folder / "sketch").exists()
+    ds.Ledger(folder / "budget", epsilon=0.5, delta=1e-6, unit="one item")
+    spent = run("lines.txt", "--state", "sketch", *BUDGET, "--ledger", "budget", cwd=folder)
+    assert spent.returncode == 2 and "run again without" in spent.stderr
+    other = run("lines.txt", "--state", "sketch", "--counters", 8, cwd=folder)
+    assert other.returncode == 2 and "size of the state" in other.stderr
+
+
 def test_an_interrupted_pipe_keeps_what_it_has_read(folder, monkeypatch):
     """A pipe cannot be read again, so an interrupt ends the reading, and what was read is kept."""
 
@@ -83,7 +104,8 @@ def test_an_interrupted_pipe_keeps_what_it_has_read(folder, monkeypatch):
 
     monkeypatch.setattr("dpsieve.engines.items.item_batches", interrupted)
     monkeypatch.chdir(folder)
-    stream(["-"], counters=8, state=Path("sketch"))
+    with pytest.raises(typer.Exit):
+        stream(["-"], counters=8, state=Path("sketch"), epsilon=1.0, delta=1e-6)
     assert sketch_from_bytes(Path("sketch").read_bytes()).items == 70
     with pytest.raises(KeyboardInterrupt):  # a file can: it counts whole or not at all
         stream(["lines.txt"], counters=8, state=Path("sketch"))
@@ -108,6 +130,8 @@ def test_states_are_merged(folder):
     assert len(record["keys"]) == 3 and record["notes"]["mechanism"] == "misra_gries_sum"
     kept = run("--merge", "a", "--merge", "b", "--state", "both", cwd=folder)
     assert kept.returncode == 0 and sketch_from_bytes((folder / "both").read_bytes()).sources == 2
+    twice = run("--merge", "a", "--merge", "./a", *BUDGET, cwd=folder)
+    assert twice.returncode == 2 and "count twice" in twice.stderr
     wrong = run("lines.txt", "--state", "both", *BUDGET, cwd=folder)
     assert wrong.returncode == 2 and "no more items" in wrong.stderr
 

@@ -26,6 +26,7 @@ def file(tmp_path):
 
 def test_lines_of_every_shape(file):
     assert read(file("a.txt", "tea\nmilk\r\n\n  spaced \nlast")) == ["tea", "milk", "  spaced ", "last"]
+    assert read(file("e.txt", b"\xef\xbb\xbftea\n")) == ["tea"]  # a byte order mark is no letter
     assert read(file("b.txt", "")) == [] and read(file("c.txt", "\n\n\r\n")) == []
     assert read(file("d.txt", "é\n世界\n🦆\n")) == ["é", "世界", "🦆"]
 
@@ -48,14 +49,14 @@ def test_packed_files(tmp_path):
 
 def test_a_column_of_csv(file):
     path = file("a.csv", 'user,query\n1,"tea, ""hot"""\n2,\n3,"two\nlines"\n4,7\n')
-    assert read(path, None, "query") == ['tea, "hot"', None, "two\nlines", "7"]
+    assert read(path, None, "query") == ['tea, "hot"', "two\nlines", "7"]
     assert read(file("b.tsv", "user\tquery\n1\ttea\n"), None, "query") == ["tea"]
     assert read(file("empty.csv", "user,query\n"), None, "query") == []
 
 
 def test_a_field_of_json_lines(file):
-    path = file("a.jsonl", '{"q": "tea", "n": 1}\n{"n": 2}\n\n{"q": null}\n{"q": "a\\nb"}\n')
-    assert read(path, None, "q") == ["tea", None, None, "a\nb"]
+    path = file("a.jsonl", '{"q": "tea", "n": 1}\n{"n": 2}\n\n{"q": null}\n{"q": ""}\n{"q": "a\\nb"}\n')
+    assert read(path, None, "q") == ["tea", "a\nb"]
 
 
 def test_a_slow_pipe_is_read_as_it_comes(monkeypatch):

@@ -135,6 +135,7 @@ def test_a_ledger_is_charged(tmp_path):
         ({"known_keys": {"other": ["tea"]}}, "one column 'key'"),
         ({"known_keys": [("tea", 1)], "key": ["key", "user"], "privacy_unit": None, "epsilon": -1.0}, "epsilon"),
         ({"known_keys": ["x"], "key": "user", "privacy_unit": None}, "types of the key columns"),
+        ({"known_keys": [1.4], "key": "user", "privacy_unit": None}, "types of the key columns"),
         ({"mechanism": "optimal"}, "laplace"),
         ({"keys_only": True}, "keys_only"),
         ({"sample_size": 10}, "sample_size"),

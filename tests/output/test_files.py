@@ -13,6 +13,7 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.errors import CorruptRelease, DpsieveError
+from dpsieve.output.files import _seal
 from dpsieve.testing import insecure_source
 
 KEYS, FREQUENCIES = ["tea", "coffee", "juice"], [500, 2000, 300]
@@ -119,3 +120,19 @@ def test_a_killed_process_leaves_no_release(tmp_path, step):
     assert not (tmp_path / "x").exists()
     made().save(tmp_path / "x")
     assert len(ds.Release.load(tmp_path / "x")) == 3
+
+
+def test_a_mechanism_of_its_own_keeps_the_promise_that_is_told(tmp_path):
+    from dpsieve.channels import known_keys
+
+    release = known_keys(1.0).release(["tea"], [100])
+    for change in (
+        {"guarantee": {**release.guarantee.to_json(), "epsilon": 0.001}},
+        {"notes": 5},
+        {"unsafe_to_publish": ""},
+    ):
+        folder = release.save(tmp_path / str(len(list(tmp_path.iterdir()))))
+        record = json.loads((folder / "release.json").read_text()) | change
+        change_record(folder, **change, seal=_seal(record))
+        with pytest.raises(CorruptRelease, match="something else"):
+            ds.Release.load(folder)

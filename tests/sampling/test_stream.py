@@ -82,6 +82,13 @@ def test_it_is_saved_with_a_release(tmp_path):
     assert ds.Release.load(release.save(tmp_path / "x")).mechanism.scheme == sample.scheme
 
 
+def twice_counted():
+    sample = StreamSample(90.0)
+    sample.find(["tea"])
+    sample.count(["tea", "tea"])
+    sample.finish()
+
+
 def late():
     sample = StreamSample(1.0)
     sample.count(["tea"])
@@ -103,6 +110,7 @@ def other_stream():
         (lambda: StreamSample(1.0).find([1.5]), "no integers"),
         (lambda: StreamSample(1.0).finish(), "second pass is missing"),
         (late, "second pass has begun"),
+        (twice_counted, "another length"),
         (other_stream, "same stream"),
         (lambda: passed(StreamSample(90.0), [["tea"], [1]]), "another type"),
     ],

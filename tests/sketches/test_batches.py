@@ -267,3 +267,12 @@ def test_an_error_in_an_iterable_is_the_callers():
     with pytest.raises(ZeroDivisionError):
         sketch.update(broken())
     assert sketch.items == 0
+
+
+def test_a_broken_array_is_refused_before_it_is_read():
+    """Offsets far beyond the data, under a null: dropping nulls first would read there."""
+    offsets = np.array([0, 3, 2**30, 6], np.int32)
+    buffers = [pa.py_buffer(b"\x06"), pa.py_buffer(offsets), pa.py_buffer(b"abcdef")]
+    for kind in (pa.string(), pa.binary()):
+        with pytest.raises(InvalidValue, match="broken"):
+            MisraGries(3).update(pa.Array.from_buffers(kind, 3, buffers))

@@ -10,7 +10,7 @@ from statistical import binomial_band
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.randomness import SystemSource
 from dpsieve.sketches.noisy import from_json, noisy_sketch
-from dpsieve.sketches.thresholds import any_above, least_threshold
+from dpsieve.sketches.thresholds import any_above, least_threshold, tail
 
 REACH = 14
 
@@ -81,6 +81,16 @@ def test_thresholds(epsilon, delta, printed, union, ours):
     assert noisy_sketch(epsilon, delta, 1024).threshold == ours
 
 
+@pytest.mark.parametrize("scale", [300.0, 1000.0, 5000.0])
+def test_wide_noise_is_rounded_up_by_little(scale):
+    """Cells of Y against the sum over every integer."""
+    t = int(20 * scale)
+    y = np.arange(-70 * int(scale), 70 * int(scale))
+    mass = np.exp(-np.abs(y) / scale) * math.tanh(1 / (2 * scale))
+    exact = mass @ (1 - (1 - tail(t - 1 - y, scale)) * (1 - tail(t - y, scale)))
+    assert exact <= any_above(t, {1: 1, 0: 1}, scale) <= 1.006 * exact
+
+
 def test_the_rate_of_a_key_that_only_one_sketch_holds():
     """The tightest point, measured: counters 1 and 0, which are odd in state S6, among common keys."""
     delta, runs = 0.02, 30_000
@@ -128,6 +138,7 @@ def test_saved_and_made_again():
     [
         (lambda: noisy_sketch(1.0, 0.0, 10), "universe"),
         (lambda: noisy_sketch(0.0, 1e-6, 10), "epsilon"),
+        (lambda: noisy_sketch(1.0, 1e-300, 10), "delta"),
         (lambda: noisy_sketch(1.0, 1e-6, 0), "counters"),
         (lambda: noisy_sketch(1.0, 1e-6, 10, 0), "items_per_unit"),
         (lambda: from_json({"mechanism": "misra_gries", "epsilon": 1.0}), "fields"),

@@ -1,5 +1,6 @@
 """Private releases of sketches, from the stream to the table: one sketch, merged ones, known universes."""
 
+import hashlib
 from itertools import product
 
 import numpy as np
@@ -11,6 +12,7 @@ from statistical import binomial_band
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, UnreadableData
 from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
+from dpsieve.sketches.summed import SummedSketch
 
 
 def sketch_of(items, counters=100):
@@ -73,6 +75,9 @@ def test_standard_sketches_need_a_higher_threshold():
     assert release.table["key"].to_pylist() == ["milk", "tea"] and release.notes["threshold"] == 29
     with pytest.raises(DpsieveError, match="size"):
         release_counters(["tea", "milk"], [5, 5], 1, 1.0, 1e-8)
+    with pytest.raises(DpsieveError, match="more than once"):
+        release_counters(["tea", "tea"], [5, 5], 9, 1.0, 1e-8)
+    assert len(release_counters(pa.array(["tea"], pa.string_view()), [900], 9, 1.0, 1e-8)) == 1
 
 
 def test_several_items_of_a_unit():
@@ -80,7 +85,36 @@ def test_several_items_of_a_unit():
     assert many["threshold"] > 9 * one["threshold"] and "group privacy" in many["reason"]
 
 
+@pytest.mark.parametrize("item", ["x", b"x", 7])
+def test_an_empty_release_does_not_tell_an_empty_stream_from_one_item(tmp_path, item):
+    """Neither the table nor the file: the type of a column without keys says nothing of what was in the stream."""
+
+    def released(items):
+        users = ds.UserMisraGries(5)
+        users.update([items])
+        sample = ds.sampling.StreamSample(50.0)
+        sample.find(items)
+        sample.count(items)
+        keys, counts = sample.finish()
+        yield sketch_of(items).release(0.1, 1e-8)
+        yield sketch_of(items).merge(MisraGries(100)).release(0.1, 1e-8)
+        yield users.release(0.1, 1e-8)
+        yield ds.channels.optimal(0.1, 1e-8, sample.scheme).release(keys, counts, already_sampled=True)
+
+    for one, none in zip(released([item]), released([]), strict=True):
+        assert len(one) == len(none) == 0 and one.table.schema == none.table.schema
+
+
 class TestUniverse:
+    def test_of_equal_tokens_the_public_order_decides(self, monkeypatch):
+        """One place in the release and three equal tokens: that a key occurs must not bring it to the front."""
+        monkeypatch.setattr(
+            SummedSketch, "draw", lambda self, values, items, source: (self, np.full(len(values), 50.0))
+        )
+        monkeypatch.setattr(SummedSketch, "draw_zeros", lambda self, held, source: (np.array([2, 0]), np.full(2, 50.0)))
+        release = sketch_of(["b"], 1).release(1.0, universe=["a", "b", "c"])
+        assert release.table["key"].to_pylist() == ["a"]
+
     def test_pure_privacy_over_a_huge_range(self):
         items = zipf(200_000)
         release = sketch_of(items, 200).release(1.0, universe=range(10**12), false_keys=2.0)
@@ -114,7 +148,8 @@ class TestUniverse:
             ([1.5], "no integers"),
             ([None], "empty"),
             (range(10**30), "64 bits"),
-            (range(10**13), "universe"),
+            (range(10**13), "10\\^12"),
+            (range(-(2**62), 2**62), "10\\^12"),
         ],
     )
     def test_mistakes(self, universe, named):
@@ -176,6 +211,11 @@ class TestMerged:
         assert at_once.to_bytes() == again.to_bytes()
         assert isinstance(sketch_from_bytes(parts[0].to_bytes()), MisraGries)
 
+    def test_garbage_with_a_right_digest_is_refused(self):
+        for body in (b"", b"x" * 48, b"\xff" * 100, b"\0" * 200):
+            with pytest.raises(UnreadableData):
+                MergedSketch.from_bytes(MergedSketch.MAGIC + hashlib.sha256(body).digest() + body)
+
     def test_damaged_bytes_are_refused(self):
         state = sketch_of([b"tea", b"milk"], 3).merge(sketch_of([b"tea"], 3)).to_bytes()
         for place in range(0, len(state), 7):
@@ -197,6 +237,7 @@ class TestMerged:
             (lambda: MergedSketch.of(MisraGries(2), MisraGries(3)), "differ in size"),
             (lambda: sketch_of(["tea"]).merge(sketch_of([1])), "kinds"),
             (lambda: sketch_of(["tea"]).merge("state"), "not str"),
+            (lambda: MergedSketch.of(*[sketch_of(["tea"])] * 2), "itself"),
             (lambda: MergedSketch(5).plan(1.0, 1e-6, method="both"), "method"),
             (lambda: MergedSketch(20_000).plan(1.0, 1e-6, method="bounded"), "counters"),
         ],
@@ -225,6 +266,6 @@ def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path, monkeypatch):
 
 def test_nothing_true_is_told():
     sketch = sketch_of(["a secret"] * 12_345)
-    merged = sketch.merge(sketch)
+    merged = sketch.merge(sketch_of(["a secret"] * 12_345))
     for made in (sketch, merged, ds.UserMisraGries(3), sketch.release(1.0, 1e-6)):
         assert "secret" not in repr(made) and "12,345" not in repr(made) and "12345" not in repr(made)

@@ -72,6 +72,10 @@ def test_what_one_user_says_twice_counts_once_and_nulls_do_not_count():
     made = UserMisraGries(5)
     made.update([["tea", "tea", None, "milk"], None, [], ["tea"]])
     assert dict(made) == {"tea": 2, "milk": 1} and made.items == 3
+    hidden = pa.ListArray.from_arrays([0, 1, 2], pa.array(["milk", "never"]), mask=pa.array([False, True]))
+    other = UserMisraGries(5)
+    other.update(hidden)
+    assert dict(other) == {"milk": 1}  # what lies under a null is no item
     made.update(pa.chunked_array([pa.array([["tea"]]), pa.array([["salt"]])]))
     assert dict(made) == {"tea": 3, "milk": 1, "salt": 1}
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsieve.cli.table import AsJson, refuse_existing, show, summary, warn_of_large_delta
+from dpsieve.errors import DpsieveError
 
 if TYPE_CHECKING:
-    from dpsieve.output import Release
     from dpsieve.sketches import MergedSketch, MisraGries
 
 _SAVE_EVERY = 60.0  # seconds, while a pipe is read
@@ -24,7 +24,9 @@ def stream(
     files: Annotated[
         list[str] | None, typer.Argument(help="Files of lines, CSV or JSON lines; - for standard input.")
     ] = None,
-    counters: Annotated[int, typer.Option(help="The size of a new sketch: keys of more than 1/counters show.")] = 1024,
+    counters: Annotated[
+        int | None, typer.Option(help="The size of a new sketch, 1,024 unless told: keys of more than 1/counters show.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; without it, the sketch is only kept.")] = None,
     delta: Annotated[float, typer.Option(help="Far below 1 / items; 0 with a universe.")] = 0.0,
     column: Annotated[str | None, typer.Option(help="The column of CSV or JSON lines that holds the items.")] = None,
@@ -48,7 +50,6 @@ def stream(
     """
     from dpsieve.errors import InvalidValue
     from dpsieve.privacy.ledger import Ledger
-    from dpsieve.sketches import MergedSketch, MisraGries
 
     if not files and not merge and state is None:
         raise InvalidValue("there is nothing to read. Pass files, or - for standard input.")
@@ -56,38 +57,86 @@ def stream(
         raise InvalidValue("nothing would come of this. Pass --epsilon and --delta to release, or --state to keep.")
     warn_of_large_delta(delta)
     refuse_existing(out)
+    # Whatever can be wrong is found before a file is read: what was read is in the state, and would count twice.
     book = None if ledger is None else Ledger.open(ledger)
-    sketch: MisraGries | MergedSketch = MisraGries(counters)
-    if state is not None and state.exists():
-        sketch = _load(state)
-        if files and not isinstance(sketch, MisraGries):
-            raise InvalidValue(
-                f"--state {str(state)!r} is a merged sketch, which takes no more items. Start a new one."
-            )
-    if isinstance(sketch, MisraGries):
-        for path in files or []:
-            _read(sketch, path, form, column, state, quiet=as_json)
-    if merge and epsilon is None and state is not None and state.exists():
-        raise InvalidValue(f"--state {str(state)!r} exists already. Pass a new name for the merged sketch.")
-    if merge:
-        mine = [sketch] if files or (state is not None and state.exists()) else []
-        sketch = MergedSketch.of(*mine, *map(_load, merge))
-    if epsilon is None:
-        assert state is not None
-        if merge:
-            _save(sketch, state)
-        if not as_json:
-            typer.echo(f"Kept in {state}. It holds true keys and counts: guard it like the data.")
-        return
+    sketch, others = _opened(state, counters, files, merge, keep=epsilon is None)
     options: dict[str, Any] = {"unit": f"one {unit}", "ledger": book, "note": note}
     if universe is not None:
         options["universe"] = _universe(universe)
     if items_per_unit != 1:
-        if not isinstance(sketch, MisraGries):
+        if others:
             raise InvalidValue("--items-per-unit works for one sketch, not for merged ones. Leave out one of the two.")
         options["items_per_unit"] = items_per_unit
-    made = sketch.release(epsilon, delta, **options)
-    _report(made, out, top, as_json)
+    if epsilon is not None:
+        _check_budget(epsilon, delta, sketch.counters, options)
+    for path in files or []:
+        _read(sketch, path, form, column, state, quiet=as_json)
+    whole = _merged(sketch, others)
+    if epsilon is None:
+        assert state is not None
+        if others:
+            _save(whole, state)
+        if not as_json:
+            typer.echo(f"Kept in {state}. It holds true keys and counts: guard it like the data.")
+        return
+    try:
+        made = whole.release(epsilon, delta, **options)
+    except DpsieveError as error:
+        read = (
+            f" The state {str(state)!r} holds {', '.join(files)} already: run again without." if files and state else ""
+        )
+        raise type(error)(f"{error}{read}") from None
+    if out is not None:
+        made.save(out)
+    typer.echo(json.dumps(summary(made), default=str)) if as_json else show(made, top, out)
+
+
+def _opened(
+    state: Path | None, counters: int | None, files: list[str] | None, merge: list[Path] | None, *, keep: bool
+) -> tuple[Any, list[Any]]:
+    """Return the sketch to go on with, and those to merge it with."""
+    from dpsieve.errors import InvalidValue
+    from dpsieve.sketches import MisraGries
+
+    paths = [path.resolve() for path in [*(merge or []), *([state] if state is not None and merge else [])]]
+    if len(set(paths)) < len(paths):
+        raise InvalidValue("a state would be merged with itself, so that its items count twice. Name each state once.")
+    exists = state is not None and state.exists()
+    if merge and keep and (exists or files):
+        raise InvalidValue("merged sketches are kept under a new name. Pass a --state that is not there, and no files.")
+    sketch = _load(state) if state is not None and exists else MisraGries(1024 if counters is None else counters)
+    if counters is not None and sketch.counters != counters:
+        raise InvalidValue(f"--counters {counters} is not the size of the state, {sketch.counters}. Leave it out.")
+    if files and not isinstance(sketch, MisraGries):
+        raise InvalidValue(f"--state {str(state)!r} is a merged sketch, which takes no more items. Start a new one.")
+    others = [_load(path) for path in merge or []]
+    if others and not exists and not files:
+        sketch, *others = others
+    if merge and any(other.counters != sketch.counters for other in others):
+        raise InvalidValue("the states to merge differ in size. Make them with the same --counters.")
+    return sketch, others
+
+
+def _merged(sketch: Any, others: list[Any]) -> Any:
+    from dpsieve.sketches import MergedSketch
+
+    return MergedSketch.of(sketch, *others) if others else sketch
+
+
+def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str, Any]) -> None:
+    """Refuse a budget that no release could be made with, and a universe that is none."""
+    from dpsieve.errors import InvalidValue
+    from dpsieve.sketches.noisy import noisy_sketch
+    from dpsieve.sketches.summed import summed_sketch
+    from dpsieve.sketches.universe import Universe
+
+    many = options.get("items_per_unit", 1)
+    if "universe" not in options:
+        noisy_sketch(epsilon, delta, counters, many)
+        return
+    if delta:
+        raise InvalidValue("with a universe the release is purely private. Leave out --delta, or --universe.")
+    summed_sketch(epsilon, 0.0, counters, 1, len(Universe(options["universe"])), items_per_unit=many)
 
 
 def _read(
@@ -95,11 +144,12 @@ def _read(
 ) -> None:
     """Count the items of one file. The state is saved after the whole file; of a pipe, now and then and when stopped.
 
-    A file that breaks off in the middle leaves the state as it was, so that it can be read again from its start.
+    A file that breaks off in the middle leaves the state as it was, so that it can be read again from its start. A pipe
+    cannot: when it is interrupted, what was read is kept, and the command ends without a release.
     """
     from dpsieve.engines.items import item_batches
 
-    pipe, saved = path == "-", time.monotonic()
+    pipe, saved, stopped = path == "-", time.monotonic(), False
     with _counting(quiet=quiet) as tell:
         try:
             for batch in item_batches(path, form, column):
@@ -109,10 +159,14 @@ def _read(
                     _save(sketch, state)
                     saved = time.monotonic()
         except KeyboardInterrupt:
-            if not pipe:
+            if not pipe or state is None:
                 raise
+            stopped = True
     if state is not None:
         _save(sketch, state)
+    if stopped:
+        typer.echo(f"interrupted: what was read is kept in {state}, and nothing is released.", err=True)
+        raise typer.Exit(130)
 
 
 @contextmanager
@@ -170,12 +224,3 @@ def _universe(path: Path) -> Any:
     from dpsieve.engines.items import item_batches
 
     return pa.chunked_array(list(item_batches(str(path), "lines")), pa.string())
-
-
-def _report(made: "Release", out: Path | None, top: int, as_json: bool) -> None:
-    if out is not None:
-        made.save(out)
-    if as_json:
-        typer.echo(json.dumps(summary(made), default=str))
-    else:
-        show(made, top, out)

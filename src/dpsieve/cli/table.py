@@ -197,7 +197,11 @@ def warn_of_large_delta(delta: float) -> None:
 
 
 def refuse_existing(out: Path | None) -> None:
-    """Refuse a folder that is there, before anything is spent."""
+    """Refuse a folder that is there, or has no place to be, before anything is spent."""
+    if out is not None and not out.absolute().parent.is_dir():
+        from dpsieve.errors import InvalidValue
+
+        raise InvalidValue(f"--out {str(out)!r} is to be in a folder that does not exist. Make that one first.")
     if out is not None and out.exists():
         from dpsieve.errors import InvalidValue
 

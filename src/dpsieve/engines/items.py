@@ -4,6 +4,7 @@ Items are text in UTF-8. Bytes that are not are refused, with the number of the 
 nulls are no items. Files that end in .gz are unpacked.
 """
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -16,6 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
@@ -81,7 +83,12 @@ def split_lines(block: bytes, name: str, first: int) -> pa.Array:
 
 def _lines(file: IO[bytes], name: str) -> Iterator[pa.Array]:
     for number, block in _blocks(file, name):
-        yield split_lines(block, name, number)
+        yield split_lines(block.removeprefix(codecs.BOM_UTF8) if number == 1 else block, name, number)
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    """Return the texts that are not empty."""
+    return column.filter(pc.greater(pc.binary_length(column), 0))
 
 
 def _blocks(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
@@ -123,7 +130,7 @@ def _csv(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
             ),
         )  # fmt: skip
         for batch in reader:
-            yield batch.column(0)
+            yield _filled(batch.column(0))
     except pa.ArrowInvalid as error:
         if "Empty CSV file" in str(error):
             return
@@ -149,7 +156,7 @@ def _jsonl(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
             lines = f"{number:,} to {number + block.count(bytes([_NEWLINE])):,}"
             what = f"no JSON object with text in {column!r}"
             raise UnreadableData(f"{name} has {what} somewhere in lines {lines}. Mend it, or leave it out.")
-        yield from table.column(column).chunks
+        yield from map(_filled, table.column(column).chunks)
 
 
 def _row_number(fault: str) -> str:

@@ -21,12 +21,19 @@ def prepared(known: pa.Table, columns: list[Column]) -> pa.Table:
     keys = ", ".join(
         f"{Column(column.name, k, column.type).as_key} AS {k}" for k, column in zip(names, columns, strict=True)
     )
+    rounded = " OR ".join(
+        f"CAST(CAST({k} AS {_kind(column)}) AS DOUBLE) <> {k}"
+        for k, column, given in zip(names, columns, known.columns, strict=True)
+        if pa.types.is_floating(given.type) and column.kind not in ("FLOAT", "DOUBLE")
+    )
     with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as connection:
         connection.register(
             VIEW, known.rename_columns(names).append_column("i", pa.array(range(len(known)), pa.int64()))
         )
         try:
             table = connection.sql(f"SELECT {keys}, i FROM (SELECT {cast}, i FROM {VIEW}) ORDER BY i").to_arrow_table()
+            if rounded and connection.sql(f"SELECT 1 FROM {VIEW} WHERE {rounded} LIMIT 1").fetchall():
+                table = None
         except duckdb.Error:
             table = None
         if table is None:

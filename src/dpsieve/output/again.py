@@ -10,6 +10,7 @@ from dpsieve.privacy.mechanism import Mechanism
 # Where each mechanism that is not a channel has its `from_json`.
 _HOME = {
     "known_keys": "dpsieve.channels.known",
+    "levels": "dpsieve.federated.level_plans",
     "misra_gries": "dpsieve.sketches.noisy",
     "misra_gries_sum": "dpsieve.sketches.summed",
     "one_sided_sketch": "dpsieve.sketches.one_sided",

@@ -27,7 +27,7 @@ def draw_release(
     if len(names) != len(counts):
         raise InvalidValue("keys and frequencies differ in length. Pass one frequency for each key.")
     if len(names) <= _SEARCH_ALL:
-        _refuse_equal(names)
+        refuse_equal(names)
     certificate = channel.certify()
     tokens = channel.draw(counts, already_sampled=already_sampled, source=source)
     reported = np.flatnonzero(tokens)
@@ -44,8 +44,13 @@ def release_of(
     source: Source,
     keys_only: bool = False,
 ) -> Release:
-    """Return the release of tokens that a certified mechanism drew for these keys, sorted by key."""
-    _refuse_equal(keys)
+    """Return the release of tokens that a certified mechanism drew for these keys, sorted by key.
+
+    Without any key the column is text, whatever the data holds: its type would tell that there was some.
+    """
+    if not len(keys):
+        keys = pa.array([], pa.string())
+    refuse_equal(keys)
     fields = _fields(keys)
     order = pc.sort_indices(fields, [(name, "ascending") for name in fields.column_names])
     keys, tokens = keys.take(order), tokens[order.to_numpy()]
@@ -61,7 +66,8 @@ def _fields(keys: pa.Array) -> pa.Table:
     return pa.Table.from_arrays(keys.flatten(), names=[str(k) for k in range(keys.type.num_fields)])
 
 
-def _refuse_equal(keys: pa.Array) -> None:
+def refuse_equal(keys: pa.Array) -> None:
+    """Raise when a key is there more than once."""
     if pa.types.is_struct(keys.type):
         fields = _fields(keys)
         distinct = fields.group_by(fields.column_names).aggregate([]).num_rows

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dpsieve
+from dpsieve.channels.channel import Channel
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
 from dpsieve.output.again import from_json
 from dpsieve.output.release import Release
@@ -69,12 +70,17 @@ def load(folder: str | os.PathLike[str]) -> Release:
         raise
     except (KeyError, TypeError, OSError, pa.ArrowException, InvalidValue):
         raise CorruptRelease(f"{source} is not a whole release. Get a fresh copy of the folder.") from None
+    # A channel may have a share of the budget only; others keep the whole promise.
+    whole = isinstance(mechanism, Channel) or mechanism.guarantee == guarantee
+    notes, unsafe = record.get("notes"), record.get("unsafe_to_publish")
+    if not whole or not isinstance(notes, dict) or not isinstance(unsafe, bool):
+        raise CorruptRelease(f"{source / _RECORD} says something else than its mechanism. Get a fresh copy.")
     if mechanism.certify() != certificate:
         raise CorruptRelease(f"{source / _RECORD} holds a certificate that its mechanism does not have.")
     tokens = table.column("token").to_numpy() if "token" in table.column_names else None
     if tokens is not None:
         table = table.drop_columns(["token"])
-    return Release(table, guarantee, certificate, mechanism, tokens, bool(record["unsafe_to_publish"]), record["notes"])
+    return Release(table, guarantee, certificate, mechanism, tokens, unsafe, notes)
 
 
 def _path(folder: str | os.PathLike[str]) -> Path:

@@ -50,6 +50,7 @@ class StreamSample:
         self.scheme = PpsworOfStream(tau)
         self._source = resolve(source)
         self._rate = min(1.0, float(-np.expm1(-self.scheme.tau)) * (1 + 2.0**-49))
+        self._passed = [0, 0]
         self._found: pa.Array | None = None
         self._counts: NDArray[np.int64] | None = None
 
@@ -61,6 +62,7 @@ class StreamSample:
         if self._counts is not None:
             raise InvalidValue("the second pass has begun. Find all keys first, then count them.")
         batch = self._batch(items)
+        self._passed[0] += len(batch)
         if not len(batch):
             return
         won = decide(np.full(len(batch), self._rate), self._source)
@@ -72,6 +74,7 @@ class StreamSample:
         if self._counts is None:
             self._counts = np.zeros(0 if self._found is None else len(self._found), np.int64)
         batch = self._batch(items)
+        self._passed[1] += len(batch)
         if self._found is None or not len(batch):
             return
         places = pc.index_in(batch, value_set=self._found).drop_null()
@@ -84,6 +87,8 @@ class StreamSample:
         """
         if self._counts is None:
             raise InvalidValue("the second pass is missing. Pass the whole stream to count() once more.")
+        if self._passed[0] != self._passed[1]:
+            raise InvalidValue("the second pass has another length than the first. Pass the same stream twice.")
         found, counts = self._found, self._counts
         self._found, self._counts = None, None
         if found is None:

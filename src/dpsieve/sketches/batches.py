@@ -107,7 +107,7 @@ def _of_arrow(array: Any) -> Batch:
     if kind == "integers":
         if coded:
             chunks = [_validated(chunk).dictionary_decode() for chunk in chunks]
-        return _of_numbers([chunk.drop_null().to_numpy() for chunk in chunks])
+        return _of_numbers([_validated(chunk).drop_null().to_numpy() for chunk in chunks])
     parts = tuple(part for part in map(_coded if coded else _texts, chunks) if len(part))
     return Batch(kind if parts else None, parts)
 
@@ -134,12 +134,13 @@ def _kind_of_type(kind: Any) -> Kind:
 def _texts(array: Any) -> Chunk:
     if array.type in (pa.string_view(), pa.binary_view()):
         return Views(_validated(array))
+    # Checking all letters takes long, and most texts are ASCII: so offsets first, and letters where needed.
+    raw = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+    _validated(array.view(raw.get(array.type, array.type)))
     array = array.drop_null()
     if types.is_fixed_size_binary(array.type):
         array = array.cast(pa.large_binary())
-    # Checking all letters takes long, and most texts are ASCII: so offsets first, and letters where needed.
-    raw = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
-    packed = Packed(_validated(array.view(raw.get(array.type, array.type))))
+    packed = Packed(array.view(raw.get(array.type, array.type)))
     if array.type in raw and not packed.is_ascii():
         _validated(array)
     return packed

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dpsieve.privacy.ledger import Ledger
     from dpsieve.randomness.source import Source
 
+_NAMES = ["key", "value"]
 METHODS = ("auto", "sum", "bounded")
 _MOST = 2**62
 
@@ -35,7 +36,8 @@ _MOST = 2**62
 class MergedSketch:
     """Misra-Gries sketches of several streams together. What it holds is true: not to be published.
 
-    It cannot be updated: finish the sketches of the streams first, then merge them.
+    It cannot be updated: finish the sketches of the streams first, then merge them. The streams must not share items:
+    one that is in two of them, such as in a sketch and in a later state of the same sketch, counts and weighs twice.
 
     Attributes:
         counters: k, the size of each sketch.
@@ -69,6 +71,8 @@ class MergedSketch:
         for sketch in sketches:
             if not isinstance(sketch, MisraGries | MergedSketch):
                 raise InvalidType(f"sketches to merge are MisraGries or MergedSketch, not {type(sketch).__name__}.")
+        if len({id(sketch) for sketch in sketches}) < len(sketches):
+            raise InvalidValue("a sketch would be merged with itself. Pass sketches of streams that share no item.")
         sizes, kinds = {sketch.counters for sketch in sketches}, {sketch.kind for sketch in sketches} - {None}
         if len(sizes) > 1:
             raise InvalidValue(f"sketches differ in size: {sorted(sizes)}. Merge sketches of the same size.")
@@ -167,14 +171,24 @@ class MergedSketch:
         body = bytes(state[head:])
         if hashlib.sha256(body).digest() != state[len(cls.MAGIC) : head]:
             raise UnreadableData(wrong)
-        counters, sources, items, lost, kind = struct.unpack_from("<4q16s", body)
-        made, place, tables = cls(counters), 48, []
-        for _ in range(2):
-            (size,) = struct.unpack_from("<q", body, place)
-            tables.append(pa.ipc.open_stream(body[place + 8 : place + 8 + size]).read_all())
-            place += 8 + size
+        try:
+            counters, sources, items, lost, kind = struct.unpack_from("<4q16s", body)
+            made, place, tables = cls(counters), 48, []
+            for _ in range(2):
+                (size,) = struct.unpack_from("<q", body, place)
+                tables.append(pa.ipc.open_stream(body[place + 8 : place + 8 + size]).read_all())
+                tables[-1].validate(full=True)
+                place += 8 + size
+            made.kind = kind.rstrip(b"\0").decode() or None
+        except (struct.error, pa.ArrowException, UnicodeError, OSError, ValueError):
+            tables = []
+        if (
+            len(tables) != 2
+            or min(counters - 1, sources, items, lost) < 0
+            or any(t.schema.names != _NAMES for t in tables)
+        ):
+            raise UnreadableData(wrong)
         made.sources, made.items, made.lost = sources, items, lost
-        made.kind = kind.rstrip(b"\0").decode() or None
         made.summed, made._bounded = tables
         return made
 

@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.channels.make import unknown_domain
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import by_formula
@@ -76,6 +77,7 @@ class NoisySketch(Mechanism):
         self.scale = laplace_scale(guarantee.epsilon, items_per_unit)
         self._odd = {1: counters} if standard else {1: 1, 0: 1}
         self.threshold = least_threshold(self._delta, guarantee.delta)
+        self._slack = self._bounds()
         self.parameters = {
             "mechanism": self.name, "epsilon": guarantee.epsilon, "delta": guarantee.delta, "unit": guarantee.unit,
             "counters": counters, "items_per_unit": items_per_unit, "standard": standard, "decrements": decrements,
@@ -103,7 +105,7 @@ class NoisySketch(Mechanism):
         Where gamma is not known, `high` bounds the counter instead.
         """
         noisy = np.asarray(tokens, dtype=np.float64).astype(np.int64)
-        below, above = self._slack()
+        below, above = self._slack
         low = np.maximum(noisy - below, 1)
         high = noisy + (below if self.decrements is None else self.decrements + above)
         return Reading(noisy, low, np.maximum(high, low), noisy.astype(np.float64))
@@ -113,7 +115,7 @@ class NoisySketch(Mechanism):
         noisy = np.asarray(tokens, dtype=np.float64)
         return noisy if g is None else np.asarray(g(noisy), dtype=np.float64)
 
-    def _slack(self) -> tuple[int, int]:
+    def _bounds(self) -> tuple[int, int]:
         """Return bounds on all X_i + Y from above, and on all -X_i, that fail with half of what is allowed each."""
         every, half = {0: self.counters}, _MISSED / 2
         below = least_threshold(lambda t: any_above(t, every, self.scale), half) - 1
@@ -140,10 +142,9 @@ def noisy_sketch(
     >>> noisy_sketch(1.0, 1e-8, 1024).threshold, noisy_sketch(1.0, 1e-8, 1024, standard=True).threshold
     (22, 29)
     """
-    hint = "Pass a privacy budget such as epsilon=1.0."
-    epsilon = validate.positive("epsilon", validate.epsilon(epsilon), hint=hint)
-    if validate.delta(delta) == 0:
+    if delta == 0:
         raise InvalidValue("delta=0 needs a known universe. Pass delta=1e-8, or universe=... for pure privacy.")
+    epsilon, delta = unknown_domain(epsilon, delta)
     size = validate.whole("counters", counters, low=1, high=MOST_COUNTERS, hint="Pass the size of the sketch.")
     many = checked_items(items_per_unit)
     if decrements is not None:

@@ -34,6 +34,7 @@ from flint import arb
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.channels.make import unknown_domain
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import by_formula
@@ -46,6 +47,7 @@ from dpsieve.randomness.table import ExactTable
 from dpsieve.sketches.noisy import MOST_COUNTERS, checked_items
 from dpsieve.sketches.thresholds import any_above, group_delta, least_threshold, tail
 
+MOST_KEYS = 10**12  # of a universe
 _MISSED = 0.05  # the probability that any interval of a release misses
 
 
@@ -80,6 +82,7 @@ class SummedSketch(Mechanism):
             self.least = least_threshold(self._delta, guarantee.delta)
         else:
             self.least = least_threshold(lambda t: universe * self._tail(t), false_keys)
+        self._slack = self._bounds()
         self.parameters = {
             "mechanism": self.name, "epsilon": guarantee.epsilon, "delta": guarantee.delta, "unit": guarantee.unit,
             "counters": counters, "sources": sources, "universe": universe, "false_keys": false_keys,
@@ -124,7 +127,7 @@ class SummedSketch(Mechanism):
         A true frequency is at least v = token - X, and at most v + N/(k+1).
         """
         noisy, unit = np.asarray(tokens, dtype=np.float64), self.counters + 1
-        below, above = self._slack()
+        below, above = self._slack
         lost = 0 if self.items is None else self.items
         count = np.maximum(np.rint(noisy), 0).astype(np.int64)
         low = np.maximum(np.ceil(noisy - below / unit), 0).astype(np.int64)
@@ -136,7 +139,7 @@ class SummedSketch(Mechanism):
         noisy = np.asarray(tokens, dtype=np.float64)
         return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
 
-    def _slack(self) -> tuple[int, int]:
+    def _bounds(self) -> tuple[int, int]:
         """Return bounds on all X_i, and on all -X_i plus the noise of N, that fail with half of the chance each."""
         keys, half = self.universe or self.counters * self.sources, _MISSED / 2
         below = least_threshold(lambda t: keys * self._tail(t), half) - 1
@@ -172,14 +175,16 @@ def summed_sketch(
     >>> round(summed_sketch(1.0, 0, 1024, universe=10**9).threshold, 1)
     40.1
     """
+    if universe is None:
+        epsilon, delta = unknown_domain(epsilon, delta)
     hint = "Pass a privacy budget such as epsilon=1.0."
     guarantee = Guarantee(validate.positive("epsilon", validate.epsilon(epsilon), hint=hint), delta, unit=unit)
     size = validate.whole("counters", counters, low=1, high=MOST_COUNTERS, hint="Pass the size of the sketches.")
     many = validate.whole("sources", sources, low=1, high=10**9, hint="Pass how many sketches are added up.")
-    if (universe is None) == (guarantee.delta == 0):
+    if universe is not None and guarantee.delta > 0:
         raise InvalidValue("delta and universe go against each other. Pass a delta above zero, or a known universe.")
     if universe is not None:
-        universe = validate.whole("universe", universe, low=1, high=10**12, hint="Pass how many keys can occur.")
+        universe = validate.whole("universe", universe, low=1, high=MOST_KEYS, hint="Pass how many keys can occur.")
     false_keys = validate.positive("false_keys", false_keys, hint="Pass how many false keys to expect, such as 1.0.")
     if items is not None:
         items = validate.whole("items", items, low=-(2**62), high=2**62, hint="Pass the saved number.")

@@ -24,18 +24,25 @@ def tail(x: NDArray[np.int64], scale: float) -> NDArray[np.float64]:
 def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
     """Return P[c + X_i + Y >= threshold for any i]; `counters` tells how many counters have each value c.
 
+    For scales above 256 the values of Y are taken in cells, each for its upper end, so that the result is up to half
+    a per cent too high and takes the same time for every scale.
+
     >>> f"{any_above(22, {1: 1, 0: 1}, 1.0):.3g}"
     '7.86e-09'
     """
-    reach = max(threshold, 0) + math.ceil(_FAR * scale) + 2
-    y = np.arange(-reach, reach + 1)
+    width = max(1, int(scale / 256))
+    cells = (max(threshold, 0) + math.ceil(_FAR * scale)) // width + 2
+    start = np.arange(cells) * width
+    # The cells start to start + width - 1, and their mirror images -1 - start down to -start - width.
+    ends = np.concatenate([start + (width - 1), -1 - start])
+    shares = -np.expm1(-width / scale) / (1 + math.exp(-1 / scale))
+    mass = shares * np.exp(-np.concatenate([start, start + 1]) / scale)
     with np.errstate(divide="ignore"):
-        parts = [many * np.log1p(-tail(threshold - c - y, scale)) for c, many in counters.items()]
-    shared = np.exp(-np.abs(y) / scale) * math.tanh(1 / (2 * scale))
-    far = np.array([reach + 1])
-    # Y above the reach: taken as certain. Y below it: a counter would have to make up for it.
+        silent = sum(many * np.log1p(-tail(threshold - c - ends, scale)) for c, many in counters.items())
+    far = np.array([cells * width])
+    # Y above the cells: taken as certain. Y below them: a counter would have to make up for it.
     beyond = tail(far, scale) * (1 + sum(counters.values()) * tail(far + threshold - max(counters), scale))
-    return min(1.0, float(shared @ -np.expm1(sum(parts)) + beyond[0]) * _SAFE)
+    return min(1.0, float(mass @ -np.expm1(silent) + beyond[0]) * _SAFE)
 
 
 def group_delta(delta: float, epsilon: float, steps: int) -> float:

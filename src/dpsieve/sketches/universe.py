@@ -13,7 +13,7 @@ from dpsieve.output.draw import release_of
 from dpsieve.output.release import Release
 from dpsieve.randomness.source import resolve
 from dpsieve.sketches.releasing import Terms, notes_of, paid
-from dpsieve.sketches.summed import summed_sketch
+from dpsieve.sketches.summed import MOST_KEYS, summed_sketch
 
 if TYPE_CHECKING:
     from dpsieve.sketches.merged import MergedSketch
@@ -32,6 +32,8 @@ class Universe:
                 raise InvalidValue(f"universe holds a key more than once. {_HINT}")
         elif not all(-(2**63) <= end < 2**63 for end in (keys.start, keys.stop)):
             raise InvalidValue(f"universe holds integers of more than 64 bits. {_HINT}")
+        elif abs(keys.stop - keys.start) // abs(keys.step) > MOST_KEYS:
+            raise InvalidValue(f"universe holds more than 10^12 keys. {_HINT}")
         if not len(self):
             raise InvalidValue(f"universe is empty. {_HINT}")
 
@@ -84,10 +86,10 @@ def released_over(
     made, tokens = mechanism.draw(values["value"].to_numpy()[inside], sketch.items, source)
     zeros, more = mechanism.draw_zeros(places[inside], source)
     shown = np.flatnonzero(tokens)
-    names = every.take(np.concatenate([places[inside[shown]], zeros]))
-    every_token = np.concatenate([tokens[shown], more])
-    most = np.argsort(-every_token, kind="stable")[: sketch.counters * sources]
-    release = release_of(made, certificate, names.take(pa.array(most)), every_token[most], source=source)
+    found, every_token = np.concatenate([places[inside[shown]], zeros]), np.concatenate([tokens[shown], more])
+    # Of equal tokens the first place of the universe wins: whether a key was held must not decide.
+    most = np.lexsort((found, -every_token))[: sketch.counters * sources]
+    release = release_of(made, certificate, every.take(found[most]), every_token[most], source=source)
     why = f"pure privacy over {len(every):,} known keys, of which about {false_keys:g} that do not occur come out"
     release.notes.update(notes_of(mechanism, made, why))
     return release

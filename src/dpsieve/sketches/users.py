@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpsieve import validate
 from dpsieve.channels.contributions import MOST_KEYS
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.items import plain_type
+from dpsieve.items import plain_type, sound
 from dpsieve.sketches.noisy import noisy_sketch
 from dpsieve.sketches.one_sided import one_sided_sketch
 from dpsieve.sketches.releasing import Terms, released
@@ -69,7 +69,7 @@ class UserMisraGries:
         """
         from dpsieve.sketches.compiled.users import count_sets
 
-        batch = _lists(sets)
+        batch = _lists(sets).drop_null()  # what lies under a null is not an item
         if not len(batch):
             return
         offsets = batch.offsets.to_numpy().astype(np.int64)
@@ -87,10 +87,9 @@ class UserMisraGries:
         stored = np.zeros(len(coded.dictionary), np.int64)
         stored[:held] = self._counts
         kept, lowered, counted = count_sets(codes[held:], offsets, stored, held, self.counters)
-        self._keys = coded.dictionary.take(pa.array(kept))
-        self._counts = stored[kept] - lowered
-        self.users, self.items = self.users + len(batch), self.items + counted
-        self.decrements += lowered
+        keys, counts = coded.dictionary.take(pa.array(kept)), stored[kept] - lowered
+        users, items, decrements = self.users + len(batch), self.items + counted, self.decrements + lowered
+        self._keys, self._counts, self.users, self.items, self.decrements = keys, counts, users, items, decrements
 
     def keys_and_counts(self) -> tuple[pa.Array, NDArray[np.int64]]:
         """Return the keys, sorted, and their counters. True values, not to be published."""
@@ -157,6 +156,8 @@ def _lists(sets: Any) -> pa.LargeListArray:
             raise TypeError
     except (TypeError, pa.ArrowException):
         raise InvalidType(f"sets cannot be read as sets of items. {_HINT}") from None
+    if not sound(sets):
+        raise InvalidValue(f"sets is a broken Arrow array. {_HINT}")
     plain = plain_type(sets.type.value_type)
     if plain is None:
         raise InvalidType(f"sets holds items of a type that cannot be keys. {_HINT}")

@@ -1,0 +1,170 @@
+"""What does collection from clients cost? Coins, counting, threshold and intervals, beside a plain count.
+
+    make bench-federated        or        .venv/bin/python benchmarks/federated.py
+
+Ten million clients are simulated in one process: each tosses its own exact coin, and the aggregator counts what was
+sent and releases it. The plain count is numpy's `bincount` of all values, without privacy. Then plans over a grid of
+budgets, and the mean error of sample-and-threshold beside the baselines of the paper, all at the same rate.
+"""
+
+import importlib.util
+import itertools
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from dpsieve.federated import (
+    BernoulliNoise,
+    HadamardResponse,
+    Histogram,
+    Plan,
+    SampledLaplace,
+    collect_table,
+    plan,
+)
+
+CLIENTS, BUCKETS, ROUNDS = 10_000_000, 16_384, 5
+EPSILONS, DELTAS = (0.05, 0.1, 0.3, 1.0, 2.0, 5.0), (1e-4, 1e-6, 1e-8, 1e-12)
+
+Ints = NDArray[np.int64]
+
+
+def timed(job: Callable[[], Any], rounds: int = ROUNDS) -> tuple[float, Any]:
+    """Return the fastest of several runs, and the last result."""
+    best, result = math.inf, None
+    for _ in range(rounds):
+        start = time.perf_counter()
+        result = job()
+        best = min(best, time.perf_counter() - start)
+    return best, result
+
+
+def columns(title: str, *names: str) -> Table:
+    table = Table(title=title)
+    for name in names:
+        table.add_column(name, justify="left" if name == names[0] else "right")
+    return table
+
+
+def zipf(clients: int, buckets: int, exponent: float = 1.0) -> Ints:
+    weights = np.cumsum(np.arange(1, buckets + 1) ** -exponent)
+    found = np.searchsorted(weights, np.random.default_rng(1).random(clients) * weights[-1])
+    return np.asarray(found, dtype=np.int64)
+
+
+def histograms() -> Table:
+    """Time a histogram release from raw values, by clients' coins and from a table."""
+    table = columns(f"{CLIENTS:,} clients, {BUCKETS:,} buckets", "job", "seconds", "time / plain", "buckets released")
+    chosen = plan(1.0, 1e-8)
+    made = Histogram(chosen, np.arange(BUCKETS))
+    for law, values in (
+        ("Zipf", zipf(CLIENTS, BUCKETS)),
+        ("uniform", np.random.default_rng(1).integers(0, BUCKETS, CLIENTS)),
+    ):
+        column, rows = pa.array(values), pa.table({"value": values})
+        plain, _ = timed(lambda: np.bincount(values, minlength=BUCKETS))  # noqa: B023
+        table.add_row(f"numpy count, {law}", f"{plain:.3f}", "1.0", "")
+        for name, job in (
+            ("coins, counts, threshold, intervals", lambda: made.aggregate(made.client_reports(column))),  # noqa: B023
+            ("from a table, with DuckDB", lambda: collect_table(rows, value="value", plan=chosen)),  # noqa: B023
+        ):
+            seconds, release = timed(job)
+            table.add_row(f"{name}, {law}", f"{seconds:.3f}", f"{seconds / plain:.1f}", f"{len(release):,}")
+    tokens = np.arange(chosen.threshold, chosen.threshold + BUCKETS)
+    seconds, _ = timed(lambda: chosen.channel.read(tokens))
+    table.add_row(f"counts and intervals of {BUCKETS:,} different tokens alone", f"{seconds:.3f}", "", "")
+    return table
+
+
+def heavy_hitters() -> Table | None:
+    """Time the trie, where it is there."""
+    if importlib.util.find_spec("dpsieve.federated.trie_simulation") is None:
+        return None
+    from dpsieve.federated.trie import TrieHeavyHitters
+
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    rng = np.random.default_rng(1)
+    words = ["".join(rng.choice(letters, rng.integers(3, 21))) for _ in range(100_000)]
+    strings = pa.array(words).take(pa.array(zipf(1_000_000, len(words), 1.1)))
+    table = columns("TrieHH++ on 1M strings of up to 20 characters", "way", "seconds", "strings found")
+    for way in ("rounds", "cohorts", "one_round"):
+        seconds, release = timed(lambda: TrieHeavyHitters(1.0, 1e-8, max_length=20, way=way).run(strings), 3)  # noqa: B023
+        table.add_row(way, f"{seconds:.3f}", f"{len(release):,}")
+    return table
+
+
+def plans() -> Table:
+    """Time plans for a grid of budgets; the slowest of each row."""
+    deltas = [f"delta {delta:g}" for delta in DELTAS]
+    table = columns("Plans: clients that a value needs to be released half of the time", "budget", *deltas, "slowest")
+    for neighbours, epsilon in itertools.product(("add_remove", "replace"), EPSILONS):
+        found: list[tuple[float, Plan]] = [
+            timed(lambda: plan(epsilon, delta, neighbours=neighbours), 1)  # type: ignore[arg-type]  # noqa: B023
+            for delta in DELTAS
+        ]
+        halves = [f"{made.half:,}" for _, made in found]
+        table.add_row(f"{neighbours}, {epsilon:g}", *halves, f"{max(seconds for seconds, _ in found):.2f} s")
+    return table
+
+
+def errors(clients: int = 1_000_000, delta: float = 1e-8) -> Table:
+    """Compare mean absolute errors of frequencies, in clients, at the rate (1 - e^-epsilon) / 6 of the paper."""
+    names = ("sample and threshold", "Laplace on the sample", "Bernoulli, shuffled", "Hadamard, local")
+    table = columns(
+        f"Mean error per bucket, {clients:,} clients, delta {delta:g}", "data, epsilon", *names, "all zeros"
+    )
+    rng = np.random.default_rng(1)
+    data = {
+        f"{law}, {buckets:,} buckets": values
+        for buckets in (256, BUCKETS)
+        for law, values in (
+            ("binomial", rng.binomial(buckets - 1, 0.5, clients)),
+            ("geometric", np.minimum(rng.geometric(buckets**-0.5, clients) - 1, buckets - 1)),
+            ("Zipf", zipf(clients, buckets)),
+        )
+    }
+    for (name, values), epsilon in itertools.product(data.items(), (0.1, 0.3, 1.0)):
+        buckets = BUCKETS if f"{BUCKETS:,}" in name else 256
+        true = np.bincount(values, minlength=buckets)
+        found = [estimate - true for estimate in estimates(values, true, epsilon, delta)]
+        shown = [f"{np.abs(error).mean():.1f}" for error in [*found, true]]
+        table.add_row(f"{name}, {epsilon:g}", *shown)
+    return table
+
+
+def estimates(values: Ints, true: Ints, epsilon: float, delta: float) -> list[NDArray[np.float64]]:
+    """Return the estimates of all mechanisms, each run once."""
+    buckets, rate = len(true), -math.expm1(-epsilon) / 6
+    made = Histogram(plan(epsilon, delta, rate=rate), np.arange(buckets))
+    release = made.aggregate(made.client_reports(values))
+    ours = np.zeros(buckets)
+    ours[release.table["key"].to_numpy()] = release.table["count"].to_numpy()
+    laplace, hadamard = SampledLaplace(epsilon, rate), HadamardResponse(epsilon, buckets, rate=rate)
+    cohort = np.random.default_rng(2).permutation(values)[: int(rate * len(values))]
+    shuffled = BernoulliNoise(len(cohort), epsilon, delta, rate=rate)
+    return [
+        ours,
+        laplace.estimate(laplace.draw(true)),
+        shuffled.estimate(shuffled.draw(np.bincount(cohort, minlength=buckets))),
+        hadamard.estimate(hadamard.respond(values)),
+    ]
+
+
+def main() -> None:
+    """Print the tables."""
+    console = Console(width=160)
+    for make in (histograms, heavy_hitters, plans, errors):
+        table = make()
+        if table is not None:
+            console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Sample-and-threshold on a table: what clients would have sent, drawn in one go."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.errors import InvalidValue
+from dpsieve.federated.histogram import Histogram
+from dpsieve.federated.plan import Plan
+from dpsieve.federated.tally import charged, notes
+from dpsieve.output import Release
+from dpsieve.privacy.ledger import Ledger
+from dpsieve.randomness.source import Source, resolve, uniform_bits
+
+if TYPE_CHECKING:
+    from dpsieve.engines import Engine
+    from dpsieve.engines.base import Progress
+
+
+def collect_table(
+    data: Any,
+    *,
+    value: str,
+    client: str | None = None,
+    plan: Plan,
+    values: Any = None,
+    engine: "Engine | None" = None,
+    ledger: Ledger | None = None,
+    note: str = "",
+    progress: "Progress | None" = None,
+    source: Source | None = None,
+) -> Release:
+    """Release the values in a table by sample-and-threshold, as if each client had tossed its own coin.
+
+    Each client keeps one of its values, by a hash with a fresh salt, and counts once. The sampled count of a value that
+    w clients have is drawn as Binomial(w, rate), exactly: the distribution of w coins. The guarantee is the plan's; its
+    `unit` should say who a client is here.
+
+    The order is fixed: check, count, charge the ledger, draw.
+
+    Args:
+        data: see `dpsieve.release`.
+        value: the column of values. Rows that are null there are left out.
+        client: the column that says whose row it is; without it, each row is a client of its own.
+        plan: from `dpsieve.federated.plan`.
+        values: a public list of the values that count; rows of others are left out before a client's value is chosen.
+        engine: where to count; DuckDB in this process unless told.
+        ledger: the budget to charge; the spend is durable before anything is drawn.
+        note: what this release is for, kept in the ledger.
+        progress: called with the fraction of the scan that is done.
+        source: randomness for tests; the release then says that it is unsafe to publish.
+
+    >>> import pyarrow as pa
+    >>> from dpsieve.federated import plan
+    >>> sales = pa.table({"drink": ["tea"] * 600 + ["secret"] * 5})
+    >>> collect_table(sales, value="drink", plan=plan(1.0, 1e-8)).table.column("key").to_pylist()
+    ['tea']
+    """
+    from dpsieve.engines import DuckDB  # clients have no use for it
+    from dpsieve.jobs.known import known_table
+
+    column = validate.text("value", value, hint="Name the column of values, such as value='query'.")
+    if client is not None and validate.text("client", client, hint="Name the column of clients.") == column:
+        raise InvalidValue("client is also the value, so every client would be counted. Name another column.")
+    buckets, source = Histogram(plan, values).buckets, resolve(source)
+    if ledger is not None:
+        charged(ledger)
+    counted = (engine or DuckDB()).count(
+        data,
+        key=(column,),
+        unit=client,
+        max_keys=1,
+        max_rows=1,
+        salt=uniform_bits(source, 63),
+        known=None if buckets.listed is None else known_table(buckets.listed, (column,)),
+        progress=progress,
+    )
+    if ledger is not None:
+        ledger.spend(plan.guarantee, note)
+    held = np.flatnonzero(counted.frequencies)
+    keys = counted.keys.column(0).take(held)
+    made = plan.channel.release(keys, counted.frequencies[held], source=source)
+    whose = client or "each row is its own client"
+    return replace(made, notes={**notes(plan, buckets), "value": column, "client": whose})

@@ -1,0 +1,425 @@
+"""Heavy hitters by a trie: plans for levels, exact privacy of tiny populations, both paths, hostile reports."""
+
+import itertools
+import json
+import math
+import time
+from collections import Counter, defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+from statistical import assert_counts, binomial_band
+
+from dpsieve.channels import sample_threshold
+from dpsieve.channels.binomial_rows import masses
+from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidValue, NotCertified
+from dpsieve.federated import (
+    LevelPlan,
+    Question,
+    Strings,
+    TrieHeavyHitters,
+    client_answer,
+    client_levels,
+    compare,
+    level_plan,
+)
+from dpsieve.federated.composed_rounds import rounds_delta
+from dpsieve.federated.level_plans import from_json
+from dpsieve.output import Release, again
+from dpsieve.privacy import Guarantee
+from dpsieve.privacy.divergence import joint_divergence
+from dpsieve.privacy.ledger import Ledger
+from dpsieve.privacy.repeated import repeated_share
+from dpsieve.testing import insecure_source
+
+WAYS = ("rounds", "cohorts", "one_round")
+
+
+def outputs(strings, way, coin, threshold, *, levels=2):
+    """Return the exact distribution of everything that a trie with one symbol a level tells: a plain reference."""
+    share = coin / levels
+    patterns = {tuple(bits): coin ** sum(bits) * (1 - coin) ** (levels - sum(bits)) for bits in _bits(levels)}
+    if way == "cohorts":
+        patterns = {one: share for one in _bits(levels) if sum(one) == 1} | {(0,) * levels: 1 - coin}
+    counts = {(): 1.0}
+    for string in strings:
+        after = defaultdict(float)
+        for seen, mass in counts.items():
+            for pattern, weight in patterns.items():
+                sent = [(lev + 1, string[: lev + 1], len(string) <= lev + 1) for lev in range(levels) if pattern[lev]]
+                after[tuple(sorted([*seen, *sent]))] += mass * weight
+        counts = after
+    told = defaultdict(float)
+    for reports, mass in counts.items():
+        told[_survivors(reports, threshold, levels)] += mass
+    return told
+
+
+def _bits(levels):
+    return list(itertools.product((0, 1), repeat=levels))
+
+
+def _survivors(reports, threshold, levels):
+    """Return (level, prefix, ended, count) for what survives, level by level."""
+    alive, kept = {""}, []
+    for level in range(1, levels + 1):
+        asked = Counter(r for r in reports if r[0] == level and r[1][: level - 1] in alive and len(r[1]) >= level)
+        asked += Counter(r for r in reports if level == 1 == r[0] and r[1] == "")
+        survived = {node: count for node, count in asked.items() if count >= threshold}
+        kept += [(*node, count) for node, count in survived.items()]
+        alive = {prefix for _, prefix, ended in survived if not ended}
+    return tuple(sorted(kept))
+
+
+def told_by(server):
+    rows = server.trie.to_pylist()
+    return tuple(sorted((row["level"], row["prefix"], row["ended"], row["token"]) for row in rows))
+
+
+def divergence(p, q, epsilon):
+    return math.fsum(max(0.0, mass - math.exp(epsilon) * q.get(out, 0.0)) for out, mass in p.items())
+
+
+class TestPlans:
+    def test_three_ways_side_by_side(self):
+        found = compare(1.0, 1e-8, max_length=10)
+        assert [plan.way for plan in found] == list(WAYS)
+        assert [plan.levels for plan in found] == [10, 10, 1]
+        assert {plan.guarantee for plan in found} == {Guarantee(1.0, 1e-8, unit="one client")}
+        assert found.one_round.half < found.rounds.half < found.cohorts.half
+        assert found.rounds.half < 160, "ten rounds cost twice one round, not ten times"
+        assert found.cohorts.rate == found.cohorts.coin / 10
+        assert "found half of the time" in str(found) and len(str(found).splitlines()) == 5
+        assert compare(1.0, 1e-8, max_length=10, step=5).rounds.half < found.rounds.half
+
+    @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+    def test_composing_the_curve_beats_composing_points(self, neighbours):
+        composed = level_plan(1.0, 1e-8, 10, neighbours=neighbours)
+        assert 0.8e-8 < composed.delta(1.0, neighbours) <= 1e-8
+        share = repeated_share(10, 1.0, 1e-8)
+        points = level_plan(share.epsilon, share.delta, 1, way="one_round", neighbours=neighbours)
+        assert points.half > 3 * composed.half
+
+    @pytest.mark.parametrize(("rate", "threshold"), [(0.1, 11), (0.4, 3), (0.02, 5), (0.9, 6)])
+    @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 3.0])
+    def test_one_round_by_the_curve_is_the_exact_delta(self, rate, threshold, epsilon):
+        channel = sample_threshold(rate, threshold, epsilon=5.0)
+        for neighbours, slack in (("add_remove", 1.01), ("replace", 1.3))[: 1 if epsilon == 0 else 2]:
+            exact, bound = channel.delta(epsilon, neighbours), rounds_delta(epsilon, rate, threshold, 1, neighbours)
+            assert exact * (1 - 1e-9) <= bound <= exact * slack + 1e-12
+
+    @pytest.mark.parametrize(("rate", "threshold"), [(0.1, 6), (0.4, 3), (0.7, 4)])
+    def test_two_rounds_are_never_worse_than_the_curve_says(self, rate, threshold):
+        """Against all pairs of frequencies, each way: the bound holds, and the worst pair comes near it."""
+
+        def row(k):
+            mass = masses(k, np.arange(40), rate)
+            return np.append(mass[:threshold].sum(), mass[threshold:])
+
+        pairs = [(row(k), row(k - 1)) for k in range(1, 36)]
+        for epsilon in (0.2, 1.0):
+            for less in (False, True):
+                both = [(q, p) if less else (p, q) for p, q in pairs]
+                worst = max(joint_divergence(a, b, epsilon) for a in both[::2] for b in both)
+                bound = rounds_delta(epsilon, rate, threshold, 2, "add_remove")
+                assert worst <= bound * (1 + 1e-9)
+                if not less:
+                    assert bound < 1.5 * worst
+
+    def test_more_rounds_cost_more_and_replacement_at_least_as_much(self):
+        costs = [rounds_delta(1.0, 0.1, 14, rounds, "add_remove") for rounds in (1, 2, 5, 20, 100)]
+        assert costs == sorted(costs)
+        assert all(
+            rounds_delta(1.0, 0.1, 14, r, "replace") >= rounds_delta(1.0, 0.1, 14, r, "add_remove") for r in (1, 9)
+        )
+
+    def test_a_chosen_coin_or_threshold(self):
+        by_coin = level_plan(1.0, 1e-8, 5, coin=0.1)
+        assert by_coin.coin == 0.1 and by_coin.delta(1.0) <= 1e-8 < rounds_delta(
+            1.0, 0.1, by_coin.threshold - 1, 5, "add_remove"
+        )
+        by_threshold = level_plan(1.0, 1e-8, 5, threshold=20)
+        assert by_threshold.threshold == 20 and 0.7e-8 < by_threshold.delta(1.0) <= 1e-8
+        assert level_plan(1.0, 1e-8, 5, coin=0.1, threshold=20).coin == 0.1
+        with pytest.raises(NotCertified):
+            level_plan(1.0, 1e-8, 5, coin=0.3, threshold=18)
+        with pytest.raises(InvalidValue, match="threshold"):
+            level_plan(1.0, 1e-8, 5, threshold=1)
+        with pytest.raises(InvalidValue, match="coin"):
+            level_plan(0.1, 1e-8, 5, coin=0.9)
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_a_plan_is_made_again_from_its_json(self, way):
+        plan = level_plan(1.0, 1e-6, 3, way=way)
+        again = from_json(json.loads(json.dumps(plan.to_json())))
+        assert again.certify() == plan.certify() and repr(again) == repr(plan)
+        for bad in ({}, None, plan.to_json() | {"coin": 2}, plan.to_json() | {"way": "other"}):
+            with pytest.raises(DpsieveError):
+                from_json(bad)
+
+    def test_found_half_of_the_time(self):
+        for way in WAYS:
+            plan = level_plan(1.0, 1e-6, 4, way=way)
+            assert plan.found([plan.half])[0] >= 0.5 > plan.found([plan.half - 1])[0]
+        assert plan.reports == plan.coin and level_plan(1.0, 1e-6, 4).reports == 4 * level_plan(1.0, 1e-6, 4).coin
+
+
+class TestPrivacy:
+    """All outputs of a trie of two levels, for all tiny populations and all neighbours."""
+
+    @pytest.mark.parametrize("way", ["rounds", "cohorts"])
+    @pytest.mark.parametrize(("coin", "threshold"), [(0.5, 2), (0.3, 3)])
+    def test_no_neighbours_differ_by_more_than_promised(self, way, coin, threshold):
+        kinds, most = ("a", "aa", "ab", "b"), 5
+        plan = LevelPlan(way, 2, coin, threshold, Guarantee(1.0, 0.5))
+        tables = {
+            people: outputs(people, way, coin, threshold)
+            for size in range(most + 1)
+            for people in itertools.combinations_with_replacement(kinds, size)
+        }
+        worst = {"add_remove": 0.0, "replace": 0.0}
+        epsilons = (0.5, 1.0)
+        limits = {(e, n): plan.delta(e, n) for e in epsilons for n in worst}
+        for people, table in tables.items():
+            rest = {people[:i] + people[i + 1 :] for i in range(len(people))}
+            changed = {tuple(sorted((*less, kind))) for less in rest for kind in kinds}
+            for relation, others in (("add_remove", rest), ("replace", changed)):
+                for other, epsilon in itertools.product(others, epsilons):
+                    apart = max(divergence(table, tables[other], epsilon), divergence(tables[other], table, epsilon))
+                    assert apart <= limits[epsilon, relation] * (1 + 1e-9)
+                    worst[relation] = max(worst[relation], apart / limits[epsilon, relation])
+        assert worst["add_remove"] > (0.45 if way == "rounds" else 0.15), "the promise is not far from what is reached"
+        assert worst["replace"] > 0.15
+
+    def test_cohorts_cost_once_however_many_levels(self):
+        one = level_plan(1.0, 1e-8, 1, way="one_round")
+        for levels in (2, 20, 100):
+            many = level_plan(1.0, 1e-8, levels, way="cohorts")
+            assert (many.coin, many.threshold, many.guarantee) == (one.coin, one.threshold, one.guarantee)
+            assert many.delta(1.0) == one.delta(1.0) and many.certify().worst == one.certify().worst
+
+    def test_levels_are_drawn_evenly_and_once(self):
+        drawn = client_levels(200_000, 7)
+        assert_counts(np.bincount(drawn, minlength=8)[1:].astype(float), np.full(7, 200_000 / 7))
+
+    @pytest.mark.parametrize("way", ["rounds", "cohorts"])
+    def test_rare_strings_are_released_as_often_as_they_may(self, way):
+        """15,000 strings that share no prefix, each of a few clients, through the whole path."""
+        coin, threshold, clients, count = 0.4, 2, 4, 15_000
+        codes = [f"{i:05d}" for i in range(count)]
+        strings = pa.array([code + code[::-1] for code in codes for _ in range(clients)])
+        server = TrieHeavyHitters(3.0, 0.4, max_length=10, step=5, way=way, coin=coin, threshold=threshold)
+        found = len(server.run(strings))
+        if way == "rounds":
+            expected = stats.binom.sf(threshold - 1, clients, coin) ** 2
+        else:
+            law = stats.multinomial(clients, [coin / 2, coin / 2, 1 - coin])
+            rows = [(x, y, clients - x - y) for x in range(2, clients + 1) for y in range(2, clients - x + 1)]
+            expected = sum(law.pmf(row) for row in rows)
+        low, high = binomial_band(count, expected)
+        assert low <= found <= high
+
+
+class TestPaths:
+    people = ("a", "aa", "aa", "aa", "ab", "b")
+
+    @pytest.mark.parametrize("way", ["rounds", "cohorts"])
+    def test_clients_one_by_one_and_all_at_once_tell_the_same(self, way):
+        exact = outputs(self.people, way, 0.6, 2)
+        rounds, seen = 300, {"clients": Counter(), "run": Counter()}
+        for _ in range(rounds):
+            for path, told in seen.items():
+                server = TrieHeavyHitters(3.0, 0.8, max_length=2, alphabet="ab", way=way, coin=0.6, threshold=2)
+                if path == "run":
+                    server.run(self.people)
+                else:
+                    levels = client_levels(len(self.people), 2)
+                    for question in server.questions():
+                        answers = zip(self.people, levels, strict=True)
+                        server.take([client_answer(question, string, level=level) for string, level in answers])
+                told[told_by(server)] += 1
+        for told in seen.values():
+            assert set(told) <= set(exact)
+            assert_counts(np.array([told[out] for out in exact], float), np.array([*exact.values()]) * rounds)
+
+    @pytest.mark.parametrize("way", WAYS)
+    def test_heavy_hitters_of_a_zipf_stream(self, way):
+        rng = np.random.default_rng(3)
+        codes = np.minimum(rng.zipf(1.4, 200_000), 50_000)
+        kinds, counts = np.unique(codes, return_counts=True)
+        words = np.array([np.base_repr(7919 * int(kind), 26).lower() for kind in kinds])
+        true = dict(zip(words.tolist(), counts.tolist(), strict=True))
+        server = TrieHeavyHitters(1.0, 1e-8, max_length=7, way=way)
+        release = server.run(pa.array(np.repeat(words, counts)))
+        found = dict(zip(release.table["key"].to_pylist(), release.table.to_pylist(), strict=True))
+        sure = [word for word, count in true.items() if server.plan.found([count])[0] > 1 - 1e-11]
+        assert len(sure) >= 10 and set(sure) <= set(found) <= set(true)
+        missed = sum(not found[word]["low"] <= true[word] <= found[word]["high"] for word in found)
+        assert missed <= stats.binom.isf(1e-9, len(found), 0.05)
+        assert release.guarantee == Guarantee(1.0, 1e-8, unit="one client") and release.notes["way"] == way
+        assert release.certificate.worst <= 1e-8 and not release.unsafe_to_publish
+        trie = release.trie.to_pylist()
+        alive = {row["prefix"] for row in trie if not row["ended"]} | {""}
+        assert all(row["prefix"][: (row["level"] - 1) * server.step] in alive for row in trie)
+        assert all(row["token"] >= server.plan.threshold for row in trie)
+
+    def test_a_prefix_that_is_a_string_of_its_own(self):
+        people = ["go"] * 500 + ["golf"] * 400 + [""] * 300
+        release = TrieHeavyHitters(2.0, 1e-6, max_length=4, step=2).run(people)
+        assert release.table["key"].to_pylist() == ["", "go", "golf"]
+        rows = {(row["level"], row["prefix"], row["ended"]) for row in release.trie.to_pylist()}
+        assert rows == {(1, "", True), (1, "go", True), (1, "go", False), (2, "golf", True)}
+
+    def test_bytes(self):
+        people = [b"\x00\xff"] * 500 + [b"\x00"] * 500 + [b"\x07\x07"] * 500
+        server = TrieHeavyHitters(2.0, 1e-6, max_length=2, alphabet=b"\x00\xff")
+        assert server.run(people).table["key"].to_pylist() == [b"\x00", b"\x00\xff"]
+        question = next(TrieHeavyHitters(2.0, 1e-6, max_length=2, alphabet=bytes(range(256))).questions())
+        assert Question.from_json(json.loads(json.dumps(question.to_json()))) == question
+
+    def test_any_text(self):
+        people = ["żółć"] * 400 + ["日本語"] * 400 + ["🙂"] * 400
+        release = TrieHeavyHitters(2.0, 1e-6, max_length=4).run(people)
+        assert set(release.table["key"].to_pylist()) == set(people)
+
+    def test_a_million_strings_in_less_than_ten_seconds(self):
+        letters = np.random.default_rng(1).integers(97, 123, (1_000_000, 20), dtype=np.uint8)
+        letters[:600_000] = letters[np.arange(600_000) % 300]
+        strings = pa.array(letters.view("S20").ravel()).cast(pa.binary()).cast(pa.string())
+        server = TrieHeavyHitters(1.0, 1e-8, max_length=20, coin=0.125, threshold=18)
+        start = time.perf_counter()
+        assert len(server.run(strings)) == 300
+        assert time.perf_counter() - start < 10
+
+    def test_a_seeded_source_is_marked_and_repeatable(self):
+        made = [
+            TrieHeavyHitters(2.0, 1e-6, max_length=3).run(["abc"] * 300, source=insecure_source(4)) for _ in range(2)
+        ]
+        assert made[0].table == made[1].table and made[0].unsafe_to_publish
+
+    def test_saved_and_read_again(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(again._HOME, "levels", "dpsieve.federated.level_plans")
+        release = TrieHeavyHitters(2.0, 1e-6, max_length=3).run(["abc"] * 300)
+        read = Release.load(release.save(tmp_path / "made"))
+        assert read.table == release.table and read.certificate == release.certificate
+        assert repr(release).startswith("<Release of 1 keys")
+
+    def test_the_ledger_is_charged_before_the_first_question(self, tmp_path):
+        ledger = Ledger(tmp_path / "ledger", epsilon=1.5, delta=1e-5, unit="one client")
+        server = TrieHeavyHitters(1.0, 1e-6, max_length=3)
+        questions = server.questions(ledger=ledger, note="words")
+        assert not ledger.history()
+        next(questions)
+        assert len(ledger.history()) == 1
+        with pytest.raises(BudgetExceeded):
+            TrieHeavyHitters(1.0, 1e-6, max_length=3).run(["abc"], ledger=ledger)
+
+
+class TestHostile:
+    def server(self, **other):
+        kinds = {"max_length": 4, "alphabet": "ab", "coin": 0.5, "threshold": 3, **other}
+        return TrieHeavyHitters(8.0, 0.99, **kinds)
+
+    def test_what_was_not_asked_for_is_ignored(self):
+        server, levels = self.server(), []
+        junk = [
+            *(1, 1.5, "a", b"a", (), ("a",), ("a", False, 1), (b"a", False), ("a", 1), ("a", None), (None, False)),
+            *({"prefix": "a"}, object(), ("A", False), ("aa", False), ("", False), ("aa", True), ("x" * 10**6, True)),
+            *((["a"], False), ("\ud800", False), ("a\0", False), float("nan")),
+        ]
+        for question in server.questions():
+            good = ("ab" * 2)[: question.level]
+            server.take(junk if question.level == 1 else [("b" + good[1:], False), ("", True), (good, "yes")] * 5)
+            server.take([None, None])
+            server.take([(good, len(good) == 4), [good, len(good) == 4]])
+            server.take(pa.table({"prefix": [good, "bb", None], "ended": [len(good) == 4, None, True]}))
+            levels.append(question.level)
+        assert levels == [1, 2, 3, 4] and server.ignored == len(junk) + 3 * 15 + 4 * 2
+        assert server.release().table["key"].to_pylist() == ["abab"]
+        assert "ignored" not in json.dumps(server.release().notes)
+
+    def test_clients_with_other_strings_are_silent(self):
+        server = self.server(min_length=1)
+        question = next(server.questions())
+        for other in ("abc", "aaaaa", "", b"ab", None, 1, ["a"], "A", "\ud800"):
+            assert all(client_answer(question, other) is None for _ in range(50))
+        assert any(client_answer(question, "ab") == ("a", False) for _ in range(50))
+        assert any(client_answer(question, "b") == ("b", True) for _ in range(50))
+        release = self.server(min_length=1).run(["abc", "aaaaa", "", None, "A"] * 1000 + ["ab"] * 50)
+        assert release.table["key"].to_pylist() == ["ab"]
+
+    def test_a_question_survives_the_wire_and_others_are_refused(self):
+        question = next(self.server().questions())
+        sent = json.loads(json.dumps(question.to_json()))
+        assert Question.from_json(sent) == question
+        for bad in (
+            {},
+            None,
+            sent | {"level": 9},
+            sent | {"coin": 0},
+            sent | {"prefixes": [1]},
+            sent | {"strings": {}},
+        ):
+            with pytest.raises(DpsieveError):
+                Question.from_json(bad)
+        with pytest.raises(DpsieveError, match="Question"):
+            client_answer(sent, "a")
+
+    def test_a_client_needs_its_level_in_cohorts(self):
+        question = next(self.server(way="cohorts").questions())
+        for level in (None, 0, 5, "1"):
+            with pytest.raises(DpsieveError, match="client_levels"):
+                client_answer(question, "ab", level=level)
+        assert all(client_answer(question, "ab", level=2) is None for _ in range(50))
+
+    @pytest.mark.parametrize("people", [[], [None], ["a"], ["abab"], pa.array([], pa.string()), pa.nulls(3)])
+    @pytest.mark.parametrize("way", WAYS)
+    def test_nobody_and_one_client(self, people, way):
+        server = TrieHeavyHitters(1.0, 1e-6, max_length=4, way=way)
+        release = server.run(people)
+        assert len(release) == 0 and release.trie.num_rows == 0
+        assert release.table.column_names == ["key", "count", "low", "high", "weight"]
+
+    def test_things_out_of_order(self):
+        server = self.server()
+        with pytest.raises(InvalidValue, match="no question"):
+            server.take([])
+        with pytest.raises(InvalidValue, match="left to ask"):
+            server.release()
+        server.run([])
+        with pytest.raises(InvalidValue, match="already"):
+            server.run([])
+        with pytest.raises(DpsieveError, match="reports"):
+            open_one = self.server()
+            next(open_one.questions())
+            open_one.take(5)
+
+    def test_bad_parameters(self):
+        for name, values in {
+            "max_length": (0, 1.5, "x", 10**6),
+            "min_length": (-1, 9),
+            "step": (0, 9, "x"),
+            "way": ("other", None),
+            "alphabet": ("", "aa", 5, b"", "\ud800"),
+            "epsilon": (0, "x"),
+            "delta": (0, 1),
+        }.items():
+            for value in values:
+                with pytest.raises(DpsieveError, match=name):
+                    TrieHeavyHitters(**({"epsilon": 1.0, "delta": 1e-6, "max_length": 4} | {name: value}))
+        for people in ([1, 2], ["a", 1], "abc", 5, pa.array([1.5]), [["a"]]):
+            with pytest.raises(DpsieveError, match="strings"):
+                TrieHeavyHitters(1.0, 1e-6, max_length=4).run(people)
+
+    @pytest.mark.parametrize("alphabet", [None, "ab", b"ab", "żb", bytes(range(256))])
+    def test_columns_and_single_strings_are_judged_alike(self, alphabet):
+        kind = Strings(3, 1, alphabet)
+        some = ["", "a", "ab", "abc", "żab", "żb", "abab", "b b", "ba"]
+        values = [text.encode() for text in some] if kind.of_bytes else some
+        column = kind.column([*values, None])
+        assert kind.accepted(column).tolist() == [*map(kind.accepts, values), False]
+        assert kind.accepted(column.slice(3, 4)).tolist() == [*map(kind.accepts, values[3:7])]
+        assert kind.prefixes(column, 2).to_pylist()[:-1] == [value[:2] for value in values]
+        assert Strings.from_json(json.loads(json.dumps(kind.to_json()))) == kind
