@@ -1,0 +1,34 @@
+"""Time and memory of one job, in the process that runs it. This file stands alone: peers have other environments."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROUNDS = 3
+
+
+def measure(job: Callable[[], int]) -> None:
+    """Print JSON: the seconds of the best round, the peak memory in MiB, and what the job returned last."""
+    best, result = math.inf, 0
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        result = job()
+        best = min(best, time.perf_counter() - start)
+    print(json.dumps([best, peak("self") / 1024 or math.nan, result]))
+
+
+def peak(process: str) -> int:
+    """Return the peak memory of a process in KiB, together with those of its children: Spark works in those.
+
+    It is read from /proc, as ru_maxrss of a new process starts at the peak of its parent.
+    """
+    folder = Path("/proc", process)
+    try:
+        lines = (folder / "status").read_text().splitlines()
+        children = [child for file in folder.glob("task/*/children") for child in file.read_text().split()]
+    except OSError:  # it has ended, or there is no /proc
+        return 0
+    own = sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return own + sum(map(peak, children))
