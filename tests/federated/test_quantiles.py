@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 from statistical import FALSE_ALARM
 
+import dpsieve as ds
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.federated import Grid, Quantiles, QuantileSearch, SplitQuestion, client_answer, client_levels, split_answer
 from dpsieve.federated.quantile_bands import Tree
@@ -247,11 +248,22 @@ class TestSearch:
             low, high = made.result()[1:]
             assert low < 0.55 and high > 0.45 and high - low < 0.8
 
+    def test_a_message_that_comes_twice_counts_once_and_a_ledger_is_charged(self, tmp_path):
+        made = QuantileSearch(0.5, 0.0, 1.0, epsilon=8.0, delta=0.5, rounds=1, coin=0.5, threshold=3)
+        for question in made.questions():
+            report = next(filter(None, (split_answer(question, 0.2) for _ in range(99))))
+            made.take([report, list(report), report, report])
+        assert made.ignored == 3 and tuple(made.result())[1:] == (0.0, 1.0)
+        ledger = ds.Ledger(tmp_path / "budget", epsilon=9.0, delta=0.6, unit="one client")
+        search(0.5).run([0.5] * 100, ledger=ledger, note="median")
+        assert [entry.note for entry in ledger.history()] == ["median"]
+
     def test_silent_clients(self):
         question = SplitQuestion("rounds", 1, 1, 0.5, 0.25)
         for value in (None, "0.1", True, float("nan"), [0.1]):
             assert all(split_answer(question, value) is None for _ in range(50))
-        assert {split_answer(question, 0.1) for _ in range(60)} == {True, None}
+        answers = [split_answer(question, 0.1) for _ in range(60)]
+        assert {None if answer is None else answer.below for answer in answers} == {True, None}
         with pytest.raises(DpsieveError, match="client_levels"):
             split_answer(SplitQuestion("cohorts", 1, 2, 0.5, 0.25), 0.1)
 

@@ -10,7 +10,7 @@ from dpsieve.federated.paper import lemma_3_delta, lemma_5_omission, lemma_6_rep
 from dpsieve.federated.plan import Plan, plan
 from dpsieve.federated.quantile_answers import Distribution, Estimate
 from dpsieve.federated.quantile_grid import Grid
-from dpsieve.federated.quantile_search import QuantileSearch, SplitQuestion, split_answer
+from dpsieve.federated.quantile_search import QuantileSearch, SplitQuestion, SplitReport, split_answer
 from dpsieve.federated.quantiles import Quantiles
 from dpsieve.federated.report import Report
 from dpsieve.federated.sampled_laplace import SampledLaplace
@@ -38,6 +38,7 @@ __all__ = [
     "Report",
     "SampledLaplace",
     "SplitQuestion",
+    "SplitReport",
     "Strings",
     "Tally",
     "TrieHeavyHitters",

@@ -23,13 +23,13 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.buckets import LONGEST, Buckets, Kind
 from dpsieve.federated.paper import lemma_5_omission
 from dpsieve.federated.plan import Plan
-from dpsieve.federated.report import NONCE_BITS, Report
+from dpsieve.federated.report import Report, new_nonce
 from dpsieve.federated.tally import Tally
 from dpsieve.output import Release
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.randomness.binomial import coins
-from dpsieve.randomness.source import Source, resolve, uniform_bits
+from dpsieve.randomness.source import Source, resolve
 
 
 class Histogram:
@@ -72,8 +72,7 @@ class Histogram:
         source, counts = resolve(source), self.buckets.counts(value)
         if not coins(1, self.plan.rate, source=source)[0] or not counts:
             return None
-        nonce = f"{uniform_bits(source, NONCE_BITS):032x}"
-        return Report(value if isinstance(value, str) else int(value), nonce)
+        return Report(value if isinstance(value, str) else int(value), new_nonce(source))
 
     def client_reports(self, values: Any, source: Source | None = None) -> pa.Array:
         """Return the values that many clients send, one coin each: for simulations, and for those who hold batches.
@@ -110,7 +109,7 @@ class Histogram:
 
         Who adds h reports of a value can subtract them: the honest ones show from the threshold t - h on, or from 1. So
         delta is that of the lower threshold, and with t - 1 hostile reports it is the rate or more. To withstand h of
-        them, plan without them, and then again with `threshold` higher by h.
+        them, make the plan with `plan(..., hostile=h)`.
         """
         known = validate.whole("hostile", hostile, hint="Pass how many reports may be made up, such as hostile=5.")
         promise, least = self.plan.guarantee, max(self.plan.threshold - known, 1)

@@ -51,7 +51,8 @@ class Invitation:
 def invite_for_sample(population: int, rate: float, *, beta: float = 1e-12) -> Invitation:
     """Return the fewest clients to invite so that a sample with this rate fits among them but for probability beta.
 
-    P[Binomial(population + 1, rate) > invited] <= beta; one more client, for the neighbour that has it.
+    P[Binomial(population + 1, rate) > invited] <= beta; one more client, for the neighbour that has it. Where that is
+    more than the population, all clients are invited, however many they are.
 
     >>> found = invite_for_sample(1_000_000, 0.1, beta=1e-12)
     >>> found.invited, found.paper_invited
@@ -65,7 +66,7 @@ def invite_for_sample(population: int, rate: float, *, beta: float = 1e-12) -> I
         enough, too_few = (middle, too_few) if upper_tail(n, p, middle + 1) <= beta else (enough, middle)
     mean = population * p
     paper = math.ceil(mean + math.sqrt(3 * math.log(1 / beta) * mean))
-    return Invitation(population, p, min(enough, population), upper_tail(n, p, enough + 1), paper)
+    return Invitation(population, p, enough, upper_tail(n, p, enough + 1), min(paper, n))
 
 
 def invite_for_reports(reports: int, rate: float, *, beta: float = 1e-6) -> int:

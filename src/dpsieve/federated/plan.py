@@ -86,6 +86,7 @@ def plan(
     frequency: int | None = None,
     contacted: int | None = None,
     population: int | None = None,
+    hostile: int = 0,
     unit: str = "one client",
 ) -> Plan:
     """Return a rate and a threshold that are (epsilon, delta)-private.
@@ -108,6 +109,8 @@ def plan(
         goal: 'reach' or 'error'.
         frequency: for the goal 'error', the number of clients that have a value of interest.
         contacted, population: contact at most so many clients, on average, out of so many: an upper limit on the rate.
+        hostile: how many reports those who see the release may have made up: the promise is kept with the threshold
+            less these, and the threshold is higher by as many.
         unit: who is protected, in words.
 
     >>> print(plan(1.0, 1e-8))
@@ -126,8 +129,11 @@ def plan(
         rate = checked_rate(rate)
         if rate > most:
             raise InvalidValue(f"rate={rate:g} contacts more clients than `contacted`. Leave one of them out.")
+    hostile = validate.whole("hostile", hostile, high=10**9, hint="Pass how many reports may be made up, such as 5.")
     if threshold is not None:
-        threshold = checked_threshold(threshold)
+        threshold = checked_threshold(threshold) - hostile
+        if threshold < 1:
+            raise InvalidValue(f"hostile={hostile} reports reach the threshold by themselves. Pass a higher threshold.")
     if rate is None or threshold is None:
         if delta is None:
             raise InvalidValue("delta is missing. Pass it, such as delta=1e-8, or both a rate and a threshold.")
@@ -138,6 +144,9 @@ def plan(
             rate = search.largest_rate(threshold)
         else:
             rate, threshold = search.best(cost)
+    if hostile:
+        kept = sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
+        delta, threshold = kept.guarantee.delta, threshold + hostile
     channel = sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
     return Plan(rate, threshold, channel.guarantee, channel.certify().worst, _half(rate, threshold))
 

@@ -80,8 +80,8 @@ class Grid:
             if isinstance(values, pa.Array | pa.ChunkedArray):
                 values = values.cast(pa.float64()).to_numpy(zero_copy_only=False) if len(values) else []
             array = np.asarray(values)
-        except (pa.ArrowException, TypeError, ValueError):
-            raise InvalidType(f"values cannot be read as one column of numbers. {hint}") from None
+        except (pa.ArrowException, TypeError, ValueError):  # their messages may quote values
+            array = np.empty((0, 0))
         if array.ndim != 1 or (array.size and array.dtype.kind not in "fiu"):
             raise InvalidType(f"values must be one column of numbers. {hint}")
         cells = self.cell(array)

@@ -14,7 +14,7 @@ splits that round i could have asked for, each with its part of that.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ from dpsieve.channels.sample_threshold import checked_rate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.level_plans import MOST_LEVELS, LevelPlan, Way, checked_way, level_plan
 from dpsieve.federated.quantile_answers import Estimate
+from dpsieve.federated.report import is_nonce, new_nonce
 from dpsieve.federated.sampled_shares import largest_share, smallest_share
 from dpsieve.federated.tally import charged
 from dpsieve.federated.trie_question import client_levels
@@ -62,10 +63,23 @@ class SplitQuestion:
         return cls(checked_way(data["way"]), level, levels, checked_rate(data["coin"]), split)
 
 
+class SplitReport(NamedTuple):
+    """A client's answer: whether its value is below the split, and a nonce by which a retry is recognised."""
+
+    below: bool
+    nonce: str = ""
+
+    def __repr__(self) -> str:
+        return "<SplitReport of a client, not to be published>"
+
+
 def split_answer(
     question: SplitQuestion, value: object, *, level: int | None = None, source: Source | None = None
-) -> bool | None:
+) -> SplitReport | None:
     """Return whether a client's value is below the split, or None where it stays silent.
+
+    Call it once for each question, keep the answer, silence included, and send the same one again where delivery
+    failed: a second call tosses a second coin, and the guarantee is for one.
 
     With way='cohorts', `level` is the one that the client drew, once, with `client_levels(1, question.levels)[0]`. A
     client without a number stays silent; values outside of the interval are on one side of every split.
@@ -78,7 +92,10 @@ def split_answer(
             return None
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or value != value:
         return None
-    return bool(value < question.split) if coins(1, question.coin, source=source)[0] else None
+    source = resolve(source)
+    if not coins(1, question.coin, source=source)[0]:
+        return None
+    return SplitReport(bool(value < question.split), new_nonce(source))
 
 
 class QuantileSearch:
@@ -144,6 +161,13 @@ class QuantileSearch:
         self._unsure: tuple[float, float] | None = None  # splits in here were too close to tell
         self._shares = {self.low: 0.0, self.high: 1.0}
         self._state = "new"
+        self._nonces: set[str] = set()
+        self._source = resolve(None)
+
+    @property
+    def unsafe_to_publish(self) -> bool:
+        """True when the randomness of `run` came from a seeded test source."""
+        return not self._source.publishable
 
     @property
     def guarantee(self) -> Guarantee:
@@ -162,7 +186,7 @@ class QuantileSearch:
             charged(ledger).spend(self.guarantee, note)
         plan = self.plan
         for level in range(1, plan.levels + 1):
-            self._below, self._above, self._state = 0, 0, "asking"
+            self._below, self._above, self._state, self._nonces = 0, 0, "asking", set()
             split = self._next()
             yield SplitQuestion(plan.way, level, plan.levels, plan.coin, split)
             below, above = (count if count >= plan.threshold else 0 for count in (self._below, self._above))
@@ -196,31 +220,51 @@ class QuantileSearch:
         self._shares[split] = below / (below + above)
 
     def take(self, reports: Iterable[Any]) -> None:
-        """Count answers to the question that is open, as `split_answer` makes them; all else is ignored."""
+        """Count answers to the question that is open, as `split_answer` makes them; all else is ignored.
+
+        They may also be lists [below, nonce], as JSON has them. A nonce that came before is ignored.
+        """
         if self._state != "asking":
             raise InvalidValue("no question is open. Take reports inside the loop over `questions()`.")
         try:
             every = [report for report in reports if report is not None]
         except TypeError:
             raise InvalidType("reports must be a list of reports. Pass what split_answer returned.") from None
-        fine = [bool(report) for report in every if isinstance(report, bool | np.bool_)]
+        fine = [bool(report[0]) for report in every if self._is_new(report)]
         self.ignored += len(every) - len(fine)
         self._below, self._above = self._below + sum(fine), self._above + len(fine) - sum(fine)
 
-    def run(self, values: ArrayLike, *, source: Source | None = None) -> Estimate:
-        """Ask one client for each of these numbers, all in this process; NaN is a client without a value."""
+    def _is_new(self, report: object) -> bool:
+        """Return whether this is a report with a nonce that was not seen in this round, and remember it."""
+        if not isinstance(report, tuple | list) or len(report) != 2 or not isinstance(report[0], bool | np.bool_):
+            return False
+        nonce = report[1]
+        if not is_nonce(nonce) or nonce in self._nonces:
+            return False
+        if nonce:
+            self._nonces.add(nonce)
+        return True
+
+    def run(
+        self, values: ArrayLike, *, ledger: Ledger | None = None, note: str = "", source: Source | None = None
+    ) -> Estimate:
+        """Ask one client for each of these numbers, all in this process; NaN is a client without a value.
+
+        With a ledger the budget is charged, durably, before the first question.
+        """
         hint = "Pass a flat array or list of numbers."
         try:
             every = np.asarray(values)
         except ValueError:
-            raise InvalidType(f"values must be one column of numbers. {hint}") from None
+            every = np.empty((0, 0))
         if every.ndim != 1 or (every.size and every.dtype.kind not in "fiu"):
             raise InvalidType(f"values must be one column of numbers. {hint}")
         mine, source = every[~np.isnan(every)] if every.dtype.kind == "f" else every, resolve(source)
+        self._source = source
         drawn: NDArray[np.int64] | None = None
         if self.plan.way == "cohorts":
             drawn = client_levels(len(mine), self.plan.levels, source=source)
-        for question in self.questions():
+        for question in self.questions(ledger=ledger, note=note):
             asked = mine if drawn is None else mine[drawn == question.level]
             answers = asked[coins(len(asked), self.plan.coin, source=source)] < question.split
             self._below, self._above = int(answers.sum()), int((~answers).sum())

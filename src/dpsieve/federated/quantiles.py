@@ -105,7 +105,7 @@ class Quantiles:
     def run(
         self, values: Any, *, ledger: Ledger | None = None, note: str = "", source: Source | None = None
     ) -> Distribution:
-        """Ask one client for each of these numbers, all in this process; NaN and null are clients without a value."""
+        """Ask one client for each of these numbers, all in this process; NaN, and null in Arrow, have no value."""
         self._source = resolve(source)
         self._trie.run(self.grid.strings(values), ledger=ledger, note=note, source=source)
         return self.release()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.randomness.source import Source, uniform_bits
 
 VERSION = 1
 NONCE_BITS = 128
@@ -39,7 +40,7 @@ class Report:
                 raise InvalidValue("value of a report does not fit 64 bits. Pass such numbers as text.")
         elif not _is_unicode(self.value):
             raise InvalidValue("value of a report is not valid Unicode. Mend the text first.")
-        if not _is_nonce(self.nonce):
+        if not is_nonce(self.nonce):
             raise InvalidValue("nonce of a report must be 32 hexadecimal digits, or ''. Let client_report draw one.")
 
     def to_json(self) -> dict[str, Any]:
@@ -53,7 +54,7 @@ class Report:
     @classmethod
     def from_json(cls, data: Any) -> "Report":
         """Make a report from `to_json`; anything else is refused, without a word about what it held."""
-        if not isinstance(data, Mapping) or set(data) != _FIELDS or data["version"] != VERSION:
+        if not isinstance(data, Mapping) or set(data) != _FIELDS or data["version"] is not VERSION:
             raise InvalidValue(f"data is no report of version {VERSION}. {_HINT}")
         return cls(data["value"], data["nonce"])
 
@@ -71,13 +72,19 @@ class Report:
         return cls.from_json(fields)
 
 
+def new_nonce(source: Source) -> str:
+    """Return 128 random bits in hexadecimal."""
+    return f"{uniform_bits(source, NONCE_BITS):032x}"
+
+
+def is_nonce(nonce: object) -> bool:
+    """Return whether this is a nonce, or '' for none."""
+    return isinstance(nonce, str) and (nonce == "" or (len(nonce) == 32 and set(nonce) <= set("0123456789abcdef")))
+
+
 def _is_unicode(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_nonce(nonce: object) -> bool:
-    return isinstance(nonce, str) and (nonce == "" or (len(nonce) == 32 and set(nonce) <= set("0123456789abcdef")))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.federated.histogram import Histogram
 from dpsieve.federated.plan import Plan
 from dpsieve.federated.tally import charged, notes
@@ -29,6 +29,7 @@ def collect_table(
     engine: "Engine | None" = None,
     ledger: Ledger | None = None,
     note: str = "",
+    allow_null_clients: bool = False,
     progress: "Progress | None" = None,
     source: Source | None = None,
 ) -> Release:
@@ -49,6 +50,7 @@ def collect_table(
         engine: where to count; DuckDB in this process unless told.
         ledger: the budget to charge; the spend is durable before anything is drawn.
         note: what this release is for, kept in the ledger.
+        allow_null_clients: leave out rows whose client is null, instead of refusing them.
         progress: called with the fraction of the scan that is done.
         source: randomness for tests; the release then says that it is unsafe to publish.
 
@@ -65,18 +67,23 @@ def collect_table(
     if client is not None and validate.text("client", client, hint="Name the column of clients.") == column:
         raise InvalidValue("client is also the value, so every client would be counted. Name another column.")
     buckets, source = Histogram(plan, values).buckets, resolve(source)
+    plan.channel.certify()
     if ledger is not None:
         charged(ledger)
-    counted = (engine or DuckDB()).count(
-        data,
-        key=(column,),
-        unit=client,
-        max_keys=1,
-        max_rows=1,
-        salt=uniform_bits(source, 63),
-        known=None if buckets.listed is None else known_table(buckets.listed, (column,)),
-        progress=progress,
-    )
+    try:
+        counted = (engine or DuckDB()).count(
+            data,
+            key=(column,),
+            unit=client,
+            max_keys=1,
+            max_rows=1,
+            salt=uniform_bits(source, 63),
+            allow_null_units=allow_null_clients,
+            known=None if buckets.listed is None else known_table(buckets.listed, (column,)),
+            progress=progress,
+        )
+    except DpsieveError as error:
+        raise type(error)(_in_these_words(str(error))) from None
     if ledger is not None:
         ledger.spend(plan.guarantee, note)
     held = np.flatnonzero(counted.frequencies)
@@ -84,3 +91,16 @@ def collect_table(
     made = plan.channel.release(keys, counted.frequencies[held], source=source)
     whose = client or "each row is its own client"
     return replace(made, notes={**notes(plan, buckets), "value": column, "client": whose})
+
+
+def _in_these_words(message: str) -> str:
+    """Return what an engine says in the words of `collect_table`."""
+    words = {
+        "privacy_unit": "client",
+        "allow_null_units": "allow_null_clients",
+        "known_keys": "values",
+        "key=": "value=",
+    }
+    for theirs, ours in words.items():
+        message = message.replace(theirs, ours)
+    return message

@@ -66,7 +66,7 @@ class Tally:
                 have no nonce. Plain values in a list are no reports.
         """
         self._check_open()
-        if isinstance(reports, pa.Array | pa.ChunkedArray | np.ndarray):
+        if isinstance(reports, pa.Array | pa.ChunkedArray | np.ndarray) or hasattr(reports, "to_numpy"):
             values = self._buckets.column("reports", reports)
             self.ignored.malformed += values.null_count
             self._count(values.drop_null())
@@ -88,6 +88,7 @@ class Tally:
         """
         self._check_open()
         source, channel = resolve(source), self._plan.channel
+        channel.certify()
         if ledger is not None:
             charged(ledger).spend(self._plan.guarantee, note)
         self._open = False
@@ -99,6 +100,8 @@ class Tally:
 
     def _read(self, report: Any) -> list[str | int]:
         """Return the value of one report, or nothing where it does not count."""
+        if isinstance(report, bytearray | memoryview):
+            report = bytes(report)
         if isinstance(report, bytes) and len(report) > 6 * self._buckets.longest + _ENVELOPE:  # \\u1234 is 6 bytes
             self.ignored.too_long += 1
             return []

@@ -10,7 +10,7 @@ together, as `federated.level_plans` proves it. The reports themselves are not p
 them is trusted: with several levels it sees no more of a string than a prefix that others share, plus `step` symbols.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,7 @@ class TrieHeavyHitters:
         self._open: Question | None = None
         self._counted: list[pa.Table] = []
         self._levels: list[pa.Table] = []
+        self._nonces: set[str] = set()
         self._state = "new"
         self._source = resolve(None)
 
@@ -126,7 +127,7 @@ class TrieHeavyHitters:
         for level in range(1, self.plan.levels + 1):
             if not prefixes:
                 break
-            plan = self.plan
+            plan, self._nonces = self.plan, set()
             self._open = Question(plan.way, level, plan.levels, self.step, plan.coin, self.strings, prefixes)
             yield self._open
             prefixes = self._close(level)
@@ -135,9 +136,10 @@ class TrieHeavyHitters:
     def take(self, reports: Iterable[Any] | pa.Table) -> None:
         """Count answers to the question that is open: reports as `client_answer` makes them, in any number of batches.
 
-        Reports may also be lists [prefix, ended], as JSON has them, or a table with columns `prefix` and `ended`. What
-        does not fit the question is ignored, whatever it is: an honest client does not send it. Nothing stops a client
-        that lies about its string, or that sends several reports, from being counted.
+        Reports may also be lists [prefix, ended, nonce], as JSON has them, or without the nonce, or a table with
+        columns `prefix` and `ended`. What does not fit the question, or has a nonce that came before, is ignored: an
+        honest client does not send it, or sends it again. Reports without a nonce must be delivered exactly once.
+        Nothing stops a client that lies about its string, or that draws several nonces, from being counted.
         """
         question = self._asked()
         if isinstance(reports, pa.Table):
@@ -149,10 +151,18 @@ class TrieHeavyHitters:
         except TypeError:
             raise InvalidType("reports must be a list of reports. Pass what client_answer returned.") from None
         every = [report for report in every if report is not None]
-        fine = [report for report in every if question.asks_for(report)]
+        fine = [report for report in every if question.asks_for(report) and self._is_new(report[2:])]
         self.ignored += len(every) - len(fine)
-        prefixes = pa.array([prefix for prefix, _ in fine], self.strings.type)
-        self.count(prefixes, np.array([ended for _, ended in fine], np.bool_), np.ones(len(fine), np.int64))
+        prefixes = pa.array([report[0] for report in fine], self.strings.type)
+        self.count(prefixes, np.array([report[1] for report in fine], np.bool_), np.ones(len(fine), np.int64))
+
+    def _is_new(self, nonce: Sequence[str]) -> bool:
+        """Return whether a nonce was not seen at this level, and remember it; none at all is always new."""
+        if not nonce or not nonce[0]:
+            return True
+        seen = nonce[0] in self._nonces
+        self._nonces.add(nonce[0])
+        return not seen
 
     def count(self, prefixes: pa.Array, ended: NDArray[np.bool_], reports: Counts) -> None:
         """Count so many reports of each prefix. They are trusted to fit the question, unlike those of `take`."""

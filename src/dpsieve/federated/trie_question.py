@@ -11,16 +11,21 @@ from dpsieve import validate
 from dpsieve.channels.sample_threshold import checked_rate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.level_plans import MOST_LEVELS, Way, checked_way
+from dpsieve.federated.report import is_nonce, new_nonce
 from dpsieve.federated.trie_strings import Strings, Symbols
 from dpsieve.randomness.binomial import coins
 from dpsieve.randomness.source import Source, resolve
 
 
 class PrefixReport(NamedTuple):
-    """A client's answer: the beginning of its string up to the level, and whether the string ends there."""
+    """A client's answer: the beginning of its string up to the level, and whether the string ends there.
+
+    The nonce is drawn once and sent again with each retry, so that a message that comes twice counts once.
+    """
 
     prefix: Symbols
     ended: bool
+    nonce: str = ""
 
     def __repr__(self) -> str:
         return "<PrefixReport of a client, not to be published>"
@@ -63,9 +68,15 @@ class Question:
 
     def asks_for(self, report: object) -> bool:
         """Return whether an answer fits this question; anything at all may be asked about."""
-        if not isinstance(report, tuple | list) or len(report) != 2 or not isinstance(report[1], bool | np.bool_):
+        if (
+            not isinstance(report, tuple | list)
+            or len(report) not in (2, 3)
+            or not isinstance(report[1], bool | np.bool_)
+        ):
             return False
-        prefix, ended = report
+        prefix, ended, nonce = (*report, "")[:3]
+        if not is_nonce(nonce):
+            return False
         if not self.strings.fits(prefix):
             return False
         if ended:
@@ -122,6 +133,9 @@ def client_answer(
     It is silent if its coin falls so, if its string does not extend an asked prefix, or is not of the kind that is
     counted (too long, a symbol outside of the alphabet, another type): such clients are never counted.
 
+    Call it once for each question, keep the answer, silence included, and send the same one again where delivery
+    failed: a second call tosses a second coin, and the guarantee is for one.
+
     Args:
         question: what the server asks.
         string: the client's own.
@@ -134,7 +148,9 @@ def client_answer(
         hint = "With cohorts a client draws its level once, by client_levels(1, question.levels)[0], and keeps it."
         if validate.whole("level", level, low=1, high=question.levels, hint=hint) != question.level:
             return None
+    source = resolve(source)
     if not coins(1, question.coin, source=source)[0] or not question.strings.accepts(string):
         return None
-    report = PrefixReport(string[: question.depth], len(string) <= question.depth)  # type: ignore[index, arg-type]
+    prefix, ended = string[: question.depth], len(string) <= question.depth  # type: ignore[index, arg-type]
+    report = PrefixReport(prefix, ended, new_nonce(source))
     return report if question.asks_for(report) else None

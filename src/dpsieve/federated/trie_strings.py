@@ -87,8 +87,10 @@ class Strings:
             raise InvalidType(f"strings must be a column, not a single string. {hint}")
         try:
             array = values if isinstance(values, pa.Array) else pa.array(values, self.type)
-        except (pa.ArrowException, TypeError, ValueError):
-            raise InvalidType(f"strings cannot be read as one column. {hint}") from None
+        except (pa.ArrowException, TypeError, ValueError):  # their messages may quote values
+            array = None
+        if array is None:
+            raise InvalidType(f"strings cannot be read as one column. {hint}")
         if pa.types.is_dictionary(array.type):
             array = array.cast(array.type.value_type)
         kinds = (pa.binary(), pa.large_binary()) if self.of_bytes else (pa.string(), pa.large_string())
