@@ -55,6 +55,8 @@ def plain_items(values: Any, name: str, hint: str) -> pa.Array:
         raise InvalidType(f"{name} holds values that are no integers, text or bytes. {hint}")
     try:
         return array.cast(plain).drop_null()
+    except pa.ArrowNotImplementedError:  # views, before Arrow 18
+        return pa.array(array.to_pylist(), plain).drop_null()
     except pa.ArrowException:
         pass
     raise InvalidValue(f"{name} holds integers of more than 64 bits with a sign. {hint}")
