@@ -20,7 +20,9 @@ def read_known(path: Path, key: list[str]) -> pa.Table:
             return pq.read_table(path)
         if kind in (".csv", ".tsv"):
             parse = pyarrow.csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
-            types = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(key, pa.string()))
+            types = pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(key, pa.string()), strings_can_be_null=True, null_values=[""]
+            )
             return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=types)
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
