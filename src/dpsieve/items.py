@@ -55,7 +55,7 @@ def plain_items(values: Any, name: str, hint: str) -> pa.Array:
         raise InvalidType(f"{name} holds values that are no integers, text or bytes. {hint}")
     try:
         return array.cast(plain).drop_null()
-    except pa.ArrowNotImplementedError:  # views, before Arrow 18
+    except pa.ArrowNotImplementedError:  # Arrow 16 cannot cast views
         return pa.array(array.to_pylist(), plain).drop_null()
     except pa.ArrowException:
         pass

@@ -71,6 +71,19 @@ def test_delta_by_enumeration_of_all_outputs(k):
     assert 0 < worst <= made.certify().worst + 1e-9
 
 
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_the_rate_of_keys_that_only_one_sum_holds(k):
+    """The tightest points, measured: one odd key of value 2k + 1, or k of them of values k + 2, 1, ..., 1."""
+    delta, runs = 0.05, 3000
+    made = summed_sketch(1.0, delta, k)
+    shown = []
+    for values in (np.array([2 * k + 1]), np.array([k + 2] + [1] * (k - 1))):
+        drawn = (made.draw(values, 10, SystemSource())[1].any() for _ in range(runs))
+        shown.append(sum(map(bool, drawn)))
+    assert max(shown) <= binomial_band(runs, delta)[1]
+    assert max(shown) >= binomial_band(runs, made.certify().worst / 2)[0]
+
+
 def test_thresholds():
     assert summed_sketch(1.0, 1e-8, 1024).threshold == pytest.approx(49.32, abs=0.01)
     assert summed_sketch(1.0, 0.0, 1024, universe=10**9).certify().worst == 0
