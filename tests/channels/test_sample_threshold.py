@@ -16,6 +16,7 @@ import dpsieve as ds
 from dpsieve.channels import from_json, sample_threshold
 from dpsieve.channels.binomial_rows import masses
 from dpsieve.channels.sampled_divergence import add_remove, lower_tail, upper_tail
+from dpsieve.channels.sampled_pairs import Pairs
 from dpsieve.channels.sampled_replacement import replace, roughly_replace
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 
@@ -57,7 +58,50 @@ class TestGuarantee:
         )
         found = replace(epsilon, rate, threshold)
         assert worst * (1 - 1e-12) <= found == pytest.approx(worst, rel=1e-9)
-        assert roughly_replace(epsilon, rate, threshold) == pytest.approx(found, rel=0.15)
+        assert found <= roughly_replace(epsilon, rate, threshold) <= 1.5 * found
+
+    @pytest.mark.parametrize(("epsilon", "rate", "threshold"), [(1.0, 0.3, 3), (0.4, 0.8, 2), (0.7, 0.5, 8)])
+    def test_bounds_over_rectangles_of_pairs(self, epsilon, rate, threshold):
+        """No pair inside is above the bound, for rectangles of every shape; and a single pair is the bound."""
+        last = 40
+        rows = [full_row(k, rate, threshold, last + 1) for k in range(last + 2)]
+        exact = np.zeros((last + 1, last + 1))
+        for k, n in itertools.product(range(1, last + 1), range(last + 1)):
+            moved = np.outer(rows[k], rows[n]) - math.exp(epsilon) * np.outer(rows[k - 1], rows[n + 1])
+            exact[k, n] = np.maximum(moved, 0).sum()
+        pairs = Pairs(math.exp(epsilon), rate, threshold, last, 400, 1e-9)
+        places = [threshold, threshold + 1, threshold + 5, 20, last]
+        for k1, k2 in itertools.combinations_with_replacement(places, 2):
+            for l1, l2 in itertools.combinations_with_replacement([0, 1, 7, 19, last], 2):
+                assert exact[k1 : k2 + 1, l1 : l2 + 1].max() <= pairs.bound(k1, k2, l1, l2) <= 1
+        assert pairs.bound(20, 20, 7, 7) == pytest.approx(exact[20, 7], abs=1e-8)
+
+    @pytest.mark.parametrize(("epsilon", "rate", "threshold"), [(0.1, 0.8, 2000), (1.0, 0.99, 5000), (0.05, 0.02, 36)])
+    def test_large_thresholds_by_another_way(self, epsilon, rate, threshold):
+        """The same as cutting only k, then only l: slower, and with bounds on single rows alone at the end."""
+        depth = 30.0 - math.log(add_remove(epsilon, rate, threshold)[0])
+        last_l = math.ceil((threshold + math.sqrt(2 * threshold * depth) + 2 * depth) / rate)
+        last_k = math.ceil((threshold - 1) / -math.expm1(-epsilon)) + 2
+        pairs = Pairs(math.exp(epsilon), rate, threshold, last_k, last_l, math.exp(-depth))
+        found, open_rows = 0.0, [(threshold, last_k)]
+        claimed = replace(epsilon, rate, threshold)
+        while open_rows:  # depth first, where only what may be above is opened
+            k1, k2 = open_rows.pop()
+            if pairs.bound(k1, k2, 0, last_l) <= claimed * (1 - 1e-9):
+                continue
+            if k1 < k2:
+                open_rows += [(k1, (k1 + k2) // 2), ((k1 + k2) // 2 + 1, k2)]
+                continue
+            cells = [(0, last_l)]
+            while cells:
+                l1, l2 = cells.pop()
+                bound = pairs.bound(k1, k1, l1, l2)
+                if bound > claimed * (1 - 1e-9):
+                    if l1 == l2:
+                        found = max(found, bound)
+                    else:
+                        cells += [(l1, (l1 + l2) // 2), ((l1 + l2) // 2 + 1, l2)]
+        assert found == pytest.approx(claimed, rel=1e-9)
 
     @pytest.mark.parametrize("relation", ["add_remove", "replace"])
     @pytest.mark.parametrize("rate", [0.25, 0.5, 0.75])

@@ -71,13 +71,31 @@ def test_no_more_clients_than_allowed():
         plan(1.0, 1e-8, rate=0.5, contacted=1000, population=100_000)
 
 
-@pytest.mark.parametrize("frequency", [60, 300, 20_000])
-def test_the_least_error_for_values_of_one_size(frequency):
-    best = plan(1.0, 1e-8, goal="error", frequency=frequency)
-    error = best.channel.estimator(kind="scaled").mse(frequency)
-    for other in (best.rate / 3, best.rate / 1.3, min(best.rate * 1.1, 0.99)):
-        tried = plan(1.0, 1e-8, rate=other)
-        assert tried.channel.estimator(kind="scaled").mse(frequency) >= error * 0.999
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("frequency", [90, 3000, 100_000])
+def test_the_least_error_of_values_up_to_a_size(frequency, neighbours):
+    """No other rate has a lower error at its worst over the frequencies 1, 2, ... of that range."""
+
+    def worst(plan):
+        error = plan.channel.estimator(kind="scaled").mse
+        asked = np.unique(np.geomspace(1, frequency, 300).astype(int))
+        return max(error(w) for w in asked.tolist())
+
+    best = plan(1.0, 1e-8, goal="error", frequency=frequency, neighbours=neighbours)
+    assert best.half <= frequency
+    for other in (best.rate / 2, best.rate / 1.1, best.rate * 0.1 + 0.9):
+        assert worst(plan(1.0, 1e-8, rate=other, neighbours=neighbours)) >= 0.99 * worst(best)
+
+
+def test_the_least_error_needs_values_that_can_be_reported():
+    with pytest.raises(InvalidValue, match=r"frequency=60.*fewer than 78 clients"):
+        plan(1.0, 1e-8, goal="error", frequency=60)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-12), (0.1, 1e-4), (1.0, 1e-8)])
+def test_the_least_error_of_very_frequent_values_that_are_replaced(epsilon, delta):
+    found = plan(epsilon, delta, neighbours="replace", goal="error", frequency=10**7)
+    assert found.threshold > 500 and 0.8 * delta < found.exact_delta <= delta
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])

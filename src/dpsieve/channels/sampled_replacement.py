@@ -13,34 +13,21 @@ grow after it, and is zero for s (1-p) >= 1. In s it falls. In the same way H do
 (t-1) / (1 - 1/z) on. Rows k < t are all 'nothing', and leave G(l, z), whose largest value is that of a client that
 leaves.
 
-So a rectangle of pairs k1 <= k <= k2, l1 <= l <= l2 is bounded: G by its value at l*(s) moved into [l1, l2], with the
-slope at k1, where it is least; P_k(x) by P_k2(x) times max(1, (k2-x) / (k2 (1-p)))^(k2-k1), the steepest rise down
-the rows; 'nothing' by its mass at k1. For one pair the bound is H(k, l). The rectangle with the largest bound is cut in
-two until it is one pair: no other pair has more.
+The largest one is found in `channels.sampled_pairs`, which bounds H over rectangles of pairs; for a single pair the
+bound is H(k, l). The rectangle with the largest bound is cut in two until it is one pair: no other pair has more.
 
-Everything is in floats with positive terms, whose relative errors are below `margin`, eight units in the last place for
-each row; each difference is taken on the safe side. What is above the exact value is below 1e-8 of it.
+What is returned is above the exact value by less than 1e-8 of it.
 """
 
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dpsieve.channels.sampled_divergence import add_remove, appearing, vanishing
-from dpsieve.privacy.rigorous import Ball, ball, lower, minimise
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from dpsieve.channels.sampled_pairs import Pairs
+from dpsieve.privacy.rigorous import Ball, ball, lower
 
 _LARGEST = 1 << 20  # rows in the table of one cell
-_FAR = 150.0  # windows leave out less than e^-150 of a row
-_LOST = 1e-64
-_TINY = 1e-300  # stands for a mass that is below it
 
 
 def replace(epsilon: float, rate: float, threshold: int) -> float:
@@ -54,18 +41,15 @@ def replace(epsilon: float, rate: float, threshold: int) -> float:
     >>> f"{replace(1.0, 0.3, 24):.4g}"
     '1.257e-08'
     """
-    return _search(epsilon, rate, threshold, _Table.largest)
+    return _search(epsilon, rate, threshold, _largest)
 
 
 def roughly_replace(epsilon: float, rate: float, threshold: int) -> float:
-    """Return about the same as `replace`, within a tenth or so on either side, in a fraction of the time.
-
-    Nothing is proven about it: it is for plans, which check what they have found with `replace`.
-    """
-    return _search(epsilon, rate, threshold, _Table.roughly)
+    """Return an upper bound on `replace`, mostly within a third of it, in a fraction of the time."""
+    return _search(epsilon, rate, threshold, lambda pairs: pairs.bound(*pairs.whole))
 
 
-def _search(epsilon: float, rate: float, threshold: int, how: Callable[["_Table"], float]) -> float:
+def _search(epsilon: float, rate: float, threshold: int, how: Callable[[Pairs], float]) -> float:
     least, _ = add_remove(epsilon, rate, threshold)
     bound = max(least, _bounded(epsilon, rate, threshold))
     depth = 30.0 - math.log(max(least, 1e-300))
@@ -74,9 +58,23 @@ def _search(epsilon: float, rate: float, threshold: int, how: Callable[["_Table"
     if bound <= least * (1 + 1e-9) or max(last_k, last_l) > _LARGEST:
         return bound
     gone, _ = vanishing(lambda: ball(epsilon).exp(), rate, threshold)
-    last = math.ceil(last_k), math.ceil(max(last_k, last_l))
-    table = _Table(math.exp(epsilon), rate, threshold, *last, math.exp(-depth))
-    return min(bound, max(gone, how(table)))
+    pairs = Pairs(math.exp(epsilon), rate, threshold, math.ceil(last_k), math.ceil(last_l), math.exp(-depth))
+    return min(bound, max(gone, how(pairs)))
+
+
+def _largest(pairs: Pairs) -> float:
+    """Return the largest H(k, l) over all k from the threshold on and all l."""
+    heap = [(-pairs.bound(*pairs.whole), pairs.whole)]
+    while True:
+        bound, (k1, k2, l1, l2) = heapq.heappop(heap)
+        if (k1, l1) == (k2, l2):
+            return -bound
+        k, place = (k1 + k2) // 2, (l1 + l2) // 2
+        parts = [(k1, k, l1, l2), (k + 1, k2, l1, l2)]
+        if l2 - l1 > 16 * (k2 - k1):  # where l is what makes the bound loose
+            parts = [(k1, k2, l1, place), (k1, k2, place + 1, l2)]
+        for part in parts:
+            heapq.heappush(heap, (max(-pairs.bound(*part), bound), part))
 
 
 def _bounded(epsilon: float, rate: float, threshold: int) -> float:
@@ -88,120 +86,3 @@ def _bounded(epsilon: float, rate: float, threshold: int) -> float:
         return ball(epsilon).exp() * (1 - ball(rate))
 
     return min(twice, appearing(steepest, rate, threshold)[0]) if lower(steepest) > 1 else twice
-
-
-@dataclass(frozen=True)
-class _Outputs:
-    """The outputs of rows k1 to k2: bounds on their masses, slopes s, and where G(l, s) has its peak.
-
-    `edge` is 1 - (1-p) s; `rest` is the mass of all outputs that are too rare to matter.
-    """
-
-    mass: Floats
-    slope: Floats
-    edge: Floats
-    peak: Floats
-    rest: float
-
-
-class _Table:
-    """Rows of both cells, and the search over them."""
-
-    def __init__(self, factor: float, rate: float, threshold: int, last_k: int, last: int, beyond: float) -> None:
-        self._factor, self._rate, self._threshold, self._last_k, self._last = factor, rate, threshold, last_k, last
-        self._beyond = beyond  # at least P[X_last < t]
-        self.margin = (last + 64) * 2.0**-50
-        self._silent = self._silences()
-        self._pmf = lru_cache(maxsize=256)(self._make_pmf)
-        self._sums = lru_cache(maxsize=256)(self._make_sums)
-        self._outputs = lru_cache(maxsize=256)(self._make_outputs)
-
-    def largest(self) -> float:
-        """Return the largest H(k, l) over all k from the threshold on and all l."""
-        heap = [(-math.inf, (self._threshold, self._last_k, 0, self._last))]
-        while True:
-            bound, (k1, k2, l1, l2) = heapq.heappop(heap)
-            if (k1, l1) == (k2, l2):
-                return -bound
-            k, place = (k1 + k2) // 2, (l1 + l2) // 2
-            parts = [(k1, k, l1, l2), (k + 1, k2, l1, l2)]
-            if k1 == k2:
-                parts = [(k1, k2, l1, place), (k1, k2, place + 1, l2)]
-            for part in parts:
-                heapq.heappush(heap, (max(-self._bound(*part), bound), part))
-
-    def roughly(self) -> float:
-        """Return the largest bound on one k and all l that a golden section over k finds."""
-        found: list[float] = []
-
-        def loss(k: float) -> float:
-            found.append(self._bound(round(k), round(k), 0, self._last))
-            return -found[-1]
-
-        minimise(loss, self._threshold, self._last_k, rounds=14)
-        return max(found)
-
-    def _bound(self, k1: int, k2: int, l1: int, l2: int) -> float:
-        out, more, less = self._outputs(k1, k2), 1 + self.margin, 1 - self.margin
-        place = np.clip(out.peak, l1, l2).astype(np.int64)
-        gain = (self._silent[place] + self._beyond) * more - out.slope * self._silent[place + 1] * less
-        past = np.flatnonzero(out.peak < l1)
-        if len(past):
-            now, after = self._sums(l1)
-            below = np.ceil((l1 + 1) * out.edge[past]).astype(np.int64) - 1
-            below = np.clip(below, self._threshold - 1, len(now) - 1)
-            gain[past] = now[below] * more - out.slope[past] * after[below] * less
-        return float(out.mass @ np.clip(gain, 0.0, 1.0)) * more + out.rest
-
-    def _make_outputs(self, k1: int, k2: int) -> _Outputs:
-        p, x = self._rate, np.arange(self._threshold, k2 + 1)
-        row = self._pmf(k2)[self._threshold :]
-        x, mass = x[: len(row)], np.maximum(row[: len(x)], _TINY)
-        rise = np.maximum((k2 - x) / (k2 * (1 - p)), 1.0)
-        with np.errstate(over="ignore"):
-            mass = np.minimum(mass * rise ** (k2 - k1) * (1 + self.margin), 1.0)
-        slope = self._factor * np.maximum(k1 - x, 0) / (k1 * (1 - p))
-        before, silent = self._silent[k1 - 1], self._silent[k1] + self._beyond
-        mass = np.append(mass, silent * (1 + self.margin))
-        slope = np.append(slope, self._factor * before / silent) * (1 - self.margin)
-        edge = 1 - (1 - p) * slope
-        rare = mass < self._beyond / len(mass)
-        rest, counts = float(mass[rare].sum()) * (1 + self.margin) + _LOST, (edge > 0) & ~rare
-        edge = edge[counts]
-        peak = np.maximum(np.ceil((self._threshold - 1) / edge), 1.0) - 1
-        return _Outputs(mass[counts], slope[counts], edge, np.minimum(peak, 2.0**60), rest)
-
-    def _make_pmf(self, trials: int) -> Floats:
-        """Return P[X = 0], P[X = 1], ... for X ~ Binomial(trials, p), as far as they are not negligible."""
-        p, mean = self._rate, trials * self._rate
-        last = min(trials, math.ceil(mean + math.sqrt(2 * mean * _FAR) + _FAR))
-        x, mode = np.arange(1, last + 1), min(int(mean), last)
-        ratios = (trials + 1 - x) * (p / (1 - p)) / x  # of each to the one before
-        return _normal(1 / ratios[:mode], ratios[mode:])
-
-    def _make_sums(self, row: int) -> tuple[Floats, Floats]:
-        """Return the distribution functions of rows l and l + 1, before the threshold."""
-        now = np.append(self._pmf(row), 0.0)
-        after = (1 - self._rate) * now
-        after[1:] += self._rate * now[:-1]
-        return np.cumsum(now), np.cumsum(after)
-
-    def _silences(self) -> Floats:
-        """Return P[X_l < t] - P[X_last < t] for l = 0, 1, ..., and 0 after the last.
-
-        The count reaches t with trial i + 1 with probability p P[X_i = t - 1]; over i >= l these add up to P[X_l < t].
-        """
-        p, t = self._rate, self._threshold
-        i = np.arange(t, max(self._last, t) + 1)
-        ratios = (1 - p) * i / (i + 1 - t)  # of P[X_i = t-1] to the one before
-        mode = min(int((t - 1) / p) + 1 - t, len(ratios))
-        reach = _normal(1 / ratios[: max(mode, 0)], ratios[max(mode, 0) :])
-        rest = np.minimum(np.cumsum(reach[::-1])[::-1], 1.0)  # P[X_i < t], i = t-1, t, ...
-        return np.concatenate([np.ones(t - 1), rest, [0.0]])
-
-
-def _normal(left: Floats, right: Floats) -> Floats:
-    """Return a distribution from the ratios to the left and to the right of its mode."""
-    down = np.cumprod(left[::-1])[::-1]
-    row = np.concatenate([down, [1.0], np.cumprod(right)])
-    return np.asarray(row / row.sum(), dtype=np.float64)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.binomial_rows import at_least, masses
+from dpsieve.channels.binomial_rows import at_least, below
 from dpsieve.channels.channel import LARGEST_FREQUENCY
 from dpsieve.channels.sample_threshold import (
     LARGEST_RATE,
@@ -96,9 +96,9 @@ def plan(
     With neither, they are the best for a goal:
 
     * 'reach': the lowest frequency that is reported with probability one half, for finding which values occur.
-    * 'error': the least mean square error of the count, token / rate or 0 if not reported, of a value that `frequency`
-      clients have, for measuring values of that size. It weighs what sampling costs, frequency (1 - rate) / rate,
-      against what the threshold hides, which grows with the rate; the two can be weighed only for a given frequency.
+    * 'error': the least mean square error of a count, token / rate or 0 if not reported, at its worst over all values
+      that up to `frequency` clients have. It weighs what sampling costs, frequency (1 - rate) / rate at the top,
+      against what the threshold hides, which grows with the rate; only a given frequency lets one weigh the two.
 
     Args:
         epsilon: the budget, above zero.
@@ -107,7 +107,7 @@ def plan(
         threshold: the least sampled count that is reported.
         neighbours: 'add_remove' (one client more or less) or 'replace' (one client has another value).
         goal: 'reach' or 'error'.
-        frequency: for the goal 'error', the number of clients that have a value of interest.
+        frequency: for the goal 'error', how many clients the most frequent values of interest have.
         contacted, population: contact at most so many clients, on average, out of so many: an upper limit on the rate.
         hostile: how many reports those who see the release may have made up: the promise is kept with the threshold
             less these, and the threshold is higher by as many.
@@ -144,6 +144,10 @@ def plan(
             rate = search.largest_rate(threshold)
         else:
             rate, threshold = search.best(cost)
+            if frequency is not None and _half(rate, threshold) > frequency:
+                rarest = _half(*search.best(_cost("reach", None)))
+                hint = f"No plan reports values of fewer than {rarest} clients half of the time."
+                raise InvalidValue(f"frequency={frequency} is too low for goal='error'. {hint} Pass a higher one.")
     if hostile:
         kept = sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
         delta, threshold = kept.guarantee.delta, threshold + hostile
@@ -157,17 +161,13 @@ class _Search:
     def __init__(self, epsilon: float, delta: float, neighbours: Neighbours, most: float) -> None:
         self._epsilon, self._delta, self._neighbours, self._most = epsilon, delta, neighbours, most
         self._rate = lru_cache(maxsize=None)(self._crossing)
+        self._alone = None if neighbours == "add_remove" else _Search(epsilon, delta, "add_remove", most)
 
     def smallest_threshold(self, rate: float) -> int:
         """Return the smallest threshold for a rate."""
-        too_low, enough = 0, 1
-        while self._excess(rate, enough) > 0:
-            too_low, enough = enough, 2 * enough
-            if enough > _HIGHEST:
-                raise InvalidValue(f"rate={rate:g} needs a threshold above {_HIGHEST:,}. {_HINT}")
-        while enough - too_low > 1:
-            middle = (enough + too_low) // 2
-            enough, too_low = (enough, middle) if self._excess(rate, middle) > 0 else (middle, too_low)
+        enough = self._low_threshold(rate)
+        if self._neighbours == "replace":
+            enough = self._low_threshold(rate, self._error(rate, enough))
         while not self._holds(rate, enough):
             enough += 1
         while enough > 1 and self._neighbours == "replace" and self._holds(rate, enough - 1):
@@ -176,9 +176,12 @@ class _Search:
 
     def largest_rate(self, threshold: int) -> float:
         """Return the largest rate for a threshold, rounded down to six digits, or the highest that is allowed."""
-        if self._rate(threshold) == self._most and self._holds(self._most, threshold):
-            return self._most
-        rate = _down(self._rate(threshold))
+        found = self._rate(threshold)
+        if self._neighbours == "replace" and found > SMALLEST_RATE:
+            found = self._rate(threshold, self._error(found, threshold))
+        if found == self._most and self._holds(found, threshold):
+            return found
+        rate = _down(found)
         while rate > SMALLEST_RATE and not self._holds(rate, threshold):
             rate = _down(rate * 0.999)
         if rate <= SMALLEST_RATE:
@@ -188,8 +191,8 @@ class _Search:
     def best(self, cost: Callable[[float, int], float]) -> tuple[float, int]:
         """Return the rate and the threshold of the least cost."""
         grid = np.geomspace(1, _HIGHEST, 48)
-        if self._neighbours == "replace":  # where each step is slower, and the best is not far from that of add/remove
-            near = _Search(self._epsilon, self._delta, "add_remove", self._most).best(cost)[1]
+        if self._alone is not None:  # where each step is slower, and the best is not far from that of add/remove
+            near = self._alone.best(cost)[1]
             grid = np.geomspace(max(near * 0.7, 1), near * 3 + 2, 7)
         tried: dict[int, float] = {}
         for _ in range(3):
@@ -198,41 +201,66 @@ class _Search:
                     rate = self._rate(value)
                     tried[value] = cost(rate, value) if rate > SMALLEST_RATE else math.inf
             order = sorted(tried)
-            place = order.index(min(order, key=lambda value: tried[value]))
-            grid = np.linspace(order[max(place - 1, 0)], order[min(place + 1, len(order) - 1)], 7)
-        best = min(order, key=lambda value: tried[value])
+            best = min(order, key=lambda value: tried[value])
+            place = order.index(best)
+            low, high = order[max(place - 1, 0)], order[min(place + 1, len(order) - 1)]
+            if high - low < best / 5:
+                break
+            grid = np.linspace(low, high, 7)
         rate = self.largest_rate(best)
-        return rate, self.smallest_threshold(rate)
+        return rate, self.smallest_threshold(rate) if rate == self._most else best
 
     def _holds(self, rate: float, threshold: int) -> bool:
         return exact_delta(self._epsilon, rate, threshold, self._neighbours) <= self._delta
 
     def _excess(self, rate: float, threshold: int) -> float:
-        """Return the logarithm of delta over the promised one: exact for add/remove, roughly right for replacement."""
+        """Return the logarithm of delta over the promised one: exact for add/remove, above it for replacement."""
         if self._neighbours == "add_remove":
             found, _ = add_remove(self._epsilon, rate, threshold)
         else:
             found = roughly_replace(self._epsilon, rate, threshold)
         return math.log(max(found, 1e-300) / self._delta)
 
-    def _crossing(self, threshold: int) -> float:
-        """Return the rate at which the excess is zero, or just below; the limits of the rate where it is not inside.
+    def _error(self, rate: float, threshold: int) -> float:
+        """Return what the excess lacks: it changes little from here to places near by."""
+        exact = exact_delta(self._epsilon, rate, threshold, self._neighbours)
+        return math.log(max(exact, 1e-300) / self._delta) - self._excess(rate, threshold)
 
-        Between the two ends the logarithm of delta is nearly straight in that of the rate: false position with
-        halved weights (Illinois) takes some six steps.
+    def _low_threshold(self, rate: float, error: float = 0.0) -> int:
+        """Return the smallest threshold at which the excess, with its error added, is not above zero."""
+        too_low = 0 if self._alone is None else self._alone.smallest_threshold(rate) - 1  # replacing needs no less
+        enough = too_low + 1
+        while self._excess(rate, enough) + error > 0:
+            too_low, enough = enough, enough + max(1, enough // (1 if self._alone is None else 8))
+            if enough > _HIGHEST:
+                raise InvalidValue(f"rate={rate:g} needs a threshold above {_HIGHEST:,}. {_HINT}")
+        while enough - too_low > 1:
+            middle = (enough + too_low) // 2
+            enough, too_low = (enough, middle) if self._excess(rate, middle) + error > 0 else (middle, too_low)
+        return enough
+
+    def _crossing(self, threshold: int, error: float = 0.0) -> float:
+        """Return the rate at which the excess, with its error added, is zero, or just below; or a limit of the rate.
+
+        Between two ends the logarithm of delta is nearly straight in that of the rate: false position with halved
+        weights (Illinois) takes some six steps.
         """
-        low, high = math.log(SMALLEST_RATE), math.log(self._most)
-        if (at_high := self._excess(self._most, threshold)) <= 0:
-            return self._most
-        if (at_low := self._excess(SMALLEST_RATE, threshold)) >= 0:
-            return SMALLEST_RATE
+        most = self._most if self._alone is None else self._alone._rate(threshold)  # replacing allows no more
+        if (at_high := self._excess(most, threshold) + error) <= 0:
+            return most
+        least = SMALLEST_RATE if self._alone is None else max(SMALLEST_RATE, most * 0.7)
+        while (at_low := self._excess(least, threshold) + error) >= 0:
+            if least == SMALLEST_RATE:
+                return SMALLEST_RATE
+            least = max(SMALLEST_RATE, least * 0.5)
+        low, high = math.log(least), math.log(most)
         side = 0
         for _ in range(60):
             if high - low < 1e-5:
                 break
             middle = (low * at_high - high * at_low) / (at_high - at_low)
             middle = min(max(middle, low + (high - low) * 1e-3), high - (high - low) * 1e-3)
-            value = self._excess(math.exp(middle), threshold)
+            value = self._excess(math.exp(middle), threshold) + error
             if value <= 0:
                 low, at_low, at_high, side = middle, value, at_high / (2 if side < 0 else 1), -1
             else:
@@ -249,16 +277,22 @@ def _cost(goal: str, frequency: int | None) -> Callable[[float, int], float]:
         return lambda rate, threshold: (threshold - 1 / 3) / rate  # about where one half is reached, without steps
     if goal != "error":
         raise InvalidValue("goal is not known. Choose 'reach' or 'error'.")
-    hint = "For goal='error', pass how many clients a value of interest has, such as frequency=1000."
-    wanted = validate.whole("frequency", frequency, low=1, high=LARGEST_FREQUENCY, hint=hint)
-    return lambda rate, threshold: _squared_error(rate, threshold, wanted)
+    hint = "For goal='error', pass how many clients frequent values have, such as frequency=1000."
+    most = validate.whole("frequency", frequency, low=1, high=LARGEST_FREQUENCY, hint=hint)
+    return lambda rate, threshold: _worst_error(rate, threshold, most)
 
 
-def _squared_error(rate: float, threshold: int, frequency: int) -> float:
-    """Return E[(X / rate - w)^2; X >= threshold] + w^2 P[X < threshold], X ~ Binomial(w, rate)."""
-    missed = np.arange(max(0, math.floor(frequency * rate - 40 * math.sqrt(frequency * rate) - 40)), threshold)
-    change = frequency**2 - (missed / rate - frequency) ** 2
-    return frequency * (1 - rate) / rate + float(masses(frequency, missed, rate) @ change)
+def _worst_error(rate: float, threshold: int, most: int) -> float:
+    """Return the mean square error of token / rate, or 0 if not reported, at its worst over frequencies w up to `most`.
+
+    It is w (1-p) / p + E[2 w X/p - (X/p)^2; X < t] for X ~ Binomial(w, p), and the restricted moments of X are
+    E[X; X < t] = w p P[X_(w-1) < t-1] and E[X (X-1); X < t] = w (w-1) p^2 P[X_(w-2) < t-2].
+    """
+    hidden = np.geomspace(threshold, 4 * threshold / rate, 48)
+    w = np.append(np.rint(hidden[hidden < most]), most)
+    once = below(np.maximum(w - 1, 0), threshold - 1, rate) if threshold > 1 else np.zeros(len(w))
+    twice = below(np.maximum(w - 2, 0), threshold - 2, rate) if threshold > 2 else np.zeros(len(w))
+    return float(np.max(w * (1 - rate) / rate + (2 * w - 1 / rate) * w * once - w * (w - 1) * twice))
 
 
 def _most(contacted: int | None, population: int | None) -> float:
