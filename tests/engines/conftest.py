@@ -15,7 +15,13 @@ import pytest
 
 from dpsieve.engines import CsvStream, DuckDB
 
-ENGINES = [DuckDB]
+
+def compiled():
+    """DuckDB with compiled loops wherever they can be used, whatever the size and the cores."""
+    return DuckDB(compiled_from=0, threads=2)
+
+
+ENGINES = [DuckDB, compiled]
 
 
 def parquet(table, folder):

@@ -18,6 +18,7 @@ from dpsieve.engines.columns import Column
 from dpsieve.engines.data import Foreign, opened
 from dpsieve.engines.folder import private_folder
 from dpsieve.engines.known import VIEW, prepared
+from dpsieve.engines.one_key import run_compiled, suits
 from dpsieve.engines.running import run
 from dpsieve.engines.scan import Scan, described, foreign_scan, names_of, run_foreign, run_own, scan_of, shown_as
 from dpsieve.engines.sql import count_text
@@ -25,6 +26,7 @@ from dpsieve.engines.trouble import explained
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
 _T = TypeVar("_T")
+_FEW_CORES = 4
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 # Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept.
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
@@ -48,6 +50,8 @@ class DuckDB(Engine):
         memory_limit: what DuckDB may use, such as '500MB', or a number of bytes; 80 % of the memory without it.
         threads: how many; all cores without it.
         temp_folder: where the private folder is made; the system's place for temporary files without it.
+        compiled_from: from about how many rows on, and with at most four threads, one text key for each unit is counted
+            by compiled loops (see `engines.one_key`) instead of SQL; None for never.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
@@ -61,11 +65,16 @@ class DuckDB(Engine):
         memory_limit: str | int | None = None,
         threads: int | None = None,
         temp_folder: str | os.PathLike[str] | None = None,
+        compiled_from: int | None = 5_000_000,
     ) -> None:
         self.memory_limit = None if memory_limit is None else _size(memory_limit)
         hint = "Pass how many threads to use, or leave it out."
         self.threads = None if threads is None else validate.whole("threads", threads, low=1, high=4096, hint=hint)
         self.temp_folder = None if temp_folder is None else _folder(temp_folder)
+        hint = "Pass a number of rows, or None for SQL alone."
+        self.compiled_from = (
+            None if compiled_from is None else validate.whole("compiled_from", compiled_from, hint=hint)
+        )
 
     def __repr__(self) -> str:
         given = {"memory_limit": self.memory_limit, "threads": self.threads, "temp_folder": self.temp_folder}
@@ -96,13 +105,24 @@ class DuckDB(Engine):
             with self._session() as (connection, folder):
                 scan = _guarded(lambda: scan_of(source, bounds, connection, folder), shown_as(source))
                 with _listed(known, scan, bounds, connection) as listed:
-                    text = _text(scan, bounds, listed)
-                    query = partial(_guarded, partial(run_own, connection, text), scan.shown)
-                    table = run(query, connection, progress)
+                    table = None
+                    if listed is None and self._compiles(scan, bounds):
+                        quarter = _bytes(connection.sql("SELECT current_setting('memory_limit')").fetchall()[0][0]) // 4
+                        act = partial(run_compiled, connection, scan.text, scan.columns, bounds, quarter)
+                        table = run(partial(_guarded, act, scan.shown), connection, progress)
+                    if table is None:
+                        act = partial(run_own, connection, _text(scan, bounds, listed))
+                        table = run(partial(_guarded, act, scan.shown), connection, progress)
         counted = _counted(table, bounds, listed)
         if progress is not None:
             progress(1.0)
         return counted
+
+    def _compiles(self, scan: Scan, bounds: Bounds) -> bool:
+        """Tell whether compiled loops are the faster way: they take time to load, and run on one core."""
+        if scan.rows is None or self.compiled_from is None or scan.rows < self.compiled_from:
+            return False
+        return (self.threads or os.cpu_count() or 1) <= _FEW_CORES and suits(scan.columns, bounds)
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
@@ -181,6 +201,12 @@ def _size(limit: str | int) -> str:
             raise InvalidValue(f"memory_limit is not a size. {hint}")
         return limit
     return f"{validate.whole('memory_limit', limit, low=1 << 20, hint=hint) >> 10}KiB"
+
+
+def _bytes(size: str) -> int:
+    """Return the number of a size as DuckDB writes it, such as '18.6 GiB'."""
+    number, unit = size.split()
+    return int(float(number) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"].index(unit))
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:

@@ -18,16 +18,21 @@ from dpsieve.engines.text import Header, header_of, json_fields
 from dpsieve.errors import UnreadableData
 
 _VIEW = "dpsieve_data"
+_BYTES_A_ROW = 8  # or so, in Parquet
 _EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
 
 
 @dataclass(frozen=True)
 class Scan:
-    """The text of the table, its columns by name, and the files behind it as the user knows them."""
+    """The text of the table, its columns by name, the files behind it as the user knows them, and its size.
+
+    `rows` is about how many rows it has, where that is known without reading them and they can be read again.
+    """
 
     text: str
     columns: dict[str, Column]
     shown: Mapping[Path, str] = field(default_factory=dict)
+    rows: int | None = None
 
 
 def names_of(source: Files | Frame | CsvStream, connection: duckdb.DuckDBPyConnection) -> list[Column]:
@@ -58,7 +63,8 @@ def scan_of(
     if source.kind == "parquet":
         columns = _described(connection.sql(f"SELECT * FROM {_parquet(source)}"))
         check_present(bounds, [column.name for column in columns], listed=True)
-        return Scan(_parquet(source), {column.name: column for column in columns}, shown_as(source))
+        rows = sum(path.stat().st_size for path in source.paths) // _BYTES_A_ROW
+        return Scan(_parquet(source), {column.name: column for column in columns}, shown_as(source), rows)
     if source.kind == "csv":
         header, paths = _headers(source)
         check_present(bounds, header.names, listed=False)
@@ -118,7 +124,7 @@ def _frame(source: Frame, bounds: Bounds, connection: duckdb.DuckDBPyConnection)
     connection.register(_VIEW, taken.rename_columns(plain))
     types = connection.table(_VIEW).types
     triples = zip(bounds.columns, plain, types, strict=True)
-    return Scan(_VIEW, {name: Column(name, inner, str(type_)) for name, inner, type_ in triples})
+    return Scan(_VIEW, {name: Column(name, inner, str(type_)) for name, inner, type_ in triples}, rows=len(taken))
 
 
 def _parquet(source: Files) -> str:

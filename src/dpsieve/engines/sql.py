@@ -36,14 +36,7 @@ def count_text(
 
     Another dialect passes an `order` in place of `choice`. It gets standard SQL: no `arg_min`, no structs, no `least`.
     """
-    keys = [f"k{i}" for i in range(len(bounds.key))]
-    chosen = [f"{columns[name].as_key} AS {k}" for name, k in zip(bounds.key, keys, strict=True)]
-    present = [f"{columns[name].sql} IS NOT NULL" for name in bounds.key]
-    if bounds.unit is not None:
-        chosen.insert(0, f"{columns[bounds.unit].as_unit} AS u")
-        if bounds.allow_null_units:
-            present.append(f"{columns[bounds.unit].sql} IS NOT NULL")
-    rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {' AND '.join(present)}"
+    keys, rows = _names(bounds), rows_text(scan, columns, bounds)
     if known is not None:
         unit = "" if bounds.unit is None else "u, "
         rows, keys = f"SELECT {unit}i AS k0 FROM ({rows}) JOIN {known} USING ({', '.join(keys)})", ["k0"]
@@ -54,6 +47,21 @@ def count_text(
         return _one_key(rows, keys, ordered)
     capped = f"least(n, {most})" if order is choice else f"CASE WHEN n > {most} THEN {most} ELSE n END"
     return _several_keys(rows, keys, ordered, bounds, capped)
+
+
+def rows_text(scan: str, columns: Mapping[str, Column], bounds: Bounds) -> str:
+    """Return the query for the rows that are bounded and counted: u, if there is a unit, and k0, k1, ..."""
+    chosen = [f"{columns[name].as_key} AS {k}" for name, k in zip(bounds.key, _names(bounds), strict=True)]
+    present = [f"{columns[name].sql} IS NOT NULL" for name in bounds.key]
+    if bounds.unit is not None:
+        chosen.insert(0, f"{columns[bounds.unit].as_unit} AS u")
+        if bounds.allow_null_units:
+            present.append(f"{columns[bounds.unit].sql} IS NOT NULL")
+    return f"SELECT {', '.join(chosen)} FROM {scan} WHERE {' AND '.join(present)}"
+
+
+def _names(bounds: Bounds) -> list[str]:
+    return [f"k{i}" for i in range(len(bounds.key))]
 
 
 def _plain(rows: str, keys: list[str]) -> str:

@@ -1,0 +1,200 @@
+"""Compiled loops in place of SQL: the same counts, whatever grows, collides, or does not fit."""
+
+import uuid
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statistical import assert_follows
+
+from dpsieve.engines import DuckDB, one_key
+from dpsieve.errors import InvalidValue
+
+UNITS = st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1, None])
+KEYS = st.sampled_from(["", "a", "eight by", "nine byte", "🫖", "x" * 40, "x" * 40 + "y"]) | st.none()
+COMPILED = DuckDB(compiled_from=0, threads=2)
+SQL = DuckDB(compiled_from=None)
+
+
+def table_of(rows, text_units=False):
+    units = pa.array([r[0] for r in rows], pa.int64())
+    return pa.table({"unit": units.cast(pa.string()) if text_units else units, "key": pa.array([r[1] for r in rows])})
+
+
+def counts(table, engine=COMPILED, salt=1, **more):
+    counted = engine.count(table, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=salt, **more)
+    assert counted.keys.schema.field("key").type == pa.string()
+    return dict(zip(counted.keys.column("key").to_pylist(), counted.frequencies.tolist(), strict=True))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_tables():
+    """Most tables here are tiny."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(one_key, "_FIRST_CELLS", 1 << 10)
+        yield
+
+
+@pytest.fixture
+def compiled_runs(monkeypatch):
+    """What the compiled loops answered: tables, or None where they gave up."""
+    answers, real = [], one_key.run_compiled
+
+    def watched(*arguments):
+        answers.append(real(*arguments))
+        return answers[-1]
+
+    monkeypatch.setattr("dpsieve.engines.embedded.run_compiled", watched)
+    return answers
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.lists(st.tuples(UNITS, KEYS), max_size=60), text_units=st.booleans(), salt=st.integers(0, 2**64 - 1))
+def test_the_whole_is_the_sum_of_its_units(rows, text_units, salt):
+    """A unit adds one of its own keys, and its rows change nothing of what other units add."""
+    total, more = Counter(), {"salt": salt, "allow_null_units": True}
+    for unit in {unit for unit, _ in rows} - {None}:
+        own = [row for row in rows if row[0] == unit]
+        added = counts(table_of(own, text_units), **more)
+        keys = {key for _, key in own if key is not None}
+        assert set(added.values()) <= {1} and added.keys() <= keys and len(added) == min(1, len(keys))
+        total.update(added)
+    assert counts(table_of(rows, text_units), **more) == total
+    assert counts(table_of(rows[::-1], text_units), **more) == total
+
+
+@pytest.mark.parametrize("text_units", [False, True], ids=["numbers", "texts"])
+def test_units_of_one_key_each_are_counted_exactly(text_units, compiled_runs):
+    """Nothing is left to choose, so both ways agree; lengths on all sides of the steps that hashes read in."""
+    random = np.random.default_rng()
+    unit = random.integers(-(10**6), 10**6, 300_000)
+    rows = list(
+        zip(unit.tolist(), ("é" * (u % 23) + "z" * (u % 5) + str(u % 1000) for u in unit.tolist()), strict=True)
+    )
+    table = table_of(rows, text_units)
+    assert counts(table) == counts(table, SQL) == Counter(dict(rows).values())
+    assert len(compiled_runs) == 1 and compiled_runs[0] is not None
+
+
+@pytest.mark.parametrize("text_units", [False, True], ids=["numbers", "texts"])
+def test_a_table_and_an_arena_that_grow_change_nothing(monkeypatch, text_units):
+    random = np.random.default_rng()
+    rows = zip(
+        random.integers(0, 20_000, 200_000).tolist(), (f"key {k}" for k in random.zipf(1.3, 200_000)), strict=True
+    )
+    table = table_of(list(rows), text_units)
+    monkeypatch.setattr(one_key, "_FIRST_CELLS", 1 << 20)
+    roomy = counts(table)
+    monkeypatch.setattr(one_key, "_FIRST_CELLS", 64)
+    monkeypatch.setattr(one_key, "_FIRST_BYTES", 64)
+    assert counts(table) == roomy
+    assert sum(roomy.values()) == len(table.column("unit").unique())
+
+
+def test_texts_whose_hashes_all_agree_are_told_apart():
+    """Without a salt, texts of fewer than eight bytes have one hash: units and keys are compared by their bytes."""
+    kept = one_key._Kept(0, 1 << 30)
+    kept._salt = np.zeros(8, np.uint64)
+    units = [f"u{i}" for i in range(300)] * 2
+    keys = [f"k{i % 7}" for i in range(300)] * 2
+    assert kept.add(pa.record_batch({"u": pa.array(units, pa.large_string()), "k": pa.array(keys, pa.large_string())}))
+    assert dict(kept.counted().to_pandas().to_numpy().tolist()) == Counter(keys[:300])
+
+
+def test_units_that_are_identifiers_or_short_numbers():
+    ids = [uuid.UUID(int=i).bytes for i in (1, 1, 2)]
+    table = pa.table({"unit": pa.array(ids, pa.uuid()), "key": ["a", "a", "a"]})
+    assert counts(table) == {"a": 2}
+    assert counts(pa.table({"unit": pa.array([255, 255, 0], pa.uint8()), "key": ["a", "a", "a"]})) == {"a": 2}
+
+
+def test_nulls():
+    table = table_of([(1, "a"), (None, "a"), (2, None)])
+    assert counts(table, allow_null_units=True) == {"a": 1}
+    with pytest.raises(InvalidValue, match="privacy_unit='unit' holds nulls"):
+        counts(table)
+    assert counts(table_of([(1, "a"), (None, None)])) == {"a": 1}, "rows without a key are dropped first"
+
+
+@pytest.mark.parametrize("rows", [[], [(1, None)]])
+def test_nothing_to_count(rows):
+    assert counts(table_of(rows).cast(pa.schema({"unit": pa.int64(), "key": pa.string()}))) == {}
+
+
+def test_where_memory_is_short_sql_takes_over(compiled_runs, tmp_path):
+    random = np.random.default_rng()
+    table = pa.table({"unit": random.permutation(900_000), "key": [f"key {i % 1000}" for i in range(900_000)]})
+    small = DuckDB(compiled_from=0, threads=2, memory_limit="300MB", temp_folder=tmp_path)
+    assert counts(table, small) == {f"key {i}": 900 for i in range(1000)}
+    assert compiled_runs == [None] and list(tmp_path.iterdir()) == []
+
+
+def test_a_key_of_many_megabytes_is_left_to_sql(compiled_runs):
+    long = "x" * (1 << 24)
+    assert counts(table_of([(1, long), (2, "a"), (3, long)])) == {long: 2, "a": 1}
+    assert compiled_runs == [None]
+
+
+def test_what_is_counted_by_sql(compiled_runs):
+    several = {"key": ("key",), "unit": "unit", "max_keys": 2, "max_rows": 1, "salt": 1}
+    table = table_of([(1, "a"), (1, "b")])
+    for asked in ({}, {"max_rows": 2}, {"unit": None}, {"key": ("key", "unit")}, {"known": pa.table({"key": ["a"]})}):
+        COMPILED.count(table, **several | asked)
+    DuckDB(threads=2).count(table, **several | {"max_keys": 1})
+    DuckDB(threads=8, compiled_from=0).count(table, **several | {"max_keys": 1})
+    numbers = pa.table({"unit": [0.0, -0.0], "key": [1, 2]})
+    assert COMPILED.count(numbers, **several | {"max_keys": 1}).frequencies.tolist() == [1]
+    assert compiled_runs == []
+
+
+def test_progress_is_told_and_what_it_raises_stops_the_count(tmp_path):
+    class Enough(Exception):
+        pass
+
+    def stop(share):
+        raise Enough
+
+    rows = 3_000_000
+    table = pa.table({"unit": np.arange(rows), "key": pa.array([f"key {i}" for i in range(1000)] * (rows // 1000))})
+    shares = []
+    assert set(counts(table, progress=shares.append).values()) == {rows // 1000}
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    with pytest.raises(Enough):
+        counts(table, DuckDB(compiled_from=0, threads=2, temp_folder=tmp_path), progress=stop)
+    assert list(tmp_path.iterdir()) == []
+
+
+def kept_keys(units, keys, salt):
+    """Count without DuckDB: many salts in a short time."""
+    kept = one_key._Kept(salt, 1 << 30)
+    assert kept.add(pa.record_batch({"u": pa.array(units), "k": pa.array(keys, pa.large_string())}))
+    return dict(zip(*(column.to_pylist() for column in kept.counted().columns), strict=True))
+
+
+def fresh(size):
+    return np.random.default_rng().integers(2**64, size=size, dtype=np.uint64).tolist()
+
+
+def test_the_choices_of_different_units_are_independent():
+    """Were units to lean the same way for one salt, the counts would vary more over salts than a binomial."""
+    units, keys = np.repeat(np.arange(60), 2), ["a", "b"] * 60
+    drawn = [kept_keys(units, keys, salt).get("a", 0) for salt in fresh(4000)]
+    assert_follows(drawn, range(61), stats.binom.pmf(np.arange(61), 60, 0.5))
+
+
+@pytest.mark.parametrize("unit", [42, "ann"])
+def test_each_key_of_a_unit_is_as_likely_over_salts(unit):
+    units, names = pa.array([unit] * 11), [f"key number {i}" for i in range(11)]
+    units = units if unit == 42 else units.cast(pa.large_string())
+    drawn = [names.index(*kept_keys(units, names, salt)) for salt in fresh(10_000)]
+    assert_follows(drawn, range(11), np.full(11, 1 / 11))
+
+
+def test_arguments():
+    assert DuckDB(compiled_from=None).compiled_from is None
+    with pytest.raises(InvalidValue, match="compiled_from"):
+        DuckDB(compiled_from=-1)
