@@ -4,7 +4,8 @@
 
 Ten million clients are simulated in one process: each tosses its own exact coin, and the aggregator counts what was
 sent and releases it. The plain count is numpy's `bincount` of all values, without privacy. Then plans over a grid of
-budgets, and the mean error of sample-and-threshold beside the baselines of the paper, all at the same rate.
+budgets, and the mean error of sample-and-threshold beside the baselines of the paper, all at the same rate. Estimates
+below zero count as zero: everyone may do that to a private number, and nobody counts fewer clients than none.
 """
 
 import importlib.util
@@ -27,11 +28,13 @@ from dpsieve.federated import (
     Plan,
     SampledLaplace,
     collect_table,
+    level_plan,
     plan,
 )
+from dpsieve.validate import NEIGHBOURS
 
-CLIENTS, BUCKETS, ROUNDS = 10_000_000, 16_384, 5
-EPSILONS, DELTAS = (0.05, 0.1, 0.3, 1.0, 2.0, 5.0), (1e-4, 1e-6, 1e-8, 1e-12)
+CLIENTS, BUCKETS, ROUNDS, RUNS = 10_000_000, 16_384, 5, 20
+EPSILONS, DELTAS, MOST = (0.05, 1.0, 5.0), (1e-4, 1e-8, 1e-12), 10**7
 
 Ints = NDArray[np.int64]
 
@@ -101,16 +104,36 @@ def heavy_hitters() -> Table | None:
 
 
 def plans() -> Table:
-    """Time plans for a grid of budgets; the slowest of each row."""
+    """Time plans for a grid of budgets, each once and none of them made before; the slowest of each kind."""
+    plan(2.0, 1e-3)  # loads what is needed
     deltas = [f"delta {delta:g}" for delta in DELTAS]
-    table = columns("Plans: clients that a value needs to be released half of the time", "budget", *deltas, "slowest")
-    for neighbours, epsilon in itertools.product(("add_remove", "replace"), EPSILONS):
-        found: list[tuple[float, Plan]] = [
-            timed(lambda: plan(epsilon, delta, neighbours=neighbours), 1)  # type: ignore[arg-type]  # noqa: B023
-            for delta in DELTAS
-        ]
-        halves = [f"{made.half:,}" for _, made in found]
-        table.add_row(f"{neighbours}, {epsilon:g}", *halves, f"{max(seconds for seconds, _ in found):.2f} s")
+    title = f"Plans: clients that a value needs to be released half of the time; 'error' is for up to {MOST:,} clients"
+    table = columns(title, "goal, epsilon", *deltas, "seconds", "slowest of its kind")
+    for goal, neighbours in itertools.product(("reach", "error"), NEIGHBOURS):
+        goals: dict[str, Any] = {"goal": goal, "frequency": MOST if goal == "error" else None, "neighbours": neighbours}
+        slowest = 0.0
+        for epsilon in EPSILONS:
+            found: list[tuple[float, Plan]] = [
+                timed(lambda: plan(epsilon, delta, **goals), 1)  # noqa: B023
+                for delta in DELTAS
+            ]
+            slowest, halves = max(slowest, *(seconds for seconds, _ in found)), [f"{made.half:,}" for _, made in found]
+            took = " ".join(f"{seconds:.2f}" for seconds, _ in found)
+            last = f"{slowest:.2f} s" if epsilon == EPSILONS[-1] else ""
+            table.add_row(f"{goal}, {neighbours}, {epsilon:g}", *halves, took, last)
+    return table
+
+
+def level_plans() -> Table:
+    """Time plans for several rounds, none of them made before."""
+    names = [f"{neighbours}, {what}" for neighbours in NEIGHBOURS for what in ("clients", "seconds")]
+    table = columns("Plans for 'rounds', delta 1e-8", "epsilon, levels", *names)
+    for epsilon, levels in itertools.product((0.1, 1.0, 4.0), (5, 20, 100)):
+        cells = []
+        for neighbours in NEIGHBOURS:
+            seconds, made = timed(lambda: level_plan(epsilon, 1e-8, levels, neighbours=neighbours), 1)  # noqa: B023
+            cells += [f"{made.half:,}", f"{seconds:.2f}"]
+        table.add_row(f"{epsilon:g}, {levels}", *cells)
     return table
 
 
@@ -118,7 +141,10 @@ def errors(clients: int = 1_000_000, delta: float = 1e-8) -> Table:
     """Compare mean absolute errors of frequencies, in clients, at the rate (1 - e^-epsilon) / 6 of the paper."""
     names = ("sample and threshold", "Laplace on the sample", "Bernoulli, shuffled", "Hadamard, local")
     table = columns(
-        f"Mean error per bucket, {clients:,} clients, delta {delta:g}", "data, epsilon", *names, "all zeros"
+        f"Mean error per bucket, {clients:,} clients, delta {delta:g}, {RUNS} runs",
+        "data, epsilon",
+        *names,
+        "all zeros",
     )
     rng = np.random.default_rng(1)
     data = {
@@ -133,14 +159,14 @@ def errors(clients: int = 1_000_000, delta: float = 1e-8) -> Table:
     for (name, values), epsilon in itertools.product(data.items(), (0.1, 0.3, 1.0)):
         buckets = BUCKETS if f"{BUCKETS:,}" in name else 256
         true = np.bincount(values, minlength=buckets)
-        found = [estimate - true for estimate in estimates(values, true, epsilon, delta)]
-        shown = [f"{np.abs(error).mean():.1f}" for error in [*found, true]]
-        table.add_row(f"{name}, {epsilon:g}", *shown)
+        runs = [estimates(values, true, epsilon, delta) for _ in range(RUNS)]
+        found = np.abs(np.maximum(runs, 0.0) - true).mean(axis=(0, 2))
+        table.add_row(f"{name}, {epsilon:g}", *(f"{error:,.1f}" for error in [*found, true.mean()]))
     return table
 
 
 def estimates(values: Ints, true: Ints, epsilon: float, delta: float) -> list[NDArray[np.float64]]:
-    """Return the estimates of all mechanisms, each run once."""
+    """Return the estimates of all mechanisms from one run of each."""
     buckets, rate = len(true), -math.expm1(-epsilon) / 6
     made = Histogram(plan(epsilon, delta, rate=rate), np.arange(buckets))
     release = made.aggregate(made.client_reports(values))
@@ -160,7 +186,7 @@ def estimates(values: Ints, true: Ints, epsilon: float, delta: float) -> list[ND
 def main() -> None:
     """Print the tables."""
     console = Console(width=160)
-    for make in (histograms, heavy_hitters, plans, errors):
+    for make in (histograms, plans, level_plans, heavy_hitters, errors):
         table = make()
         if table is not None:
             console.print(table)

@@ -25,7 +25,12 @@ ROWS, USERS, NAMES = 10_000_000, 1_000_000, 1_000_000
 COLUMNS = "keys a user|job|seconds|peak MiB|time / plain|memory / plain|time / ours|keys out".split("|")
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = ROOT / "benchmarks" / "peers"
-PEERS = {"opendp": "OpenDP on Polars", "pipelinedp": "PipelineDP, local", "tumult": "Tumult on Spark"}
+PEERS = {
+    "OpenDP on Polars": ("opendp", ()),
+    "PipelineDP, local": ("pipelinedp", ()),
+    "Tumult on Spark": ("tumult", ()),
+    "Tumult on Spark, tuned": ("tumult", ("tuned",)),
+}
 
 GENERATE = """
 import sys
@@ -94,10 +99,11 @@ def main() -> None:
             plain = run([sys.executable, "-c", PLAIN, plain_text(path, keys)], path.parent)
             ours = run([sys.executable, "-c", OURS, str(path), str(keys)], path.parent)
             jobs = {"DuckDB, not private": plain, "dpsieve.release": ours}
-            for peer, name in PEERS.items() if keys == 1 else ():
+            for name, (peer, options) in PEERS.items() if keys == 1 else ():
                 home = ROOT / f".venv-peer-{peer}"
                 if (home / ".done").exists():
-                    jobs[name] = run([f"{home}/bin/python", f"{JOBS}/{peer}_job.py", str(path)], path.parent)
+                    command = [f"{home}/bin/python", f"{JOBS}/{peer}_job.py", str(path), *options]
+                    jobs[name] = run(command, path.parent)
             for name, found in jobs.items():
                 if found is None or plain is None or ours is None:
                     table.add_row(str(keys), name, "failed")

@@ -1,18 +1,22 @@
 """Compiled loops in place of SQL: the same counts, whatever grows, collides, or does not fit."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 import uuid
 from collections import Counter
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
-from statistical import assert_follows
 
 from dpsieve.engines import DuckDB, one_key
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidValue, UnreadableData
 
 UNITS = st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1, None])
 KEYS = st.sampled_from(["", "a", "eight by", "nine byte", "🫖", "x" * 40, "x" * 40 + "y"]) | st.none()
@@ -97,11 +101,12 @@ def test_a_table_and_an_arena_that_grow_change_nothing(monkeypatch, text_units):
 
 def test_texts_whose_hashes_all_agree_are_told_apart():
     """Without a salt, texts of fewer than eight bytes have one hash: units and keys are compared by their bytes."""
-    kept = one_key._Kept(0, 1 << 30)
+    kept, rows = one_key._Kept(0, 1 << 30), 600
     kept._salt = np.zeros(8, np.uint64)
     units = [f"u{i}" for i in range(300)] * 2
     keys = [f"k{i % 7}" for i in range(300)] * 2
-    assert kept.add(pa.record_batch({"u": pa.array(units, pa.large_string()), "k": pa.array(keys, pa.large_string())}))
+    texts = {"u": pa.array(units, pa.large_string()), "k": pa.array(keys, pa.large_string())}
+    assert kept.add(pa.record_batch(texts | {"o": np.zeros(rows, np.uint64)}))
     assert dict(kept.counted().to_pandas().to_numpy().tolist()) == Counter(keys[:300])
 
 
@@ -168,33 +173,77 @@ def test_progress_is_told_and_what_it_raises_stops_the_count(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def kept_keys(units, keys, salt):
-    """Count without DuckDB: many salts in a short time."""
-    kept = one_key._Kept(salt, 1 << 30)
-    assert kept.add(pa.record_batch({"u": pa.array(units), "k": pa.array(keys, pa.large_string())}))
-    return dict(zip(*(column.to_pylist() for column in kept.counted().columns), strict=True))
+@settings(max_examples=25, deadline=None)
+@given(text_units=st.booleans(), salt=st.integers(0, 2**64 - 1), seed=st.integers(0, 2**32))
+def test_both_ways_choose_alike_for_every_salt(text_units, salt, seed):
+    """So which way is taken, which size and memory decide, never shows. Else one unit could change many keys."""
+    random = np.random.default_rng(seed)
+    rows = zip(random.integers(-9, 300, 3000).tolist(), (f"key {k}" for k in random.zipf(1.2, 3000)), strict=True)
+    table = table_of(list(rows), text_units)
+    assert counts(table, salt=salt) == counts(table, SQL, salt=salt)
 
 
-def fresh(size):
-    return np.random.default_rng().integers(2**64, size=size, dtype=np.uint64).tolist()
+@pytest.mark.parametrize("switch", ["rows", "memory", "a long key"])
+def test_one_unit_more_changes_one_key_across_every_switch(switch, compiled_runs, monkeypatch):
+    random = np.random.default_rng()
+    rows = list(zip((i // 4 for i in range(4000)), (f"key {k}" for k in random.integers(0, 50, 4000)), strict=True))
+    more = [*rows, (10**6, "x" * (1 << 24) if switch == "a long key" else "key 1")]
+    engine = DuckDB(compiled_from=len(more) if switch == "rows" else 0, threads=2)
+    if switch == "memory":  # its tables must grow for the last unit
+        monkeypatch.setattr(one_key, "_FIRST_CELLS", 4096)
+        monkeypatch.setattr(one_key._Kept, "_grow", lambda kept, more: False)
+        rows = [(unit, f"key {k}") for unit, k in zip(range(3071), random.integers(0, 50, 3071), strict=True)]
+        more = [*rows, *((unit, "key 1") for unit in range(3071, 3100))]
+    one, other = (Counter(counts(table_of(data), engine)) for data in (rows, more))
+    assert sum((other - one).values()) == len({u for u, _ in more} - {u for u, _ in rows}) and not one - other
+    assert sorted(answer is None for answer in compiled_runs) == ([False] if switch == "rows" else [False, True])
 
 
-def test_the_choices_of_different_units_are_independent():
-    """Were units to lean the same way for one salt, the counts would vary more over salts than a binomial."""
-    units, keys = np.repeat(np.arange(60), 2), ["a", "b"] * 60
-    drawn = [kept_keys(units, keys, salt).get("a", 0) for salt in fresh(4000)]
-    assert_follows(drawn, range(61), stats.binom.pmf(np.arange(61), 60, 0.5))
+def test_keys_that_are_too_long_for_one_column_are_left_to_sql(monkeypatch, compiled_runs):
+    """The type of the released column must not depend on keys that are not released."""
+    monkeypatch.setattr(one_key, "_LONGEST_COLUMN", 5)
+    assert counts(table_of([(1, "abc"), (2, "def")])) == {"abc": 1, "def": 1}
+    assert compiled_runs == [None]
 
 
-@pytest.mark.parametrize("unit", [42, "ann"])
-def test_each_key_of_a_unit_is_as_likely_over_salts(unit):
-    units, names = pa.array([unit] * 11), [f"key number {i}" for i in range(11)]
-    units = units if unit == 42 else units.cast(pa.large_string())
-    drawn = [names.index(*kept_keys(units, names, salt)) for salt in fresh(10_000)]
-    assert_follows(drawn, range(11), np.full(11, 1 / 11))
+def test_a_broken_file_is_explained_as_by_sql(tmp_path):
+    path = tmp_path / "rows.parquet"
+    pa.parquet.write_table(table_of([(i, f"marked-secret {i}") for i in range(100_000)]), path, row_group_size=10_000)
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2 : len(whole) // 2 + 2000] = bytes(2000)
+    path.write_bytes(whole)
+    said = []
+    for engine in (COMPILED, SQL):
+        with pytest.raises(UnreadableData) as caught:
+            counts(path, engine)
+        said.append(str(caught.value))
+    assert said[0] == said[1] and "rows.parquet" in said[0] and "secret" not in said[0]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_from_the_keyboard(tmp_path):
+    script = """
+import sys, numpy as np, pyarrow as pa
+from dpsieve.engines import DuckDB
+table = pa.table({"unit": np.arange(8_000_000), "key": pa.array(["a", "b"] * 4_000_000)})
+print("ready", flush=True)
+try:
+    while True:
+        DuckDB(compiled_from=0, threads=2, temp_folder=sys.argv[1]).count(
+            table, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", script, tmp_path], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[0] == "interrupted\n"
+    assert process.returncode == 0 and list(tmp_path.iterdir()) == []
 
 
 def test_arguments():
     assert DuckDB(compiled_from=None).compiled_from is None
+    assert repr(COMPILED) == "DuckDB(threads='2', compiled_from=0)"
     with pytest.raises(InvalidValue, match="compiled_from"):
         DuckDB(compiled_from=-1)

@@ -105,11 +105,23 @@ class Engine(ABC):
         bounds = checked_bounds(key, unit, max_keys, max_rows, salt, allow_null_units)
         if progress is not None and not callable(progress):
             raise InvalidType("progress must be a function of one number. Leave it out, or pass such a function.")
-        return self._count(data, bounds, known, progress)
+        return self._count(data, bounds, known, None if progress is None else _rising(progress))
 
     @abstractmethod
     def _count(self, data: Any, bounds: Bounds, known: pa.Table | None, progress: Progress | None) -> Counted:
         """Count under checked bounds."""
+
+
+def _rising(progress: Progress) -> Progress:
+    """Never tell less than before, also where an engine starts anew."""
+    furthest = 0.0
+
+    def tell(share: float) -> None:
+        nonlocal furthest
+        furthest = max(furthest, min(share, 1.0))
+        progress(furthest)
+
+    return tell
 
 
 def checked_bounds(

@@ -26,7 +26,7 @@ from dpsieve.engines.trouble import explained
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
 _T = TypeVar("_T")
-_FEW_CORES = 4
+_LARGE, _FEW_CORES = 5_000_000, 4
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 # Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept.
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
@@ -50,8 +50,8 @@ class DuckDB(Engine):
         memory_limit: what DuckDB may use, such as '500MB', or a number of bytes; 80 % of the memory without it.
         threads: how many; all cores without it.
         temp_folder: where the private folder is made; the system's place for temporary files without it.
-        compiled_from: from about how many rows on, and with at most four threads, one text key for each unit is counted
-            by compiled loops (see `engines.one_key`) instead of SQL; None for never.
+        compiled_from: from how many rows on, and with at most four threads, one text key for each unit is counted by
+            compiled loops (see `engines.one_key`) instead of SQL; None for never.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
@@ -65,7 +65,7 @@ class DuckDB(Engine):
         memory_limit: str | int | None = None,
         threads: int | None = None,
         temp_folder: str | os.PathLike[str] | None = None,
-        compiled_from: int | None = 5_000_000,
+        compiled_from: int | None = _LARGE,
     ) -> None:
         self.memory_limit = None if memory_limit is None else _size(memory_limit)
         hint = "Pass how many threads to use, or leave it out."
@@ -78,7 +78,10 @@ class DuckDB(Engine):
 
     def __repr__(self) -> str:
         given = {"memory_limit": self.memory_limit, "threads": self.threads, "temp_folder": self.temp_folder}
-        return f"DuckDB({', '.join(f'{name}={str(v)!r}' for name, v in given.items() if v is not None)})"
+        shown = [f"{name}={str(v)!r}" for name, v in given.items() if v is not None]
+        if self.compiled_from != _LARGE:
+            shown.append(f"compiled_from={self.compiled_from}")
+        return f"DuckDB({', '.join(shown)})"
 
     def columns(self, data: Any) -> list[tuple[str, str]]:
         """Return name and type of each column, in DuckDB's words and without the values of an ENUM.
@@ -106,8 +109,8 @@ class DuckDB(Engine):
                 scan = _guarded(lambda: scan_of(source, bounds, connection, folder), shown_as(source))
                 with _listed(known, scan, bounds, connection) as listed:
                     table = None
-                    if listed is None and self._compiles(scan, bounds):
-                        quarter = _bytes(connection.sql("SELECT current_setting('memory_limit')").fetchall()[0][0]) // 4
+                    if listed is None and self._compiles(scan, bounds, connection):
+                        quarter = _bytes(_setting(connection, "memory_limit")) // 4
                         act = partial(run_compiled, connection, scan.text, scan.columns, bounds, quarter)
                         table = run(partial(_guarded, act, scan.shown), connection, progress)
                     if table is None:
@@ -118,11 +121,11 @@ class DuckDB(Engine):
             progress(1.0)
         return counted
 
-    def _compiles(self, scan: Scan, bounds: Bounds) -> bool:
+    def _compiles(self, scan: Scan, bounds: Bounds, connection: duckdb.DuckDBPyConnection) -> bool:
         """Tell whether compiled loops are the faster way: they take time to load, and run on one core."""
         if scan.rows is None or self.compiled_from is None or scan.rows < self.compiled_from:
             return False
-        return (self.threads or os.cpu_count() or 1) <= _FEW_CORES and suits(scan.columns, bounds)
+        return suits(scan.columns, bounds) and int(_setting(connection, "threads")) <= _FEW_CORES
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
@@ -201,6 +204,10 @@ def _size(limit: str | int) -> str:
             raise InvalidValue(f"memory_limit is not a size. {hint}")
         return limit
     return f"{validate.whole('memory_limit', limit, low=1 << 20, hint=hint) >> 10}KiB"
+
+
+def _setting(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    return str(connection.execute(f"SELECT current_setting('{name}')").fetchall()[0][0])
 
 
 def _bytes(size: str) -> int:

@@ -50,8 +50,6 @@ def run(
 
 
 def _wait(connection: duckdb.DuckDBPyConnection, done: threading.Event, progress: Progress | None) -> None:
-    furthest = 0.0
     while not done.wait(_PAUSE):
         if progress is not None:
-            furthest = max(furthest, min(connection.query_progress() / 100.0, 1.0))
-            progress(furthest)
+            progress(max(0.0, connection.query_progress() / 100.0))

@@ -18,7 +18,6 @@ from dpsieve.engines.text import Header, header_of, json_fields
 from dpsieve.errors import UnreadableData
 
 _VIEW = "dpsieve_data"
-_BYTES_A_ROW = 8  # or so, in Parquet
 _EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
 
 
@@ -26,7 +25,7 @@ _EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
 class Scan:
     """The text of the table, its columns by name, the files behind it as the user knows them, and its size.
 
-    `rows` is about how many rows it has, where that is known without reading them and they can be read again.
+    `rows` is how many rows it has, where that is known without reading them and they can be read again.
     """
 
     text: str
@@ -63,7 +62,8 @@ def scan_of(
     if source.kind == "parquet":
         columns = _described(connection.sql(f"SELECT * FROM {_parquet(source)}"))
         check_present(bounds, [column.name for column in columns], listed=True)
-        rows = sum(path.stat().st_size for path in source.paths) // _BYTES_A_ROW
+        counts = f"SELECT CAST(sum(num_rows) AS BIGINT) FROM parquet_file_metadata({_listed(list(shown_as(source)))})"
+        ((rows,),) = connection.execute(counts).fetchall()
         return Scan(_parquet(source), {column.name: column for column in columns}, shown_as(source), rows)
     if source.kind == "csv":
         header, paths = _headers(source)

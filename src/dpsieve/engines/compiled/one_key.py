@@ -1,9 +1,9 @@
 """The key of each unit with the smallest hash: a table of units, and an arena with the bytes that it refers to.
 
-A cell of the table is four words: the order of the key that is kept (0 where the cell is empty), the unit, where the
-key's bytes are, and where the unit's bytes are. A unit is either a whole number, which is its word, or a text, whose
-word is its hash; then a match is always checked on the bytes. Units are never told apart, or taken for each other, by
-hashes alone: one unit more or less must change one key.
+A cell of the table is four words: the hash of the key that is kept (0 where the cell is empty; a hash of 0 is taken for
+1), the unit, where the key's bytes are, and where the unit's bytes are. A unit is either a whole number, which is its
+word, or a text, whose word is its hash; then a match is always checked on the bytes. Units are never told apart, or
+taken for each other, by hashes alone: one unit more or less must change one key.
 
 Bytes are referred to by a word, start << 24 | length. New bytes go to the end of the arena, and those that nothing
 refers to any more stay until `compact`. Rows come in groups, so that what their searches touch can be brought near.
@@ -28,15 +28,16 @@ _CELL = 32
 
 
 @jit(nogil=True)
-def add(first, count, units, unit_starts, keys, key_starts, cells, arena, state, salt):
+def add(first, count, units, unit_starts, keys, key_starts, orders, cells, arena, state, salt):
     """Take the rows from `first` on; return where it stopped, before `count` when the table or the arena is full.
 
     `units` is the address of whole numbers, or of the bytes of texts that start at `unit_starts`, which is empty for
-    numbers; `keys` is that of the keys' bytes. `state` has the number of units and the length of the arena in use.
+    numbers; `keys` is that of the keys' bytes, and `orders` are their hashes, of which the smallest is kept. `state`
+    has the number of units and the length of the arena in use.
     """
     words = (salt[0], salt[1], salt[2], salt[3])
     base, texts = arena.ctypes.data, len(unit_starts) > 0
-    hashes, units_here, orders = np.empty(GROUP, np.uint64), np.empty(GROUP, np.uint64), np.empty(GROUP, np.uint64)
+    hashes, units_here = np.empty(GROUP, np.uint64), np.empty(GROUP, np.uint64)
     for group in range(first, count, GROUP):
         stop = min(group + GROUP, count)
         if 4 * (state[0] + GROUP) > 3 * len(cells):
@@ -49,15 +50,12 @@ def add(first, count, units, unit_starts, keys, key_starts, cells, arena, state,
                 unit = load_word(units + 8 * i)
             h = fold(unit ^ salt[4], salt[5])
             prefetch(cells.ctypes.data + _CELL * np.int64(_home(h, cells)))
-            start = key_starts[i]
-            key = digest(keys + start, key_starts[i + 1] - start, words)
             hashes[i - group], units_here[i - group] = h, unit
-            orders[i - group] = fold(key ^ salt[6] ^ h, h ^ salt[7]) | _ONE
         if texts:
             for i in range(stop - group):
                 prefetch(base + np.int64(cells[_home(hashes[i], cells), 3] >> _BITS))
         for i in range(group, stop):
-            unit, order, place, size = units_here[i - group], orders[i - group], np.int64(0), np.int64(0)
+            unit, order, place, size = units_here[i - group], max(orders[i], _ONE), np.int64(0), np.int64(0)
             if texts:
                 place, size = units + unit_starts[i], unit_starts[i + 1] - unit_starts[i]
             slot = _find(hashes[i - group], unit, place, size, cells, base, texts)
@@ -114,7 +112,8 @@ def compact(cells, arena, other, state):
 def tally(cells, arena, table, refs, counts, salt):
     """Count the units of each key; return how many keys there are: `refs` and `counts` hold them from 1 on.
 
-    A word of `table` is 0 where empty, else the upper half of a key's hash and the key's number.
+    A word of `table` is 0 where empty, else the upper half of a key's hash and the key's number: of 2^32 units, a table
+    would take 2^37 bytes.
     """
     words = (salt[0], salt[1], salt[2], salt[3])
     base, found = arena.ctypes.data, 0
