@@ -227,6 +227,29 @@ class TestRows:
                 exact = mpmath.binomial(n, x) * q**x * (1 - q) ** (n - x)
                 assert masses(n, x, p) == pytest.approx(float(exact), rel=2e-12)
 
+    @pytest.mark.parametrize("rate", [0.3, 0.5, 1 - 1e-9])
+    def test_huge_frequencies_have_too_long_a_row_and_all_else(self, rate):
+        channel = sample_threshold(rate, 5)
+        for call in (lambda: channel.row(10**12), lambda: channel.estimator().bias(10**12)):
+            with pytest.raises(InvalidValue, match=r"too many tokens|Use reporting_probability"):
+                call()
+        assert channel.row(10**8).reported == pytest.approx(1.0)
+        assert channel.reporting_probability([10**12]).tolist() == [1.0]
+        tokens = channel.draw([10**12])
+        count, low, high = (getattr(channel.read(tokens), name)[0] for name in ("count", "low", "high"))
+        assert abs(tokens[0] - rate * 10**12) <= 6.2 * math.sqrt(10**12 * rate * (1 - rate)) + 40
+        assert low <= count <= high <= 10**12 + 10**7
+
+    def test_tiny_rates_read_back(self):
+        """A token over the rate is beyond 64 bits; counts end at 10^12."""
+        channel = sample_threshold(1e-9, 5)
+        assert channel.row(10**12).reported == pytest.approx(1.0)
+        reading = channel.read([5, 900, 10**12])
+        assert reading.count.tolist() == [5 * 10**9, 9 * 10**11, 10**12] and np.isfinite(reading.weight).all()
+        assert (reading.low <= reading.count).all()
+        with pytest.raises(InvalidValue, match="never lead to"):
+            sample_threshold(1e-9, 10**9).read([10**9])
+
     def test_order_statistics_of_other_rooms(self):
         """Concordance by enumeration; the general code walks over the cells that `breaks` and `masses` give."""
         low, high = full_row(12, 0.3, 5, 30), full_row(25, 0.3, 5, 30)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import traceback
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,10 @@ from dpsieve.channels.sampled_divergence import add_remove
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue
 from dpsieve.federated import (
     Histogram,
+    Quantiles,
     Report,
+    TrieHeavyHitters,
+    client_answer,
     collect_table,
     enough_clients,
     lemma_5_omission,
@@ -29,6 +33,11 @@ from dpsieve.privacy import Guarantee
 from dpsieve.testing import insecure_source
 
 DRINKS = Histogram(plan(1.0, 1e-8))
+
+
+def frame(who, what=None):
+    """Return a frame of Python objects, as pandas holds what it cannot type."""
+    return pd.DataFrame({"who": pd.Series([who, 5], dtype=object), "what": pd.Series([what or who, 5], dtype=object)})
 
 
 def test_from_clients_to_a_release():
@@ -159,6 +168,60 @@ class TestClients:
             with pytest.raises(DpsieveError, match="values") as caught:
                 made.client_reports(wrong)
             assert "31337" not in str(caught.value)
+
+    TEXT, NUMBER = "31337\ud800", 31337 << 64
+    BROKEN = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 8], np.int32)), pa.py_buffer(b"31337\xed\xa0\x80")]
+    )
+
+    @pytest.mark.parametrize(
+        ("argument", "kind", "call"),
+        [
+            ("value", "text", lambda made, v: made.client_report(v)),
+            ("values", "text", lambda made, v: made.client_reports([v, "tea"])),
+            ("values", "text", lambda made, v: made.client_reports(np.array([v]))),
+            ("values", "text", lambda made, v: made.client_reports(TestClients.BROKEN)),
+            ("values", "text", lambda made, v: Histogram(made.plan, [v])),
+            ("reports", "text", lambda made, v: made.aggregate(np.array([v], object))),
+            ("value of a report", "text", lambda made, v: Report(v)),
+            ("strings", "text", lambda made, v: TrieHeavyHitters(1.0, 1e-6, max_length=9, way="cohorts").run([v])),
+            ("data", "text", lambda made, v: collect_table(frame(v), value="what", plan=made.plan)),
+            (
+                "data",
+                "text",
+                lambda made, v: collect_table(frame(v, "tea"), value="what", client="who", plan=made.plan),
+            ),
+            (
+                "data",
+                "text",
+                lambda made, v: collect_table(pa.table({"v": TestClients.BROKEN}), value="v", plan=plan(9.0, 0.99)),
+            ),
+            ("value", "integers", lambda made, v: made.client_report(v)),
+            ("value", "integers", lambda made, v: made.client_report(np.uint64(2**63 + 31337))),
+            ("values", "integers", lambda made, v: made.client_reports([v, 5])),
+            ("values", "integers", lambda made, v: made.client_reports(np.array([-v, 5], object))),
+            ("values", "integers", lambda made, v: made.client_reports(pa.array([2**63 + 31337], pa.uint64()))),
+            ("values", "integers", lambda made, v: Histogram(made.plan, [v])),
+            ("reports", "integers", lambda made, v: made.aggregate(np.array([v], object))),
+            ("value of a report", "integers", lambda made, v: Report(v)),
+            ("values", "integers", lambda made, v: Quantiles(0, 1, epsilon=1.0, delta=1e-6, way="cohorts").run([v])),
+            ("data", "integers", lambda made, v: collect_table(frame(v), value="what", plan=made.plan)),
+        ],
+    )
+    def test_values_that_nothing_can_carry(self, argument, kind, call):
+        """Lone surrogates and numbers beyond 64 bits: the message has the argument and the fix, and no value."""
+        said, wrong = ("not Unicode", self.TEXT) if kind == "text" else ("64 bits", self.NUMBER)
+        with pytest.raises(InvalidValue, match=f"^{argument} holds .*{said}.* (Mend|Pass)") as caught:
+            call(Histogram(DRINKS.plan, kind=kind), wrong)
+        told = "".join(traceback.format_exception_only(caught.value)) + repr(caught.value.__context__)
+        assert not any(secret in told for secret in ("31337", str(wrong)[:12], "ud800"))
+
+    def test_clients_with_such_values_are_silent_in_a_trie_and_left_out_of_a_tally(self):
+        question = next(TrieHeavyHitters(9.0, 0.99, max_length=9, way="one_round").questions())
+        for value in (self.TEXT, self.NUMBER):
+            assert all(client_answer(question, value) is None for _ in range(9))
+        tally = DRINKS.tally().add([{"version": 1, "value": self.TEXT, "nonce": ""}, self.TEXT])
+        assert tally.ignored.malformed == 2
 
     @pytest.mark.parametrize(
         "form", [list, np.array, pa.array, lambda v: pa.chunked_array([v, v[:0]]), pd.Series, pl.Series]

@@ -1,18 +1,31 @@
 """Quantiles from clients: answers with honest intervals, both ways to ask, hostile reports, odd data."""
 
+import hashlib
 import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 from statistical import FALSE_ALARM
 
 import dpsieve as ds
-from dpsieve.errors import DpsieveError, InvalidValue
-from dpsieve.federated import Grid, Quantiles, QuantileSearch, SplitQuestion, client_answer, client_levels, split_answer
+from dpsieve.errors import CorruptRelease, DpsieveError, InvalidValue
+from dpsieve.federated import (
+    Distribution,
+    Grid,
+    Quantiles,
+    QuantileSearch,
+    SplitQuestion,
+    TrieHeavyHitters,
+    client_answer,
+    client_levels,
+    split_answer,
+)
 from dpsieve.federated.quantile_bands import Tree
 from dpsieve.federated.sampled_shares import largest_share, smallest_share
+from dpsieve.output.folders import _seal
 from dpsieve.testing import insecure_source
 
 LEVEL = {"coin": 0.2, "threshold": 20}  # private at (2, 1e-6), and no search for a plan
@@ -36,6 +49,17 @@ def data(name, count=60_000):
         "tenths": rng.integers(0, 11, count) / 10,
         "two ends": rng.integers(0, 2, count).astype(float),
     }[name]
+
+
+def changed(folder, change, *, sealed=True):
+    """Change a saved release, digests and all, as no accident would."""
+    place = folder / "release.parquet"
+    record, table = change(json.loads((folder / "release.json").read_text()), pq.read_table(place))
+    pq.write_table(table, place)
+    if sealed:
+        record["table_sha256"] = hashlib.sha256(place.read_bytes()).hexdigest()
+        record["seal"] = _seal(record)
+    (folder / "release.json").write_text(json.dumps(record))
 
 
 NAMES = ("uniform", "skewed", "constant", "tenths", "two ends")
@@ -196,6 +220,51 @@ class TestDistribution:
             assert made.ignored == 6
             low, high = answers.quantile(0.25)[1:]
             assert low <= np.quantile(values, 0.25) <= high < 0.6
+
+    @pytest.mark.parametrize("way", ["rounds", "cohorts", "one_round"])
+    @pytest.mark.parametrize("count", [0, 20_000])
+    def test_saved_and_read_again(self, tmp_path, way, count):
+        source = insecure_source(1)
+        made = server(-1.0, 2.0, way=way, depth=3, outside="silent").run(np.linspace(0, 1, count), source=source)
+        folder = made.save(tmp_path / "ages")
+        assert sorted(path.name for path in folder.iterdir()) == ["release.json", "release.parquet"]
+        again = Distribution.load(folder)
+        assert (again.grid, again.guarantee, again.certificate) == (made.grid, made.guarantee, made.certificate)
+        assert again.unsafe_to_publish and again.confidence == made.confidence and again.total == made.total
+        for ask in (lambda answers: answers.quantile(PHIS), lambda answers: answers.cdf(PHIS)):
+            assert np.array_equal(ask(again), ask(made))
+        assert again.range(0.2, 0.7) == made.range(0.2, 0.7)
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda folder: (folder / "release.parquet").unlink(),
+            lambda folder: (folder / "release.json").unlink(),
+            lambda folder: pq.write_table(
+                pq.read_table(folder / "release.parquet").slice(1), folder / "release.parquet"
+            ),
+            lambda folder: changed(folder, lambda record, table: (record | {"keys": 0}, table), sealed=False),
+            lambda folder: changed(folder, lambda record, table: (record | {"notes": {}}, table)),
+            lambda folder: changed(folder, lambda record, table: (record | {"kind": "other"}, table)),
+            lambda folder: changed(folder, lambda record, table: (record, table.slice(1, 9))),
+            lambda folder: changed(folder, lambda record, table: (record, table.drop_columns(["token"]))),
+            lambda folder: changed(folder, lambda record, table: (record, pa.concat_tables([table, table]))),
+        ],
+    )
+    def test_damage_is_noticed(self, tmp_path, damage):
+        folder = server(depth=2).run(np.linspace(0, 1, 20_000)).save(tmp_path / "ages")
+        damage(folder)
+        with pytest.raises(CorruptRelease):
+            Distribution.load(folder)
+
+    def test_each_kind_is_read_by_its_own(self, tmp_path):
+        answers, strings = server(depth=2).run([]), TrieHeavyHitters(2.0, 1e-6, max_length=2, **LEVEL).run([])
+        with pytest.raises(InvalidValue, match=r"Use dpsieve\.federated\.Distribution\.load"):
+            ds.Release.load(answers.save(tmp_path / "answers"))
+        with pytest.raises(InvalidValue, match=r"Use dpsieve\.Release\.load"):
+            Distribution.load(strings.save(tmp_path / "strings"))
+        with pytest.raises(InvalidValue, match="exists already"):
+            answers.save(tmp_path / "strings")
 
     def test_marks_and_words(self):
         answers = server().run(np.full(1000, 0.5), source=insecure_source(1))

@@ -7,26 +7,28 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 from statistical import assert_counts, binomial_band
 
 from dpsieve.channels import sample_threshold
-from dpsieve.channels.binomial_rows import masses
-from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidValue, NotCertified
+from dpsieve.channels.binomial_rows import at_least, masses
+from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
 from dpsieve.federated import (
     LevelPlan,
     Question,
     Strings,
     TrieHeavyHitters,
+    TrieRelease,
     client_answer,
     client_levels,
     compare,
     level_plan,
 )
-from dpsieve.federated.composed_rounds import rounds_delta
+from dpsieve.federated.composed_rounds import _both, _Curves, _total, rounds_delta
 from dpsieve.federated.level_plans import from_json
-from dpsieve.output import Release, again
+from dpsieve.output import Release
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.divergence import joint_divergence
 from dpsieve.privacy.ledger import Ledger
@@ -127,6 +129,27 @@ class TestPlans:
                 if not less:
                     assert bound < 1.5 * worst
 
+    @pytest.mark.parametrize(("rate", "threshold"), [(0.9, 1), (0.1, 1), (0.5, 2), (0.1, 11), (1e-6, 1), (0.99, 5)])
+    def test_losses_have_the_mass_one_and_still_bound_three_rounds(self, rate, threshold):
+        """Rounding up must not add mass: an infinite loss would count for less than it weighs in other rounds."""
+
+        def row(k):
+            mass = masses(k, np.arange(25), rate)
+            return np.append(mass[:threshold].sum(), mass[threshold:])
+
+        for epsilon in (0.05, 1.0):
+            more, less, _ = _both(epsilon, _Curves(rate, threshold), 512)
+            for sides, rounds in (((more,), 1), ((less,), 1), ((more,), 3), ((less,), 3), ((more, less), 3)):
+                losses = _total(sides, rounds)
+                assert losses.mass.min() >= 0 and losses.lost >= 0
+                assert abs(losses.mass.sum() + losses.lost - 1) <= 1e-12 * rounds * len(sides)
+            for k in range(1, 25, 4):
+                for p, q in ((row(k), row(k - 1)), (row(k - 1), row(k))):
+                    p3, q3 = (np.einsum("i,j,k->ijk", r, r, r) for r in (p, q))
+                    apart = np.maximum(p3 - math.exp(epsilon) * q3, 0).sum()
+                    assert apart <= rounds_delta(epsilon, rate, threshold, 3, "add_remove") * (1 + 1e-12)
+        assert rounds_delta(0.3, 1 - 1e-9, 1, 50, "add_remove") == 1, "next to nothing is finite"
+
     def test_more_rounds_cost_more_and_replacement_at_least_as_much(self):
         costs = [rounds_delta(1.0, 0.1, 14, rounds, "add_remove") for rounds in (1, 2, 5, 20, 100)]
         assert costs == sorted(costs)
@@ -163,6 +186,24 @@ class TestPlans:
             plan = level_plan(1.0, 1e-6, 4, way=way)
             assert plan.found([plan.half])[0] >= 0.5 > plan.found([plan.half - 1])[0]
         assert plan.reports == plan.coin and level_plan(1.0, 1e-6, 4).reports == 4 * level_plan(1.0, 1e-6, 4).coin
+
+    @pytest.mark.parametrize(
+        ("way", "levels", "coin", "threshold"),
+        [("rounds", 10, 1e-9, 5), ("rounds", 10, 1e-9, 2000), ("cohorts", 1000, 1e-9, 5), ("rounds", 3, 1e-9, 10**9)],
+    )
+    def test_half_of_the_time_at_tiny_rates(self, way, levels, coin, threshold):
+        """Also where that takes more than the 10^12 clients that a count may have."""
+        plan = LevelPlan(way, levels, coin, threshold, Guarantee(1.0, 0.5))
+        nearly = [at_least(plan.half * share, threshold, plan.rate) ** levels for share in (1 - 1e-9, 1 + 1e-9)]
+        assert nearly[0] <= 0.5 <= nearly[1] and nearly == pytest.approx([0.5, 0.5], abs=1e-3)
+
+    @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+    def test_no_coin_is_much_larger_and_no_threshold_much_better(self, neighbours):
+        chosen = level_plan(4.0, 1e-10, 50, neighbours=neighbours)
+        assert rounds_delta(4.0, 1.01 * chosen.coin, chosen.threshold, 50, neighbours) > 1e-10
+        for away in (-4, -2, 2, 4):
+            other = level_plan(4.0, 1e-10, 50, threshold=chosen.threshold + away, neighbours=neighbours)
+            assert chosen.half <= 1.01 * other.half
 
 
 class TestPrivacy:
@@ -296,12 +337,30 @@ class TestPaths:
         ]
         assert made[0].table == made[1].table and made[0].unsafe_to_publish
 
-    def test_saved_and_read_again(self, tmp_path, monkeypatch):
-        monkeypatch.setitem(again._HOME, "levels", "dpsieve.federated.level_plans")
-        release = TrieHeavyHitters(2.0, 1e-6, max_length=3).run(["abc"] * 300)
+    @pytest.mark.parametrize("people", [["abc"] * 300 + ["ab"] * 300, [b"\0\xff"] * 300, []])
+    @pytest.mark.parametrize("way", WAYS)
+    def test_saved_and_read_again(self, tmp_path, people, way):
+        alphabet = b"\0\xff" if people and isinstance(people[0], bytes) else None
+        release = TrieHeavyHitters(2.0, 1e-6, max_length=3, way=way, alphabet=alphabet).run(people)
         read = Release.load(release.save(tmp_path / "made"))
+        assert type(read) is TrieRelease and read.trie == release.trie and read.trie.schema == release.trie.schema
         assert read.table == release.table and read.certificate == release.certificate
-        assert repr(release).startswith("<Release of 1 keys")
+        assert read.notes == release.notes and (read.tokens == release.tokens).all()
+        assert repr(release).startswith(f"<Release of {len(release)} keys")
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda place: place.unlink(),
+            lambda place: place.write_bytes(b"PAR1"),
+            lambda place: pq.write_table(pq.read_table(place).slice(1), place),
+        ],
+    )
+    def test_damage_to_the_saved_trie_is_noticed(self, tmp_path, damage):
+        folder = TrieHeavyHitters(2.0, 1e-6, max_length=3, way="one_round").run(["abc"] * 300).save(tmp_path / "made")
+        damage(folder / "trie.parquet")
+        with pytest.raises(CorruptRelease):
+            Release.load(folder)
 
     def test_the_ledger_is_charged_before_the_first_question(self, tmp_path):
         ledger = Ledger(tmp_path / "ledger", epsilon=1.5, delta=1e-5, unit="one client")
@@ -367,6 +426,7 @@ class TestHostile:
             sent | {"level": 9},
             sent | {"coin": 0},
             sent | {"prefixes": [1]},
+            sent | {"prefixes": ["a\ud800"]},
             sent | {"strings": {}},
         ):
             with pytest.raises(DpsieveError):

@@ -1,5 +1,6 @@
 """A release on disk: whole or not at all, and refused when it was changed."""
 
+import hashlib
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.errors import CorruptRelease, DpsieveError
-from dpsieve.output.files import _seal
+from dpsieve.output.folders import _seal
 from dpsieve.testing import insecure_source
 
 KEYS, FREQUENCIES = ["tea", "coffee", "juice"], [500, 2000, 300]
@@ -102,17 +103,17 @@ def test_damage_is_noticed(tmp_path, damage):
         ds.Release.load(folder)
 
 
-@pytest.mark.parametrize("step", ["write_table", "_digest", "_record", "rename"])
+@pytest.mark.parametrize("step", ["write_table", "_digest", "_seal", "rename"])
 def test_a_killed_process_leaves_no_release(tmp_path, step):
     """Kill the writer at each step: the folder must not exist, or load."""
     script = textwrap.dedent(f"""
         import os, signal, dpsieve as ds
         from pathlib import Path
-        from dpsieve.output import files
+        from dpsieve.output import folders
         def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
-        if {step!r} == "write_table": files.pq.write_table = die
+        if {step!r} == "write_table": folders.pq.write_table = die
         elif {step!r} == "rename": Path.rename = die
-        else: setattr(files, {step!r}, die)
+        else: setattr(folders, {step!r}, die)
         ds.channels.optimal(1.0, 1e-8).release(["a"], [500]).save({str(tmp_path / "x")!r})
     """)
     done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ)
@@ -120,6 +121,47 @@ def test_a_killed_process_leaves_no_release(tmp_path, step):
     assert not (tmp_path / "x").exists()
     made().save(tmp_path / "x")
     assert len(ds.Release.load(tmp_path / "x")) == 3
+
+
+@pytest.mark.parametrize("step", [2, 4, 5])
+def test_a_killed_process_leaves_a_folder_of_two_tables_whole_or_not_at_all(tmp_path, step):
+    """Kill the writer as it forces its second table, its folder, and, after the rename, the place to disk."""
+    script = textwrap.dedent(f"""
+        import os, signal, dpsieve as ds
+        from dpsieve.output import folders
+        calls, force = [], folders._force
+        def dying(path):
+            calls.append(path)
+            if len(calls) == {step}: os.kill(os.getpid(), signal.SIGKILL)
+            force(path)
+        folders._force = dying
+        release = ds.federated.TrieHeavyHitters(1.0, 1e-6, max_length=3, way="one_round").run(["abc"] * 500)
+        release.save({str(tmp_path / "x")!r})
+    """)
+    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "x").exists() == (step == 5)
+    if step == 5:
+        assert ds.Release.load(tmp_path / "x").trie["prefix"].to_pylist() == ["abc"]
+
+
+def test_a_record_cannot_name_a_table_elsewhere(tmp_path):
+    folder = made().save(tmp_path / "x")
+    pq.write_table(pq.read_table(folder / "release.parquet"), tmp_path / "other.parquet")
+    record = json.loads((folder / "release.json").read_text())
+    record["more_sha256"] = {"../other": hashlib.sha256((tmp_path / "other.parquet").read_bytes()).hexdigest()}
+    change_record(folder, more_sha256=record["more_sha256"], seal=_seal(record))
+    with pytest.raises(CorruptRelease):
+        ds.Release.load(folder)
+
+
+def test_folders_of_earlier_versions_are_read(tmp_path):
+    """They had one table and one kind, and did not say so."""
+    folder = made().save(tmp_path / "x")
+    record = json.loads((folder / "release.json").read_text())
+    del record["kind"], record["more_sha256"]
+    (folder / "release.json").write_text(json.dumps(record | {"seal": _seal(record)}))
+    assert len(ds.Release.load(folder)) == 3
 
 
 def test_a_mechanism_of_its_own_keeps_the_promise_that_is_told(tmp_path):

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from dpsieve.estimation import Estimator
 
 SMALLEST_RATE, LARGEST_RATE, LARGEST_THRESHOLD = 1e-9, 1 - 1e-9, 10**9
-_WIDEST = 1 << 22  # tokens of one table
+WIDEST = 1 << 22  # tokens of one table or row
+_NEVER = 2.0**60  # above all frequencies
 _UP = Context(prec=10, rounding=ROUND_CEILING)
 
 
@@ -58,12 +59,19 @@ class SampleThreshold(Channel):
         return f"<{self.name} channel, rate={self.rate:g}, threshold={self.threshold}, {promise}>"
 
     def row(self, frequency: int) -> Row:
-        """Return the row of one true frequency; tokens that share less than 1e-34 are left out."""
+        """Return the row of one true frequency; tokens that share less than 1e-34 are left out.
+
+        Rows of more than four million tokens are refused: those of frequencies above some 10^10 / rate.
+        """
         i = validate.whole(
             "frequency", frequency, high=LARGEST_FREQUENCY, hint="Pass a true frequency, such as row(200)."
         )
         first, last = window(i, self.rate)
-        tokens = np.arange(max(first, self.threshold), min(i, max(last, self.threshold + 400)) + 1, dtype=np.float64)
+        first, last = max(first, self.threshold), min(i, max(last, self.threshold + 400))
+        if last - first > WIDEST:
+            hint = "Use reporting_probability, read or draw, which take any frequency."
+            raise InvalidValue(f"frequency has a row of more than {WIDEST:,} tokens. {hint}")
+        tokens = np.arange(first, last + 1, dtype=np.float64)
         silent = float(below(i, self.threshold, self.rate))
         return Row(silent, tokens, tokens.copy(), masses(i, tokens, self.rate))
 
@@ -127,8 +135,8 @@ class SampleThreshold(Channel):
                 "kind='biased_down' is not offered for sampled counts. Use channel.estimator(kind='mle')."
             )
         last = max(window(top, self.rate)[1], self.threshold + 400)
-        if last - self.threshold > _WIDEST:
-            raise InvalidValue(f"frequencies above {_WIDEST / self.rate:.2g} are too many tokens. Leave out huge ones.")
+        if last - self.threshold > WIDEST:
+            raise InvalidValue(f"frequencies above {WIDEST / self.rate:.2g} are too many tokens. Leave out huge ones.")
         edges = np.arange(self.threshold - 1, last + 1)
         return np.unique(np.concatenate([[low], edges[edges > low], [high]]))
 
@@ -147,7 +155,7 @@ class SampleThreshold(Channel):
 
     def _likeliest(self, tokens: Tokens) -> Tokens:
         """Return floor(j / rate): P_i(j) / P_(i-1)(j) = i (1-p) / (i-j) is at least one up to i = j / p."""
-        return np.floor(self._possible(tokens) / self.rate).astype(np.int64)
+        return np.floor(np.minimum(self._possible(tokens) / self.rate, _NEVER)).astype(np.int64)
 
     def _interval(self, tokens: Tokens, level: float) -> tuple[Tokens, Tokens]:
         """Return the frequencies i for which neither P_i[X >= j] nor P_i[X <= j], given a report, is too small.
@@ -161,9 +169,11 @@ class SampleThreshold(Channel):
         return low[place], high[place]
 
     def _possible(self, tokens: Tokens) -> Tokens:
+        hint = "Pass tokens drawn from this channel."
         if (tokens < self.threshold).any():
-            hint = "Pass tokens drawn from this channel."
             raise InvalidValue(f"tokens holds one below the threshold, which is never reported. {hint}")
+        if len(tokens) and not at_least(LARGEST_FREQUENCY, self.threshold, self.rate):
+            raise InvalidValue(f"tokens holds one that 10^12 clients or fewer never lead to. {hint}")
         return tokens
 
 

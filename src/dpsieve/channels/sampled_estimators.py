@@ -1,12 +1,12 @@
 """Estimators for sampled counts. Their rows are bands around rate times the frequency, which moments walk along."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve.channels.binomial_rows import window
+from dpsieve.channels.sample_threshold import WIDEST, SampleThreshold
 from dpsieve.errors import InvalidValue
 from dpsieve.estimation.base import Estimator, Moments
 from dpsieve.estimation.checks import Floats, Ints, true_frequencies
@@ -14,12 +14,9 @@ from dpsieve.estimation.likelihood import MaximumLikelihood
 from dpsieve.estimation.target import Target
 from dpsieve.estimation.windows import CELLS
 
-if TYPE_CHECKING:
-    from dpsieve.channels.sample_threshold import SampleThreshold
-
 
 def sampled_estimator(
-    channel: "SampleThreshold",
+    channel: SampleThreshold,
     g: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None,
     kind: str,
     *,
@@ -44,7 +41,7 @@ def sampled_estimator(
 class _Sampled(Estimator):
     """Moments over the bands of binomial rows."""
 
-    channel: "SampleThreshold"
+    channel: SampleThreshold
 
     def moments(self, i: ArrayLike) -> Moments:
         """Return expectation, bias, variance and MSE for true frequencies i; see `Estimator.moments`."""
@@ -62,6 +59,9 @@ class _Sampled(Estimator):
             first, last = window(int(rows[start]), rate)
             stop = int(np.searchsorted(rows, rows[start] + (last - first) / (2 * rate), side="right"))
             last = window(int(rows[stop - 1]), rate)[1]
+            if last - max(first, least) > WIDEST:
+                hint = "The variance of token / rate is i (1 - rate) / rate there, and its bias next to nothing."
+                raise InvalidValue(f"i holds a frequency with too many tokens to sum over. {hint}")
             edges = np.arange(max(first, least) - 1, max(last, least + 400) + 1)
             step = max(CELLS // len(edges), 1)
             for k in range(start, stop, step):

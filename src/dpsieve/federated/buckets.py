@@ -9,12 +9,13 @@ import pyarrow.types as types
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.items import sound
+from dpsieve.output.columns import column_of, not_unicode, too_large
 
 Kind = Literal["text", "integers"]
 
 LONGEST = 256
 _TYPES = {"text": pa.large_string(), "integers": pa.int64()}
-_COLUMNS = (pa.Array, pa.ChunkedArray)
 _HINT = "Pass an Arrow or NumPy array, or a list."
 
 
@@ -36,7 +37,7 @@ class Buckets:
         if values is None:
             self.kind: Kind = kind or "text"
             return
-        listed = _array("values", values)
+        listed = column_of("values", values, _HINT, from_pandas=True)
         self.kind = kind or ("integers" if types.is_integer(listed.type) else "text")
         listed = self.column("values", listed)
         if not len(listed) or listed.null_count or len(pc.unique(listed)) != len(listed):
@@ -52,21 +53,20 @@ class Buckets:
 
     def column(self, name: str, values: Any) -> pa.Array:
         """Return values as an Arrow array of this kind, or raise naming the argument."""
-        array = _array(name, values)
+        array = column_of(name, values, _HINT, from_pandas=True)
         fits = types.is_integer(array.type) if self.kind == "integers" else _is_text(array.type)
         if not fits and not types.is_null(array.type):
             raise InvalidType(f"{name} holds no {self.kind}. Pass such values, or the other kind to Histogram.")
+        if not sound(array):
+            raise not_unicode(name)
         try:
-            array = array.cast(self.type)
-            array.validate(full=True)
+            return array.cast(self.type)
         except pa.ArrowException:  # its message may quote values
-            array = None
-        if array is None:
-            raise InvalidValue(f"{name} holds a number that does not fit 64 bits, or text that is not Unicode.")
-        return array
+            pass
+        raise too_large(name)
 
     def counts(self, value: object) -> bool:
-        """Return whether one value counts; one of another kind is refused."""
+        """Return whether one value counts; one of another kind, or that cannot be sent, is refused."""
         if self.kind == "integers":
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if not whole:
@@ -82,22 +82,6 @@ class Buckets:
         if self.kind == "text":
             return pc.less_equal(pc.binary_length(values), self.longest)
         return pc.is_valid(values)
-
-
-def _array(name: str, values: Any) -> pa.Array:
-    if isinstance(values, str | bytes | dict):
-        raise InvalidType(f"{name} is one {type(values).__name__}. {_HINT}")
-    try:
-        if hasattr(values, "__arrow_c_stream__"):  # a Polars Series, say
-            values = pa.chunked_array(values)
-        array = values if isinstance(values, _COLUMNS) else pa.array(values, from_pandas=True)
-    except Exception:  # messages of other libraries may quote values
-        array = None
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if array is None:
-        raise InvalidType(f"{name} cannot be read as one column of one kind. {_HINT}")
-    return array.dictionary_decode() if types.is_dictionary(array.type) else array
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -17,13 +17,17 @@ the second since sum (P - zQ)+ = 1 - z + z sum (Q - P/z)+. The other direction i
    point counts as an infinite loss.
 3. Floats make the kinks, and D is then summed up again at every point, from positive terms: where it is below u_i, all
    masses are raised. So no rounding on the way matters.
-4. A client that replaces its value changes two cells, one of which loses a client while the other one gains one. Both
+4. What rounding adds to a mass of one may be taken from losses up to zero. Let the mass be M, and that of the mirror
+   image, the other output, no more: then D(z) - H(z) >= (M - 1)(1 - z) for z <= 1, and taking M - 1 there costs at most
+   that, and nothing for z >= 1. So a round has the mass M = 1, up to the last digits, and n rounds have M^n, of which
+   M^n - (M - lost)^n <= M^n (1 - (1 - lost)^n) is at infinity.
+5. A client that replaces its value changes two cells, one of which loses a client while the other one gains one. Both
    directions together are a bound for it, as the samples of two cells are independent.
 """
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +35,7 @@ from numpy.typing import NDArray
 
 from dpsieve.channels.binomial_rows import at_least, below
 from dpsieve.channels.sampled_divergence import appearing, vanishing
-from dpsieve.privacy.losses import Losses
+from dpsieve.privacy.losses import Losses, either
 from dpsieve.privacy.rigorous import Ball, ball
 from dpsieve.validate import Neighbours
 
@@ -58,14 +62,24 @@ def rough_rounds_delta(epsilon: float, rate: float, threshold: int, rounds: int,
 
     Nothing is proven about it: it is for plans, which check what they have found with `rounds_delta`.
     """
-    return _composed(epsilon, _RoughCurves(rate, threshold), _COARSE, rounds, neighbours)
+    points = round(_COARSE * min(max(1.0, epsilon), 8.0))  # many small losses need small steps, whatever epsilon is
+    return _composed(epsilon, _RoughCurves(rate, threshold), points, rounds, neighbours)
 
 
 def _composed(epsilon: float, curves: "_Curves", points: int, rounds: int, neighbours: Neighbours) -> float:
     more, less, step = _both(epsilon, curves, points)
-    if neighbours == "replace":
-        return _delta(more.times(rounds).plus(less.times(rounds)), step, epsilon)
-    return max(_delta(more.times(rounds), step, epsilon), _delta(less.times(rounds), step, epsilon))
+    together = [(more, less)] if neighbours == "replace" else [(more,), (less,)]
+    return max(_delta(_total(sides, rounds), step, epsilon) for sides in together)
+
+
+def _total(sides: tuple[Losses, ...], rounds: int) -> Losses:
+    """Return the losses of all rounds, each of which has those of all sides."""
+    lost = reduce(either, [side.lost for side in sides * rounds])
+    if lost > 1 - 1e-12:  # next to nothing is finite
+        return Losses(0, np.zeros(1), 1.0, 0.0)
+    finite = reduce(Losses.plus, [replace(side, lost=0.0).times(rounds) for side in sides])
+    heavier = math.prod(max(1.0, float(side.mass.sum()) + side.lost) + 32 * _ULP for side in sides) ** rounds
+    return replace(finite, lost=finite.lost + lost * heavier)
 
 
 @dataclass(frozen=True)
@@ -122,14 +136,14 @@ def _both(epsilon: float, curves: _Curves, points: int) -> tuple[Losses, Losses,
 
 def _side(values: Floats, step: float) -> _Side:
     """Return losses whose curve is nowhere below the hull of upper bounds at 0, step, 2 step, and so on."""
-    z = np.exp(np.arange(len(values)) * step)
-    kept = _hull(z, values)
-    slopes = np.append(np.diff(values[kept]) / np.diff(z[kept]), 0.0)
+    above = np.expm1(np.arange(len(values)) * step)  # z - 1, whose digits are kept where steps are tiny
+    kept = _hull(above, values)
+    slopes = np.append(np.diff(values[kept]) / np.diff(above[kept]), 0.0)
     mass = np.zeros(len(values))
-    mass[kept[1:]] = z[kept[1:]] * np.maximum(np.diff(slopes), 0.0)
+    mass[kept[1:]] = (1 + above[kept[1:]]) * np.maximum(np.diff(slopes), 0.0)
     lost = values[-1]
     made = _curve(mass[1:], step) + lost
-    raised = max(1.0, float(np.max(values / np.maximum(made, 1e-300)))) * (1 + 64 * len(values) * _ULP)
+    raised = max(1.0, float(np.max(values / np.maximum(made, 1e-300)))) * (1 + _rounding(len(values)))
     return _Side(mass[1:] * raised, lost * raised)
 
 
@@ -142,15 +156,23 @@ def _curve(mass: Floats, step: float) -> Floats:
 def _joined(up: _Side, down: _Side, step: float) -> Losses:
     """Return the losses of a direction: `up` above zero; `down`, of the other direction, mirrored; the rest at zero.
 
-    The whole has at least the mass one, and at least that of the other output, as D(z) >= 1 - z + z B(1/z) needs.
+    The whole has the mass one, rounded up, and at least that of the other output, as D(z) >= 1 - z + z B(1/z) needs.
     """
-    first, other = up.mass.copy(), float(_curve(down.mass, step)[0]) + down.lost
-    short = other - float(_curve(first, step)[0]) - up.lost + 64 * (len(first) + len(down.mass)) * _ULP * other
-    first[0] += max(0.0, short) / -math.expm1(-step)
+    mine, other = (float(_curve(side.mass, step)[0]) + side.lost for side in (up, down))
+    short = other * (1 + _rounding(len(up.mass) + len(down.mass))) / max(mine, 1e-300)
+    first, lost = up.mass * max(1.0, short), up.lost * max(1.0, short)
     mirrored = down.mass * np.exp(-np.arange(1, len(down.mass) + 1) * step)
-    rest = max(0.0, 1 - first.sum() - mirrored.sum() - up.lost) + 1024 * _ULP
+    over = math.fsum([*first.tolist(), *mirrored.tolist(), lost, -1.0])
+    if over > 0:
+        mirrored *= 1 - over / max(mirrored.sum(), over)
+    rest = max(0.0, -over) + 16 * _ULP
     error = 64 * (len(first) + len(mirrored)) * _ULP
-    return Losses(-len(mirrored), np.concatenate([mirrored[::-1], [rest], first]), up.lost, error)
+    return Losses(-len(mirrored), np.concatenate([mirrored[::-1], [rest], first]), lost, error)
+
+
+def _rounding(terms: int) -> float:
+    """Return about twice the largest relative error of a sum of so many positive products, and what comes after it."""
+    return (terms + 64) * _ULP
 
 
 def _exp(exponent: float) -> Ball:

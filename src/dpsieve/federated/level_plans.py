@@ -16,7 +16,7 @@ Three ways to ask, all with one threshold for every level:
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import ROUND_CEILING, Context
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, get_args
@@ -48,6 +48,7 @@ Way = Literal["rounds", "cohorts", "one_round"]
 MOST_LEVELS = 1000
 _HIGHEST = 1 << 14  # thresholds that a search tries
 _UP = Context(prec=8, rounding=ROUND_CEILING)
+_ULP = 2.0**-52
 
 
 class LevelPlan(SampleThreshold):
@@ -86,13 +87,16 @@ class LevelPlan(SampleThreshold):
 
     @cached_property
     def half(self) -> int:
-        """The lowest frequency at which a string is found half of the time, if it shares its prefixes with no other."""
+        """The lowest frequency at which a string is found half of the time, if it shares its prefixes with no other.
+
+        For tiny rates it may be above 10^12, more clients than any count can have.
+        """
         low, high = self.threshold - 1, self.threshold
-        while self.found([high])[0] < 0.5:
+        while self._found(high) < 0.5:
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self.found([middle])[0] >= 0.5 else (middle, high)
+            low, high = (low, middle) if self._found(middle) >= 0.5 else (middle, high)
         return high
 
     def found(self, frequencies: ArrayLike) -> NDArray[np.float64]:
@@ -101,7 +105,10 @@ class LevelPlan(SampleThreshold):
         Exact but for cohorts: there the counts of the levels are parts of one multinomial, and the answer, their
         product, is a little above the exact one.
         """
-        return at_least(checked_frequencies(frequencies), self.threshold, self.rate) ** self.levels
+        return self._found(checked_frequencies(frequencies))
+
+    def _found(self, frequencies: ArrayLike) -> NDArray[np.float64]:
+        return at_least(frequencies, self.threshold, self.rate) ** self.levels
 
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
         """Return a delta at which all levels together are (epsilon, delta)-private: the least that is known."""
@@ -153,7 +160,7 @@ def level_plan(
         unit: who is protected, in words.
 
     >>> level_plan(1.0, 1e-8, 10).half, level_plan(1.0, 1e-8, 10, way="cohorts").half
-    (152, 1075)
+    (151, 1075)
     """
     epsilon = validate.positive("epsilon", validate.epsilon(epsilon), hint="Pass a budget such as epsilon=1.0.")
     delta, relation, way = positive_delta(delta), validate.neighbours(neighbours), checked_way(way)
@@ -238,41 +245,38 @@ class _Search:
 
     def __init__(self, epsilon: float, delta: float, levels: int, neighbours: Neighbours) -> None:
         self._epsilon, self._delta, self._levels, self._neighbours = epsilon, delta, levels, neighbours
-        self._near = math.inf
+        self._near = -0.25 * math.log(levels)
 
     def smallest_threshold(self, coin: float) -> tuple[float, int]:
         """Return the coin, and the smallest threshold for it."""
         too_low, enough = 0, 1
-        while not self._roughly(coin, enough):
+        while self._roughly(coin, enough) > 0:
             too_low, enough = enough, 2 * enough
             if enough > _HIGHEST:
                 raise InvalidValue(f"coin={coin:g} needs a huge threshold. Pass a lower one, or a larger budget.")
         while enough - too_low > 1:
             middle = (too_low + enough) // 2
-            too_low, enough = (too_low, middle) if self._roughly(coin, middle) else (middle, enough)
-        while not self._holds(coin, enough):
+            too_low, enough = (middle, enough) if self._roughly(coin, middle) > 0 else (too_low, middle)
+        while self._excess(coin, enough) > 0:
             enough += 1
-        while enough > 1 and self._holds(coin, enough - 1):
+        while enough > 1 and self._excess(coin, enough - 1) <= 0:
             enough -= 1
         return coin, enough
 
     def largest_coin(self, threshold: int) -> tuple[float, int]:
-        """Return the largest coin for a threshold, to about a hundredth of it, and the threshold."""
-        low = self._crossing(threshold)
-        while low > SMALLEST_RATE and not self._holds(_rounded_down(low), threshold):
-            low *= 0.99
-        if low <= 2 * SMALLEST_RATE:
+        """Return the largest coin for a threshold, to about half a percent of it, and the threshold."""
+        near = math.log(self._crossing(threshold))
+        found = _last(lambda at: self._excess(_rounded_down(math.exp(at)), threshold), near, threshold, 0.005)
+        coin = _rounded_down(math.exp(found))
+        if coin <= 2 * SMALLEST_RATE:
             raise InvalidValue(f"threshold={threshold} is too low for any coin of use. Pass a higher one.")
-        high = min(1.3 * low, LARGEST_RATE)  # the coarse curve was too careful, the more so with many levels
-        while high > 1.01 * low:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._holds(_rounded_down(middle), threshold) else (low, middle)
-        return _rounded_down(low), threshold
+        return coin, threshold
 
     def best(self) -> tuple[float, int]:
         """Return the coin and the threshold for which about threshold / coin is least."""
-        one = plan(self._epsilon, self._delta).threshold
-        grid = np.geomspace(max(one * 0.5, 2), 4 * one + 8, 8)
+        one = plan(self._epsilon, self._delta)
+        self._near += math.log(one.rate)
+        grid = np.geomspace(max(one.threshold * 0.5, 2), 4 * one.threshold + 8, 8)
         costs: dict[int, float] = {}
         for _ in range(3):
             for t in np.unique(np.rint(grid).astype(int)).tolist():
@@ -290,22 +294,42 @@ class _Search:
         return float(gammainccinv(threshold, 1 - 0.5 ** (1 / self._levels)))
 
     def _crossing(self, threshold: int) -> float:
-        """Return about the largest coin for a threshold, by halving on the logarithm of the coin."""
-        low, high = math.log(SMALLEST_RATE), math.log(LARGEST_RATE)
-        for guess in (self._near - 0.3, self._near + 0.3):  # of one threshold is near that of the next
-            if low < guess < high:
-                low, high = (guess, high) if self._roughly(math.exp(guess), threshold) else (low, guess)
-        while high - low > 0.01:
-            middle = (low + high) / 2
-            low, high = (middle, high) if self._roughly(math.exp(middle), threshold) else (low, middle)
-        self._near = low
-        return math.exp(low)
+        """Return about the largest coin for a threshold; that of one threshold is near that of the next."""
+        self._near = _last(lambda at: self._roughly(math.exp(at), threshold), self._near, threshold, 0.01)
+        return math.exp(self._near)
 
-    def _holds(self, coin: float, threshold: int) -> bool:
-        return _delta("rounds", self._levels, self._epsilon, coin, threshold, self._neighbours) <= self._delta
+    def _excess(self, coin: float, threshold: int) -> float:
+        """Return the logarithm of delta over the promised one, above zero exactly if it is larger."""
+        return self._over(_delta("rounds", self._levels, self._epsilon, coin, threshold, self._neighbours))
 
-    def _roughly(self, coin: float, threshold: int) -> bool:
-        return rough_rounds_delta(self._epsilon, coin, threshold, self._levels, self._neighbours) <= self._delta
+    def _roughly(self, coin: float, threshold: int) -> float:
+        """Return about the same, in a tenth of the time."""
+        return self._over(rough_rounds_delta(self._epsilon, coin, threshold, self._levels, self._neighbours))
+
+    def _over(self, delta: float) -> float:
+        found = math.log(max(delta, 1e-300) / self._delta)
+        return max(found, _ULP) if delta > self._delta else found
+
+
+def _last(excess: Callable[[float], float], start: float, slope: float, close: float) -> float:
+    """Return about the largest logarithm of a coin at which `excess` is not above zero; without any, the least of all.
+
+    `excess` grows with it, by `slope` more or less. Each step goes where the last two points say that zero is, or a
+    little before; where that is outside of what is left, half-way through it. What is returned was tried.
+    """
+    low, high = math.log(SMALLEST_RATE), math.log(LARGEST_RATE)
+    at, before = min(max(start, low), high), None
+    while high - low > close:
+        value = excess(at)
+        low, high = (at, high) if value <= 0 else (low, at)
+        if before is not None and value != before[1]:
+            slope = (value - before[1]) / (at - before[0])
+        if -close * slope < value <= 0:
+            break
+        before, at = (at, value), at - value / slope - close / 4
+        if not low < at < high:
+            at = (low + high) / 2
+    return low
 
 
 @lru_cache(maxsize=256)

@@ -1,8 +1,10 @@
 """Answers about a distribution of values, each with an interval that says all that is not known."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +66,19 @@ class Distribution:
     def __repr__(self) -> str:
         warning = " UNSAFE TO PUBLISH: drawn from a test source." if self.unsafe_to_publish else ""
         return f"<Distribution on [{self.grid.low:g}, {self.grid.high:g}]: {self.guarantee}{warning}>"
+
+    def save(self, folder: "str | os.PathLike[str]") -> Path:
+        """Write release.parquet and release.json to a new folder, whole or not at all; see `dpsieve.output.folders`."""
+        from dpsieve.federated.quantile_files import save
+
+        return save(self, folder)
+
+    @staticmethod
+    def load(folder: "str | os.PathLike[str]") -> "Distribution":
+        """Read what `save` wrote; a changed or partial folder is refused."""
+        from dpsieve.federated.quantile_files import load
+
+        return load(folder)
 
     def cdf(self, x: ArrayLike) -> Estimate:
         """Return the share of values below x (at the upper end of the grid, of all). It grows with x."""
@@ -139,6 +154,12 @@ class Distribution:
     @cached_property
     def _at(self) -> Floats:
         return self.grid.edge(self._bands.edges)
+
+
+def checked_confidence(confidence: object) -> float:
+    """Return a probability that intervals can hold with."""
+    hint = "Pass a probability such as confidence=0.95."
+    return validate.between("confidence", confidence, 0.01, 1 - 1e-9, hint=hint)
 
 
 def _numbers(name: str, values: ArrayLike) -> Floats:

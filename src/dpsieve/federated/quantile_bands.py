@@ -70,14 +70,25 @@ class Tree:
     """The ranges that survived at each level, by number, with their sampled counts."""
 
     def __init__(self, grid: Grid, levels: Sequence[tuple[Ints, Ints]], threshold: int) -> None:
-        self.grid, self._levels, self._most_hidden = grid, levels, threshold - 1
+        self.grid, self.levels, self._most_hidden = grid, levels, threshold - 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these can be survivors: in order, from the threshold on, and each inside one of the level before."""
+        parents = np.zeros(1, np.int64)
+        for numbers, counts in self.levels:
+            inside = np.isin(numbers // self.grid.branching, parents).all()
+            if not inside or (np.diff(numbers) <= 0).any() or (counts <= self._most_hidden).any():
+                return False
+            parents = numbers
+        return True
 
     def bands(self, miss: float) -> Bands:
         """Return estimates and bounds at all edges that survivors reach; any bound fails with probability `miss`."""
         grid, parents, inner = self.grid, _ROOT, (slice(None), slice(1, None))
         ends, zeros = np.array([0, grid.cells]), np.zeros(2, np.int64)
         parts = [(ends, zeros, ends / grid.cells, ends / grid.cells, ends / grid.cells)]
-        for level, (numbers, counts) in enumerate(self._levels, 1):
+        for level, (numbers, counts) in enumerate(self.levels, 1):
             ranges = self._children(parents, numbers, counts, root=level == 1)
             tail = miss / (2 * grid.depth * self.own_edges(level))
             inside, outside = ranges.left[inner], (ranges.right + ranges.count)[inner]
@@ -149,4 +160,4 @@ class Tree:
 
     @cached_property
     def _counts(self) -> list[dict[int, int]]:
-        return [dict(zip(numbers.tolist(), counts.tolist(), strict=True)) for numbers, counts in self._levels]
+        return [dict(zip(numbers.tolist(), counts.tolist(), strict=True)) for numbers, counts in self.levels]

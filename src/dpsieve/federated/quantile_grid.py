@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as types
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
@@ -39,16 +40,15 @@ class Grid:
     outside: Literal["clip", "silent"] = "clip"
 
     def __post_init__(self) -> None:
-        hint = "Pass two finite numbers, low < high, such as low=0.0 and high=100.0."
-        low, high = validate.real("low", self.low, hint=hint), validate.real("high", self.high, hint=hint)
+        low, high = checked_interval(self.low, self.high)
         parts = validate.whole("branching", self.branching, low=2, high=256, hint="Pass 2 to 256, such as branching=4.")
         depth = validate.whole("depth", self.depth, low=1, high=40, hint="Pass how many levels, such as depth=5.")
         if self.outside not in ("clip", "silent"):
             raise InvalidValue("outside is not known. Choose 'clip' or 'silent'.")
         if parts**depth > _MOST_CELLS:
             raise InvalidValue(f"depth={depth} makes more than 2^40 cells. Pass fewer levels or a smaller branching.")
-        if not 0 < high - low < np.inf or not low + (high - low) / parts**depth > low:
-            raise InvalidValue(f"low and high are too close for that many cells, or too far apart. {hint}")
+        if not low + (high - low) / parts**depth > low:
+            raise InvalidValue("low and high are too close for that many cells. Pass fewer levels or a wider interval.")
         for name, value in (("low", low), ("high", high), ("branching", parts), ("depth", depth)):
             object.__setattr__(self, name, value)
 
@@ -75,16 +75,7 @@ class Grid:
 
     def strings(self, values: Any) -> pa.Array:
         """Return the digits of many values as byte strings, null where a value is not counted."""
-        hint = "Pass numbers, as an Arrow array, a numpy array or a list."
-        try:
-            if isinstance(values, pa.Array | pa.ChunkedArray):
-                values = values.cast(pa.float64()).to_numpy(zero_copy_only=False) if len(values) else []
-            array = np.asarray(values)
-        except (pa.ArrowException, TypeError, ValueError):  # their messages may quote values
-            array = np.empty((0, 0))
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "fiu"):
-            raise InvalidType(f"values must be one column of numbers. {hint}")
-        cells = self.cell(array)
+        cells = self.cell(number_column(values))
         powers = self.branching ** np.arange(self.depth - 1, -1, -1, dtype=np.int64)
         digits = (np.maximum(cells, 0)[:, None] // powers % self.branching).astype(np.uint8)
         fixed = pa.FixedSizeBinaryArray.from_buffers(
@@ -120,3 +111,32 @@ class Grid:
         if not isinstance(data, dict) or set(data) != set(cls.__dataclass_fields__):
             raise InvalidValue("data is not a grid. Pass what Grid.to_json returned.")
         return cls(**data)
+
+
+def checked_interval(low: object, high: object) -> tuple[float, float]:
+    """Return the ends of an interval of values."""
+    hint = "Pass two finite numbers, low < high, such as low=0.0 and high=100.0."
+    first, last = validate.real("low", low, hint=hint), validate.real("high", high, hint=hint)
+    if not 0 < last - first < np.inf:
+        raise InvalidValue(f"low={first:g} is not below high={last:g}, or too far from it. {hint}")
+    return first, last
+
+
+def number_column(values: Any) -> NDArray[Any]:
+    """Return one number for each client as a NumPy array, NaN for a null in Arrow; all else is refused, unquoted."""
+    hint = "Pass numbers, as an Arrow array, a NumPy array or a list."
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        kind = values.type
+        if any(fits(kind) for fits in (types.is_integer, types.is_floating, types.is_decimal, types.is_null)):
+            values = values.cast(pa.float64(), safe=False)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):  # their messages may quote values
+        array = np.empty((0, 0))
+    if array.shape == (0,):
+        return np.empty(0)
+    if array.ndim == 1 and array.dtype == object and all(isinstance(value, int | float) for value in array):
+        raise InvalidValue("values holds a whole number that does not fit 64 bits. Pass such numbers as floats.")
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InvalidType(f"values must be one column of numbers. {hint}")
+    return array

@@ -22,13 +22,13 @@ from numpy.typing import ArrayLike, NDArray
 from dpsieve import validate
 from dpsieve.channels.sample_threshold import checked_rate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.federated.level_plans import MOST_LEVELS, LevelPlan, Way, checked_way, level_plan
-from dpsieve.federated.quantile_answers import Estimate
+from dpsieve.federated.level_plans import MOST_LEVELS, Way, checked_way, level_plan
+from dpsieve.federated.level_server import LevelServer, is_asked, sent
+from dpsieve.federated.quantile_answers import Estimate, checked_confidence
+from dpsieve.federated.quantile_grid import checked_interval, number_column
 from dpsieve.federated.report import is_nonce, new_nonce
 from dpsieve.federated.sampled_shares import largest_share, smallest_share
-from dpsieve.federated.tally import charged
 from dpsieve.federated.trie_question import client_levels
-from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.randomness.binomial import coins
 from dpsieve.randomness.source import Source, resolve
@@ -86,10 +86,8 @@ def split_answer(
     """
     if not isinstance(question, SplitQuestion):
         raise InvalidType(f"question must be a SplitQuestion, not {type(question).__name__}. Use from_json.")
-    if question.way == "cohorts":
-        hint = "With cohorts a client draws its level once, by client_levels(1, question.levels)[0], and keeps it."
-        if validate.whole("level", level, low=1, high=question.levels, hint=hint) != question.level:
-            return None
+    if not is_asked(question, level):
+        return None
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or value != value:
         return None
     source = resolve(source)
@@ -98,7 +96,7 @@ def split_answer(
     return SplitReport(bool(value < question.split), new_nonce(source))
 
 
-class QuantileSearch:
+class QuantileSearch(LevelServer):
     """The server that searches for one quantile.
 
     >>> import numpy as np
@@ -143,36 +141,24 @@ class QuantileSearch:
         """
         phi = validate.between("phi", phi, 0.0, 1.0, hint="Pass a share such as phi=0.5.")
         self.phi = max(phi, 1e-300)  # so that 0 means the smallest value
-        hint = "Pass two finite numbers, low < high, such as low=0.0 and high=100.0."
-        self.low, self.high = validate.real("low", low, hint=hint), validate.real("high", high, hint=hint)
-        if not 0 < self.high - self.low < np.inf:
-            raise InvalidValue(f"low={self.low:g} is not below high={self.high:g}. {hint}")
+        self.low, self.high = checked_interval(low, high)
+        self.confidence = checked_confidence(confidence)
         if way not in ("rounds", "cohorts"):
             raise InvalidValue("way is not known. Choose 'rounds' or 'cohorts'.")
         rounds = validate.whole("rounds", rounds, low=1, high=_MOST_ROUNDS, hint="Pass how many, such as rounds=10.")
-        self.plan: LevelPlan = level_plan(
+        plan = level_plan(
             epsilon, delta, rounds, way=way, coin=coin, threshold=threshold, neighbours=neighbours, unit=unit
         )
-        hint = "Pass a probability such as confidence=0.95."
-        self.confidence = validate.between("confidence", confidence, 0.01, 1 - 1e-9, hint=hint)
-        self.ignored = 0
+        super().__init__(plan)
         self._below = self._above = 0
         self._sure = (self.low, self.high)  # the quantile is in here
         self._unsure: tuple[float, float] | None = None  # splits in here were too close to tell
         self._shares = {self.low: 0.0, self.high: 1.0}
-        self._state = "new"
-        self._nonces: set[str] = set()
-        self._source = resolve(None)
 
     @property
     def unsafe_to_publish(self) -> bool:
         """True when the randomness of `run` came from a seeded test source."""
         return not self._source.publishable
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What all rounds promise together."""
-        return self.plan.guarantee
 
     def questions(self, *, ledger: Ledger | None = None, note: str = "") -> Iterator[SplitQuestion]:
         """Yield the question of each round; `take` the answers to one before asking for the next.
@@ -180,13 +166,10 @@ class QuantileSearch:
         It ends early when a round brings nothing, as then there is nothing to go by. With a ledger the budget is
         charged, durably, before the first question.
         """
-        if self._state != "new":
-            raise InvalidValue("the questions were asked already. Make a new QuantileSearch, with a budget of its own.")
-        if ledger is not None:
-            charged(ledger).spend(self.guarantee, note)
+        self._start(ledger, note)
         plan = self.plan
         for level in range(1, plan.levels + 1):
-            self._below, self._above, self._state, self._nonces = 0, 0, "asking", set()
+            self._below, self._above, self._nonces = 0, 0, set()
             split = self._next()
             yield SplitQuestion(plan.way, level, plan.levels, plan.coin, split)
             below, above = (count if count >= plan.threshold else 0 for count in (self._below, self._above))
@@ -226,24 +209,10 @@ class QuantileSearch:
         """
         if self._state != "asking":
             raise InvalidValue("no question is open. Take reports inside the loop over `questions()`.")
-        try:
-            every = [report for report in reports if report is not None]
-        except TypeError:
-            raise InvalidType("reports must be a list of reports. Pass what split_answer returned.") from None
-        fine = [bool(report[0]) for report in every if self._is_new(report)]
+        every = sent(reports)
+        fine = [bool(report[0]) for report in every if _is_report(report) and self._is_new(report[1])]
         self.ignored += len(every) - len(fine)
         self._below, self._above = self._below + sum(fine), self._above + len(fine) - sum(fine)
-
-    def _is_new(self, report: object) -> bool:
-        """Return whether this is a report with a nonce that was not seen in this round, and remember it."""
-        if not isinstance(report, tuple | list) or len(report) != 2 or not isinstance(report[0], bool | np.bool_):
-            return False
-        nonce = report[1]
-        if not is_nonce(nonce) or nonce in self._nonces:
-            return False
-        if nonce:
-            self._nonces.add(nonce)
-        return True
 
     def run(
         self, values: ArrayLike, *, ledger: Ledger | None = None, note: str = "", source: Source | None = None
@@ -252,15 +221,8 @@ class QuantileSearch:
 
         With a ledger the budget is charged, durably, before the first question.
         """
-        hint = "Pass a flat array or list of numbers."
-        try:
-            every = np.asarray(values)
-        except ValueError:
-            every = np.empty((0, 0))
-        if every.ndim != 1 or (every.size and every.dtype.kind not in "fiu"):
-            raise InvalidType(f"values must be one column of numbers. {hint}")
-        mine, source = every[~np.isnan(every)] if every.dtype.kind == "f" else every, resolve(source)
-        self._source = source
+        every, source = number_column(values), resolve(source)
+        mine, self._source = every[~np.isnan(every)], source
         drawn: NDArray[np.int64] | None = None
         if self.plan.way == "cohorts":
             drawn = client_levels(len(mine), self.plan.levels, source=source)
@@ -275,10 +237,15 @@ class QuantileSearch:
 
         The value is on a straight line between the splits next to it.
         """
-        if self._state != "done":
-            raise InvalidValue("there are questions left to ask. Go through all of `questions()` first.")
+        self._check_done()
         at = sorted(self._shares)
         shares = np.maximum.accumulate([self._shares[split] for split in at])
         value = float(np.interp(self.phi, shares, at))
         low, high = self._sure
         return Estimate(min(max(value, low), high), low, high)
+
+
+def _is_report(report: object) -> bool:
+    """Return whether this is [below, nonce]; anything at all may be asked about."""
+    pair = isinstance(report, tuple | list) and len(report) == 2
+    return pair and isinstance(report[0], bool | np.bool_) and is_nonce(report[1])  # type: ignore[index]

@@ -12,17 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.federated.level_plans import LevelPlan, Way
-from dpsieve.federated.quantile_answers import Distribution
+from dpsieve.federated.quantile_answers import Distribution, checked_confidence
 from dpsieve.federated.quantile_bands import Ints, Tree
 from dpsieve.federated.quantile_grid import Grid
 from dpsieve.federated.trie import TrieHeavyHitters
 from dpsieve.federated.trie_question import Question
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.source import Source
 from dpsieve.validate import Neighbours
 
 
@@ -77,7 +76,6 @@ class Quantiles:
             epsilon, delta, max_length=depth, min_length=depth, alphabet=digits, way=way, coin=coin,
             threshold=threshold, neighbours=neighbours, unit=unit,
         )  # fmt: skip
-        self._source = resolve(None)
 
     @property
     def plan(self) -> LevelPlan:
@@ -106,18 +104,15 @@ class Quantiles:
         self, values: Any, *, ledger: Ledger | None = None, note: str = "", source: Source | None = None
     ) -> Distribution:
         """Ask one client for each of these numbers, all in this process; NaN, and null in Arrow, have no value."""
-        self._source = resolve(source)
         self._trie.run(self.grid.strings(values), ledger=ledger, note=note, source=source)
         return self.release()
 
     def release(self, *, confidence: float = 0.95) -> Distribution:
         """Return the distribution, whose intervals all hold together with this confidence."""
-        hint = "Pass a probability such as confidence=0.95."
-        confidence = validate.between("confidence", confidence, 0.01, 1 - 1e-9, hint=hint)
-        trie = self._trie.release().trie
-        levels = [self._survivors(trie, level) for level in range(1, self.plan.levels + 1)]
+        confidence, made = checked_confidence(confidence), self._trie.release()
+        levels = [self._survivors(made.trie, level) for level in range(1, self.plan.levels + 1)]
         tree = Tree(self.grid, levels, self.plan.threshold)
-        return Distribution(self.grid, self.plan, tree, confidence, not self._source.publishable)
+        return Distribution(self.grid, self.plan, tree, confidence, made.unsafe_to_publish)
 
     def _survivors(self, trie: pa.Table, level: int) -> tuple[Ints, Ints]:
         rows = trie.filter(pc.equal(trie["level"], level))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.output.columns import not_unicode, too_large
 from dpsieve.randomness.source import Source, uniform_bits
 
 VERSION = 1
@@ -37,9 +38,9 @@ class Report:
             raise InvalidType("value of a report must be text or a whole number. Pass a str or an int.")
         if isinstance(self.value, int):
             if not -(2**63) <= self.value < 2**63:
-                raise InvalidValue("value of a report does not fit 64 bits. Pass such numbers as text.")
+                raise too_large("value of a report")
         elif not _is_unicode(self.value):
-            raise InvalidValue("value of a report is not valid Unicode. Mend the text first.")
+            raise not_unicode("value of a report")
         if not is_nonce(self.nonce):
             raise InvalidValue("nonce of a report must be 32 hexadecimal digits, or ''. Let client_report draw one.")
 

@@ -10,7 +10,9 @@ from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.federated.histogram import Histogram
 from dpsieve.federated.plan import Plan
 from dpsieve.federated.tally import charged, notes
+from dpsieve.items import sound
 from dpsieve.output import Release
+from dpsieve.output.columns import not_unicode, too_large
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 
@@ -83,18 +85,25 @@ def collect_table(
             progress=progress,
         )
     except DpsieveError as error:
-        raise type(error)(_in_these_words(str(error))) from None
-    if ledger is not None:
-        ledger.spend(plan.guarantee, note)
+        raise _in_these_words(error) from None
     held = np.flatnonzero(counted.frequencies)
     keys = counted.keys.column(0).take(held)
+    if not sound(keys):
+        raise not_unicode("data")
+    if ledger is not None:
+        ledger.spend(plan.guarantee, note)
     made = plan.channel.release(keys, counted.frequencies[held], source=source)
     whose = client or "each row is its own client"
     return replace(made, notes={**notes(plan, buckets), "value": column, "client": whose})
 
 
-def _in_these_words(message: str) -> str:
+def _in_these_words(error: DpsieveError) -> DpsieveError:
     """Return what an engine says in the words of `collect_table`."""
+    message = str(error)
+    if "(UnicodeEncodeError)" in message:
+        return not_unicode("data")
+    if "(OverflowError)" in message:
+        return too_large("data")
     words = {
         "privacy_unit": "client",
         "allow_null_units": "allow_null_clients",
@@ -103,4 +112,4 @@ def _in_these_words(message: str) -> str:
     }
     for theirs, ours in words.items():
         message = message.replace(theirs, ours)
-    return message
+    return type(error)(message)

@@ -10,9 +10,9 @@ together, as `federated.level_plans` proves it. The reports themselves are not p
 them is trusted: with several levels it sees no more of a string than a prefix that others share, plus `step` symbols.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.federated.level_plans import LevelPlan, Way, checked_way, level_plan, levels_of
-from dpsieve.federated.tally import charged
+from dpsieve.federated.level_plans import Way, checked_way, level_plan, levels_of
+from dpsieve.federated.level_server import LevelServer, sent
 from dpsieve.federated.trie_question import Question
 from dpsieve.federated.trie_strings import Strings, Symbols
 from dpsieve.output.draw import release_of
 from dpsieve.output.release import Release
-from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.validate import Neighbours
@@ -40,13 +39,16 @@ class TrieRelease(Release):
 
     Attributes:
         trie: every prefix that survived, ended ones too: `level`, `prefix`, `ended`, `token` (the sampled count), and
-            `count`, `low`, `high` for how many clients have it. It is as private as the release.
+            `count`, `low`, `high` for how many clients have it. It is as private as the release, and saved with it.
     """
+
+    kind: ClassVar[str] = "heavy_hitters"
+    more_tables: ClassVar[tuple[str, ...]] = ("trie",)
 
     trie: pa.Table = field(default_factory=lambda: pa.table({}))
 
 
-class TrieHeavyHitters:
+class TrieHeavyHitters(LevelServer):
     """The server that finds heavy strings, level by level.
 
     >>> server = TrieHeavyHitters(1.0, 1e-6, max_length=3, alphabet="abc", way="cohorts")
@@ -93,21 +95,13 @@ class TrieHeavyHitters:
         self.strings = Strings(max_length, min_length, alphabet)
         levels = levels_of(max_length, step)
         self.step = max_length if checked_way(way) == "one_round" else step
-        self.plan: LevelPlan = level_plan(
+        plan = level_plan(
             epsilon, delta, levels, way=way, coin=coin, threshold=threshold, neighbours=neighbours, unit=unit
         )
-        self.ignored = 0
+        super().__init__(plan)
         self._open: Question | None = None
         self._counted: list[pa.Table] = []
         self._levels: list[pa.Table] = []
-        self._nonces: set[str] = set()
-        self._state = "new"
-        self._source = resolve(None)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What all questions and the release promise together."""
-        return self.plan.guarantee
 
     def questions(self, *, ledger: Ledger | None = None, note: str = "") -> Iterator[Question]:
         """Yield the question of each level; `take` the answers to one before asking for the next.
@@ -118,11 +112,7 @@ class TrieHeavyHitters:
             ledger: the budget to charge; the spend is durable before the first question.
             note: what this is for, kept in the ledger.
         """
-        if self._state != "new":
-            raise InvalidValue("the questions were asked already. Make a new TrieHeavyHitters, with its own budget.")
-        if ledger is not None:
-            charged(ledger).spend(self.guarantee, note)
-        self._state = "asking"
+        self._start(ledger, note)
         prefixes: tuple[Symbols, ...] = (self.strings.empty,)
         for level in range(1, self.plan.levels + 1):
             if not prefixes:
@@ -146,23 +136,11 @@ class TrieHeavyHitters:
             if not {"prefix", "ended"} <= set(reports.column_names):
                 raise InvalidType("reports has no columns 'prefix' and 'ended'. Pass a table that has, or a list.")
             reports = zip(reports["prefix"].to_pylist(), reports["ended"].to_pylist(), strict=True)
-        try:
-            every = list(reports)
-        except TypeError:
-            raise InvalidType("reports must be a list of reports. Pass what client_answer returned.") from None
-        every = [report for report in every if report is not None]
-        fine = [report for report in every if question.asks_for(report) and self._is_new(report[2:])]
+        every = sent(reports)
+        fine = [report for report in every if question.asks_for(report) and self._is_new((*report, "")[2])]
         self.ignored += len(every) - len(fine)
         prefixes = pa.array([report[0] for report in fine], self.strings.type)
         self.count(prefixes, np.array([report[1] for report in fine], np.bool_), np.ones(len(fine), np.int64))
-
-    def _is_new(self, nonce: Sequence[str]) -> bool:
-        """Return whether a nonce was not seen at this level, and remember it; none at all is always new."""
-        if not nonce or not nonce[0]:
-            return True
-        seen = nonce[0] in self._nonces
-        self._nonces.add(nonce[0])
-        return not seen
 
     def count(self, prefixes: pa.Array, ended: NDArray[np.bool_], reports: Counts) -> None:
         """Count so many reports of each prefix. They are trusted to fit the question, unlike those of `take`."""
@@ -201,8 +179,7 @@ class TrieHeavyHitters:
         The interval of a string is that of its count at its last level: over all runs, it misses the true number in at
         most 5 % of those in which the count of that level reaches the threshold.
         """
-        if self._state != "done":
-            raise InvalidValue("there are questions left to ask. Go through all of `questions()` first.")
+        self._check_done()
         trie = self.trie
         found = trie.filter(trie["ended"])
         keys = found["prefix"].combine_chunks()

@@ -11,6 +11,7 @@ from dpsieve import validate
 from dpsieve.channels.sample_threshold import checked_rate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.level_plans import MOST_LEVELS, Way, checked_way
+from dpsieve.federated.level_server import is_asked
 from dpsieve.federated.report import is_nonce, new_nonce
 from dpsieve.federated.trie_strings import Strings, Symbols
 from dpsieve.randomness.binomial import coins
@@ -105,6 +106,8 @@ class Question:
         if not isinstance(written, list) or not all(isinstance(prefix, str) for prefix in written):
             raise InvalidType(f"prefixes must be a list of text. {hint}")
         prefixes = tuple(strings.read(prefix) for prefix in written)
+        if not all(map(strings.fits, prefixes)):
+            raise InvalidValue(f"prefixes holds one that no counted string begins with. {hint}")
         return cls(checked_way(data["way"]), level, levels, step, checked_rate(data["coin"]), strings, prefixes)
 
 
@@ -144,10 +147,8 @@ def client_answer(
     """
     if not isinstance(question, Question):
         raise InvalidType(f"question must be a Question, not {type(question).__name__}. Use Question.from_json.")
-    if question.way == "cohorts":
-        hint = "With cohorts a client draws its level once, by client_levels(1, question.levels)[0], and keeps it."
-        if validate.whole("level", level, low=1, high=question.levels, hint=hint) != question.level:
-            return None
+    if not is_asked(question, level):
+        return None
     source = resolve(source)
     if not coins(1, question.coin, source=source)[0] or not question.strings.accepts(string):
         return None

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.level_plans import MOST_LEVELS
+from dpsieve.items import sound
+from dpsieve.output.columns import column_of, not_unicode
 
 Symbols = str | bytes
 Bools = NDArray[np.bool_]
@@ -81,21 +83,12 @@ class Strings:
     def column(self, values: Any) -> pa.Array:
         """Return values as one Arrow column of these strings, nulls and all; other types are refused."""
         hint = f"Pass {'bytes' if self.of_bytes else 'text'}, as an Arrow array or a list."
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        if isinstance(values, str | bytes):
-            raise InvalidType(f"strings must be a column, not a single string. {hint}")
-        try:
-            array = values if isinstance(values, pa.Array) else pa.array(values, self.type)
-        except (pa.ArrowException, TypeError, ValueError):  # their messages may quote values
-            array = None
-        if array is None:
-            raise InvalidType(f"strings cannot be read as one column. {hint}")
-        if pa.types.is_dictionary(array.type):
-            array = array.cast(array.type.value_type)
+        array = column_of("strings", values, hint, self.type)
         kinds = (pa.binary(), pa.large_binary()) if self.of_bytes else (pa.string(), pa.large_string())
         if array.type not in kinds and not pa.types.is_null(array.type):
             raise InvalidType(f"strings has the type {array.type}. {hint}")
+        if not sound(array):
+            raise not_unicode("strings")
         return array.cast(self.type)
 
     def accepted(self, column: pa.Array) -> Bools:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.output.columns import column_of
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.mechanism import Floats, Mechanism
 
@@ -34,7 +35,11 @@ class Release:
         tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
         unsafe_to_publish: True when the randomness came from a seeded test source.
         notes: how the release was made, in public numbers: bounds on contributions, the mechanism and why.
+        kind, more_tables: what a folder with such a release is called, and further fields that are saved as tables.
     """
+
+    kind: ClassVar[str] = "release"
+    more_tables: ClassVar[tuple[str, ...]] = ()
 
     table: pa.Table
     guarantee: Guarantee
@@ -118,14 +123,7 @@ def table_of(mechanism: Mechanism, keys: pa.Array, tokens: Floats) -> pa.Table:
 def checked_keys(keys: Any) -> pa.Array:
     """Return keys as one Arrow array without nulls."""
     hint = "Pass the distinct keys, without nulls, as an Arrow array or a list."
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.combine_chunks()
-    try:
-        array = keys if isinstance(keys, pa.Array) else pa.array(keys)
-    except (pa.ArrowException, TypeError, ValueError):
-        raise InvalidType(f"keys cannot be read as one column. {hint}") from None
-    if pa.types.is_dictionary(array.type):  # it would carry every category, reported or not
-        array = array.cast(array.type.value_type)
+    array = column_of("keys", keys, hint)  # a dictionary would carry every category, reported or not
     fields = [field.type for field in array.type] if pa.types.is_struct(array.type) else [array.type]
     if any(pa.types.is_nested(kind) or pa.types.is_dictionary(kind) for kind in fields):
         raise InvalidType(f"keys has a nested type, which cannot be sorted. {hint}")
