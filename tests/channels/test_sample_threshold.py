@@ -151,6 +151,12 @@ class TestGuarantee:
             by_rate = [relation(0.5, p, 9) for p in np.linspace(0.01, 0.95, 60).tolist()]
             assert (np.diff(by_threshold) <= 0).all() and (np.diff(by_rate) >= 0).all()
 
+    @pytest.mark.parametrize(("epsilon", "rate", "threshold"), [(0.05, 1.6e-4, 4), (0.8, 1.8e-4, 3), (0.25, 2.7e-4, 9)])
+    def test_replacement_at_low_rates_where_many_pairs_are_nearly_the_worst(self, epsilon, rate, threshold):
+        """Nearly that of a client that comes or goes; the search must not look at each of a hundred thousand pairs."""
+        one = add_remove(epsilon, rate, threshold)[0]
+        assert one <= replace(epsilon, rate, threshold) <= 1.02 * one
+
     def test_replacement_where_the_search_is_too_long(self):
         """Tiny rates use a closed bound, which is close: at the border both answers agree to a thousandth."""
         assert replace(1.0, 2e-5, 3) == pytest.approx(add_remove(1.0, 2e-5, 3)[0], rel=1e-3)

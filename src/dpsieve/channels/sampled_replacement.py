@@ -41,7 +41,7 @@ def replace(epsilon: float, rate: float, threshold: int) -> float:
     >>> f"{replace(1.0, 0.3, 24):.4g}"
     '1.257e-08'
     """
-    return _search(epsilon, rate, threshold, _largest)
+    return _search(epsilon, rate, threshold, lambda pairs: _largest(pairs, rate))
 
 
 def roughly_replace(epsilon: float, rate: float, threshold: int) -> float:
@@ -62,16 +62,18 @@ def _search(epsilon: float, rate: float, threshold: int, how: Callable[[Pairs], 
     return min(bound, max(gone, how(pairs)))
 
 
-def _largest(pairs: Pairs) -> float:
-    """Return the largest H(k, l) over all k from the threshold on and all l."""
-    heap = [(-pairs.bound(*pairs.whole), pairs.whole)]
+def _largest(pairs: Pairs, rate: float) -> float:
+    """Return the largest H(k, l) over all k from the threshold on and all l, or up to 1e-9 of it more."""
+    heap, seen = [(-pairs.bound(*pairs.whole), pairs.whole)], 0.0
     while True:
         bound, (k1, k2, l1, l2) = heapq.heappop(heap)
-        if (k1, l1) == (k2, l2):
-            return -bound
         k, place = (k1 + k2) // 2, (l1 + l2) // 2
+        if k1 == k2:
+            seen = max(seen, pairs.bound(k, k, place, place))
+        if -bound <= seen * (1 + 1e-9):
+            return -bound
         parts = [(k1, k, l1, l2), (k + 1, k2, l1, l2)]
-        if l2 - l1 > 16 * (k2 - k1):  # where l is what makes the bound loose
+        if l2 - l1 > max(16, 8 / rate) * (k2 - k1):  # where l is what makes the bound loose
             parts = [(k1, k2, l1, place), (k1, k2, place + 1, l2)]
         for part in parts:
             heapq.heappush(heap, (max(-pairs.bound(*part), bound), part))

@@ -77,7 +77,7 @@ class PandasFrame(Frame):
         for name in dict.fromkeys(self.names()):
             try:
                 fields.append(pa.field(name, pa.array(self.data[name].head(1000), from_pandas=True).type))
-            except (pa.ArrowException, TypeError, ValueError):
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
                 fields.append(pa.field(name, pa.null()))
         return pa.schema(fields)
 
@@ -170,4 +170,5 @@ def _converted(convert: Any) -> Any:
         return convert()
     except Exception as error:
         kind = type(error).__name__
-    raise UnreadableData(f"data cannot be read as a table ({kind}). Give each column one name and values of one type.")
+    hint = "Give each column one name, and values of one type that fit it: whole numbers beyond 64 bits as text."
+    raise UnreadableData(f"data cannot be read as a table ({kind}). {hint}")
