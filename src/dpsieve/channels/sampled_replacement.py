@@ -16,7 +16,7 @@ leaves.
 The largest one is found in `channels.sampled_pairs`, which bounds H over rectangles of pairs; for a single pair the
 bound is H(k, l). The rectangle with the largest bound is cut in two until it is one pair: no other pair has more.
 
-What is returned is above the exact value by less than 1e-8 of it.
+What is returned is above the exact value by less than 1e-8 of it, but where `replace` says that it is a bound.
 """
 
 import heapq
@@ -28,13 +28,15 @@ from dpsieve.channels.sampled_pairs import Pairs
 from dpsieve.privacy.rigorous import Ball, ball, lower
 
 _LARGEST = 1 << 20  # rows in the table of one cell
+_MOST_CUTS = 10_000  # some hundreds are enough, but for rates and epsilons at the very ends
 
 
 def replace(epsilon: float, rate: float, threshold: int) -> float:
     """Return the least delta at epsilon when one client's value is replaced, rounded up.
 
-    Where the search would need rows beyond 10^6 (threshold / rate or threshold / epsilon above about 10^6), the answer
-    is an upper bound instead, the smaller of two. A cell that gains a client adds at most ln(1/(1-p)) to the loss: so
+    Where the search would need rows beyond 10^6 (threshold / rate or threshold / epsilon above about 10^6), or too many
+    cuts (rates within 10^-7 of one, say), the answer is an upper bound instead: what the cuts have led to, or the
+    smaller of two. A cell that gains a client adds at most ln(1/(1-p)) to the loss: so
     it is at most what appears at the slope (1-p) e^epsilon, which is close for small rates. And one client leaves, then
     another one comes: (1 + e^(epsilon/2)) delta(epsilon/2).
 
@@ -63,9 +65,12 @@ def _search(epsilon: float, rate: float, threshold: int, how: Callable[[Pairs], 
 
 
 def _largest(pairs: Pairs, rate: float) -> float:
-    """Return the largest H(k, l) over all k from the threshold on and all l, or up to 1e-9 of it more."""
+    """Return the largest H(k, l) over all k from the threshold on and all l, or up to 1e-9 of it more.
+
+    After many cuts it is the bound that they have led to, which is above all H(k, l) as well.
+    """
     heap, seen = [(-pairs.bound(*pairs.whole), pairs.whole)], 0.0
-    while True:
+    for _ in range(_MOST_CUTS):
         bound, (k1, k2, l1, l2) = heapq.heappop(heap)
         k, place = (k1 + k2) // 2, (l1 + l2) // 2
         if k1 == k2:
@@ -77,6 +82,7 @@ def _largest(pairs: Pairs, rate: float) -> float:
             parts = [(k1, k2, l1, place), (k1, k2, place + 1, l2)]
         for part in parts:
             heapq.heappush(heap, (max(-pairs.bound(*part), bound), part))
+    return -heap[0][0]
 
 
 def _bounded(epsilon: float, rate: float, threshold: int) -> float:
