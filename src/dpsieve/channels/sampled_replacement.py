@@ -16,7 +16,8 @@ leaves.
 The largest one is found in `channels.sampled_pairs`, which bounds H over rectangles of pairs; for a single pair the
 bound is H(k, l). The rectangle with the largest bound is cut in two until it is one pair: no other pair has more.
 
-What is returned is above the exact value by less than 1e-8 of it, but where `replace` says that it is a bound.
+What is returned is above the exact value by less than 1e-8 of it (for deltas above 1e-56), but where `replace` says
+that it is a bound.
 """
 
 import heapq
@@ -36,9 +37,9 @@ def replace(epsilon: float, rate: float, threshold: int) -> float:
 
     Where the search would need rows beyond 10^6 (threshold / rate or threshold / epsilon above about 10^6), or too many
     cuts (rates within 10^-7 of one, say), the answer is an upper bound instead: what the cuts have led to, or the
-    smaller of two. A cell that gains a client adds at most ln(1/(1-p)) to the loss: so
-    it is at most what appears at the slope (1-p) e^epsilon, which is close for small rates. And one client leaves, then
-    another one comes: (1 + e^(epsilon/2)) delta(epsilon/2).
+    smaller of two. A cell that gains a client adds at most ln(1/(1-p)) to the loss: so it is at most what appears at
+    the slope (1-p) e^epsilon, which is close for small rates. And one client leaves, then another one comes:
+    (1 + e^(epsilon/2)) delta(epsilon/2).
 
     >>> f"{replace(1.0, 0.3, 24):.4g}"
     '1.257e-08'
