@@ -106,9 +106,7 @@ class _Kept:
         refs, counts = refs[1 : found + 1], counts[1 : found + 1]
         starts = np.zeros(found + 1, np.int64)
         np.cumsum(refs & np.uint64((1 << LENGTH_BITS) - 1), out=starts[1:])
-        if (
-            starts[-1] > _LONGEST_COLUMN
-        ):  # in large_string the type would tell something about keys that are not released
+        if starts[-1] > _LONGEST_COLUMN:  # as large_string, the type would tell of keys that are not released
             return None
         target = np.empty(int(starts[-1]), np.uint8)
         gather(refs, self._arena, starts, target)
