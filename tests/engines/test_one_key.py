@@ -130,7 +130,9 @@ def test_nothing_to_count(rows):
     assert counts(table_of(rows).cast(pa.schema({"unit": pa.int64(), "key": pa.string()}))) == {}
 
 
-def test_where_memory_is_short_sql_takes_over(compiled_runs, tmp_path):
+@pytest.mark.parametrize("first", [1 << 10, 1 << 22], ids=["later", "at once"])
+def test_where_memory_is_short_sql_takes_over(first, compiled_runs, tmp_path, monkeypatch):
+    monkeypatch.setattr(one_key, "_FIRST_CELLS", first)
     random = np.random.default_rng()
     table = pa.table({"unit": random.permutation(900_000), "key": [f"key {i % 1000}" for i in range(900_000)]})
     small = DuckDB(compiled_from=0, threads=2, memory_limit="300MB", temp_folder=tmp_path)
@@ -191,9 +193,9 @@ def test_one_unit_more_changes_one_key_across_every_switch(switch, compiled_runs
     engine = DuckDB(compiled_from=len(more) if switch == "rows" else 0, threads=2)
     if switch == "memory":  # its tables must grow for the last unit
         monkeypatch.setattr(one_key, "_FIRST_CELLS", 4096)
-        monkeypatch.setattr(one_key._Kept, "_grow", lambda kept, more: False)
-        rows = [(unit, f"key {k}") for unit, k in zip(range(3071), random.integers(0, 50, 3071), strict=True)]
-        more = [*rows, *((unit, "key 1") for unit in range(3071, 3100))]
+        monkeypatch.setattr(one_key._Kept, "_grow", lambda kept, row: False)
+        rows = [(unit, f"key {k}") for unit, k in zip(range(3072), random.integers(0, 50, 3072), strict=True)]
+        more = [*rows, (3072, "key 1")]
     one, other = (Counter(counts(table_of(data), engine)) for data in (rows, more))
     assert sum((other - one).values()) == len({u for u, _ in more} - {u for u, _ in rows}) and not one - other
     assert sorted(answer is None for answer in compiled_runs) == ([False] if switch == "rows" else [False, True])

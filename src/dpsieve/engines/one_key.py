@@ -25,8 +25,10 @@ from dpsieve.engines.sql import choice, rows_text
 
 _NUMBERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split())
 _TEXTS = frozenset({"VARCHAR", "UUID"})
-_FIRST_CELLS, _FIRST_BYTES = 1 << 20, 1 << 25
-_BATCH = 1 << 17
+_FIRST_CELLS, _FIRST_BYTES = 1 << 21, 1 << 26
+_BATCH = 1 << 15
+# No batch of texts is too long, and DuckDB reads on while a batch is looked through.
+_SETTINGS = {"arrow_large_buffer_size": "true", "streaming_buffer_size": "'64MB'"}
 _LONGEST_COLUMN = 2**31 - 1
 
 
@@ -49,7 +51,10 @@ def run_compiled(
     order = choice(bounds.salt, ["u", "k0"])
     text = f"SELECT CAST(u AS {kind}) AS u, k0, {order} AS o FROM ({rows_text(scan, columns, bounds)})"
     kept = _Kept(bounds.salt, memory)
-    connection.execute("SET arrow_large_buffer_size = true")  # no batch of texts is too long
+    if not kept.fits():
+        return None
+    for name, value in _SETTINGS.items():
+        connection.execute(f"SET {name} = {value}")
     try:
         with contextlib.closing(connection.sql(text).to_arrow_reader(_BATCH)) as batches:
             for batch in batches:
@@ -61,7 +66,8 @@ def run_compiled(
     except (OSError, pa.ArrowException, MemoryError):  # so errors of DuckDB come through Arrow, without their class
         return None
     finally:
-        connection.execute("RESET arrow_large_buffer_size")
+        for name in _SETTINGS:
+            connection.execute(f"RESET {name}")
 
 
 class _Kept:
@@ -71,29 +77,28 @@ class _Kept:
         words = hashlib.blake2b(salt.to_bytes(8, "little"), digest_size=64, person=b"dpsieve one key").digest()
         self._salt = np.frombuffer(words, np.uint64)  # for the tables: it places units and keys, and chooses none
         self._memory = memory
-        self._cells = np.zeros((_FIRST_CELLS, 4), np.uint64)  # they take memory only where they are touched
+        self._cells = _cells(_FIRST_CELLS)
         self._arena = np.empty(_FIRST_BYTES, np.uint8)
         self._state = np.zeros(2, np.int64)  # units, bytes
 
+    def fits(self, more_cells: int = 0, more_bytes: int = 0) -> bool:
+        """Tell whether memory allows tables that are so many bytes larger, and `counted` after them."""
+        return 3 * (self._cells.nbytes + more_cells) + self._arena.nbytes + more_bytes <= self._memory
+
     def add(self, batch: pa.RecordBatch) -> bool:
         """Take the rows of a batch; tell whether there was room for them."""
-        from dpsieve.engines.compiled.one_key import LENGTH_BITS, add
+        from dpsieve.engines.compiled.one_key import add
 
-        unit, key, order = batch.columns
-        if unit.type not in (pa.int64(), pa.large_string()) or key.type != pa.large_string() or key.null_count:
-            return False
-        (units, unit_starts), (keys, key_starts) = _buffers(unit), _buffers(key)
-        longest = max(int(np.diff(starts).max(initial=0)) for starts in (unit_starts, key_starts))
-        if longest >= 1 << LENGTH_BITS:
-            return False
-        done = 0
-        while True:
-            tables = self._cells, self._arena, self._state, self._salt
-            done = add(done, len(batch), units, unit_starts, keys, key_starts, order.to_numpy(), *tables)
-            if done == len(batch):
-                return True
-            if not self._grow(2 * longest):
+        while len(batch):
+            unit, key, order = batch.columns
+            if unit.type not in (pa.int64(), pa.large_string()) or key.type != pa.large_string() or key.null_count:
                 return False
+            tables = self._cells, self._arena, self._state, self._salt
+            done = add(len(batch), *_buffers(unit), *_buffers(key), order.to_numpy(), *tables)
+            batch = batch.slice(done)
+            if len(batch) and not self._grow(batch.slice(0, 1)):
+                return False
+        return True
 
     def counted(self) -> pa.Table | None:
         """Return each key with the number of units that keep it; None where the keys are too long for one column."""
@@ -113,19 +118,19 @@ class _Kept:
         keys = pa.StringArray.from_buffers(found, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(target))
         return pa.table({"k0": keys, "n": counts})
 
-    def _grow(self, more: int) -> bool:
-        """Make room for a group of units, or for more bytes; tell whether memory allows it, and `counted` after it."""
-        from dpsieve.engines.compiled.one_key import GROUP, compact, in_use, rehash
+    def _grow(self, row: pa.RecordBatch) -> bool:
+        """Make room for a row; tell whether that was possible."""
+        from dpsieve.engines.compiled.one_key import LENGTH_BITS, compact, in_use, is_full, rehash
 
-        if 4 * (self._state[0] + GROUP) > 3 * len(self._cells):
-            if 5 * self._cells.nbytes + self._arena.nbytes > self._memory:
+        if is_full(self._state[0], self._cells):
+            if not self.fits(more_cells=self._cells.nbytes):
                 return False
-            larger = np.zeros((2 * len(self._cells), 4), np.uint64)
+            larger = _cells(2 * len(self._cells))
             rehash(self._cells, larger, self._salt)
             self._cells = larger
             return True
-        size = max(len(self._arena), 2 * in_use(self._cells) + more)
-        if 3 * self._cells.nbytes + self._arena.nbytes + size > self._memory:
+        size = max(len(self._arena), 2 * in_use(self._cells) + row.nbytes)
+        if row.nbytes >> LENGTH_BITS or not self.fits(more_bytes=size):
             return False
         other = np.empty(size, np.uint8)
         compact(self._cells, self._arena, other, self._state)
@@ -133,9 +138,15 @@ class _Kept:
         return True
 
 
-def _buffers(column: pa.Array) -> tuple[int, NDArray[np.int64]]:
+def _cells(count: int) -> NDArray[np.uint64]:
+    """Return empty cells, none of them across two lines of cache; they take memory only where they are touched."""
+    words = np.zeros(4 * count + 4, np.uint64)
+    return words[-words.ctypes.data % 32 // 8 :][: 4 * count].reshape(count, 4)
+
+
+def _buffers(column: pa.Array) -> tuple[int, NDArray[np.int64] | None]:
     """Return where the values start, and for texts where each of them starts, and the last one ends, from there."""
     if column.type == pa.int64():
-        return column.buffers()[1].address + 8 * column.offset, np.empty(0, np.int64)
+        return column.buffers()[1].address + 8 * column.offset, None
     _, starts, text = column.buffers()
     return text.address, np.frombuffer(starts, np.int64)[column.offset : column.offset + len(column) + 1]

@@ -6,7 +6,8 @@ word, or a text, whose word is its hash; then a match is always checked on the b
 taken for each other, by hashes alone: one unit more or less must change one key.
 
 Bytes are referred to by a word, start << 24 | length. New bytes go to the end of the arena, and those that nothing
-refers to any more stay until `compact`. Rows come in groups, so that what their searches touch can be brought near.
+refers to any more stay until `compact`. Where a search will start is known some rows ahead, and asked for then, so that
+memory is not waited for.
 
 Nothing is checked here: `engines.one_key` sees to it that the addresses are those of buffers that it keeps alive.
 """
@@ -17,61 +18,62 @@ from dpsieve.jit import jit
 from dpsieve.sketches.compiled.digest import digest, same
 from dpsieve.sketches.compiled.words import copy, fold, load_word, prefetch
 
-GROUP = 32
 LENGTH_BITS = 24
+_AHEAD, _GROUP = 32, 32
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _BITS = np.uint64(LENGTH_BITS)
 _LENGTH = (_ONE << _BITS) - _ONE
+_LONGEST = (1 << LENGTH_BITS) - 1
 _HALF = np.uint64(32)
 _LOWER = (_ONE << _HALF) - _ONE
 _CELL = 32
+_STRETCH, _GOLDEN = np.uint64(20), np.uint64(0x9E3779B97F4A7C15)
 
 
 @jit(nogil=True)
-def add(first, count, units, unit_starts, keys, key_starts, orders, cells, arena, state, salt):
-    """Take the rows from `first` on; return where it stopped, before `count` when the table or the arena is full.
+def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state, salt):
+    """Take rows; return how many, fewer than `count` where the table or the arena has no room for the next.
 
-    `units` is the address of whole numbers, or of the bytes of texts that start at `unit_starts`, which is empty for
+    `units` is the address of whole numbers, or of the bytes of texts that start at `unit_starts`, which is None for
     numbers; `keys` is that of the keys' bytes, and `orders` are their hashes, of which the smallest is kept. `state`
     has the number of units and the length of the arena in use.
     """
-    words = (salt[0], salt[1], salt[2], salt[3])
-    base, texts = arena.ctypes.data, len(unit_starts) > 0
-    hashes, units_here = np.empty(GROUP, np.uint64), np.empty(GROUP, np.uint64)
-    for group in range(first, count, GROUP):
-        stop = min(group + GROUP, count)
-        if 4 * (state[0] + GROUP) > 3 * len(cells):
-            return group
-        for i in range(group, stop):
-            if texts:
-                start = unit_starts[i]
-                unit = digest(units + start, unit_starts[i + 1] - start, words)
-            else:
-                unit = load_word(units + 8 * i)
-            h = fold(unit ^ salt[4], salt[5])
-            prefetch(cells.ctypes.data + _CELL * np.int64(_home(h, cells)))
-            hashes[i - group], units_here[i - group] = h, unit
-        if texts:
-            for i in range(stop - group):
-                prefetch(base + np.int64(cells[_home(hashes[i], cells), 3] >> _BITS))
-        for i in range(group, stop):
-            unit, order, place, size = units_here[i - group], max(orders[i], _ONE), np.int64(0), np.int64(0)
-            if texts:
-                place, size = units + unit_starts[i], unit_starts[i + 1] - unit_starts[i]
-            slot = _find(hashes[i - group], unit, place, size, cells, base, texts)
-            old = cells[slot, 0]
-            if old != _ZERO and order >= old:
-                continue
-            length = key_starts[i + 1] - key_starts[i]
-            if state[1] + length + size > len(arena):
-                return i
-            if old == _ZERO:
-                state[0] += 1
-                cells[slot, 1] = unit
-                if texts:
-                    cells[slot, 3] = _put(place, size, base, state)
-            cells[slot, 0], cells[slot, 2] = order, _put(keys + key_starts[i], length, base, state)
+    base, filled, used = arena.ctypes.data, state[0], state[1]
+    words, homes = np.empty(_AHEAD, np.uint64), np.empty(_AHEAD, np.uint64)
+    for i in range(-_AHEAD, count):
+        near = i & (_AHEAD - 1)
+        word, slot = words[near], homes[near]
+        if i + _AHEAD < count:
+            words[near] = _word(i + _AHEAD, units, unit_starts, salt)
+            homes[near] = _home(words[near], cells, salt)
+            prefetch(cells.ctypes.data + _CELL * np.int64(homes[near]))
+        if unit_starts is not None and 0 <= i + _AHEAD // 2 < count:
+            middle = homes[(i + _AHEAD // 2) & (_AHEAD - 1)]
+            prefetch(base + np.int64(cells[middle, 3] >> _BITS))
+        if i < 0:
+            continue
+        slot = _find(i, word, slot, units, unit_starts, cells, base)
+        old, order = cells[slot, 0], max(orders[i], _ONE)
+        if old != _ZERO and order >= old:
+            continue
+        if is_full(filled, cells) or _length(i, unit_starts, key_starts) > min(len(arena) - used, _LONGEST):
+            count = i
+            break
+        if old == _ZERO:
+            filled += 1
+            cells[slot, 1] = word
+            if unit_starts is not None:
+                cells[slot, 3], used = _put(units, unit_starts, i, base, used)
+        cells[slot, 0] = order
+        cells[slot, 2], used = _put(keys, key_starts, i, base, used)
+    state[0], state[1] = filled, used
     return count
+
+
+@jit(forceinline=True)
+def is_full(units, cells):
+    """Tell whether so many units leave no room for another."""
+    return 4 * units >= 3 * len(cells)
 
 
 @jit(nogil=True)
@@ -80,7 +82,7 @@ def rehash(cells, larger, salt):
     mask = np.uint64(len(larger) - 1)
     for i in range(len(cells)):
         if cells[i, 0] != _ZERO:
-            slot = _home(fold(cells[i, 1] ^ salt[4], salt[5]), larger)
+            slot = _home(cells[i, 1], larger, salt)
             while larger[slot, 0] != _ZERO:
                 slot = (slot + _ONE) & mask
             for j in range(4):
@@ -99,13 +101,16 @@ def in_use(cells):
 @jit(nogil=True)
 def compact(cells, arena, other, state):
     """Move all bytes that are referred to into the other arena, which has room for them."""
-    source, target = arena.ctypes.data, other.ctypes.data
-    state[1] = 0
+    source, target, used = arena.ctypes.data, other.ctypes.data, 0
     for i in range(len(cells)):
         for j in range(2, 4):
             word = cells[i, j]
             if word != _ZERO:
-                cells[i, j] = _put(source + np.int64(word >> _BITS), np.int64(word & _LENGTH), target, state)
+                length = np.int64(word & _LENGTH)
+                copy(target + used, source + np.int64(word >> _BITS), length)
+                cells[i, j] = _reference(used, length)
+                used += length
+    state[1] = used
 
 
 @jit(nogil=True)
@@ -118,11 +123,11 @@ def tally(cells, arena, table, refs, counts, salt):
     words = (salt[0], salt[1], salt[2], salt[3])
     base, found = arena.ctypes.data, 0
     mask = np.uint64(len(table) - 1)
-    kept, hashes = np.empty(GROUP, np.uint64), np.empty(GROUP, np.uint64)
+    kept, hashes = np.empty(_GROUP, np.uint64), np.empty(_GROUP, np.uint64)
     position = 0
     while position < len(cells):
         filled = 0
-        while filled < GROUP and position < len(cells):
+        while filled < _GROUP and position < len(cells):
             if cells[position, 0] != _ZERO:
                 kept[filled] = cells[position, 2]
                 prefetch(base + np.int64(kept[filled] >> _BITS))
@@ -161,30 +166,56 @@ def gather(refs, arena, starts, target):
 
 
 @jit(forceinline=True)
-def _find(h, unit, place, size, cells, base, texts):
+def _word(i, units, unit_starts, salt):
+    """Return the word that stands for a unit."""
+    if unit_starts is None:
+        return load_word(units + 8 * i)
+    return digest(units + unit_starts[i], unit_starts[i + 1] - unit_starts[i], (salt[0], salt[1], salt[2], salt[3]))
+
+
+@jit(forceinline=True)
+def _length(i, unit_starts, key_starts):
+    """Return how many bytes a row may take in the arena."""
+    length = key_starts[i + 1] - key_starts[i]
+    if unit_starts is not None:
+        length += unit_starts[i + 1] - unit_starts[i]
+    return length
+
+
+@jit(forceinline=True)
+def _home(word, cells, salt):
+    """Return the slot where the search for a unit starts.
+
+    Multiples of the golden ratio lie evenly on a circle. So numbers that differ in their last 20 bits alone, as ids
+    that are counted up do, hardly meet; how each stretch of 2^20 numbers is turned is random, and secret.
+    """
+    angle = word * _GOLDEN + fold((word >> _STRETCH) ^ salt[4], salt[5])
+    return (angle >> _HALF) * np.uint64(len(cells)) >> _HALF
+
+
+@jit(forceinline=True)
+def _find(i, word, slot, units, unit_starts, cells, base):
     """Return the slot of a unit, or the empty one where it belongs."""
     mask = np.uint64(len(cells) - 1)
-    slot = _home(h, cells)
     while cells[slot, 0] != _ZERO:
-        if cells[slot, 1] == unit:
-            ref = cells[slot, 3]
-            if not texts:
+        if cells[slot, 1] == word:
+            if unit_starts is None:
                 break
-            if np.int64(ref & _LENGTH) == size and same(place, base + np.int64(ref >> _BITS), size):
+            start, size, ref = unit_starts[i], unit_starts[i + 1] - unit_starts[i], cells[slot, 3]
+            if np.int64(ref & _LENGTH) == size and same(units + start, base + np.int64(ref >> _BITS), size):
                 break
         slot = (slot + _ONE) & mask
     return slot
 
 
 @jit(forceinline=True)
-def _home(h, cells):
-    return (h >> np.uint64(20)) & np.uint64(len(cells) - 1)
+def _put(texts, starts, i, base, used):
+    """Append a text to the arena; return the word that refers to it, and what of the arena is now used."""
+    length = starts[i + 1] - starts[i]
+    copy(base + used, texts + starts[i], length)
+    return _reference(used, length), used + length
 
 
 @jit(forceinline=True)
-def _put(place, length, base, state):
-    """Append bytes to the arena; return the word that refers to them."""
-    start = state[1]
-    copy(base + start, place, length)
-    state[1] = start + length
+def _reference(start, length):
     return np.uint64(start) << _BITS | np.uint64(length)
