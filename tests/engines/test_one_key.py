@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -110,11 +111,13 @@ def test_texts_whose_hashes_all_agree_are_told_apart():
     assert dict(kept.counted().to_pandas().to_numpy().tolist()) == Counter(keys[:300])
 
 
-def test_units_that_are_identifiers_or_short_numbers():
-    ids = [uuid.UUID(int=i).bytes for i in (1, 1, 2)]
-    table = pa.table({"unit": pa.array(ids, pa.uuid()), "key": ["a", "a", "a"]})
-    assert counts(table) == {"a": 2}
+def test_units_that_are_identifiers_or_short_numbers(tmp_path, compiled_runs):
+    path, ids = tmp_path / "rows.parquet", [str(uuid.UUID(int=i)) for i in (1, 1, 2)]
+    rows = ", ".join(f"('{id_}'::UUID, 'a')" for id_ in ids)
+    duckdb.sql(f"COPY (FROM (VALUES {rows}) AS rows (unit, key)) TO '{path}'")
+    assert counts(path) == {"a": 2}
     assert counts(pa.table({"unit": pa.array([255, 255, 0], pa.uint8()), "key": ["a", "a", "a"]})) == {"a": 2}
+    assert len(compiled_runs) == 2 and None not in compiled_runs
 
 
 def test_nulls():
