@@ -46,7 +46,10 @@ class TestGuarantee:
 
     @pytest.mark.parametrize(
         ("epsilon", "rate", "threshold"),
-        [(1.0, 0.3, 3), (0.5, 0.6, 4), (0.4, 0.8, 2), (2.0, 0.5, 5), (1.0, 0.5, 1), (0.5, 0.1, 3), (0.7, 0.5, 8)],
+        [
+            *[(1.0, 0.3, 3), (0.5, 0.6, 4), (0.4, 0.8, 2), (2.0, 0.5, 5), (1.0, 0.5, 1), (0.5, 0.1, 3), (0.7, 0.5, 8)],
+            *[(0.05, 0.95, 2), (0.1, 0.6, 2), (5.0, 0.95, 3), (3.0, 0.999, 2)],
+        ],
     )
     def test_one_replacement_by_enumeration(self, epsilon, rate, threshold):
         """Every pair of cells that lose and gain a client, up to 60 clients each."""
@@ -59,6 +62,21 @@ class TestGuarantee:
         found = replace(epsilon, rate, threshold)
         assert worst * (1 - 1e-12) <= found == pytest.approx(worst, rel=1e-9)
         assert found <= roughly_replace(epsilon, rate, threshold) <= 1.5 * found
+
+    @pytest.mark.parametrize(
+        ("epsilon", "rate", "threshold"), [(0.1, 0.02, 3), (0.05, 0.03, 2), (1.0, 0.01, 2), (0.3, 0.02, 4)]
+    )
+    def test_one_replacement_at_low_rates_by_enumeration(self, epsilon, rate, threshold):
+        """A cell that gains a client may have many: up to 1,500 here, of which at most 100 send with any chance."""
+        factor, most = math.exp(epsilon), int((threshold - 1) / -math.expm1(-epsilon)) + 3
+        rows = np.array([full_row(n, rate, threshold, 100) for n in range(1501)])
+        worst = max(
+            sum(
+                np.maximum(a * rows[:-1] - factor * b * rows[1:], 0).sum(axis=1) for a, b in zip(*pair, strict=True)
+            ).max()
+            for pair in itertools.pairwise(rows[:most, : most + 1][::-1])
+        )
+        assert worst * (1 - 1e-12) <= replace(epsilon, rate, threshold) <= worst * (1 + 1e-8)
 
     @pytest.mark.parametrize(("epsilon", "rate", "threshold"), [(1.0, 0.3, 3), (0.4, 0.8, 2), (0.7, 0.5, 8)])
     def test_bounds_over_rectangles_of_pairs(self, epsilon, rate, threshold):

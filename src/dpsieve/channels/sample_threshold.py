@@ -91,7 +91,7 @@ class SampleThreshold(Channel):
         return exact_delta(validate.epsilon(epsilon), self.rate, self.threshold, validate.neighbours(neighbours))
 
     def certify(self) -> Certificate:
-        """Return the certificate: the exact divergence of the rows, evaluated with proven bounds."""
+        """Return the certificate: the divergence of the rows, evaluated with proven bounds."""
         return self._certificate
 
     @cached_property
@@ -99,7 +99,7 @@ class SampleThreshold(Channel):
         promise = self.guarantee
         pair = "adjacent" if promise.neighbours == "add_remove" else "two replaced"
         worst = self.delta(promise.epsilon, promise.neighbours)
-        return by_formula(promise, worst, f"the exact divergence of {pair} binomial rows with a threshold")
+        return by_formula(promise, worst, f"the divergence of {pair} binomial rows with a threshold, rounded up")
 
     def estimator(
         self,

@@ -8,9 +8,9 @@ chords between any knots s_0 = 0 < ... < s_n = 1 / (1-p), which are a sum of c_j
 
     H(k, l) <= sum over j of c_j h(k, s_j),    h(k, s) = sum over x of max(0, s P_k(x) - z P_(k-1)(x)).
 
-h(k, s) is s A(k, z/s) of `channels.sampled_divergence`, or s - z where that is larger ('nothing' may count as well,
-since z/s can be below one). So it does not fall up to its peak ceil((t-1) / (1 - (1-p) s / z)), does not grow after it,
-and is bounded by its value there, moved into [k1, k2].
+h(k, s) is s A(k, z/s) of `channels.sampled_divergence`, or s - z where that is larger: z/s can be below one, so that
+'nothing' may count as well. What is said there of A holds for such slopes too. So h does not fall up to its peak
+ceil((t-1) / (1 - (1-p) s / z)), does not grow after it, and is bounded by its value there, moved into [k1, k2].
 
 Everything is in floats with positive terms, whose relative errors are below `margin`, eight units in the last place for
 each row; each difference is taken on the safe side.

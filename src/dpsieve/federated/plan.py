@@ -46,7 +46,8 @@ class Plan:
         rate: the probability with which each client is sampled; also the share of clients expected to be contacted.
         threshold: the least sampled count that is reported.
         guarantee: what is promised.
-        exact_delta: the least delta at its epsilon, at most the one that is promised.
+        exact_delta: the least delta at its epsilon, at most the one that is promised; under replacement at very small
+            rates or epsilons a bound on it (see `channels.sampled_replacement.replace`).
         half: the lowest frequency that is reported with probability one half or more.
     """
 

@@ -2,8 +2,8 @@
 
 A cell of the table is four words: the hash of the key that is kept (0 where the cell is empty; a hash of 0 is taken for
 1), the unit, where the key's bytes are, and where the unit's bytes are. A unit is either a whole number, which is its
-word, or a text, whose word is its hash; then a match is always checked on the bytes. Units are never told apart, or
-taken for each other, by hashes alone: one unit more or less must change one key.
+word, or a text, whose word is its hash; then a match is always checked on the bytes. Units are never taken for each
+other by hashes alone: one unit more or less must change one key.
 
 Bytes are referred to by a word, start << 24 | length. New bytes go to the end of the arena, and those that nothing
 refers to any more stay until `compact`. Where a search will start is known some rows ahead, and asked for then, so that
@@ -56,7 +56,8 @@ def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state
         old, order = cells[slot, 0], max(orders[i], _ONE)
         if old != _ZERO and order >= old:
             continue
-        if is_full(filled, cells) or _length(i, unit_starts, key_starts) > min(len(arena) - used, _LONGEST):
+        full = old == _ZERO and is_full(filled, cells)
+        if full or _length(i, unit_starts, key_starts) > min(len(arena) - used, _LONGEST):
             count = i
             break
         if old == _ZERO:
@@ -72,7 +73,7 @@ def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state
 
 @jit(forceinline=True)
 def is_full(units, cells):
-    """Tell whether so many units leave no room for another."""
+    """Tell whether so many units leave no room for another: a search ends at an empty cell."""
     return 4 * units >= 3 * len(cells)
 
 
