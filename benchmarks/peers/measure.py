@@ -12,7 +12,7 @@ ROUNDS, SECONDS = 3, 10.0
 def measure(job: Callable[[], int]) -> None:
     """Print JSON: the seconds of the best round, the peak memory in MiB, and what the job returned last.
 
-    Short jobs get more rounds than three, for ten seconds: a pause of the machine would show in each of a few.
+    There are three rounds, or as many as ten seconds hold, so that a pause of the machine decides nothing.
     """
     best, result, rounds, begin = math.inf, 0, 0, time.perf_counter()
     while rounds < ROUNDS or time.perf_counter() - begin < SECONDS:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 import uuid
 from collections import Counter
 
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import DuckDB, one_key
+from dpsieve.engines.compiled.one_key import _home
 from dpsieve.errors import InvalidValue, UnreadableData
 
 UNITS = st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1, None])
@@ -133,14 +135,50 @@ def test_nothing_to_count(rows):
     assert counts(table_of(rows).cast(pa.schema({"unit": pa.int64(), "key": pa.string()}))) == {}
 
 
-@pytest.mark.parametrize("first", [1 << 10, 1 << 22], ids=["later", "at once"])
-def test_where_memory_is_short_sql_takes_over(first, compiled_runs, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("first", "grows"), [(1 << 10, True), (1 << 22, False)], ids=["later", "at once"])
+def test_where_memory_is_short_sql_takes_over(first, grows, compiled_runs, tmp_path, monkeypatch):
     monkeypatch.setattr(one_key, "_FIRST_CELLS", first)
+    monkeypatch.setattr(one_key, "_FIRST_BYTES", first)
+    asked, grow = [], one_key._Kept._grow
+    monkeypatch.setattr(one_key._Kept, "_grow", lambda kept, row: asked.append(grow(kept, row)) or asked[-1])
     random = np.random.default_rng()
     table = pa.table({"unit": random.permutation(900_000), "key": [f"key {i % 1000}" for i in range(900_000)]})
     small = DuckDB(compiled_from=0, threads=2, memory_limit="300MB", temp_folder=tmp_path)
     assert counts(table, small) == {f"key {i}": 900 for i in range(1000)}
     assert compiled_runs == [None] and list(tmp_path.iterdir()) == []
+    assert asked[:1] == [True] * grows and asked[-1:] == [False] * grows
+
+
+@pytest.mark.parametrize("length", [10, 42, 1000])
+def test_no_more_memory_is_held_than_allowed(length, monkeypatch):
+    """Also by the result: the limit is what tables of just this size need, and all keys differ."""
+    units = 49_000
+    keys = pa.array([str(i).zfill(length) for i in range(units)], pa.large_string())
+    batch = pa.record_batch({"u": np.arange(units), "k": keys, "o": np.ones(units, np.uint64)})
+    monkeypatch.setattr(one_key, "_FIRST_BYTES", 1 << 10)
+    roomy = one_key._Kept(1, 1 << 30)
+    assert roomy.add(batch) and roomy.counted().num_rows == units
+    limit = 3 * roomy._cells.nbytes + 2 * roomy._arena.nbytes
+    assert not one_key._Kept(1, limit - 1).add(batch)
+    tracemalloc.start()
+    kept = one_key._Kept(1, limit)
+    assert kept.add(batch) and kept.counted().num_rows == units
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert limit / 2 < peak <= limit
+
+
+@given(
+    salt=st.lists(st.integers(0, 2**64 - 1), min_size=8, max_size=8),
+    stretch=st.integers(-(2**43), 2**43 - 1),
+    first=st.integers(0, 2**20 - 3000),
+)
+def test_ids_that_are_counted_up_hardly_meet(salt, stretch, first):
+    """Of 3,000 in 4,096 cells about 840 would find their first cell taken, were they placed at random."""
+    cells, words = np.zeros((4096, 4), np.uint64), np.array(salt, np.uint64)
+    ids = [np.uint64((stretch * 2**20 + first + i) % 2**64) for i in range(3000)]
+    homes = {int(_home(id_, cells, words)) for id_ in ids}
+    assert max(homes) < 4096 and 3000 - len(homes) < 150
 
 
 def test_a_key_of_many_megabytes_is_left_to_sql(compiled_runs):

@@ -41,13 +41,13 @@ class Wobbly(Channel):
         return np.maximum(np.where(kept, frequencies + rng.integers(-3, 4, len(frequencies)), 0), 0)
 
     def certify(self):
-        raise NotImplementedError
+        raise AssertionError("estimators do not ask for a certificate")
 
     def delta(self, epsilon, neighbours="add_remove"):
-        raise NotImplementedError
+        raise AssertionError("estimators do not ask for delta")
 
     def _interval(self, tokens, level):
-        raise NotImplementedError
+        raise AssertionError("estimators do not ask for intervals")
 
 
 MAKE = {
