@@ -481,3 +481,19 @@ def test_duckdb_does_without_sqlglot():
 
 def fresh():
     return int(np.random.default_rng().integers(2**64, dtype=np.uint64))
+
+
+def test_where_hashes_are_equal_the_key_decides():
+    """With a hash that is the same for all, the keys decide."""
+    other = Sqlite()
+    other.connection.create_function("dpsieve_hash", -1, lambda *_: 0, deterministic=True)
+    rows = [(unit, key) for unit in range(5) for key in "cab"]
+    for order in (rows, rows[::-1]):
+        assert counted(other, {"unit": "int", "key": "text"}, order) == {"a": 5}
+        assert counted(other, {"unit": "int", "key": "text"}, order, max_keys=2) == {"a": 5, "b": 5}
+    other.close()
+    types = {"unit": "int", "key": "int", "more": "int"}
+    for dialect in DIALECTS:
+        text = count_text_for(dialect, ("t",), types, Bounds(("key", "more"), "unit", 1, 1, 7, False))
+        window = text.partition("ORDER BY")[2].partition(") AS")[0]
+        assert window.replace(" NULLS LAST", "").replace(" NULLS FIRST", "").endswith(", k0, k1"), window

@@ -57,7 +57,10 @@ class Column:
 
     @property
     def as_unit(self) -> str:
-        """The expression that rows of one unit are found by. DuckDB hashes values alike that compare as equal."""
+        """The expression that rows of one unit are found by.
+
+        DuckDB hashes values alike that compare as equal, but for texts under a collation; see `engines.sql`.
+        """
         return self.sql
 
     def check_key(self) -> None:

@@ -1,9 +1,8 @@
 """One key for each unit, kept by compiled loops while DuckDB reads the rows: for large tables on few cores.
 
 The result is that of the one SQL text (see `engines.sql`), for every salt: DuckDB reads, filters and converts the same
-rows and computes the same hashes, and each unit keeps the key with the smallest. So nobody can tell from a release
-which way was taken, and that may depend on the data. (Where two keys of a unit agree in all 64 bits of the hash, each
-way takes one of them.) It is faster since a row costs one look at a table, into memory that was asked for ahead.
+rows and computes the same hashes, and each unit keeps the key with the smallest, of equal ones the smallest key. So
+nobody can tell from a release which way was taken, and that may depend on the data. It is faster since a row costs one look at a table, into memory that was asked for ahead.
 
 What is held grows with the units, not with the rows. Where it would take more than it may, or anything else is not as
 expected, this gives up, and the SQL text, which spills to disk and explains its errors, takes its place.
@@ -78,7 +77,7 @@ class _Kept:
         self._memory = memory
         self._cells = _cells(_FIRST_CELLS)
         self._arena = np.empty(_FIRST_BYTES, np.uint8)
-        self._state = np.zeros(2, np.int64)  # units, bytes
+        self._state = np.array([0, 1])  # units, and bytes in use: the first one stays free
 
     def fits(self, cells: int = 0, arena: int = 0) -> bool:
         """Tell whether memory allows tables of at least so many bytes: on the way to them, and for `counted` later.

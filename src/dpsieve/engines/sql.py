@@ -18,6 +18,9 @@ def choice(salt: int, names: list[str]) -> str:
 
     DuckDB's hash of several values combines their hashes by exclusive or. The minimum of such numbers over the keys of
     a unit would favour keys whose own hashes stand apart; the outer hash mixes the bits, so every key is as likely.
+
+    Equal hashes are easy to make, for every salt. So wherever keys are ordered by this number, the key itself comes
+    next: the choice of a unit is then a function of its own rows and the salt, whatever the order of rows.
     """
     return f"hash(hash({salt}::UBIGINT, {', '.join(names)}))"
 
@@ -46,7 +49,7 @@ def count_text(
     if bounds.max_keys == most == 1 and order is choice:
         return _one_key(rows, keys, ordered)
     capped = f"least(n, {most})" if order is choice else f"CASE WHEN n > {most} THEN {most} ELSE n END"
-    return _several_keys(rows, keys, ordered, bounds, capped)
+    return _several_keys(rows, keys, ordered, bounds, capped, spelled_alike=not columns[bounds.unit].collated)
 
 
 def rows_text(scan: str, columns: Mapping[str, Column], bounds: Bounds) -> str:
@@ -72,27 +75,30 @@ def _plain(rows: str, keys: list[str]) -> str:
 
 def _one_key(rows: str, keys: list[str], order: str) -> str:
     """One key for each unit: equal pairs have equal hashes, so the smallest hash needs no DISTINCT before it."""
-    whole = keys[0] if len(keys) == 1 else f"struct_pack({', '.join(f'{k} := {k}' for k in keys)})"
-    kept = f"SELECT CASE WHEN u IS NOT NULL THEN arg_min({whole}, {order}) END AS k0 FROM ({rows}) GROUP BY u"
-    parts = "k0" if len(keys) == 1 else ", ".join(f"k0.{k} AS {k}" for k in keys)
-    return f"SELECT {parts}, count(*) AS n FROM ({kept}) AS kept GROUP BY kept.k0"
+    fields = ", ".join([f"h := {order}", *(f"{k} := {k}" for k in keys)])
+    kept = f"SELECT CASE WHEN u IS NOT NULL THEN min(struct_pack({fields})) END AS s FROM ({rows}) GROUP BY u"
+    names, parts = ", ".join(keys), ", ".join(f"s.{k} AS {k}" for k in keys)
+    return f"SELECT {names}, count(*) AS n FROM (SELECT {parts} FROM ({kept})) GROUP BY {names}"
 
 
-def _several_keys(rows: str, keys: list[str], order: str, bounds: Bounds, capped: str) -> str:
+def _several_keys(
+    rows: str, keys: list[str], order: str, bounds: Bounds, capped: str, *, spelled_alike: bool
+) -> str:
     """Distinct pairs first, so that a unit with a million rows of one key costs one row in the sort.
 
-    Ties of the hash are broken by the key, so that a repeated task picks the same. (A sort by the hash alone is
-    rewritten by DuckDB into a heap for each unit, which takes twice the time and memory that grows with max_keys.)
+    A sort by the hash alone would be rewritten by DuckDB into a heap for each unit, which takes twice the time and
+    memory that grows with max_keys. Where rows of one unit may be spelled differently, as under a collation, the pair
+    has the smallest hash of its rows: which spelling DISTINCT keeps depends on the order of rows.
     """
-    names = ", ".join(keys)
-    if bounds.max_rows == 1:
-        pairs, total = f"SELECT DISTINCT u, {names} FROM ({rows})", "count(*)"
+    names, many = ", ".join(keys), bounds.max_rows > 1
+    if spelled_alike and not many:
+        pairs = f"SELECT DISTINCT u, {names} FROM ({rows})"
     else:
-        pairs = f"SELECT u, {names}, count(*) AS n FROM ({rows}) GROUP BY u, {names}"
-        total = f"CAST(sum({capped}) AS BIGINT)"
-    placed = f"SELECT *, row_number() OVER (PARTITION BY u ORDER BY {order}, {names}) AS place FROM ({pairs})"
-    marked = ", ".join(
-        ["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:], *(["n"] if bounds.max_rows > 1 else [])]
-    )
+        more = [*([] if spelled_alike else [f"min({order}) AS h"]), *(["count(*) AS n"] if many else [])]
+        pairs = f"SELECT u, {names}, {', '.join(more)} FROM ({rows}) GROUP BY u, {names}"
+    first = order if spelled_alike else "h"
+    placed = f"SELECT *, row_number() OVER (PARTITION BY u ORDER BY {first}, {names}) AS place FROM ({pairs})"
+    marked = ", ".join(["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:], *(["n"] if many else [])])
     kept = f"SELECT {marked} FROM ({placed}) WHERE place <= {bounds.max_keys}"
+    total = f"CAST(sum({capped}) AS BIGINT)" if many else "count(*)"
     return f"SELECT {names}, {total} AS n FROM ({kept}) GROUP BY {names}"

@@ -1,12 +1,12 @@
 """The key of each unit with the smallest hash: a table of units, and an arena with the bytes that it refers to.
 
-A cell of the table is four words: the hash of the key that is kept (0 where the cell is empty; a hash of 0 is taken for
-1), the unit, where the key's bytes are, and where the unit's bytes are. A unit is either a whole number, which is its
-word, or a text, whose word is its hash; then a match is always checked on the bytes. Units are never taken for each
-other by hashes alone: one unit more or less must change one key.
+A cell of the table is four words: the hash of the key that is kept, the unit, where the key's bytes are (0 where the
+cell is empty), and where the unit's bytes are. A unit is either a whole number, which is its word, or a text, whose word
+is its hash; then a match is always checked on the bytes. Units are never taken for each other by hashes alone: one unit
+more or less must change one key. Of keys with equal hashes the one whose bytes come first is kept, as in SQL.
 
-Bytes are referred to by a word, start << 24 | length. New bytes go to the end of the arena, and those that nothing
-refers to any more stay until `compact`. Where a search will start is known some rows ahead, and asked for then, so that
+Bytes are referred to by a word, start << 24 | length, which is never 0, as the arena is used from its second byte on.
+New bytes go to the end of the arena, and those that nothing refers to any more stay until `compact`. Where a search will start is known some rows ahead, and asked for then, so that
 memory is not waited for.
 
 Nothing is checked here: `engines.one_key` sees to it that the addresses are those of buffers that it keeps alive.
@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsieve.jit import jit
 from dpsieve.sketches.compiled.digest import digest, same
-from dpsieve.sketches.compiled.words import copy, fold, load_word, prefetch
+from dpsieve.sketches.compiled.words import copy, fold, load_byte, load_word, prefetch
 
 LENGTH_BITS = 24
 _AHEAD, _GROUP = 32, 32
@@ -53,9 +53,10 @@ def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state
         if i < 0:
             continue
         slot = _find(i, word, slot, units, unit_starts, cells, base)
-        old, order = cells[slot, 0], max(orders[i], _ONE)
-        if old != _ZERO and order >= old:
-            continue
+        old, order = cells[slot, 2], orders[i]
+        if old != _ZERO and order >= cells[slot, 0]:
+            if order > cells[slot, 0] or not _before(i, keys, key_starts, old, base):
+                continue
         full = old == _ZERO and is_full(filled, cells)
         if full or _length(i, unit_starts, key_starts) > min(len(arena) - used, _LONGEST):
             count = i
@@ -82,9 +83,9 @@ def rehash(cells, larger, salt):
     """Move all cells to a larger table."""
     mask = np.uint64(len(larger) - 1)
     for i in range(len(cells)):
-        if cells[i, 0] != _ZERO:
+        if cells[i, 2] != _ZERO:
             slot = _home(cells[i, 1], larger, salt)
-            while larger[slot, 0] != _ZERO:
+            while larger[slot, 2] != _ZERO:
                 slot = (slot + _ONE) & mask
             for j in range(4):
                 larger[slot, j] = cells[i, j]
@@ -102,7 +103,7 @@ def in_use(cells):
 @jit(nogil=True)
 def compact(cells, arena, other, state):
     """Move all bytes that are referred to into the other arena, which has room for them."""
-    source, target, used = arena.ctypes.data, other.ctypes.data, 0
+    source, target, used = arena.ctypes.data, other.ctypes.data, 1
     for i in range(len(cells)):
         for j in range(2, 4):
             word = cells[i, j]
@@ -129,7 +130,7 @@ def tally(cells, arena, table, refs, counts, salt):
     while position < len(cells):
         filled = 0
         while filled < _GROUP and position < len(cells):
-            if cells[position, 0] != _ZERO:
+            if cells[position, 2] != _ZERO:
                 kept[filled] = cells[position, 2]
                 prefetch(base + np.int64(kept[filled] >> _BITS))
                 filled += 1
@@ -198,7 +199,7 @@ def _home(word, cells, salt):
 def _find(i, word, slot, units, unit_starts, cells, base):
     """Return the slot of a unit, or the empty one where it belongs."""
     mask = np.uint64(len(cells) - 1)
-    while cells[slot, 0] != _ZERO:
+    while cells[slot, 2] != _ZERO:
         if cells[slot, 1] == word:
             if unit_starts is None:
                 break
@@ -207,6 +208,20 @@ def _find(i, word, slot, units, unit_starts, cells, base):
                 break
         slot = (slot + _ONE) & mask
     return slot
+
+
+@jit()
+def _before(i, keys, key_starts, kept, base):
+    """Return whether the key of a row comes before the one that is kept, by their bytes; of equal ones neither does."""
+    place, length = keys + key_starts[i], key_starts[i + 1] - key_starts[i]
+    other, size = base + np.int64(kept >> _BITS), np.int64(kept & _LENGTH)
+    if length == size and same(place, other, length):
+        return False
+    for j in range(min(length, size)):
+        a, b = load_byte(place + j), load_byte(other + j)
+        if a != b:
+            return a < b
+    return length < size
 
 
 @jit(forceinline=True)

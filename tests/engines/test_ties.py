@@ -1,0 +1,131 @@
+"""Keys with equal hashes: what a unit adds is still a function of its own rows and the salt.
+
+DuckDB's hash of text has no secret key, so texts with equal hashes can be made, and these tie for every unit and salt.
+"""
+
+from collections import Counter
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsieve.engines import DuckDB
+from dpsieve.engines.sql import choice
+
+TIED = ("4vxs1mbpawq40olg", "f8eiydc9[LuSPw'%")
+ROWS = st.lists(st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([*TIED, "a", "zz"])), min_size=1, max_size=30)
+ENGINES = {
+    "SQL, one thread": DuckDB(threads=1, compiled_from=None),
+    "SQL, four threads": DuckDB(threads=4, compiled_from=None),
+    "compiled": DuckDB(threads=2, compiled_from=0),
+}
+
+
+def relation(table, folder):
+    connection = duckdb.connect()
+    connection.register("given", table)
+    return connection.sql("SELECT * FROM given ORDER BY random()")
+
+
+def parquet(rows_in_group):
+    def write(table, folder):
+        path = folder / f"{rows_in_group}.parquet"
+        pa.parquet.write_table(table, path, row_group_size=rows_in_group)
+        return path
+
+    return write
+
+
+LAYOUTS = {
+    "table": lambda table, folder: table,
+    "one row a group": parquet(1),
+    "seven rows a group": parquet(7),
+    "relation": relation,
+}
+
+
+def table_of(rows):
+    return pa.table({"unit": pa.array([u for u, _ in rows], pa.int64()), "key": pa.array([k for _, k in rows])})
+
+
+def found(data, engine, key=("key",), max_keys=1, max_rows=1, salt=1):
+    counts = engine.count(data, key=key, unit="unit", max_keys=max_keys, max_rows=max_rows, salt=salt)
+    names = zip(*(column.to_pylist() for column in counts.keys.columns), strict=True)
+    return dict(zip(names, counts.frequencies.tolist(), strict=True))
+
+
+def test_the_two_keys_do_tie():
+    """Otherwise the tests below would test nothing."""
+    for salt in (0, 1, 2**64 - 1):
+        for unit in ("1", "'ann'"):
+            text = ", ".join(choice(salt, [unit, "'" + key.replace("'", "''") + "'"]) for key in TIED)
+            ((first, second),) = duckdb.sql(f"SELECT {text}").fetchall()
+            assert first == second
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    data=st.data(), rows=ROWS, max_keys=st.integers(1, 2), max_rows=st.integers(1, 2), salt=st.integers(0, 2**64 - 1)
+)
+def test_order_layout_threads_and_way_of_counting_change_nothing(
+    tmp_path_factory, data, rows, max_keys, max_rows, salt
+):
+    """The whole is the sum of what each unit adds alone, in any order of rows and by any way of counting."""
+    bounds = {"max_keys": max_keys, "max_rows": max_rows, "salt": salt}
+    alone = Counter()
+    for unit in {unit for unit, _ in rows}:
+        alone.update(found(table_of([row for row in rows if row[0] == unit]), ENGINES["SQL, one thread"], **bounds))
+    folder = tmp_path_factory.mktemp("ties")
+    table = table_of(data.draw(st.permutations(rows)))
+    for layout in LAYOUTS.values():
+        for engine in ENGINES.values():
+            assert found(layout(table, folder), engine, **bounds) == alone
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES.keys())
+@pytest.mark.parametrize("text_units", [False, True], ids=["numbers", "texts"])
+def test_the_rows_of_another_unit_do_not_flip_a_tie(engine, text_units, tmp_path):
+    """Forty rows of one more unit move the rows of all others to the next row group."""
+    group = 40
+    rows = [(unit, TIED[unit % 2]) for unit in range(40)] + [(unit, TIED[1 - unit % 2]) for unit in range(40)]
+    chosen = set()
+    for more in ([], [(99, "z")] * group):
+        for order in (rows, rows[::-1]):
+            table = table_of([*more, *order])
+            if text_units:
+                table = table.set_column(0, "unit", table.column("unit").cast(pa.string()))
+            pa.parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=group)
+            counts = found(tmp_path / "rows.parquet", engine)
+            counts.pop(("z",), None)
+            chosen.add(tuple(counts.items()))
+    assert chosen == {(((min(TIED),), 40),)}
+
+
+@pytest.mark.parametrize("max_keys", [1, 2])
+def test_several_key_columns(max_keys):
+    rows = [(1, first, second) for first in TIED for second in TIED]
+    expected = sorted((first, second) for _, first, second in rows)[:max_keys]
+    for order in (rows, rows[::-1]):
+        columns = dict(zip(("unit", "a", "b"), zip(*order, strict=True), strict=True))
+        for engine in ENGINES.values():
+            assert found(pa.table(columns), engine, key=("a", "b"), max_keys=max_keys) == dict.fromkeys(expected, 1)
+
+
+@pytest.mark.parametrize("max_keys", [1, 2, 3])
+@pytest.mark.parametrize("max_rows", [1, 2])
+def test_units_that_a_collation_calls_equal_choose_alike_in_any_order(max_keys, max_rows):
+    """'Ann' and 'ANN' are one unit here, and have two hashes; which of them a query meets first must not matter."""
+    rows = [(name, key) for name in ("Ann", "ANN", "ann") for key in "abcdefg"]
+    seen = set()
+    for salt in range(8):
+        for order in (rows, rows[::-1], sorted(rows, key=lambda row: row[1])):
+            connection = duckdb.connect()
+            connection.execute("CREATE TABLE events (unit VARCHAR COLLATE NOCASE, key VARCHAR)")
+            connection.executemany("INSERT INTO events VALUES (?, ?)", order)
+            counts = found((connection, "events"), DuckDB(), max_keys=max_keys, max_rows=max_rows, salt=salt)
+            assert len(counts) == max_keys and set(counts.values()) == {max_rows}
+            seen.add((salt, *sorted(counts)))
+    assert len(seen) == 8
