@@ -162,3 +162,9 @@ def frequencies(engine):
         return found
 
     return count
+
+
+@pytest.fixture
+def listed(kind):
+    """Whether the names of columns come from a schema, so that they may be told."""
+    return kind in TYPED_KINDS.values()

@@ -1,5 +1,9 @@
 """The same table counts the same, however it comes."""
 
+import gzip
+import os
+import tracemalloc
+
 import duckdb
 import pandas as pd
 import polars as pl
@@ -9,6 +13,7 @@ import pytest
 
 from dpsieve.engines import CsvStream, DuckDB
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
+from dpsieve.jobs import preview
 
 ODD = "se\"lect; 键 'x'"
 ROWS = [
@@ -60,12 +65,23 @@ def test_every_kind_may_have_one_row(frequencies, kind, tmp_path):
     assert frequencies(kind(TABLE.slice(0, 1), tmp_path), key=ODD) == {"tea": 1}
 
 
-def test_a_missing_column_is_named_with_near_names(engine, kind, tmp_path):
+def test_a_missing_column_is_named_with_near_names(engine, kind, listed, tmp_path):
     data = kind(TABLE, tmp_path)
-    with pytest.raises(InvalidValue, match=r"key='frequenzy' is not a column .* Did you mean 'frequency'\?"):
+    with pytest.raises(InvalidValue, match=r"key='Frequency ' is not a column .* Did you mean 'frequency'\?"):
+        engine.count(data, key=("Frequency ",), unit=None, max_keys=1, max_rows=1, salt=1)
+    with pytest.raises(InvalidValue, match=r"privacy_unit='UNIT' is not .* Did you mean 'unit'\?"):
+        engine.count(data, key=("n",), unit="UNIT", max_keys=1, max_rows=1, salt=1)
+    with pytest.raises(InvalidValue, match=r"key='frequenzy' is not a column of the data\.") as caught:
         engine.count(data, key=("frequenzy",), unit=None, max_keys=1, max_rows=1, salt=1)
-    with pytest.raises(InvalidValue, match=r"privacy_unit='Units' is not .* Did you mean 'unit'\?"):
-        engine.count(data, key=("n",), unit="Units", max_keys=1, max_rows=1, salt=1)
+    assert ("Did you mean 'frequency'?" in str(caught.value)) == listed
+
+
+@pytest.mark.parametrize("wrong", ["unit_id", "n,unit", "UNIT", "zzz"])
+def test_the_column_of_the_unit_is_never_suggested_as_a_key(engine, kind, tmp_path, wrong):
+    """The natural next thing is to paste the suggestion, which would publish every unit."""
+    with pytest.raises(InvalidValue) as caught:
+        engine.count(kind(TABLE, tmp_path), key=(wrong,), unit="unit", max_keys=1, max_rows=1, salt=1)
+    assert "'unit'" not in str(caught.value)
 
 
 def test_a_missing_column_lists_what_there_is_but_not_the_first_line_of_a_text_file(engine, tmp_path):
@@ -75,6 +91,60 @@ def test_a_missing_column_lists_what_there_is_but_not_the_first_line_of_a_text_f
     with pytest.raises(InvalidValue) as caught:
         engine.count(tmp_path / "no header.csv", key=("zzz",), unit=None, max_keys=1, max_rows=1, salt=1)
     assert "alice" not in str(caught.value) and "flu" not in str(caught.value)
+    for near in ("fluu", "alic"):
+        with pytest.raises(InvalidValue) as caught:
+            preview(data=tmp_path / "no header.csv", key=near, epsilon=1.0, delta=1e-6, engine=engine)
+        assert "alice" not in str(caught.value) and "flu'" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_the_names_of_folders_are_no_columns(frequencies, engine, suffix, tmp_path):
+    """Three hundred files in folders unit=0, unit=1, ... hold rows of one unit, which must count once."""
+    for i in range(300):
+        folder = tmp_path / f"unit={i}"
+        folder.mkdir()
+        if suffix == "parquet":
+            pa.parquet.write_table(pa.table({"unit": ["u1"], "key": ["secret"]}), folder / "rows.parquet")
+        else:
+            text = {"csv": "unit,key\nu1,secret\n", "jsonl": '{"unit": "u1", "key": "secret"}\n'}[suffix]
+            (folder / f"rows.{suffix}").write_text(text)
+    data = str(tmp_path / "*" / f"*.{suffix}")
+    assert frequencies(data) == {"secret": 1}
+    assert engine.columns(data) == [("unit", "VARCHAR"), ("key", "VARCHAR")]
+    with pytest.raises(InvalidValue, match="'country' is not a column"):
+        frequencies(str(tmp_path / "*" / f"*.{suffix}"), unit="country")
+
+
+@pytest.mark.parametrize("path", ["./~x.csv", "~nobody-of-this-name/x.csv", "x" * 300 + ".csv", "x/" * 3000, "a\0.csv"])
+def test_odd_paths_are_refused_in_our_words(engine, path):
+    with pytest.raises(InvalidValue, match="data"):
+        engine.columns(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="named pipes of POSIX")
+def test_a_named_pipe_is_refused_instead_of_waited_for(engine, tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    os.mkfifo(tmp_path / "pipe.parquet")
+    for path in ("pipe.csv", "pipe.parquet"):
+        with pytest.raises(InvalidValue, match="is a pipe or a device"):
+            engine.columns(tmp_path / path)
+    with pytest.raises(InvalidValue, match="without Parquet files"):
+        engine.columns(tmp_path)
+    with pytest.raises(InvalidValue, match="matches no file"):
+        engine.columns(str(tmp_path / "*.csv"))
+
+
+def test_a_line_of_gigabytes_is_not_read_whole(engine, tmp_path):
+    path = tmp_path / "rows.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b'{"unit": 1, "key": "a"}\n{"unit": 1, "key": "')
+        for _ in range(300):
+            file.write(b"a" * (1 << 20))
+    tracemalloc.start()
+    with pytest.raises(UnreadableData):
+        engine.count(path, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 27
+    tracemalloc.stop()
 
 
 def test_names_that_differ_in_case_alone(frequencies):

@@ -35,7 +35,7 @@ def test_what_does_not_fit_into_memory_goes_to_disk_and_leaves_nothing(large, tm
     def watch(share):
         folders = list(tmp_path.iterdir())
         assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700]
-        seen.extend(file.name for file in folders[0].iterdir() if file.name != "in-use")
+        seen.extend(file.name for file in folders[0].iterdir())
 
     bounds = BOUNDS | {"max_keys": max_keys}
     small = DuckDB(memory_limit="100MB", threads=1, temp_folder=tmp_path)
@@ -144,10 +144,47 @@ def test_what_a_killed_process_left_is_removed_by_the_next_count(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_a_folder_whose_process_died_before_it_was_locked_is_removed_too(tmp_path):
+    (tmp_path / "dpsieve-private-half").mkdir()
+    (tmp_path / "dpsieve-private-half" / "spilled.tmp").write_text("marked-secret")
+    with private_folder(tmp_path) as folder:
+        assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("call", ENDLESS)
+def test_a_signal_to_end_cleans_up_first(tmp_path, call, name):
+    number = getattr(signal, name)
+    with started(call, tmp_path) as process:
+        process.send_signal(number)
+        process.communicate(timeout=20)
+    assert process.returncode == -number
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_handlers_of_the_caller_stay(tmp_path):
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        with private_folder(tmp_path):
+            signal.raise_signal(signal.SIGTERM)
+        assert seen == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("limit", ["99999999999999TB", 10**30])
+def test_settings_that_duckdb_cannot_take(limit):
+    with pytest.raises(InvalidValue, match="memory_limit"):
+        DuckDB(memory_limit=limit).columns(pa.table({"a": [1]}))
+
+
 def test_folders_of_others_are_left_alone(tmp_path):
-    (tmp_path / "dpsieve-of-somebody").mkdir()
-    (tmp_path / "dpsieve-file").touch()
-    (tmp_path / "dpsieve-link").symlink_to(tmp_path / "dpsieve-of-somebody")
+    (tmp_path / "dpsieve-release-kept").mkdir()
+    (tmp_path / "dpsieve-private-file").touch()
+    (tmp_path / "dpsieve-private-link").symlink_to(tmp_path / "dpsieve-release-kept")
     before = sorted(tmp_path.iterdir())
     with private_folder(tmp_path) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700

@@ -12,6 +12,7 @@ from dpsieve.cli.demo import demo
 from dpsieve.cli.stream import stream
 from dpsieve.cli.table import preview, release
 from dpsieve.errors import DpsieveError
+from dpsieve.locks import cleaned_up
 
 app = typer.Typer(
     name="dpsieve",
@@ -48,7 +49,8 @@ def main() -> None:
     Exit codes: 0 done, 1 the machine failed (no memory, a full disk), 2 the call was wrong. The last line has the fix.
     """
     try:
-        app()
+        with cleaned_up():
+            app()
     except DpsieveError as error:
         _stop(str(error), 2)
     except MemoryError:

@@ -2,6 +2,9 @@
 
 import json
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from dpsieve.output import Release
+    from dpsieve.output.folders import Reserved
 
 Data = Annotated[
     list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
@@ -61,9 +65,8 @@ def release(
     from dpsieve.privacy.ledger import Ledger
 
     warn_of_large_delta(delta)
-    refuse_existing(out)
     book = None if ledger is None else Ledger.open(ledger)
-    with scanning(quiet=as_json) as progress:
+    with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = run(
             _source(data),
             key=key,
@@ -82,9 +85,10 @@ def release(
             note=note,
             progress=progress,
         )
-    if out is not None:
-        made.save(out)
-    typer.echo(json.dumps(summary(made), default=str)) if as_json else show(made, top, out)
+        kept = keep(made, place, quiet=as_json)
+    typer.echo(json.dumps(summary(made), default=str)) if as_json else show(made, top, kept)
+    if kept != out:
+        raise typer.Exit(1)
 
 
 def preview(
@@ -196,13 +200,31 @@ def warn_of_large_delta(delta: float) -> None:
         )
 
 
-def refuse_existing(out: Path | None) -> None:
-    """Refuse a folder that is there, or has no place to be, before anything is spent."""
-    if out is not None and not out.absolute().parent.is_dir():
-        from dpsieve.errors import InvalidValue
+@contextmanager
+def reserved(out: Path | None) -> "Iterator[Reserved | None]":
+    """Hold the place of --out, so that whatever is wrong with it is known before anything is read or spent."""
+    if out is None:
+        yield None
+        return
+    from dpsieve.output.folders import Reserved
 
-        raise InvalidValue(f"--out {str(out)!r} is to be in a folder that does not exist. Make that one first.")
-    if out is not None and out.exists():
-        from dpsieve.errors import InvalidValue
+    with Reserved(out) as place:
+        yield place
 
-        raise InvalidValue(f"--out {str(out)!r} exists already. Pass a new name; a release is never overwritten.")
+
+def keep(made: "Release", place: "Reserved | None", *, quiet: bool) -> Path | None:
+    """Save a release that is paid for; where that fails, among the temporary files, or at the least as printed JSON."""
+    if place is None:
+        return None
+    try:
+        return made.save(place)
+    except Exception as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+    kept = None
+    with suppress(Exception):
+        kept = made.save(Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name)
+    there = "It is printed instead" if kept is None else f"It is in {kept} instead: move it to its place"
+    typer.echo(f"error: the release is made and cannot be saved to {place.target} ({why}). {there}.", err=True)
+    if kept is None and not quiet:
+        typer.echo(json.dumps(summary(made), default=str))
+    return kept

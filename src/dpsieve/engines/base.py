@@ -62,6 +62,10 @@ class Engine(ABC):
     def columns(self, data: Any) -> list[tuple[str, str]]:
         """Return name and type of each column. Only the schema is read, never rows beyond what names the columns."""
 
+    @abstractmethod
+    def check(self, data: Any, bounds: Bounds) -> None:
+        """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
+
     def count(
         self,
         data: Any,

@@ -15,7 +15,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 
 _AS_THEY_ARE = frozenset(
     """BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT DECIMAL BLOB DATE TIME
-    TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS""".split()
+    TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS TIMESTAMPTZ_NS""".split()
 ) | {"TIMESTAMP WITH TIME ZONE"}
 # An Arrow column of an ENUM would carry every category, whether it is reported or not; text carries none.
 AS_TEXT = frozenset({"VARCHAR", "ENUM", "JSON", "UUID", '"NULL"', "NULL"})
@@ -81,10 +81,10 @@ def literal(value: str) -> str:
 
 
 def check_present(bounds: Bounds, names: Iterable[str], *, listed: bool) -> None:
-    """Refuse columns that the data does not have, with near names.
+    """Refuse columns that the data does not have, and hint at those it has.
 
-    With `listed`, all columns are told when none is near. Not so for text files, where what stands for names may be
-    a first row of data.
+    Without `listed` the hint holds no letter that the caller did not write: what stands for names in a text file may be
+    a first row of data. The column of the unit is never suggested as a key, as that would publish the units.
     """
     known = list(names)
     asked = [("key", name) for name in bounds.key]
@@ -94,17 +94,26 @@ def check_present(bounds: Bounds, names: Iterable[str], *, listed: bool) -> None
         if known.count(name) > 1:
             raise InvalidValue(f"{argument}={name!r} is the name of several columns. Rename them.")
         if name not in known:
-            raise InvalidValue(f"{argument}={name!r} is not a column of the data. {_advice(name, known, listed)}")
+            taken = {bounds.unit} if argument == "key" else set(bounds.key)
+            fix = _advice(name, [other for other in known if other not in taken], listed)
+            raise InvalidValue(f"{argument}={name!r} is not a column of the data. {fix}")
 
 
 def _advice(name: str, known: list[str], listed: bool) -> str:
     folded: dict[str, str] = {}
     for other in known:
-        folded.setdefault(other.casefold(), other)
-    near = [folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=3)]
+        folded.setdefault(_letters(other), other)
+    alike = 0.6 if listed else 1.0
+    near = [folded[match] for match in difflib.get_close_matches(_letters(name), folded, n=3, cutoff=alike)]
     if near:
         return f"Did you mean {' or '.join(map(repr, near))}?"
+    if "," in name:
+        return "Name several columns one by one: key=['a', 'b'], or --key a --key b."
     if listed and known:
         more = ", ..." if len(known) > 12 else ""
         return f"Choose from {', '.join(map(repr, known[:12]))}{more}."
     return "The first line of a CSV file, or the objects of a JSON-lines file, must name it."
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.casefold() if c.isalnum())

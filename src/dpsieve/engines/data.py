@@ -8,7 +8,7 @@
   settings, memory and temporary folder, and tell progress only if its progress bar is on.
 - `CsvStream(stream)`: CSV from standard input or another open file.
 
-Only the columns that are asked for are converted. pandas writes missing values as NaN or None; both are nulls here.
+Only the columns that are used are converted. What happens to the columns of a pandas frame is in `engines.pandas`.
 """
 
 import os
@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpsieve.engines.files import Files, files_of
+from dpsieve.engines.pandas import arrow_column
 from dpsieve.engines.stream import CsvStream
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
@@ -65,25 +66,21 @@ class ArrowFrame(Frame):
 
 
 class PandasFrame(Frame):
-    """A pandas DataFrame."""
+    """A pandas DataFrame; see `engines.pandas` for its types."""
 
     def names(self) -> list[str]:
         """Return the names that are text."""
         return [name for name in self.data.columns if isinstance(name, str)]
 
     def schema(self) -> pa.Schema:
-        """Return types; those of object columns are guessed from the first thousand values."""
-        fields = []
-        for name in dict.fromkeys(self.names()):
-            try:
-                fields.append(pa.field(name, pa.array(self.data[name].head(1000), from_pandas=True).type))
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                fields.append(pa.field(name, pa.null()))
-        return pa.schema(fields)
+        """Return the types that no rows have; null where there is none."""
+        names = self.names()
+        empty = {name: self.data[name].head(0) for name in dict.fromkeys(names) if names.count(name) == 1}
+        return pa.schema([(name, _or_null(arrow_column, column)) for name, column in empty.items()])
 
     def take(self, columns: tuple[str, ...]) -> Any:
         """Convert just these columns."""
-        return _converted(lambda: pa.Table.from_pandas(self.data[list(columns)], preserve_index=False))
+        return _converted(lambda: pa.table({name: arrow_column(self.data[name]) for name in columns}))
 
 
 class PolarsFrame(Frame):
@@ -162,6 +159,13 @@ def _table(pair: tuple[Any, ...]) -> Any:
     except Exception as error:
         kind = type(error).__name__
     raise InvalidValue(f"data: table or view {pair[1]!r} of this connection cannot be read ({kind}). Check its name.")
+
+
+def _or_null(convert: Any, column: Any) -> pa.DataType:
+    try:
+        return convert(column).type
+    except (pa.ArrowException, TypeError, ValueError, AttributeError):
+        return pa.null()
 
 
 def _converted(convert: Any) -> Any:

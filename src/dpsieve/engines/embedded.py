@@ -14,14 +14,26 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.engines.base import Bounds, Counted, Engine, Progress
-from dpsieve.engines.columns import Column
-from dpsieve.engines.data import Foreign, opened
+from dpsieve.engines.columns import Column, check_present
+from dpsieve.engines.data import Foreign, Frame, opened
+from dpsieve.engines.files import Files
 from dpsieve.engines.folder import private_folder
 from dpsieve.engines.known import VIEW, prepared
 from dpsieve.engines.one_key import run_compiled, suits
 from dpsieve.engines.running import run
-from dpsieve.engines.scan import Scan, described, foreign_scan, names_of, run_foreign, run_own, scan_of, shown_as
+from dpsieve.engines.scan import (
+    Scan,
+    described,
+    foreign_scan,
+    is_text,
+    names_of,
+    run_foreign,
+    run_own,
+    scan_of,
+    shown_as,
+)
 from dpsieve.engines.sql import count_text
+from dpsieve.engines.stream import CsvStream
 from dpsieve.engines.trouble import explained
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
@@ -88,13 +100,21 @@ class DuckDB(Engine):
 
         Text files are read as text, so their columns are all VARCHAR (see `engines.text`).
         """
+        return [(column.name, _public_type(column)) for column in self._described(opened(data))]
+
+    def check(self, data: Any, bounds: Bounds) -> None:
+        """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
         source = opened(data)
+        columns = {column.name: column for column in self._described(source)}
+        check_present(bounds, columns, listed=not is_text(source))
+        for name in bounds.key:
+            columns[name].check_key()
+
+    def _described(self, source: Files | Frame | Foreign | CsvStream) -> list[Column]:
         if isinstance(source, Foreign):
-            found = _guarded(lambda: described(source.relation), {})
-        else:
-            with self._session() as (connection, _):
-                found = _guarded(lambda: names_of(source, connection), shown_as(source))
-        return [(column.name, _public_type(column)) for column in found]
+            return _guarded(lambda: described(source.relation), {})
+        with self._session() as (connection, _):
+            return _guarded(lambda: names_of(source, connection), shown_as(source))
 
     def _count(self, data: Any, bounds: Bounds, known: pa.Table | None, progress: Progress | None) -> Counted:
         source = opened(data)
@@ -105,7 +125,7 @@ class DuckDB(Engine):
                 query = partial(_guarded, lambda: run_foreign(source.relation, text), {})
                 table = run(query, source.connection, progress)
         else:
-            with self._session() as (connection, folder):
+            with self._session(progress is not None) as (connection, folder):
                 scan = _guarded(lambda: scan_of(source, bounds, connection, folder), shown_as(source))
                 with _listed(known, scan, bounds, connection) as listed:
                     table = None
@@ -128,18 +148,20 @@ class DuckDB(Engine):
         return suits(scan.columns, bounds) and int(_setting(connection, "threads")) <= _FEW_CORES
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+    def _session(self, progress: bool = False) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
         with private_folder(self.temp_folder) as folder:
             settings = _CLOSED | {"temp_directory": str(folder)}
             if self.memory_limit is not None:
                 settings["memory_limit"] = self.memory_limit
             if self.threads is not None:
                 settings["threads"] = self.threads
-            connection = duckdb.connect(":memory:", config=settings)
+            connection = _connected(settings)
             try:
-                # In this order, so that no bar is printed.
-                connection.execute("SET enable_progress_bar_print = false")
-                connection.execute("SET enable_progress_bar = true")
+                if progress:
+                    # In this order, so that no bar is printed. A notebook without ipywidgets refuses both settings.
+                    with contextlib.suppress(duckdb.Error):
+                        connection.execute("SET enable_progress_bar_print = false")
+                        connection.execute("SET enable_progress_bar = true")
                 yield connection, folder
             finally:
                 connection.close()
@@ -178,7 +200,15 @@ def _counted(table: pa.Table, bounds: Bounds, listed: pa.Table | None) -> Counte
         every = np.zeros(len(listed), np.int64)
         every[keys.column(0).to_numpy()] = counts
         keys, counts = listed.drop_columns(["i"]), every
-    return Counted(keys.rename_columns(list(bounds.key)), counts)
+    plain = [_in_utc(column) for column in keys.columns]
+    return Counted(pa.table(plain, names=list(bounds.key)), counts)
+
+
+def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return times with a zone in UTC; DuckDB gives them the zone of this machine."""
+    kind = column.type
+    zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+    return column.cast(pa.timestamp(kind.unit, "UTC")) if zoned else column
 
 
 def _guarded(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:
@@ -204,6 +234,15 @@ def _size(limit: str | int) -> str:
             raise InvalidValue(f"memory_limit is not a size. {hint}")
         return limit
     return f"{validate.whole('memory_limit', limit, low=1 << 20, hint=hint) >> 10}KiB"
+
+
+def _connected(settings: dict[str, Any]) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(":memory:", config=settings)
+    except (duckdb.Error, OverflowError):
+        pass
+    hint = "Pass a smaller memory_limit, such as '500MB', or leave it and threads out."
+    raise InvalidValue(f"DuckDB cannot start with these settings. {hint}")
 
 
 def _setting(connection: duckdb.DuckDBPyConnection, name: str) -> str:

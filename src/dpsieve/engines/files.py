@@ -58,13 +58,26 @@ def _expanded(part: object) -> list[Path]:
     if "://" in text:
         hint = "Copy the files here, or pass a relation of a DuckDB connection that reads them."
         raise InvalidValue(f"data={text!r} is an address, and only files of this machine are read. {hint}")
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path would take ./~x for a home, and fail where there is none
+    try:
+        return _found(path, text)
+    except OSError as error:
+        why = error.strerror
+    raise InvalidValue(f"data={text!r} cannot be looked up ({why}). Check the path.")
+
+
+def _found(path: Path, text: str) -> list[Path]:
     if path.is_dir():
         found = sorted(inner for inner in path.rglob("*") if inner.suffix.lower() in (".parquet", ".pq"))
         hint = f"For other formats pass a glob such as {str(path / '*.csv')!r}."
-        return _some(found, f"data={text!r} is a folder without Parquet files. {hint}")
-    if path.exists():
+        return _some(
+            [inner for inner in found if inner.is_file()], f"data={text!r} is a folder without Parquet files. {hint}"
+        )
+    if path.is_file():
         return [path]
+    if path.exists():
+        hint = "Pass the path of a file; for a pipe, CsvStream(sys.stdin.buffer), which is - on the command line."
+        raise InvalidValue(f"data={text!r} is a pipe or a device, which is not read. {hint}")
     if not glob.has_magic(text):
         hint = "For standard input pass CsvStream(sys.stdin.buffer)." if text == "-" else "Check the path."
         raise InvalidValue(f"data={text!r} does not exist. {hint}")

@@ -18,6 +18,8 @@ from dpsieve.engines.text import Header, header_of, json_fields
 from dpsieve.errors import UnreadableData
 
 _VIEW = "dpsieve_data"
+# Otherwise a folder named unit=7 would take the place of the column 'unit' in its files.
+_NO_FOLDERS = "hive_partitioning = false"
 _EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
 
 
@@ -32,6 +34,11 @@ class Scan:
     columns: dict[str, Column]
     shown: Mapping[Path, str] = field(default_factory=dict)
     rows: int | None = None
+
+
+def is_text(source: object) -> bool:
+    """Tell whether what stands for the names of columns may be a first row of data."""
+    return isinstance(source, CsvStream) or (isinstance(source, Files) and source.kind != "parquet")
 
 
 def names_of(source: Files | Frame | CsvStream, connection: duckdb.DuckDBPyConnection) -> list[Column]:
@@ -128,7 +135,7 @@ def _frame(source: Frame, bounds: Bounds, connection: duckdb.DuckDBPyConnection)
 
 
 def _parquet(source: Files) -> str:
-    return f"read_parquet({_listed(list(shown_as(source)))})"
+    return f"read_parquet({_listed(list(shown_as(source)))}, {_NO_FOLDERS})"
 
 
 def _headers(source: Files) -> tuple[Header, list[Path]]:
@@ -148,7 +155,7 @@ def _csv(header: Header, shown: dict[Path, str], bounds: Bounds) -> Scan:
     types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(header.names)))
     options = (
         f"auto_detect = false, header = true, delim = {literal(header.separator)}, quote = '\"', escape = '\"', "
-        f"columns = {{{types}}}"
+        f"columns = {{{types}}}, {_NO_FOLDERS}"
     )
     where = {name: header.names.index(name) for name in bounds.columns}
     columns = {name: Column(name, f"c{i}", "VARCHAR") for name, i in where.items()}
@@ -157,7 +164,7 @@ def _csv(header: Header, shown: dict[Path, str], bounds: Bounds) -> Scan:
 
 def _json(source: Files, bounds: Bounds) -> Scan:
     types = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in bounds.columns)
-    options = f"format = 'newline_delimited', columns = {{{types}}}"
+    options = f"format = 'newline_delimited', columns = {{{types}}}, {_NO_FOLDERS}"
     shown = shown_as(source)
     columns = {column.name: column for column in _text_columns(bounds.columns)}
     return Scan(f"read_json({_listed(list(shown))}, {options})", columns, shown)

@@ -81,9 +81,7 @@ def _one_key(rows: str, keys: list[str], order: str) -> str:
     return f"SELECT {names}, count(*) AS n FROM (SELECT {parts} FROM ({kept})) GROUP BY {names}"
 
 
-def _several_keys(
-    rows: str, keys: list[str], order: str, bounds: Bounds, capped: str, *, spelled_alike: bool
-) -> str:
+def _several_keys(rows: str, keys: list[str], order: str, bounds: Bounds, capped: str, *, spelled_alike: bool) -> str:
     """Distinct pairs first, so that a unit with a million rows of one key costs one row in the sort.
 
     A sort by the hash alone would be rewritten by DuckDB into a heap for each unit, which takes twice the time and

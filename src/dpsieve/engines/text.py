@@ -18,7 +18,8 @@ from typing import IO, cast
 from dpsieve.errors import UnreadableData
 
 _LONGEST_HEADER = 1 << 20
-_SAMPLED_LINES = 10_000
+_SAMPLED_LINES, _SAMPLED_BYTES = 10_000, 1 << 27
+_LONGEST_LINE = 1 << 24  # what DuckDB reads as one JSON object
 _SEPARATORS = ",\t;|"
 
 
@@ -66,21 +67,24 @@ def _fields(line: bytes, separator: str) -> tuple[str, ...] | None:
 
 
 def json_fields(paths: tuple[Path, ...]) -> list[str]:
-    """Return the names of fields in the first 10,000 lines; lines that are no objects are left to the engine."""
+    """Return the names of fields in the first 10,000 lines or 128 MB; what is no object is left to the engine."""
     names: dict[str, None] = {}
-    left = _SAMPLED_LINES
+    lines, size = 0, 0
     for path in paths:
-        for line in islice(json_lines(path), left):
-            left -= 1
+        for line in json_lines(path):
             names |= dict.fromkeys(_object(line) or {})
+            lines, size = lines + 1, size + len(line)
+            if lines == _SAMPLED_LINES or size > _SAMPLED_BYTES:
+                return list(names)
     return list(names)
 
 
 def json_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, as far as it can be read."""
+    """Yield the lines of a file, as far as it can be read: up to one that is too long for the engine too."""
     try:
         with _opened(path) as file:
-            yield from file
+            while (line := file.readline(_LONGEST_LINE + 1)) and len(line) <= _LONGEST_LINE:
+                yield line
     except (OSError, EOFError):
         return
 

@@ -15,7 +15,6 @@ from dpsieve import validate
 from dpsieve.channels import KnownKeys, private_scheme
 from dpsieve.engines import DuckDB, Engine
 from dpsieve.engines.base import checked_bounds
-from dpsieve.engines.columns import check_present
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.known import known_table
 from dpsieve.jobs.outlook import Preview, contribution
@@ -80,8 +79,14 @@ def release(
     job = _Job.of(key, privacy_unit, max_keys_per_unit, max_rows_per_key)
     known = job.known(known_keys, scheme, sample_size, keys_only)
     plan = job.plan(epsilon, delta, mechanism, scheme, sample_size, known is not None)
-    if ledger is not None and not isinstance(ledger, Ledger):
-        raise InvalidType(f"ledger must be a dpsieve.Ledger, not {type(ledger).__name__}. Pass Ledger(path).")
+    if engine is not None and not isinstance(engine, Engine):
+        raise InvalidType(
+            f"engine must be an engine, not {type(engine).__name__}. Pass dpsieve.engines.DuckDB(), or none."
+        )
+    if ledger is not None:
+        if not isinstance(ledger, Ledger):
+            raise InvalidType(f"ledger must be a dpsieve.Ledger, not {type(ledger).__name__}. Pass Ledger(path).")
+        ledger.check(plan.guarantee)
     counted = (engine or DuckDB()).count(
         data,
         key=job.key,
@@ -128,7 +133,7 @@ def preview(
     job = _Job.of(key, privacy_unit, max_keys_per_unit, max_rows_per_key)
     if data is not None:
         bounds = checked_bounds(job.key, job.privacy_unit, 1, 1, 0, False)
-        check_present(bounds, [name for name, _ in (engine or DuckDB()).columns(data)], listed=True)
+        (engine or DuckDB()).check(data, bounds)
     known = job.known(known_keys, scheme, sample_size, keys_only=False)
     return Preview.of(job.plan(epsilon, delta, mechanism, scheme, sample_size, known is not None))
 

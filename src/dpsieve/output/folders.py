@@ -1,7 +1,8 @@
 """Folders of tables and a record about them, written whole or not at all, and refused when they were changed.
 
-A folder is made under a temporary name beside its place, forced to disk, and renamed. A process that dies on the way
-leaves nothing in that place, at most a hidden folder that holds nothing but what would have been published.
+A folder is made under a hidden name beside its place, forced to disk, and renamed. A process that dies on the way
+leaves nothing in that place, at most the hidden folder, which holds nothing but what would have been published and is
+taken over by the next process. A place can be reserved before there is something to write.
 
 Tables are Parquet files. The record, release.json, has the digest of each and a seal over itself: they show accidents,
 not an adversary's changes.
@@ -11,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,38 +20,78 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
+from dpsieve.locks import lock, still_there
 
 FORMAT = 1
 MAIN = "release"  # the table that every folder has
 _RECORD = "release.json"
 
 
+class Reserved:
+    """A place for a folder that can be written to, and that no other process writes to; use it in a `with` block."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.target = _path(folder)
+        self.working = self.target.absolute().parent / f".{self.target.name}.partial"
+        failure = None
+        try:
+            self._handle = self._locked()
+        except BlockingIOError:
+            failure = "is being written by another process. Pass another name, or wait for it"
+        except OSError as error:
+            failure = (
+                f"cannot be written ({error.strerror}). Pass the name of a new folder, in one that can be written to"
+            )
+        if failure is None and os.path.lexists(self.target):
+            self._leave()
+            failure = "exists already. Pass a new name; a release is never overwritten"
+        if failure is not None:
+            raise InvalidValue(f"folder={str(self.target)!r} {failure}.")
+
+    def _locked(self) -> int:
+        while True:
+            self.working.mkdir(exist_ok=True)
+            handle = lock(self.working)
+            if still_there(self.working, handle):
+                return handle
+            os.close(handle)
+
+    def _leave(self) -> None:
+        if still_there(self.working, self._handle):
+            shutil.rmtree(self.working, ignore_errors=True)
+        os.close(self._handle)
+
+    def __fspath__(self) -> str:
+        return str(self.target)
+
+    def __enter__(self) -> "Reserved":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+
 def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Path:
-    """Write a record and its tables, by name and MAIN among them, to a new folder and return its path."""
-    target = _path(folder)
-    if target.exists():
-        raise InvalidValue(f"folder={str(target)!r} exists already. Pass a new name; a release is never overwritten.")
-    if not target.absolute().parent.is_dir():
-        raise InvalidValue(f"folder={str(target)!r} is to be in a folder that does not exist. Make that one first.")
-    working = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
-    try:
-        digests = {}
-        for name, table in tables.items():
-            place = working / f"{name}.parquet"
-            pq.write_table(table, place)
-            _force(place)
-            digests[name] = _digest(place)
-        whole = {"format": FORMAT, **record, "table_sha256": digests.pop(MAIN), "more_sha256": digests}
-        whole["seal"] = _seal(whole)
-        (working / _RECORD).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-        _force(working / _RECORD)
-        _force(working)
-        working.chmod(0o755)
-        working.rename(target)
-        _force(target.absolute().parent)
-    except BaseException:
-        shutil.rmtree(working, ignore_errors=True)
-        raise
+    """Write a record and its tables, by name and MAIN among them, to a new or reserved folder and return its path."""
+    if not isinstance(folder, Reserved):
+        with Reserved(folder) as place:
+            return write(place, record, tables)
+    target, working = folder.target, folder.working
+    digests = {}
+    for left in working.iterdir():
+        left.unlink()
+    for name, table in tables.items():
+        file = working / f"{name}.parquet"
+        pq.write_table(table, file)
+        _force(file)
+        digests[name] = _digest(file)
+    whole = {"format": FORMAT, **record, "table_sha256": digests.pop(MAIN), "more_sha256": digests}
+    whole["seal"] = _seal(whole)
+    (working / _RECORD).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    _force(working / _RECORD)
+    _force(working)
+    working.rename(target)
+    _force(target.absolute().parent)
     return target
 
 

@@ -1,13 +1,13 @@
 """The key of each unit with the smallest hash: a table of units, and an arena with the bytes that it refers to.
 
 A cell of the table is four words: the hash of the key that is kept, the unit, where the key's bytes are (0 where the
-cell is empty), and where the unit's bytes are. A unit is either a whole number, which is its word, or a text, whose word
-is its hash; then a match is always checked on the bytes. Units are never taken for each other by hashes alone: one unit
-more or less must change one key. Of keys with equal hashes the one whose bytes come first is kept, as in SQL.
+cell is empty), and where the unit's bytes are. A unit is either a whole number, which is its word, or a text, whose
+word is its hash; then a match is always checked on the bytes. Units are never taken for each other by hashes alone: one
+unit more or less must change one key. Of keys with equal hashes the one whose bytes come first is kept, as in SQL.
 
 Bytes are referred to by a word, start << 24 | length, which is never 0, as the arena is used from its second byte on.
-New bytes go to the end of the arena, and those that nothing refers to any more stay until `compact`. Where a search will start is known some rows ahead, and asked for then, so that
-memory is not waited for.
+New bytes go to the end of the arena, and those that nothing refers to any more stay until `compact`. Where a search
+will start is known some rows ahead, and asked for then, so that memory is not waited for.
 
 Nothing is checked here: `engines.one_key` sees to it that the addresses are those of buffers that it keeps alive.
 """
@@ -54,9 +54,9 @@ def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state
             continue
         slot = _find(i, word, slot, units, unit_starts, cells, base)
         old, order = cells[slot, 2], orders[i]
-        if old != _ZERO and order >= cells[slot, 0]:
-            if order > cells[slot, 0] or not _before(i, keys, key_starts, old, base):
-                continue
+        least = cells[slot, 0]
+        if old != _ZERO and (order > least or (order == least and not _before(i, keys, key_starts, old, base))):
+            continue
         full = old == _ZERO and is_full(filled, cells)
         if full or _length(i, unit_starts, key_starts) > min(len(arena) - used, _LONGEST):
             count = i

@@ -1,0 +1,67 @@
+"""Columns of pandas frames as Arrow columns, of a type that the dtype alone decides.
+
+A column of Python objects has no type: one guessed from its values would tell of rows that are not released, as one
+Decimal with more digits changes the type of all. So such columns are text, each value written by itself: equal whole
+numbers alike (1, 1.0 and Decimal('1.00') as '1'), bytes as UTF-8 with a backslash before what is not, all else as
+`str` writes it. Periods and intervals, also as categories, are text too: '2024-01', '(0, 10]'. All other dtypes keep
+their Arrow type. None, NaN, NA and NaT are nulls.
+
+The dtypes of a frame are taken for public. (pandas itself turns whole numbers into floats where one of them is missing:
+read such columns as 'Int64', or as text.)
+"""
+
+from decimal import Decimal
+from numbers import Integral, Rational, Real
+from typing import Any
+
+import pyarrow as pa
+
+_LONGEST_NUMBER = 400  # digits; no float has more before its point
+
+
+def arrow_column(series: Any) -> Any:
+    """Return a Series as an Arrow array.
+
+    >>> import pandas as pd
+    >>> arrow_column(pd.Series([1, 2.5, None, "tea"], dtype=object)).to_pylist()
+    ['1', '2.5', None, 'tea']
+    """
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        categories = series.cat.categories.to_series()
+        if _is_text(categories.dtype):
+            codes = series.cat.codes.to_numpy()
+            return _texts(categories).take(pa.array(codes, mask=codes < 0))
+    elif _is_text(series.dtype):
+        return _texts(series)
+    return pa.Table.from_pandas(series.to_frame("x"), preserve_index=False).column(0)
+
+
+def _is_text(dtype: Any) -> bool:
+    import pandas as pd
+
+    return pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype)
+
+
+def _texts(series: Any) -> pa.Array:
+    import pandas as pd
+
+    if pd.api.types.infer_dtype(series, skipna=True) == "string":
+        return pa.array(series, pa.large_string(), from_pandas=True)
+    pairs = zip(series, series.isna(), strict=True)
+    return pa.array([None if missing else _text(value) for value, missing in pairs], pa.large_string())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, Decimal):
+        small = value.is_finite() and value.adjusted() < _LONGEST_NUMBER
+        return str(int(value) if small and value == value.to_integral_value() else value.normalize())
+    if isinstance(value, Real) and not isinstance(value, Rational):
+        number = float(value)
+        return str(int(number) if number.is_integer() else number)
+    return str(value)
