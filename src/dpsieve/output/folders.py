@@ -38,6 +38,8 @@ class Reserved:
             self._handle = self._locked()
         except BlockingIOError:
             failure = "is being written by another process. Pass another name, or wait for it"
+        except FileNotFoundError:
+            failure = "is to be in a folder that does not exist. Make that one first"
         except OSError as error:
             failure = (
                 f"cannot be written ({error.strerror}). Pass the name of a new folder, in one that can be written to"
