@@ -1,0 +1,129 @@
+"""What can be known before the scan costs no budget, and what was paid for is not lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dpsieve as ds
+from dpsieve.cli.table import keep
+from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType
+from dpsieve.output.folders import Reserved
+
+COMMAND = Path(sys.executable).with_name("dpsieve")
+ASKED = ["release", "rows.parquet", "--key", "query", "--unit", "user", "--epsilon", "1", "--delta", "1e-6"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    pq.write_table(pa.table({"user": list(range(500)), "query": ["tea"] * 500}), tmp_path / "rows.parquet")
+    ds.Ledger(tmp_path / "budget.ledger", 1.5, 1e-5, unit="one user")
+    return tmp_path
+
+
+def started(folder, *arguments, **options):
+    return subprocess.Popen(
+        [COMMAND, *ASKED, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def spends(folder):
+    return len(ds.Ledger.open(folder / "budget.ledger").history())
+
+
+@pytest.mark.parametrize("out", ["rows.parquet", "missing/x", "rows.parquet/x", "x" * 300])
+def test_an_out_that_cannot_be_written_costs_nothing(folder, out):
+    done = started(folder, "--out", out, "--ledger", "budget.ledger")
+    message = done.communicate()[1]
+    assert done.returncode == 2 and "error: folder" in message
+    assert spends(folder) == 0
+
+
+def test_four_processes_with_one_out_pay_once(folder):
+    running = [started(folder, "--out", "x", "--ledger", "budget.ledger") for _ in range(4)]
+    results = [(process.communicate(), process.returncode)[1] for process in running]
+    assert sorted(results) == [0, 2, 2, 2]
+    assert spends(folder) == 1 and len(ds.Release.load(folder / "x")) == 1
+
+
+def no_rows():
+    def batches():
+        raise AssertionError("the data was read")
+        yield
+
+    return pa.RecordBatchReader.from_batches(pa.schema({"user": pa.int64(), "query": pa.string()}), batches())
+
+
+def test_a_ledger_that_cannot_pay_is_known_before_the_scan(folder):
+    asked = {"key": "query", "privacy_unit": "user", "epsilon": 2.0, "delta": 1e-6}
+    with pytest.raises(BudgetExceeded):
+        ds.release(no_rows(), **asked, ledger=ds.Ledger.open(folder / "budget.ledger"))
+    with pytest.raises(DpsieveError, match="one household"):
+        ds.release(no_rows(), **asked, ledger=ds.Ledger(folder / "other.ledger", 9, 1e-5, unit="one household"))
+    with pytest.raises(InvalidType, match="engine must be an engine"):
+        ds.release(no_rows(), **asked, engine="duckdb")
+
+
+def test_a_release_that_cannot_be_saved_is_kept_elsewhere(folder, monkeypatch, capsys):
+    release = ds.channels.optimal(1.0, 1e-8).release(["tea"], [500])
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    with Reserved(folder / "x") as place:
+        (folder / "x").mkdir()
+        (folder / "x" / "in the way").touch()
+        kept = keep(release, place, quiet=False)
+    assert kept.name == "x" and kept != folder / "x" and len(ds.Release.load(kept)) == 1
+    assert f"It is in {kept} instead" in capsys.readouterr().err
+    with Reserved(folder / "y") as place:
+        monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+        (folder / "y").touch()
+        assert keep(release, place, quiet=False) is None
+    assert json.loads(capsys.readouterr().out)["keys"][0]["key"] == "tea"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_piped_rows_do_not_outlive_the_command(folder, number):
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    command = [COMMAND, "release", "-", *ASKED[2:], "--out", "x"]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdin.write(b"user,query\n" + b"1,marked-secret\n" * 100_000)
+        process.stdin.flush()
+        until = time.monotonic() + 60
+        while not list(temporary.rglob("stream.csv")) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert list(temporary.rglob("stream.csv"))
+        process.send_signal(number)
+        process.wait(timeout=20)
+        assert b"Traceback" not in process.stderr.read()
+        process.stdin.close()
+    assert process.returncode != 0
+    assert list(temporary.iterdir()) == []
+    assert sorted(path.name for path in folder.iterdir()) == ["budget.ledger", "rows.parquet", "temporary"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_while_it_starts_is_quiet(folder):
+    for delay in (0.1, 0.2, 0.3, 0.5):
+        process = started(folder, "--json")
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        message = process.communicate(timeout=60)[1]
+        assert "dpsieve" not in message or "Traceback" not in message
+
+
+def test_a_table_without_a_header_is_not_shown(folder):
+    (folder / "rows.csv").write_text("ann,divorce lawyer\nbob,tea\n")
+    command = [COMMAND, "preview", "rows.csv", "--key", "query", "--epsilon", "1", "--delta", "1e-6"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "divorce" not in done.stderr + done.stdout and "ann" not in done.stderr
