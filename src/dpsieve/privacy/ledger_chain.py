@@ -17,6 +17,7 @@ from decimal import ROUND_DOWN, Context
 from functools import partial
 from typing import Any
 
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.losses import either
@@ -24,6 +25,7 @@ from dpsieve.privacy.spends import Approximate, DiscreteLaplace, Spend, ZeroConc
 
 ORIGIN = "dpsieve ledger"
 _MOST_RUNS = 10**6
+_LONGEST_NOTE = 1000
 # Less than this share of the budget's epsilon counts as nothing left.
 _SHARE = 1e-6
 
@@ -138,6 +140,26 @@ def linked(stored: object, *parts: object) -> bool:
 def utc_now() -> str:
     """Return the time, with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def checked_time(time: str) -> str:
+    """Return a time that `utc_now` wrote; anything else raises ValueError or TypeError."""
+    if datetime.fromisoformat(time).astimezone(UTC).isoformat(timespec="microseconds") != time:
+        raise ValueError
+    return time
+
+
+def checked_note(note: str) -> str:
+    """Return a note that fits one line of a terminal, or refuse it."""
+    hint = f"Pass one line of at most {_LONGEST_NOTE:,} characters, such as note='searches of May'."
+    if not isinstance(note, str):
+        raise InvalidType(f"note must be text, not {type(note).__name__}. {hint}")
+    if len(note) > _LONGEST_NOTE:
+        raise InvalidValue(f"note has {len(note):,} characters. {hint}")
+    # No line breaks, no control sequences for a terminal, no half characters that UTF-8 cannot hold.
+    if not note.isprintable():
+        raise InvalidValue(f"note holds characters that cannot be printed. {hint}")
+    return note
 
 
 def _joined(spends: Iterable[Spend]) -> list[Spend]:
