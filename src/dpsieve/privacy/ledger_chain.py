@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Context
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from dpsieve.errors import InvalidType, InvalidValue
@@ -74,23 +74,32 @@ class Chain:
         """Return all spends together, with `more` of them."""
         return Composition(_joined([*(entry.spend for entry in self.entries), *more]))
 
+    @cached_property
+    def _now(self) -> Composition:
+        return self.composition()
+
+    @cached_property
+    def _left(self) -> float:
+        """What the spends leave of the budget's delta at the budget's epsilon; below zero for a forged ledger."""
+        return self.budget.delta - _delta(self._now, self.budget.epsilon)
+
     def fits(self, spend: Spend) -> bool:
         """Return whether all spends with this one stay within the budget."""
         return _delta(self.composition(spend), self.budget.epsilon) <= self.budget.delta
 
     def spent(self) -> float:
         """Return what `Ledger.spent` promises."""
-        now, budget = self.composition(), self.budget
-        epsilon = now.epsilon(budget.delta)
+        epsilon = self._now.epsilon(self.budget.delta)
         # Both are upper bounds, found in different ways.
-        return min(epsilon, budget.epsilon) if _delta(now, budget.epsilon) <= budget.delta else epsilon
+        return min(epsilon, self.budget.epsilon) if self._left >= 0 else epsilon
 
     def remaining(self, delta: float | None) -> Guarantee | None:
         """Return what `Ledger.remaining` promises."""
-        now, budget = self.composition(), self.budget
+        now, budget = self._now, self.budget
+        if self._left < 0:
+            return None
         if delta is None:
-            left = budget.delta - _delta(now, budget.epsilon)
-            delta = float(f"{max(left, 0.0) / 2:.3g}") if self.entries else budget.delta
+            delta = float(f"{self._left / 2:.3g}") if self.entries else budget.delta
         release = partial(Approximate, delta=delta)
         # Composing zCDP is slow, so there the search is coarse, and of what will be asked, not of a sum of two parts.
         if any(isinstance(spend, ZeroConcentrated) for spend in now.spends):
