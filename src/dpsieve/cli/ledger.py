@@ -89,7 +89,7 @@ def verify(
 
     Exits with 2 where the ledger cannot be trusted.
 
-    Example: dpsieve ledger verify budget.ledger --head 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+    Example: dpsieve ledger verify budget.ledger --head $(cat noted-head.txt)
     """
     from dpsieve.privacy.ledger import Ledger
 
@@ -103,4 +103,5 @@ def verify(
     typer.echo(f"whole   {len(hashes):,} entries, each chained to the one before")
     typer.echo(f"head    {ledger.head}")
     if since is not None:
-        typer.echo(f"noted   {'the present head' if since == 0 else f'part of the history, {since:,} entries ago'}")
+        ago = f"{since:,} {'entry' if since == 1 else 'entries'} ago"
+        typer.echo(f"noted   {f'part of the history, {ago}' if since else 'the present head'}")
