@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, ZeroConcentrated
 from dpsieve.privacy.ledger import Ledger
+from dpsieve.privacy.ledger_chain import ORIGIN, link
 
 SMALL, TINY = Approximate(0.1, 1e-8), Approximate(0.03, 1e-9)
 DAY = Guarantee(0.1, 1e-8, unit="one user")
@@ -197,6 +198,35 @@ def test_amounts_that_react_to_results_are_a_known_limit(tmp_path):
     assert 1.4e-6 < reacting < 1.5e-6
 
 
+def test_a_check_raises_what_a_spend_would_raise_and_writes_nothing(ledger):
+    ledger.spend(Approximate(0.6, 2e-7))
+    before = ledger.path.read_bytes(), ledger.path.stat().st_mtime_ns
+    for wrong in (
+        Guarantee(0.1),
+        Guarantee(0.1, neighbours="replace", unit="one user"),
+        0.1,
+        Approximate(0.5, 1e-7),
+        Guarantee(0.5, 1e-7, unit="one user"),
+        Gaussian(0.1),
+    ):
+        with pytest.raises((InvalidValue, InvalidType, BudgetExceeded)) as refused:
+            ledger.spend(wrong)
+        with pytest.raises(type(refused.value)) as checked:
+            ledger.check(wrong)
+        assert str(checked.value) == str(refused.value)
+    for fits in (DAY, Approximate(0.3, 1e-7), Gaussian(100.0)):
+        assert ledger.check(fits) is None
+    assert (ledger.path.read_bytes(), ledger.path.stat().st_mtime_ns) == before
+    assert [file.name for file in ledger.path.parent.iterdir()] == ["budget.ledger"]
+    assert ledger.spend(DAY).number == len(ledger) == 2
+
+
+def test_a_check_sees_what_others_spent(path, ledger):
+    Ledger.open(path).spend(Approximate(0.95, 9e-7))
+    with pytest.raises(BudgetExceeded, match="entries so far: 1"):
+        ledger.check(DAY)
+
+
 # For whom
 
 
@@ -283,7 +313,7 @@ def test_the_file_is_private_and_alone(path, ledger):
 
 
 def test_odd_names_are_only_names(tmp_path):
-    for name in (":memory:", "a b?mode=ro#x%41", "Haushalt für Mai", "-journal"):
+    for name in (":memory:", "a b?mode=ro#x%41", "Haushalt für Mai", "x-shm"):
         Ledger(tmp_path / name, epsilon=1.0, delta=1e-6).spend(DAY)
         assert len(Ledger.open(tmp_path / name)) == 1
     assert len(list(tmp_path.iterdir())) == 4
@@ -357,12 +387,14 @@ def test_a_read_only_ledger_can_be_read_and_not_spent():
             path.chmod(0o400)
             ledger = Ledger(path)
             assert len(ledger.history()) == 1
-            with pytest.raises(LedgerError, match=r"cannot be written or opened\. Ask for permission"):
-                ledger.spend(DAY)
+            for attempt in (ledger.spend, ledger.check):
+                with pytest.raises(LedgerError, match=r"cannot be written or opened\. Ask for permission"):
+                    attempt(DAY)
             path.chmod(0o600)
             Path(folder).chmod(0o500)
-            with pytest.raises(LedgerError, match=r"cannot be written or opened\. Ask for permission"):
-                ledger.spend(DAY)
+            for attempt in (ledger.spend, ledger.check):
+                with pytest.raises(LedgerError, match=r"cannot be written or opened\. Ask for permission"):
+                    attempt(DAY)
             with pytest.raises(LedgerError, match=r"cannot be created \(Permission denied\)"):
                 Ledger(Path(folder, "another"), epsilon=1.0, delta=1e-6)
             Path(folder).chmod(0o000)
@@ -479,6 +511,64 @@ def test_a_ledger_that_was_exchanged_for_a_fresh_one_is_not_spent(path, ledger):
     assert not path.exists()
 
 
+def mended(path, *statements):
+    """Change the file, and give every row the hash that fits it."""
+    tampered(path, *statements)
+    with closing(sqlite3.connect(path)) as connection:
+        time, budget = connection.execute("SELECT time, budget FROM header").fetchone()
+        head = link(ORIGIN, 1, time, budget, "")
+        hashes = [f"UPDATE header SET hash = '{head}'"]
+        for row in connection.execute("SELECT number, time, spend, note FROM entries ORDER BY number").fetchall():
+            head = link(head, *row)
+            hashes.append(f"UPDATE entries SET hash = '{head}' WHERE number = {row[0]}")
+    tampered(path, *hashes)
+
+
+DEEP = "'" + "[" * 100_000 + "'"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"UPDATE entries SET spend = {DEEP}",
+        f"UPDATE header SET budget = {DEEP}",
+        "UPDATE entries SET spend = replace(spend, '\"approximate\"', '[]')",
+        "UPDATE entries SET spend = replace(spend, '\"approximate\"', '{}')",
+        "UPDATE entries SET spend = replace(spend, '0.1', '1' || hex(zeroblob(5000)))",
+        "UPDATE entries SET spend = replace(spend, '0.1', 'NaN')",
+        "UPDATE entries SET spend = ' ' || spend",
+        "UPDATE entries SET spend = '7'",
+        "UPDATE header SET budget = replace(budget, '\"add_remove\"', '[]')",
+        "UPDATE header SET budget = '[]'",
+        "UPDATE entries SET note = char(27) || '[31mred'",
+        "UPDATE entries SET time = replace(time, 'T', char(27))",
+        "UPDATE entries SET time = 'yesterday'",
+        "UPDATE entries SET time = time || zeroblob(2000000)",
+    ],
+    ids=lambda change: change[:60],
+)
+def test_a_row_that_no_ledger_writes_is_refused_though_its_hash_fits(path, ledger, change):
+    ledger.spend(DAY)
+    mended(path, "UPDATE entries SET note = 'May'")
+    assert len(Ledger(path)) == 1
+    mended(path, change)
+    with pytest.raises(LedgerError, match=r"cannot be trusted: (entry 1|its header) was changed|is damaged"):
+        Ledger(path)
+
+
+@pytest.mark.parametrize(
+    "old", [b"CREATE TABLE header", b"'a ledger is append-only'", b"header (one INTEGER", b"hash TEXT"]
+)
+def test_tables_described_in_bytes_that_are_not_text_are_refused(path, ledger, old):
+    for place in range(0, len(old), 3):
+        bad = old[:place] + b"\xff" + old[place + 1 :]
+        path.write_bytes(path.read_bytes().replace(old, bad))
+        with pytest.raises(LedgerError, match=r"is damaged|were changed"):
+            Ledger(path)
+        path.write_bytes(path.read_bytes().replace(bad, old))
+    assert len(Ledger(path)) == 0
+
+
 # Others at the same time
 
 SPEND_ALL = """
@@ -565,6 +655,33 @@ def test_a_fork_may_go_on_with_the_ledger(ledger):
             os._exit(2)
     assert os.waitpid(process, 0)[1] == 0
     assert ledger.spend(DAY).number == 3
+
+
+FORK = """
+import threading
+ledger, inside = Ledger(sys.argv[1], timeout=60), threading.Event()
+def work():
+    with ledger._file.writing():
+        inside.set()
+        time.sleep(0.3)
+thread = threading.Thread(target=work)
+thread.start()
+inside.wait()
+process = os.fork()
+if process == 0:
+    signal.alarm(20)
+    os._exit(0 if ledger.spend(Approximate(0.1, 1e-8)).number == 1 else 1)
+assert os.waitpid(process, 0)[1] == 0
+thread.join()
+assert ledger.spend(Approximate(0.1, 1e-8)).number == 2
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_while_another_thread_writes_can_spend(path, ledger):
+    parent = child("import warnings\nwarnings.simplefilter('ignore')" + FORK, path)
+    assert parent.communicate(timeout=60) == ("", "")
+    assert parent.returncode == 0
 
 
 # Crashes

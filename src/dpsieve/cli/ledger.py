@@ -1,6 +1,7 @@
-"""`dpsieve ledger`: make, show and list the spends of a privacy budget."""
+"""`dpsieve ledger`: make, show and verify a privacy budget, and list its spends."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,7 @@ def create(
     from dpsieve.errors import InvalidValue
     from dpsieve.privacy.ledger import Ledger
 
-    if path.exists():
+    if os.path.lexists(path):
         raise InvalidValue(f"{str(path)!r} exists already. Pass a new name, or see dpsieve ledger show.")
     typer.echo(f"{path}: {Ledger(path, epsilon, delta, unit=f'one {unit}').budget}")
 
@@ -76,3 +77,31 @@ def history(path: File, as_json: AsJson = False) -> None:
         else:
             numbers = ", ".join(f"{name} {value}" for name, value in spend.items() if name not in ("kind", "count"))
             typer.echo(f"{entry.number:>4}  {entry.time}  {spend['kind']}: {numbers}  {entry.note}")
+
+
+@app.command()
+def verify(
+    path: File,
+    head: Annotated[str | None, typer.Option(help="A head noted earlier, from dpsieve ledger show.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify every entry and, with a head noted earlier, that no entry up to it was cut off or rewritten.
+
+    Exits with 2 where the ledger cannot be trusted.
+
+    Example: dpsieve ledger verify budget.ledger --head $(cat noted-head.txt)
+    """
+    from dpsieve.privacy.ledger import Ledger
+
+    ledger = Ledger.open(path, expect_head=head)
+    hashes = [entry.hash for entry in ledger.history()]
+    # The first head, of the untouched ledger, is not that of an entry.
+    since = None if head is None else len(hashes) - (hashes.index(head) + 1 if head in hashes else 0)
+    if as_json:
+        typer.echo(json.dumps({"entries": len(hashes), "head": ledger.head, "entries_since": since}))
+        return
+    typer.echo(f"whole   {len(hashes):,} entries, each chained to the one before")
+    typer.echo(f"head    {ledger.head}")
+    if since is not None:
+        ago = f"{since:,} {'entry' if since == 1 else 'entries'} ago"
+        typer.echo(f"noted   {f'part of the history, {ago}' if since else 'the present head'}")

@@ -26,12 +26,10 @@ from typing import Any, Self
 from dpsieve import validate
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.ledger_chain import Chain, Entry
+from dpsieve.privacy.ledger_chain import Chain, Entry, checked_note
 from dpsieve.privacy.ledger_store import LedgerFile
 from dpsieve.privacy.spends import Approximate, Spend
 from dpsieve.validate import Neighbours
-
-_LONGEST_NOTE = 1000
 
 
 class Ledger:
@@ -44,7 +42,8 @@ class Ledger:
     Together all spends are (epsilon, delta)-DP: at the budget's epsilon their composed delta is at most the budget's
     (Kairouz, Oh and Viswanath, ICML 2015, and `Composition`). Ten processes at once cannot overspend: each waits for
     the others, up to `timeout` seconds. No file is kept open between calls, so a ledger may be shared by threads,
-    inherited by a fork, and pickled (it is then opened again by its path).
+    inherited by a fork, and pickled (it is then opened again by its path). A file with a second name, by a hard link
+    or a mount of that file alone, is refused.
 
     `expect_head` is a `head` noted earlier; it must still be part of the chain. The top of the module names the limits.
 
@@ -127,18 +126,21 @@ class Ledger:
         `note` is one line of at most 1,000 characters that says what the spend was for. It is stored as it is: put no
         data in it. A spend that does not fit raises BudgetExceeded, says what is left, and writes nothing.
         """
-        spend = self._as_spend(guarantee)
-        note = _checked_note(note)
-        with self._file.writing() as rows:
-            chain = rows.verified(self._chain)
-            entry = chain.following(spend, note)
-            fits = chain.fits(spend)
-            if fits:
-                rows.append(entry)
-        self._chain = chain.plus([entry]) if fits else chain
-        if not fits:
-            raise BudgetExceeded(chain.refusal(spend))
-        return entry
+        return self._spend(guarantee, note, keep=True)
+
+    def check(self, guarantee: Guarantee | Spend) -> None:
+        """Raise what `spend` would raise now, and write nothing: a refusal before the work, not after it.
+
+        A file or folder that cannot be written is found too. The room is not reserved: others may spend it meanwhile.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(f"{folder}/budget.ledger", epsilon=1.0, delta=1e-6)
+        ...     ledger.check(Guarantee(1.0, 1e-6, unit="one user"))
+        ...     len(ledger)
+        0
+        """
+        self._spend(guarantee, "", keep=False)
 
     def remaining(self, delta: float | None = None) -> Guarantee | None:
         """Return the largest (epsilon, delta) of one more release that fits, or None where nothing is left.
@@ -193,6 +195,20 @@ class Ledger:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (str(self.path), self._chain.head, self._file.timeout)
 
+    def _spend(self, guarantee: object, note: str, *, keep: bool) -> Entry:
+        """Write down a spend if it fits; without `keep` it is undone."""
+        spend, note = self._as_spend(guarantee), checked_note(note)
+        with self._file.writing(keep=keep) as rows:
+            chain = rows.verified(self._chain)
+            entry = chain.following(spend, note)
+            fits = chain.fits(spend)
+            if fits:
+                rows.append(entry)
+        self._chain = chain.plus([entry]) if fits and keep else chain
+        if not fits:
+            raise BudgetExceeded(chain.refusal(spend))
+        return entry
+
     def _present(self, *, whole: bool = False) -> Chain:
         """Return the chain as it is now, verified from where it was known, or as a `whole`."""
         known = self._chain
@@ -234,16 +250,7 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise InvalidType(f"path must be a path, not {type(path).__name__}. Pass one such as 'budget.ledger'.")
     name = validate.text("path", os.fspath(path), hint="Pass a file name such as 'budget.ledger'.")
-    return Path(os.path.realpath(name))
-
-
-def _checked_note(note: str) -> str:
-    hint = f"Pass one line of at most {_LONGEST_NOTE:,} characters, such as note='searches of May'."
-    if not isinstance(note, str):
-        raise InvalidType(f"note must be text, not {type(note).__name__}. {hint}")
-    if len(note) > _LONGEST_NOTE:
-        raise InvalidValue(f"note has {len(note):,} characters. {hint}")
-    # No line breaks, no control sequences for a terminal, no half characters that UTF-8 cannot hold.
-    if not note.isprintable():
-        raise InvalidValue(f"note holds characters that cannot be printed. {hint}")
-    return note
+    try:
+        return Path(os.path.realpath(name))
+    except OSError as error:  # the working folder is gone
+        raise LedgerError(f"the path {name!r} cannot be resolved ({error.strerror}). Pass an absolute path.") from None

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Context
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.losses import either
@@ -24,6 +25,7 @@ from dpsieve.privacy.spends import Approximate, DiscreteLaplace, Spend, ZeroConc
 
 ORIGIN = "dpsieve ledger"
 _MOST_RUNS = 10**6
+_LONGEST_NOTE = 1000
 # Less than this share of the budget's epsilon counts as nothing left.
 _SHARE = 1e-6
 
@@ -72,23 +74,32 @@ class Chain:
         """Return all spends together, with `more` of them."""
         return Composition(_joined([*(entry.spend for entry in self.entries), *more]))
 
+    @cached_property
+    def _now(self) -> Composition:
+        return self.composition()
+
+    @cached_property
+    def _left(self) -> float:
+        """What the spends leave of the budget's delta at the budget's epsilon; below zero for a forged ledger."""
+        return self.budget.delta - _delta(self._now, self.budget.epsilon)
+
     def fits(self, spend: Spend) -> bool:
         """Return whether all spends with this one stay within the budget."""
         return _delta(self.composition(spend), self.budget.epsilon) <= self.budget.delta
 
     def spent(self) -> float:
         """Return what `Ledger.spent` promises."""
-        now, budget = self.composition(), self.budget
-        epsilon = now.epsilon(budget.delta)
+        epsilon = self._now.epsilon(self.budget.delta)
         # Both are upper bounds, found in different ways.
-        return min(epsilon, budget.epsilon) if _delta(now, budget.epsilon) <= budget.delta else epsilon
+        return min(epsilon, self.budget.epsilon) if self._left >= 0 else epsilon
 
     def remaining(self, delta: float | None) -> Guarantee | None:
         """Return what `Ledger.remaining` promises."""
-        now, budget = self.composition(), self.budget
+        now, budget = self._now, self.budget
+        if self._left < 0:
+            return None
         if delta is None:
-            left = budget.delta - _delta(now, budget.epsilon)
-            delta = float(f"{max(left, 0.0) / 2:.3g}") if self.entries else budget.delta
+            delta = float(f"{self._left / 2:.3g}") if self.entries else budget.delta
         release = partial(Approximate, delta=delta)
         # Composing zCDP is slow, so there the search is coarse, and of what will be asked, not of a sum of two parts.
         if any(isinstance(spend, ZeroConcentrated) for spend in now.spends):
@@ -138,6 +149,26 @@ def linked(stored: object, *parts: object) -> bool:
 def utc_now() -> str:
     """Return the time, with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def checked_time(time: str) -> str:
+    """Return a time that `utc_now` wrote; anything else raises ValueError or TypeError."""
+    if datetime.fromisoformat(time).astimezone(UTC).isoformat(timespec="microseconds") != time:
+        raise ValueError
+    return time
+
+
+def checked_note(note: str) -> str:
+    """Return a note that fits one line of a terminal, or refuse it."""
+    hint = f"Pass one line of at most {_LONGEST_NOTE:,} characters, such as note='searches of May'."
+    if not isinstance(note, str):
+        raise InvalidType(f"note must be text, not {type(note).__name__}. {hint}")
+    if len(note) > _LONGEST_NOTE:
+        raise InvalidValue(f"note has {len(note):,} characters. {hint}")
+    # No line breaks, no control sequences for a terminal, no half characters that UTF-8 cannot hold.
+    if not note.isprintable():
+        raise InvalidValue(f"note holds characters that cannot be printed. {hint}")
+    return note
 
 
 def _joined(spends: Iterable[Spend]) -> list[Spend]:
