@@ -1,19 +1,22 @@
 """A distribution on disk: the ranges that survived, with their sampled counts, the grid, the plan and the promise."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsieve.errors import DpsieveError
+from dpsieve.channels.channel import LARGEST_FREQUENCY
 from dpsieve.federated.level_plans import LevelPlan
 from dpsieve.federated.quantile_answers import Distribution, checked_confidence
 from dpsieve.federated.quantile_bands import Tree
 from dpsieve.federated.quantile_grid import Grid
-from dpsieve.output.folders import MAIN, incomplete, read, write
-from dpsieve.output.records import Record, checked_record
+from dpsieve.output.checks import is_sorted, possible
+from dpsieve.output.folders import MAIN, incomplete, read, read_tables, write
+from dpsieve.output.records import ODD_VALUES, Record, checked_record
+from dpsieve.privacy.uses import Uses
 
 _KIND = "distribution"
 _SCHEMA = pa.schema([("level", pa.int64()), ("range", pa.int64()), ("token", pa.int64())])
@@ -33,21 +36,31 @@ def save(answers: Distribution, folder: str | os.PathLike[str]) -> Path:
 
 def load(folder: str | os.PathLike[str]) -> Distribution:
     """Read what `save` wrote; a changed or partial folder is refused."""
-    source, data, tables = read(folder)
-    record, table = checked_record(source, data, _KIND), tables[MAIN]
-    grid = confidence = None
-    try:
-        grid = Grid.from_json(record.notes["grid"])
-        confidence = checked_confidence(record.notes["confidence"])
-    except (KeyError, TypeError, DpsieveError):
-        pass
-    plan = record.mechanism
-    if grid is None or confidence is None or not isinstance(plan, LevelPlan) or plan.levels != grid.depth:
+    source, data = read(folder)
+    record, made = checked_record(source, data, _KIND), None
+    table = read_tables(source, data)[MAIN]
+    with suppress(*ODD_VALUES, pa.ArrowException):
+        made = _answers(record, table)
+    if made is None:
         raise incomplete(source)
-    if table.schema != _SCHEMA:
-        raise incomplete(source)
+    return made
+
+
+def _answers(record: Record, table: pa.Table) -> Distribution | None:
+    """Return the distribution, None where the table is not one that its plan leads to."""
+    plan, grid = record.mechanism, Grid.from_json(record.notes["grid"])
+    notes = {"grid": grid.to_json(), "confidence": checked_confidence(record.notes["confidence"])}
+    if not isinstance(plan, LevelPlan) or (plan.levels, plan.guarantee) != (grid.depth, record.guarantee):
+        return None
+    if record.uses != Uses() or repr(notes) != repr(record.notes):
+        return None
+    if table.schema != _SCHEMA or any(column.null_count for column in table.columns):
+        return None
+    if not is_sorted(table) or not possible(plan, table["token"].to_numpy().astype(np.float64)):
+        return None
     rows = [table.filter(pc.equal(table["level"], level)) for level in range(1, plan.levels + 1)]
     tree = Tree(grid, [(part["range"].to_numpy(), part["token"].to_numpy()) for part in rows], plan.threshold)
-    if sum(part.num_rows for part in rows) != table.num_rows or not tree.is_whole:
-        raise incomplete(source)
-    return Distribution(grid, plan, tree, confidence, record.unsafe_to_publish)
+    clients = max(pc.sum(part["token"]).as_py() or 0 for part in rows)
+    if sum(part.num_rows for part in rows) != table.num_rows or clients > LARGEST_FREQUENCY or not tree.is_whole:
+        return None
+    return Distribution(grid, plan, tree, notes["confidence"], record.unsafe_to_publish)
