@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from dpsieve.federated.quantile_grid import Grid
 from dpsieve.output.checks import is_sorted, possible
 from dpsieve.output.folders import MAIN, incomplete, read, read_tables, write
 from dpsieve.output.records import ODD_VALUES, Record, checked_record
-from dpsieve.privacy.uses import Uses
+from dpsieve.privacy.uses import ONCE
 
 _KIND = "distribution"
 _SCHEMA = pa.schema([("level", pa.int64()), ("range", pa.int64()), ("token", pa.int64())])
@@ -28,7 +29,7 @@ def save(answers: Distribution, folder: str | os.PathLike[str]) -> Path:
     depth = np.repeat(np.arange(1, len(levels) + 1), [len(numbers) for numbers, _ in levels])
     numbers, counts = (np.concatenate([level[part] for level in levels]) for part in (0, 1))
     table = pa.table([depth, numbers, counts], schema=_SCHEMA)
-    notes = {"grid": answers.grid.to_json(), "confidence": answers.confidence}
+    notes = _notes(answers.grid, answers.confidence)
     unsafe = answers.unsafe_to_publish
     record = Record(_KIND, answers.guarantee, answers.certificate, answers.plan, notes, unsafe, table.num_rows)
     return write(folder, record.to_json(), {MAIN: table})
@@ -49,10 +50,10 @@ def load(folder: str | os.PathLike[str]) -> Distribution:
 def _answers(record: Record, table: pa.Table) -> Distribution | None:
     """Return the distribution, None where the table is not one that its plan leads to."""
     plan, grid = record.mechanism, Grid.from_json(record.notes["grid"])
-    notes = {"grid": grid.to_json(), "confidence": checked_confidence(record.notes["confidence"])}
+    confidence = checked_confidence(record.notes["confidence"])
     if not isinstance(plan, LevelPlan) or (plan.levels, plan.guarantee) != (grid.depth, record.guarantee):
         return None
-    if record.uses != Uses() or repr(notes) != repr(record.notes):
+    if record.uses != ONCE or record.notes != _notes(grid, confidence):
         return None
     if table.schema != _SCHEMA or any(column.null_count for column in table.columns):
         return None
@@ -63,4 +64,8 @@ def _answers(record: Record, table: pa.Table) -> Distribution | None:
     clients = max(pc.sum(part["token"]).as_py() or 0 for part in rows)
     if sum(part.num_rows for part in rows) != table.num_rows or clients > LARGEST_FREQUENCY or not tree.is_whole:
         return None
-    return Distribution(grid, plan, tree, notes["confidence"], record.unsafe_to_publish)
+    return Distribution(grid, plan, tree, confidence, record.unsafe_to_publish)
+
+
+def _notes(grid: Grid, confidence: float) -> dict[str, Any]:
+    return {"grid": grid.to_json(), "confidence": confidence}

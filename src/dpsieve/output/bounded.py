@@ -8,23 +8,26 @@ import json
 import os
 import stat
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpsieve.output.footers import chunks
+
 LARGEST_RECORD = 1 << 25
 _ROOM, _RATIO = 1 << 27, 100  # in memory a table has at most so many bytes, and so many more for each byte of its file
 _DEEPEST = 32
-_CODECS = ("SNAPPY", "UNCOMPRESSED")  # others may shrink a file without limit
+_CODECS = (0, 1)  # none and Snappy; others may shrink a file without limit
 
 
 class Unreadable(Exception):
     """A file is not what it should be. It stays inside this room."""
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> BufferedReader:
     """Open a regular file; a pipe, a folder or a device is refused without waiting for it."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -53,19 +56,19 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def read_table(file: BinaryIO, rows: int | None) -> pa.Table:
+def read_table(file: BufferedReader, rows: int | None) -> pa.Table:
     """Return the table of a Parquet file with columns of plain values or structs of them; `rows` of them, if known."""
     size = os.fstat(file.fileno()).st_size
     try:
+        parts = chunks(file)
         source = pq.ParquetFile(file)
-        about, schema = source.metadata, source.schema_arrow
-        chunks = [about.row_group(g).column(c) for g in range(about.num_row_groups) for c in range(about.num_columns)]
-        if not all(map(_is_plain, schema.types)) or any(chunk.compression not in _CODECS for chunk in chunks):
+        promised, schema = source.metadata.num_rows, source.schema_arrow
+        if not all(map(_is_plain, schema.types)) or any(part.codec not in _CODECS for part in parts):
             raise Unreadable
-        if rows not in (None, about.num_rows):
+        if rows not in (None, promised):
             raise Unreadable
         # One value may be as large as its column; of large files, more is read at once.
-        widest = max((chunk.total_uncompressed_size for chunk in chunks), default=1)
+        widest = max((part.size for part in parts), default=1)
         step = min(1 << 16, max(_ROOM // max(widest, 1), size >> 15, 32))
         batches, held = [], 0
         for batch in source.iter_batches(step, use_threads=False):
@@ -77,7 +80,7 @@ def read_table(file: BinaryIO, rows: int | None) -> pa.Table:
         table.validate(full=True)
     except (OSError, ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException):
         table = None
-    if table is None or table.num_rows != about.num_rows:
+    if table is None or table.num_rows != promised:
         raise Unreadable
     return table.combine_chunks()
 

@@ -13,7 +13,7 @@ from dpsieve.output.bounded import LARGEST_RECORD
 from dpsieve.output.folders import incomplete
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.uses import Uses
+from dpsieve.privacy.uses import ONCE, Uses
 
 # What a folder may hold, and what reads it.
 _READERS = {
@@ -41,7 +41,7 @@ class Record:
     notes: dict[str, Any]
     unsafe_to_publish: bool
     keys: int
-    uses: Uses = Uses()
+    uses: Uses = ONCE
 
     def __post_init__(self) -> None:
         fix = "Save the release as it was made."
@@ -72,7 +72,7 @@ class Record:
 
 def checked_record(source: Path, data: Mapping[str, Any], *kinds: str) -> Record:
     """Return the record of a folder: of one of these kinds, with its mechanism made again and certified anew."""
-    data = {"kind": "release", "uses": Uses().to_json(), **data}
+    data = {"kind": "release", "uses": ONCE.to_json(), **data}
     kind = data["kind"]
     if not isinstance(kind, str) or kind not in _READERS:
         raise CorruptRelease(f"{source} holds a kind of release that this version does not read.")

@@ -15,7 +15,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.output.columns import column_of
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.mechanism import Floats, Mechanism
-from dpsieve.privacy.uses import Uses
+from dpsieve.privacy.uses import ONCE, Uses
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ class Release:
     tokens: Floats | None
     unsafe_to_publish: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
-    uses: Uses = Uses()
+    uses: Uses = ONCE
 
     def __post_init__(self) -> None:
         if not self.uses.keep(self.mechanism.guarantee, self.guarantee):

@@ -36,7 +36,7 @@ class Uses:
 
         The uses compose optimally (`privacy.repeated`); the extra epsilon is added to what they cost.
         """
-        if self == Uses():
+        if self == ONCE:
             return each.implies(promise)
         if (each.neighbours, each.unit) != (promise.neighbours, promise.unit) or self.extra_epsilon > promise.epsilon:
             return False
@@ -54,6 +54,10 @@ class Uses:
         if not isinstance(data, dict) or set(data) != set(cls.__dataclass_fields__):
             raise InvalidValue("data does not say how a mechanism was used. Pass what Uses.to_json returned.")
         return cls(**data)
+
+
+ONCE = Uses()
+"""One use, and nothing beside."""
 
 
 def remaining(epsilon: float, spent: float) -> float:
