@@ -16,6 +16,7 @@ from dpsieve.channels.lag import Lag, optimal_lag
 from dpsieve.channels.make import unknown_domain
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee
+from dpsieve.privacy.gaussian import gaussian_sigma
 
 MOST_KEYS, MOST_ROWS = 10_000, 1_000
 _FOR_GRID = 1e-6  # of delta, for rounding the masses
@@ -34,7 +35,7 @@ def gaussian(epsilon: float, delta: float, max_keys: int = 1, max_rows: int = 1,
     epsilon, delta = unknown_domain(epsilon, delta)
     keys, rows = most_keys(max_keys), most_rows(max_rows)
     sigma, gap = gaussian_threshold(epsilon, delta * (1 - _FOR_GRID), keys)
-    return _gaussian(Guarantee(epsilon, delta, unit=unit), keys, rows, sigma, gap)
+    return _gaussian(Guarantee(epsilon, delta, unit=unit), keys, rows, sigma * rows, (1 + gap) * rows)
 
 
 def gaussian_again(
@@ -43,16 +44,18 @@ def gaussian_again(
     """Return the Gaussian channel with a known sigma and threshold, if they keep the promise."""
     epsilon, delta = unknown_domain(epsilon, delta)
     keys, rows = most_keys(max_keys), most_rows(max_rows)
-    sigma = validate.positive("sigma", sigma, hint="Pass the saved one.") / rows
-    gap = validate.real("threshold", threshold, hint="Pass the saved one.") / rows - 1
-    if gaussian_threshold_delta(epsilon, sigma, gap, keys) > delta:
+    hint = "Pass the saved one."
+    most = 2.01 * gaussian_sigma(epsilon, delta / 1.001, count=keys) * rows  # what `gaussian` looks through
+    sigma = validate.between("sigma", sigma, 1e-9, most, hint=hint)
+    threshold = validate.between("threshold", threshold, 0.0, 61 * sigma + rows, hint=hint)
+    return _gaussian(Guarantee(epsilon, delta, unit=unit), keys, rows, sigma, threshold)
+
+
+def _gaussian(guarantee: Guarantee, keys: int, rows: int, noise: float, threshold: float) -> Channel:
+    """Return the channel with this noise and threshold, which grow with the rows, if they keep the promise."""
+    epsilon, sigma, gap = guarantee.epsilon, noise / rows, threshold / rows - 1
+    if gaussian_threshold_delta(epsilon, sigma, gap, keys) > guarantee.delta:
         raise InvalidValue("sigma and threshold do not keep epsilon and delta. Pass those that were saved.")
-    return _gaussian(Guarantee(epsilon, delta, unit=unit), keys, rows, sigma, gap)
-
-
-def _gaussian(guarantee: Guarantee, keys: int, rows: int, sigma: float, gap: float) -> Channel:
-    """Return the channel; sigma and gap are for one row a key, and grow with the rows."""
-    epsilon = guarantee.epsilon
     if grid_loss(epsilon, sigma * rows, gap * rows, keys) > _FOR_GRID * guarantee.delta:
         raise InvalidValue(
             f"epsilon={epsilon:g} is too large for Gaussian noise at this delta. Pass a smaller epsilon."
@@ -67,7 +70,7 @@ def _gaussian(guarantee: Guarantee, keys: int, rows: int, sigma: float, gap: flo
         each_key=(epsilon, alone),
         unit_delta=lambda e: gaussian_threshold_delta(e, sigma, gap, keys) * (1 + _FOR_GRID),
     )
-    found = {"sigma": sigma * rows, "threshold": (1 + gap) * rows}
+    found = {"sigma": noise, "threshold": threshold}
     return _remember(channel, "gaussian", max_keys=keys, max_rows=rows, derived=found)
 
 

@@ -12,7 +12,8 @@ from dpsieve.channels.contributions import most_keys
 from dpsieve.channels.make import optimal, unknown_domain
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee
-from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace
+from dpsieve.privacy.uses import Uses, remaining
+from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.monotone import raised
 from dpsieve.sampling.schemes import Scheme, ppswor, priority
@@ -54,7 +55,7 @@ def private_scheme(
         raise InvalidValue("method is neither 'ppswor' nor 'priority'. Pass method='ppswor'.")
     terms = _fixed(counts, power)
     exact = (int((terms >> 20).sum()) << 20) + int((terms & (2**20 - 1)).sum())
-    noise = int(discrete_laplace(change / epsilon, 1, source=resolve(source))[0])
+    noise = int(discrete_laplace(laplace_scale(epsilon, change), 1, source=resolve(source))[0])
     return _METHODS[method](size * _FIXED_POINT / max(exact + noise, size * _FIXED_POINT), power)
 
 
@@ -81,9 +82,9 @@ def release_sample(
     share = validate.between("share", share, 0.001, 0.999, hint="Pass a part of the budget such as share=0.05.")
     for_total = share * epsilon
     scheme = private_scheme(frequencies, sample_size, epsilon=for_total, method=method, power=power, source=source)
-    channel = optimal(epsilon - for_total, delta, scheme, unit=unit)
+    channel = optimal(remaining(epsilon, for_total), delta, scheme, unit=unit)
     release = channel.release(keys, frequencies, keys_only=keys_only, source=source)
-    return replace(release, guarantee=Guarantee(epsilon, delta, unit=unit))
+    return replace(release, guarantee=Guarantee(epsilon, delta, unit=unit), uses=Uses(1, for_total))
 
 
 def _fixed(counts: Tokens, power: float) -> Tokens:

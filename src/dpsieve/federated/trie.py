@@ -47,6 +47,13 @@ class TrieRelease(Release):
 
     trie: pa.Table = field(default_factory=lambda: pa.table({}))
 
+    def check(self) -> None:
+        """Raise unless the trie is one that these questions can lead to, and the release is what ended in it."""
+        from dpsieve.federated.trie_files import check_trie
+
+        super().check()
+        check_trie(self)
+
 
 class TrieHeavyHitters(LevelServer):
     """The server that finds heavy strings, level by level.

@@ -21,6 +21,7 @@ from dpsieve.jobs.outlook import Preview, contribution
 from dpsieve.jobs.plan import Plan, make_known_plan, make_plan
 from dpsieve.output import Release
 from dpsieve.privacy.ledger import Ledger
+from dpsieve.privacy.uses import Uses, remaining
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.sampling.schemes import Scheme, everything
 
@@ -107,7 +108,9 @@ def release(
         made = plan.channel.release(keys, counted.frequencies, source=source)
     else:
         made = plan.channel.release(keys, counted.frequencies, keys_only=keys_only, source=source)
-    return replace(made, guarantee=plan.guarantee, notes=_notes(plan, job))
+    times = 1 if "max_keys" in made.mechanism.parameters else plan.max_keys  # such a mechanism is for whole units
+    uses = Uses(times, 0.0 if sample_size is None else plan.guarantee.epsilon * SHARE_FOR_SIZE)
+    return replace(made, guarantee=plan.guarantee, uses=uses, notes=_notes(plan, job))
 
 
 def preview(
@@ -201,7 +204,7 @@ class _Job:
                 "sample_size sets the scheme itself and counts units. Leave out scheme and max_rows_per_key."
             )
         whole = self._plan(epsilon, delta, mechanism, everything())
-        rest = self._plan(epsilon * (1 - SHARE_FOR_SIZE), delta, mechanism, everything())
+        rest = self._plan(remaining(epsilon, epsilon * SHARE_FOR_SIZE), delta, mechanism, everything())
         return replace(rest, guarantee=whole.guarantee)
 
     def sized(self, plan: Plan, frequencies: ArrayLike, sample_size: int, source: Source | None) -> Plan:
@@ -210,7 +213,7 @@ class _Job:
         scheme = private_scheme(
             frequencies, sample_size, epsilon=epsilon * SHARE_FOR_SIZE, max_keys=self.max_keys, source=source
         )
-        sampled = self._plan(epsilon * (1 - SHARE_FOR_SIZE), delta, plan.mechanism, scheme)
+        sampled = self._plan(remaining(epsilon, epsilon * SHARE_FOR_SIZE), delta, plan.mechanism, scheme)
         return replace(sampled, guarantee=plan.guarantee, reason=plan.reason)
 
     def _plan(self, epsilon: float, delta: float, mechanism: str, scheme: Scheme | None) -> Plan:

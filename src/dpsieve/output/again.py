@@ -30,7 +30,7 @@ def from_json(data: Mapping[str, Any]) -> Mechanism:
         from dpsieve.channels import from_json as channel_from_json
 
         return channel_from_json(data)
-    if name not in _HOME:
+    if not isinstance(name, str) or name not in _HOME:
         raise InvalidValue(f"data describes no known mechanism. Pass what to_json returned, for {', '.join(_HOME)}.")
     made: Mechanism = import_module(_HOME[name]).from_json(data)
     return made

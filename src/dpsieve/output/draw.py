@@ -51,7 +51,7 @@ def release_of(
     if not len(keys):
         keys = pa.array([], pa.string())
     refuse_equal(keys)
-    fields = _fields(keys)
+    fields = key_fields(keys)
     order = pc.sort_indices(fields, [(name, "ascending") for name in fields.column_names])
     keys, tokens = keys.take(order), tokens[order.to_numpy()]
     table = pa.table({"key": keys}) if keys_only else table_of(mechanism, keys, tokens)
@@ -59,7 +59,7 @@ def release_of(
     return Release(table, mechanism.guarantee, certificate, mechanism, kept, not source.publishable)
 
 
-def _fields(keys: pa.Array) -> pa.Table:
+def key_fields(keys: pa.Array) -> pa.Table:
     """Return keys as a table, of one column or, for keys of several columns, of each."""
     if not pa.types.is_struct(keys.type):
         return pa.table({"key": keys})
@@ -69,7 +69,7 @@ def _fields(keys: pa.Array) -> pa.Table:
 def refuse_equal(keys: pa.Array) -> None:
     """Raise when a key is there more than once."""
     if pa.types.is_struct(keys.type):
-        fields = _fields(keys)
+        fields = key_fields(keys)
         distinct = fields.group_by(fields.column_names).aggregate([]).num_rows
     else:
         distinct = len(pc.unique(keys))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from dpsieve.errors import InvalidValue
-from dpsieve.output.folders import MAIN, incomplete, read, write
-from dpsieve.output.records import Record, checked_record
+from dpsieve.errors import CorruptRelease, InvalidValue
+from dpsieve.output.folders import MAIN, read, read_tables, write
+from dpsieve.output.records import ODD_VALUES, Record, checked_record
 from dpsieve.output.release import Release
 
 # Which class a release of each kind is of.
@@ -22,29 +22,35 @@ def save(release: Release, folder: str | os.PathLike[str]) -> Path:
             "this release has a scheme made from a function, which cannot be saved. Make the scheme from its values, "
             "such as custom(scheme.inclusion_range(1, 10_000))."
         )
+    release.check()
     record = Record(
         release.kind, release.guarantee, release.certificate, release.mechanism, release.notes,
-        release.unsafe_to_publish, len(release),
+        release.unsafe_to_publish, len(release), release.uses,
     )  # fmt: skip
     more = {name: getattr(release, name) for name in release.more_tables}
     return write(folder, record.to_json(), {MAIN: _with_tokens(release), **more})
 
 
 def load(folder: str | os.PathLike[str]) -> Release:
-    """Read a release; check its digests and its version, make its mechanism again and certify that anew."""
-    source, data, tables = read(folder)
-    record, table = checked_record(source, data, *_CLASSES), tables.pop(MAIN)
+    """Read a release; make its mechanism again, certify that anew, and check all that can be computed from it."""
+    source, data = read(folder)
+    record = checked_record(source, data, *_CLASSES)
     room, name = _CLASSES[record.kind].rsplit(".", 1)
     kind: type[Release] = getattr(import_module(room), name)
-    if set(tables) != set(kind.more_tables):
-        raise incomplete(source)
-    tokens = table.column("token").to_numpy() if "token" in table.column_names else None
-    if tokens is not None:
-        table = table.drop_columns(["token"])
-    return kind(
-        table, record.guarantee, record.certificate, record.mechanism, tokens, record.unsafe_to_publish, record.notes,
-        **tables,
-    )  # fmt: skip
+    tables = read_tables(source, data, kind.more_tables)
+    table = tables.pop(MAIN)
+    try:
+        tokens = None
+        if "token" in table.column_names:
+            tokens, table = table.column("token").to_numpy(), table.drop_columns(["token"])
+        made = kind(
+            table, record.guarantee, record.certificate, record.mechanism, tokens, record.unsafe_to_publish,
+            record.notes, record.uses, **tables,
+        )  # fmt: skip
+        made.check()
+    except (*ODD_VALUES, pa.ArrowException):
+        raise CorruptRelease(f"{source} holds what its mechanism cannot have made. Get a fresh copy.") from None
+    return made
 
 
 def _with_tokens(release: Release) -> pa.Table:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
 from dpsieve.locks import lock, still_there
+from dpsieve.output.bounded import Unreadable, open_plain, read_json, read_table
 
 FORMAT = 1
 MAIN = "release"  # the table that every folder has
@@ -97,22 +98,25 @@ def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Map
     return target
 
 
-def read(folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any], dict[str, pa.Table]]:
-    """Return the path, the record and the tables of a folder that `write` made; raise if anything was changed."""
+def read(folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
+    """Return the path and the record of a folder that `write` made; raise if it was changed."""
     source = _path(folder)
     record = _read_record(source / _RECORD)
-    try:
-        digests = {MAIN: record["table_sha256"], **record.get("more_sha256", {})}
-        if record["seal"] != _seal(record) or any(_digest(_place(source, n)) != d for n, d in digests.items()):
-            raise CorruptRelease(f"{source} was changed after it was written. Get a fresh copy of the folder.")
-        tables = {name: pq.read_table(_place(source, name)) for name in digests}
-    except CorruptRelease:
-        raise
-    except (KeyError, TypeError, OSError, pa.ArrowException):
-        tables = None
-    if tables is None:
+    if record.get("seal") != _seal(record):
+        raise changed(source)
+    return source, record
+
+
+def read_tables(source: Path, record: Mapping[str, Any], more: tuple[str, ...] = ()) -> dict[str, pa.Table]:
+    """Return MAIN, with as many rows as the record says, and the tables `more`; raise if any was changed.
+
+    What that costs is bounded by the size of the files: see `output.bounded`.
+    """
+    others, rows = record.get("more_sha256", {}), record.get("keys")
+    if not isinstance(others, dict) or set(others) != set(more) or type(rows) is not int:
         raise incomplete(source)
-    return source, record, tables
+    digests = {MAIN: record.get("table_sha256"), **others}
+    return {name: _read_table(source, name, digest, rows) for name, digest in digests.items()}
 
 
 def incomplete(source: Path) -> CorruptRelease:
@@ -120,29 +124,46 @@ def incomplete(source: Path) -> CorruptRelease:
     return CorruptRelease(f"{source} is not a whole release. Get a fresh copy of the folder.")
 
 
+def changed(source: Path) -> CorruptRelease:
+    """Return the error for a folder that is not as it was written."""
+    return CorruptRelease(f"{source} was changed after it was written. Get a fresh copy of the folder.")
+
+
 def _path(folder: str | os.PathLike[str]) -> Path:
     hint = "Pass the path of a folder."
-    if not isinstance(folder, str | os.PathLike):
+    given = os.fspath(folder) if isinstance(folder, str | os.PathLike) else folder
+    if not isinstance(given, str):
         raise InvalidType(f"folder must be a path, not {type(folder).__name__}. {hint}")
-    path = Path(folder)
-    if "\0" in str(path) or not path.name or len(os.fsencode(path.name)) > 200:
+    path = Path(given)
+    if "\0" in given or not path.name or not _fits(path.name):
         raise InvalidValue(f"folder has no usable name. {hint}")
     return path
 
 
-def _place(source: Path, name: str) -> Path:
-    """Return where a table is: in the folder itself, whatever a record says."""
-    if not name.isidentifier():
-        raise incomplete(source)
-    return source / f"{name}.parquet"
+def _fits(name: str) -> bool:
+    try:
+        return len(os.fsencode(name)) <= 200
+    except UnicodeEncodeError:
+        return False
+
+
+def _read_table(source: Path, name: str, digest: object, rows: int) -> pa.Table:
+    try:
+        with open_plain(source / f"{name}.parquet") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise changed(source)
+            file.seek(0)
+            return read_table(file, rows if name == MAIN else None)
+    except Unreadable:
+        raise incomplete(source) from None
 
 
 def _read_record(path: Path) -> dict[str, Any]:
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record = read_json(path)
+    except Unreadable:
         raise CorruptRelease(f"{path} cannot be read. Pass a folder that `save` has written.") from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
+    if type(record.get("format")) is not int or record["format"] != FORMAT:
         raise CorruptRelease(f"{path} has another format than this version reads. Use the dpsieve that wrote it.")
     return record
 

@@ -15,6 +15,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.output.columns import column_of
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.mechanism import Floats, Mechanism
+from dpsieve.privacy.uses import ONCE, Uses
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,7 @@ class Release:
         tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
         unsafe_to_publish: True when the randomness came from a seeded test source.
         notes: how the release was made, in public numbers: bounds on contributions, the mechanism and why.
+        uses: how often one unit used the mechanism, and what was spent beside; `guarantee` is what that costs, or more.
         kind, more_tables: what a folder with such a release is called, and further fields that are saved as tables.
     """
 
@@ -48,6 +50,12 @@ class Release:
     tokens: Floats | None
     unsafe_to_publish: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
+    uses: Uses = ONCE
+
+    def __post_init__(self) -> None:
+        if not self.uses.keep(self.mechanism.guarantee, self.guarantee):
+            fix = "Promise what the mechanism keeps, for the times that one unit uses it."
+            raise InvalidValue(f"guarantee promises more than the mechanism keeps with {self.uses}. {fix}")
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -108,6 +116,15 @@ class Release:
         from dpsieve.output.files import load
 
         return load(folder)
+
+    def check(self) -> None:
+        """Raise unless all agrees that can be computed again: keys, tokens and what the mechanism reads from them.
+
+        `save` and `load` do this.
+        """
+        from dpsieve.output.checks import check_table
+
+        check_table(self.mechanism, self.table, self.tokens)
 
     def _tokens(self) -> Floats:
         if self.tokens is None:
