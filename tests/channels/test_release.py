@@ -164,8 +164,8 @@ def test_bad_schemes_and_thresholds():
         stability(1.0, 1e-6, threshold="low")
     with pytest.raises(DpsieveError, match="delta"):
         stability(1.0, 0.7)
-    with pytest.raises(DpsieveError, match="scheme"):
-        stability(1.0, 1e-6, ds.ppswor(1e-6))
+    with pytest.raises(DpsieveError, match="replace"):
+        stability(1.0, 1e-6, ds.ppswor(1e-6)).delta(1.0, "replace")
     for make in (optimal, simple):
         with pytest.raises(DpsieveError, match="epsilon"):
             make(45.0, 1e-6, ds.ppswor(0.1))

@@ -180,19 +180,6 @@ def test_stability_histograms_have_their_closed_form(epsilon, delta):
     assert stability(epsilon, delta, threshold="paper").certify().worst == pytest.approx(delta / 2, rel=1e-9)
 
 
-def test_sampled_stability_histograms_sum_over_the_noisy_count():
-    """phi_i = sum over noisy values j of P[j] q_j, by direct integration over Laplace noise."""
-    epsilon, delta, scheme = 0.5, 1e-4, ppswor(0.05)
-    channel, plain = stability(epsilon, delta, scheme), stability(epsilon, delta)
-    offset = -math.log(2 * delta) / epsilon
-    for i in (1, 10, 25, 80):
-        row = plain.row(i)
-        expected = (row.mass * scheme.inclusion(row.right + offset)).sum()
-        assert channel.reporting_probability([i])[0] == pytest.approx(expected, rel=1e-12)
-        assert channel.row(i).silent == pytest.approx(1 - expected)
-    assert channel.certify() == plain.certify()
-
-
 def test_truncated_geometric_selection():
     epsilon, delta = 0.3, 1e-5
     e = math.exp(epsilon)

@@ -5,6 +5,7 @@ noisy count itself is the token plus a constant.
 """
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
 
 from flint import arb
@@ -16,30 +17,40 @@ from dpsieve.privacy.balls import floor_bounds, precision
 _BITS = 320
 
 
-def laplace_threshold(epsilon: float, delta: float, *, paper: bool) -> float:
-    """Return the threshold of a stability histogram: ln(1 / (2 delta)) / epsilon + 1, or the paper's.
+@dataclass(frozen=True)
+class LaplaceCut:
+    """Where a stability histogram cuts: report when frequency + Lap(1/epsilon) >= T = 1 + ln(1/(2 delta)) / epsilon.
 
-    The paper's ln(1/delta) / epsilon + 1 reports a key of frequency one with probability delta / 2 only.
+    The paper's T = 1 + ln(1/delta) / epsilon reports a key of frequency one with probability delta / 2 only. The
+    parameters are slightly tightened (see `channels.grid`): `rate` is that of the noise, `whole` the least integer
+    above the threshold.
     """
-    return 1 + math.log(1 / (delta if paper else 2 * delta)) / epsilon
 
+    rate: float
+    threshold: float
+    whole: int
+    lag: Lag
 
-def laplace_lag(epsilon: float, delta: float, *, paper: bool) -> Lag:
-    """Return the lag of frequency + Lap(1/epsilon) >= T, its value rounded down to T, T + 1, T + 2, ...
+    @classmethod
+    def of(cls, epsilon: float, delta: float, *, paper: bool, split: bool = False) -> "LaplaceCut":
+        """Cut, and find the lag: token s stands for noisy values in [T + s - 1, T + s), so no reporting is lost.
 
-    Token s stands for noisy values in [T + s - 1, T + s): reporting probabilities are those of continuous noise.
-    Masses are rounded down, and far tails below 2^-128 are left to 'nothing'.
-    """
-    with precision(_BITS):
-        steps = Steps(epsilon, delta)
-        e = (arb(steps.factor) / arb(2) ** 192).log()
-        d = arb(steps.delta) / arb(2) ** 128
-        half = -((d if paper else 2 * d).log()) / e  # T - 1
-        first = -math.ceil(128 * math.log(2) / epsilon)
-        last = math.ceil(float(half)) + 1 - first
-        sums = [_laplace_cdf(half + 1 - lag, e) for lag in range(first, last + 2)]
-        masses = [floor_bounds((a - b) * ONE)[0] for a, b in pairwise(sums)]
-        return trimmed(first, masses)
+        With `split` there are two tokens a unit, 2s - 1 below and 2s above the whole number in that range. Masses are
+        rounded down, and far tails below 2^-128 are left to 'nothing'.
+        """
+        with precision(_BITS):
+            steps = Steps(epsilon, delta)
+            e = (arb(steps.factor) / arb(2) ** 192).log()
+            d = arb(steps.delta) / arb(2) ** 128
+            half = -((d if paper else 2 * d).log()) / e  # T - 1
+            whole = floor_bounds(half)[0] + 2
+            first = -math.ceil(128 * math.log(2) / epsilon)
+            last = math.ceil(float(half)) + 1 - first
+            ends = [end - lag for lag in range(first, last + 2) for end in ([half + 1, arb(whole - 1)][: 1 + split])]
+            sums = [_laplace_cdf(end, e) for end in ends]
+            masses = [max(0, floor_bounds((a - b) * ONE)[0]) for a, b in pairwise(sums)]
+            lag = trimmed(first * (1 + split), masses)
+            return cls(float(e), float(half) + 1, whole, lag)
 
 
 def geometric_lag(epsilon: float, delta: float) -> Lag:

@@ -5,7 +5,7 @@ from typing import Any
 
 from dpsieve import validate
 from dpsieve.channels.additive import AdditiveChannel
-from dpsieve.channels.baselines import geometric_lag, laplace_lag, laplace_threshold
+from dpsieve.channels.baselines import LaplaceCut, geometric_lag
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.grid import Steps
 from dpsieve.channels.lag import optimal_lag
@@ -17,12 +17,14 @@ SMALLEST_EPSILON, LARGEST_EPSILON, SMALLEST_DELTA = 1e-3, 50.0, 1e-20
 
 
 def optimal(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> Channel:
-    """Return the channel that reports every key most often and orders keys best, over all private channels.
+    """Return the channel that reports every key as often as any private channel may, and orders keys best.
 
     Algorithm 5 of Cohen, Geri, Sarlos and Stemmer (2021), corrected. With a scheme that samples a key of frequency i
     with probability q_i (none: q = 1), it is reported with probability
     pi_i = min(q_i, e^epsilon pi_(i-1) + delta, 1 - e^-epsilon (1 - pi_(i-1) - delta)), pi_0 = 0: the largest that any
-    (epsilon, delta)-private mechanism allows. Any two keys come out in their true order with the largest probability.
+    (epsilon, delta)-private mechanism allows. Any two keys come out in their true order with the largest probability:
+    without a scheme among all private channels, with one among those with the same reporting probabilities (another may
+    order one pair better by reporting the lower key less).
 
     Args:
         epsilon: the budget, from 0.001 to 50.
@@ -56,23 +58,27 @@ def stability(
 
     A key is reported when frequency + Lap(1/epsilon) >= T (Korolova et al. 2009; Bun, Nissim and Stemmer 2019), with
     T = 1 + ln(1/(2 delta))/epsilon for threshold='fair', which uses all of delta, and T = 1 + ln(1/delta)/epsilon for
-    threshold='paper', which leaves half of it unused. The token counts whole units above T. With a scheme, reported
-    keys are sampled afterwards by their noisy count (sampled SbH). For delta above 1/2 use another channel.
+    threshold='paper', which leaves half of it unused. The token counts whole units above T. With a scheme, a reported
+    key of noisy count x is kept with probability q(x) (sampled SbH): a key of frequency i is reported with probability
+
+        phi_i = integral over x >= T of q(x) epsilon/2 e^(-epsilon |x - i|)
+
+    (Cohen, Geri, Sarlos and Stemmer 2020, appendix E), to 1e-9 for smooth schemes and tables, and the token tells x to
+    half a unit or so (see `channels.thinned`). For delta above 1/2 use another channel.
     """
     epsilon, delta = unknown_domain(epsilon, delta)
     if threshold not in ("fair", "paper"):
         raise InvalidValue("threshold is neither 'fair' nor 'paper'. Pass threshold='fair' unless you check a figure.")
     if delta > 0.5:
         raise InvalidValue(f"delta={delta:g} is above 1/2, where a stability histogram has no threshold. Use optimal.")
-    paper = threshold == "paper"
-    lag = laplace_lag(epsilon, delta, paper=paper)
-    channel = AdditiveChannel("stability", Guarantee(epsilon, delta, unit=unit), 1, lag)
-    if scheme is None or scheme == everything():
+    split = scheme is not None and scheme != everything()
+    cut = LaplaceCut.of(epsilon, delta, paper=threshold == "paper", split=split)
+    channel = AdditiveChannel("stability", Guarantee(epsilon, delta, unit=unit), 1 + split, cut.lag)
+    if scheme is None or not split:
         return _remember(channel, "stability", None, threshold=threshold)
     from dpsieve.channels.thinned import ThinnedChannel
 
-    thinned = ThinnedChannel(channel, _checked(scheme), laplace_threshold(epsilon, delta, paper=paper) - 1)
-    return _remember(thinned, "stability", scheme, threshold=threshold)
+    return _remember(ThinnedChannel(channel, _checked(scheme), cut), "stability", scheme, threshold=threshold)
 
 
 def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") -> Channel:

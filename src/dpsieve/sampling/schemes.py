@@ -67,6 +67,10 @@ class Scheme(ABC):
         None when that is not reached up to 2^53, the largest frequency accepted, or not known.
         """
 
+    def bends(self) -> tuple[float, ...]:
+        """Return the real frequencies, other than whole ones, at which q is known to bend; it is smooth elsewhere."""
+        return ()
+
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON values, from which `scheme_from_json` rebuilds an equal scheme."""
@@ -141,6 +145,11 @@ class PpsworOfStream(_Threshold):
 
 class _Priority(_Threshold):
     name = "priority"
+
+    def bends(self) -> tuple[float, ...]:
+        """Return the frequency from which on every key enters."""
+        with np.errstate(over="ignore"):
+            return (float(np.float64(1 / self.tau) ** (1 / self.power)),)
 
     @staticmethod
     def _saturate(rate: Floats) -> Floats:

@@ -145,3 +145,13 @@ def windows(starts, left, right, density, first_row, parts, level, nearest, fart
             if right[t] - start < best:
                 best, nearest[r], farthest[r] = right[t] - start, own - right[t], own - start - 1
             mass -= density[t] * (right[t] - left[t])
+
+
+@jit()
+def decaying_sums(terms, decay, start):
+    """Return s_0 = start, s_1, ..., with s_(k+1) = terms[k] + decay[k] s_k."""
+    sums = np.empty(len(terms) + 1)
+    sums[0] = start
+    for k in range(len(terms)):
+        sums[k + 1] = terms[k] + decay[k] * sums[k]
+    return sums
