@@ -1,4 +1,4 @@
-"""Plant each fault of `faults.py` in a copy of the project, one at a time, and name the test that notices it.
+"""Plant each of `faults.FAULTS` in a copy of the project, one at a time, and name the test that notices it.
 
 The named tests first run on a copy without a fault: they must pass, and they fill the caches of compiled code, which
 all further copies take over. Exits with 1 if a fault survives, breaks the code so that no test runs, or no longer
@@ -17,7 +17,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from faults import FAULTS, Fault
+from fault import Fault
+from faults import FAULTS
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 300.0
@@ -33,7 +34,9 @@ _CAUGHT = re.compile(r"^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$", re.MULTILINE)
 def main() -> int:
     parser = argparse.ArgumentParser(description="Plant faults, one at a time, and name the test that notices each.")
     parser.add_argument("--only", default="", metavar="NAME", help="faults whose name contains this")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many at a time; default: one for each core")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="how many at a time; default: one for each core"
+    )
     options = parser.parse_args()
     faults = [fault for fault in FAULTS if options.only in fault.name]
     if not faults:
