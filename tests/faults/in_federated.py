@@ -71,7 +71,7 @@ FAULTS = [
         "federated/table.py",
         "ledger.spend(plan.guarantee, note)",
         "pass",
-        "federated/test_histogram.py",
+        "federated/test_histogram.py::test_a_table_with_clients",
     ),
     Fault(
         "trie: a threshold one lower",
@@ -155,21 +155,21 @@ FAULTS = [
         "federated/quantile_search.py",
         "count if count >= plan.threshold else 0 for",
         "count for",
-        "federated/test_quantiles.py::TestSearch",
+        "federated/test_quantiles.py::TestSearch::test_few_clients_show_as_often_as_their_sample_reaches_the_threshold",
     ),
     Fault(
         "quantiles: the coin is always heads",
         "federated/quantile_search.py",
         "if not coins(1, question.coin, source=source)[0]:",
         "if False:",
-        "federated/test_quantiles.py::TestSearch",
+        "federated/test_quantiles.py::TestSearch::test_few_clients_show_as_often_as_their_sample_reaches_the_threshold",
     ),
     Fault(
         "quantiles: in one process the coin is always heads",
         "federated/quantile_search.py",
         "asked[coins(len(asked), self.plan.coin, source=source)]",
         "asked",
-        "federated/test_quantiles.py::TestSearch",
+        "federated/test_quantiles.py::TestSearch::test_few_clients_show_as_often_as_their_sample_reaches_the_threshold",
     ),
     Fault(
         "sampled Laplace: half the noise",
