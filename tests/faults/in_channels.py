@@ -71,7 +71,7 @@ FAULTS = [
         "channels/gaussian_threshold.py",
         ", up.max(), down.max())",
         ", 0.0)",
-        "channels/test_contributions.py::test_two_keys_by_enumeration",
+        "channels/test_contributions.py::test_reference_numbers",
     ),
     Fault(
         "Gaussian threshold: one key alone may show",

@@ -90,7 +90,7 @@ FAULTS = [
         "sketches/compiled/users.py",
         "lowered += 1",
         "lowered += 2",
-        "sketches/test_users.py::test_one_user_more_changes_each_counter_by_at_most_one_and_all_in_one_direction",
+        "sketches/test_users.py::test_the_fast_loop_does_what_the_few_lines_do",
     ),
     Fault(
         "one-sided: noise for one counter",
@@ -126,14 +126,14 @@ FAULTS = [
         "sketches/summed.py",
         "np.where(noisy >= self.least, noisy, 0)",
         "np.where(noisy >= self.least - self.counters, noisy, 0)",
-        "sketches/test_summed.py::test_the_rate_of_keys_that_only_one_sum_holds",
+        "sketches/test_summed.py::test_nothing_below_the_threshold_is_told",
     ),
     Fault(
         "sums: one odd key instead of k",
         "sketches/summed.py",
         "self._tail(least - k - 2) + (k - 1) * self._tail(least - 1)",
         "self._tail(least - k - 2)",
-        "sketches/test_summed.py",
+        "sketches/test_summed.py::test_the_rate_of_keys_that_only_one_sum_holds",
     ),
     Fault(
         "universe: zeros come out too rarely",
@@ -155,6 +155,6 @@ FAULTS = [
         "sketches/merged.py",
         'whole["key"].combine_chunks(), values - over)',
         'whole["key"].combine_chunks(), values)',
-        "sketches/test_releases.py::TestMerged",
+        "sketches/test_releases.py::TestMerged::test_sums_and_bounded_merges_hold_the_truth",
     ),
 ]

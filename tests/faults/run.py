@@ -49,7 +49,7 @@ def main() -> int:
         tests = sorted({test for fault in faults for test in fault.tests.split()})
         code, output = run(clean, [*tests, "-n", str(options.jobs)], timeout=4 * TIMEOUT)
         if code != 0:
-            print(output, "\nWithout a fault these tests must pass.", sep="")
+            print(end_of(output), "Without a fault these tests must pass.", sep="\n")
             return 1
         print(f"{len(tests)} tests pass without a fault ({time.monotonic() - start:.0f} s)", flush=True)
         with ThreadPoolExecutor(options.jobs) as pool:
@@ -70,7 +70,7 @@ def planted(fault: Fault, clean: Path) -> bool:
         what = found[1]
     else:
         what = {0: "SURVIVED", -1: "STALE: its text is not there exactly once", -2: "SURVIVED: out of time"}.get(
-            code, f"BROKEN: no test ran\n{output}"
+            code, f"BROKEN: no test ran\n{end_of(output)}"
         )
     print(f"{fault.name:<46}  {fault.file:<32}  {what}  ({time.monotonic() - start:.0f} s)", flush=True)
     return code == 1 and found is not None
@@ -118,6 +118,10 @@ def run(project: Path, arguments: list[str], timeout: float = TIMEOUT) -> tuple[
         process.wait()
         return -2, ""
     return process.returncode, output
+
+
+def end_of(output: str) -> str:
+    return "\n".join(output.splitlines()[-20:])
 
 
 if __name__ == "__main__":

@@ -84,6 +84,15 @@ def test_the_rate_of_keys_that_only_one_sum_holds(k):
     assert max(shown) >= binomial_band(runs, made.certify().worst / 2)[0]
 
 
+def test_nothing_below_the_threshold_is_told():
+    """Values right at the threshold come out when their noise is not below zero, and from the threshold on."""
+    made = summed_sketch(1.0, 0.05, 5)
+    tokens = made.draw(np.full(10_000, made.least), 0, SystemSource())[1]
+    shown = np.rint(tokens[tokens != 0] * 6)
+    low, high = binomial_band(10_000, 1 / (1 + math.exp(-1 / made.scale)))
+    assert low <= len(shown) <= high and shown.min() == made.least
+
+
 def test_values_and_the_number_of_items_are_told_with_noise():
     made, told = summed_sketch(1.0, 0.05, 1), []
     for _ in range(4000):
