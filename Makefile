@@ -6,13 +6,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PEERS := opendp pipelinedp tumult
 PEER_PYTHON ?= $(PYTHON)
 
-.PHONY: demo docs test test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-peers clean
+.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto
+
+# Plant small faults that break privacy, one at a time, in a copy of the project, and name the test that notices each.
+faults: $(VENV)/.dev
+	$(BIN)/python tests/faults/run.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

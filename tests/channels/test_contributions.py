@@ -11,7 +11,7 @@ from statistical import binomial_band
 from dpsieve.channels import from_json, gaussian, optimal, rows_of_units, simple
 from dpsieve.channels.gaussian_threshold import gaussian_threshold, gaussian_threshold_delta
 from dpsieve.errors import DpsieveError, NotCertified
-from dpsieve.privacy import divergence, joint_divergence
+from dpsieve.privacy import divergence, gaussian_delta, joint_divergence
 
 ROWS = json.loads((Path(__file__).parents[1] / "vectors" / "gaussian_threshold.json").read_text())["rows"]
 
@@ -34,6 +34,13 @@ def test_two_keys_by_enumeration(epsilon, delta):
     for (p, q), (r, s) in itertools.product(channel._pairs(), repeat=2):
         worst = max(worst, joint_divergence((p, q), (r, s), epsilon), joint_divergence((q, p), (s, r), epsilon))
     assert 0.9 * delta < worst <= delta
+
+
+@pytest.mark.parametrize("keys", [1, 5])
+def test_with_a_threshold_far_away_it_is_the_gaussian_mechanism(keys):
+    """A key that one unit alone holds never shows then, and the noise costs what it costs without a threshold."""
+    expected = gaussian_delta(2.0, 1.0, count=keys)
+    assert gaussian_threshold_delta(1.0, 2.0, 60.0, keys) == pytest.approx(expected, rel=1e-8)
 
 
 def test_the_rate_of_a_unit_whose_keys_nobody_else_holds():

@@ -211,6 +211,14 @@ def test_a_corrupted_table_is_refused():
             channel.certify()
 
 
+def test_rows_that_have_not_settled_are_refused():
+    """Beyond the last row that was made, a channel moves that row up: only where the kernel agrees that it may."""
+    channel = optimal(1.0, 1e-4, ppswor(0.05))
+    channel.last_row = 8  # where rows still change
+    with pytest.raises(NotCertified, match="rows 8 and 9"):
+        channel.certify()
+
+
 def test_delta_of_another_epsilon_and_of_replacement():
     """delta() recomputes the curve from the integers; under replacement two keys change at once."""
     cases = [(make(1.0, 1e-3), 40) for make in (optimal, simple, stability, truncated_geometric)]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
-from statistical import FALSE_ALARM
+from statistical import FALSE_ALARM, binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidValue
@@ -326,6 +326,21 @@ class TestSearch:
         ledger = ds.Ledger(tmp_path / "budget", epsilon=9.0, delta=0.6, unit="one client")
         search(0.5).run([0.5] * 100, ledger=ledger, note="median")
         assert [entry.note for entry in ledger.history()] == ["median"]
+
+    @pytest.mark.parametrize("together", [True, False])
+    def test_few_clients_show_as_often_as_their_sample_reaches_the_threshold(self, together):
+        """Eight clients on one side: the answer moves if five or more of them are sampled, and else stays half-way."""
+        runs, moved = 400, 0
+        for _ in range(runs):
+            made = QuantileSearch(0.5, 0.0, 1.0, epsilon=8.0, delta=0.5, rounds=1, coin=0.5, threshold=5)
+            if together:
+                made.run([0.2] * 8)
+            else:
+                for question in made.questions():
+                    made.take([split_answer(question, 0.2) for _ in range(8)])
+            moved += made.result().value != 0.5
+        low, high = binomial_band(runs, stats.binom.sf(4, 8, 0.5))
+        assert low <= moved <= high
 
     def test_silent_clients(self):
         question = SplitQuestion("rounds", 1, 1, 0.5, 0.25)

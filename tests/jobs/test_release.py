@@ -139,18 +139,23 @@ class TestLedger:
                 ds.release(**(good | change), ledger=ledger)
         assert len(ledger) == 0
 
-    def test_the_spend_is_written_before_anything_is_drawn(self, tmp_path, monkeypatch):
-        from dpsieve.channels.additive import AdditiveChannel
-
+    @pytest.mark.parametrize(
+        ("draw", "options"),
+        [
+            ("dpsieve.channels.additive.AdditiveChannel._draw", {}),
+            ("dpsieve.jobs.table.private_scheme", {"sample_size": 10}),
+        ],
+    )
+    def test_the_spend_is_written_before_anything_is_drawn(self, tmp_path, monkeypatch, draw, options):
         ledger = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-5, unit="one user")
 
-        def crash(*_):
+        def crash(*_, **__):
             assert len(ledger.history()) == 1
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(AdditiveChannel, "_draw", crash)
+        monkeypatch.setattr(draw, crash)
         with pytest.raises(KeyboardInterrupt):
-            ds.release(events(COMMON), key="key", privacy_unit="user", ledger=ledger, **BUDGET)
+            ds.release(events(COMMON), key="key", privacy_unit="user", ledger=ledger, **BUDGET, **options)
         assert len(ledger) == 1
 
 

@@ -155,6 +155,16 @@ def test_a_record_cannot_name_a_table_elsewhere(tmp_path):
         ds.Release.load(folder)
 
 
+def test_a_certificate_is_checked_anew(tmp_path):
+    """Whoever changes a record can seal it again, but a mechanism has the certificate that it has."""
+    folder = made().save(tmp_path / "x")
+    record = json.loads((folder / "release.json").read_text())
+    record["certificate"]["worst"] = 0.0
+    (folder / "release.json").write_text(json.dumps(record | {"seal": _seal(record)}))
+    with pytest.raises(CorruptRelease, match="certificate"):
+        ds.Release.load(folder)
+
+
 def test_folders_of_earlier_versions_are_read(tmp_path):
     """They had one table and one kind, and did not say so."""
     folder = made().save(tmp_path / "x")

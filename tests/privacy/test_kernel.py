@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.errors import DpsieveError, NotCertified
-from dpsieve.privacy import Certificate, Rows, certify
+from dpsieve.privacy import Certificate, Rows, certify, kernel
 from dpsieve.privacy.kernel import GUARD, exp_floor
 
 ONE = 2**128
@@ -246,6 +246,14 @@ class TestHostileTables:
         rows[700] = [2**127]
         with pytest.raises(NotCertified, match="rows 700 and 701"):
             certify([stack(rows)], epsilon=0.1, delta=1e-6)
+
+    def test_a_jump_is_found_between_any_two_rows(self, monkeypatch):
+        """A long stack is checked in parts, here of 32 rows: no pair may fall between two of them."""
+        monkeypatch.setattr(kernel, "PART", 0)
+        for last in range(1, 100):
+            rows = [[2**100]] * last + [[2**127]] * (100 - last)
+            with pytest.raises(NotCertified, match=f"rows {last} and {last + 1} diverge"):
+                certify([stack(rows)], epsilon=0.1, delta=1e-6)
 
 
 @pytest.mark.parametrize("data", [None, {}, {"a": 1}, {"epsilon": "x", "delta": -5, "worst": 0, "rows": 1, "shift": 1}])

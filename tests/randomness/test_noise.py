@@ -1,15 +1,18 @@
 """Discrete Laplace and Gaussian noise against their exact probabilities, at every scale and on every path."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import special
 from statistical import assert_cdf, assert_follows
 
 from dpsieve.errors import DpsieveError
 from dpsieve.randomness import discrete_gaussian, discrete_laplace, noise, rounded_gaussian
-from dpsieve.randomness.noise import Gaussian, Laplace, NoiseSampler
+from dpsieve.randomness.noise import Gaussian, Laplace, NoiseSampler, laplace_scale
 from dpsieve.randomness.source import SystemSource
 from dpsieve.testing import insecure_source
 
@@ -99,6 +102,13 @@ def test_tails_reach_beyond_the_table(shape):
         depth = {Laplace: 64 * math.log(2), Gaussian: math.sqrt(2 * 64 * math.log(2))}[type(shape)]
         for x in (-low, high):
             assert 0.8 * depth < x / shape.scale < 3 * depth
+
+
+@given(st.floats(1e-3, 50.0), st.integers(1, 1000))
+def test_the_scale_for_a_budget_is_the_least_float_that_is_enough(epsilon, sensitivity):
+    scale = laplace_scale(epsilon, sensitivity)
+    assert Fraction(scale) * Fraction(epsilon) >= sensitivity
+    assert Fraction(math.nextafter(scale, 0.0)) * Fraction(epsilon) < sensitivity
 
 
 def test_draws_repeat_under_a_test_source():

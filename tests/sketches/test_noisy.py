@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from sketch_reference import misra_gries, neighbours
-from statistical import binomial_band
+from statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.randomness import SystemSource
@@ -102,6 +102,18 @@ def test_the_rate_of_a_key_that_only_one_sketch_holds():
     low, high = binomial_band(runs, any_above(made.threshold, {1: 1, 0: 1}, 1.0))
     assert low <= shown <= high
     assert made.certify().worst <= delta
+
+
+def test_the_loss_is_told_with_the_noise_that_all_counters_share():
+    """Published are gamma - Y and c + X + Y: so the draws tell Y and X, which are discrete Laplace each."""
+    made, shared, own = noisy_sketch(1.0, 1e-6, 3), [], []
+    for _ in range(4000):
+        drawn, tokens = made.draw(np.array([1000]), 70, SystemSource())
+        shared.append(70 - drawn.decrements)
+        own.append(int(tokens[0]) - 1000 - shared[-1])
+    x = np.arange(-8, 9)
+    for noise in (shared, own):
+        assert_follows(noise, x, np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale)))
 
 
 def test_all_intervals_hold_together():

@@ -84,6 +84,25 @@ def test_the_rate_of_keys_that_only_one_sum_holds(k):
     assert max(shown) >= binomial_band(runs, made.certify().worst / 2)[0]
 
 
+def test_nothing_below_the_threshold_is_told():
+    """Values right at the threshold come out when their noise is not below zero, and from the threshold on."""
+    made = summed_sketch(1.0, 0.05, 5)
+    tokens = made.draw(np.full(10_000, made.least), 0, SystemSource())[1]
+    shown = np.rint(tokens[tokens != 0] * 6)
+    low, high = binomial_band(10_000, 1 / (1 + math.exp(-1 / made.scale)))
+    assert low <= len(shown) <= high and shown.min() == made.least
+
+
+def test_values_and_the_number_of_items_are_told_with_noise():
+    made, told = summed_sketch(1.0, 0.05, 1), []
+    for _ in range(4000):
+        drawn, tokens = made.draw(np.array([5000]), 700, SystemSource())
+        told.append((drawn.items - 700, round(float(tokens[0]) * 2) - 5000))
+    x = np.arange(-30, 31)
+    for noise in zip(*told, strict=True):
+        assert_follows(noise, x, np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale)))
+
+
 def test_thresholds():
     assert summed_sketch(1.0, 1e-8, 1024).threshold == pytest.approx(49.32, abs=0.01)
     assert summed_sketch(1.0, 0.0, 1024, universe=10**9).certify().worst == 0

@@ -5,6 +5,7 @@ from itertools import chain, combinations, product
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.special import ndtr
 from statistical import binomial_band
 
 import dpsieve as ds
@@ -109,6 +110,15 @@ def test_a_user_with_keys_of_its_own_shows_at_most_with_delta():
     shown = sum(bool(mechanism.draw(ones, 0, ds.randomness.SystemSource())[1].any()) for _ in range(runs))
     assert shown <= binomial_band(runs, delta)[1]
     assert shown >= binomial_band(runs, delta / 20)[0]
+
+
+def test_the_loss_is_told_with_noise():
+    """It is Gaussian, of the same sigma as that of the counters, and rounded: by less than two units here."""
+    mechanism, runs = one_sided_sketch(0.2, 1e-6, 6), 3000
+    drawn = (mechanism.draw(np.empty(0, np.int64), 70, ds.randomness.SystemSource())[0] for _ in range(runs))
+    far = sum(abs(made.lost - 70) > mechanism.sigma for made in drawn)
+    least, most = (2 * ndtr(-1 + rounding / mechanism.sigma) for rounding in (-2, 2))
+    assert binomial_band(runs, least)[0] <= far <= binomial_band(runs, most)[1]
 
 
 def test_the_noise_grows_with_the_root_of_the_counters_and_not_with_the_sets():

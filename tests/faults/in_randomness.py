@@ -1,0 +1,118 @@
+"""Faults of what is drawn, and from where."""
+
+from fault import Fault
+
+FAULTS = [
+    Fault(
+        "Laplace noise of half the scale",
+        "randomness/noise.py",
+        "NoiseSampler(Laplace(scale) if",
+        "NoiseSampler(Laplace(scale / 2) if",
+        "randomness/test_noise.py::test_laplace_follows_its_distribution",
+    ),
+    Fault(
+        "Gaussian noise of half the scale",
+        "randomness/noise.py",
+        "else Gaussian(scale))",
+        "else Gaussian(scale / 2))",
+        "randomness/test_noise.py::test_narrow_gaussian_follows_its_distribution",
+    ),
+    Fault(
+        "rounded Gaussian noise of half the scale",
+        "randomness/noise.py",
+        "/ arb(sigma) / arb(2).sqrt()",
+        "/ arb(sigma / 2) / arb(2).sqrt()",
+        "randomness/test_noise.py::test_rounded_gaussian_follows_its_distribution",
+    ),
+    Fault(
+        "the scale of the noise is rounded down",
+        "randomness/noise.py",
+        "near if Fraction(near) >= exact else math.nextafter(near, math.inf)",
+        "near",
+        "randomness/test_noise.py::test_the_scale_for_a_budget_is_the_least_float_that_is_enough",
+    ),
+    Fault(
+        "a tie in a table is not refined",
+        "randomness/table.py",
+        "values[tie] = self._refine(int(words[tie]), source)",
+        "pass",
+        "randomness/test_table.py::test_a_word_on_a_boundary_is_refined",
+    ),
+    Fault(
+        "a tie of a coin is not refined",
+        "randomness/binomial.py",
+        "open_[words == edge], p",
+        "open_[:0], p",
+        "randomness/test_binomial.py::test_a_tie_of_the_first_word_is_decided_by_the_next",
+    ),
+    Fault(
+        "a tie of a sampled key is not refined",
+        "sampling/samplers.py",
+        "below[tie] = _refine(float(scaled[tie]) % 1.0, source)",
+        "pass",
+        "sampling/test_samplers.py::TestExactDecisions",
+    ),
+    Fault(
+        "a noisy order of half the noise",
+        "randomness/order.py",
+        "len(values)), scale, resolve",
+        "len(values)), scale / 2, resolve",
+        "randomness/test_order.py::test_picks_follow_the_exponential_mechanism",
+    ),
+    Fault(
+        "some integers are likelier than others",
+        "randomness/distinct.py",
+        "words[words < below]",
+        "words % below",
+        "sketches/test_summed.py::test_distinct_places",
+    ),
+    Fault(
+        "no new key after a fork",
+        "randomness/source.py",
+        "return self._process == _Process.here()",
+        "return True",
+        "randomness/test_source.py::test_forked_children_do_not_share_a_stream",
+    ),
+    Fault(
+        "a process number stands for a process",
+        "randomness/source.py",
+        "return cls.generation, os.getpid()",
+        "return 0, os.getpid()",
+        "randomness/test_source.py::test_a_child_that_has_the_same_process_number",
+    ),
+    Fault(
+        "the system source is seeded",
+        "randomness/source.py",
+        "stream = Stream(os.urandom)",
+        "stream = Stream(bytes)",
+        "randomness/test_source.py::test_threads_do_not_share_a_stream",
+    ),
+    Fault(
+        "a stream keeps its key",
+        "randomness/source.py",
+        "self._rekey(self._cipher.update(bytes(_KEY + _NONCE)))",
+        "pass",
+        "randomness/test_source.py::test_a_stream_changes_its_key_as_it_goes",
+    ),
+    Fault(
+        "a source can be copied",
+        "randomness/source.py",
+        "def __reduce__",
+        "def _reduce",
+        "randomness/test_source.py::test_a_source_cannot_be_copied",
+    ),
+    Fault(
+        "a seeded source may be published",
+        "testing.py",
+        "publishable = False",
+        "publishable = True",
+        "randomness/test_source.py::test_the_seeded_source_repeats_itself_and_says_that_it_is_unsafe",
+    ),
+    Fault(
+        "found keys are not thinned",
+        "sampling/stream.py",
+        "keep = words < np.uint64(_CLEAR)",
+        "keep = np.ones(len(words), np.bool_)",
+        "sampling/test_stream.py::test_a_coin_beyond_the_ratio_drops_the_key",
+    ),
+]

@@ -1,0 +1,160 @@
+"""Faults of sketches and their releases."""
+
+from fault import Fault
+
+FAULTS = [
+    Fault(
+        "Misra-Gries: a threshold one lower",
+        "sketches/noisy.py",
+        "np.where(noisy >= self.threshold, noisy, 0)",
+        "np.where(noisy >= self.threshold - 1, noisy, 0)",
+        "sketches/test_noisy.py::test_the_rate_of_a_key_that_only_one_sketch_holds",
+    ),
+    Fault(
+        "Misra-Gries: the shared noise is left out",
+        "sketches/noisy.py",
+        "len(counters), source=source) + shared",
+        "len(counters), source=source)",
+        "sketches/test_noisy.py::test_the_loss_is_told_with_the_noise_that_all_counters_share",
+    ),
+    Fault(
+        "Misra-Gries: the true loss is told",
+        "sketches/noisy.py",
+        "decrements=decrements - shared",
+        "decrements=decrements",
+        "sketches/test_noisy.py::test_the_loss_is_told_with_the_noise_that_all_counters_share",
+    ),
+    Fault(
+        "Misra-Gries: one odd key instead of two",
+        "sketches/noisy.py",
+        "{1: 1, 0: 1}",
+        "{0: 1}",
+        "sketches/test_noisy.py::test_no_output_tells_neighbouring_streams_apart"
+        " sketches/test_noisy.py::test_thresholds",
+    ),
+    Fault(
+        "Misra-Gries: a group costs the sum of deltas",
+        "sketches/thresholds.py",
+        "math.expm1(epsilon) / math.expm1(epsilon / steps)",
+        "steps",
+        "sketches/test_noisy.py::test_a_unit_of_several_items_is_paid_for_by_its_steps",
+    ),
+    Fault(
+        "Misra-Gries: several items of a unit cost as one",
+        "sketches/releasing.py",
+        "sketch.counters, items_per_unit, unit",
+        "sketch.counters, 1, unit",
+        "sketches/test_releases.py::test_several_items_of_a_unit",
+    ),
+    Fault(
+        "Misra-Gries: another program's sketch as ours",
+        "sketches/releasing.py",
+        "standard=True",
+        "standard=False",
+        "sketches/test_releases.py::test_standard_sketches_need_a_higher_threshold",
+    ),
+    Fault(
+        "sketches: the spend comes after the draw",
+        "sketches/releasing.py",
+        """    certificate = paid(mechanism, terms)
+    made, tokens = mechanism.draw(counters, lost, source)
+""",
+        """    made, tokens = mechanism.draw(counters, lost, source)
+    certificate = paid(mechanism, terms)
+""",
+        "sketches/test_releases.py::test_a_ledger_is_charged_before_anything_is_drawn",
+    ),
+    Fault(
+        "Misra-Gries: which key leaves depends on the table",
+        "sketches/compiled/integers.py",
+        "sort(zeros, spare, count, 0)",
+        "pass",
+        "sketches/test_misra_gries.py::test_many_keys_leave_in_order",
+    ),
+    Fault(
+        "Misra-Gries: a new key starts with two",
+        "sketches/compiled/integers.py",
+        "x, now.decrements + 2",
+        "x, now.decrements + 3",
+        "sketches/test_misra_gries.py::test_all_short_streams",
+    ),
+    Fault(
+        "users: an item twice counts twice",
+        "sketches/compiled/users.py",
+        "if seen[code] == user:",
+        "if False:",
+        "sketches/test_users.py::test_what_one_user_says_twice_counts_once_and_nulls_do_not_count",
+    ),
+    Fault(
+        "users: counters are lowered by two",
+        "sketches/compiled/users.py",
+        "lowered += 1",
+        "lowered += 2",
+        "sketches/test_users.py::test_the_fast_loop_does_what_the_few_lines_do",
+    ),
+    Fault(
+        "one-sided: noise for one counter",
+        "sketches/one_sided.py",
+        "gaussian(epsilon, delta, counters + 1, unit=unit)",
+        "gaussian(epsilon, delta, 1, unit=unit)",
+        "sketches/test_users.py::test_a_user_with_keys_of_its_own_shows_at_most_with_delta"
+        " sketches/test_users.py::test_the_noise_grows_with_the_root_of_the_counters_and_not_with_the_sets",
+    ),
+    Fault(
+        "one-sided: the true loss is told",
+        "sketches/one_sided.py",
+        "lost=int(self.channel.likeliest(drawn[-1:])[0]) - _SURE",
+        "lost=lost",
+        "sketches/test_users.py::test_the_loss_is_told_with_noise",
+    ),
+    Fault(
+        "sums: half of the sensitivity",
+        "sketches/summed.py",
+        "laplace_scale(guarantee.epsilon, (2 * counters + 2) * items_per_unit)",
+        "laplace_scale(guarantee.epsilon, (counters + 1) * items_per_unit)",
+        "sketches/test_summed.py::test_delta_by_enumeration_of_all_outputs sketches/test_summed.py::test_thresholds",
+    ),
+    Fault(
+        "sums: the true number of items is told",
+        "sketches/summed.py",
+        "counted = items + int(discrete_laplace(self.scale, 1, source=source)[0])",
+        "counted = items",
+        "sketches/test_summed.py::test_values_and_the_number_of_items_are_told_with_noise",
+    ),
+    Fault(
+        "sums: a lower threshold",
+        "sketches/summed.py",
+        "np.where(noisy >= self.least, noisy, 0)",
+        "np.where(noisy >= self.least - self.counters, noisy, 0)",
+        "sketches/test_summed.py::test_nothing_below_the_threshold_is_told",
+    ),
+    Fault(
+        "sums: one odd key instead of k",
+        "sketches/summed.py",
+        "self._tail(least - k - 2) + (k - 1) * self._tail(least - 1)",
+        "self._tail(least - k - 2)",
+        "sketches/test_summed.py::test_the_rate_of_keys_that_only_one_sum_holds",
+    ),
+    Fault(
+        "universe: zeros come out too rarely",
+        "sketches/summed.py",
+        "self._tail(self.least) * (1 + 1e-12)",
+        "self._tail(self.least) * 0.5",
+        "sketches/test_summed.py::test_zeros_of_a_large_universe_are_not_touched"
+        " sketches/test_summed.py::test_few_zeros_follow_the_noise_of_each_element",
+    ),
+    Fault(
+        "universe: of equal tokens a held key wins",
+        "sketches/universe.py",
+        "np.lexsort((found, -every_token))",
+        'np.argsort(-every_token, kind="stable")',
+        "sketches/test_releases.py::TestUniverse::test_of_equal_tokens_the_public_order_decides",
+    ),
+    Fault(
+        "merged: more than k counters",
+        "sketches/merged.py",
+        'whole["key"].combine_chunks(), values - over)',
+        'whole["key"].combine_chunks(), values)',
+        "sketches/test_releases.py::TestMerged::test_sums_and_bounded_merges_hold_the_truth",
+    ),
+]
