@@ -55,7 +55,7 @@ def test_error_within_the_theorem():
 
 @pytest.mark.parametrize("kind", [str, lambda k: f"{k}".encode(), int])
 def test_keys_of_every_kind_are_saved_and_loaded(tmp_path, kind):
-    release = sketch_of([kind(k) for k in zipf(3000).tolist()], 50).release(2.0, 1e-6, unit="one query")
+    release = sketch_of([kind(k) for k in zipf(3000).tolist()], 50).release(2.0, 1e-6, items_per_unit=2)
     again = ds.Release.load(release.save(tmp_path / "published"))
     assert again.table.equals(release.table) and again.notes == release.notes
     assert again.mechanism.decrements == release.mechanism.decrements
@@ -143,9 +143,10 @@ class TestUniverse:
             ([], "empty"),
             (range(0), "empty"),
             ([1, 1], "more than once"),
-            (["a"], "another type"),
-            ("tea", "one text"),
-            ([1.5], "no integers"),
+            (["a", b"b"], "mixes"),
+            (["\ud800"], "surrogates"),
+            ("tea", "one str"),
+            ([1.5], "float"),
             ([None], "empty"),
             (range(10**30), "64 bits"),
             (range(10**13), "10\\^12"),
