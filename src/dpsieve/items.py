@@ -64,9 +64,9 @@ def column_of_items(values: Any, name: str, hint: str) -> pa.Array | pa.ChunkedA
         if held.dtype == object:
             _kind_of_list(held.dropna().tolist(), name, hint)
     elif hasattr(values, "__arrow_c_stream__"):
-        return _converted(lambda: pa.chunked_array(values), name, hint)
+        return converted(lambda: pa.chunked_array(values), name, hint)
     if pandas or hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_array__"):
-        return _converted(lambda: pa.array(values, from_pandas=True), name, hint)
+        return converted(lambda: pa.array(values, from_pandas=True), name, hint)
     try:
         listed = list(values)
     except TypeError:
@@ -89,7 +89,7 @@ def plain_items(values: Any, name: str, hint: str) -> pa.Array:
     kind = kind_of_type(held)
     if kind is None:
         raise not_an_item(name, held, hint)
-    return _converted(lambda: _plain(array, held, PLAIN[kind]), name, hint).drop_null()
+    return converted(lambda: _plain(array, held, PLAIN[kind]), name, hint).drop_null()
 
 
 def one_item(item: Any, kind: Kind | None) -> pa.Array:
@@ -124,7 +124,7 @@ def _plain(array: Any, held: pa.DataType, plain: pa.DataType) -> pa.Array:
 
 def _of_list(values: list[Any], name: str, hint: str) -> pa.Array:
     kind = _kind_of_list(values, name, hint)
-    return pa.nulls(len(values)) if kind is None else _converted(lambda: pa.array(values, PLAIN[kind]), name, hint)
+    return pa.nulls(len(values)) if kind is None else converted(lambda: pa.array(values, PLAIN[kind]), name, hint)
 
 
 def _kind_of_list(values: list[Any], name: str, hint: str) -> Kind | None:
@@ -161,7 +161,7 @@ def _from_pandas(values: Any) -> bool:
     return pandas is not None and isinstance(values, pandas.Series | pandas.Index)
 
 
-def _converted(convert: Callable[[], _T], name: str, hint: str) -> _T:
+def converted(convert: Callable[[], _T], name: str, hint: str) -> _T:
     """Run a step of another library, whose messages may quote values."""
     try:
         return convert()

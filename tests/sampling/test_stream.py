@@ -113,6 +113,10 @@ def other_stream():
         (twice_counted, "another length"),
         (other_stream, "same stream"),
         (lambda: passed(StreamSample(90.0), [["tea"], [1]]), "counted before"),
+        (lambda: passed(StreamSample(90.0), [[], ["tea"], [b"tea"]]), "counted before"),
+        (lambda: StreamSample(1e-9).count(["tea", b"tea"]), "mixes bytes and text"),
+        (lambda: StreamSample(1.0).find(["\ud800"]), "surrogates"),
+        (lambda: StreamSample(1.0).find(np.array(["tea", b"tea"], object)), "mixes bytes and text"),
     ],
 )
 def test_mistakes(wrong, named):

@@ -73,7 +73,7 @@ def stream(
         options["items_per_unit"] = items_per_unit
     with locked(state) if state is not None and (files or epsilon is None) else nullcontext():
         sketch, others = _opened(state, counters, files, merge, keep=epsilon is None)
-        if others and items_per_unit != 1:
+        if items_per_unit != 1 and (others or not hasattr(sketch, "update")):
             raise InvalidValue("--items-per-unit works for one sketch, not for merged ones. Leave out one of the two.")
         if epsilon is not None:
             _check_budget(epsilon, delta, sketch.counters, options)
@@ -82,7 +82,7 @@ def stream(
         whole = _merged(sketch, others)
         if epsilon is None:
             assert state is not None
-            if others:
+            if merge:
                 save(whole, state)
             if not as_json:
                 typer.echo(f"Kept in {state}. It holds true keys and counts: guard it like the data.")

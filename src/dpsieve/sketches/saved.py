@@ -100,9 +100,13 @@ def _is_possible(state: State) -> bool:
 
 def numbers_to_bytes(values: NDArray[np.int64]) -> bytes:
     """Return numbers as `Reader.numbers` reads them."""
-    most = int(values.max(initial=0))
-    width = next(width for width in (1, 2, 4, 8) if most < 1 << (8 * width))
+    width = _width(values)
     return bytes([width]) + values.astype(f"<u{width}").tobytes()
+
+
+def _width(values: NDArray[Any]) -> int:
+    """Return the least width of numbers, in bytes."""
+    return next(width for width in (1, 2, 4, 8) if int(values.max(initial=0)) < 1 << (8 * width))
 
 
 def keys_to_bytes(kind: Kind | None, keys: pa.Array) -> bytes:
@@ -155,7 +159,7 @@ class Reader:
         if width not in (1, 2, 4, 8):
             refuse("have numbers of an unknown width")
         values = np.frombuffer(self.take(width * count), f"<u{width}")
-        if values.max(initial=0) > MOST_ITEMS:
+        if values.max(initial=0) > MOST_ITEMS or width != _width(values):
             refuse("have numbers out of range")
         return values.astype(np.int64)
 

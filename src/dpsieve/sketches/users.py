@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpsieve import validate
 from dpsieve.channels.contributions import MOST_KEYS
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.items import Kind, check_kind, column_of_items, kind_of_type, one_item, plain_items, sound
+from dpsieve.items import Kind, check_kind, column_of_items, converted, kind_of_type, one_item, plain_items, sound
 from dpsieve.one_thread import OneThread
 from dpsieve.sketches.noisy import noisy_sketch
 from dpsieve.sketches.one_sided import one_sided_sketch
@@ -169,7 +169,11 @@ def _flat_arrow(sets: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.
         raise InvalidType(_NO_SETS)
     if not sound(sets):
         raise InvalidValue(f"sets is a broken Arrow array, or has text that is not UTF-8. {_HINT}")
-    lists = sets.cast(pa.large_list(sets.type.value_type)).drop_null()  # what lies under a null is not an item
+    held = sets.type.value_type
+    if pa.types.is_string_view(held) or pa.types.is_binary_view(held):  # which Arrow cannot select from
+        held = pa.large_string() if pa.types.is_string_view(held) else pa.large_binary()
+    # What lies under a null is not an item.
+    lists = converted(lambda: sets.cast(pa.large_list(held)).drop_null(), "sets", _HINT)
     if isinstance(lists, pa.ChunkedArray):
         lists = lists.combine_chunks()
     offsets = lists.offsets.to_numpy()
