@@ -12,7 +12,9 @@ import pytest
 import typer
 
 import dpsieve as ds
+from dpsieve.cli.state import load, save
 from dpsieve.cli.stream import stream
+from dpsieve.errors import UnreadableData
 from dpsieve.sketches import sketch_from_bytes
 
 COMMAND = Path(sys.executable).with_name("dpsieve")
@@ -65,14 +67,85 @@ def test_a_state_is_kept_and_gone_on_with(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["lines.txt", "log.csv", "sketch"]
 
 
-def test_a_file_that_breaks_off_leaves_the_state_as_it_was(folder):
+def test_of_several_files_all_count_or_none(folder):
+    """So the same command, run again once the bad file is mended, counts no file twice."""
     run("lines.txt", "--state", "sketch", cwd=folder)
     before = (folder / "sketch").read_bytes()
     (folder / "broken.txt").write_bytes(b"fine\n" * 100 + b"\xff\n")
     done = run("lines.txt", "broken.txt", "--state", "sketch", cwd=folder)
-    assert done.returncode == 2 and "line 101" in done.stderr
-    after = sketch_from_bytes((folder / "sketch").read_bytes())
-    assert after.items == 2 * sketch_from_bytes(before).items  # the first file, whole
+    assert done.returncode == 2 and "line 101" in done.stderr and "is as it was" in done.stderr
+    assert (folder / "sketch").read_bytes() == before
+    (folder / "broken.txt").write_bytes(b"mended\n" * 101)
+    done = run("lines.txt", "broken.txt", "--state", "sketch", cwd=folder)
+    assert done.returncode == 0 and "now holds 'lines.txt', 'broken.txt'" in done.stderr
+    assert sketch_from_bytes((folder / "sketch").read_bytes()).items == 2 * len(LINES.splitlines()) + 101
+
+
+def test_a_pipe_keeps_what_was_read_before_it_broke(folder):
+    """It cannot be read again. Before the first item there is nothing to keep."""
+    for inputs in (["-", "lines.txt"], ["-", "-"]):
+        done = run(*inputs, "--state", "sketch", cwd=folder, input=LINES)
+        assert done.returncode == 2 and "standard input cannot be read again" in done.stderr
+    done = run("-", "--state", "sketch", "--format", "csv", cwd=folder, input=LINES)
+    assert done.returncode == 2 and "is as it was" in done.stderr and not (folder / "sketch").exists()
+    done = run("-", "lines.txt", *BUDGET, "--json", cwd=folder, input=LINES)  # without a state they may be mixed
+    assert len(json.loads(done.stdout)["keys"]) == 3
+
+
+def test_a_broken_pipe_is_told_of(folder, monkeypatch, capsys):
+    def broken(*_):
+        yield pa.array(["tea"] * 70)
+        raise UnreadableData("line 71 is broken.")
+
+    monkeypatch.setattr("dpsieve.engines.items.item_batches", broken)
+    monkeypatch.chdir(folder)
+    with pytest.raises(UnreadableData, match="line 71"):
+        stream(["-"], counters=8, state=Path("sketch"))
+    assert sketch_from_bytes(Path("sketch").read_bytes()).items == 70
+    assert "holds what was read" in capsys.readouterr().err
+
+
+def test_one_process_at_a_time_writes_a_state(folder):
+    """The second one is refused at once; reading is always possible; a killed process leaves no lock behind."""
+    run("lines.txt", "--state", "sketch", cwd=folder)
+    command = [COMMAND, "stream", "-", "--state", "sketch"]
+    with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as first:
+        while not (folder / ".sketch.lock").exists():
+            time.sleep(0.05)
+        second = run("lines.txt", "--state", "sketch", cwd=folder)
+        assert second.returncode == 2 and "in use by another" in second.stderr
+        assert run("--state", "sketch", *BUDGET, cwd=folder).returncode == 0
+        first.kill()
+    assert run("lines.txt", "--state", "sketch", cwd=folder).returncode == 0
+    assert sketch_from_bytes((folder / "sketch").read_bytes()).items == 2 * len(LINES.splitlines())
+    assert not (folder / ".sketch.lock").exists()
+
+
+def test_a_link_is_followed_and_its_target_replaced(folder):
+    (folder / "disk").mkdir()
+    (folder / "link").symlink_to("disk/sketch")
+    for times in (1, 2):
+        assert run("lines.txt", "--state", "link", cwd=folder).returncode == 0
+        assert (folder / "link").is_symlink() and (folder / "disk/sketch").stat().st_mode & 0o777 == 0o600
+        assert sketch_from_bytes((folder / "disk/sketch").read_bytes()).items == times * len(LINES.splitlines())
+
+
+def test_a_state_that_cannot_be_written_or_read(folder, monkeypatch):
+    for wrong in ("no/folder", "missing"):
+        done = run(*(["lines.txt"] if wrong == "no/folder" else []), "--state", wrong, *BUDGET, cwd=folder)
+        assert done.returncode == 2 and "No such file" in done.stderr, done.stderr
+    endless = run("--merge", "/dev/zero", *BUDGET, cwd=folder)
+    assert endless.returncode == 2 and "not a saved" in endless.stderr
+    monkeypatch.chdir(folder)
+    save(ds.MisraGries(2), Path("full"))
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(UnreadableData, match=r"No space.*last saved"):
+        patch.setattr("os.fsync", full)
+        save(ds.MisraGries(3), Path("full"))
+    assert load(Path("full")).counters == 2 and not list(folder.glob(".full*"))
 
 
 def test_what_is_wrong_is_found_before_a_file_is_read(folder):
@@ -90,7 +163,7 @@ def test_what_is_wrong_is_found_before_a_file_is_read(folder):
         assert not (folder / "sketch").exists()
     ds.Ledger(folder / "budget", epsilon=0.5, delta=1e-6, unit="one item")
     spent = run("lines.txt", "--state", "sketch", *BUDGET, "--ledger", "budget", cwd=folder)
-    assert spent.returncode == 2 and "run again without" in spent.stderr
+    assert spent.returncode == 2 and "now holds 'lines.txt': run again without" in spent.stderr
     other = run("lines.txt", "--state", "sketch", "--counters", 8, cwd=folder)
     assert other.returncode == 2 and "size of the state" in other.stderr
 
@@ -132,30 +205,36 @@ def test_states_are_merged(folder):
     assert kept.returncode == 0 and sketch_from_bytes((folder / "both").read_bytes()).sources == 2
     twice = run("--merge", "a", "--merge", "./a", *BUDGET, cwd=folder)
     assert twice.returncode == 2 and "count twice" in twice.stderr
+    many = run("--state", "both", *BUDGET, "--items-per-unit", 2, cwd=folder)
+    assert many.returncode == 2 and "merged" in many.stderr
+    assert run("--merge", "a", "--state", "copy", cwd=folder).returncode == 0 and (folder / "copy").exists()
     wrong = run("lines.txt", "--state", "both", *BUDGET, cwd=folder)
     assert wrong.returncode == 2 and "no more items" in wrong.stderr
 
 
 def test_a_universe_and_a_ledger(folder):
     (folder / "universe.txt").write_text("".join(f"common {i}\n" for i in range(100)))
-    ledger = ds.Ledger(folder / "budget", epsilon=1.0, delta=1e-6, unit="one query")
-    command = [
-        "lines.txt",
-        "--epsilon",
-        1,
-        "--universe",
-        "universe.txt",
-        "--unit",
-        "query",
-        "--ledger",
-        "budget",
-        "--json",
-    ]
+    ledger = ds.Ledger(folder / "budget", epsilon=1.0, delta=1e-6, unit="one item")
+    command = ["lines.txt", "--epsilon", 1, "--universe", "universe.txt", "--ledger", "budget", "--json"]
     done = run(*command, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert {"common 0", "common 1", "common 2"} <= {row["key"] for row in json.loads(done.stdout)["keys"]}
     again = run(*command, cwd=folder)
     assert again.returncode == 2 and "left" in again.stderr and len(ledger) == 1
+
+
+def test_the_guarantee_says_what_is_protected_and_a_ledger_must_agree(folder):
+    """A sketch counts rows: of users with many rows it protects a row, or as many as were paid for."""
+    ds.Ledger(folder / "users", epsilon=1.0, delta=1e-6, unit="one user")
+    done = run("log.csv", "--column", "query", *BUDGET, "--ledger", "users", "--state", "sketch", cwd=folder)
+    assert done.returncode == 2 and "--unit 'item'" in done.stderr and not (folder / "sketch").exists()
+    assert run("log.csv", "--column", "query", *BUDGET, "--unit", "user", cwd=folder).returncode == 2
+    create = ["ledger", "create", "fives", *BUDGET, "--unit", "unit with at most 5 items"]
+    subprocess.run([COMMAND, *create], cwd=folder, check=True, capture_output=True)
+    done = run("lines.txt", *BUDGET, "--items-per-unit", 5, "--ledger", "fives", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "when one unit with at most 5 items is added or removed." in " ".join(done.stdout.split())
+    assert len(ds.Ledger.open(folder / "fives")) == 1
 
 
 @pytest.mark.parametrize(

@@ -114,13 +114,17 @@ def other_stream():
     ("wrong", "named"),
     [
         (lambda: StreamSample(0.0), "tau"),
-        (lambda: StreamSample(1.0).find("tea"), "one text"),
-        (lambda: StreamSample(1.0).find([1.5]), "no integers"),
+        (lambda: StreamSample(1.0).find("tea"), "one str"),
+        (lambda: StreamSample(1.0).find([1.5]), "float"),
         (lambda: StreamSample(1.0).finish(), "second pass is missing"),
         (late, "second pass has begun"),
         (twice_counted, "another length"),
         (other_stream, "same stream"),
-        (lambda: passed(StreamSample(90.0), [["tea"], [1]]), "another type"),
+        (lambda: passed(StreamSample(90.0), [["tea"], [1]]), "counted before"),
+        (lambda: passed(StreamSample(90.0), [[], ["tea"], [b"tea"]]), "counted before"),
+        (lambda: StreamSample(1e-9).count(["tea", b"tea"]), "mixes bytes and text"),
+        (lambda: StreamSample(1.0).find(["\ud800"]), "surrogates"),
+        (lambda: StreamSample(1.0).find(np.array(["tea", b"tea"], object)), "mixes bytes and text"),
     ],
 )
 def test_mistakes(wrong, named):

@@ -183,6 +183,8 @@ def test_a_batch_without_items_settles_nothing(nothing):
         ({"tea": 3}, "mapping"),
         (["tea", b"tea"], "mixes bytes and text"),
         (["tea", 5], "mixes integers and text"),
+        (pd.Series(["tea", None, b"tea"], dtype=object), "mixes bytes and text"),
+        (pd.Series(["tea", b"tea"], dtype="category"), "mixes bytes and text"),
         ([1, True], "bool"),
         ([True], "bool"),
         ([np.bool_(True)], "bool"),

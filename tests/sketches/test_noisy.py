@@ -137,7 +137,7 @@ def test_a_unit_of_several_items_is_paid_for_by_its_steps():
 
 
 def test_saved_and_made_again():
-    made, _ = noisy_sketch(1.0, 1e-6, 100, unit="one query").draw(np.array([50]), 7, SystemSource())
+    made, _ = noisy_sketch(1.0, 1e-6, 100, 3).draw(np.array([50]), 7, SystemSource())
     again = from_json(made.to_json())
     assert again.to_json() == made.to_json() and again.certify() == made.certify()
     made.threshold -= 1

@@ -1,6 +1,7 @@
 """Private releases of sketches, from the stream to the table: one sketch, merged ones, known universes."""
 
 import hashlib
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,8 @@ from statistical import binomial_band
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, UnreadableData
 from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
-from dpsieve.sketches.summed import SummedSketch
+from dpsieve.sketches.noisy import from_json, noisy_sketch
+from dpsieve.sketches.summed import SummedSketch, summed_sketch
 
 
 def sketch_of(items, counters=100):
@@ -55,7 +57,7 @@ def test_error_within_the_theorem():
 
 @pytest.mark.parametrize("kind", [str, lambda k: f"{k}".encode(), int])
 def test_keys_of_every_kind_are_saved_and_loaded(tmp_path, kind):
-    release = sketch_of([kind(k) for k in zipf(3000).tolist()], 50).release(2.0, 1e-6, unit="one query")
+    release = sketch_of([kind(k) for k in zipf(3000).tolist()], 50).release(2.0, 1e-6, items_per_unit=2)
     again = ds.Release.load(release.save(tmp_path / "published"))
     assert again.table.equals(release.table) and again.notes == release.notes
     assert again.mechanism.decrements == release.mechanism.decrements
@@ -83,6 +85,20 @@ def test_standard_sketches_need_a_higher_threshold():
 def test_several_items_of_a_unit():
     one, many = (sketch_of(zipf(20_000)).release(1.0, 1e-6, items_per_unit=m).notes for m in (1, 10))
     assert many["threshold"] > 9 * one["threshold"] and "group privacy" in many["reason"]
+
+
+def test_no_sketch_promises_more_than_it_keeps():
+    """A sketch does not know whose items it counts, so no other label can be put on its guarantee."""
+    made = sketch_of(["tea"] * 900).release(1.0, 1e-6, items_per_unit=5)
+    assert str(made.guarantee).endswith("when one unit with at most 5 items is added or removed.")
+    for make in (noisy_sketch, partial(summed_sketch, sources=1)):
+        assert make(1.0, 1e-6, 10, unit="one item").guarantee.unit == "one item"
+        for wrong in ({"unit": "one user"}, {"unit": []}, {"unit": "one item", "items_per_unit": 2}):
+            with pytest.raises(DpsieveError, match="unit"):
+                make(1.0, 1e-6, 10, **wrong)
+    forged = {**made.mechanism.to_json(), "unit": "one user"}
+    with pytest.raises(DpsieveError, match="unit"):
+        from_json(forged)
 
 
 @pytest.mark.parametrize("item", ["x", b"x", 7])
@@ -143,9 +159,10 @@ class TestUniverse:
             ([], "empty"),
             (range(0), "empty"),
             ([1, 1], "more than once"),
-            (["a"], "another type"),
-            ("tea", "one text"),
-            ([1.5], "no integers"),
+            (["a", b"b"], "mixes"),
+            (["\ud800"], "surrogates"),
+            ("tea", "one str"),
+            ([1.5], "float"),
             ([None], "empty"),
             (range(10**30), "64 bits"),
             (range(10**13), "10\\^12"),
@@ -155,6 +172,13 @@ class TestUniverse:
     def test_mistakes(self, universe, named):
         with pytest.raises(DpsieveError, match=named):
             sketch_of([1, 2]).release(1.0, universe=universe)
+
+    @pytest.mark.parametrize("universe", [range(10), ["a", "b"], [b"a"], range(0, 5, 2**70), range(-(2**63), 9, 2**63)])
+    @pytest.mark.parametrize("items", [[], [3], ["a"], ["a"] * 300, [b"a"] * 300, [3] * 300])
+    def test_whether_it_succeeds_does_not_depend_on_the_stream(self, universe, items):
+        """Keys of another kind are outside of the universe, like any others."""
+        release = sketch_of(items, 5).release(1.0, universe=universe, false_keys=0.1)
+        assert set(release.table["key"].to_pylist()) <= set(universe)
 
     def test_delta_and_universe_are_for_one_or_the_other(self):
         with pytest.raises(DpsieveError, match="delta"):
@@ -210,11 +234,15 @@ class TestMerged:
         assert at_once.summed.equals(again.summed) and again.lost == at_once.lost and again.kind == "integers"
         assert at_once.to_bytes() == again.to_bytes()
         assert isinstance(sketch_from_bytes(parts[0].to_bytes()), MisraGries)
+        for form in (bytearray, memoryview):
+            assert sketch_from_bytes(form(steps.to_bytes())).sources == 4
+        lowered = sketch_of([1, 2], 1).merge(MisraGries(1))  # a kind, and no key left
+        assert lowered.kind == "integers" and sketch_from_bytes(lowered.to_bytes()).to_bytes() == lowered.to_bytes()
 
     def test_garbage_with_a_right_digest_is_refused(self):
         for body in (b"", b"x" * 48, b"\xff" * 100, b"\0" * 200):
             with pytest.raises(UnreadableData):
-                MergedSketch.from_bytes(MergedSketch.MAGIC + hashlib.sha256(body).digest() + body)
+                MergedSketch.from_bytes(MergedSketch.MAGIC + body + hashlib.sha256(MergedSketch.MAGIC + body).digest())
 
     def test_damaged_bytes_are_refused(self):
         state = sketch_of([b"tea", b"milk"], 3).merge(sketch_of([b"tea"], 3)).to_bytes()
@@ -239,6 +267,12 @@ class TestMerged:
             (lambda: sketch_of(["tea"]).merge("state"), "not str"),
             (lambda: MergedSketch.of(*[sketch_of(["tea"])] * 2), "itself"),
             (lambda: MergedSketch(5).plan(1.0, 1e-6, method="both"), "method"),
+            (lambda: MergedSketch(0), "counters"),
+            (lambda: MergedSketch.of(sketch_of(["tea"])).estimate(5), "counted before"),
+            (lambda: MergedSketch.of(sketch_of(["tea"])).upper("\ud800"), "surrogates"),
+            (lambda: MergedSketch.of(sketch_of(["tea"])).estimate(None), "None"),
+            (lambda: MergedSketch.from_bytes("text"), "bytes"),
+            (lambda: sketch_from_bytes(None), "bytes"),
             (lambda: MergedSketch(20_000).plan(1.0, 1e-6, method="bounded"), "counters"),
         ],
     )

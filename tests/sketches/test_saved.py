@@ -70,7 +70,7 @@ def test_every_changed_byte_and_every_cut_is_noticed(items):
 def forged(kind, counters, items, decrements, counts, rest):
     """Bytes with a right checksum, and whatever in them."""
     header = saved._HEADER.pack(saved._MAGIC, kind, counters, items, decrements, len(counts))
-    body = header + saved._numbers(np.array(counts, np.int64)) + rest
+    body = header + saved.numbers_to_bytes(np.array(counts, np.int64)) + rest
     return body + hashlib.sha256(body).digest()
 
 
@@ -79,7 +79,7 @@ def integers(*keys):
 
 
 def texts(*keys):
-    return saved._numbers(np.array(list(map(len, keys)))) + b"".join(keys)
+    return saved.numbers_to_bytes(np.array(list(map(len, keys)))) + b"".join(keys)
 
 
 def test_a_right_forgery():

@@ -141,7 +141,7 @@ def test_distinct_places():
 
 
 def test_saved_and_made_again():
-    made = summed_sketch(1.0, 1e-6, 30, 4, items_per_unit=2, unit="one device")
+    made = summed_sketch(1.0, 1e-6, 30, 4, items_per_unit=2)
     assert from_json(made.to_json()).to_json() == made.to_json()
     made.least -= 200
     with pytest.raises(NotCertified):

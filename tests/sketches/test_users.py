@@ -3,6 +3,8 @@
 from itertools import chain, combinations, product
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from scipy.special import ndtr
@@ -134,9 +136,66 @@ def test_it_is_saved_and_loaded(tmp_path):
     assert again.table.equals(release.table) and again.mechanism.lost == release.mechanism.lost
 
 
+@pytest.mark.parametrize("nothing", [[], [[]], [None], [[None], []], pa.array([], pa.list_(pa.string())), [set()]])
+def test_a_batch_without_items_settles_no_kind(nothing):
+    made = UserMisraGries(3)
+    made.update(nothing)
+    assert made.kind is None and made.estimate("tea") == made.estimate(5) == 0
+    made.update([[1, 2]])
+    made.update(nothing)
+    assert dict(made) == {1: 1, 2: 1} and made.kind == "integers"
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        tuple,
+        pa.array,
+        lambda sets: pa.array(sets, pa.large_list(pa.string_view())),
+        lambda sets: pa.array(sets, pa.list_(pa.dictionary(pa.int8(), pa.string()))),
+        lambda sets: pa.chunked_array([sets[:1], sets[1:]]),
+        lambda sets: pa.array([["no"], *sets, ["no"]])[1:-1],
+        lambda sets: [one and pa.array(one) for one in sets],
+        lambda sets: [one and np.array(one, object) for one in sets],
+        lambda sets: [one and iter(one) for one in sets],
+        pl.Series,
+        pd.Series,
+    ],
+)
+def test_sets_in_many_shapes(shape):
+    made = UserMisraGries(5)
+    made.update(shape([["tea", "milk", None], None, ["tea"]]))
+    assert dict(made) == {"tea": 2, "milk": 1} and made.users == 2
+
+
+def test_no_value_is_quoted():
+    """Neither in the message nor in an exception that led to it."""
+    made = UserMisraGries(3)
+    secret = "secret \ud800"
+    for wrong in (
+        lambda: made.update([["tea", secret]]),
+        lambda: made.estimate(secret),
+        lambda: made.update(pa.array([["tea"], [b"secret \xff"]]).view(pa.list_(pa.string()))),
+        lambda: made.update([["secret"], [b"tea"]]),
+        lambda: made.update([[2**70]]),
+    ):
+        with pytest.raises(DpsieveError) as caught:
+            wrong()
+        assert "secret" not in str(caught.value) and not isinstance(caught.value.__context__, UnicodeError)
+    assert not len(made) and made.users == 0
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
+        lambda s: s.update([["tea", b"milk"]]),
+        lambda s: s.update([["tea"], [b"milk"]]),
+        lambda s: s.update([[b"milk"]]),
+        lambda s: s.update([{"tea": 1}]),
+        lambda s: s.update({"tea": ["milk"]}),
+        lambda s: s.estimate(5),
+        lambda s: s.estimate(None),
+        lambda s: s.estimate([1, 2]),
         lambda s: s.update("tea"),
         lambda s: s.update(["tea"]),
         lambda s: s.update([[1.5]]),

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from flint import arb
 from numpy.typing import NDArray
 
-from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.items import plain_items
+from dpsieve.errors import InvalidValue
+from dpsieve.items import Kind, check_kind, kind_of_type, plain_items
+from dpsieve.one_thread import OneThread
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.table import LazyUniform
 from dpsieve.sampling.samplers import decide
@@ -31,7 +32,8 @@ class StreamSample:
     """Finds keys in a first pass, counts them in a second. What it holds is true: not to be published.
 
     Its memory grows with the number of keys found, about the sum of 1 - e^(-tau w) over all keys. Neighbours of a
-    release made from it: one item of the stream is added or removed.
+    release made from it: one item of the stream is added or removed. It is for one thread at a time: a second one that
+    uses it meanwhile gets an error.
 
     Args:
         tau: the sampling rate; a key of 1/tau items is found with probability 0.63.
@@ -51,6 +53,8 @@ class StreamSample:
         self._source = resolve(source)
         self._rate = min(1.0, float(-np.expm1(-self.scheme.tau)) * (1 + 2.0**-49))
         self._passed = [0, 0]
+        self._kind: Kind | None = None
+        self._alone = OneThread("this sample")
         self._found: pa.Array | None = None
         self._counts: NDArray[np.int64] | None = None
 
@@ -59,32 +63,36 @@ class StreamSample:
 
     def find(self, items: Any) -> None:
         """Take a batch of the first pass. Nulls are no items."""
-        if self._counts is not None:
-            raise InvalidValue("the second pass has begun. Find all keys first, then count them.")
-        batch = self._batch(items)
-        self._passed[0] += len(batch)
-        if not len(batch):
-            return
-        won = decide(np.full(len(batch), self._rate), self._source)
-        fresh = pc.unique(batch.take(pa.array(won)))
-        self._found = fresh if self._found is None else pc.unique(pa.concat_arrays([self._found, fresh]))
+        batch = plain_items(items, "items", _HINT)
+        with self._alone:
+            if self._counts is not None:
+                raise InvalidValue("the second pass has begun. Find all keys first, then count them.")
+            if not self._passes(batch, 0):
+                return
+            won = decide(np.full(len(batch), self._rate), self._source)
+            fresh = pc.unique(batch.take(pa.array(won)))
+            self._found = fresh if self._found is None else pc.unique(pa.concat_arrays([self._found, fresh]))
 
     def count(self, items: Any) -> None:
         """Take a batch of the second pass, over the same stream."""
-        if self._counts is None:
-            self._counts = np.zeros(0 if self._found is None else len(self._found), np.int64)
-        batch = self._batch(items)
-        self._passed[1] += len(batch)
-        if self._found is None or not len(batch):
-            return
-        places = pc.index_in(batch, value_set=self._found).drop_null()
-        self._counts += np.bincount(places.to_numpy(), minlength=len(self._counts))
+        batch = plain_items(items, "items", _HINT)
+        with self._alone:
+            if self._counts is None:
+                self._counts = np.zeros(0 if self._found is None else len(self._found), np.int64)
+            if not self._passes(batch, 1) or self._found is None:
+                return
+            places = pc.index_in(batch, value_set=self._found).drop_null()
+            self._counts += np.bincount(places.to_numpy(), minlength=len(self._counts))
 
     def finish(self) -> tuple[pa.Array, NDArray[np.int64]]:
         """Return the sampled keys, sorted, and their true frequencies, for `already_sampled=True`. Never publish them.
 
         Call it once: it thins the sample.
         """
+        with self._alone:
+            return self._finished()
+
+    def _finished(self) -> tuple[pa.Array, NDArray[np.int64]]:
         if self._counts is None:
             raise InvalidValue("the second pass is missing. Pass the whole stream to count() once more.")
         if self._passed[0] != self._passed[1]:
@@ -100,11 +108,13 @@ class StreamSample:
         order = pc.sort_indices(found)
         return found.take(order), counts[order.to_numpy()]
 
-    def _batch(self, items: Any) -> pa.Array:
-        batch = plain_items(items, "items", _HINT)
-        if len(batch) and self._found is not None and batch.type != self._found.type:
-            raise InvalidType(f"items holds keys of another type than before. {_HINT}")
-        return batch
+    def _passes(self, batch: pa.Array, which: int) -> bool:
+        """Note the items of a batch in the first or the second pass; return whether there are any."""
+        if len(batch):
+            check_kind("items", kind_of_type(batch.type), self._kind)
+            self._kind = kind_of_type(batch.type)
+        self._passed[which] += len(batch)
+        return len(batch) > 0
 
     def _thinned(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the keys to keep, each with probability (what the scheme says) / (1 - (1 - r)^w), exactly."""

@@ -17,5 +17,5 @@ __all__ = [
 
 def sketch_from_bytes(state: bytes) -> MisraGries | MergedSketch:
     """Return the sketch, merged or not, whose `to_bytes` is given."""
-    merged = isinstance(state, bytes) and state.startswith(MergedSketch.MAGIC)
+    merged = isinstance(state, bytes | bytearray | memoryview) and bytes(state[:20]).startswith(MergedSketch.MAGIC)
     return MergedSketch.from_bytes(state) if merged else MisraGries.from_bytes(state)

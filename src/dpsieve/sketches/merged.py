@@ -4,23 +4,29 @@ A merged sketch keeps both: the sum of the post-processed sketches (`sketches.su
 the number of streams nor with k, but which holds up to k keys a stream; and the bounded merge of Agarwal et al. (2013),
 k counters, with Gaussian noise that grows with sqrt(k) (`sketches.one_sided`). Neighbours are add/remove of one item
 of one stream. `release` takes the one of the lower threshold, which is a function of public numbers.
+
+As bytes: the magic and version (15 bytes), the kind (1), counters (4), sources, items, lost (8 each), the keys of the
+sum and of the merge (8 each); then the values and keys of each, and SHA-256 of all, as in `sketches.saved`.
 """
 
-import hashlib
-import io
 import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpsieve import validate
 from dpsieve.channels.contributions import MOST_KEYS
-from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.items import Kind, one_item
+from dpsieve.sketches import saved
+from dpsieve.sketches.layout import MOST_COUNTERS
 from dpsieve.sketches.misra_gries import MisraGries
 from dpsieve.sketches.one_sided import OneSidedSketch, one_sided_sketch
 from dpsieve.sketches.releasing import Terms, released
-from dpsieve.sketches.summed import SummedSketch, summed_sketch
+from dpsieve.sketches.summed import MOST_SOURCES, SummedSketch, summed_sketch
 from dpsieve.sketches.universe import released_over
 
 if TYPE_CHECKING:
@@ -28,9 +34,8 @@ if TYPE_CHECKING:
     from dpsieve.privacy.ledger import Ledger
     from dpsieve.randomness.source import Source
 
-_NAMES = ["key", "value"]
 METHODS = ("auto", "sum", "bounded")
-_MOST = 2**62
+_HEADER = struct.Struct("<15sBI5Q")
 
 
 class MergedSketch:
@@ -55,11 +60,13 @@ class MergedSketch:
     (2, 6, 2)
     """
 
-    MAGIC = b"dpsieve merged\x01"  # what `to_bytes` begins with
+    MAGIC = b"dpsieve merged\x02"  # what `to_bytes` begins with
 
     def __init__(self, counters: int) -> None:
-        self.counters, self.sources, self.items, self.lost = counters, 0, 0, 0
-        self.kind: str | None = None
+        hint = "Pass the size of the sketches to merge, such as counters=1024."
+        self.counters = validate.whole("counters", counters, low=1, high=MOST_COUNTERS, hint=hint)
+        self.sources = self.items = self.lost = 0
+        self.kind: Kind | None = None
         self.summed = _empty()
         self._bounded = _empty()
 
@@ -96,7 +103,8 @@ class MergedSketch:
 
     def estimate(self, item: Any) -> int:
         """Return the counter of an item in the bounded merge, 0 if it has none. A true value, not to be published."""
-        return next((row["value"] for row in self._bounded.to_pylist() if row["key"] == item), 0)
+        place = pc.index_in(one_item(item, self.kind), value_set=self._bounded["key"].combine_chunks())[0].as_py()
+        return 0 if place is None else int(self._bounded["value"][place].as_py())
 
     lower = estimate
 
@@ -104,17 +112,15 @@ class MergedSketch:
         """Return an upper bound on the true frequency of an item. A true value, not to be published."""
         return self.estimate(item) + self.lost
 
-    def plan(
-        self, epsilon: float, delta: float, *, method: str = "auto", unit: str = "one item"
-    ) -> SummedSketch | OneSidedSketch:
+    def plan(self, epsilon: float, delta: float, *, method: str = "auto") -> SummedSketch | OneSidedSketch:
         """Return what `release` would use, from public numbers alone: k, the number of sketches, epsilon and delta."""
         if method not in METHODS:
             raise InvalidValue(f"method is not known. Choose one of {', '.join(METHODS)}.")
         ways: list[SummedSketch | OneSidedSketch] = []
         if method != "bounded":
-            ways.append(summed_sketch(epsilon, delta, self.counters, max(1, self.sources), unit=unit))
+            ways.append(summed_sketch(epsilon, delta, self.counters, max(1, self.sources)))
         if method == "bounded" or (method == "auto" and self.counters < MOST_KEYS):
-            ways.append(one_sided_sketch(epsilon, delta, self.counters, unit=unit))
+            ways.append(one_sided_sketch(epsilon, delta, self.counters))
         return min(ways, key=lambda way: way.threshold)
 
     def release(
@@ -125,7 +131,6 @@ class MergedSketch:
         universe: Any = None,
         false_keys: float = 1.0,
         method: str = "auto",
-        unit: str = "one item",
         ledger: "Ledger | None" = None,
         note: str = "",
         source: "Source | None" = None,
@@ -135,66 +140,76 @@ class MergedSketch:
         With a known `universe`, delta is 0 (see `MisraGries.release`). Without, 'auto' takes the way of the lower
         threshold: 'sum' or 'bounded'. The intervals are for the true frequencies over all streams.
         """
-        terms = Terms(unit, ledger, note, source)
+        terms = Terms(ledger, note, source)
         if universe is not None:
             return released_over(universe, self, epsilon, delta, false_keys=false_keys, items_per_unit=1, terms=terms)
-        way = self.plan(epsilon, delta, method=method, unit=unit)
+        way = self.plan(epsilon, delta, method=method)
         table, lost = (self.summed, self.items) if isinstance(way, SummedSketch) else (self._bounded, self.lost)
         name = "the sum of the sketches" if isinstance(way, SummedSketch) else "the bounded merge"
-        why = f"{name}, with threshold {way.threshold:.4g}" + (", was asked for" if method != "auto" else "")
+        why = f"{name}, with threshold {way.threshold:.4g}" + (", as requested" if method != "auto" else "")
         keys, values = table["key"].combine_chunks(), table["value"].to_numpy()
         return released(way, keys, values, lost, why, terms)
 
     def to_bytes(self) -> bytes:
         """Return the whole state, with a digest. It holds true values: keep it as safe as the data."""
-        out = io.BytesIO()
-        numbers = (self.counters, self.sources, self.items, self.lost)
+        numbers = (self.counters, self.sources, self.items, self.lost, self.summed.num_rows, self._bounded.num_rows)
+        body = _HEADER.pack(self.MAGIC, saved.KINDS.index(self.kind), *numbers)
         for table in (self.summed, self._bounded):
-            part = io.BytesIO()
-            with pa.ipc.new_stream(part, table.schema) as writer:
-                writer.write_table(table)
-            out.write(struct.pack("<q", part.tell()) + part.getvalue())
-        body = struct.pack("<4q16s", *numbers, (self.kind or "").encode()) + out.getvalue()
-        return self.MAGIC + hashlib.sha256(body).digest() + body
+            body += saved.numbers_to_bytes(table["value"].to_numpy())
+            body += saved.keys_to_bytes(self.kind, table["key"].combine_chunks())
+        return saved.sealed(body)
 
     @classmethod
     def from_bytes(cls, state: bytes) -> "MergedSketch":
-        """Return the sketch whose `to_bytes` is given; anything else is refused."""
-        wrong = "state is not a merged sketch, or it was damaged. Pass what to_bytes returned."
-        head = len(cls.MAGIC) + 32
-        if (
-            not isinstance(state, bytes | bytearray)
-            or len(state) < head + 48
-            or bytes(state[: len(cls.MAGIC)]) != cls.MAGIC
-        ):
-            raise UnreadableData(wrong)
-        body = bytes(state[head:])
-        if hashlib.sha256(body).digest() != state[len(cls.MAGIC) : head]:
-            raise UnreadableData(wrong)
-        try:
-            counters, sources, items, lost, kind = struct.unpack_from("<4q16s", body)
-            made, place, tables = cls(counters), 48, []
-            for _ in range(2):
-                (size,) = struct.unpack_from("<q", body, place)
-                tables.append(pa.ipc.open_stream(body[place + 8 : place + 8 + size]).read_all())
-                tables[-1].validate(full=True)
-                place += 8 + size
-            made.kind = kind.rstrip(b"\0").decode() or None
-        except (struct.error, pa.ArrowException, UnicodeError, OSError, ValueError):
-            tables = []
-        if (
-            len(tables) != 2
-            or min(counters - 1, sources, items, lost) < 0
-            or any(t.schema.names != _NAMES for t in tables)
-        ):
-            raise UnreadableData(wrong)
-        made.sources, made.items, made.lost = sources, items, lost
+        """Return the sketch whose `to_bytes` is given; a state that no streams lead to raises `UnreadableData`."""
+        reader = saved.Reader(state, cls.MAGIC)
+        _, kind, counters, sources, items, lost, *rows = reader.header(_HEADER)
+        numbers = kind < len(saved.KINDS) and 1 <= counters <= MOST_COUNTERS and sources <= MOST_SOURCES
+        if not numbers or max(items, lost) > saved.MOST_ITEMS:
+            saved.refuse("have numbers out of range")
+        made = cls(counters)
+        made.kind, made.sources, made.items, made.lost = saved.KINDS[kind], sources, items, lost
+        tables = []
+        for held in rows:
+            values = reader.numbers(held)
+            tables.append(pa.table({"key": reader.keys(made.kind, held), "value": values}))
+        reader.end()
         made.summed, made._bounded = tables
+        if not made._is_possible():
+            saved.refuse("tell of a state that no streams lead to")
         return made
+
+    def _is_possible(self) -> bool:
+        """Tell whether the numbers agree.
+
+        In one sketch the counters c add up to S = n - gamma (k+1), and the sum holds (k+1) c - S where it is positive:
+        at most (k+1) c each, and k S together. A merge adds these up; it takes `over` from k + 1 counters or more.
+        """
+        size = self.counters + 1
+        (keys, values), (held, counters) = (
+            (table["key"].combine_chunks(), table["value"].to_numpy()) for table in (self.summed, self._bounded)
+        )
+        left = self.items - self.lost * size - saved.total(counters)
+        if (
+            (self.kind is None) != (self.items == 0)
+            or self.items * size >= saved.MOST_ITEMS
+            or left < 0
+            or (self.sources < 2 and left > 0)
+            or len(held) > self.counters
+            or len(keys) > self.counters * self.sources
+            or saved.total(values) > self.counters * self.items
+            or min(values.min(initial=1), counters.min(initial=1)) < 1
+            or not (saved.increasing(keys) and saved.increasing(held))
+        ):
+            return False
+        if not len(keys):
+            return True
+        places = pc.fill_null(pc.index_in(keys, value_set=held), len(held)).to_numpy()
+        return bool((values <= (np.append(counters, 0)[places] + self.lost) * size).all())
 
     def _add(self, other: "MergedSketch") -> None:
         """Add sums to sums, and merge counters: subtract the (k+1)-st largest and drop what is not above zero."""
-        if (self.items + other.items) * (self.counters + 1) >= _MOST:
+        if (self.items + other.items) * (self.counters + 1) >= saved.MOST_ITEMS:
             raise InvalidValue("the streams are too long for sketches of this size. Use fewer counters.")
         self.summed = _together(self.summed, other.summed)
         whole = _together(self._bounded, other._bounded)
@@ -207,13 +222,13 @@ class MergedSketch:
 
 def _single(sketch: MisraGries) -> MergedSketch:
     """Return one sketch as a merged one; v is counted in units of 1/(k+1)."""
-    if sketch.items * (sketch.counters + 1) >= _MOST:
+    state = sketch.snapshot()
+    if state.items * (state.counters + 1) >= saved.MOST_ITEMS:
         raise InvalidValue("the stream is too long for a sketch of this size. Use fewer counters.")
-    made = MergedSketch(sketch.counters)
-    keys, counts = sketch.keys_and_counts()
-    made.kind, made.sources, made.items, made.lost = sketch.kind, 1, sketch.items, sketch.decrements
-    made.summed = _table(keys, (counts + sketch.decrements) * (sketch.counters + 1) - sketch.items)
-    made._bounded = _table(keys, counts)
+    made = MergedSketch(state.counters)
+    made.kind, made.sources, made.items, made.lost = state.kind, 1, state.items, state.decrements
+    made.summed = _table(state.keys, (state.counts + state.decrements) * (state.counters + 1) - state.items)
+    made._bounded = _table(state.keys, state.counts)
     return made
 
 
@@ -232,4 +247,4 @@ def _together(first: pa.Table, second: pa.Table) -> pa.Table:
     if not first.num_rows or not second.num_rows:
         return first if first.num_rows else second
     whole = pa.concat_tables([first, second]).group_by("key").aggregate([("value", "sum")])
-    return pa.table({"key": whole["key"], "value": whole["value_sum"]})
+    return pa.table({"key": whole["key"], "value": whole["value_sum"]}).sort_by("key")

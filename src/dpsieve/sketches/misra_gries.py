@@ -24,9 +24,11 @@ from numpy.typing import NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType
+from dpsieve.items import Kind, check_kind
+from dpsieve.one_thread import OneThread
 from dpsieve.randomness.source import Words, resolve
 from dpsieve.sketches import saved
-from dpsieve.sketches.batches import Batch, Kind, batch_of
+from dpsieve.sketches.batches import batch_of
 from dpsieve.sketches.layout import MOST_COUNTERS
 from dpsieve.sketches.store import Store
 
@@ -50,7 +52,7 @@ class MisraGries:
     <MisraGries of 2 counters>
 
     The first item settles whether a sketch counts integers (of 64 bits), text or bytes. A sketch is for one thread at a
-    time.
+    time: a second one that uses it meanwhile gets an error.
     """
 
     def __init__(self, counters: int) -> None:
@@ -58,6 +60,7 @@ class MisraGries:
         self._counters = validate.whole("counters", counters, low=1, high=MOST_COUNTERS, hint=hint)
         self._kind: Kind | None = None
         self._store: Store | None = None
+        self._alone = OneThread("this sketch")
 
     @property
     def counters(self) -> int:
@@ -88,11 +91,12 @@ class MisraGries:
         batch = batch_of(items)
         if batch.kind is None:
             return
-        self._check_kind(batch)
-        if self._store is None:
-            self._kind, self._store = batch.kind, _new_store(batch.kind, self._counters)
-        for block in batch.blocks():
-            self._store.update(*block)
+        with self._alone:
+            check_kind("items", batch.kind, self._kind)
+            if self._store is None:
+                self._kind, self._store = batch.kind, _new_store(batch.kind, self._counters)
+            for block in batch.blocks():
+                self._store.update(*block)
 
     def estimate(self, item: str | bytes | int) -> int:
         """Return the counter of an item, 0 where it is not held: at most as many as it occurred. A true value."""
@@ -112,9 +116,15 @@ class MisraGries:
         Keys are of the Arrow type int64, large_string or large_binary; null, without any, before the first item. Those
         with counter 0 are among them.
         """
-        if self._store is None:
-            return pa.nulls(0), np.empty(0, np.int64)
-        return self._store.keys_and_counts()
+        state = self.snapshot()
+        return state.keys, state.counts
+
+    def snapshot(self) -> saved.State:
+        """Return the whole state at one moment. True values."""
+        with self._alone:
+            none = pa.nulls(0), np.empty(0, np.int64)
+            held = none if self._store is None else self._store.keys_and_counts()
+            return saved.State(self._counters, self._kind, self.items, self.decrements, *held)
 
     def __iter__(self) -> Iterator[tuple[Any, int]]:
         keys, counts = self.keys_and_counts()
@@ -137,7 +147,6 @@ class MisraGries:
         universe: Any = None,
         false_keys: float = 1.0,
         items_per_unit: int = 1,
-        unit: str = "one item",
         ledger: "Ledger | None" = None,
         note: str = "",
         source: "Source | None" = None,
@@ -149,12 +158,16 @@ class MisraGries:
         all keys that can occur, pure privacy (`sketches.summed`), of which about `false_keys` are keys that do not
         occur. All intervals hold the true frequencies, what the sketch lost included, together with probability 0.95.
 
+        The guarantee names what is protected: 'one item', or 'one unit with at most m items'. A sketch does not know
+        whose items it counts, so it promises nothing else; a ledger to be charged must be for the same unit.
+
         Args:
             epsilon, delta: the budget of this release.
-            universe: all keys that can occur; delta is 0 then. Keys outside of it are left out.
+            universe: all keys that can occur; delta is 0 then. Keys outside of it are left out, those of another kind
+                too: whether a call succeeds must not tell what the stream holds.
             false_keys: how many keys that do not occur are expected to come out, with a universe.
-            items_per_unit: how many items one unit may have; paid for by group privacy.
-            unit: who is protected, in words.
+            items_per_unit: how many items one unit may have; paid for by group privacy. Nothing checks that no unit
+                has more.
             ledger: the budget to charge, before anything is drawn.
             note: what this release is for, kept in the ledger.
             source: randomness for tests; the release then says that it is unsafe to publish.
@@ -163,13 +176,12 @@ class MisraGries:
 
         return released_sketch(
             self, epsilon, delta, universe=universe, false_keys=false_keys, items_per_unit=items_per_unit,
-            terms=Terms(unit, ledger, note, source),
+            terms=Terms(ledger, note, source),
         )  # fmt: skip
 
     def to_bytes(self) -> bytes:
         """Return the whole state, keys and counters included, to be kept as safe as the data."""
-        keys, counts = self.keys_and_counts()
-        return saved.pack(saved.State(self._counters, self._kind, self.items, self.decrements, keys, counts))
+        return saved.pack(self.snapshot())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "MisraGries":
@@ -191,18 +203,13 @@ class MisraGries:
     def __repr__(self) -> str:
         return f"<MisraGries of {self._counters:,} counters>"
 
-    def _check_kind(self, batch: Batch) -> None:
-        if self._kind not in (None, batch.kind):
-            raise InvalidType(f"items holds {batch.kind}, and this sketch counts {self._kind}. Use a sketch for each.")
-
     def _find(self, item: str | bytes | int) -> int | None:
         batch = batch_of([item])
         if batch.kind is None:
             raise InvalidType("item must be text, bytes or an integer, not None.")
-        self._check_kind(batch)
-        if self._store is None:
-            return None
-        return self._store.find(*next(batch.blocks()))
+        with self._alone:
+            check_kind("item", batch.kind, self._kind)
+            return None if self._store is None else self._store.find(*next(batch.blocks()))
 
 
 def _salt() -> Words:

@@ -31,14 +31,14 @@ Misra-Gries Sketch", PODS 2023 (chapter 3 of Lebeda's thesis), Algorithm 13.
 import inspect
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.channels.make import unknown_domain
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import by_formula
 from dpsieve.privacy.mechanism import Floats, Integers, Mechanism, Reading
@@ -48,6 +48,8 @@ from dpsieve.sketches.thresholds import any_above, group_delta, least_threshold,
 
 MOST_COUNTERS = 2**24
 _MISSED = 0.05  # the probability that any interval of a release misses
+
+_M = TypeVar("_M", bound=Mechanism)
 
 
 class NoisySketch(Mechanism):
@@ -135,9 +137,9 @@ def noisy_sketch(
     *,
     standard: bool = False,
     decrements: int | None = None,
-    unit: str = "one item",
+    unit: str | None = None,
 ) -> NoisySketch:
-    """Return the noise and the threshold for a sketch, from public numbers alone.
+    """Return the noise and the threshold for a sketch, from public numbers alone; `unit` must be what these protect.
 
     >>> noisy_sketch(1.0, 1e-8, 1024).threshold, noisy_sketch(1.0, 1e-8, 1024, standard=True).threshold
     (22, 29)
@@ -149,7 +151,22 @@ def noisy_sketch(
     many = checked_items(items_per_unit)
     if decrements is not None:
         decrements = validate.whole("decrements", decrements, low=-(2**62), high=2**62, hint="Pass the saved number.")
-    return NoisySketch(Guarantee(epsilon, delta, unit=unit), size, many, standard=bool(standard), decrements=decrements)
+    if not isinstance(standard, bool):
+        raise InvalidType(f"standard must be True or False, not {type(standard).__name__}.")
+    guarantee = Guarantee(epsilon, delta, unit=protected(many, unit))
+    return NoisySketch(guarantee, size, many, standard=standard, decrements=decrements)
+
+
+def protected(items_per_unit: int, unit: object = None) -> str:
+    """Return what a sketch protects, in the words of guarantees and ledgers; another `unit` is refused.
+
+    >>> protected(1), protected(5)
+    ('one item', 'one unit with at most 5 items')
+    """
+    true = "one item" if items_per_unit == 1 else f"one unit with at most {items_per_unit} items"
+    if unit not in (None, true):
+        raise InvalidValue(f"unit is not what this sketch protects. Leave it out, or pass {true!r}.")
+    return true
 
 
 def checked_items(value: int) -> int:
@@ -159,9 +176,17 @@ def checked_items(value: int) -> int:
 
 def from_json(data: Mapping[str, Any]) -> NoisySketch:
     """Make the mechanism again whose `to_json` is given."""
+    return made_again(noisy_sketch, data)
+
+
+def made_again(make: Callable[..., _M], data: Mapping[str, Any]) -> _M:
+    """Make a mechanism from its saved parameters; other fields are refused, and `make` checks the values."""
+    fix = "Pass what to_json returned."
+    if not isinstance(data, Mapping):
+        raise InvalidType(f"data must be a mapping, not {type(data).__name__}. {fix}")
     values = {name: value for name, value in data.items() if name != "mechanism"}
     try:
-        inspect.signature(noisy_sketch).bind(**values)
+        inspect.signature(make).bind(**values)
     except TypeError:
-        raise InvalidValue("data has other fields than a private sketch. Pass what to_json returned.") from None
-    return noisy_sketch(**values)
+        raise InvalidValue(f"data has other fields than the saved mechanism. {fix}") from None
+    return make(**values)

@@ -11,7 +11,6 @@ lost and lost differ, by 1 each, and Gaussian noise with a threshold on units of
 least c and at most c + lost, so the noisy `lost` makes honest intervals.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,10 +21,10 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels import gaussian
 from dpsieve.channels.contributions import MOST_KEYS
-from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Certificate
 from dpsieve.privacy.mechanism import Floats, Integers, Mechanism, Reading
 from dpsieve.randomness.source import Source
+from dpsieve.sketches.noisy import made_again
 
 _SURE = 10**11  # added to the loss: a key of this frequency is always reported
 
@@ -102,9 +101,4 @@ def one_sided_sketch(
 
 def from_json(data: Mapping[str, Any]) -> OneSidedSketch:
     """Make the mechanism again whose `to_json` is given."""
-    values = {name: value for name, value in data.items() if name != "mechanism"}
-    try:
-        inspect.signature(one_sided_sketch).bind(**values)
-    except TypeError:
-        raise InvalidValue("data has other fields than such a sketch. Pass what to_json returned.") from None
-    return one_sided_sketch(**values)
+    return made_again(one_sided_sketch, data)

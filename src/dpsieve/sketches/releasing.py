@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Terms:
-    """On what terms a release is made: who is protected, what is charged with which note, and the randomness."""
+    """On what terms a release is made: what is charged with which note, and the randomness."""
 
-    unit: str
     ledger: "Ledger | None"
     note: str
     source: Source | None
@@ -101,12 +100,12 @@ def released_sketch(
             universe, MergedSketch.of(sketch), epsilon, delta,
             false_keys=false_keys, items_per_unit=items_per_unit, terms=terms,
         )  # fmt: skip
-    mechanism = noisy_sketch(epsilon, delta, sketch.counters, items_per_unit, unit=terms.unit)
-    keys, counts = sketch.keys_and_counts()
+    mechanism = noisy_sketch(epsilon, delta, sketch.counters, items_per_unit)
+    state = sketch.snapshot()
     why = f"noise for a sketch of {sketch.counters:,} counters, and a threshold of {mechanism.threshold:,}"
     if items_per_unit > 1:
         why += f"; a unit of {items_per_unit:,} items is paid for by group privacy"
-    return released(mechanism, keys, counts, sketch.decrements, why, terms)
+    return released(mechanism, state.keys, state.counts, state.decrements, why, terms)
 
 
 def release_counters(
@@ -117,7 +116,6 @@ def release_counters(
     delta: float,
     *,
     items_per_unit: int = 1,
-    unit: str = "one item",
     ledger: Ledger | None = None,
     note: str = "",
     source: Source | None = None,
@@ -141,6 +139,6 @@ def release_counters(
     size = validate.whole("size", size, low=max(1, len(names)), hint="Pass how many counters the sketch has.")
     if len(names) != len(counts):
         raise InvalidValue("keys and counters differ in length. Pass one counter for each key.")
-    mechanism = noisy_sketch(epsilon, delta, size, items_per_unit, standard=True, unit=unit)
+    mechanism = noisy_sketch(epsilon, delta, size, items_per_unit, standard=True)
     why = f"noise for a standard sketch of {size:,} counters, and a threshold of {mechanism.threshold:,}"
-    return released(mechanism, names, counts, None, why, Terms(unit, ledger, note, source))
+    return released(mechanism, names, counts, None, why, Terms(ledger, note, source))

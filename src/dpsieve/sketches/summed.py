@@ -23,7 +23,6 @@ its own part of the sensitivity. (This is checked at b = 1 and b = 2k + 1: tau i
 A unit of m items is m steps of (epsilon/m, delta_1), as for one sketch.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -44,10 +43,11 @@ from dpsieve.randomness.distinct import distinct
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.table import ExactTable
-from dpsieve.sketches.noisy import MOST_COUNTERS, checked_items
+from dpsieve.sketches.noisy import MOST_COUNTERS, checked_items, made_again, protected
 from dpsieve.sketches.thresholds import any_above, group_delta, least_threshold, tail
 
 MOST_KEYS = 10**12  # of a universe
+MOST_SOURCES = 10**9
 _MISSED = 0.05  # the probability that any interval of a release misses
 
 
@@ -166,9 +166,9 @@ def summed_sketch(
     items_per_unit: int = 1,
     *,
     items: int | None = None,
-    unit: str = "one item",
+    unit: str | None = None,
 ) -> SummedSketch:
-    """Return the noise and the threshold for a sum of sketches, from public numbers alone.
+    """Return the noise and the threshold for a sum of sketches, from public numbers alone; see `noisy_sketch`.
 
     >>> round(summed_sketch(1.0, 1e-8, 1024).threshold, 1)
     49.3
@@ -178,27 +178,23 @@ def summed_sketch(
     if universe is None:
         epsilon, delta = unknown_domain(epsilon, delta)
     hint = "Pass a privacy budget such as epsilon=1.0."
-    guarantee = Guarantee(validate.positive("epsilon", validate.epsilon(epsilon), hint=hint), delta, unit=unit)
+    epsilon, many = validate.positive("epsilon", validate.epsilon(epsilon), hint=hint), checked_items(items_per_unit)
+    guarantee = Guarantee(epsilon, delta, unit=protected(many, unit))
     size = validate.whole("counters", counters, low=1, high=MOST_COUNTERS, hint="Pass the size of the sketches.")
-    many = validate.whole("sources", sources, low=1, high=10**9, hint="Pass how many sketches are added up.")
+    streams = validate.whole("sources", sources, low=1, high=MOST_SOURCES, hint="Pass how many sketches are added up.")
     if universe is not None and guarantee.delta > 0:
-        raise InvalidValue("delta and universe go against each other. Pass a delta above zero, or a known universe.")
+        raise InvalidValue("delta and universe exclude each other. Pass a delta above zero, or a known universe.")
     if universe is not None:
         universe = validate.whole("universe", universe, low=1, high=MOST_KEYS, hint="Pass how many keys can occur.")
     false_keys = validate.positive("false_keys", false_keys, hint="Pass how many false keys to expect, such as 1.0.")
     if items is not None:
         items = validate.whole("items", items, low=-(2**62), high=2**62, hint="Pass the saved number.")
-    return SummedSketch(guarantee, size, many, universe, false_keys, checked_items(items_per_unit), items)
+    return SummedSketch(guarantee, size, streams, universe, false_keys, many, items)
 
 
 def from_json(data: Mapping[str, Any]) -> SummedSketch:
     """Make the mechanism again whose `to_json` is given."""
-    values = {name: value for name, value in data.items() if name != "mechanism"}
-    try:
-        inspect.signature(summed_sketch).bind(**values)
-    except TypeError:
-        raise InvalidValue("data has other fields than a sum of sketches. Pass what to_json returned.") from None
-    return summed_sketch(**values)
+    return made_again(summed_sketch, data)
 
 
 def _coin(least: int, scale: float, rate: float) -> ExactTable:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.items import plain_items, plain_type
+from dpsieve.errors import InvalidValue
+from dpsieve.items import kind_of_type, plain_items
 from dpsieve.output.draw import release_of
 from dpsieve.output.release import Release
 from dpsieve.randomness.source import resolve
@@ -41,16 +41,13 @@ class Universe:
         return len(self._array) if self._range is None else len(self._range)
 
     def places(self, keys: pa.Array) -> NDArray[np.int64]:
-        """Return the place of each key, -1 for keys that are not in the universe."""
-        if not len(keys):
-            return np.empty(0, np.int64)
+        """Return the place of each key, -1 for keys that are not in the universe, such as those of another kind."""
+        kind = pa.int64() if self._range is not None else self._array.type
+        if not len(keys) or kind_of_type(keys.type) != kind_of_type(kind):
+            return np.full(len(keys), -1, np.int64)
         if self._range is None:
-            if plain_type(keys.type) != self._array.type:
-                raise InvalidType(f"universe holds keys of another type than the sketch. {_HINT}")
-            found = pc.fill_null(pc.index_in(keys.cast(self._array.type), value_set=self._array), -1)
+            found = pc.fill_null(pc.index_in(keys.cast(kind), value_set=self._array), -1)
             return np.asarray(found.to_numpy(), dtype=np.int64)
-        if not pa.types.is_integer(keys.type):
-            raise InvalidType(f"universe is a range of integers, but the sketch holds other keys. {_HINT}")
         span = self._range
         return np.array([span.index(k) if k in span else -1 for k in keys.to_pylist()], dtype=np.int64)
 
@@ -58,7 +55,7 @@ class Universe:
         """Return the keys at these places."""
         if self._range is None:
             return self._array.take(pa.array(places))
-        return pa.array(self._range.start + self._range.step * places)
+        return pa.array([self._range[place] for place in places.tolist()], pa.int64())
 
 
 def released_over(
@@ -77,9 +74,7 @@ def released_over(
     every, values, sources = Universe(universe), sketch.summed, max(1, sketch.sources)
     keys = values["key"].combine_chunks()
     places = every.places(keys)
-    mechanism = summed_sketch(
-        epsilon, 0.0, sketch.counters, sources, len(every), false_keys, items_per_unit, unit=terms.unit
-    )
+    mechanism = summed_sketch(epsilon, 0.0, sketch.counters, sources, len(every), false_keys, items_per_unit)
     source = resolve(terms.source)
     certificate = paid(mechanism, terms)
     inside = np.flatnonzero(places >= 0)

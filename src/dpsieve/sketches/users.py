@@ -11,7 +11,8 @@ in {0, 1}, and lost = lost' + 1. From there the roles are exchanged. The one use
 state.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,8 @@ from numpy.typing import NDArray
 from dpsieve import validate
 from dpsieve.channels.contributions import MOST_KEYS
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.items import plain_type, sound
+from dpsieve.items import Kind, check_kind, column_of_items, converted, kind_of_type, one_item, plain_items, sound
+from dpsieve.one_thread import OneThread
 from dpsieve.sketches.noisy import noisy_sketch
 from dpsieve.sketches.one_sided import one_sided_sketch
 from dpsieve.sketches.releasing import Terms, released
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from dpsieve.randomness.source import Source
 
 _HINT = "Pass the sets of several users: a list of lists, or an Arrow array of lists, of texts, bytes or whole numbers."
+_NO_SETS = f"sets cannot be read as sets of items. {_HINT}"
 
 
 class UserMisraGries:
@@ -48,8 +51,10 @@ class UserMisraGries:
         hint = f"Pass how many keys to hold, at most {MOST_KEYS - 1:,}: the noise grows with the square root."
         self.counters = validate.whole("counters", counters, low=1, high=MOST_KEYS - 1, hint=hint)
         self.users = self.items = self.decrements = 0
-        self._keys: pa.Array | None = None
+        self.kind: Kind | None = None
+        self._keys: pa.Array = pa.array([], pa.string())
         self._counts: NDArray[np.int64] = np.empty(0, np.int64)
+        self._alone = OneThread("this sketch")
 
     def __repr__(self) -> str:
         return f"<UserMisraGries of {self.counters:,} counters>"
@@ -67,43 +72,44 @@ class UserMisraGries:
         The sets of one user must come together, in one element. Nulls are no items. Where the batches are cut does not
         matter. An update that fails changes nothing.
         """
+        values, offsets = _flat(sets)
+        with self._alone:
+            self._count(values, offsets)
+
+    def _count(self, values: pa.Array, offsets: NDArray[np.int64]) -> None:
+        """Count sets whose items follow each other; without items, only the users."""
         from dpsieve.sketches.compiled.users import count_sets
 
-        batch = _lists(sets).drop_null()  # what lies under a null is not an item
-        if not len(batch):
+        if not len(values):
+            self.users += len(offsets) - 1
             return
-        offsets = batch.offsets.to_numpy().astype(np.int64)
-        values = batch.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
-        offsets = offsets - offsets[0]
-        if values.null_count:
-            present = values.is_valid().to_numpy(zero_copy_only=False)
-            offsets = np.concatenate([[0], np.cumsum(present)])[offsets]
-            values = values.drop_null()
-        if self._keys is not None and values.type != self._keys.type:
-            raise InvalidType(f"sets holds items of another type than before: {values.type}, not {self._keys.type}.")
-        every = values if self._keys is None else pa.concat_arrays([self._keys, values])
+        kind = kind_of_type(values.type)
+        check_kind("sets", kind, self.kind)
+        every = values if self.kind is None else pa.concat_arrays([self._keys, values])
         coded = every.dictionary_encode()  # the keys that are held come first, in their order
         codes, held = coded.indices.to_numpy().astype(np.int64), len(self._counts)
         stored = np.zeros(len(coded.dictionary), np.int64)
         stored[:held] = self._counts
         kept, lowered, counted = count_sets(codes[held:], offsets, stored, held, self.counters)
         keys, counts = coded.dictionary.take(pa.array(kept)), stored[kept] - lowered
-        users, items, decrements = self.users + len(batch), self.items + counted, self.decrements + lowered
-        self._keys, self._counts, self.users, self.items, self.decrements = keys, counts, users, items, decrements
+        users, items, decrements = self.users + len(offsets) - 1, self.items + counted, self.decrements + lowered
+        self.kind, self._keys, self._counts = kind, keys, counts
+        self.users, self.items, self.decrements = users, items, decrements
 
     def keys_and_counts(self) -> tuple[pa.Array, NDArray[np.int64]]:
         """Return the keys, sorted, and their counters. True values, not to be published."""
-        if self._keys is None:
-            return pa.array([], pa.string()), self._counts
-        order = pc.sort_indices(self._keys)
-        return self._keys.take(order), self._counts[order.to_numpy()]
+        with self._alone:
+            order = pc.sort_indices(self._keys)
+            return self._keys.take(order), self._counts[order.to_numpy()]
 
     def estimate(self, item: Any) -> int:
         """Return the counter of an item, 0 if it is not held: at most the true number, and `decrements` below at most.
 
         A true value, not to be published.
         """
-        return next((count for key, count in self if key == item), 0)
+        keys, counts = self.keys_and_counts()
+        place = pc.index_in(one_item(item, self.kind), value_set=keys)[0].as_py()
+        return 0 if place is None else int(counts[place])
 
     def release(
         self,
@@ -119,11 +125,14 @@ class UserMisraGries:
 
         Gaussian noise with a threshold, which grow with the square root of `counters` and not with the size of the
         sets; see `sketches.one_sided`. The intervals are for the true numbers of users, what the sketch lost included.
+
+        Protected is whoever has one set; `unit` names it, such as 'one device' for a set a device, and must be that of
+        a ledger to be charged.
         """
         mechanism = one_sided_sketch(epsilon, delta, self.counters, unit=unit)
         keys, counts = self.keys_and_counts()
         why = "one user changes each counter by at most one, all in one direction"
-        return released(mechanism, keys, counts, self.decrements, why, Terms(unit, ledger, note, source))
+        return released(mechanism, keys, counts, self.decrements, why, Terms(ledger, note, source))
 
 
 def thresholds_for_users(epsilon: float, delta: float, counters: int, items_per_unit: int) -> dict[str, float]:
@@ -139,35 +148,42 @@ def thresholds_for_users(epsilon: float, delta: float, counters: int, items_per_
     return {"MisraGries": one, "UserMisraGries": round(one_sided_sketch(epsilon, delta, counters).threshold, 1)}
 
 
-def _lists(sets: Any) -> pa.LargeListArray:
-    """Return sets as one Arrow array of lists."""
-    try:
-        if isinstance(sets, pa.ChunkedArray):
-            sets = sets.combine_chunks()
-        if not isinstance(sets, pa.Array):
-            if isinstance(sets, str | bytes) or not isinstance(sets, Iterable):
-                raise TypeError
-            sets = pa.array([None if one is None else _listed(one) for one in sets])
-        if pa.types.is_null(sets.type) or len(sets) == 0:
-            sets = pa.array([[]] * 0, pa.list_(pa.string()))
-        if pa.types.is_list(sets.type) and pa.types.is_null(sets.type.value_type):
-            sets = sets.cast(pa.list_(pa.string()))
-        if not (pa.types.is_list(sets.type) or pa.types.is_large_list(sets.type)):
-            raise TypeError
-    except (TypeError, pa.ArrowException):
-        raise InvalidType(f"sets cannot be read as sets of items. {_HINT}") from None
+def _flat(sets: Any) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Return the items of all sets, one kind, without nulls, and where each set starts and ends."""
+    if isinstance(sets, pa.Array | pa.ChunkedArray):
+        values, offsets = _flat_arrow(sets)
+    else:
+        rows = [_listed(one) for one in _listed(sets) if one is not None]
+        values = column_of_items(list(chain.from_iterable(rows)), "sets", _HINT)
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    if values.null_count:
+        present = values.is_valid().to_numpy(zero_copy_only=False)
+        offsets = np.concatenate([[0], np.cumsum(present)])[offsets]
+    return plain_items(values, "sets", _HINT), offsets
+
+
+def _flat_arrow(sets: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int64]]:
+    if sets.null_count == len(sets):
+        return pa.nulls(0), np.zeros(1, np.int64)
+    if not (pa.types.is_list(sets.type) or pa.types.is_large_list(sets.type)):
+        raise InvalidType(_NO_SETS)
     if not sound(sets):
-        raise InvalidValue(f"sets is a broken Arrow array. {_HINT}")
-    plain = plain_type(sets.type.value_type)
-    if plain is None:
-        raise InvalidType(f"sets holds items of a type that cannot be keys. {_HINT}")
-    try:
-        return sets.cast(pa.large_list(plain))
-    except pa.ArrowException:
-        raise InvalidValue(f"sets holds items that are too large. {_HINT}") from None
+        raise InvalidValue(f"sets is a broken Arrow array, or has text that is not UTF-8. {_HINT}")
+    held = sets.type.value_type
+    if pa.types.is_string_view(held) or pa.types.is_binary_view(held):  # which Arrow cannot select from
+        held = pa.large_string() if pa.types.is_string_view(held) else pa.large_binary()
+    # What lies under a null is not an item.
+    lists = converted(lambda: sets.cast(pa.large_list(held)).drop_null(), "sets", _HINT)
+    if isinstance(lists, pa.ChunkedArray):
+        lists = lists.combine_chunks()
+    offsets = lists.offsets.to_numpy()
+    values = lists.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values, offsets - offsets[0]
 
 
-def _listed(one: Any) -> list[Any]:
-    if isinstance(one, str | bytes):
-        raise TypeError
-    return list(one)
+def _listed(values: Any) -> list[Any]:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return list(values.to_pylist())
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes | bytearray | memoryview | Mapping):
+        return list(values)
+    raise InvalidType(_NO_SETS)

@@ -1,0 +1,106 @@
+"""The state of `dpsieve stream`: a sketch in a file, replaced whole, written by one process at a time.
+
+A link is followed: its target is read and replaced.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsieve.errors import UnreadableData
+
+if TYPE_CHECKING:
+    from dpsieve.sketches import MergedSketch, MisraGries
+
+_UNIX = os.name == "posix"  # elsewhere a state is not locked
+if _UNIX:
+    import fcntl
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a state exists."""
+    return os.path.lexists(_target(path))
+
+
+def load(path: Path) -> "MisraGries | MergedSketch":
+    """Return the sketch in a file; a file that does not begin like one is not read any further."""
+    from dpsieve.sketches import sketch_from_bytes
+    from dpsieve.sketches.saved import MOST_BYTES
+
+    try:
+        with path.open("rb") as file:
+            state = file.read(32)
+            if state.startswith(b"dpsieve "):
+                state += file.read(MOST_BYTES)
+    except OSError as error:
+        reason = error.strerror
+    else:
+        return sketch_from_bytes(state)
+    raise UnreadableData(f"the state {str(path)!r} cannot be read: {reason}. Check its name and rights.")
+
+
+def save(sketch: "MisraGries | MergedSketch", path: Path) -> None:
+    """Replace the state whole and durably, readable by its owner alone."""
+    target, working = _target(path), None
+    try:
+        handle, working = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(sketch.to_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+        Path(working).replace(target)
+    except BaseException as error:
+        if working is not None:
+            Path(working).unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        reason = error.strerror
+    else:
+        return
+    raise UnreadableData(f"the state {str(path)!r} cannot be written: {reason}. It is as it was when last saved.")
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from writing a state; where one is at it, raise at once.
+
+    The lock is that of a file beside the state, which ends with the process, however that ends.
+    """
+    target = _target(path)
+    name = target.with_name(f".{target.name}.lock")
+    lock = _acquired(name, path)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            name.unlink()
+        os.close(lock)
+
+
+def _acquired(name: Path, path: Path) -> int:
+    """Return the open, locked file of this name."""
+    while True:
+        lock = -1
+        try:
+            lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
+            if _UNIX:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), name.stat()):
+                return lock
+            reason = None  # another process removed this file when it ended
+        except BlockingIOError:
+            reason = "it is in use by another dpsieve stream. Wait until that one ends"
+        except OSError as error:
+            gone = lock >= 0 and isinstance(error, FileNotFoundError)
+            reason = None if gone else f"{error.strerror}. Check its folder"
+        if lock >= 0:
+            os.close(lock)
+        if reason is not None:
+            raise UnreadableData(f"the state {str(path)!r} cannot be written: {reason}.")
+
+
+def _target(path: Path) -> Path:
+    return Path(os.path.realpath(path))

@@ -1,0 +1,165 @@
+"""Saved sketches and mechanisms, changed and sealed again: they load as something possible, or are refused."""
+
+import contextlib
+import hashlib
+import resource
+import time
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dpsieve.errors import DpsieveError, UnreadableData
+from dpsieve.sketches import MergedSketch, MisraGries, noisy, one_sided, sketch_from_bytes, summed
+
+NUMBERS = [0, 1, 2, 3, 8, 127, 255, 2**16 - 1, 2**24, 2**31 - 1, 2**32 - 1, 2**62, 2**63 - 1, 2**64 - 1]
+NASTY = [None, True, [], {}, "", "x", "\ud800", float("nan"), float("inf"), -1, 0, 1e-9, 0.5, 1e9, 1e308, 2**40, 2**70]
+STREAMS = [
+    [],
+    [3, 3, -1, 4, 3],
+    list(range(40)),
+    ["tea", "tea", "é", "", "milk", "a word of more than twelve bytes"],
+    [b"\xff", b"", b"\0", b"x", b"x"],
+]
+
+
+def sketch_of(items, counters=4):
+    made = MisraGries(counters)
+    made.update(items)
+    return made
+
+
+def saved_sketches():
+    for items in STREAMS:
+        one = sketch_of(items)
+        yield one.to_bytes()
+        yield MergedSketch.of(one).to_bytes()
+        yield MergedSketch.of(one, sketch_of(items[::-1]), sketch_of(items[1:])).to_bytes()
+
+
+def mended(body):
+    return body + hashlib.sha256(body).digest()
+
+
+def changed(body, generator):
+    """Change bytes, write an odd number over a field, cut out or repeat a part."""
+    body = bytearray(body)
+    for _ in range(generator.integers(1, 4)):
+        place, how = int(generator.integers(15, len(body))), generator.integers(4)
+        if how == 0:
+            body[place] = generator.integers(256)
+        elif how == 1:
+            width = int(generator.choice([1, 4, 8]))
+            body[place : place + width] = (NUMBERS[generator.integers(len(NUMBERS))] % 2 ** (8 * width)).to_bytes(
+                width, "little"
+            )
+        elif how == 2:
+            del body[place : place + int(generator.integers(1, 9))]
+        else:
+            body[place:place] = body[place : place + int(generator.integers(1, 9))]
+    return bytes(body)
+
+
+def test_changed_sketches_are_refused_or_possible():
+    """What loads is saved as the same bytes again, so nothing in it was overlooked; and it can be released."""
+    generator, states = np.random.default_rng(11), list(saved_sketches())
+    memory, start, loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), 0
+    for case in range(3000):
+        data = mended(changed(states[case % len(states)][:-32], generator))
+        try:
+            made = sketch_from_bytes(data)
+        except UnreadableData:
+            continue
+        assert made.to_bytes() == data
+        loaded += 1
+        if loaded % 20 == 0 and made.counters < 100:
+            made.release(1.0, 1e-3)
+            MergedSketch.of(made, MisraGries(made.counters)).to_bytes()
+    assert loaded > 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 2**19  # kB
+    assert time.process_time() - start < 60
+
+
+def test_what_is_saved_is_possible():
+    """The checks of loading refuse no real state: random streams, merged in random orders."""
+    generator = np.random.default_rng(12)
+    for _ in range(150):
+        k = int(generator.integers(1, 6))
+        made = [
+            sketch_of(generator.zipf(1.5, generator.integers(0, 30)).clip(0, 9).tolist(), k)
+            for _ in range(generator.integers(1, 5))
+        ]
+        while len(made) > 1:
+            made.append(MergedSketch.of(made.pop(0), made.pop(0)))
+        state = MergedSketch.of(made[0]).to_bytes()
+        assert MergedSketch.from_bytes(state).to_bytes() == state
+
+
+def merged(*, kind=1, counters=2, sources=2, items=9, lost=0, sums=((1, 5),), held=((1, 4), (2, 3))):
+    """Bytes of a merged sketch with a right checksum, and whatever in them."""
+    from dpsieve.sketches.merged import _HEADER
+    from dpsieve.sketches.saved import numbers_to_bytes
+
+    body = _HEADER.pack(MergedSketch.MAGIC, kind, counters, sources, items, lost, len(sums), len(held))
+    for rows in (sums, held):
+        body += numbers_to_bytes(np.array([value for _, value in rows], np.int64))
+        body += np.array([key for key, _ in rows], "<i8").tobytes()
+    return mended(body)
+
+
+def test_a_right_forgery():
+    assert MergedSketch.from_bytes(merged()).estimate(1) == 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"held": ((1, 4), (1, 3))},
+        {"held": ((2, 4), (1, 3))},
+        {"held": ((1, 4), (2, 0))},
+        {"held": ((1, 2), (2, 2), (3, 2))},
+        {"held": ((1, 9), (2, 9))},
+        {"sums": ((1, 5), (1, 5))},
+        {"sums": ((1, 0),)},
+        {"sums": ((1, 13),)},  # above (k+1) times the counter
+        {"sums": ((7, 1),)},  # without a counter, and nothing was lost
+        {"sums": tuple((key, 1) for key in range(5))},
+        {"lost": 1},
+        {"lost": 2**63},
+        {"items": 2**62},
+        {"items": 0},
+        {"sources": 0},
+        {"sources": 1},
+        {"sources": 2**40},
+        {"counters": 0},
+        {"counters": 2**25},
+        {"kind": 0},
+        {"kind": 2},
+        {"kind": 9},
+    ],
+)
+def test_merged_states_that_no_streams_lead_to(wrong):
+    with pytest.raises(UnreadableData, match="to_bytes"):
+        MergedSketch.from_bytes(merged(**wrong))
+
+
+@pytest.mark.parametrize(
+    ("module", "made", "values"),
+    [
+        (noisy, noisy.noisy_sketch(1.0, 1e-6, 10), NASTY),
+        (summed, summed.summed_sketch(1.0, 1e-6, 10), NASTY),
+        (summed, summed.summed_sketch(1.0, 0.0, 10, universe=100), NASTY),
+        (one_sided, one_sided.one_sided_sketch(1.0, 1e-6, 10), NASTY[::4]),  # each takes a tenth of a second
+    ],
+)
+def test_changed_mechanisms_are_refused_or_made(module, made, values):
+    right = made.to_json()
+    assert module.from_json(right).to_json() == right
+    for wrong in (None, [], "x", {1: 2}, {**right, "more": 1}):
+        with pytest.raises(DpsieveError):
+            module.from_json(wrong)
+    for name, value in product(sorted(set(right) - {"mechanism"}), values):
+        start = time.process_time()
+        with contextlib.suppress(DpsieveError):
+            module.from_json({**right, name: value})
+        assert time.process_time() - start < 10
