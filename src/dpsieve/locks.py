@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -30,6 +30,22 @@ def lock(path: Path, *, wait: bool = False) -> int:
         os.close(handle)
         raise
     return handle
+
+
+def acquired(path: Path, make: Callable[[], object]) -> int:
+    """Make a file or folder where it is not there, lock it without waiting, and return the handle to close.
+
+    Whoever had the lock before may remove what was locked as it ends; then it is made again.
+    """
+    while True:
+        make()
+        try:
+            handle = lock(path)
+        except FileNotFoundError:
+            continue
+        if still_there(path, handle):
+            return handle
+        os.close(handle)
 
 
 def still_there(path: Path, handle: int) -> bool:

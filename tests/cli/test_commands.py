@@ -112,7 +112,7 @@ def test_preview_spends_and_reads_nothing(folder):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["log.csv", "--key", "qery", *BUDGET], "Did you mean 'query'"),
+        (["log.parquet", "--key", "qery", *BUDGET], "Did you mean 'query'"),
         (["log.csv", "--key", "query", "--unit", "userid", *BUDGET], "Did you mean 'user_id'"),
         (["missing.csv", "--key", "query", *BUDGET], "missing.csv"),
         (["log.csv", "--key", "query", "--epsilon", "0", "--delta", "1e-6"], "epsilon"),

@@ -163,7 +163,9 @@ def test_what_is_wrong_is_found_before_a_file_is_read(folder):
         assert not (folder / "sketch").exists()
     ds.Ledger(folder / "budget", epsilon=0.5, delta=1e-6, unit="one item")
     spent = run("lines.txt", "--state", "sketch", *BUDGET, "--ledger", "budget", cwd=folder)
-    assert spent.returncode == 2 and "now holds 'lines.txt': run again without" in spent.stderr
+    assert spent.returncode == 2 and "does not fit the budget" in spent.stderr
+    assert not (folder / "sketch").exists()
+    assert run("lines.txt", "--state", "sketch", cwd=folder).returncode == 0
     other = run("lines.txt", "--state", "sketch", "--counters", 8, cwd=folder)
     assert other.returncode == 2 and "size of the state" in other.stderr
 

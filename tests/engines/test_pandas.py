@@ -46,7 +46,7 @@ def test_bytes_of_different_units_stay_different():
 
 COLUMNS = {
     "missing values": (pd.Series(["a", None, np.nan, pd.NA, pd.NaT], dtype=object), ["a"] + [None] * 4),
-    "numbers": (pd.Series([-0.0, 1e2, 0.5, Decimal("1E+2"), 10**30], dtype=object), ["0", "100", "0.5", "100", "1" + "0" * 30]),
+    "numbers": (pd.Series([-0.0, 1e2, 0.5, Decimal("1E+2"), 10**20], dtype=object), f"0 100 0.5 100 {10**20}".split()),
     "dates": (pd.Series([dt.date(2024, 1, 1)]), ["2024-01-01"]),
     "truth": (pd.Series([True, None, False], dtype=object), ["True", None, "False"]),
     "periods": (pd.Series(pd.period_range("2024-01", periods=2, freq="M")), ["2024-01", "2024-02"]),

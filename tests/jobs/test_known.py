@@ -116,7 +116,7 @@ def test_preview_says_what_would_be_added():
 
 
 def test_a_ledger_is_charged(tmp_path):
-    ledger = ds.Ledger(tmp_path / "budget", epsilon=100.0, delta=1e-9, unit="one user")
+    ledger = ds.Ledger(tmp_path / "budget", epsilon=150.0, delta=1e-9, unit="one user")
     ds.release(DATA, known_keys=["tea"], ledger=ledger, **SURE)
     with pytest.raises(DpsieveError, match="more than once"):
         ds.release(DATA, known_keys=["tea", "tea"], ledger=ledger, **SURE)

@@ -1,5 +1,6 @@
 """Saved releases of every kind, ways to damage them, and the one thing that must hold of each: for the fuzz test."""
 
+import contextlib
 import copy
 import hashlib
 import json
@@ -97,10 +98,8 @@ class Saved:
     def judge(self, again):
         """Load: an error of the family, or something that is the same after it is saved and loaded again."""
         start, made = time.perf_counter(), None
-        try:
+        with contextlib.suppress(DpsieveError):
             made = self.load(self.folder)
-        except DpsieveError:
-            pass
         assert time.perf_counter() - start < 10
         if made is not None:
             saved = type(self.load(made.save(again)))

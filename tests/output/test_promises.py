@@ -1,4 +1,4 @@
-"""A release never tells more than its mechanism keeps, or other numbers than its tokens tell: not made, saved or loaded."""
+"""A release never tells more than its mechanism keeps, or other numbers than its tokens: made, saved or loaded."""
 
 from dataclasses import replace
 

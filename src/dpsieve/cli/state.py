@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsieve.errors import UnreadableData
+from dpsieve.locks import acquired
 
 if TYPE_CHECKING:
     from dpsieve.sketches import MergedSketch, MisraGries
-
-_UNIX = os.name == "posix"  # elsewhere a state is not locked
-if _UNIX:
-    import fcntl
 
 
 def is_there(path: Path) -> bool:
@@ -71,35 +68,21 @@ def locked(path: Path) -> Iterator[None]:
     """
     target = _target(path)
     name = target.with_name(f".{target.name}.lock")
-    lock = _acquired(name, path)
     try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            name.unlink()
-        os.close(lock)
-
-
-def _acquired(name: Path, path: Path) -> int:
-    """Return the open, locked file of this name."""
-    while True:
-        lock = -1
+        handle = acquired(name, lambda: name.touch(0o600))
+    except BlockingIOError:
+        reason = "it is in use by another dpsieve stream. Wait until that one ends"
+    except OSError as error:
+        reason = f"{error.strerror}. Check its folder"
+    else:
         try:
-            lock = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
-            if _UNIX:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(lock), name.stat()):
-                return lock
-            reason = None  # another process removed this file when it ended
-        except BlockingIOError:
-            reason = "it is in use by another dpsieve stream. Wait until that one ends"
-        except OSError as error:
-            gone = lock >= 0 and isinstance(error, FileNotFoundError)
-            reason = None if gone else f"{error.strerror}. Check its folder"
-        if lock >= 0:
-            os.close(lock)
-        if reason is not None:
-            raise UnreadableData(f"the state {str(path)!r} cannot be written: {reason}.")
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                name.unlink()
+            os.close(handle)
+        return
+    raise UnreadableData(f"the state {str(path)!r} cannot be written: {reason}.")
 
 
 def _target(path: Path) -> Path:

@@ -1,6 +1,5 @@
 """`dpsieve stream`: heavy hitters of a stream of items, in the memory of a sketch."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsieve.cli.state import is_there, load, locked, save
-from dpsieve.cli.table import AsJson, refuse_existing, show, summary, warn_of_large_delta
+from dpsieve.cli.table import AsJson, finish, reserved, warn_of_large_delta
 
 if TYPE_CHECKING:
     from dpsieve.privacy.ledger import Ledger
@@ -64,14 +63,14 @@ def stream(
     if files.count("-") > 1 or (state is not None and "-" in files and len(files) > 1):
         raise InvalidValue("standard input cannot be read again. Pass - once, and with --state as the only input.")
     warn_of_large_delta(delta)
-    refuse_existing(out)
     # Whatever can be wrong is found before a file is read: what was read is in the state, and would count twice.
     options: dict[str, Any] = {"ledger": _ledger(ledger, items_per_unit), "note": note}
     if universe is not None:
         options["universe"] = _universe(universe)
     if items_per_unit != 1:
         options["items_per_unit"] = items_per_unit
-    with locked(state) if state is not None and (files or epsilon is None) else nullcontext():
+    writes = state is not None and (files or epsilon is None)
+    with reserved(out) as place, locked(state) if state is not None and writes else nullcontext():
         sketch, others = _opened(state, counters, files, merge, keep=epsilon is None)
         if items_per_unit != 1 and (others or not hasattr(sketch, "update")):
             raise InvalidValue("--items-per-unit works for one sketch, not for merged ones. Leave out one of the two.")
@@ -87,10 +86,7 @@ def stream(
             if not as_json:
                 typer.echo(f"Kept in {state}. It holds true keys and counts: guard it like the data.")
             return
-        made = whole.release(epsilon, delta, **options)
-    if out is not None:
-        made.save(out)
-    typer.echo(json.dumps(summary(made), default=str)) if as_json else show(made, top, out)
+        finish(whole.release(epsilon, delta, **options), place, top, as_json=as_json)
 
 
 def _ledger(path: Path | None, items_per_unit: int) -> "Ledger | None":
@@ -140,7 +136,7 @@ def _merged(sketch: Any, others: list[Any]) -> Any:
 
 
 def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str, Any]) -> None:
-    """Refuse a budget that no release could be made with, and a universe that is none."""
+    """Refuse a budget that no release could be made with or the ledger cannot pay, and a universe that is none."""
     from dpsieve.errors import InvalidValue
     from dpsieve.sketches.noisy import noisy_sketch
     from dpsieve.sketches.summed import summed_sketch
@@ -148,11 +144,14 @@ def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str
 
     many = options.get("items_per_unit", 1)
     if "universe" not in options:
-        noisy_sketch(epsilon, delta, counters, many)
-        return
-    if delta:
+        guarantee = noisy_sketch(epsilon, delta, counters, many).guarantee
+    elif delta:
         raise InvalidValue("with a universe the release is purely private. Leave out --delta, or --universe.")
-    summed_sketch(epsilon, 0.0, counters, 1, len(Universe(options["universe"])), items_per_unit=many)
+    else:
+        size = len(Universe(options["universe"]))
+        guarantee = summed_sketch(epsilon, 0.0, counters, 1, size, items_per_unit=many).guarantee
+    if options["ledger"] is not None:
+        options["ledger"].check(guarantee)
 
 
 def _read(

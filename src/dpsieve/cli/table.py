@@ -85,10 +85,7 @@ def release(
             note=note,
             progress=progress,
         )
-        kept = keep(made, place, quiet=as_json)
-    typer.echo(json.dumps(summary(made), default=str)) if as_json else show(made, top, kept)
-    if kept != out:
-        raise typer.Exit(1)
+        finish(made, place, top, as_json=as_json)
 
 
 def preview(
@@ -131,6 +128,14 @@ def preview(
     for name, value in seen.lines():
         table.add_row(name, value)
     Console(highlight=False).print(table)
+
+
+def finish(made: "Release", place: "Reserved | None", top: int, *, as_json: bool) -> None:
+    """Save a release, and print it."""
+    kept = keep(made, place, quiet=as_json)
+    typer.echo(json.dumps(summary(made), default=str)) if as_json else show(made, top, kept)
+    if place is not None and kept != place.target:
+        raise typer.Exit(1)
 
 
 def show(made: "Release", top: int, out: Path | None) -> None:

@@ -56,8 +56,8 @@ def _texts(series: Any) -> pa.Array:
 def _text(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return str(int(value))
+    if isinstance(value, Integral):
+        return str(value) if value is True or value is False else str(int(value))
     if isinstance(value, Decimal):
         small = value.is_finite() and value.adjusted() < _LONGEST_NUMBER
         return str(int(value) if small and value == value.to_integral_value() else value.normalize())

@@ -45,7 +45,8 @@ class CsvStream:
         path = folder / "stream.csv"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
             file.write(self._first or b"")
-            while chunk := self._bytes(self._stream.read):
+            # One read of the system at a time, so that a signal is heard between them.
+            while chunk := self._bytes(getattr(self._stream, "read1", self._stream.read)):
                 file.write(chunk)
         return path
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
-from dpsieve.locks import lock, still_there
+from dpsieve.locks import acquired, still_there
 from dpsieve.output.bounded import Unreadable, open_plain, read_json, read_table
 
 FORMAT = 1
@@ -36,7 +36,7 @@ class Reserved:
         self.working = self.target.absolute().parent / f".{self.target.name}.partial"
         failure = None
         try:
-            self._handle = self._locked()
+            self._handle = acquired(self.working, lambda: self.working.mkdir(exist_ok=True))
         except BlockingIOError:
             failure = "is being written by another process. Pass another name, or wait for it"
         except FileNotFoundError:
@@ -50,14 +50,6 @@ class Reserved:
             failure = "exists already. Pass a new name; a release is never overwritten"
         if failure is not None:
             raise InvalidValue(f"folder={str(self.target)!r} {failure}.")
-
-    def _locked(self) -> int:
-        while True:
-            self.working.mkdir(exist_ok=True)
-            handle = lock(self.working)
-            if still_there(self.working, handle):
-                return handle
-            os.close(handle)
 
     def _leave(self) -> None:
         if still_there(self.working, self._handle):
