@@ -181,14 +181,6 @@ FAULTS = [
         "privacy/test_ledger.py::test_commits_reach_the_disk",
     ),
     Fault(
-        "ledger: two may spend at once",
-        "privacy/ledger_store.py",
-        'with self._transaction("IMMEDIATE")',
-        'with self._transaction("DEFERRED")',
-        "privacy/test_ledger.py::test_ten_processes_at_once_create_one_ledger_and_never_overspend"
-        " privacy/test_ledger.py::test_threads_share_one_ledger",
-    ),
-    Fault(
         "ledger: hashes are not checked",
         "privacy/ledger_store.py",
         "number != expected or not linked(stored, before, number, time, spend, note)",

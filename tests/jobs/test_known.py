@@ -95,16 +95,16 @@ def test_several_key_columns():
         assert release.table["count"].to_pylist() == [0, 2]
 
 
-def test_one_unit_more_or_less_as_measured():
+@pytest.mark.parametrize("keys", [1, 3])
+def test_one_unit_more_or_less_as_measured(keys):
     """The noise on a count of 0 and of 1, through the whole path, follows the distribution that was certified."""
-    names, scale = [f"{k}" for k in range(20_000)], 1 / 1.5
+    names, scale = [f"{k}" for k in range(20_000)], keys / 1.5
     p = np.exp(-1 / scale)
     for held in (0, 1):
         data = table([(user, name) for user, name in enumerate(names)] if held else [(0, "other")])
-        release = ds.release(
-            data, key="key", privacy_unit="user", epsilon=1.5, delta=0.0, known_keys=names, mechanism="laplace"
-        )
-        x = np.arange(-12, 14)
+        budget = {"epsilon": 1.5, "delta": 0.0, "max_keys_per_unit": keys}
+        release = ds.release(data, key="key", privacy_unit="user", known_keys=names, mechanism="laplace", **budget)
+        x = np.arange(-12 * keys, 12 * keys + 2)
         probabilities = (1 - p) / (1 + p) * p ** np.abs(x - held)
         assert_follows(release.tokens, x, probabilities)
 

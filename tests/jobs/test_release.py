@@ -73,7 +73,7 @@ class TestMeasuredRates:
         low, high = binomial_band(users, delta)
         assert low <= len(release) <= high
 
-    @pytest.mark.parametrize("mechanism", ["optimal", "gaussian"])
+    @pytest.mark.parametrize("mechanism", ["optimal", "gaussian", "auto"])
     def test_a_unit_with_five_keys_of_its_own(self, mechanism):
         delta, users = 0.02, 20_000
         table = events([(user, f"{user} {k}") for user in range(users) for k in range(9)])
