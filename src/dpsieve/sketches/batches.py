@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 from numpy.typing import NDArray
@@ -33,6 +34,8 @@ class Batch:
 
 def batch_of(items: Any) -> Batch:
     """Return the items as a batch, or raise without a word about their values."""
+    if type(items) is np.ndarray and items.ndim == 1 and items.dtype.kind in "iu":  # the short way for small batches
+        return _of_numbers([items])
     array = column_of_items(items, "items", _ACCEPTED)
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     chunks = [chunk for chunk in chunks if chunk.null_count < len(chunk)]

@@ -41,6 +41,9 @@ _NO_SETS = f"sets cannot be read as sets of items. {_HINT}"
 class UserMisraGries:
     """Counts in how many users' sets each key is, in `counters` places. What it holds is true: not to be published.
 
+    The first item settles the kind of all others. A sketch is for one thread at a time: a second one that uses it
+    meanwhile gets an error.
+
     >>> sketch = UserMisraGries(counters=2)
     >>> sketch.update([["tea", "milk"], ["tea"], ["tea", "salt", "milk"]])
     >>> sketch.estimate("tea"), sketch.users, sketch.decrements
