@@ -7,7 +7,8 @@ Public functions check once, here; inner code trusts its input. A check returns 
 import math
 import numbers
 import operator
-from typing import Literal, cast
+from collections.abc import Iterator, MappingView
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,10 +77,15 @@ def whole(name: str, value: object, *, low: int = 0, high: int | None = None, hi
     return number
 
 
+def listed(values: Any) -> Any:
+    """Return the values of a dict's view or of an iterator as a list, and anything else as it is."""
+    return list(values) if isinstance(values, MappingView | Iterator) else values
+
+
 def integers(name: str, values: ArrayLike, *, hint: str) -> NDArray[np.int64]:
     """Return a flat array of 64-bit integers; fractions, NaN, text and overflowing numbers are refused."""
     try:
-        array = np.asarray(values)
+        array = np.asarray(listed(values))
     except ValueError:
         raise InvalidType(f"{name} must be a flat sequence of 64-bit whole numbers. {hint}") from None
     if array.size == 0 and array.ndim == 1:

@@ -145,7 +145,7 @@ class Channel(Mechanism):
     def release(
         self,
         keys: ArrayLike,
-        frequencies: ArrayLike,
+        frequencies: ArrayLike | None = None,
         *,
         already_sampled: bool = False,
         keys_only: bool = False,
@@ -154,14 +154,18 @@ class Channel(Mechanism):
         """Send keys with their true frequencies through the channel; return what may be published.
 
         Args:
-            keys: distinct keys without nulls: an Arrow array, or any sequence that Arrow can read.
-            frequencies: the true frequency of each key, a whole number from 1 to 10^12.
+            keys: distinct keys without nulls: an Arrow array, or any sequence that Arrow can read, such as the keys()
+                of a dict of counts.
+            frequencies: the true frequency of each key, a whole number from 1 to 10^12, such as its values().
             already_sampled: the keys are a sample that someone else drew with the probabilities of the scheme.
             keys_only: publish which keys occur and drop the tokens: the same guarantee, and less to read.
             source: randomness for tests; a release made with it says that it is unsafe to publish.
         """
         from dpsieve.output.draw import draw_release
 
+        if frequencies is None:
+            hint = "For a dict or a Counter, pass release(counts.keys(), counts.values())."
+            raise InvalidType(f"frequencies is missing: one for each key. {hint}")
         return draw_release(
             self, keys, frequencies, already_sampled=already_sampled, keys_only=keys_only, source=resolve(source)
         )

@@ -96,7 +96,7 @@ class KnownKeys(Mechanism):
         from dpsieve.output.draw import release_of
         from dpsieve.output.release import checked_keys
 
-        names, source = checked_keys(keys), resolve(source)
+        names, source, frequencies = checked_keys(keys), resolve(source), validate.listed(frequencies)
         if len(names) != np.size(frequencies):
             raise InvalidValue("keys and frequencies differ in length. Pass one frequency for each key.")
         certificate = self.certify()

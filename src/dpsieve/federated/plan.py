@@ -190,24 +190,20 @@ class _Search:
         return rate
 
     def best(self, cost: Callable[[float, int], float]) -> tuple[float, int]:
-        """Return the rate and the threshold of the least cost."""
+        """Return the rate and the threshold of the least cost; thresholds are tried until both neighbours were."""
         grid = np.geomspace(1, _HIGHEST, 48)
         if self._alone is not None:  # where each step is slower, and the best is not far from that of add/remove
             near = self._alone.best(cost)[1]
             grid = np.geomspace(max(near * 0.7, 1), near * 3 + 2, 7)
         tried: dict[int, float] = {}
-        for _ in range(3):
-            for value in np.unique(np.rint(grid).astype(int)).tolist():
-                if value not in tried:
-                    rate = self._rate(value)
-                    tried[value] = cost(rate, value) if rate > SMALLEST_RATE else math.inf
+        while fresh := set(np.rint(grid).astype(int).tolist()) - set(tried):
+            for value in fresh:
+                rate = self._rate(value)
+                tried[value] = cost(rate, value) if rate > SMALLEST_RATE else math.inf
             order = sorted(tried)
             best = min(order, key=lambda value: tried[value])
             place = order.index(best)
-            low, high = order[max(place - 1, 0)], order[min(place + 1, len(order) - 1)]
-            if high - low < best / 5:
-                break
-            grid = np.linspace(low, high, 7)
+            grid = np.linspace(order[max(place - 1, 0)], order[min(place + 1, len(order) - 1)], 7)
         rate = self.largest_rate(best)
         return rate, self.smallest_threshold(rate) if rate == self._most else best
 
@@ -289,11 +285,16 @@ def _worst_error(rate: float, threshold: int, most: int) -> float:
     It is w (1-p) / p + E[2 w X/p - (X/p)^2; X < t] for X ~ Binomial(w, p), and the restricted moments of X are
     E[X; X < t] = w p P[X_(w-1) < t-1] and E[X (X-1); X < t] = w (w-1) p^2 P[X_(w-2) < t-2].
     """
-    hidden = np.geomspace(threshold, 4 * threshold / rate, 48)
-    w = np.append(np.rint(hidden[hidden < most]), most)
-    once = below(np.maximum(w - 1, 0), threshold - 1, rate) if threshold > 1 else np.zeros(len(w))
-    twice = below(np.maximum(w - 2, 0), threshold - 2, rate) if threshold > 2 else np.zeros(len(w))
-    return float(np.max(w * (1 - rate) / rate + (2 * w - 1 / rate) * w * once - w * (w - 1) * twice))
+    low, high, worst = float(min(threshold, most)), float(min(4 * threshold / rate, most)), 0.0
+    for _ in range(3):  # finer and finer about the worst one
+        w = np.append(np.rint(np.geomspace(low, high, 48)), most)
+        once = below(np.maximum(w - 1, 0), threshold - 1, rate) if threshold > 1 else np.zeros(len(w))
+        twice = below(np.maximum(w - 2, 0), threshold - 2, rate) if threshold > 2 else np.zeros(len(w))
+        error = w * (1 - rate) / rate + (2 * w - 1 / rate) * w * once - w * (w - 1) * twice
+        place = int(np.argmax(error[:-1]))
+        low, high = w[max(place - 1, 0)], w[min(place + 1, 47)]
+        worst = max(worst, float(error.max()))
+    return worst
 
 
 def _most(contacted: int | None, population: int | None) -> float:

@@ -66,9 +66,11 @@ class Report:
         >>> Report.from_bytes(Report("tea").to_bytes()).value
         'tea'
         """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise InvalidType(f"data must be bytes, not {type(data).__name__}. {_HINT}")
         try:
             fields = json.loads(bytes(data).decode())
-        except (TypeError, ValueError, RecursionError):
+        except (ValueError, RecursionError):
             fields = None
         return cls.from_json(fields)
 

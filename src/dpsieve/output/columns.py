@@ -1,10 +1,12 @@
 """Values of people as Arrow columns. What cannot be one is refused in words that hold no value, as Arrow's own may."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.validate import listed
 
 
 def column_of(
@@ -22,8 +24,12 @@ def column_of(
     >>> column_of("keys", ["tea", None], "Pass a list.").to_pylist()
     ['tea', None]
     """
-    if isinstance(values, str | bytes | dict):
+    if isinstance(values, Mapping):
+        fix = "Pass its keys and its values apart: counts.keys(), counts.values()."
+        raise InvalidType(f"{name} is one {type(values).__name__}. {fix}")
+    if isinstance(values, str | bytes):
         raise InvalidType(f"{name} is one {type(values).__name__}. {hint}")
+    values = listed(values)
     array: Any = None
     trouble: Exception | None = None
     try:

@@ -52,10 +52,11 @@ def laplace_scale(epsilon: float, sensitivity: int) -> float:
     >>> laplace_scale(0.5, 3)
     6.0
     """
-    exact, near = Fraction(sensitivity) / Fraction(epsilon), sensitivity / epsilon
-    least = near if Fraction(near) >= exact else math.nextafter(near, math.inf)
-    if least > LARGEST_SCALE:
+    exact = Fraction(sensitivity) / Fraction(epsilon)
+    if exact > LARGEST_SCALE:
         raise InvalidValue(f"epsilon={epsilon:g} needs noise of more than 10^9. Pass a larger epsilon.")
+    near = sensitivity / epsilon
+    least = near if Fraction(near) >= exact else math.nextafter(near, math.inf)
     return max(least, SMALLEST_SCALE)
 
 
