@@ -1,11 +1,11 @@
 """Saved releases of every kind, ways to damage them, and the one thing that must hold of each: for the fuzz test."""
 
-import contextlib
 import copy
 import hashlib
 import json
 import random
 import time
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -98,7 +98,7 @@ class Saved:
     def judge(self, again):
         """Load: an error of the family, or something that is the same after it is saved and loaded again."""
         start, made = time.perf_counter(), None
-        with contextlib.suppress(DpsieveError):
+        with suppress(DpsieveError):
             made = self.load(self.folder)
         assert time.perf_counter() - start < 10
         if made is not None:
@@ -111,9 +111,10 @@ class Saved:
         return made is not None
 
 
-def parquet(table):
+def parquet(table, **options):
+    """Return a table as the bytes of a Parquet file."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
+    pq.write_table(table, sink, **options)
     return sink.getvalue().to_pybytes()
 
 

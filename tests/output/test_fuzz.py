@@ -11,7 +11,7 @@ from output.fuzzing import Saved, damaged_bytes, damaged_record, damaged_table, 
 
 from dpsieve.output import again, folders, records
 
-RECORDS, TABLES, BYTES = 280, 180, 60  # cases for each of some 20 releases
+RECORDS, TABLES, BYTES = 220, 120, 40  # cases for each of 20 releases
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A release never tells more than its mechanism keeps, or other numbers than its tokens: made, saved or loaded."""
+"""A release never promises more than its mechanism keeps, and has no other numbers than its tokens tell."""
 
 from dataclasses import replace
 

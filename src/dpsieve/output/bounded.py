@@ -48,12 +48,17 @@ def read_json(path: Path) -> dict[str, Any]:
     found: Any = None
     with suppress(ValueError, RecursionError):
         found = json.loads(text, object_pairs_hook=_once, parse_float=_finite, parse_constant=_finite)
-    level = [found]
-    for _ in range(_DEEPEST):
-        level = [part for value in level if isinstance(value, dict | list) for part in _parts(value)]
-    if level or not isinstance(found, dict):
+    if not isinstance(found, dict) or is_deep(found):
         raise Unreadable
     return found
+
+
+def is_deep(value: Any) -> bool:
+    """Return whether dicts and lists are nested in each other more than 32 times."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [part for value in level if isinstance(value, dict | list) for part in _parts(value)]
+    return bool(level)
 
 
 def read_table(file: BufferedReader, rows: int | None) -> pa.Table:
@@ -69,7 +74,7 @@ def read_table(file: BufferedReader, rows: int | None) -> pa.Table:
             raise Unreadable
         # One value may be as large as its column; of large files, more is read at once.
         widest = max((part.size for part in parts), default=1)
-        step = min(1 << 16, max(_ROOM // max(widest, 1), size >> 15, 32))
+        step = min(1 << 16, max(_ROOM // max(widest, 1), size >> 17, 1))
         batches, held = [], 0
         for batch in source.iter_batches(step, use_threads=False):
             batches.append(batch)

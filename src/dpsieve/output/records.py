@@ -9,7 +9,7 @@ from typing import Any
 import dpsieve
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.output.again import from_json
-from dpsieve.output.bounded import LARGEST_RECORD
+from dpsieve.output.bounded import LARGEST_RECORD, is_deep
 from dpsieve.output.folders import incomplete
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.mechanism import Mechanism
@@ -52,8 +52,8 @@ class Record:
         rows = getattr(self.mechanism, "last_row", None) if self.certificate.rows > 1 else None
         if rows not in (None, self.certificate.rows) or self.mechanism.certify() != self.certificate:
             raise InvalidValue(f"certificate is not that of the mechanism. {fix}")
-        if len(_text(self.to_json())) > LARGEST_RECORD - 4096:  # digests come on top
-            raise InvalidValue("notes or mechanism are too large to be saved. Use shorter ones.")
+        if is_deep(self.to_json()) or len(_text(self.to_json())) > LARGEST_RECORD - 4096:  # digests come on top
+            raise InvalidValue("notes or mechanism are too large or too deeply nested to be saved. Use shorter ones.")
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON values."""
