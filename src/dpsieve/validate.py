@@ -79,7 +79,7 @@ def whole(name: str, value: object, *, low: int = 0, high: int | None = None, hi
 
 def listed(values: Any) -> Any:
     """Return the values of a dict's view or of an iterator as a list, and anything else as it is."""
-    return list(values) if isinstance(values, MappingView | Iterator) else values
+    return list(cast(Iterator[Any], values)) if isinstance(values, MappingView | Iterator) else values
 
 
 def integers(name: str, values: ArrayLike, *, hint: str) -> NDArray[np.int64]:

@@ -1,6 +1,8 @@
 """From keys and true frequencies to what may be published."""
 
+import datetime
 import math
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -224,3 +226,28 @@ class TestSampleOfChosenSize:
             for value in values:
                 with pytest.raises(DpsieveError, match=name):
                     release_sample(["a"], [5], **(good | {name: value}))
+
+
+@pytest.mark.parametrize("common", [2, 2.0, b"tea", datetime.date(2024, 1, 1)])
+def test_the_type_of_keys_is_not_decided_by_keys_that_are_not_released(common):
+    rare = type(common)(*common.timetuple()[:2], 2) if isinstance(common, datetime.date) else common * 2
+    one, two = (optimal(1.0, 1e-8).release([common, *more], [500, 1][: 1 + len(more)]) for more in ([], [rare]))
+    assert one.table.schema == two.table.schema
+
+
+@pytest.mark.parametrize(
+    "keys", [[2, 2.5], ["tea", b"tea"], [Decimal("1.5"), Decimal("123.456")], [True, 2], [{"a": 1}], [(1, 2)]]
+)
+@pytest.mark.parametrize("make", [list, tuple, lambda keys: np.array([*keys, None], dtype=object)[:-1]])
+def test_keys_of_several_types_are_refused(keys, make):
+    with pytest.raises(DpsieveError, match="several types"):
+        optimal(1.0, 1e-8).release(make(keys), [500] * len(keys))
+
+
+def test_whole_numbers_are_64_bits_and_times_in_utc():
+    with pytest.raises(DpsieveError, match="64 bits"):
+        optimal(1.0, 1e-8).release([1, 2**63], [500, 1])
+    zones = [datetime.timezone(datetime.timedelta(hours=hours)) for hours in (1, 2)]
+    times = [datetime.datetime(2024, 1, 1, hour, tzinfo=zone) for hour, zone in zip((3, 9), zones, strict=True)]
+    for order in (times, times[::-1]):
+        assert optimal(1.0, 1e-8).release(order, [500, 500]).table.schema.field("key").type == pa.timestamp("us", "UTC")

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -138,9 +139,23 @@ def table_of(mechanism: Mechanism, keys: pa.Array, tokens: Floats) -> pa.Table:
 
 
 def checked_keys(keys: Any) -> pa.Array:
-    """Return keys as one Arrow array without nulls."""
+    """Return keys as one Arrow array without nulls.
+
+    The type of a list is that of all its keys, which is told by any one of them: keys that are not released must not
+    change it. So a list of mixed types is refused, and one of decimals, whose digits would decide.
+    """
     hint = "Pass the distinct keys, without nulls, as an Arrow array or a list."
-    array = column_of("keys", keys, hint)  # a dictionary would carry every category, reported or not
+    keys = validate.listed(keys)
+    keys = list(keys) if getattr(keys, "dtype", None) == object else keys
+    kinds = set(map(type, keys)) - {type(None)} if isinstance(keys, list | tuple) else set()
+    if len(kinds) > 1 or kinds & {Decimal, dict, list, tuple}:
+        raise InvalidType(
+            f"keys holds values of several types, or decimals, or nested ones. Turn them into text. {hint}"
+        )
+    # A dictionary would carry every category, reported or not, and a zone is that of the first key.
+    array = column_of("keys", keys, hint, pa.int64() if kinds == {int} else None)
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
+        array = array.cast(pa.timestamp(array.type.unit, "UTC"))
     fields = [field.type for field in array.type] if pa.types.is_struct(array.type) else [array.type]
     if any(pa.types.is_nested(kind) or pa.types.is_dictionary(kind) for kind in fields):
         raise InvalidType(f"keys has a nested type, which cannot be sorted. {hint}")
