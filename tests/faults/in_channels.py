@@ -83,7 +83,7 @@ FAULTS = [
     Fault(
         "Gaussian threshold: saved numbers are trusted",
         "channels/contributions.py",
-        "if gaussian_threshold_delta(epsilon, sigma, gap, keys) > delta:",
+        "if gaussian_threshold_delta(epsilon, sigma, gap, keys) > guarantee.delta:",
         "if False:",
         "channels/test_contributions.py::test_a_gaussian_that_was_saved_is_made_from_its_own_numbers",
     ),
@@ -125,16 +125,23 @@ FAULTS = [
     Fault(
         "sampled histograms: kept by the true count",
         "channels/thinned.py",
-        "self._kept(tokens[reported])",
-        "self._kept(frequencies[reported])",
+        "self._kept_at(frequencies[reported], tokens[reported])",
+        "self.scheme.inclusion(frequencies[reported])",
         "channels/test_draws.py::test_tokens_follow_the_row",
     ),
     Fault(
         "a sample of chosen size: epsilon is spent twice",
         "channels/sized.py",
-        "optimal(epsilon - for_total, delta",
+        "optimal(remaining(epsilon, for_total), delta",
         "optimal(epsilon, delta",
         "channels/test_release.py::TestSampleOfChosenSize::test_about_so_many_keys",
+    ),
+    Fault(
+        "a sample of chosen size: noise for one key of several",
+        "channels/sized.py",
+        "(_FIXED_POINT + 1) * most_keys(max_keys)",
+        "(_FIXED_POINT + 1) * min(most_keys(max_keys), 1)",
+        "channels/test_release.py",
     ),
     Fault(
         "sample and threshold: one lower",

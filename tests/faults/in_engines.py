@@ -4,6 +4,83 @@ from fault import Fault
 
 FAULTS = [
     Fault(
+        "bounding: of equal hashes the first row wins",
+        "engines/sql.py",
+        "min(struct_pack({fields}))",
+        "arg_min(struct_pack({fields}), {order})",
+        "engines/test_ties.py",
+    ),
+    Fault(
+        "bounding: of equal hashes any key is kept",
+        "engines/sql.py",
+        "ORDER BY {first}, {names})",
+        "ORDER BY {first})",
+        "engines/test_dialects.py::test_where_hashes_are_equal_the_key_decides",
+    ),
+    Fault(
+        "bounding: the spelling of a unit decides",
+        "engines/sql.py",
+        "spelled_alike=not columns[bounds.unit].collated",
+        "spelled_alike=True",
+        "engines/test_ties.py::test_units_that_a_collation_calls_equal_choose_alike_in_any_order",
+    ),
+    Fault(
+        "compiled loops: of equal hashes the first row wins",
+        "engines/compiled/one_key.py",
+        "(order == least and not _before(i, keys, key_starts, old, base))",
+        "(order == least)",
+        "engines/test_ties.py::test_the_rows_of_another_unit_do_not_flip_a_tie",
+    ),
+    Fault(
+        "compiled loops: units are told apart by their hashes alone",
+        "engines/compiled/one_key.py",
+        "if np.int64(ref & _LENGTH) == size and same(units + start, base + np.int64(ref >> _BITS), size):",
+        "if True:",
+        "engines/test_one_key.py",
+    ),
+    Fault(
+        "folder names are columns",
+        "engines/scan.py",
+        "hive_partitioning = false",
+        "hive_partitioning = true",
+        "engines/test_inputs.py::test_the_names_of_folders_are_no_columns",
+    ),
+    Fault(
+        "types are guessed from values",
+        "engines/pandas.py",
+        "pd.api.types.is_object_dtype(dtype) or",
+        "",
+        "engines/test_pandas.py",
+    ),
+    Fault(
+        "keys in a list decide their type",
+        "output/release.py",
+        "if len(kinds) > 1 or kinds & {Decimal, dict, list, tuple}:",
+        "if False:",
+        "channels/test_release.py::test_keys_of_several_types_are_refused",
+    ),
+    Fault(
+        "the column of the unit is suggested as a key",
+        "engines/columns.py",
+        'taken = {bounds.unit} if argument == "key" else set(bounds.key)',
+        "taken: set[str] = set()",
+        "engines/test_inputs.py::test_the_column_of_the_unit_is_never_suggested_as_a_key",
+    ),
+    Fault(
+        "a signal leaves temporary files",
+        "engines/folder.py",
+        "with cleaned_up():",
+        "with contextlib.nullcontext():",
+        "engines/test_resources.py::test_a_signal_to_end_cleans_up_first",
+    ),
+    Fault(
+        "a false promise is believed",
+        "output/records.py",
+        "if not self.uses.keep(self.mechanism.guarantee, self.guarantee):",
+        "if False:",
+        "output/test_promises.py",
+    ),
+    Fault(
         "bounding: one key too many",
         "engines/sql.py",
         "place <= {bounds.max_keys}",
@@ -76,8 +153,8 @@ FAULTS = [
     Fault(
         "others may read temporary files",
         "engines/folder.py",
-        "lock = _locked(folder)",
-        "lock = (folder.chmod(0o755), _locked(folder))[1]",
+        "            yield folder",
+        "            folder.chmod(0o755)\n            yield folder",
         "engines/test_resources.py::test_what_does_not_fit_into_memory_goes_to_disk_and_leaves_nothing",
     ),
     Fault(
@@ -118,7 +195,7 @@ FAULTS = [
     Fault(
         "a sample of chosen size: all of epsilon twice",
         "jobs/table.py",
-        "sampled = self._plan(epsilon * (1 - SHARE_FOR_SIZE)",
+        "sampled = self._plan(remaining(epsilon, epsilon * SHARE_FOR_SIZE)",
         "sampled = self._plan(epsilon",
         "jobs/test_release.py::test_a_sample_of_chosen_size",
     ),
@@ -153,7 +230,7 @@ FAULTS = [
     ),
     Fault(
         "command line: others may read the state",
-        "cli/stream.py",
+        "cli/state.py",
         "os.fsync(file.fileno())",
         "os.fchmod(file.fileno(), 0o644)",
         "cli/test_stream.py::test_a_state_is_kept_and_gone_on_with",
@@ -203,8 +280,8 @@ FAULTS = [
     Fault(
         "a certificate is read and not checked",
         "output/records.py",
-        "if mechanism.certify() != certificate:",
-        "if False:",
+        "or self.mechanism.certify() != self.certificate:",
+        "and False:",
         "output/test_files.py::test_a_certificate_is_checked_anew",
     ),
 ]

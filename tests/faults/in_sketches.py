@@ -42,8 +42,8 @@ FAULTS = [
     Fault(
         "Misra-Gries: several items of a unit cost as one",
         "sketches/releasing.py",
-        "sketch.counters, items_per_unit, unit",
-        "sketch.counters, 1, unit",
+        "sketch.counters, items_per_unit)",
+        "sketch.counters, 1)",
         "sketches/test_releases.py::test_several_items_of_a_unit",
     ),
     Fault(
