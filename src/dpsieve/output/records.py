@@ -50,7 +50,7 @@ class Record:
 def checked_record(source: Path, data: Mapping[str, Any], *kinds: str) -> Record:
     """Return the record of a folder: of one of these kinds, with its mechanism made again and certified anew."""
     kind = data.get("kind", "release")
-    if kind not in _READERS:
+    if not isinstance(kind, str) or kind not in _READERS:
         raise CorruptRelease(f"{source} holds a kind of release that this version does not read.")
     if kind not in kinds:
         raise InvalidValue(f"folder={str(source)!r} holds another kind of release. Use {_READERS[kind]}.")
