@@ -7,7 +7,7 @@ Public functions check once, here; inner code trusts its input. A check returns 
 import math
 import numbers
 import operator
-from collections.abc import Iterator, MappingView
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -79,7 +79,7 @@ def whole(name: str, value: object, *, low: int = 0, high: int | None = None, hi
 
 def listed(values: Any) -> Any:
     """Return the values of a dict's view or of an iterator as a list, and anything else as it is."""
-    return list(cast(Iterator[Any], values)) if isinstance(values, MappingView | Iterator) else values
+    return list(values) if isinstance(values, KeysView | ValuesView | ItemsView | Iterator) else values
 
 
 def integers(name: str, values: ArrayLike, *, hint: str) -> NDArray[np.int64]:

@@ -2,6 +2,8 @@
 
 import datetime
 import math
+from collections import Counter
+from contextlib import suppress
 from decimal import Decimal
 
 import numpy as np
@@ -251,3 +253,59 @@ def test_whole_numbers_are_64_bits_and_times_in_utc():
     times = [datetime.datetime(2024, 1, 1, hour, tzinfo=zone) for hour, zone in zip((3, 9), zones, strict=True)]
     for order in (times, times[::-1]):
         assert optimal(1.0, 1e-8).release(order, [500, 500]).table.schema.field("key").type == pa.timestamp("us", "UTC")
+
+
+COUNTS = Counter({"tea": 500, "milk": 300, "salt": 1})
+
+
+class TestCountsInADict:
+    """What people have is often a Counter: its views are taken as they are, and the rest is told the way."""
+
+    @pytest.mark.parametrize("make", [lambda: optimal(1.0, 1e-8), lambda: ds.channels.known_keys(1.0)])
+    def test_views_and_iterators(self, make):
+        counts = COUNTS
+        for keys, frequencies in (
+            (counts.keys(), counts.values()),
+            (iter(counts), iter(counts.values())),
+            (list(counts), counts.values()),
+        ):
+            made = make().release(keys, frequencies)
+            assert {"tea", "milk"} <= set(made.table["key"].to_pylist())
+
+    def test_the_dict_itself(self):
+        for counts in (COUNTS, dict(COUNTS)):
+            with pytest.raises(DpsieveError, match=r"counts.keys\(\), counts.values\(\)"):
+                optimal(1.0, 1e-8).release(counts)
+            for keys, frequencies in ((counts, counts), (counts, counts.values()), (counts.keys(), counts)):
+                with pytest.raises(DpsieveError, match=r"keys|frequencies"):
+                    optimal(1.0, 1e-8).release(keys, frequencies)
+
+
+def test_epsilons_that_are_hardly_above_zero():
+    """A subnormal budget has no finite inverse; whatever is asked, the answer is an error of the family or a number."""
+    for epsilon in (5e-324, 1e-320, 1e-308, 1e-200):
+        for make in (
+            lambda e: optimal(e, 1e-8),
+            lambda e: ds.channels.known_keys(e),
+            lambda e: ds.channels.known_keys(e, 1e-8, 3, 4),
+            lambda e: ds.channels.private_scheme([5], 2, epsilon=e),
+            lambda e: ds.channels.gaussian(e, 1e-8, 3),
+            lambda e: ds.federated.plan(e, 1e-8),
+            lambda e: ds.federated.SampledLaplace(e, 0.1),
+            lambda e: ds.federated.HadamardResponse(e, 16),
+        ):
+            with suppress(DpsieveError):
+                make(epsilon)
+        assert optimal(1.0, 1e-8).delta(epsilon) > 0
+
+
+def test_a_wide_interval_serves_its_group_of_rows():
+    """With thousands of rows, neighbours share a window, which must hold the level for each of them."""
+    channel = stability(0.004, 1e-8)
+    assert channel.last_row > 4096
+    for frequency in (1, 50, 3000, 4000, 4436, 4500, 5200, 10**5):
+        row = channel.row(frequency)
+        low, high = channel.interval(row.right, 0.95)
+        covered = row.mass[(low <= frequency) & (frequency <= high)].sum() / row.reported
+        assert 0.95 <= covered <= 1.0
+        assert frequency < 4000 or covered < 0.98

@@ -87,6 +87,30 @@ def test_the_least_error_of_values_up_to_a_size(frequency, neighbours):
         assert worst(plan(1.0, 1e-8, rate=other, neighbours=neighbours)) >= 0.99 * worst(best)
 
 
+@pytest.mark.parametrize("frequency", [200, 3000, 10**6])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-4), (1.0, 1e-8), (2.0, 1e-6)])
+def test_no_threshold_has_a_lower_error(epsilon, delta, frequency):
+    """Every threshold from half to twice the one found, each at its largest rate, over many frequencies."""
+
+    def worst(rate, threshold):
+        w = np.unique(np.append(np.geomspace(min(threshold, frequency), frequency, 4000).astype(int), frequency))
+        x = np.arange(threshold)
+        hidden = w[w * rate < 4 * threshold + 60]  # beyond, nothing is hidden to speak of
+        chance = stats.binom.pmf(x, hidden[:, None], rate)
+        lost = (chance * (2 * hidden[:, None] * x / rate - (x / rate) ** 2)).sum(axis=1)
+        return max((hidden * (1 - rate) / rate + lost).max(initial=0.0), frequency * (1 - rate) / rate)
+
+    best = plan(epsilon, delta, goal="error", frequency=frequency)
+    found = worst(best.rate, best.threshold)
+    step = max(1, best.threshold // 12)
+    near = set(range(best.threshold - 2, best.threshold + 3)) | set(
+        range(best.threshold // 2, 2 * best.threshold, step)
+    )
+    for threshold in near - {0}:
+        rate = plan(epsilon, delta, threshold=threshold).rate
+        assert found <= worst(rate, threshold) * (1 + 2e-4)
+
+
 def test_the_least_error_needs_values_that_can_be_reported():
     with pytest.raises(InvalidValue, match=r"frequency=60.*fewer than 78 clients"):
         plan(1.0, 1e-8, goal="error", frequency=60)

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -262,3 +263,24 @@ class TestPreview:
         release = optimal(1.0, 1e-8).release([f"k{i}" for i in range(3000)], np.full(3000, 5000))
         widths = np.array(release.table["high"]) - np.array(release.table["low"])
         assert widths.max() <= seen.width
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "keys"), [(0.01, 1e-12, 1000), (0.001, 1e-20, 10_000), (1.0, 1e-8, 10_000), (0.001, 1e-8, 1)]
+)
+def test_a_preview_of_any_budget_comes_soon(epsilon, delta, keys):
+    """Seconds, on a busy machine too: no table of wide noise is made for it."""
+    start = time.perf_counter()
+    seen = ds.preview(key="word", privacy_unit="user", epsilon=epsilon, delta=delta, max_keys_per_unit=keys)
+    assert seen.rarely < seen.half < seen.surely and seen.width > 0
+    assert time.perf_counter() - start < 15
+
+
+def test_a_preview_without_its_table_says_the_same(monkeypatch):
+    """The width of common intervals from sigma alone is the one of the table, or a thousandth more."""
+    arguments = {"key": "word", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8, "max_keys_per_unit": 100}
+    made = ds.preview(**arguments)
+    monkeypatch.setattr("dpsieve.jobs.outlook._WIDE", 0.0)
+    quick = ds.preview(**arguments)
+    assert made.mechanism == quick.mechanism == "gaussian"
+    assert made.width <= quick.width <= made.width * 1.002 + 4

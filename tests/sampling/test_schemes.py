@@ -273,3 +273,10 @@ class TestBadInput:
     def test_the_base_class_is_abstract(self):
         with pytest.raises(TypeError):
             Scheme()
+
+
+def test_tiny_powers_are_refused_at_once():
+    """They would treat all keys alike, and take a million rows to settle."""
+    for name in ("ppswor", "priority", "ppswor_of_stream"):
+        with pytest.raises(InvalidValue, match="power"):
+            scheme_from_json({"scheme": name, "tau": 0.1, "power": 1e-12})

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
 from dpsieve.channels.channel import Channel, Tokens, checked_frequencies
-from dpsieve.channels.grid import ONE, fraction, words
+from dpsieve.channels.grid import ONE, Words, fraction, words
 from dpsieve.channels.inverse import Inverse, below
 from dpsieve.channels.lag import Lag
 from dpsieve.channels.row import Row
@@ -32,8 +32,9 @@ from dpsieve.randomness.table import CHUNK
 class AdditiveChannel(Channel):
     """A channel given by the distribution of its lag, in parts of 1/resolution of a unit.
 
-    `largest_step` is by how much one unit may change a frequency, one unless rows are counted. When the guarantee is
-    for a unit with several keys, `each_key` is the (epsilon, delta) of one key, and `unit_delta` the curve of a unit.
+    The lag may be a function, called when it is needed, as a wide one takes a while to make. `largest_step` is by how
+    much one unit may change a frequency, one unless rows are counted. When the guarantee is for a unit with several
+    keys, `each_key` is the (epsilon, delta) of one key, and `unit_delta` the curve of a unit.
     """
 
     def __init__(
@@ -41,20 +42,36 @@ class AdditiveChannel(Channel):
         name: str,
         guarantee: Guarantee,
         resolution: int,
-        lag: Lag,
+        lag: Lag | Callable[[], Lag],
         *,
         largest_step: int = 1,
         each_key: tuple[float, float] | None = None,
         unit_delta: Callable[[float], float] | None = None,
     ) -> None:
-        self.name, self.guarantee, self.resolution, self._lag = name, guarantee, resolution, lag
+        self.name, self.guarantee, self.resolution, self._given = name, guarantee, resolution, lag
         self._largest_step, self._each_key = largest_step, each_key or (guarantee.epsilon, guarantee.delta)
         self._unit_delta = unit_delta
+        self._windows: dict[float, LagWindows] = {}
+
+    @property
+    def each_key(self) -> tuple[float, float]:
+        """The (epsilon, delta) of one key, which the certificate is about."""
+        return self._each_key
+
+    @cached_property
+    def _lag(self) -> Lag:
+        lag = self._given() if callable(self._given) else self._given
         if lag.total() >= ONE:
             raise InvalidValue("lag holds a mass of one or more. Round its masses down.")
-        self._inverse = Inverse.of(lag.edges, lag.masses)
-        self._reported = words(list(self._sums()))
-        self._windows: dict[float, LagWindows] = {}
+        return lag
+
+    @cached_property
+    def _inverse(self) -> Inverse:
+        return Inverse.of(self._lag.edges, self._lag.masses)
+
+    @cached_property
+    def _reported(self) -> tuple[Words, Words]:
+        return words(list(self._sums()))
 
     @property
     def reach(self) -> int:

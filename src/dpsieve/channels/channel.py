@@ -49,6 +49,11 @@ class Channel(Mechanism):
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
         """Return the least delta for which this channel is (epsilon, delta)-private, from its rows."""
 
+    @property
+    def each_key(self) -> tuple[float, float]:
+        """The (epsilon, delta) of one key, which the certificate is about."""
+        return self.guarantee.epsilon, self.guarantee.delta
+
     def likeliest(self, tokens: ArrayLike) -> NDArray[np.int64]:
         """Return, for each token, the true frequency under which it has the largest probability."""
         return self._likeliest(self._parts(tokens))

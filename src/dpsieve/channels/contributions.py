@@ -1,10 +1,15 @@
 """Channels for units that add more than one row to one key: several keys, or several rows of a key."""
 
+from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr
 
 from dpsieve import validate
 from dpsieve.channels.additive import AdditiveChannel
-from dpsieve.channels.channel import Channel
+from dpsieve.channels.channel import Channel, checked_frequencies
 from dpsieve.channels.gaussian_threshold import (
     gaussian_lag,
     gaussian_threshold,
@@ -20,6 +25,15 @@ from dpsieve.privacy.gaussian import gaussian_sigma
 
 MOST_KEYS, MOST_ROWS = 10_000, 1_000
 _FOR_GRID = 1e-6  # of delta, for rounding the masses
+
+
+class GaussianChannel(AdditiveChannel):
+    """Gaussian noise with a threshold; its lag is made only when tokens are drawn or read."""
+
+    def reporting_probability(self, frequencies: ArrayLike) -> NDArray[np.float64]:
+        """Return P[i + N(0, sigma^2) >= T] for each true frequency i."""
+        derived = self.parameters["derived"]
+        return np.asarray(ndtr((checked_frequencies(frequencies) - derived["threshold"]) / derived["sigma"]))
 
 
 def gaussian(epsilon: float, delta: float, max_keys: int = 1, max_rows: int = 1, *, unit: str = "one row") -> Channel:
@@ -61,11 +75,11 @@ def _gaussian(guarantee: Guarantee, keys: int, rows: int, noise: float, threshol
             f"epsilon={epsilon:g} is too large for Gaussian noise at this delta. Pass a smaller epsilon."
         )
     alone = gaussian_threshold_delta(epsilon, sigma, gap, 1) * (1 + _FOR_GRID)
-    channel = AdditiveChannel(
+    channel = GaussianChannel(
         "gaussian",
         guarantee,
         1,
-        gaussian_lag(sigma * rows, gap * rows + rows - 1),
+        partial(gaussian_lag, sigma * rows, gap * rows + rows - 1),
         largest_step=rows,
         each_key=(epsilon, alone),
         unit_delta=lambda e: gaussian_threshold_delta(e, sigma, gap, keys) * (1 + _FOR_GRID),

@@ -12,7 +12,10 @@ part that holds c gets a mass between the two regimes, the one that holds b keep
 Algorithm 4.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from itertools import chain as joined
 
 from dpsieve.channels.grid import FACTOR_BITS, ONE, Steps
 
@@ -31,80 +34,101 @@ class Lag:
 
 def optimal_lag(steps: Steps, resolution: int) -> Lag:
     """Return the distribution of the lag in parts of 1/resolution; it sums to one less a vanishing remainder."""
-    ladder = [steps.delta // resolution]
+    ladder = _Ladder(steps, resolution)
     low, high = resolution, 2 * resolution
-    while _lag(steps, ladder, resolution, high).total() <= ONE:
+    while ladder.total(high) <= ONE:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _lag(steps, ladder, resolution, middle).total() <= ONE else (low, middle)
-    return _filled(steps, ladder, resolution, low)
-
-
-def _filled(steps: Steps, ladder: list[int], resolution: int, c: int) -> Lag:
-    """Raise the part that holds c, between its two regimes, until all mass is used."""
-    unit = c // resolution
-    low, high = ladder[unit - 2] if unit > 1 else steps.shrink(ladder[0]), _rung(steps, ladder, unit)
+        low, high = (middle, high) if ladder.total(middle) <= ONE else (low, middle)
+    # Raise the part that holds c, between its two regimes, until all mass is used.
+    unit, c = low // resolution, low
+    low, high = ladder.rung(unit - 2) if unit > 1 else steps.shrink(ladder.rung(0)), ladder.rung(unit)
     while high - low > 1 + (high >> 80):
         middle = (low + high) // 2
-        fits = _lag(steps, ladder, resolution, c, middle).total() <= ONE
-        low, high = (middle, high) if fits else (low, middle)
-    return _lag(steps, ladder, resolution, c, low)
+        low, high = (middle, high) if ladder.total(c, middle) <= ONE else (low, middle)
+    return ladder.lag(c, low)
 
 
-def _lag(steps: Steps, ladder: list[int], resolution: int, c: int, at_c: int | None = None) -> Lag:
-    """Return the lag distribution for a given c, vanishing where it must."""
-    unit, place = divmod(c, resolution)
-    before = [_rung(steps, ladder, k) for k in range(unit + 1)]
-    after = before[:unit]
-    middle = after if at_c is None else [*after, at_c]
-    parts = [(place, before), (1, middle), (resolution - place - 1, after)]
-    chains = [(width, list(chain)) for width, chain in parts if width]
-    last = unit if place or at_c is not None else unit - 1
-    for _, chain in chains:
-        _extend(steps, chain, last)
-    while sum(width * chain[last] for width, chain in chains) > steps.delta:
-        last += 1
-        for _, chain in chains:
-            _extend(steps, chain, last)
-    return _cells(steps, chains, last)
+class _Chain:
+    """The masses that a part takes at lags of 0, 1, 2, ... units, given up to its peak, and their sums."""
+
+    def __init__(self, steps: Steps, masses: list[int]) -> None:
+        self._steps, self.masses = steps, masses
+        self.sums = list(accumulate(masses, initial=0))
+
+    def at(self, unit: int) -> int:
+        while len(self.masses) <= unit:
+            self.masses.append(self._steps.shrink(self.masses[-1]))
+            self.sums.append(self.sums[-1] + self.masses[-1])
+        return self.masses[unit]
 
 
-def _cells(steps: Steps, chains: list[tuple[int, list[int]]], last: int) -> Lag:
-    """Lay out the units before `last` whole, and of `last` the parts without which more than delta would vanish."""
-    edges: list[int] = [0]
-    masses: list[int] = []
+class _Ladder:
+    """Lag distributions for any c, which vanish where they must; chains are kept, as many c share them."""
 
-    def add(width: int, mass: int) -> None:
-        if width and masses and masses[-1] == mass:
-            edges[-1] += width
-        elif width:
-            edges.append(edges[-1] + width)
-            masses.append(mass)
+    def __init__(self, steps: Steps, resolution: int) -> None:
+        self._steps, self._resolution = steps, resolution
+        self._rungs = [steps.delta // resolution]
+        self._chains: dict[int, _Chain] = {}
 
-    for unit in range(last):
+    def rung(self, k: int) -> int:
+        """Return the mass after k steps up."""
+        while len(self._rungs) <= k:
+            self._rungs.append(self._steps.grow(self._rungs[-1]))
+        return self._rungs[k]
+
+    def total(self, c: int, at_c: int | None = None) -> int:
+        """Return the sum of all masses for a given c, and a given mass of the part that holds it."""
+        chains, last, rest = self._parts(c, at_c)
+        return sum(width * chain.sums[last] for width, chain in chains) + sum(width * mass for width, mass in rest)
+
+    def lag(self, c: int, at_c: int) -> Lag:
+        """Return the distribution itself."""
+        chains, last, rest = self._parts(c, at_c)
+        edges: list[int] = [0]
+        masses: list[int] = []
+        whole = ((width, part.masses[unit]) for unit in range(last) for width, part in chains)
+        for width, mass in joined(whole, rest):
+            if width and masses and masses[-1] == mass:
+                edges[-1] += width
+            elif width:
+                edges.append(edges[-1] + width)
+                masses.append(mass)
+        return Lag(edges, masses)
+
+    def _chain(self, peak: int) -> _Chain:
+        if peak not in self._chains:
+            self._chains[peak] = _Chain(self._steps, [self.rung(k) for k in range(peak + 1)])
+        return self._chains[peak]
+
+    def _parts(self, c: int, at_c: int | None) -> tuple[list[tuple[int, _Chain]], int, list[tuple[int, int]]]:
+        """Return the chains with their widths, the unit in which they vanish, and what they keep in it."""
+        unit, place = divmod(c, self._resolution)
+        before, after = self._chain(unit), self._chain(unit - 1)
+        middle = after if at_c is None else _Chain(self._steps, [*after.masses[:unit], at_c])
+        parts = [(place, before), (1, middle), (self._resolution - place - 1, after)]
+        chains = [(width, chain) for width, chain in parts if width]
+        low, high = unit - 2, unit if place or at_c is not None else unit - 1
+        while sum(width * chain.at(high) for width, chain in chains) > self._steps.delta:
+            low, high = high, high + max(1, high)
+        while high - low > 1 and low >= unit - 1:
+            half = (low + high) // 2
+            enough = sum(width * chain.at(half) for width, chain in chains) <= self._steps.delta
+            low, high = (low, half) if enough else (half, high)
+        return chains, high, list(self._kept(chains, high))
+
+    def _kept(self, chains: list[tuple[int, _Chain]], last: int) -> Iterator[tuple[int, int]]:
+        """Yield the parts of unit `last` without which more than delta would vanish, as widths and masses."""
+        steps = self._steps
+        excess = sum(width * chain.at(last - 1) for width, chain in chains) - steps.delta if last else ONE
         for width, chain in chains:
-            add(width, chain[unit])
-    excess = sum(width * chain[last - 1] for width, chain in chains) - steps.delta if last else ONE
-    for width, chain in chains:
-        if excess <= 0:
-            break
-        gain = chain[last - 1] - chain[last] if last else 0  # less vanishes when a part stays for one step more
-        whole = min(width, excess // gain) if gain > 0 else width
-        add(whole, chain[last])
-        excess -= whole * gain
-        if whole < width and excess > 0:
-            add(1, -((-excess << FACTOR_BITS) // (steps.factor - (1 << FACTOR_BITS))))
-            excess = 0
-    return Lag(edges, masses)
-
-
-def _rung(steps: Steps, ladder: list[int], k: int) -> int:
-    while len(ladder) <= k:
-        ladder.append(steps.grow(ladder[-1]))
-    return ladder[k]
-
-
-def _extend(steps: Steps, chain: list[int], unit: int) -> None:
-    while len(chain) <= unit:
-        chain.append(steps.shrink(chain[-1]))
+            if excess <= 0:
+                return
+            gain = chain.at(last - 1) - chain.at(last) if last else 0  # less vanishes when a part stays a step more
+            whole = min(width, excess // gain) if gain > 0 else width
+            yield whole, chain.at(last)
+            excess -= whole * gain
+            if whole < width and excess > 0:
+                yield 1, -((-excess << FACTOR_BITS) // (steps.factor - (1 << FACTOR_BITS)))
+                excess = 0

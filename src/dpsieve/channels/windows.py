@@ -14,6 +14,8 @@ from dpsieve.channels.lag import Lag
 
 Ints = NDArray[np.int64]
 _EDGES = 2048
+_ROWS = 4096  # with more rows, neighbours whose reported mass differs by less than 2 % share a window
+_ALIKE = 0.02
 _SAFE = 1e-11  # windows are made this much heavier than asked, relatively, which covers all rounding
 
 
@@ -34,9 +36,16 @@ class LagWindows:
         # Where the window of the whole lag fits into a row, it holds the level there, too, and more need not be sought.
         whole = _shortest(edges, sums, int(edges[-1]), level)
         fits = min(rows, int(whole[1]) // resolution + 1)
-        found = [_shortest(edges, sums, i * resolution, level) for i in range(1, fits + 1)]
-        nearest, farthest = np.array([*found, *[whole] * (rows - fits)], dtype=np.int64).T
-        return cls(resolution, nearest, farthest)
+        below = np.interp(np.arange(1, fits + 1) * resolution, edges, sums)
+        groups = np.arange(fits) if fits <= _ROWS else np.floor(np.log(np.maximum(below, 1e-300)) / _ALIKE)
+        first = np.flatnonzero(np.diff(groups, prepend=-np.inf))
+        last = np.append(first[1:], fits) - 1
+        # With (1 - l) P[lag < last] = (1 - level) P[lag < first], a window of the last row at level l serves its group.
+        missing = (1 - level) * below[first] / np.maximum(below[last], 1e-300)
+        ends = zip(((last + 1) * resolution).tolist(), (1 - missing).tolist(), strict=True)
+        found = np.array([_shortest(edges, sums, top, high) for top, high in ends], dtype=np.int64).reshape(-1, 2)
+        spans = np.concatenate([np.repeat(found, last - first + 1, axis=0), np.full((rows - fits, 2), whole)])
+        return cls(resolution, spans[:, 0].copy(), spans[:, 1].copy())
 
     def interval(self, tokens: Ints) -> tuple[Ints, Ints]:
         """Return the lowest and the highest frequency whose window holds each token."""

@@ -1,5 +1,6 @@
 """What a release would do, before any budget is spent: from public numbers alone."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 from dpsieve.channels import KnownKeys
 from dpsieve.jobs.plan import Plan, frequency_at
 from dpsieve.privacy import Guarantee
+
+_WIDE = 500.0  # the sigma of Gaussian noise from which on intervals are as long as those of real noise, and a bit
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,13 @@ class Preview:
     @classmethod
     def of(cls, plan: Plan) -> "Preview":
         """Read a plan."""
-        channel, certificate = plan.channel, plan.channel.certify()
+        channel = plan.channel
         rarely: int | None = 0
         half, surely = rarely, rarely
+        each_key = (channel.guarantee.epsilon, channel.guarantee.delta)
         if not isinstance(channel, KnownKeys):
             rarely, half, surely = (frequency_at(channel, p) for p in (0.05, 0.5, 0.95))
-        each_key = (certificate.epsilon, certificate.delta)
+            each_key = channel.each_key
         return cls(
             plan.mechanism, plan.reason, plan.guarantee, each_key, rarely, half, surely, _width(plan),
             contribution(plan.max_keys, plan.max_rows),
@@ -89,6 +93,9 @@ def _width(plan: Plan) -> int:
     channel = plan.channel
     if isinstance(channel, KnownKeys):
         return 2 * channel.reach(0.95)
+    sigma: float = channel.to_json().get("derived", {}).get("sigma", 0.0)
+    if sigma > _WIDE:  # its table need not be made for this
+        return math.ceil(2 * 1.9599640 * sigma * 1.001) + 2
     row = channel.row(10**9)
     low, high = channel.interval(row.right, 0.95)
     likely = row.mass > row.mass.max() * 1e-3

@@ -146,7 +146,7 @@ def checked_keys(keys: Any) -> pa.Array:
     """
     hint = "Pass the distinct keys, without nulls, as an Arrow array or a list."
     keys = validate.listed(keys)
-    keys = list(keys) if getattr(keys, "dtype", None) == object else keys
+    keys = list(keys) if str(getattr(keys, "dtype", "")) == "object" else keys
     kinds = set(map(type, keys)) - {type(None)} if isinstance(keys, list | tuple) else set()
     if len(kinds) > 1 or kinds & {Decimal, dict, list, tuple}:
         raise InvalidType(

@@ -126,7 +126,7 @@ def bottom_k(
         frequencies: the true frequency of each key, from 0 to 2^53; a key of frequency 0 is never sampled.
         k: the size of the sample; with k or fewer keys, all are returned and the threshold is infinite.
         method: 'ppswor' or 'priority' (sequential Poisson).
-        power: frequencies count as w^power, in (0, 10].
+        power: frequencies count as w^power, in [0.001, 10].
         source: randomness for tests.
 
     >>> sample = bottom_k(["tea", "milk", "salt"], [900, 500, 3], k=2)

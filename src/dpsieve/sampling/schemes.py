@@ -20,7 +20,7 @@ from dpsieve.sampling.monotone import LARGEST, Floats, raised, saturating
 
 Inclusion = Callable[[Floats], ArrayLike]
 
-LARGEST_POWER = 10.0
+SMALLEST_POWER, LARGEST_POWER = 0.001, 10.0
 _CHUNK = 1 << 15  # frequencies evaluated at a time: their arrays stay in the processor's cache
 _LONGEST_RANGE = 1 << 28
 _SHOWN = 4
@@ -254,7 +254,7 @@ def ppswor(tau: float, power: float = 1.0) -> Scheme:
 
     Args:
         tau: the sampling rate, above zero.
-        power: frequencies count as i^power, in (0, 10]; 1 samples by frequency, small powers treat keys alike.
+        power: frequencies count as i^power, in [0.001, 10]; 1 samples by frequency, small powers treat keys alike.
 
     >>> scheme = ppswor(tau=0.1)
     >>> scheme.inclusion([0, 1, 10, 1000]).round(6).tolist()
@@ -378,10 +378,8 @@ def checked_frequencies(values: ArrayLike) -> NDArray[Any]:
 
 
 def checked_power(value: object) -> float:
-    """Return the exponent of a frequency, in (0, 10]."""
-    hint = f"Pass a power above 0 and up to {LARGEST_POWER:g}, such as power=1.0."
-    number = validate.positive("power", value, hint=hint)
-    return validate.between("power", number, 0.0, LARGEST_POWER, hint=hint)
+    """Return the exponent of a frequency, in [0.001, 10]; smaller ones would treat all keys alike."""
+    return validate.between("power", value, SMALLEST_POWER, LARGEST_POWER, hint="Pass a power such as power=1.0.")
 
 
 def _probabilities(values: object, shape: tuple[int, ...] | None = None) -> Floats:
