@@ -95,14 +95,22 @@ def test_a_false_record_is_refused_although_its_seal_fits(tmp_path):
         changed(saved, keys=keys)
 
 
-@pytest.mark.parametrize("times", [2, 4])
-def test_a_false_number_of_keys_is_refused(tmp_path, times):
+def test_a_false_number_of_keys_is_refused(tmp_path):
     saved = Saved(several_keys(mechanism="simple"), tmp_path / "x")
     assert saved.record["uses"]["times"] == 3
-    if times > 3:
-        changed(saved, uses={"times": times, "extra_epsilon": 0.0})
+    changed(saved, uses={"times": 4, "extra_epsilon": 0.0})
     changed(saved, uses={"times": 3, "extra_epsilon": 0.5})
     changed(saved, guarantee={**saved.record["guarantee"], "delta": 1e-4})
+
+
+def test_a_distribution_promises_what_its_plan_keeps(tmp_path):
+    answers = ds.federated.Quantiles(0.0, 1.0, epsilon=2.0, delta=1e-3, branching=2, depth=2, way="cohorts")
+    saved = Saved(answers.run(np.linspace(0, 1, 4000)), tmp_path / "x")
+    saved.write()
+    assert saved.load(saved.folder).guarantee.epsilon == 2.0
+    changed(saved, guarantee={**saved.record["guarantee"], "epsilon": 0.01})
+    changed(saved, certificate={**saved.record["certificate"], "epsilon": 0.01})
+    changed(saved, notes={**saved.record["notes"], "confidence": 2})
 
 
 def edited(table, name, row, value):
