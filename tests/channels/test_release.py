@@ -2,11 +2,14 @@
 
 import datetime
 import math
+import uuid
 from collections import Counter
 from contextlib import suppress
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -103,8 +106,9 @@ def test_categories_do_not_travel_with_the_keys():
 
 @pytest.mark.parametrize("keys", [[["a"], ["b"]], [{"x": [1]}, {"x": [2]}]])
 def test_nested_keys_are_refused_before_the_draw(keys):
-    with pytest.raises(DpsieveError, match="nested"):
-        optimal(1.0, 1e-8).release(keys, [500, 600])
+    for given in (keys, pa.array(keys)):
+        with pytest.raises(DpsieveError, match="keys"):
+            optimal(1.0, 1e-8).release(given, [500, 600])
 
 
 def test_no_keys_at_all():
@@ -230,6 +234,9 @@ class TestSampleOfChosenSize:
                     release_sample(["a"], [5], **(good | {name: value}))
 
 
+NAIVE_AND_AWARE = [datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC)]
+
+
 @pytest.mark.parametrize("common", [2, 2.0, b"tea", datetime.date(2024, 1, 1)])
 def test_the_type_of_keys_is_not_decided_by_keys_that_are_not_released(common):
     rare = type(common)(*common.timetuple()[:2], 2) if isinstance(common, datetime.date) else common * 2
@@ -238,7 +245,8 @@ def test_the_type_of_keys_is_not_decided_by_keys_that_are_not_released(common):
 
 
 @pytest.mark.parametrize(
-    "keys", [[2, 2.5], ["tea", b"tea"], [Decimal("1.5"), Decimal("123.456")], [True, 2], [{"a": 1}], [(1, 2)]]
+    "keys",
+    [[2, 2.5], ["tea", b"tea"], [Decimal("1.5"), Decimal("2")], [True, 2], [{"a": 1}], [(1, 2)], NAIVE_AND_AWARE],
 )
 @pytest.mark.parametrize("make", [list, tuple, lambda keys: np.array([*keys, None], dtype=object)[:-1]])
 def test_keys_of_several_types_are_refused(keys, make):
@@ -309,3 +317,22 @@ def test_a_wide_interval_serves_its_group_of_rows():
         covered = row.mass[(low <= frequency) & (frequency <= high)].sum() / row.reported
         assert 0.95 <= covered <= 1.0
         assert frequency < 4000 or covered < 0.98
+
+
+def test_keys_in_the_columns_of_polars():
+    for keys in (pl.Series(["tea", "milk"]), pl.Series(["tea", "milk"], dtype=pl.Categorical)):
+        assert optimal(1.0, 1e-8).release(keys, [500, 500]).table["key"].to_pylist() == ["milk", "tea"]
+
+
+@pytest.mark.parametrize("keys", [{"tea", "milk"}, frozenset({"tea", "milk"})])
+def test_a_set_has_no_order_to_pair_it_with_frequencies_by(keys):
+    with pytest.raises(DpsieveError, match="is a set"):
+        optimal(1.0, 1e-8).release(keys, [500, 1])
+    with pytest.raises(DpsieveError, match="is a set"):
+        ds.sketches.release_counters(keys, [500, 1], 8, 1.0, 1e-6)
+
+
+@pytest.mark.parametrize("keys", [[uuid.uuid4()], [np.float16(1)], pd.period_range("2024", periods=1, freq="Y")])
+def test_keys_that_cannot_be_sorted_are_refused(keys):
+    with pytest.raises(DpsieveError, match="keys"):
+        optimal(1.0, 1e-8).release(keys, [500])

@@ -113,7 +113,7 @@ def test_preview_spends_and_reads_nothing(folder):
     ("arguments", "said"),
     [
         (["log.parquet", "--key", "qery", *BUDGET], "Did you mean 'query'"),
-        (["log.csv", "--key", "query", "--unit", "userid", *BUDGET], "Did you mean 'user_id'"),
+        (["log.csv", "--key", "query", "--unit", "userid", *BUDGET], "check the spelling in the file"),
         (["missing.csv", "--key", "query", *BUDGET], "missing.csv"),
         (["log.csv", "--key", "query", "--epsilon", "0", "--delta", "1e-6"], "epsilon"),
         (["log.csv", "--key", "query", "--epsilon", "1", "--delta", "0"], "delta"),

@@ -135,3 +135,27 @@ def test_a_table_without_a_header_is_not_shown(folder):
     command = [COMMAND, "preview", "rows.csv", "--key", "query", "--epsilon", "1", "--delta", "1e-6"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "divorce" not in done.stderr + done.stdout and "ann" not in done.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_whatever_the_key_a_release_that_is_paid_for_is_printed(folder, more):
+    keys = {"late": pa.array([3_000_000] * 500, pa.int32()).cast(pa.date32()), "accent": pa.array(["\u00e9"] * 500)}
+    for name, column in keys.items():
+        pq.write_table(pa.table({"user": list(range(500)), "query": column}), folder / "rows.parquet")
+        process = started(folder, *more, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+        printed, message = process.communicate()
+        assert process.returncode == 0, message
+        assert {"late": "10183", "accent": "xe9" if not more else "00e9"}[name] in printed
+
+
+def test_what_should_not_happen_prints_no_data(folder, monkeypatch, capsys):
+    from dpsieve import cli
+
+    def fail():
+        raise KeyError("marked-secret")
+
+    monkeypatch.setattr(cli, "app", fail)
+    with pytest.raises(SystemExit):
+        cli.main()
+    message = capsys.readouterr().err
+    assert "KeyError at" in message and "marked" not in message

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from pathlib import Path
@@ -15,6 +16,7 @@ import typer
 import dpsieve as ds
 from dpsieve.cli.state import load, save
 from dpsieve.cli.stream import stream
+from dpsieve.engines import items
 from dpsieve.errors import UnreadableData
 from dpsieve.sketches import sketch_from_bytes
 
@@ -248,7 +250,7 @@ def test_the_guarantee_says_what_is_protected_and_a_ledger_must_agree(folder):
     [
         ([], "nothing to read"),
         (["lines.txt"], "--epsilon"),
-        (["missing.txt", *BUDGET], "cannot be read"),
+        (["missing.txt", *BUDGET], "does not exist"),
         (["lines.txt", "--epsilon", "1"], "delta"),
         (["log.csv", *BUDGET], "--column"),
         (["lines.txt", "--counters", "0", *BUDGET], "counters"),
@@ -259,3 +261,34 @@ def test_the_guarantee_says_what_is_protected_and_a_ledger_must_agree(folder):
 def test_mistakes_are_answered_with_the_fix(folder, arguments, said):
     done = run(*arguments, cwd=folder)
     assert done.returncode == 2 and said in done.stderr.replace("\n", " ")
+
+
+def test_what_a_killed_process_left_beside_a_state_is_removed(folder):
+    (folder / ".sketch.partial").write_text("marked-secret")
+    assert run("lines.txt", "--state", "sketch", cwd=folder).returncode == 0
+    assert not (folder / ".sketch.partial").exists()
+    assert sketch_from_bytes((folder / "sketch").read_bytes()).items > 0
+
+
+def test_files_named_twice_or_missing_are_refused_before_the_first_is_read(folder):
+    for files, why in ((["lines.txt", folder / "lines.txt"], "named twice"), (["lines.txt", "typo"], "does not exist")):
+        done = run(*files, "--state", "sketch", cwd=folder)
+        assert done.returncode == 2 and why in done.stderr and not (folder / "sketch").exists()
+
+
+@pytest.mark.parametrize("form", ["lines", "csv", "jsonl"])
+def test_a_pipe_that_falls_silent_is_counted_so_far(form):
+    """What came before a pause is not held back until the next piece, or, for CSV, only the last piece is."""
+    piece = {"lines": b"tea\n", "csv": b"tea\n", "jsonl": b'{"q": "tea"}\n'}[form]
+    end, start = os.pipe()
+    column = None if form == "lines" else "q"
+    with os.fdopen(end, "rb") as pipe, os.fdopen(start, "wb", buffering=0) as writer:
+        reader = {"lines": lambda: items._lines(pipe, "p"), "jsonl": lambda: items._jsonl(pipe, "p", column)}.get(
+            form, lambda: items._csv(pipe, "p", column)
+        )()
+        writer.write((b"q\n" if form == "csv" else b"") + piece * 100)
+        if form == "csv":
+            threading.Timer(1.0, lambda: writer.write(piece)).start()
+        assert len(next(reader)) >= 99
+        writer.close()
+        reader.close()

@@ -1,6 +1,8 @@
 """Columns of pandas: their dtype decides how keys are published, and no value does."""
 
 import datetime as dt
+import enum
+import uuid
 from decimal import Decimal
 
 import numpy as np
@@ -13,7 +15,7 @@ from dpsieve.engines import DuckDB
 from dpsieve.engines.pandas import arrow_column
 
 BUDGET = {"epsilon": 5.0, "delta": 1e-6}
-RARE = [Decimal("123456.789"), 2.5, 2**70, b"\xff", "text", dt.date(2024, 1, 1), True, [1, 2], ("a", 1)]
+RARE = [Decimal("123456.789"), 2.5, 2**70, b"\xff", "text", dt.date(2024, 1, 1), True, uuid.UUID(int=1)]
 
 
 def released(keys, dtype=object):
@@ -95,3 +97,46 @@ def test_a_broken_object_is_refused_without_its_words():
     with pytest.raises(ds.errors.UnreadableData) as caught:
         released([Broken()])
     assert "marked" not in str(caught.value) and caught.value.__context__ is None
+
+
+class Drink(str, enum.Enum):  # noqa: UP042
+    """A text that `str` writes in another way."""
+
+    TEA = "tea"
+
+
+def test_one_rare_value_does_not_change_how_others_are_spelled():
+    for dtype in (object, "category"):
+        for rare in ([], [1]):
+            assert released([Drink.TEA] * 200 + rare, dtype).column("key").to_pylist() == ["tea"]
+
+
+class Person:
+    """Equal by its number, and written by its place in memory."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+    def __hash__(self):
+        return hash(self.number)
+
+
+@pytest.mark.parametrize("one", [lambda i: Person(1), lambda i: frozenset("abc"), lambda i: {"a": 1}, lambda i: [1]])
+def test_objects_that_may_be_written_in_two_ways_are_refused(one):
+    """Otherwise one unit would count as many."""
+    frame = pd.DataFrame({"unit": pd.Series([one(i) for i in range(240)], dtype=object), "key": ["secret"] * 240})
+    with pytest.raises(ds.errors.UnreadableData):
+        ds.release(frame, key="key", privacy_unit="unit", **BUDGET)
+
+
+def test_one_instant_in_two_zones_is_one_unit():
+    zones = [dt.timezone(dt.timedelta(hours=hours)) for hours in (0, 1)]
+    noon = dt.datetime(2024, 1, 1, 12, tzinfo=zones[0])
+    moved = pd.Series([noon, noon.astimezone(zones[1])], dtype=object)
+    counted = DuckDB().count(
+        pd.DataFrame({"unit": moved, "key": ["a", "a"]}), key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1
+    )
+    assert counted.frequencies.tolist() == [1]

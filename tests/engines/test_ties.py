@@ -129,3 +129,35 @@ def test_units_that_a_collation_calls_equal_choose_alike_in_any_order(max_keys, 
             assert len(counts) == max_keys and set(counts.values()) == {max_rows}
             seen.add((salt, *sorted(counts)))
     assert len(seen) == 8
+
+
+@pytest.mark.parametrize("max_keys", [1, 3])
+def test_units_of_variants_choose_alike_in_any_order(tmp_path, max_keys):
+    """1::INT and 1::BIGINT are one unit of type VARIANT, and have two hashes."""
+    seen = set()
+    for order in ("i", "-i", "hash(i)"):
+        unit = "CASE WHEN i % 2 = 0 THEN 1::INT::VARIANT ELSE 1::BIGINT::VARIANT END"
+        connection = duckdb.connect()
+        connection.execute(
+            f"COPY (SELECT {unit} AS unit, 'k' || i // 2 AS key FROM range(40) t(i) ORDER BY {order}) "
+            f"TO '{tmp_path}/rows.parquet'"
+        )
+        seen.add(tuple(sorted(found(tmp_path / "rows.parquet", DuckDB(threads=1), max_keys=max_keys))))
+    assert len(seen) == 1 and len(seen.pop()) == max_keys
+
+
+@pytest.mark.parametrize("kind", ["ENUM('TEA', 'tea')", "VARCHAR", "JSON"])
+def test_a_default_collation_does_not_let_one_row_spell_a_key(kind):
+    written = {"JSON": "'\"{}\"'"}.get(kind, "'{}'")
+    for rare in ("", f"(-1, {written.format('tea')}), "):
+        connection = duckdb.connect(config={"threads": 1})
+        connection.execute("SET default_collation = 'NOCASE'")
+        connection.execute(f"CREATE TABLE events (unit INT, key {kind})")
+        common = ", ".join(f"({unit}, {written.format('TEA')})" for unit in range(3000))
+        connection.execute(f"INSERT INTO events VALUES {rare}{common}")
+        counts = {key.strip('"'): n for (key,), n in found((connection, "events"), DuckDB()).items()}
+        assert counts == {"TEA": 3000} | ({"tea": 1} if rare else {})
+    known = pa.table({"key": ["tea", "TEA"]})
+    if kind == "VARCHAR":
+        bounds = {"key": ("key",), "unit": "unit", "max_keys": 1, "max_rows": 1, "salt": 1}
+        assert DuckDB().count((connection, "events"), **bounds, known=known).frequencies.tolist() == [1, 3000]

@@ -20,8 +20,8 @@ FAULTS = [
     Fault(
         "bounding: the spelling of a unit decides",
         "engines/sql.py",
-        "spelled_alike=not columns[bounds.unit].collated",
-        "spelled_alike=True",
+        "hashed_alike=columns[bounds.unit].hashed_alike",
+        "hashed_alike=True",
         "engines/test_ties.py::test_units_that_a_collation_calls_equal_choose_alike_in_any_order",
     ),
     Fault(
@@ -55,7 +55,7 @@ FAULTS = [
     Fault(
         "keys in a list decide their type",
         "output/release.py",
-        "if len(kinds) > 1 or kinds & {Decimal, dict, list, tuple}:",
+        "if len(kinds) > 1 or None in kinds:",
         "if False:",
         "channels/test_release.py::test_keys_of_several_types_are_refused",
     ),
@@ -125,14 +125,14 @@ FAULTS = [
     Fault(
         "one row decides how a key is spelled",
         "engines/columns.py",
-        "return f'{self.sql} COLLATE \"C\"' if self.collated else self.sql",
-        "return self.sql",
+        "return f'{text} COLLATE \"C\"' if self.collated else text",
+        "return text",
         "engines/test_values.py::test_spelling_does_not_depend_on_a_collation",
     ),
     Fault(
         "categories travel with the keys",
         "engines/columns.py",
-        'f"CAST({self.sql} AS VARCHAR)" if self.kind in AS_TEXT else self.sql',
+        'self.sql if self.kind == "VARCHAR" else f"CAST({self.sql} AS VARCHAR)"',
         "self.sql",
         "engines/test_values.py::test_categories_that_do_not_occur_stay_behind",
     ),
@@ -146,8 +146,8 @@ FAULTS = [
     Fault(
         "an error keeps what DuckDB said",
         "engines/embedded.py",
-        "failure = KeyboardInterrupt() if interrupted else explained(error, shown)",
-        "raise KeyboardInterrupt() if interrupted else explained(error, shown)",
+        "        caught = error\n",
+        "        raise explained(error, shown)\n",
         "engines/test_trouble.py::test_a_bad_row_of_csv",
     ),
     Fault(
@@ -238,7 +238,7 @@ FAULTS = [
     Fault(
         "command line: a state is merged with itself",
         "cli/stream.py",
-        "if len(set(paths)) < len(paths):",
+        "if len(set(states)) < len(states):",
         "if False:",
         "cli/test_stream.py::test_states_are_merged",
     ),

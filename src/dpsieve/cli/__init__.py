@@ -1,7 +1,9 @@
 """The command line. Each command is a file; this one only collects them and turns errors into messages."""
 
+import io
 import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -48,6 +50,9 @@ def main() -> None:
 
     Exit codes: 0 done, 1 the machine failed (no memory, a full disk), 2 the call was wrong. The last line has the fix.
     """
+    for printed in (sys.stdout, sys.stderr):
+        if isinstance(printed, io.TextIOWrapper):
+            printed.reconfigure(errors="backslashreplace")  # a release that is paid for is printed on any terminal
     try:
         with cleaned_up():
             app()
@@ -59,7 +64,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit has a place to go
         sys.exit(1)
     except OSError as error:
-        _stop(f"the system refused: {error.strerror}. Check the disk and the permissions.", 1)
+        _stop(f"operating system error: {error.strerror}. Check the disk and the permissions.", 1)
+    except Exception as error:
+        # Its message may hold data; where it comes from does not.
+        places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+        _stop(f"this should not happen: {type(error).__name__} at {', '.join(places[-3:])}. Please report it.", 1)
 
 
 def _stop(message: str, code: int) -> None:

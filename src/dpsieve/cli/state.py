@@ -5,7 +5,6 @@ A link is followed: its target is read and replaced.
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,18 +39,19 @@ def load(path: Path) -> "MisraGries | MergedSketch":
 
 
 def save(sketch: "MisraGries | MergedSketch", path: Path) -> None:
-    """Replace the state whole and durably, readable by its owner alone."""
-    target, working = _target(path), None
+    """Replace the state whole and durably, readable by its owner alone; the caller has it locked."""
+    target = _target(path)
+    working = _working(target)
     try:
-        handle, working = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        with os.fdopen(handle, "wb") as file:
+        working.unlink(missing_ok=True)
+        with open(os.open(working, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
             file.write(sketch.to_bytes())
             file.flush()
             os.fsync(file.fileno())
-        Path(working).replace(target)
+        working.replace(target)
     except BaseException as error:
-        if working is not None:
-            Path(working).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            working.unlink()
         if not isinstance(error, OSError):
             raise
         reason = error.strerror
@@ -76,6 +76,7 @@ def locked(path: Path) -> Iterator[None]:
         reason = f"{error.strerror}. Check its folder"
     else:
         try:
+            _working(target).unlink(missing_ok=True)  # what a killed process left
             yield
         finally:
             with contextlib.suppress(OSError):
@@ -83,6 +84,10 @@ def locked(path: Path) -> Iterator[None]:
             os.close(handle)
         return
     raise UnreadableData(f"the state {str(path)!r} cannot be written: {reason}.")
+
+
+def _working(target: Path) -> Path:
+    return target.with_name(f".{target.name}.partial")
 
 
 def _target(path: Path) -> Path:

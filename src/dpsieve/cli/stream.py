@@ -62,6 +62,11 @@ def stream(
         raise InvalidValue("nothing to do. Pass --epsilon and --delta to release, or --state to keep the sketch.")
     if files.count("-") > 1 or (state is not None and "-" in files and len(files) > 1):
         raise InvalidValue("standard input cannot be read again. Pass - once, and with --state as the only input.")
+    paths = [Path(path).resolve() for path in files if path != "-"]
+    if len(set(paths)) < len(paths):
+        raise InvalidValue("a file is named twice, so that its items would count twice. Name each file once.")
+    if missing := [path for path in files if path != "-" and not Path(path).exists()]:
+        raise InvalidValue(f"{missing[0]!r} does not exist. Name files one by one: patterns are not expanded here.")
     warn_of_large_delta(delta)
     # Whatever can be wrong is found before a file is read: what was read is in the state, and would count twice.
     options: dict[str, Any] = {"ledger": _ledger(ledger, items_per_unit), "note": note}
@@ -110,8 +115,8 @@ def _opened(
     from dpsieve.errors import InvalidValue
     from dpsieve.sketches import MisraGries
 
-    paths = [path.resolve() for path in [*(merge or []), *([state] if state is not None and merge else [])]]
-    if len(set(paths)) < len(paths):
+    states = [path.resolve() for path in [*(merge or []), *([state] if state is not None and merge else [])]]
+    if len(set(states)) < len(states):
         raise InvalidValue("a state would be merged with itself, so that its items count twice. Name each state once.")
     exists = state is not None and (is_there(state) or not (files or merge))
     if merge and keep and (exists or files):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dpsieve.output import Release
     from dpsieve.output.folders import Reserved
 
@@ -150,7 +152,7 @@ def show(made: "Release", top: int, out: Path | None) -> None:
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column("95 % interval", justify="right", no_wrap=True)
     rows = made.table.slice(0, top) if made.tokens is None else made.top(top)
-    for row in rows.to_pylist():
+    for row in _rows(rows):
         numbers = () if made.tokens is None else (f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}")
         table.add_row(_text(row["key"]), *numbers)
     console.print(table)
@@ -167,8 +169,23 @@ def summary(made: "Release") -> dict[str, Any]:
         "certificate": made.certificate.to_json(),
         "notes": made.notes,
         "unsafe_to_publish": made.unsafe_to_publish,
-        "keys": made.table.to_pylist(),
+        "keys": _rows(made.table),
     }
+
+
+def _rows(table: "pa.Table") -> list[dict[str, Any]]:
+    """Return rows for people; dates and times as text, since Python has none after the year 9999."""
+    import pyarrow as pa
+
+    def plain(column: pa.Array) -> list[Any]:
+        if pa.types.is_struct(column.type):
+            fields = [plain(part) for part in column.flatten()]
+            names = [field.name for field in column.type]
+            return [dict(zip(names, values, strict=True)) for values in zip(*fields, strict=True)]
+        return list((column.cast(pa.string()) if pa.types.is_temporal(column.type) else column).to_pylist())
+
+    columns = {name: plain(table.column(name).combine_chunks()) for name in table.column_names}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _text(key: object) -> str:

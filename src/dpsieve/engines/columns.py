@@ -14,11 +14,13 @@ from dpsieve.engines.base import Bounds
 from dpsieve.errors import InvalidType, InvalidValue
 
 _AS_THEY_ARE = frozenset(
-    """BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT DECIMAL BLOB DATE TIME
+    """BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT DECIMAL BLOB DATE TIME TIME_NS
     TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS TIMESTAMPTZ_NS""".split()
 ) | {"TIMESTAMP WITH TIME ZONE"}
 # An Arrow column of an ENUM would carry every category, whether it is reported or not; text carries none.
-AS_TEXT = frozenset({"VARCHAR", "ENUM", "JSON", "UUID", '"NULL"', "NULL"})
+# Not every HUGEINT fits a decimal of Arrow.
+AS_TEXT = frozenset({"VARCHAR", "ENUM", "JSON", "UUID", "HUGEINT", '"NULL"', "NULL"})
+_PLAIN = _AS_THEY_ARE | AS_TEXT | {"FLOAT", "DOUBLE"}
 
 
 @dataclass(frozen=True)
@@ -51,21 +53,29 @@ class Column:
         """
         if self.kind in ("FLOAT", "DOUBLE"):
             return f"CASE WHEN isnan({self.sql}) THEN 'nan'::{self.kind} ELSE {self.sql} + 0::{self.kind} END"
-        if self.kind == "VARCHAR":
-            return f'{self.sql} COLLATE "C"' if self.collated else self.sql
-        return f"CAST({self.sql} AS VARCHAR)" if self.kind in AS_TEXT else self.sql
+        if self.kind not in AS_TEXT:
+            return self.sql
+        text = self.sql if self.kind == "VARCHAR" else f"CAST({self.sql} AS VARCHAR)"
+        return f'{text} COLLATE "C"' if self.collated else text
 
     @property
     def as_unit(self) -> str:
-        """The expression that rows of one unit are found by.
-
-        DuckDB hashes values alike that compare as equal, but for texts under a collation; see `engines.sql`.
-        """
+        """The expression that rows of one unit are found by."""
         return self.sql
+
+    @property
+    def hashed_alike(self) -> bool:
+        """Whether DuckDB hashes values alike that compare as equal: not so texts under a collation, and variants."""
+        return not self.collated and self.is_plain
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether values can be grouped and published."""
+        return self.kind in _PLAIN and not self.type.endswith("]")
 
     def check_key(self) -> None:
         """Refuse types that do not group into keys that can be published: nested ones, intervals, times with zones."""
-        if self.kind not in _AS_THEY_ARE | AS_TEXT | {"FLOAT", "DOUBLE"} or self.type.endswith("]"):
+        if not self.is_plain:
             hint = "Turn it into text first, or name the fields of a nested column as several key columns."
             raise InvalidType(f"key={self.name!r} has the type {self.kind}, which cannot be a key. {hint}")
 
@@ -83,8 +93,8 @@ def literal(value: str) -> str:
 def check_present(bounds: Bounds, names: Iterable[str], *, listed: bool) -> None:
     """Refuse columns that the data does not have, and hint at those it has.
 
-    Without `listed` the hint holds no letter that the caller did not write: what stands for names in a text file may be
-    a first row of data. The column of the unit is never suggested as a key, as that would publish the units.
+    Without `listed` the hint names no column: what stands for names in a text file may be a first row of data. The
+    column of the unit is never suggested as a key, as that would publish the units.
     """
     known = list(names)
     asked = [("key", name) for name in bounds.key]
@@ -103,16 +113,20 @@ def _advice(name: str, known: list[str], listed: bool) -> str:
     folded: dict[str, str] = {}
     for other in known:
         folded.setdefault(_letters(other), other)
-    alike = 0.6 if listed else 1.0
-    near = [folded[match] for match in difflib.get_close_matches(_letters(name), folded, n=3, cutoff=alike)]
-    if near:
-        return f"Did you mean {' or '.join(map(repr, near))}?"
+    if listed:
+        near = [folded[match] for match in difflib.get_close_matches(_letters(name), folded, n=3)]
+        if near:
+            return f"Did you mean {' or '.join(map(repr, near))}?"
+    elif _letters(name) in folded:
+        return "One differs from it in case, spaces or punctuation alone: check the spelling in the file."
     if "," in name:
         return "Name several columns one by one: key=['a', 'b'], or --key a --key b."
     if listed and known:
         more = ", ..." if len(known) > 12 else ""
         return f"Choose from {', '.join(map(repr, known[:12]))}{more}."
-    return "The first line of a CSV file, or the objects of a JSON-lines file, must name it."
+    if listed:
+        return "No other column has a text as its name: rename the columns, or use reset_index() for an index."
+    return "The first line of a CSV file (as standard input is), or the objects of JSON lines, must name it."
 
 
 def _letters(name: str) -> str:

@@ -35,7 +35,7 @@ from dpsieve.engines.scan import (
 from dpsieve.engines.sql import count_text
 from dpsieve.engines.stream import CsvStream
 from dpsieve.engines.trouble import explained
-from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
 
 _T = TypeVar("_T")
 _LARGE, _FEW_CORES = 5_000_000, 4
@@ -186,7 +186,12 @@ def _listed(known: pa.Table | None, scan: Scan, bounds: Bounds, connection: Any)
 
 
 def _text(scan: Scan, bounds: Bounds, listed: pa.Table | None) -> str:
-    return count_text(scan.text, scan.columns, bounds, None if listed is None else VIEW)
+    if listed is None:
+        return count_text(scan.text, scan.columns, bounds)
+    # Also under the default collation of a user's connection, keys are told apart by their bytes.
+    texts = [field.name for field in listed.schema if pa.types.is_string(field.type)]
+    names = [f'{name} COLLATE "C" AS {name}' if name in texts else name for name in listed.column_names]
+    return count_text(scan.text, scan.columns, bounds, f"(SELECT {', '.join(names)} FROM {VIEW})")
 
 
 def _counted(table: pa.Table, bounds: Bounds, listed: pa.Table | None) -> Counted:
@@ -213,14 +218,15 @@ def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _guarded(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:
     """Run what DuckDB does; its errors never get out, as they quote data."""
-    failure: DpsieveError | KeyboardInterrupt
     try:
         return act()
     except Exception as error:
-        # So DuckDB answers an interrupt from the keyboard, where a relation hides its connection and we cannot.
-        interrupted = isinstance(error, RuntimeError) and str(error) == "Query interrupted"
-        failure = KeyboardInterrupt() if interrupted else explained(error, shown)
-    raise failure
+        caught = error
+    # Out here nothing that is raised keeps the first error as context.
+    # So DuckDB answers an interrupt from the keyboard, where a relation hides its connection and we cannot.
+    if isinstance(caught, RuntimeError) and str(caught) == "Query interrupted":
+        raise KeyboardInterrupt
+    raise explained(caught, shown)
 
 
 def _public_type(column: Column) -> str:

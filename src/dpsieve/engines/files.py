@@ -37,7 +37,7 @@ class Files:
 def files_of(data: object) -> Files:
     """Return the files that a path, a glob or a list of both means; each file once, sorted within a glob."""
     parts: Iterable[object] = data if isinstance(data, list | tuple) else [data]
-    paths = list(dict.fromkeys(path for part in parts for path in _expanded(part)))
+    paths = list({path.resolve(): path for part in parts for path in _expanded(part)}.values())
     if not paths:
         raise InvalidValue("data is an empty list. Pass at least one file.")
     kinds = {_kind(path) for path in paths}

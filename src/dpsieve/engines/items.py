@@ -8,6 +8,7 @@ import codecs
 import contextlib
 import gzip
 import io
+import select
 import sys
 import time
 import zlib
@@ -95,10 +96,11 @@ def _blocks(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines, some megabytes or a quarter of a second at a time, and the number of the first of them."""
     number, parts, size, since, done = 1, [b""], 0, time.monotonic(), False
     while not done:
-        part = file.read1(_BLOCK)  # type: ignore[attr-defined]
+        silent = size > 0 and not _ready(file)
+        part = b"" if silent else file.read1(_BLOCK)  # type: ignore[attr-defined]
         parts.append(part)
-        size, done = size + len(part), not part
-        if not done and size < _BLOCK and time.monotonic() - since < _PATIENCE:
+        size, done = size + len(part), not part and not silent
+        if not done and not silent and size < _BLOCK and time.monotonic() - since < _PATIENCE:
             continue
         block = b"".join(parts)
         cut = len(block) if done else block.rfind(b"\n") + 1
@@ -108,6 +110,32 @@ def _blocks(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
             yield number, block[:cut]
             number += block.count(b"\n", 0, cut)
         parts, size, since = [block[cut:]], 0, time.monotonic()
+
+
+def _ready(file: IO[bytes]) -> bool:
+    """Tell whether a pipe has more to read, or ends, within a moment; of other files, yes."""
+    try:
+        return bool(select.select([file], [], [], _PATIENCE)[0])
+    except (OSError, ValueError, TypeError):  # no file of the system
+        return True
+
+
+class _Pieces(io.RawIOBase):
+    """A pipe, read as far as it has come: Arrow would wait for a whole block."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        pieces = [self._file.read1(size)]
+        left = size - len(pieces[0])
+        while pieces[-1] and left > 0 and _ready(self._file):
+            pieces.append(self._file.read1(left))
+            left -= len(pieces[-1])
+        return b"".join(pieces)
 
 
 def _csv(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
@@ -121,7 +149,7 @@ def _csv(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
     inner = [f"c{i}" for i in range(len(header.names))]
     try:
         reader = pyarrow.csv.open_csv(
-            file,
+            _Pieces(file),
             read_options=pyarrow.csv.ReadOptions(column_names=inner, block_size=_BLOCK, use_threads=False),
             parse_options=pyarrow.csv.ParseOptions(delimiter=header.separator, newlines_in_values=True),
             convert_options=pyarrow.csv.ConvertOptions(

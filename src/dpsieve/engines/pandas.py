@@ -2,20 +2,26 @@
 
 A column of Python objects has no type: one guessed from its values would tell of rows that are not released, as one
 Decimal with more digits changes the type of all. So such columns are text, each value written by itself: equal whole
-numbers alike (1, 1.0 and Decimal('1.00') as '1'), bytes as UTF-8 with a backslash before what is not, all else as
-`str` writes it. Periods and intervals, also as categories, are text too: '2024-01', '(0, 10]'. All other dtypes keep
-their Arrow type. None, NaN, NA and NaT are nulls.
+numbers alike (1, 1.0 and Decimal('1.00') as '1'), bytes as UTF-8 with a backslash before what is not, times with a zone
+in UTC, and dates, UUIDs and members of an Enum as `str` writes them; other objects are refused. Periods and intervals,
+also as categories, are text too: '2024-01', '(0, 10]'. All other dtypes keep their Arrow type. None, NaN, NA and NaT
+are nulls.
 
 The dtypes of a frame are taken for public. (pandas itself turns whole numbers into floats where one of them is missing:
 read such columns as 'Int64', or as text.)
 """
 
+import datetime
+import enum
+import uuid
 from decimal import Decimal
 from numbers import Integral, Rational, Real
 from typing import Any
 
 import pyarrow as pa
 
+# Equal ones are written alike. Not so dicts, sets, or objects of other classes: one unit could count as several.
+_WRITTEN_ALIKE = (Rational, datetime.date, datetime.time, uuid.UUID, enum.Enum)
 _LONGEST_NUMBER = 400  # digits; no float has more before its point
 
 
@@ -54,6 +60,8 @@ def _texts(series: Any) -> pa.Array:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)  # as Arrow reads it: an Enum of texts may write itself in another way
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
     if isinstance(value, Integral):
@@ -64,4 +72,8 @@ def _text(value: Any) -> str:
     if isinstance(value, Real) and not isinstance(value, Rational):
         number = float(value)
         return str(int(number) if number.is_integer() else number)
-    return str(value)
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return str(value.astimezone(datetime.UTC))
+    if isinstance(value, _WRITTEN_ALIKE) or type(value).__module__.partition(".")[0] == "pandas":
+        return str(value)
+    raise TypeError

@@ -49,7 +49,7 @@ def count_text(
     if bounds.max_keys == most == 1 and order is choice:
         return _one_key(rows, keys, ordered)
     capped = f"least(n, {most})" if order is choice else f"CASE WHEN n > {most} THEN {most} ELSE n END"
-    return _several_keys(rows, keys, ordered, bounds, capped, spelled_alike=not columns[bounds.unit].collated)
+    return _several_keys(rows, keys, ordered, bounds, capped, hashed_alike=columns[bounds.unit].hashed_alike)
 
 
 def rows_text(scan: str, columns: Mapping[str, Column], bounds: Bounds) -> str:
@@ -81,20 +81,20 @@ def _one_key(rows: str, keys: list[str], order: str) -> str:
     return f"SELECT {names}, count(*) AS n FROM (SELECT {parts} FROM ({kept})) GROUP BY {names}"
 
 
-def _several_keys(rows: str, keys: list[str], order: str, bounds: Bounds, capped: str, *, spelled_alike: bool) -> str:
+def _several_keys(rows: str, keys: list[str], order: str, bounds: Bounds, capped: str, *, hashed_alike: bool) -> str:
     """Distinct pairs first, so that a unit with a million rows of one key costs one row in the sort.
 
     A sort by the hash alone would be rewritten by DuckDB into a heap for each unit, which takes twice the time and
-    memory that grows with max_keys. Where rows of one unit may be spelled differently, as under a collation, the pair
+    memory that grows with max_keys. Where rows of one unit may have different hashes, as under a collation, the pair
     has the smallest hash of its rows: which spelling DISTINCT keeps depends on the order of rows.
     """
     names, many = ", ".join(keys), bounds.max_rows > 1
-    if spelled_alike and not many:
+    if hashed_alike and not many:
         pairs = f"SELECT DISTINCT u, {names} FROM ({rows})"
     else:
-        more = [*([] if spelled_alike else [f"min({order}) AS h"]), *(["count(*) AS n"] if many else [])]
+        more = [*([] if hashed_alike else [f"min({order}) AS h"]), *(["count(*) AS n"] if many else [])]
         pairs = f"SELECT u, {names}, {', '.join(more)} FROM ({rows}) GROUP BY u, {names}"
-    first = order if spelled_alike else "h"
+    first = order if hashed_alike else "h"
     placed = f"SELECT *, row_number() OVER (PARTITION BY u ORDER BY {first}, {names}) AS place FROM ({pairs})"
     marked = ", ".join(["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:], *(["n"] if many else [])])
     kept = f"SELECT {marked} FROM ({placed}) WHERE place <= {bounds.max_keys}"

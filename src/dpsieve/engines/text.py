@@ -9,6 +9,7 @@ gives the most columns. Quotes are double quotes, and an empty field is null.
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -36,7 +37,7 @@ def header_of(path: Path) -> Header | None:
     try:
         with _opened(path) as file:
             line = file.readline(_LONGEST_HEADER)
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         line = None
     if line is None:
         raise UnreadableData(f"{str(path)!r} cannot be opened. Check its rights, and that a .gz file is whole.")
@@ -85,7 +86,7 @@ def json_lines(path: Path) -> Iterator[bytes]:
         with _opened(path) as file:
             while (line := file.readline(_LONGEST_LINE + 1)) and len(line) <= _LONGEST_LINE:
                 yield line
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return
 
 

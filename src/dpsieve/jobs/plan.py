@@ -59,7 +59,8 @@ def make_plan(
     epsilon, delta = unknown_domain(epsilon, delta)
     keys, rows = most_keys(max_keys, "max_keys_per_unit"), most_rows(max_rows, "max_rows_per_key")
     if mechanism not in MECHANISMS:
-        raise InvalidValue(f"mechanism is not known. Choose one of {', '.join(MECHANISMS)}.")
+        more = " 'laplace' needs known_keys." if mechanism == "laplace" else ""
+        raise InvalidValue(f"mechanism is not known. Choose one of {', '.join(MECHANISMS)}.{more}")
     guarantee = Guarantee(epsilon, delta, unit=unit)
     if mechanism == "gaussian" and scheme is not None:
         raise InvalidValue("mechanism='gaussian' cannot sample. Leave the scheme out, or use mechanism='optimal'.")

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dpsieve.output.footers import chunks
 
 LARGEST_RECORD = 1 << 25
 _ROOM, _RATIO = 1 << 27, 100  # in memory a table has at most so many bytes, and so many more for each byte of its file
+_ROWS = 1 << 16  # decoded at a time
+_WIDEST = 1 << 12  # bytes, of columns with values of one width
 _DEEPEST = 32
 _CODECS = (0, 1)  # none and Snappy; others may shrink a file without limit
 
@@ -72,16 +75,20 @@ def read_table(file: BufferedReader, rows: int | None) -> pa.Table:
             raise Unreadable
         if rows not in (None, promised):
             raise Unreadable
-        # One value may be as large as its column; of large files, more is read at once.
-        widest = max((part.size for part in parts), default=1)
-        step = min(1 << 16, max(_ROOM // max(widest, 1), size >> 17, 1))
-        batches, held = [], 0
-        for batch in source.iter_batches(step, use_threads=False):
-            batches.append(batch)
-            held += max(batch.nbytes, 8 * batch.num_rows)
+        # As dictionaries, texts that a file holds once are in memory once, however many rows refer to them.
+        columns = [source.schema.column(i) for i in range(len(source.schema))]
+        texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+        source = pq.ParquetFile(file, read_dictionary=texts)
+        whole: list[list[pa.Array]] = [[] for _ in schema]
+        held = 0
+        for batch in source.iter_batches(_ROWS, use_threads=False):
+            held += sum(_decoded_size(column) for column in batch.columns)
             if held > _ROOM + _RATIO * size:
                 raise Unreadable
-        table = pa.Table.from_batches(batches, schema).replace_schema_metadata()
+            for pieces, column, field in zip(whole, batch.columns, schema, strict=True):
+                pieces.append(_decoded(column, field.type))
+        made = [pa.chunked_array(pieces, field.type) for pieces, field in zip(whole, schema, strict=True)]
+        table = pa.table(made, names=schema.names)
         table.validate(full=True)
     except (OSError, ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException):
         table = None
@@ -90,11 +97,34 @@ def read_table(file: BufferedReader, rows: int | None) -> pa.Table:
     return table.combine_chunks()
 
 
+def _decoded_size(column: pa.Array) -> int:
+    """Return how many bytes a column takes once texts stand in every row, and at least eight for each row."""
+    if pa.types.is_struct(column.type):
+        return sum(map(_decoded_size, column.flatten()))
+    if not pa.types.is_dictionary(column.type):
+        return max(int(column.nbytes), 8 * len(column))
+    lengths = pc.binary_length(column.dictionary).take(column.indices)
+    return 8 * len(column) + int(pc.sum(lengths).as_py() or 0)
+
+
+def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column with its texts in every row, as its file says."""
+    if pa.types.is_struct(kind):
+        if column.null_count:
+            raise Unreadable
+        fields = [_decoded(part, field.type) for part, field in zip(column.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(fields, fields=list(kind))
+    return column.cast(kind) if column.type != kind else column
+
+
 def _is_plain(kind: pa.DataType) -> bool:
     """Return whether a column has one value in each row, or a struct of such values."""
     fields = [field.type for field in kind] if pa.types.is_struct(kind) else [kind]
     strange = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_null)
-    return not any(isinstance(one, pa.BaseExtensionType) or any(test(one) for test in strange) for one in fields)
+    wide = any(pa.types.is_fixed_size_binary(one) and one.byte_width > _WIDEST for one in fields)
+    return not wide and not any(
+        isinstance(one, pa.BaseExtensionType) or any(test(one) for test in strange) for one in fields
+    )
 
 
 def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:

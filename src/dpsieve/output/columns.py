@@ -48,7 +48,19 @@ def column_of(
         raise InvalidType(f"{name} cannot be read as one column of one kind. {hint}")
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
+    return _without_views(array)
+
+
+def _without_views(array: pa.Array) -> pa.Array:
+    """Decode a dictionary, and write views of texts and bytes, which Arrow cannot sort, as plain ones."""
+    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    plain = {"string_view": pa.string(), "binary_view": pa.binary()}.get(str(kind), kind)
+    if plain == array.type:
+        return array
+    try:
+        return array.cast(plain)
+    except pa.ArrowNotImplementedError:
+        return pa.array(array.to_pylist(), plain)
 
 
 def not_unicode(name: str) -> InvalidValue:

@@ -1,9 +1,9 @@
 """The Release: keys, counts, intervals, guarantee and certificate, and nothing that was not made private."""
 
+import datetime
 import os
-from collections.abc import Callable
+from collections.abc import Callable, KeysView, Set
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -138,6 +138,27 @@ def table_of(mechanism: Mechanism, keys: pa.Array, tokens: Floats) -> pa.Table:
     return pa.table({"key": keys, **vars(mechanism.read(tokens))})
 
 
+_NOT_SORTED = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_float16, pa.types.is_interval)
+_TYPES = (str, bytes, bool, int, float, datetime.datetime, datetime.date, datetime.time, np.generic)
+
+
+def _kind(value: object) -> object:
+    """Return what decides the type of a column with this value; None where all of its values would."""
+    base: object = next((kind for kind in _TYPES if isinstance(value, kind)), None)
+    if base is np.generic:
+        return type(value)
+    if base is datetime.datetime:
+        return None if hasattr(value, "nanosecond") else (base, value.tzinfo is None)  # type: ignore[attr-defined]
+    return base
+
+
+def refuse_set(keys: Any) -> Any:
+    """Return keys that have an order, so that each has its number."""
+    if isinstance(keys, Set) and not isinstance(keys, KeysView):
+        raise InvalidType("keys is a set, which has no order to pair it with frequencies by. Pass a list.")
+    return keys
+
+
 def checked_keys(keys: Any) -> pa.Array:
     """Return keys as one Arrow array without nulls.
 
@@ -145,20 +166,20 @@ def checked_keys(keys: Any) -> pa.Array:
     change it. So a list of mixed types is refused, and one of decimals, whose digits would decide.
     """
     hint = "Pass the distinct keys, without nulls, as an Arrow array or a list."
-    keys = validate.listed(keys)
+    keys = validate.listed(refuse_set(keys))
     keys = list(keys) if str(getattr(keys, "dtype", "")) == "object" else keys
-    kinds = set(map(type, keys)) - {type(None)} if isinstance(keys, list | tuple) else set()
-    if len(kinds) > 1 or kinds & {Decimal, dict, list, tuple}:
+    kinds = {_kind(value) for value in keys if value is not None} if isinstance(keys, list | tuple) else set()
+    if len(kinds) > 1 or None in kinds:
         raise InvalidType(
-            f"keys holds values of several types, or decimals, or nested ones. Turn them into text. {hint}"
+            f"keys holds values of several types, or of one that its digits decide. Turn them into text. {hint}"
         )
     # A dictionary would carry every category, reported or not, and a zone is that of the first key.
     array = column_of("keys", keys, hint, pa.int64() if kinds == {int} else None)
     if pa.types.is_timestamp(array.type) and array.type.tz is not None:
         array = array.cast(pa.timestamp(array.type.unit, "UTC"))
     fields = [field.type for field in array.type] if pa.types.is_struct(array.type) else [array.type]
-    if any(pa.types.is_nested(kind) or pa.types.is_dictionary(kind) for kind in fields):
-        raise InvalidType(f"keys has a nested type, which cannot be sorted. {hint}")
+    if any(isinstance(kind, pa.BaseExtensionType) or any(test(kind) for test in _NOT_SORTED) for kind in fields):
+        raise InvalidType(f"keys has a type that cannot be sorted. Turn them into text or numbers. {hint}")
     if array.null_count:
         raise InvalidValue(f"keys holds nulls. {hint}")
     return array

@@ -83,7 +83,10 @@ class Ledger:
         self._file = LedgerFile(_absolute(path), timeout)
         if not self._file.exists():
             if epsilon is None or delta is None or expect_head is not None:
-                fix = "Check the path, or create the ledger with Ledger(path, epsilon=1.0, delta=1e-6)."
+                fix = (
+                    "Check the path, or create it: dpsieve ledger create PATH --epsilon 4 --delta 1e-6 --unit user_id, "
+                    "or Ledger(path, epsilon=4, delta=1e-6, unit='one user_id')."
+                )
                 raise LedgerError(f"there is no ledger {self.path}. {fix}")
             self._file.create(checked)
         with self._file.reading() as rows:

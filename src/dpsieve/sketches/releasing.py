@@ -12,7 +12,7 @@ from dpsieve.channels.channel import checked_frequencies
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.items import plain_items
 from dpsieve.output.draw import refuse_equal, release_of
-from dpsieve.output.release import Release
+from dpsieve.output.release import Release, refuse_set
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.mechanism import Floats, Mechanism
@@ -133,7 +133,7 @@ def release_counters(
         counters: their counters, 1 or more.
         size: how many counters the sketch has; not how many are in use.
     """
-    names = plain_items(keys, "keys", "Pass the keys that the sketch holds: integers, text or bytes.")
+    names = plain_items(refuse_set(keys), "keys", "Pass the keys that the sketch holds: integers, text or bytes.")
     refuse_equal(names)
     counts = checked_frequencies(counters)
     size = validate.whole("size", size, low=max(1, len(names)), hint="Pass how many counters the sketch has.")
