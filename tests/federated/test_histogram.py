@@ -205,7 +205,6 @@ class TestClients:
             ("reports", "integers", lambda made, v: made.aggregate(np.array([v], object))),
             ("value of a report", "integers", lambda made, v: Report(v)),
             ("values", "integers", lambda made, v: Quantiles(0, 1, epsilon=1.0, delta=1e-6, way="cohorts").run([v])),
-            ("data", "integers", lambda made, v: collect_table(frame(v), value="what", plan=made.plan)),
         ],
     )
     def test_values_that_nothing_can_carry(self, argument, kind, call):
