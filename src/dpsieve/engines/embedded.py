@@ -105,10 +105,11 @@ class DuckDB(Engine):
     def check(self, data: Any, bounds: Bounds) -> None:
         """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
         source = opened(data)
-        columns = {column.name: column for column in self._described(source)}
-        check_present(bounds, columns, listed=not is_text(source))
-        for name in bounds.key:
-            columns[name].check_key()
+        found = self._described(source)
+        check_present(bounds, [column.name for column in found], listed=not is_text(source))
+        for column in found:
+            if column.name in bounds.key:
+                column.check_key()
 
     def _described(self, source: Files | Frame | Foreign | CsvStream) -> list[Column]:
         if isinstance(source, Foreign):
@@ -222,11 +223,11 @@ def _guarded(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:
         return act()
     except Exception as error:
         caught = error
-    # Out here nothing that is raised keeps the first error as context.
     # So DuckDB answers an interrupt from the keyboard, where a relation hides its connection and we cannot.
-    if isinstance(caught, RuntimeError) and str(caught) == "Query interrupted":
-        raise KeyboardInterrupt
-    raise explained(caught, shown)
+    interrupted = isinstance(caught, RuntimeError) and str(caught) == "Query interrupted"
+    failure = KeyboardInterrupt() if interrupted else explained(caught, shown)
+    del caught  # raised out here, an exception keeps neither the first one nor a frame that does
+    raise failure
 
 
 def _public_type(column: Column) -> str:

@@ -3,7 +3,7 @@
 The result is that of the one SQL text (see `engines.sql`), for every salt: DuckDB reads, filters and converts the same
 rows and computes the same hashes, and each unit keeps the key with the smallest, of equal ones the smallest key. So
 nobody can tell from a release which way was taken, and that may depend on the data. It is faster since a row costs one
-look at a table, into memory that was asked for ahead.
+look at a table, into memory that was requested ahead.
 
 What is held grows with the units, not with the rows. Where it would take more than it may, or anything else is not as
 expected, this gives up, and the SQL text, which spills to disk and explains its errors, takes its place.

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from dpsieve.output.footers import chunks
 
 LARGEST_RECORD = 1 << 25
-_ROOM, _RATIO = 1 << 27, 100  # in memory a table has at most so many bytes, and so many more for each byte of its file
+_ROOM, _RATIO = 1 << 27, 100  # a table may take _ROOM bytes of memory, and _RATIO more for each byte of its file
 _ROWS = 1 << 16  # decoded at a time
 _WIDEST = 1 << 12  # bytes, of columns with values of one width
 _DEEPEST = 32

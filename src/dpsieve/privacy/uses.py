@@ -12,7 +12,7 @@ from dpsieve.privacy.rigorous import ball, lower
 
 @dataclass(frozen=True)
 class Uses:
-    """One unit goes through a mechanism so many times, once for each of its keys, and pays a pure epsilon beside.
+    """How many times one unit goes through a mechanism, once for each of its keys, and a pure epsilon beside.
 
     Attributes:
         times: how often one unit uses the mechanism.
