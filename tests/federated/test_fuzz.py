@@ -94,7 +94,7 @@ def test_reports_of_any_bytes():
         b'"\\ud800"',
     ]
     some += [json.dumps(value).encode(code) for value in STRANGE[:-2] for code in ("utf-8", "utf-16", "utf-32")]
-    for _ in range(1500):
+    for _ in range(3000):
         data = bytearray(good)
         for _ in range(draw.randrange(1, 4)):
             at = draw.randrange(len(data) + 1)
@@ -135,7 +135,7 @@ READERS = {
 def test_json_of_any_shape(name):
     read, good = READERS[name]
     read(good)
-    for data in [*STRANGE, *cases(name, good, 600)]:
+    for data in [*STRANGE, *cases(name, good, 1000)]:
         answer(read, data)
 
 

@@ -64,7 +64,7 @@ def test_changed_sketches_are_refused_or_possible():
     """What loads is saved as the same bytes again, so nothing in it was overlooked; and it can be released."""
     generator, states = np.random.default_rng(11), list(saved_sketches())
     memory, start, loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time(), 0
-    for case in range(3000):
+    for case in range(6000):
         data = mended(changed(states[case % len(states)][:-32], generator))
         try:
             made = sketch_from_bytes(data)
