@@ -13,10 +13,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from dpsieve import channels, errors, estimation, federated, privacy, randomness, sampling, sketches, testing
-    from dpsieve.jobs import preview, release
-    from dpsieve.output import Release
+    from dpsieve.jobs.release import preview, release
     from dpsieve.privacy import Certificate, Guarantee
     from dpsieve.privacy.ledger import Ledger
+    from dpsieve.publication import Release
     from dpsieve.sampling import everything, ppswor, priority
     from dpsieve.sketches import MisraGries, UserMisraGries
 
@@ -49,13 +49,13 @@ _HOME = {
     "Guarantee": "dpsieve.privacy",
     "Ledger": "dpsieve.privacy.ledger",
     "MisraGries": "dpsieve.sketches",
-    "Release": "dpsieve.output",
+    "Release": "dpsieve.publication",
     "UserMisraGries": "dpsieve.sketches",
     "everything": "dpsieve.sampling",
     "ppswor": "dpsieve.sampling",
-    "preview": "dpsieve.jobs",
+    "preview": "dpsieve.jobs.release",
     "priority": "dpsieve.sampling",
-    "release": "dpsieve.jobs",
+    "release": "dpsieve.jobs.release",
 }
 
 

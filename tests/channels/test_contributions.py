@@ -9,7 +9,7 @@ import pytest
 from statistical import binomial_band
 
 from dpsieve.channels import from_json, gaussian, optimal, rows_of_units, simple
-from dpsieve.channels.gaussian_threshold import gaussian_threshold, gaussian_threshold_delta
+from dpsieve.channels.lag.gaussian import gaussian_threshold, gaussian_threshold_delta
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.privacy import divergence, gaussian_delta, joint_divergence
 

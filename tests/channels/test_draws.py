@@ -10,7 +10,7 @@ from scripted import Scripted
 from statistical import assert_counts, binomial_band
 
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
-from dpsieve.channels.inverse import Inverse
+from dpsieve.channels.lag.inverse import Inverse
 from dpsieve.errors import InvalidValue
 from dpsieve.sampling import bottom_k, custom, ppswor, threshold_sample
 from dpsieve.testing import insecure_source

@@ -15,7 +15,7 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
-from dpsieve.channels.sized import private_scheme, release_sample
+from dpsieve.channels.private_size import private_scheme, release_sample
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.testing import insecure_source
 
@@ -212,7 +212,7 @@ class TestSampleOfChosenSize:
         assert root.tau == pytest.approx(300 / np.sqrt(self.frequencies).sum(), rel=1e-2)
 
     def test_one_unit_moves_the_total_by_at_most_the_sensitivity(self):
-        from dpsieve.channels.sized import _FIXED_POINT, _fixed
+        from dpsieve.channels.private_size import _FIXED_POINT, _fixed
 
         w = np.unique(np.concatenate([np.arange(1, 5000), 10 ** np.arange(1, 12)]))
         for power in (0.1, 0.5, 0.77, 0.999, 0.999999, 1.0):

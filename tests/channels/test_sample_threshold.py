@@ -14,11 +14,11 @@ from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
 from dpsieve.channels import from_json, sample_threshold
-from dpsieve.channels.binomial_rows import masses
-from dpsieve.channels.sampled_divergence import add_remove, lower_tail, upper_tail
-from dpsieve.channels.sampled_pairs import Pairs
-from dpsieve.channels.sampled_replacement import replace, roughly_replace
+from dpsieve.channels.binomial.divergence import add_remove, lower_tail, upper_tail
+from dpsieve.channels.binomial.pairs import Pairs
+from dpsieve.channels.binomial.replacement import replace, roughly_replace
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
+from dpsieve.exact.binomial import masses
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "vectors" / "reference.json").read_text())["sample_threshold"]
 

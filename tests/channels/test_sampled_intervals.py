@@ -6,7 +6,7 @@ from scipy import stats
 
 from dpsieve import estimation
 from dpsieve.channels import sample_threshold
-from dpsieve.channels.sampled_intervals import sampled_interval
+from dpsieve.channels.binomial.intervals import sampled_interval
 from dpsieve.errors import InvalidValue
 
 MISS = 0.025

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpsieve.channels import from_json, optimal, stability
-from dpsieve.channels.thinned import ThinnedChannel
+from dpsieve.channels.lag.sampled_stability import ThinnedChannel
 from dpsieve.sampling import custom, ppswor, priority
 
 STEPS = np.concatenate([np.full(6, 0.1), np.full(9, 0.35), [0.9]])

@@ -7,8 +7,8 @@ from schemes_in_use import SCHEMES
 from scripted import Scripted
 
 from dpsieve.channels import gaussian, optimal, private_scheme, rows_of_units, simple, stability, truncated_geometric
-from dpsieve.randomness.binomial import coins
-from dpsieve.randomness.table import ExactTable
+from dpsieve.randomness.coins import coins
+from dpsieve.randomness.tables import ExactTable
 from dpsieve.sampling import custom, threshold_sample
 
 WORD = 1 << 64

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpsieve as ds
-from dpsieve.cli.table import keep
+from dpsieve.cli.release import keep
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType
-from dpsieve.output.folders import Reserved
+from dpsieve.publication.folders import Reserved
 
 COMMAND = Path(sys.executable).with_name("dpsieve")
 ASKED = ["release", "rows.parquet", "--key", "query", "--unit", "user", "--epsilon", "1", "--delta", "1e-6"]
@@ -118,7 +118,7 @@ import sys
 from dpsieve.__main__ import main
 class Interrupt:
     def find_spec(self, name, *_):
-        if name == "dpsieve.cli.table":
+        if name == "dpsieve.cli.release":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupt())
 main()

@@ -13,7 +13,7 @@ import pytest
 
 from dpsieve.engines import CsvStream, DuckDB
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
-from dpsieve.jobs import preview
+from dpsieve.jobs.release import preview
 
 ODD = "se\"lect; 键 'x'"
 ROWS = [

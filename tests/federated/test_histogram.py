@@ -14,7 +14,7 @@ from statistical import assert_follows, binomial_band
 
 from dpsieve import Ledger, Release
 from dpsieve.channels import sample_threshold
-from dpsieve.channels.sampled_divergence import add_remove
+from dpsieve.channels.binomial.divergence import add_remove
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue
 from dpsieve.federated import (
     Histogram,

@@ -25,7 +25,7 @@ from dpsieve.federated import (
 )
 from dpsieve.federated.quantile_bands import Tree
 from dpsieve.federated.sampled_shares import largest_share, smallest_share
-from dpsieve.output.folders import _seal
+from dpsieve.publication.folders import _seal
 from dpsieve.testing import insecure_source
 
 LEVEL = {"coin": 0.2, "threshold": 20}  # private at (2, 1e-6), and no search for a plan

@@ -13,8 +13,8 @@ from scipy import stats
 from statistical import assert_counts, binomial_band
 
 from dpsieve.channels import sample_threshold
-from dpsieve.channels.binomial_rows import at_least, masses
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
+from dpsieve.exact.binomial import at_least, masses
 from dpsieve.federated import (
     LevelPlan,
     Question,
@@ -28,11 +28,11 @@ from dpsieve.federated import (
 )
 from dpsieve.federated.composed_rounds import _both, _Curves, _total, rounds_delta
 from dpsieve.federated.level_plans import from_json
-from dpsieve.output import Release
 from dpsieve.privacy import Guarantee
+from dpsieve.privacy.curves.repeated import repeated_share
 from dpsieve.privacy.divergence import joint_divergence
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.repeated import repeated_share
+from dpsieve.publication import Release
 from dpsieve.testing import insecure_source
 
 WAYS = ("rounds", "cohorts", "one_round")

@@ -143,8 +143,8 @@ class TestLedger:
     @pytest.mark.parametrize(
         ("draw", "options"),
         [
-            ("dpsieve.channels.additive.AdditiveChannel._draw", {}),
-            ("dpsieve.jobs.table.private_scheme", {"sample_size": 10}),
+            ("dpsieve.channels.lag.rows.AdditiveChannel._draw", {}),
+            ("dpsieve.jobs.release.private_scheme", {"sample_size": 10}),
         ],
     )
     def test_the_spend_is_written_before_anything_is_drawn(self, tmp_path, monkeypatch, draw, options):
@@ -280,7 +280,7 @@ def test_a_preview_without_its_table_says_the_same(monkeypatch):
     """The width of common intervals from sigma alone is the one of the table, or a thousandth more."""
     arguments = {"key": "word", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8, "max_keys_per_unit": 100}
     made = ds.preview(**arguments)
-    monkeypatch.setattr("dpsieve.jobs.outlook._WIDE", 0.0)
+    monkeypatch.setattr("dpsieve.jobs.preview._WIDE", 0.0)
     quick = ds.preview(**arguments)
     assert made.mechanism == quick.mechanism == "gaussian"
     assert made.width <= quick.width <= made.width * 1.002 + 4

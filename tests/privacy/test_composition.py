@@ -20,9 +20,9 @@ from dpsieve.privacy import (
     basic,
     spend_from_json,
 )
-from dpsieve.privacy.gaussian import gaussian_delta, gaussian_epsilon
-from dpsieve.privacy.repeated import repeated_delta, repeated_epsilon
-from dpsieve.privacy.zcdp import zcdp_delta, zcdp_epsilon
+from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon
+from dpsieve.privacy.curves.repeated import repeated_delta, repeated_epsilon
+from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon
 
 SPENDS = [
     Approximate(0.5, 1e-9),

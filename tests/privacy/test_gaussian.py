@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.errors import DpsieveError, InvalidValue
-from dpsieve.privacy.gaussian import gaussian_curve, gaussian_delta, gaussian_epsilon, gaussian_sigma
+from dpsieve.privacy.curves.gaussian import gaussian_curve, gaussian_delta, gaussian_epsilon, gaussian_sigma
 
 
 def exact_delta(sigma, epsilon, sensitivity=1.0, count=1):

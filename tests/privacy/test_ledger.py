@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, ZeroConcentrated
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.ledger_chain import ORIGIN, link
+from dpsieve.privacy.ledger.chain import ORIGIN, link
 
 SMALL, TINY = Approximate(0.1, 1e-8), Approximate(0.03, 1e-9)
 DAY = Guarantee(0.1, 1e-8, unit="one user")
@@ -697,7 +697,7 @@ def test_a_spend_survives_the_death_of_its_process(path, ledger):
 
 
 DIES = """
-from dpsieve.privacy.ledger_store import Rows
+from dpsieve.privacy.ledger.store import Rows
 append = Rows.append
 def dies(rows, entry):
     append(rows, entry)
@@ -749,7 +749,7 @@ def test_a_death_at_any_time_loses_no_spend_that_was_confirmed(path, ledger):
 
 
 def test_a_death_while_creating_leaves_no_ledger(path):
-    code = "import dpsieve.privacy.ledger_store as store\nstore.os.link = lambda *names: os._exit(7)\n"
+    code = "import dpsieve.privacy.ledger.store as store\nstore.os.link = lambda *names: os._exit(7)\n"
     victim = child(code + "Ledger(sys.argv[1], epsilon=1.0, delta=1e-6)", path)
     victim.communicate(timeout=60)
     assert victim.returncode == 7

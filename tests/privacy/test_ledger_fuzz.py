@@ -19,9 +19,8 @@ from dpsieve.privacy import (
     ZeroConcentrated,
     spend_from_json,
 )
-from dpsieve.privacy import ledger_store as store
-from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.ledger_chain import ORIGIN, link
+from dpsieve.privacy.ledger import Ledger, store
+from dpsieve.privacy.ledger.chain import ORIGIN, link
 
 resource = pytest.importorskip("resource")
 SPENDS = [Approximate(0.01, 1e-9), Gaussian(500.0), DiscreteLaplace(500.0, 2), ZeroConcentrated(1e-6, count=3)]

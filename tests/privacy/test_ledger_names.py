@@ -12,8 +12,7 @@ import pytest
 
 from dpsieve.errors import DpsieveError, InvalidValue, LedgerError
 from dpsieve.privacy import Approximate
-from dpsieve.privacy import ledger_store as store
-from dpsieve.privacy.ledger import Ledger
+from dpsieve.privacy.ledger import Ledger, store
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links, mounts and signals of POSIX")
 DAY = Approximate(0.1, 1e-8)

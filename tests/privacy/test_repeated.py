@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.errors import DpsieveError, InvalidValue
-from dpsieve.privacy.repeated import repeated_delta, repeated_epsilon, repeated_share
-from dpsieve.privacy.rigorous import ball, upper
+from dpsieve.exact.search import ball, upper
+from dpsieve.privacy.curves.repeated import repeated_delta, repeated_epsilon, repeated_share
 
 
 def exact_delta(k, epsilon, each_epsilon, each_delta):

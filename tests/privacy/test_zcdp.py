@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.errors import DpsieveError, InvalidValue
-from dpsieve.privacy.gaussian import gaussian_delta
-from dpsieve.privacy.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
+from dpsieve.privacy.curves.gaussian import gaussian_delta
+from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 
 
 def exact_delta(rho, epsilon):

@@ -13,7 +13,7 @@ from statistical import assert_cdf, assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError
 from dpsieve.randomness import Source, binomial, coins
-from dpsieve.randomness.binomial import _fair_coins
+from dpsieve.randomness.coins import _fair_coins
 from dpsieve.testing import insecure_source
 
 DRAWS = 200_000

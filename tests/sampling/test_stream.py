@@ -53,7 +53,7 @@ def test_the_scheme_never_promises_more_than_the_coins_give():
     """The ratio that keys are thinned by is between 1 - 2^-35 and 1, also where the scheme is constant."""
     from flint import arb
 
-    from dpsieve.privacy.balls import precision
+    from dpsieve.exact.balls import precision
 
     for tau in (1e-9, 1e-3, 0.3, 5.0, 80.0):
         sample = StreamSample(tau)

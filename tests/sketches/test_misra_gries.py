@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.errors import DpsieveError
+from dpsieve.exact.digest import PUBLIC_KEY
 from dpsieve.sketches import MisraGries, misra_gries
-from dpsieve.sketches.layout import PUBLIC_KEY
 
 
 def reference(counters, stream):

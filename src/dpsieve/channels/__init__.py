@@ -1,13 +1,13 @@
 """Channels: how a true frequency turns into 'nothing' or a token."""
 
+from dpsieve.channels.binomial.rows import SampleThreshold, sample_threshold
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.contributions import gaussian, rows_of_units
-from dpsieve.channels.known import KnownKeys, known_keys
-from dpsieve.channels.make import optimal, simple, stability, truncated_geometric
+from dpsieve.channels.known_keys import KnownKeys, known_keys
+from dpsieve.channels.makers import optimal, simple, stability, truncated_geometric
+from dpsieve.channels.private_size import private_scheme, release_sample
 from dpsieve.channels.row import Row
-from dpsieve.channels.sample_threshold import SampleThreshold, sample_threshold
 from dpsieve.channels.saved import from_json
-from dpsieve.channels.sized import private_scheme, release_sample
 
 __all__ = [
     "Channel",

@@ -15,7 +15,7 @@ from dpsieve.randomness.source import Source, resolve
 
 if TYPE_CHECKING:
     from dpsieve.estimation import Estimator
-    from dpsieve.output import Release
+    from dpsieve.publication import Release
     from dpsieve.sampling.schemes import Scheme
 
 Tokens = NDArray[np.int64]
@@ -62,7 +62,7 @@ class Channel(Mechanism):
         """Return (low, high) for the true frequency behind each token.
 
         For every true frequency, the interval of a reported key holds it with probability at least `level`, given
-        that the key is reported; the windows behind it are as short as that allows (see `channels.windows`).
+        that the key is reported; the windows behind it are as short as that allows (see `channels.lag.windows`).
         """
         hint = "Pass a confidence level such as level=0.95."
         level = validate.between("level", level, 0.0, 1.0, hint=hint)
@@ -166,7 +166,7 @@ class Channel(Mechanism):
             keys_only: publish which keys occur and drop the tokens: the same guarantee, and less to read.
             source: randomness for tests; a release made with it says that it is unsafe to publish.
         """
-        from dpsieve.output.draw import draw_release
+        from dpsieve.publication.draw import draw_release
 
         if frequencies is None:
             hint = "For a dict or a Counter, pass release(counts.keys(), counts.values())."

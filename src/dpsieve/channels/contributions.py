@@ -8,20 +8,20 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from dpsieve import validate
-from dpsieve.channels.additive import AdditiveChannel
 from dpsieve.channels.channel import Channel, checked_frequencies
-from dpsieve.channels.gaussian_threshold import (
+from dpsieve.channels.grid import Steps
+from dpsieve.channels.lag.gaussian import (
     gaussian_lag,
     gaussian_threshold,
     gaussian_threshold_delta,
     grid_loss,
 )
-from dpsieve.channels.grid import Steps
-from dpsieve.channels.lag import Lag, optimal_lag
-from dpsieve.channels.make import unknown_domain
+from dpsieve.channels.lag.optimal import Lag, optimal_lag
+from dpsieve.channels.lag.rows import AdditiveChannel
+from dpsieve.channels.makers import unknown_domain
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee
-from dpsieve.privacy.gaussian import gaussian_sigma
+from dpsieve.privacy.curves.gaussian import gaussian_sigma
 
 MOST_KEYS, MOST_ROWS = 10_000, 1_000
 _FOR_GRID = 1e-6  # of delta, for rounding the masses
@@ -39,7 +39,7 @@ class GaussianChannel(AdditiveChannel):
 def gaussian(epsilon: float, delta: float, max_keys: int = 1, max_rows: int = 1, *, unit: str = "one row") -> Channel:
     """Return Gaussian noise with a threshold, for units of at most `max_keys` keys with `max_rows` rows each.
 
-    The guarantee is for a whole unit, added or removed: the exact one of `channels.gaussian_threshold`. Among all
+    The guarantee is for a whole unit, added or removed: the exact one of `channels.lag.gaussian`. Among all
     (sigma, threshold) that keep it, those with the lowest threshold are taken. The certificate covers one key.
 
     >>> channel = gaussian(1.0, 1e-5, max_keys=10)

@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dpsieve.channels.binomial.rows import sample_threshold
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.contributions import gaussian, gaussian_again, rows_of_units
-from dpsieve.channels.make import optimal, simple, stability, truncated_geometric
-from dpsieve.channels.sample_threshold import sample_threshold
+from dpsieve.channels.makers import optimal, simple, stability, truncated_geometric
 from dpsieve.errors import InvalidValue
 from dpsieve.sampling.schemes import scheme_from_json
 

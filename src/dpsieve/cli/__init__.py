@@ -11,8 +11,8 @@ import typer
 from dpsieve import __version__
 from dpsieve.cli import ledger
 from dpsieve.cli.demo import demo
+from dpsieve.cli.release import preview, release
 from dpsieve.cli.stream import stream
-from dpsieve.cli.table import preview, release
 from dpsieve.errors import DpsieveError
 from dpsieve.locks import cleaned_up
 

@@ -19,8 +19,8 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
-    from dpsieve.jobs import preview
-    from dpsieve.jobs import release as publish
+    from dpsieve.jobs.release import preview
+    from dpsieve.jobs.release import release as publish
     from dpsieve.synthetic import query_log
 
     console = Console(highlight=False)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpsieve.cli.release import AsJson, finish, reserved, warn_of_large_delta
 from dpsieve.cli.state import is_there, load, locked, save
-from dpsieve.cli.table import AsJson, finish, reserved, warn_of_large_delta
 
 if TYPE_CHECKING:
     from dpsieve.privacy.ledger import Ledger

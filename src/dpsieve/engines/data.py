@@ -8,7 +8,7 @@
   settings, memory and temporary folder, and tell progress only if its progress bar is on.
 - `CsvStream(stream)`: CSV from standard input or another open file.
 
-Only the columns that are used are converted. What happens to the columns of a pandas frame is in `engines.pandas`.
+Only the columns that are used are converted. What happens to the columns of a pandas frame is in `values.frames`.
 """
 
 import os
@@ -20,9 +20,9 @@ from typing import Any
 import pyarrow as pa
 
 from dpsieve.engines.files import Files, files_of
-from dpsieve.engines.pandas import arrow_column
 from dpsieve.engines.stream import CsvStream
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
+from dpsieve.values.frames import arrow_column
 
 _ACCEPTED = (
     "Pass a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table, reader "
@@ -66,7 +66,7 @@ class ArrowFrame(Frame):
 
 
 class PandasFrame(Frame):
-    """A pandas DataFrame; see `engines.pandas` for its types."""
+    """A pandas DataFrame; see `values.frames` for its types."""
 
     def names(self) -> list[str]:
         """Return the names that are text."""

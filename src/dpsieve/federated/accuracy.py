@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.channels.binomial_rows import Floats, Ints, at_least, below
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.binomial import Floats, Ints, at_least, below
 from dpsieve.federated.paper import checked_error, lemma_6_reports
 from dpsieve.federated.plan import Plan
 

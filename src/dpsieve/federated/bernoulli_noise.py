@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.binomial_rows import masses, window
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.binomial import masses, window
+from dpsieve.exact.search import ball, lower
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import by_formula
-from dpsieve.privacy.gaussian import positive_delta
-from dpsieve.privacy.rigorous import ball, lower
-from dpsieve.randomness.binomial import binomial
+from dpsieve.privacy.curves.gaussian import positive_delta
+from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.source import Source, resolve
 
 Floats = NDArray[np.float64]

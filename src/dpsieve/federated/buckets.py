@@ -9,8 +9,8 @@ import pyarrow.types as types
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.items import sound
-from dpsieve.output.columns import column_of, not_unicode, too_large
+from dpsieve.values.columns import column_of, not_unicode, too_large
+from dpsieve.values.items import sound
 
 Kind = Literal["text", "integers"]
 

@@ -3,7 +3,7 @@
 One round has a whole curve delta(epsilon), not one point of it: most of its losses are far below epsilon, and composing
 points would charge epsilon for each. So the curve is composed. Let P be the output with one client more, Q without it,
 and H(z) the largest divergence of P from z Q over all inputs, z >= 0. With the A and B of
-`channels.sampled_divergence`, for one client more ('appearing') and one less ('vanishing'),
+`channels.binomial.divergence`, for one client more ('appearing') and one less ('vanishing'),
 
     H(z) = A(z) for z >= 1,  and  H(z) = 1 - z + z B(1/z) for z < 1,
 
@@ -33,10 +33,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsieve.channels.binomial_rows import at_least, below
-from dpsieve.channels.sampled_divergence import appearing, vanishing
-from dpsieve.privacy.losses import Losses, either
-from dpsieve.privacy.rigorous import Ball, ball
+from dpsieve.channels.binomial.divergence import appearing, vanishing
+from dpsieve.exact.binomial import at_least, below
+from dpsieve.exact.search import Ball, ball
+from dpsieve.privacy.curves.losses import Losses, either
 from dpsieve.validate import Neighbours
 
 Floats = NDArray[np.float64]

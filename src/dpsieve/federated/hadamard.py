@@ -22,13 +22,13 @@ from flint import arb
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.sample_threshold import LARGEST_RATE
+from dpsieve.channels.binomial.rows import LARGEST_RATE
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee
-from dpsieve.randomness.binomial import coins
+from dpsieve.randomness.coins import coins
 from dpsieve.randomness.distinct import uniform_integers
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.randomness.table import ExactTable
+from dpsieve.randomness.tables import ExactTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -16,19 +16,19 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.binomial_rows import below
+from dpsieve.channels.binomial.rows import exact_delta
 from dpsieve.channels.channel import checked_frequencies
-from dpsieve.channels.sample_threshold import exact_delta
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.binomial import below
 from dpsieve.federated.buckets import LONGEST, Buckets, Kind
 from dpsieve.federated.paper import lemma_5_omission
 from dpsieve.federated.plan import Plan
 from dpsieve.federated.report import Report, new_nonce
 from dpsieve.federated.tally import Tally
-from dpsieve.output import Release
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.randomness.binomial import coins
+from dpsieve.publication import Release
+from dpsieve.randomness.coins import coins
 from dpsieve.randomness.source import Source, resolve
 
 

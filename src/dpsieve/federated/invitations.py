@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 
 from dpsieve import validate
-from dpsieve.channels.sample_threshold import checked_rate
-from dpsieve.channels.sampled_divergence import lower_tail, upper_tail
+from dpsieve.channels.binomial.divergence import lower_tail, upper_tail
+from dpsieve.channels.binomial.rows import checked_rate
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Guarantee
 

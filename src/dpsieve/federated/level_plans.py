@@ -25,9 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.binomial_rows import at_least
-from dpsieve.channels.channel import checked_frequencies
-from dpsieve.channels.sample_threshold import (
+from dpsieve.channels.binomial.rows import (
     LARGEST_RATE,
     SMALLEST_RATE,
     SampleThreshold,
@@ -35,12 +33,14 @@ from dpsieve.channels.sample_threshold import (
     checked_threshold,
     exact_delta,
 )
+from dpsieve.channels.channel import checked_frequencies
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.binomial import at_least
 from dpsieve.federated.composed_rounds import rough_rounds_delta, rounds_delta
 from dpsieve.federated.plan import plan
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import by_formula
-from dpsieve.privacy.gaussian import positive_delta
+from dpsieve.privacy.curves.gaussian import positive_delta
 from dpsieve.validate import Neighbours
 
 Way = Literal["rounds", "cohorts", "one_round"]

@@ -3,7 +3,7 @@
 They are safe and far from tight: at epsilon = 1, rate 0.10535 and threshold 20, Theorem 2 says 1.5e-12, Lemma 3 says
 7.6e-9, and the exact delta is 6.9e-15. Both are for one client more or less, and for rates up to 1 - e^-epsilon.
 Lemmas 5 and 6 are about accuracy. These are plain floats, for figures; what is promised comes from
-`dpsieve.channels.sample_threshold`.
+`dpsieve.channels.binomial.rows`.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.sample_threshold import checked_rate, checked_threshold
+from dpsieve.channels.binomial.rows import checked_rate, checked_threshold
 from dpsieve.errors import InvalidValue
 
 
@@ -76,6 +76,6 @@ def checked_error(gamma: float) -> float:
 def _checked(epsilon: float, rate: float, threshold: int) -> tuple[float, float, int]:
     epsilon, rate, threshold = validate.epsilon(epsilon), checked_rate(rate), checked_threshold(threshold)
     if rate > -math.expm1(-epsilon):
-        hint = "Pass a lower rate; the exact delta of dpsieve.channels.sample_threshold has no such limit."
+        hint = "Pass a lower rate; the exact delta of dpsieve.channels.binomial.rows has no such limit."
         raise InvalidValue(f"rate={rate:g} is above 1 - e^-epsilon, where the paper has no bound. {hint}")
     return epsilon, rate, threshold

@@ -1,6 +1,6 @@
 """Plans: which rate and which threshold to use, from the exact delta instead of a bound.
 
-Neither a higher threshold nor a lower rate ever raises delta (see `channels.sampled_divergence`). So each rate has a
+Neither a higher threshold nor a lower rate ever raises delta (see `channels.binomial.divergence`). So each rate has a
 smallest threshold, each threshold a largest rate, and the best plan is on that curve.
 """
 
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.binomial_rows import at_least, below
-from dpsieve.channels.channel import LARGEST_FREQUENCY
-from dpsieve.channels.sample_threshold import (
+from dpsieve.channels.binomial.divergence import add_remove
+from dpsieve.channels.binomial.replacement import roughly_replace
+from dpsieve.channels.binomial.rows import (
     LARGEST_RATE,
     SMALLEST_RATE,
     SampleThreshold,
@@ -25,11 +25,11 @@ from dpsieve.channels.sample_threshold import (
     exact_delta,
     sample_threshold,
 )
-from dpsieve.channels.sampled_divergence import add_remove
-from dpsieve.channels.sampled_replacement import roughly_replace
+from dpsieve.channels.channel import LARGEST_FREQUENCY
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.binomial import at_least, below
 from dpsieve.privacy import Guarantee
-from dpsieve.privacy.gaussian import positive_delta
+from dpsieve.privacy.curves.gaussian import positive_delta
 from dpsieve.validate import Neighbours
 
 Goal = Literal["reach", "error"]
@@ -47,7 +47,7 @@ class Plan:
         threshold: the least sampled count that is reported.
         guarantee: what is promised.
         exact_delta: the least delta at its epsilon, at most the one that is promised; under replacement at very small
-            rates or epsilons a bound on it (see `channels.sampled_replacement.replace`).
+            rates or epsilons a bound on it (see `channels.binomial.replacement.replace`).
         half: the lowest frequency that is reported with probability one half or more.
     """
 
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def channel(self) -> SampleThreshold:
-        """The channel that reads the reported counts back; see `dpsieve.channels.sample_threshold`."""
+        """The channel that reads the reported counts back; see `dpsieve.channels.binomial.rows`."""
         return SampleThreshold(self.rate, self.threshold, self.guarantee)
 
     def contacted(self, population: int) -> float:

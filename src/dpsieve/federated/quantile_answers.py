@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.binomial_rows import at_least, below
 from dpsieve.channels.channel import LARGEST_FREQUENCY
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.binomial import at_least, below
 from dpsieve.federated.level_plans import LevelPlan
 from dpsieve.federated.quantile_bands import Bands, Tree
 from dpsieve.federated.quantile_grid import Grid
@@ -68,7 +68,7 @@ class Distribution:
         return f"<Distribution on [{self.grid.low:g}, {self.grid.high:g}]: {self.guarantee}{warning}>"
 
     def save(self, folder: "str | os.PathLike[str]") -> Path:
-        """Write release.parquet and release.json to a new folder, whole or not at all; see `dpsieve.output.folders`."""
+        """Write release.parquet and release.json to a new folder, whole or not at all."""
         from dpsieve.federated.quantile_files import save
 
         return save(self, folder)

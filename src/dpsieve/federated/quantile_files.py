@@ -14,10 +14,10 @@ from dpsieve.federated.level_plans import LevelPlan
 from dpsieve.federated.quantile_answers import Distribution, checked_confidence
 from dpsieve.federated.quantile_bands import Tree
 from dpsieve.federated.quantile_grid import Grid
-from dpsieve.output.checks import is_sorted, possible
-from dpsieve.output.folders import MAIN, incomplete, read, read_tables, write
-from dpsieve.output.records import ODD_VALUES, Record, checked_record
 from dpsieve.privacy.uses import ONCE
+from dpsieve.publication.checks import is_sorted, possible
+from dpsieve.publication.folders import MAIN, incomplete, read, read_tables, write
+from dpsieve.publication.records import ODD_VALUES, Record, checked_record
 
 _KIND = "distribution"
 _SCHEMA = pa.schema([("level", pa.int64()), ("range", pa.int64()), ("token", pa.int64())])

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.sample_threshold import checked_rate
+from dpsieve.channels.binomial.rows import checked_rate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.level_plans import MOST_LEVELS, Way, checked_way, level_plan
 from dpsieve.federated.level_server import LevelServer, is_asked, sent
@@ -30,7 +30,7 @@ from dpsieve.federated.report import is_nonce, new_nonce
 from dpsieve.federated.sampled_shares import largest_share, smallest_share
 from dpsieve.federated.trie_question import client_levels
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.randomness.binomial import coins
+from dpsieve.randomness.coins import coins
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.validate import Neighbours
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.output.columns import not_unicode, too_large
 from dpsieve.randomness.source import Source, uniform_bits
+from dpsieve.values.columns import not_unicode, too_large
 
 VERSION = 1
 NONCE_BITS = 128

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.sample_threshold import checked_rate
+from dpsieve.channels.binomial.rows import checked_rate
+from dpsieve.exact.search import ball, lower, upper
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import by_formula
-from dpsieve.privacy.rigorous import ball, lower, upper
-from dpsieve.randomness.binomial import binomial
+from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 

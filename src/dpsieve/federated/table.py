@@ -10,11 +10,11 @@ from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.federated.histogram import Histogram
 from dpsieve.federated.plan import Plan
 from dpsieve.federated.tally import charged, notes
-from dpsieve.items import sound
-from dpsieve.output import Release
-from dpsieve.output.columns import not_unicode, too_large
 from dpsieve.privacy.ledger import Ledger
+from dpsieve.publication import Release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
+from dpsieve.values.columns import not_unicode, too_large
+from dpsieve.values.items import sound
 
 if TYPE_CHECKING:
     from dpsieve.engines import Engine
@@ -63,7 +63,7 @@ def collect_table(
     ['tea']
     """
     from dpsieve.engines import DuckDB  # clients have no use for it
-    from dpsieve.jobs.known import known_table
+    from dpsieve.values.public_keys import known_table
 
     column = validate.text("value", value, hint="Name the column of values, such as value='query'.")
     if client is not None and validate.text("client", client, hint="Name the column of clients.") == column:

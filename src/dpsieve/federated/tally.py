@@ -16,8 +16,8 @@ from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.federated.buckets import Buckets
 from dpsieve.federated.plan import Plan
 from dpsieve.federated.report import Report
-from dpsieve.output import Release
 from dpsieve.privacy.ledger import Ledger
+from dpsieve.publication import Release
 from dpsieve.randomness.source import Source, resolve
 
 _ENVELOPE = 512  # bytes of a report around its value, and more than enough for a number

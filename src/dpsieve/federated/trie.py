@@ -24,9 +24,9 @@ from dpsieve.federated.level_plans import Way, checked_way, level_plan, levels_o
 from dpsieve.federated.level_server import LevelServer, sent
 from dpsieve.federated.trie_question import Question
 from dpsieve.federated.trie_strings import Strings, Symbols
-from dpsieve.output.draw import release_of
-from dpsieve.output.release import Release
 from dpsieve.privacy.ledger import Ledger
+from dpsieve.publication.draw import release_of
+from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.validate import Neighbours
 

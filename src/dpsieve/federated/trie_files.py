@@ -8,7 +8,7 @@ from dpsieve.federated.level_plans import LevelPlan, levels_of
 from dpsieve.federated.trie import TrieRelease
 from dpsieve.federated.trie_question import Question
 from dpsieve.federated.trie_strings import Strings
-from dpsieve.output.checks import is_sorted, possible
+from dpsieve.publication.checks import is_sorted, possible
 
 _READ = ("count", "low", "high")
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsieve import validate
-from dpsieve.channels.sample_threshold import checked_rate
+from dpsieve.channels.binomial.rows import checked_rate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.level_plans import MOST_LEVELS, Way, checked_way
 from dpsieve.federated.level_server import is_asked
 from dpsieve.federated.report import is_nonce, new_nonce
 from dpsieve.federated.trie_strings import Strings, Symbols
-from dpsieve.randomness.binomial import coins
+from dpsieve.randomness.coins import coins
 from dpsieve.randomness.source import Source, resolve
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsieve.federated.trie_question import Question, client_levels
-from dpsieve.randomness.binomial import coins
+from dpsieve.randomness.coins import coins
 from dpsieve.randomness.source import Source
 
 if TYPE_CHECKING:

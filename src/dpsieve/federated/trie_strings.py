@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.level_plans import MOST_LEVELS
-from dpsieve.items import sound
-from dpsieve.output.columns import column_of, not_unicode
+from dpsieve.values.columns import column_of, not_unicode
+from dpsieve.values.items import sound
 
 Symbols = str | bytes
 Bools = NDArray[np.bool_]

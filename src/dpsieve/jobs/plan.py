@@ -16,11 +16,11 @@ from dpsieve.channels import (
     truncated_geometric,
 )
 from dpsieve.channels.contributions import most_keys, most_rows
-from dpsieve.channels.known import NOISES
-from dpsieve.channels.make import SMALLEST_DELTA, SMALLEST_EPSILON, unknown_domain
+from dpsieve.channels.known_keys import NOISES
+from dpsieve.channels.makers import SMALLEST_DELTA, SMALLEST_EPSILON, unknown_domain
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.search import minimise
 from dpsieve.privacy import Guarantee, Share, repeated_share
-from dpsieve.privacy.rigorous import minimise
 from dpsieve.sampling.schemes import Scheme
 
 MECHANISMS = ("auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian")
@@ -108,7 +108,7 @@ def make_known_plan(
     mechanism: str = "auto",
     unit: str = "one row",
 ) -> Plan:
-    """Return the plan for keys that are known in advance; see `dpsieve.channels.known`."""
+    """Return the plan for keys that are known in advance; see `dpsieve.channels.known_keys`."""
     if mechanism not in NOISES:
         raise InvalidValue(f"with known_keys, mechanism is one of {', '.join(NOISES)}.")
     keys, rows = most_keys(max_keys, "max_keys_per_unit"), most_rows(max_rows, "max_rows_per_key")

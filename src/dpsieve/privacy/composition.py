@@ -37,9 +37,9 @@ from typing import Any, Self
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType
-from dpsieve.privacy.losses import LossCurve, either
-from dpsieve.privacy.rigorous import ball, minimise, smallest_epsilon, upper
-from dpsieve.privacy.spends import (
+from dpsieve.exact.search import ball, minimise, smallest_epsilon, upper
+from dpsieve.privacy.curves.losses import LossCurve, either
+from dpsieve.privacy.curves.spends import (
     Approximate,
     DiscreteLaplace,
     Spend,
@@ -49,7 +49,7 @@ from dpsieve.privacy.spends import (
     spend_from_json,
     sum_of_epsilons,
 )
-from dpsieve.privacy.zcdp import zcdp_delta, zcdp_epsilon
+from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon
 
 
 @dataclass(frozen=True)

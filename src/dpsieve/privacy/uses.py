@@ -5,9 +5,9 @@ from typing import Any
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.search import ball, lower
+from dpsieve.privacy.curves.repeated import repeated_delta
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.repeated import repeated_delta
-from dpsieve.privacy.rigorous import ball, lower
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Uses:
     def keep(self, each: Guarantee, promise: Guarantee) -> bool:
         """Return whether uses that keep `each` keep `promise` together, by proven bounds.
 
-        The uses compose optimally (`privacy.repeated`); the extra epsilon is added to what they cost.
+        The uses compose optimally (`privacy.curves.repeated`); the extra epsilon is added to what they cost.
         """
         if self == ONCE:
             return each.implies(promise)

@@ -1,10 +1,10 @@
 """The one door to randomness, and exact draws from it."""
 
-from dpsieve.randomness.binomial import binomial, coins
+from dpsieve.randomness.coins import binomial, coins
 from dpsieve.randomness.noise import discrete_gaussian, discrete_laplace, rounded_gaussian
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source, SystemSource
-from dpsieve.randomness.table import ExactTable
+from dpsieve.randomness.tables import ExactTable
 
 __all__ = [
     "ExactTable",

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.balls import current_precision
+from dpsieve.exact.balls import current_precision
 from dpsieve.randomness.source import Source, Words, resolve
-from dpsieve.randomness.table import CHUNK, SPARE_BITS, ExactTable, LazyUniform
+from dpsieve.randomness.tables import CHUNK, SPARE_BITS, ExactTable, LazyUniform
 
 Integers = NDArray[np.int64]
 

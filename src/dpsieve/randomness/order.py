@@ -14,9 +14,9 @@ from flint import arb
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.privacy.balls import precision
+from dpsieve.exact.balls import precision
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.randomness.table import LazyUniform
+from dpsieve.randomness.tables import LazyUniform
 
 
 def noisy_top(counts: ArrayLike, k: int, *, scale: float, source: Source | None = None) -> NDArray[np.int64]:

@@ -1,6 +1,6 @@
 """Sampling schemes, and samplers of counted keys and of streams. Samples are not private: they go on to a channel."""
 
-from dpsieve.sampling.samplers import NonPrivateSample, bottom_k, threshold_sample
+from dpsieve.sampling.samples import NonPrivateSample, bottom_k, threshold_sample
 from dpsieve.sampling.schemes import Scheme, custom, everything, ppswor, priority, scheme_from_json
 from dpsieve.sampling.stream import StreamSample
 

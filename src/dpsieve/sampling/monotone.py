@@ -24,7 +24,7 @@ import numpy as np
 from flint import arb
 from numpy.typing import NDArray
 
-from dpsieve.privacy.balls import precision
+from dpsieve.exact.balls import precision
 
 Floats = NDArray[np.float64]
 

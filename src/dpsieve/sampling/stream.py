@@ -17,12 +17,12 @@ from flint import arb
 from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidValue
-from dpsieve.items import Kind, check_kind, kind_of_type, plain_items
 from dpsieve.one_thread import OneThread
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.randomness.table import LazyUniform
-from dpsieve.sampling.samplers import decide
+from dpsieve.randomness.tables import LazyUniform
+from dpsieve.sampling.samples import decide
 from dpsieve.sampling.schemes import PpsworOfStream
+from dpsieve.values.items import Kind, check_kind, kind_of_type, plain_items
 
 _HINT = "Pass a batch of the stream: a list or an Arrow array of texts, bytes or whole numbers."
 _CLEAR = 2**64 - 2**30  # a word below this keeps a key whose ratio is above 1 - 2^-35

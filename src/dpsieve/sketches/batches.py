@@ -1,6 +1,6 @@
 """Items as batches for the compiled loops, checked before a sketch is touched.
 
-A batch holds items of one kind, in any of the forms that `dpsieve.items` accepts. Nulls are dropped.
+A batch holds items of one kind, in any of the forms that `dpsieve.values.items` accepts. Nulls are dropped.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ import pyarrow.types as types
 from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidValue
-from dpsieve.items import PLAIN, Kind, column_of_items, kind_of_type, not_an_item, sound
 from dpsieve.sketches.spans import Block, Chunk, Coded, Numbers, Packed, Views
+from dpsieve.values.items import PLAIN, Kind, column_of_items, kind_of_type, not_an_item, sound
 
 _ACCEPTED = "Pass integers, text or bytes: an Arrow or NumPy array, a pandas or Polars Series, or a list."
 

@@ -17,9 +17,6 @@ SLOT = np.dtype([("key", np.int64), ("stored", np.int64)])
 # A text: `length` bytes of the arena from `start` on, with their salted hash. Entry 0 is never used: 0 means none.
 ENTRY = np.dtype([("stored", np.int64), ("start", np.int64), ("length", np.int64), ("hash", np.uint64)])
 
-# The key of the public hash that puts texts in order: the first 256 bits of the fraction of pi.
-PUBLIC_KEY = tuple(map(np.uint64, (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0, 0x082EFA98EC4E6C89)))
-
 
 def table_size(counters: int) -> int:
     """Return how many slots a table has: a power of two, at most a quarter full while it fits the cache, then half."""

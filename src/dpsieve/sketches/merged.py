@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from dpsieve import validate
 from dpsieve.channels.contributions import MOST_KEYS
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.items import Kind, one_item
 from dpsieve.sketches import saved
 from dpsieve.sketches.layout import MOST_COUNTERS
 from dpsieve.sketches.misra_gries import MisraGries
@@ -28,10 +27,11 @@ from dpsieve.sketches.one_sided import OneSidedSketch, one_sided_sketch
 from dpsieve.sketches.releasing import Terms, released
 from dpsieve.sketches.summed import MOST_SOURCES, SummedSketch, summed_sketch
 from dpsieve.sketches.universe import released_over
+from dpsieve.values.items import Kind, one_item
 
 if TYPE_CHECKING:
-    from dpsieve.output import Release
     from dpsieve.privacy.ledger import Ledger
+    from dpsieve.publication import Release
     from dpsieve.randomness.source import Source
 
 METHODS = ("auto", "sum", "bounded")

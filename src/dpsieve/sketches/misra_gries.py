@@ -24,17 +24,17 @@ from numpy.typing import NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType
-from dpsieve.items import Kind, check_kind
 from dpsieve.one_thread import OneThread
 from dpsieve.randomness.source import Words, resolve
 from dpsieve.sketches import saved
 from dpsieve.sketches.batches import batch_of
 from dpsieve.sketches.layout import MOST_COUNTERS
 from dpsieve.sketches.store import Store
+from dpsieve.values.items import Kind, check_kind
 
 if TYPE_CHECKING:
-    from dpsieve.output import Release
     from dpsieve.privacy.ledger import Ledger
+    from dpsieve.publication import Release
     from dpsieve.randomness.source import Source
     from dpsieve.sketches.merged import MergedSketch
 

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.make import unknown_domain
+from dpsieve.channels.makers import unknown_domain
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import by_formula

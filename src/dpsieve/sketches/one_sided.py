@@ -7,7 +7,7 @@ c the k counters and `lost` how much has been taken away from all of them togeth
 
 (Lemma 3.6 of the thesis for merges; `sketches.users` has the argument for sets.) So at most k + 1 of the numbers c +
 lost and lost differ, by 1 each, and Gaussian noise with a threshold on units of k + 1 keys has the exact guarantee of
-`channels.gaussian_threshold`: its distance is sqrt(k + 1), however many items one unit has. A true frequency is at
+`channels.lag.gaussian`: its distance is sqrt(k + 1), however many items one unit has. A true frequency is at
 least c and at most c + lost, so the noisy `lost` makes honest intervals.
 """
 

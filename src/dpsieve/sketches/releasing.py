@@ -10,14 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from dpsieve import validate
 from dpsieve.channels.channel import checked_frequencies
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.items import plain_items
-from dpsieve.output.draw import refuse_equal, release_of
-from dpsieve.output.release import Release, refuse_set
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.mechanism import Floats, Mechanism
+from dpsieve.publication.draw import refuse_equal, release_of
+from dpsieve.publication.release import Release, refuse_set
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sketches.noisy import noisy_sketch
+from dpsieve.values.items import plain_items
 
 if TYPE_CHECKING:
     from dpsieve.sketches.misra_gries import MisraGries

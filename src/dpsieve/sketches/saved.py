@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
-from dpsieve.items import PLAIN, Kind
 from dpsieve.sketches.layout import MOST_COUNTERS
+from dpsieve.values.items import PLAIN, Kind
 
 _MAGIC = b"dpsieve misra-gries\x01"
 _HEADER = struct.Struct("<20sBIQQI")

@@ -33,16 +33,16 @@ from flint import arb
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.make import unknown_domain
+from dpsieve.channels.makers import unknown_domain
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import by_formula
 from dpsieve.privacy.mechanism import Floats, Integers, Mechanism, Reading
-from dpsieve.randomness.binomial import binomial
+from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.distinct import distinct
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
-from dpsieve.randomness.table import ExactTable
+from dpsieve.randomness.tables import ExactTable
 from dpsieve.sketches.noisy import MOST_COUNTERS, checked_items, made_again, protected
 from dpsieve.sketches.thresholds import any_above, group_delta, least_threshold, tail
 

@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidValue
-from dpsieve.items import kind_of_type, plain_items
-from dpsieve.output.draw import release_of
-from dpsieve.output.release import Release
+from dpsieve.publication.draw import release_of
+from dpsieve.publication.release import Release
 from dpsieve.randomness.source import resolve
 from dpsieve.sketches.releasing import Terms, notes_of, paid
 from dpsieve.sketches.summed import MOST_KEYS, summed_sketch
+from dpsieve.values.items import kind_of_type, plain_items
 
 if TYPE_CHECKING:
     from dpsieve.sketches.merged import MergedSketch

@@ -23,15 +23,24 @@ from numpy.typing import NDArray
 from dpsieve import validate
 from dpsieve.channels.contributions import MOST_KEYS
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.items import Kind, check_kind, column_of_items, converted, kind_of_type, one_item, plain_items, sound
 from dpsieve.one_thread import OneThread
 from dpsieve.sketches.noisy import noisy_sketch
 from dpsieve.sketches.one_sided import one_sided_sketch
 from dpsieve.sketches.releasing import Terms, released
+from dpsieve.values.items import (
+    Kind,
+    check_kind,
+    column_of_items,
+    converted,
+    kind_of_type,
+    one_item,
+    plain_items,
+    sound,
+)
 
 if TYPE_CHECKING:
-    from dpsieve.output import Release
     from dpsieve.privacy.ledger import Ledger
+    from dpsieve.publication import Release
     from dpsieve.randomness.source import Source
 
 _HINT = "Pass the sets of several users: a list of lists, or an Arrow array of lists, of texts, bytes or whole numbers."

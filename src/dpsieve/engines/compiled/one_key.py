@@ -14,9 +14,9 @@ Nothing is checked here: `engines.one_key` sees to it that the addresses are tho
 
 import numpy as np
 
-from dpsieve.jit import jit
-from dpsieve.sketches.compiled.digest import digest, same
-from dpsieve.sketches.compiled.words import copy, fold, load_byte, load_word, prefetch
+from dpsieve.exact.digest import digest, same
+from dpsieve.exact.hashing import copy, fold, load_byte, load_word, prefetch
+from dpsieve.exact.jit import jit
 
 LENGTH_BITS = 24
 _AHEAD, _GROUP = 32, 32

@@ -6,9 +6,9 @@ Where a key lies depends on the salt; which keys are held, and with which counte
 
 import numpy as np
 
-from dpsieve.jit import jit
+from dpsieve.exact.hashing import fold, prefetch
+from dpsieve.exact.jit import jit
 from dpsieve.sketches.compiled.radix import sort
-from dpsieve.sketches.compiled.words import fold, prefetch
 from dpsieve.sketches.layout import SLOT
 
 _ONE = np.uint64(1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpsieve.jit import jit
+from dpsieve.exact.jit import jit
 
 _FEW, _MANY = 32, 8192
 _ZERO, _ONE, _BITS = np.uint64(0), np.uint64(1), np.uint64(64)

@@ -11,10 +11,10 @@ on nothing but the texts.
 
 import numpy as np
 
-from dpsieve.jit import jit
-from dpsieve.sketches.compiled.digest import digest, public_digest, same
+from dpsieve.exact.digest import digest, public_digest, same
+from dpsieve.exact.hashing import copy, load_byte, prefetch
+from dpsieve.exact.jit import jit
 from dpsieve.sketches.compiled.radix import sort
-from dpsieve.sketches.compiled.words import copy, load_byte, prefetch
 from dpsieve.sketches.layout import ENTRY
 
 _GROUP, _AHEAD = 32, 4

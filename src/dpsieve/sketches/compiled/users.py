@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpsieve.jit import jit
+from dpsieve.exact.jit import jit
 
 
 @jit()

@@ -1,0 +1,1 @@
+"""Sample-and-threshold: binomial rows."""

@@ -1,0 +1,1 @@
+"""Channels without sampling: each subtracts one random lag from every frequency."""

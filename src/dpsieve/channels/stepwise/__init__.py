@@ -1,0 +1,1 @@
+"""Channels with a sampling scheme: each row is made from the previous one."""

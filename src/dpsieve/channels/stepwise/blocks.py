@@ -1,0 +1,157 @@
+"""Compiled work on blocks of rows: laying them over common cells, drawing from them, reading tokens back."""
+
+import numpy as np
+
+from dpsieve.exact.jit import jit
+from dpsieve.exact.wide import add, divide, less, mul, sub
+
+_ZERO = np.uint64(0)
+
+
+@jit()
+def common_edges(starts, left, right, first, last):
+    """Return the sorted union of the edges of rows first to last - 1 of a block."""
+    size = 0
+    for r in range(first, last):
+        size += starts[r + 1] - starts[r] + 1
+    union, merged = np.empty(size, np.int64), np.empty(size, np.int64)
+    count = 0
+    for r in range(first, last):
+        a, b, n = 0, starts[r], 0
+        stop = starts[r + 1]
+        while a < count or b <= stop:
+            edge = left[b] if b < stop else right[stop - 1] if b == stop and stop > starts[r] else np.int64(2**62)
+            if b > stop:
+                edge = np.int64(2**62)
+            if a < count and union[a] <= edge:
+                if union[a] == edge:
+                    b += 1
+                merged[n] = union[a]
+                a += 1
+            else:
+                if edge == np.int64(2**62):
+                    break
+                merged[n] = edge
+                b += 1
+            n += 1
+        union, merged = merged, union
+        count = n
+    return union[:count].copy()
+
+
+@jit()
+def lay_over(starts, left, right, high, low, first, last, edges):
+    """Return the masses of rows first to last - 1 over the given edges, which contain all of theirs."""
+    out_high = np.zeros((last - first, len(edges) - 1), np.uint64)
+    out_low = np.zeros((last - first, len(edges) - 1), np.uint64)
+    for r in range(first, last):
+        cell = 0
+        for t in range(starts[r], starts[r + 1]):
+            while edges[cell] < left[t]:
+                cell += 1
+            while cell < len(edges) - 1 and edges[cell] < right[t]:
+                out_high[r - first, cell], out_low[r - first, cell] = high[t], low[t]
+                cell += 1
+    return out_high, out_low
+
+
+@jit()
+def draw(starts, left, right, high, low, reported, rows, draw_high, draw_low, tokens):
+    """Fill tokens: the place in row rows[k] of the block on which the number draw[k] falls; none when it is above."""
+    at = -1
+    count = 0
+    capacity = 1
+    for r in range(len(starts) - 1):
+        capacity = max(capacity, starts[r + 1] - starts[r])
+    end_high, end_low = np.empty(capacity, np.uint64), np.empty(capacity, np.uint64)
+    for k in range(len(rows)):
+        row = rows[k]
+        if not less(draw_high[k], draw_low[k], reported[row, 0], reported[row, 1]):
+            continue
+        first = starts[row]
+        if row != at:
+            at, count = row, starts[row + 1] - first
+            sum_high, sum_low = _ZERO, _ZERO
+            for t in range(count):
+                width = np.uint64(right[first + t] - left[first + t])
+                _, mass_high, mass_low = mul(high[first + t], low[first + t], width)
+                sum_high, sum_low = add(sum_high, sum_low, mass_high, mass_low)
+                end_high[t], end_low[t] = sum_high, sum_low
+        a, b = 0, count - 1
+        while a < b:
+            middle = (a + b) // 2
+            if less(draw_high[k], draw_low[k], end_high[middle], end_low[middle]):
+                b = middle
+            else:
+                a = middle + 1
+        rest_high, rest_low = draw_high[k], draw_low[k]
+        if a:
+            rest_high, rest_low = sub(rest_high, rest_low, end_high[a - 1], end_low[a - 1])
+        place = divide(rest_high, rest_low, high[first + a], low[first + a])
+        tokens[k] = left[first + a] + np.int64(place) + 1
+
+
+@jit()
+def likeliest(starts, left, right, density, first_row, tokens, best, frequency):
+    """Update, for sorted tokens, the largest mass seen and the frequency that has it."""
+    for r in range(len(starts) - 1):
+        if starts[r] == starts[r + 1]:
+            continue
+        k = np.searchsorted(tokens, left[starts[r]], side="right")
+        for t in range(starts[r], starts[r + 1]):
+            while k < len(tokens) and tokens[k] <= right[t]:
+                if density[t] > best[k]:
+                    best[k], frequency[k] = density[t], first_row + r
+                k += 1
+
+
+@jit()
+def windows(starts, left, right, density, first_row, parts, level, nearest, farthest):
+    """For each row, find the shortest window of tokens that holds `level` of its reported mass, as lags."""
+    for r in range(len(starts) - 1):
+        own, a, stop = (first_row + r) * parts, starts[r], starts[r + 1]
+        total = 0.0
+        for t in range(a, stop):
+            total += density[t] * (right[t] - left[t])
+        if total == 0.0:
+            nearest[r], farthest[r] = own, -1
+            continue
+        need, best = level * total, np.int64(2**62)
+        if level >= 1.0:
+            nearest[r], farthest[r] = own - right[stop - 1], own - left[a] - 1
+            continue
+        # Windows that begin at a left edge, then windows that end at a right edge.
+        mass, b = 0.0, a
+        for t in range(a, stop):
+            while b < stop and mass < need:
+                mass += density[b] * (right[b] - left[b])
+                b += 1
+            if mass < need * (1 - 1e-13):
+                break
+            spare = np.int64(max(0.0, (mass - need) / density[b - 1] - 1e-3))
+            last = max(right[b - 1] - spare, left[b - 1] + 1)
+            if last - left[t] < best:
+                best, nearest[r], farthest[r] = last - left[t], own - last, own - left[t] - 1
+            mass -= density[t] * (right[t] - left[t])
+        mass, b = 0.0, stop - 1
+        for t in range(stop - 1, a - 1, -1):
+            while b >= a and mass < need:
+                mass += density[b] * (right[b] - left[b])
+                b -= 1
+            if mass < need * (1 - 1e-13):
+                break
+            spare = np.int64(max(0.0, (mass - need) / density[b + 1] - 1e-3))
+            start = min(left[b + 1] + spare, right[b + 1] - 1)
+            if right[t] - start < best:
+                best, nearest[r], farthest[r] = right[t] - start, own - right[t], own - start - 1
+            mass -= density[t] * (right[t] - left[t])
+
+
+@jit()
+def decaying_sums(terms, decay, start):
+    """Return s_0 = start, s_1, ..., with s_(k+1) = terms[k] + decay[k] s_k."""
+    sums = np.empty(len(terms) + 1)
+    sums[0] = start
+    for k in range(len(terms)):
+        sums[k + 1] = terms[k] + decay[k] * sums[k]
+    return sums

@@ -1,0 +1,156 @@
+"""Proven bounds as floats: ball arithmetic outside, ordinary floats inside.
+
+A ball is a python-flint `arb`: a midpoint and a radius that together are certain to hold the true number. `upper` and
+`lower` evaluate an expression on balls, with more and more bits until the ball is tight, and leave on the safe side.
+`largest` and `smallest` invert a monotone statement exactly, over the floats themselves; `minimise` finds good free
+parameters, where every value is sound.
+
+These are inner tools: they trust their input. flint is loaded on the first use.
+"""
+
+import math
+import struct
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Ball: TypeAlias = Any
+"""A flint `arb`; flint carries no types."""
+
+_FIRST_BITS, _MOST_BITS = 128, 8192
+_TIGHT = 64
+_MOST_EPSILON = 500.0
+
+
+def ball(number: float) -> Ball:
+    """Return the ball that holds exactly `number`, an int or a finite float."""
+    from flint import arb
+
+    return arb(number)
+
+
+def upper(expression: Callable[[], Ball]) -> float:
+    """Return the float just above the value of `expression`: never below the true value.
+
+    `expression` takes nothing and returns a ball; it is called again with more bits while its ball is loose, so it must
+    build its numbers anew each time. A value too large for a float gives infinity; a positive value too small for
+    a float gives the smallest positive float.
+
+    >>> upper(lambda: ball(1) / 3) > 1 / 3
+    True
+    """
+    return _up(_edge(expression))
+
+
+def lower(expression: Callable[[], Ball]) -> float:
+    """Return the float just below the value of `expression`: never above the true value.
+
+    >>> lower(lambda: ball(2).sqrt()) ** 2 < 2
+    True
+    """
+    return -_up(_edge(lambda: -expression()))
+
+
+def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the largest float in [low, high] at which `holds`; `holds` is true first and false from some point on.
+
+    `low` and `high` are not negative, and `holds(low)` is taken for granted. Where `holds` wavers in its last digits,
+    the answer is still a number at which it was seen to hold, or `low`. At most 65 evaluations.
+
+    >>> largest(lambda x: x * x <= 2, 0.0, 2.0)
+    1.414213562373095
+    """
+    if holds(high):
+        return high
+    good, bad = _rank(low), _rank(high)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if holds(_unrank(middle)):
+            good = middle
+        else:
+            bad = middle
+    return _unrank(good)
+
+
+def smallest(holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0) -> float:
+    """Return the smallest float in [low, high] at which `holds`; `holds` is false first and true from some point on.
+
+    The mirror of `largest`: `holds(high)` is taken for granted. A relative `tolerance` lets the search stop early, at
+    a number that still holds.
+
+    >>> smallest(lambda x: x * x >= 2, 0.0, 2.0)
+    1.4142135623730951
+    """
+    if holds(low):
+        return low
+    bad, good = _rank(low), _rank(high)
+    while good - bad > 1 and _unrank(bad) <= (1 - tolerance) * _unrank(good):
+        middle = (good + bad) // 2
+        if holds(_unrank(middle)):
+            good = middle
+        else:
+            bad = middle
+    return _unrank(good)
+
+
+def smallest_epsilon(holds: Callable[[float], bool], *, tolerance: float = 0.0) -> float:
+    """Return the smallest epsilon at which `holds`, or infinity where none up to 500 (the largest accepted) does.
+
+    >>> smallest_epsilon(lambda epsilon: epsilon >= 1.5), smallest_epsilon(lambda epsilon: False)
+    (1.5, inf)
+    """
+    return smallest(holds, 0.0, _MOST_EPSILON, tolerance=tolerance) if holds(_MOST_EPSILON) else math.inf
+
+
+def minimise(function: Callable[[float], float], low: float, high: float, *, rounds: int = 24) -> float:
+    """Return a point where `function` is small, by golden section; nothing is proven about it.
+
+    >>> round(minimise(lambda x: (x - 1) ** 2, 0.0, 3.0), 3)
+    1.0
+    """
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(rounds):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = function(right)
+    return left if at_left <= at_right else right
+
+
+def _edge(expression: Callable[[], Ball]) -> Ball:
+    """Return an exact ball just above the value."""
+    from dpsieve.exact.balls import precision
+
+    bits = _FIRST_BITS
+    while True:
+        with precision(bits):
+            value = expression()
+            tight = value.is_finite() and (value.is_exact() or value.rel_accuracy_bits() >= _TIGHT)
+            # At the last precision a loose ball is still certain to hold the value.
+            if tight or 2 * bits > _MOST_BITS:
+                return value.upper()
+        bits *= 2
+
+
+def _up(edge: Ball) -> float:
+    number = float(edge)
+    if math.isnan(number):
+        return math.inf
+    # Comparing exact balls is exact; float() itself promises no direction.
+    while number < math.inf and not edge <= ball(number):
+        number = math.nextafter(number, math.inf)
+    return number
+
+
+def _rank(number: float) -> int:
+    # Floats that are not negative are ordered like their bit patterns.
+    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+
+
+def _unrank(rank: int) -> float:
+    return float(struct.unpack("<d", struct.pack("<q", rank))[0])

@@ -1,0 +1,1 @@
+"""Privacy curves: what a mechanism costs at every epsilon."""

@@ -1,0 +1,259 @@
+"""A ledger: one privacy budget on disk, and every spend from it, written down before anything is drawn.
+
+A new spend is written only if the composition of all spends, old and new, is still (epsilon, delta)-DP for the budget
+(epsilon, delta), by the upper bounds of `dpsieve.privacy.composition`. So many spends cost less than their sum. All
+spends are about the same neighbours and the same privacy unit, those of the ledger.
+
+What is not promised:
+
+1. Amounts that react to results. Which questions are asked may depend on earlier results; how much is spent on them,
+   and with which kind of noise, must not. For amounts that do, a rule of this form ("natural filter") can be exceeded:
+   by two spends, in an example, to 1.4 times delta. Parameters that are worse by poly-logarithmic factors hold in any
+   case (Regehr et al. 2026, arXiv:2602.15815). A budget with delta = 0 is exempt: there epsilons are just added, which
+   holds for every choice (Rogers, Roth, Ullman and Vadhan, NeurIPS 2016).
+2. A file that was deleted, replaced by an older copy, cut at its end or rewritten as a whole. Note `head` elsewhere and
+   pass it to `verify` or as `expect_head`: then these show.
+3. Network file systems, where locks may not work.
+4. Decimals. Numbers are the floats they are, and 0.2 + 0.8 is more than 1.0 by 6e-17. Where two spends share the delta
+   there is room for that; a budget of epsilon=1.0 with delta=0 refuses the second one, while 0.25 + 0.75 fit.
+"""
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from dpsieve import validate
+from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
+from dpsieve.privacy.curves.spends import Approximate, Spend
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.ledger.chain import Chain, Entry, checked_note
+from dpsieve.privacy.ledger.store import LedgerFile
+from dpsieve.validate import Neighbours
+
+
+class Ledger:
+    """A privacy budget in the file `path`: (epsilon, delta)-DP in total for one `unit`, under one neighbour relation.
+
+    If there is no file, it is created with this budget, readable by its owner alone; `neighbours` is 'add_remove' and
+    `unit` is 'one user' unless given. If there is one, the arguments may be left out, and those given must be the
+    stored ones. Everything is verified on opening; a broken chain of hashes raises LedgerError.
+
+    Together all spends are (epsilon, delta)-DP: at the budget's epsilon their composed delta is at most the budget's
+    (Kairouz, Oh and Viswanath, ICML 2015, and `Composition`). Ten processes at once cannot overspend: each waits for
+    the others, up to `timeout` seconds. No file is kept open between calls, so a ledger may be shared by threads,
+    inherited by a fork, and pickled (it is then opened again by its path). A file with a second name, by a hard link
+    or a mount of that file alone, is refused.
+
+    `expect_head` is a `head` noted earlier; it must still be part of the chain. The top of the module names the limits.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> ledger = Ledger(f"{folder.name}/budget.ledger", epsilon=1.0, delta=1e-6, unit="one user_id")
+    >>> ledger.spend(Guarantee(0.5, 5e-7, unit="one user_id"), "searches of May").number
+    1
+    >>> print(ledger.remaining(delta=1e-7))
+    (0.500001, 1e-07)-differential privacy when one user_id is added or removed.
+    >>> ledger.spend(Guarantee(0.75, 1e-7, unit="one user_id"))
+    Traceback (most recent call last):
+    ...
+    dpsieve.errors.BudgetExceeded: ... At most epsilon=0.500001 is left at delta=1e-07. Spend less.
+    >>> ledger
+    Ledger('budget.ledger', epsilon=1.0, delta=1e-06, entries=1)
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        epsilon: float | None = None,
+        delta: float | None = None,
+        *,
+        neighbours: Neighbours | None = None,
+        unit: str | None = None,
+        expect_head: str | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        hint = "Pass seconds to wait for other processes, such as timeout=30."
+        timeout = validate.between("timeout", timeout, 0.0, 86400.0, hint=hint)
+        given = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "unit": unit}
+        given = {name: value for name, value in given.items() if value is not None}
+        # A guarantee checks its fields; those left out stand in for the check alone.
+        checked = Guarantee(**{"epsilon": 0.0, "delta": 0.0, "unit": "one user", **given})  # type: ignore[arg-type]
+        self._file = LedgerFile(_absolute(path), timeout)
+        if not self._file.exists():
+            if epsilon is None or delta is None or expect_head is not None:
+                fix = (
+                    "Check the path, or create it: dpsieve ledger create PATH --epsilon 4 --delta 1e-6 --unit user_id, "
+                    "or Ledger(path, epsilon=4, delta=1e-6, unit='one user_id')."
+                )
+                raise LedgerError(f"there is no ledger {self.path}. {fix}")
+            self._file.create(checked)
+        with self._file.reading() as rows:
+            self._chain = rows.verified()
+        for name in given:
+            asked, stored = getattr(checked, name), getattr(self.budget, name)
+            if asked != stored:
+                fix = f"Leave {name} out, or use another path for another budget."
+                raise InvalidValue(f"{name}={asked!r} is not the {name}={stored!r} of the ledger {self.path}. {fix}")
+        if expect_head is not None:
+            self._check_holds(self._chain, expect_head)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, expect_head: str | None = None, timeout: float = 30.0) -> Self:
+        """Open a ledger that exists; never creates one."""
+        return cls(path, expect_head=expect_head, timeout=timeout)
+
+    @property
+    def path(self) -> Path:
+        """The absolute path of the file."""
+        return self._file.path
+
+    @property
+    def budget(self) -> Guarantee:
+        """What all spends together may promise, to whom."""
+        return self._chain.budget
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry. Noted elsewhere, it shows later whether entries were cut off or rewritten."""
+        return self._present().head
+
+    def spend(self, guarantee: Guarantee | Spend, note: str = "") -> Entry:
+        """Write down a spend, durably, and return its entry; only then may the mechanism draw.
+
+        A `Guarantee` must be for the ledger's unit and neighbours; one for 'add_remove' is converted by
+        `for_replacement` where the ledger is for 'replace'. A spend (`Approximate`, `Gaussian`, `DiscreteLaplace`,
+        `ZeroConcentrated`) names neither: its numbers must be right for those of the ledger.
+
+        `note` is one line of at most 1,000 characters that says what the spend was for. It is stored as it is: put no
+        data in it. A spend that does not fit raises BudgetExceeded, says what is left, and writes nothing.
+        """
+        return self._spend(guarantee, note, keep=True)
+
+    def check(self, guarantee: Guarantee | Spend) -> None:
+        """Raise what `spend` would raise now, and write nothing: a refusal before the work, not after it.
+
+        A file or folder that cannot be written is found too. The room is not reserved: others may spend it meanwhile.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(f"{folder}/budget.ledger", epsilon=1.0, delta=1e-6)
+        ...     ledger.check(Guarantee(1.0, 1e-6, unit="one user"))
+        ...     len(ledger)
+        0
+        """
+        self._spend(guarantee, "", keep=False)
+
+    def remaining(self, delta: float | None = None) -> Guarantee | None:
+        """Return the largest (epsilon, delta) of one more release that fits, or None where nothing is left.
+
+        `delta` is that of the release. Left out, it is half of what the spends so far leave of the budget's delta at
+        the budget's epsilon, and the whole budget's where nothing was spent. The epsilon is at most the budget's,
+        rounded down to six digits (after a spend in zCDP, to a thousandth of the budget's), and sure to fit until
+        someone else spends. Less than a millionth of the budget's epsilon counts as nothing.
+        """
+        if delta is not None:
+            delta = validate.delta(delta)
+        return self._present().remaining(delta)
+
+    def spent(self) -> float:
+        """Return the epsilon of all spends together at the budget's delta, an upper bound."""
+        return self._present().spent()
+
+    def history(self) -> list[Entry]:
+        """Return all entries, the oldest first, after verifying every one."""
+        return list(self._present(whole=True).entries)
+
+    def verify(self, head: str | None = None) -> str:
+        """Read and verify every entry anew, and return the present `head`.
+
+        With a `head` noted earlier, that hash must be part of the chain: so entries that were cut off the end, or a
+        chain that was rewritten as a whole, raise LedgerError too.
+        """
+        chain = self._present(whole=True)
+        if head is not None:
+            self._check_holds(chain, head)
+        return chain.head
+
+    def __len__(self) -> int:
+        return len(self._present().entries)
+
+    def __bool__(self) -> bool:
+        # An untouched ledger is still a ledger.
+        return True
+
+    def __repr__(self) -> str:
+        numbers = f"epsilon={self.budget.epsilon!r}, delta={self.budget.delta!r}, entries={len(self._chain.entries)}"
+        return f"Ledger({self.path.name!r}, {numbers})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Do nothing: no file is open between calls."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (str(self.path), self._chain.head, self._file.timeout)
+
+    def _spend(self, guarantee: object, note: str, *, keep: bool) -> Entry:
+        """Write down a spend if it fits; without `keep` it is undone."""
+        spend, note = self._as_spend(guarantee), checked_note(note)
+        with self._file.writing(keep=keep) as rows:
+            chain = rows.verified(self._chain)
+            entry = chain.following(spend, note)
+            fits = chain.fits(spend)
+            if fits:
+                rows.append(entry)
+        self._chain = chain.plus([entry]) if fits and keep else chain
+        if not fits:
+            raise BudgetExceeded(chain.refusal(spend))
+        return entry
+
+    def _present(self, *, whole: bool = False) -> Chain:
+        """Return the chain as it is now, verified from where it was known, or as a `whole`."""
+        known = self._chain
+        with self._file.reading() as rows:
+            chain = rows.verified(None if whole else known)
+        self._check_holds(chain, known.head)
+        self._chain = chain
+        return chain
+
+    def _check_holds(self, chain: Chain, head: object) -> None:
+        if not isinstance(head, str):
+            raise InvalidType(f"a head must be text, not {type(head).__name__}. Pass what ledger.head gave earlier.")
+        if not chain.holds(head):
+            fix = "Entries were cut off or rewritten, or it is another ledger. Restore a copy that you trust."
+            raise LedgerError(f"the ledger {self.path} does not hold the head that was noted. {fix}")
+
+    def _as_spend(self, guarantee: object) -> Spend:
+        if isinstance(guarantee, Spend):
+            return guarantee
+        if not isinstance(guarantee, Guarantee):
+            fix = "Pass a Guarantee, Approximate, Gaussian, DiscreteLaplace or ZeroConcentrated."
+            raise InvalidType(f"guarantee must be what is spent, not {type(guarantee).__name__}. {fix}")
+        if guarantee.unit != self.budget.unit:
+            fix = "Name the same unit, or keep another ledger for that one."
+            raise InvalidValue(f"the guarantee is for {guarantee.unit!r}, the ledger for {self.budget.unit!r}. {fix}")
+        if self.budget.neighbours == "replace":
+            guarantee = guarantee.for_replacement()
+        elif guarantee.neighbours == "replace":
+            fix = "Spend a guarantee for 'add_remove', or keep a ledger with neighbours='replace'."
+            raise InvalidValue(f"a guarantee for 'replace' says nothing about a ledger for 'add_remove'. {fix}")
+        return Approximate(guarantee.epsilon, guarantee.delta)
+
+
+def _reopened(path: str, head: str, timeout: float) -> Ledger:
+    return Ledger.open(path, expect_head=head, timeout=timeout)
+
+
+def _absolute(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidType(f"path must be a path, not {type(path).__name__}. Pass one such as 'budget.ledger'.")
+    name = validate.text("path", os.fspath(path), hint="Pass a file name such as 'budget.ledger'.")
+    try:
+        return Path(os.path.realpath(name))
+    except OSError as error:  # the working folder is gone
+        raise LedgerError(f"the path {name!r} cannot be resolved ({error.strerror}). Pass an absolute path.") from None

@@ -1,0 +1,231 @@
+"""A ledger as it was read at one moment: its entries, chained by hashes, and what they leave of the budget.
+
+An entry has the hash SHA-256([hash before, number, time, spend, note]), and the header, which is the first link,
+SHA-256(["dpsieve ledger", format, time, budget, ""]). The list is written as JSON, in ASCII and without spaces; budget
+and spend are themselves JSON text with sorted keys. So a row that is changed, removed from the middle or moved breaks
+the chain. Whoever rewrites every later hash too, or cuts entries off the end, is found only by a hash noted elsewhere.
+"""
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import ROUND_DOWN, Context
+from functools import cached_property, partial
+from typing import Any
+
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.composition import Composition
+from dpsieve.privacy.curves.losses import either
+from dpsieve.privacy.curves.spends import Approximate, DiscreteLaplace, Spend, ZeroConcentrated, leak, sum_of_epsilons
+from dpsieve.privacy.guarantee import Guarantee, shown
+
+ORIGIN = "dpsieve ledger"
+_MOST_RUNS = 10**6
+_LONGEST_NOTE = 1000
+# Less than this share of the budget's epsilon counts as nothing left.
+_SHARE = 1e-6
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One spend on a ledger: its number from 1 on, the time (UTC, ISO 8601), what was spent, a note, and its hash.
+
+    The hash covers all of these and the hash of the entry before.
+    """
+
+    number: int
+    time: str
+    spend: Spend
+    note: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The verified content of a ledger: its budget, the hash of its header, and its entries."""
+
+    budget: Guarantee
+    start: str
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, or of the header where there is none."""
+        return self.entries[-1].hash if self.entries else self.start
+
+    def holds(self, head: str) -> bool:
+        """Return whether this was the head at some time."""
+        return head == self.start or any(head == entry.hash for entry in reversed(self.entries))
+
+    def following(self, spend: Spend, note: str) -> Entry:
+        """Return the entry that would come next, at this time."""
+        number, time = len(self.entries) + 1, utc_now()
+        return Entry(number, time, spend, note, link(self.head, number, time, canonical(spend.to_json()), note))
+
+    def plus(self, entries: Iterable[Entry]) -> "Chain":
+        """Return this chain with more entries at its end."""
+        return Chain(self.budget, self.start, (*self.entries, *entries))
+
+    def composition(self, *more: Spend) -> Composition:
+        """Return all spends together, with `more` of them."""
+        return Composition(_joined([*(entry.spend for entry in self.entries), *more]))
+
+    @cached_property
+    def _now(self) -> Composition:
+        return self.composition()
+
+    @cached_property
+    def _left(self) -> float:
+        """What the spends leave of the budget's delta at the budget's epsilon; below zero for a forged ledger."""
+        return self.budget.delta - _delta(self._now, self.budget.epsilon)
+
+    def fits(self, spend: Spend) -> bool:
+        """Return whether all spends with this one stay within the budget."""
+        return _delta(self.composition(spend), self.budget.epsilon) <= self.budget.delta
+
+    def spent(self) -> float:
+        """Return what `Ledger.spent` promises."""
+        epsilon = self._now.epsilon(self.budget.delta)
+        # Both are upper bounds, found in different ways.
+        return min(epsilon, self.budget.epsilon) if self._left >= 0 else epsilon
+
+    def remaining(self, delta: float | None) -> Guarantee | None:
+        """Return what `Ledger.remaining` promises."""
+        now, budget = self._now, self.budget
+        if self._left < 0:
+            return None
+        if delta is None:
+            delta = float(f"{self._left / 2:.3g}") if self.entries else budget.delta
+        release = partial(Approximate, delta=delta)
+        # Composing zCDP is slow, so there the search is coarse, and of what will be asked, not of a sum of two parts.
+        if any(isinstance(spend, ZeroConcentrated) for spend in now.spends):
+            bound = _bisected(lambda epsilon: self.fits(release(epsilon)), budget.epsilon, 10)
+        else:
+            bound = _bisected(
+                lambda epsilon: _on_top(now, budget.epsilon, epsilon, delta) <= budget.delta, budget.epsilon, 24
+            )
+        # A spend composes all anew, which agrees with the search up to the grid of losses.
+        shares = [bound * share for share in (1.0, 1 - 1e-6, 1 - 1e-5, 1 - 1e-4, 1 - 1e-3, 0.99)]
+        for candidate in sorted([*shares, budget.epsilon - _pure_epsilon(now.spends)], reverse=True):
+            epsilon = _rounded_down(max(candidate, 0.0))
+            if epsilon > _SHARE * budget.epsilon and self.fits(release(epsilon)):
+                return replace(budget, epsilon=epsilon, delta=delta)
+        return None
+
+    def refusal(self, spend: Spend) -> str:
+        """Return why a spend that does not fit is refused, and what would fit."""
+        budget = f"the budget epsilon={shown(self.budget.epsilon)}, delta={shown(self.budget.delta)}"
+        delta = spend.delta if isinstance(spend, Approximate) else None
+        left = self.remaining(delta) or self.remaining(None)
+        rest = "Nothing is left"
+        if left:
+            rest = f"At most epsilon={shown(left.epsilon)} is left at delta={shown(left.delta)}"
+        if left and delta is not None and left.delta != delta:
+            rest = f"Nothing is left at delta={shown(delta)}. {rest}"
+        fix = "Spend less." if left else "Ask whoever decides on the budget."
+        return f"{spend} does not fit {budget} (entries so far: {len(self.entries)}). {rest}. {fix}"
+
+
+def canonical(data: Any) -> str:
+    """Return JSON text that is the same for the same data."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def link(*parts: str | int) -> str:
+    """Return the hash of one link of the chain."""
+    return hashlib.sha256(canonical(parts).encode("ascii")).hexdigest()
+
+
+def linked(stored: object, *parts: object) -> bool:
+    """Return whether a stored hash is that of the link; SQLite may hand out other types than the tables declare."""
+    plain = [part for part in parts if isinstance(part, str | int)]
+    return len(plain) == len(parts) and stored == link(*plain)
+
+
+def utc_now() -> str:
+    """Return the time, with microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def checked_time(time: str) -> str:
+    """Return a time that `utc_now` wrote; anything else raises ValueError or TypeError."""
+    if datetime.fromisoformat(time).astimezone(UTC).isoformat(timespec="microseconds") != time:
+        raise ValueError
+    return time
+
+
+def checked_note(note: str) -> str:
+    """Return a note that fits one line of a terminal, or refuse it."""
+    hint = f"Pass one line of at most {_LONGEST_NOTE:,} characters, such as note='searches of May'."
+    if not isinstance(note, str):
+        raise InvalidType(f"note must be text, not {type(note).__name__}. {hint}")
+    if len(note) > _LONGEST_NOTE:
+        raise InvalidValue(f"note has {len(note):,} characters. {hint}")
+    # No line breaks, no control sequences for a terminal, no half characters that UTF-8 cannot hold.
+    if not note.isprintable():
+        raise InvalidValue(f"note holds characters that cannot be printed. {hint}")
+    return note
+
+
+def _joined(spends: Iterable[Spend]) -> list[Spend]:
+    """Return the same spends with equal ones as one of a larger count, which is composed much faster."""
+    runs: Counter[Spend] = Counter()
+    for spend, times in Counter(spends).items():
+        runs[replace(spend, count=1)] += spend.count * times
+    joined: list[Spend] = []
+    for spend, count in runs.items():
+        joined += [replace(spend, count=_MOST_RUNS)] * (count // _MOST_RUNS)
+        if count % _MOST_RUNS:
+            joined.append(replace(spend, count=count % _MOST_RUNS))
+    return joined
+
+
+def _delta(spends: Composition, epsilon: float) -> float:
+    """Return an upper bound on delta at `epsilon` that is also tight just below the sum of the epsilons.
+
+    There a grid of losses is too coarse: 0.2 + 0.8 is a hair above 1.0 in floats, and costs 3e-6 on the grid. But a sum
+    s of epsilons, and leaks, is at worst delta = leaks + 1 - e^(epsilon - s) at any epsilon below s.
+    """
+    best = spends.delta(epsilon)
+    over = _pure_epsilon(spends.spends) - epsilon
+    if 0 < over < math.inf:
+        best = min(best, either(leak(spends.spends), math.nextafter(over, math.inf)))
+    return best
+
+
+def _pure_epsilon(spends: tuple[Spend, ...]) -> float:
+    """Return the sum of the epsilons, or infinity where a spend has none."""
+    plain = all(isinstance(spend, Approximate | DiscreteLaplace) for spend in spends)
+    return sum_of_epsilons(spends) if plain else math.inf
+
+
+def _on_top(now: Composition, at: float, epsilon: float, delta: float) -> float:
+    """Return about the delta, at the epsilon `at`, of `now` and one (epsilon, delta)-DP release with epsilon <= at.
+
+    At worst the release leaks everything with probability delta, and else has the losses +-epsilon of randomised
+    response (Kairouz, Oh and Viswanath, ICML 2015). A hair is taken off, so that rounding up does not hide a release
+    that fits exactly.
+    """
+    truth = 1 / (1 + math.exp(-epsilon))
+    rest = truth * now.delta(at - epsilon) + (1 - truth) * now.delta(min(at + epsilon, 500.0))
+    return (delta + (1 - delta) * rest) * (1 - 1e-12)
+
+
+def _bisected(holds: Callable[[float], bool], high: float, steps: int) -> float:
+    """Return about the largest number in [0, high] at which `holds`; zero where there is none."""
+    if holds(high):
+        return high
+    low = 0.0
+    for _ in range(steps):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _rounded_down(number: float) -> float:
+    """Return the number with six digits."""
+    return float(Context(prec=6, rounding=ROUND_DOWN).create_decimal_from_float(number))

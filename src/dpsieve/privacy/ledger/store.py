@@ -1,0 +1,326 @@
+"""The file of a ledger: one SQLite database whose rows are chained by hashes and durable before a write returns.
+
+How it stays whole:
+
+1. A ledger is made in a private temporary file and linked to its name, which fails if the name is taken: of two
+   processes that create it at once, one wins, and both use that file. A temporary name that a crash left is removed.
+2. A write holds SQLite's write lock from before it reads until after it commits (BEGIN IMMEDIATE).
+3. The journal is deleted to commit, and with synchronous=EXTRA the disk is told to flush the file before and the folder
+   after; with FULL, a loss of power just after a commit could still undo it.
+4. A connection lives for one operation, so that threads, forks and pickles share none. The file is opened through
+   SQLite only: closing any other handle to it would drop the locks that this process holds (POSIX). A fork waits for
+   the connections of other threads, since a copy of SQLite's locks in the child would never be released.
+5. The journal that undoes an unfinished write is named after the file. Under a second name it would not be found, and
+   would later undo the spends made under that name. So a file with two names is refused: one with a hard link, or one
+   that is mounted by itself. Symbolic links are resolved.
+"""
+
+import json
+import os
+import sqlite3
+import stat
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dpsieve.errors import DpsieveError, LedgerError
+from dpsieve.privacy.curves.spends import Spend, spend_from_json
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.ledger.chain import (
+    ORIGIN,
+    Chain,
+    Entry,
+    canonical,
+    checked_note,
+    checked_time,
+    link,
+    linked,
+    utc_now,
+)
+
+_APPLICATION = 0x64707376  # 'dpsv', in the header of the SQLite file
+_FORMAT = 1
+_SCHEMA = (
+    "CREATE TABLE header (one INTEGER PRIMARY KEY CHECK (one = 1), time TEXT NOT NULL, budget TEXT NOT NULL, "
+    "hash TEXT NOT NULL)",
+    "CREATE TABLE entries (number INTEGER PRIMARY KEY, time TEXT NOT NULL, spend TEXT NOT NULL, note TEXT NOT NULL, "
+    "hash TEXT NOT NULL)",
+    *(
+        f"CREATE TRIGGER {table}_{change} BEFORE {change} ON {table} "
+        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+        for table in ("header", "entries")
+        for change in ("UPDATE", "DELETE")
+    ),
+)
+_RESTORE = "Restore the file from a copy that you trust."
+_LONGEST_TEXT = 10**6  # bytes of one row, so that a damaged length takes no memory
+_JOURNALS = ("-journal", "-wal")
+_MOUNTS = Path("/proc/self/mountinfo")
+_UNREADABLE = (DpsieveError, ValueError, TypeError, RecursionError)
+_Stored = TypeVar("_Stored", Guarantee, Spend)
+
+# Held while a connection is open, and by a fork while it copies the process.
+_connected = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_connected.acquire, after_in_parent=_connected.release, after_in_child=_connected.release
+    )
+
+
+class Rows:
+    """The rows of a ledger inside one transaction."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path, self._connection = path, connection
+
+    def verified(self, known: Chain | None = None) -> Chain:
+        """Return the chain, or raise LedgerError where it is broken.
+
+        With a chain `known` from before, its entries are not hashed again: the file must hold as many, and the last of
+        them unchanged.
+        """
+        self._check_format()
+        chain = self._header()
+        if known is None:
+            known = chain
+        elif known.start != chain.start:
+            raise LedgerError(f"the ledger {self._path} is not the one that was opened. {_RESTORE}")
+        fresh = list(self._fresh(known))
+        (count,) = self._connection.execute("SELECT COUNT(*) FROM entries").fetchone()
+        if count != len(known.entries) + len(fresh):
+            raise _broken(self._path, "an entry that was verified before")
+        return known.plus(fresh)
+
+    def append(self, entry: Entry) -> None:
+        """Insert an entry that `Chain.following` made; it counts when the transaction ends without an error."""
+        row = (entry.number, entry.time, canonical(entry.spend.to_json()), entry.note, entry.hash)
+        self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", row)
+
+    def _check_format(self) -> None:
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if application != _APPLICATION:
+            raise _foreign(self._path)
+        if version != _FORMAT:
+            fix = "Install the dpsieve that wrote it, or a newer one."
+            raise LedgerError(f"the ledger {self._path} has format {version}, this dpsieve reads {_FORMAT}. {fix}")
+        # A trigger or view that was slipped in could swallow what is written.
+        if {sql for (sql,) in self._connection.execute("SELECT sql FROM sqlite_master")} != set(_SCHEMA):
+            raise LedgerError(f"the tables of the ledger {self._path} were changed. {_RESTORE}")
+
+    def _header(self) -> Chain:
+        rows = self._connection.execute("SELECT time, budget, hash FROM header LIMIT 2").fetchall()
+        if len(rows) != 1 or not linked(rows[0][2], ORIGIN, _FORMAT, *rows[0][:2], ""):
+            raise _broken(self._path, "its header")
+        _, budget, start = rows[0]
+        try:
+            return Chain(_parsed(budget, Guarantee.from_json), start)
+        except _UNREADABLE:
+            raise _broken(self._path, "its header") from None
+
+    def _fresh(self, known: Chain) -> Iterator[Entry]:
+        """Yield the verified entries after those of `known`."""
+        query = "SELECT number, time, spend, note, hash FROM entries WHERE number >= ? ORDER BY number"
+        rows = iter(self._connection.execute(query, (len(known.entries),)))
+        if known.entries:
+            last = known.entries[-1]
+            if next(rows, None) != (last.number, last.time, canonical(last.spend.to_json()), last.note, last.hash):
+                raise _broken(self._path, f"entry {last.number}")
+        before = known.head
+        for expected, (number, time, spend, note, stored) in enumerate(rows, start=len(known.entries) + 1):
+            if number != expected or not linked(stored, before, number, time, spend, note):
+                raise _broken(self._path, f"entry {expected}")
+            try:
+                entry = Entry(number, checked_time(time), _parsed(spend, spend_from_json), checked_note(note), stored)
+            except _UNREADABLE:
+                raise _broken(self._path, f"entry {expected}") from None
+            yield entry
+            before = stored
+
+
+class LedgerFile:
+    """The place of a ledger on disk, and the transactions on it."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self.path, self.timeout = path, timeout
+
+    def exists(self) -> bool:
+        """Return whether there is a file; anything else, or a path that cannot be reached, is refused."""
+        try:
+            mode = self.path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            fix = "Check the path and the permissions of its folder."
+            raise LedgerError(f"the ledger {self.path} cannot be reached ({error.strerror}). {fix}") from None
+        if stat.S_ISDIR(mode):
+            raise LedgerError(f"{self.path} is a folder. Pass a file in it, such as {self.path / 'budget.ledger'}.")
+        if not stat.S_ISREG(mode):
+            raise LedgerError(f"{self.path} is a pipe or a device. Pass the path of a file.")
+        return True
+
+    def create(self, budget: Guarantee) -> None:
+        """Make the file with this budget, whole or not at all; where another process was faster, leave its file."""
+        folder = self.path.parent
+        if not folder.is_dir():
+            raise LedgerError(f"the folder {folder} does not exist. Create it before the ledger {self.path.name}.")
+        self._check_neighbours()
+        try:
+            # mkstemp gives permissions 0600, and SQLite gives its journal the same.
+            handle, name = tempfile.mkstemp(prefix=".ledger-", suffix=".new", dir=folder)
+        except OSError as error:
+            fix = "Ask for permission to the folder, or choose another one."
+            raise LedgerError(f"the ledger {self.path} cannot be created ({error.strerror}). {fix}") from None
+        os.close(handle)
+        try:
+            with LedgerFile(Path(name), self.timeout)._transaction("IMMEDIATE") as connection:
+                _write_header(connection, budget)
+            with suppress(FileExistsError):
+                os.link(name, self.path)
+        except OSError as error:
+            if isinstance(error, LedgerError):
+                raise
+            fix = "Choose a local disk that knows hard links."
+            raise LedgerError(f"the ledger {self.path} cannot be created ({error.strerror}). {fix}") from None
+        finally:
+            with suppress(OSError):
+                Path(name).unlink()
+        _flush_folder(folder)
+
+    def _check_neighbours(self) -> None:
+        """Refuse a new file that SQLite would take for a journal, or change by one that is left there."""
+        if self.path.name.endswith(_JOURNALS):
+            fix = "Pass a name such as 'budget.ledger'."
+            raise LedgerError(f"{self.path} is the name of a journal, which SQLite deletes. {fix}")
+        for suffix in _JOURNALS:
+            left = LedgerFile(self.path.with_name(self.path.name + suffix), self.timeout)
+            # A rival that was faster may be writing its journal by now.
+            if left.exists() and not self.exists():
+                fix = "Restore that ledger beside it, or delete it."
+                raise LedgerError(f"{left.path} is left from a ledger that is gone, and would change a new one. {fix}")
+
+    @contextmanager
+    def reading(self) -> Iterator[Rows]:
+        """Give the rows at one moment."""
+        with self._transaction("DEFERRED") as connection:
+            yield Rows(self.path, connection)
+
+    @contextmanager
+    def writing(self, *, keep: bool = True) -> Iterator[Rows]:
+        """Give the rows while nobody else may write; what was appended is then durable, or undone without `keep`."""
+        with self._transaction("IMMEDIATE", "COMMIT" if keep else "ROLLBACK") as connection:
+            yield Rows(self.path, connection)
+
+    @contextmanager
+    def _transaction(self, kind: str, end: str = "COMMIT") -> Iterator[sqlite3.Connection]:
+        if not _connected.acquire(timeout=self.timeout):
+            raise self._in_use()
+        try:
+            with suppress(FileNotFoundError, NotADirectoryError):  # SQLite says so
+                self._check_names()
+            # Read and write, but never create; a file without write permission is opened for reading.
+            uri = f"{self.path.as_uri()}?mode=rw"
+            with closing(sqlite3.connect(uri, timeout=self.timeout, isolation_level=None, uri=True)) as connection:
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_TEXT)
+                for pragma in ("journal_mode = DELETE", "synchronous = EXTRA", "fullfsync = ON"):
+                    connection.execute(f"PRAGMA {pragma}").close()
+                connection.execute(f"BEGIN {kind}")
+                try:
+                    yield connection
+                    connection.execute(end)
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+        except (sqlite3.Error, UnicodeError) as error:  # an error of SQLite may quote text that is not UTF-8
+            raise self._explained(error) from error
+        finally:
+            _connected.release()
+
+    def _check_names(self) -> None:
+        """Refuse a file with a second name, under which a journal would not be found; see the top of the module."""
+        self.exists()
+        if self.path.stat().st_nlink > 1:
+            self._finish_create()
+        if self.path.stat().st_nlink > 1:
+            fix = "Remove the other name; use a symbolic link in its place."
+            raise LedgerError(f"the ledger {self.path} has a second name (a hard link). {fix}")
+        if _mounted(self.path):
+            raise LedgerError(f"the ledger {self.path} is mounted by itself. Mount its folder in its place.")
+
+    def _finish_create(self) -> None:
+        """Remove the temporary name, where `create` was interrupted or is about to do so."""
+        for name in self.path.parent.glob(".ledger-*.new"):
+            with suppress(OSError):
+                if name.samefile(self.path):
+                    name.unlink()
+
+    def _in_use(self) -> LedgerError:
+        fix = "Try again, or pass a longer timeout."
+        return LedgerError(f"the ledger {self.path} was in use by others for {self.timeout:g} s. {fix}")
+
+    def _explained(self, error: Exception) -> LedgerError:
+        """Return what went wrong in SQLite, and the fix, in words."""
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+        if code == sqlite3.SQLITE_NOTADB:
+            return _foreign(self.path)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return self._in_use()
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+            fix = "Ask for permission to write the file and its folder."
+            return LedgerError(f"the ledger {self.path} cannot be written or opened. {fix}")
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            return LedgerError(f"the disk of the ledger {self.path} is full or fails. Free some space, then try again.")
+        return LedgerError(f"the ledger {self.path} is damaged. {_RESTORE}")
+
+
+def _write_header(connection: sqlite3.Connection, budget: Guarantee) -> None:
+    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {_FORMAT}")
+    for statement in _SCHEMA:
+        connection.execute(statement)
+    time, text = utc_now(), canonical(budget.to_json())
+    connection.execute("INSERT INTO header VALUES (1, ?, ?, ?)", (time, text, link(ORIGIN, _FORMAT, time, text, "")))
+
+
+def _parsed(text: str, build: Callable[[Any], _Stored]) -> _Stored:
+    """Return the value that was stored as this text, the only text that would be written for it."""
+    value = build(json.loads(text))
+    if canonical(value.to_json()) != text:
+        raise ValueError
+    return value
+
+
+def _mounted(path: Path) -> bool:
+    """Return whether a file is a mount point.
+
+    Linux lists them; a file mounted from the same disk has the device of its folder, and with overlays an ordinary file
+    may have another. Elsewhere the device tells.
+    """
+    try:
+        table = _MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return path.stat().st_dev != path.parent.stat().st_dev
+    escaped = str(path).translate({ord(letter): f"\\{ord(letter):03o}" for letter in " \t\n\\"})
+    return os.fsencode(escaped) in {line.split(b" ")[4] for line in table}
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make a new name in the folder durable, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _broken(path: Path, what: str) -> LedgerError:
+    return LedgerError(f"the ledger {path} cannot be trusted: {what} was changed, removed or moved. {_RESTORE}")
+
+
+def _foreign(path: Path) -> LedgerError:
+    return LedgerError(f"{path} is not a ledger. Pass a file that Ledger created, or a path that is not in use yet.")

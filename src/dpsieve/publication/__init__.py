@@ -1,0 +1,5 @@
+"""What may be published."""
+
+from dpsieve.publication.release import Release
+
+__all__ = ["Release"]

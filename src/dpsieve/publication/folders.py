@@ -1,0 +1,180 @@
+"""Folders of tables and a record about them, written whole or not at all, and refused when they were changed.
+
+A folder is made under a hidden name beside its place, forced to disk, and renamed. A process that dies on the way
+leaves nothing in that place, at most the hidden folder, which holds nothing but what would have been published and is
+taken over by the next process. A place can be reserved before there is something to write.
+
+Tables are Parquet files. The record, release.json, has the digest of each and a seal over itself: they show accidents,
+not an adversary's changes.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
+from dpsieve.locks import acquired, still_there
+from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_table
+
+FORMAT = 1
+MAIN = "release"  # the table that every folder has
+_RECORD = "release.json"
+
+
+class Reserved:
+    """A place for a folder that can be written to, and that no other process writes to; use it in a `with` block."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.target = _path(folder)
+        self.working = self.target.absolute().parent / f".{self.target.name}.partial"
+        failure = None
+        try:
+            self._handle = acquired(self.working, lambda: self.working.mkdir(exist_ok=True))
+        except BlockingIOError:
+            failure = "is being written by another process. Pass another name, or wait for it"
+        except FileNotFoundError:
+            failure = "is to be in a folder that does not exist. Make that one first"
+        except OSError as error:
+            failure = (
+                f"cannot be written ({error.strerror}). Pass the name of a new folder, in one that can be written to"
+            )
+        if failure is None and os.path.lexists(self.target):
+            self._leave()
+            failure = "exists already. Pass a new name; a release is never overwritten"
+        if failure is not None:
+            raise InvalidValue(f"folder={str(self.target)!r} {failure}.")
+
+    def _leave(self) -> None:
+        if still_there(self.working, self._handle):
+            shutil.rmtree(self.working, ignore_errors=True)
+        os.close(self._handle)
+
+    def __fspath__(self) -> str:
+        return str(self.target)
+
+    def __enter__(self) -> "Reserved":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+
+def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Path:
+    """Write a record and its tables, by name and MAIN among them, to a new or reserved folder and return its path."""
+    if not isinstance(folder, Reserved):
+        with Reserved(folder) as place:
+            return write(place, record, tables)
+    target, working = folder.target, folder.working
+    digests = {}
+    for left in working.iterdir():
+        left.unlink()
+    for name, table in tables.items():
+        file = working / f"{name}.parquet"
+        pq.write_table(table, file)
+        _force(file)
+        digests[name] = _digest(file)
+    whole = {"format": FORMAT, **record, "table_sha256": digests.pop(MAIN), "more_sha256": digests}
+    whole["seal"] = _seal(whole)
+    (working / _RECORD).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    _force(working / _RECORD)
+    _force(working)
+    working.rename(target)
+    _force(target.absolute().parent)
+    return target
+
+
+def read(folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
+    """Return the path and the record of a folder that `write` made; raise if it was changed."""
+    source = _path(folder)
+    record = _read_record(source / _RECORD)
+    if record.get("seal") != _seal(record):
+        raise changed(source)
+    return source, record
+
+
+def read_tables(source: Path, record: Mapping[str, Any], more: tuple[str, ...] = ()) -> dict[str, pa.Table]:
+    """Return MAIN, with as many rows as the record says, and the tables `more`; raise if any was changed.
+
+    What that costs is bounded by the size of the files: see `publication.bounded`.
+    """
+    others, rows = record.get("more_sha256", {}), record.get("keys")
+    if not isinstance(others, dict) or set(others) != set(more) or type(rows) is not int:
+        raise incomplete(source)
+    digests = {MAIN: record.get("table_sha256"), **others}
+    return {name: _read_table(source, name, digest, rows) for name, digest in digests.items()}
+
+
+def incomplete(source: Path) -> CorruptRelease:
+    """Return the error for a folder that lacks something, or has something else."""
+    return CorruptRelease(f"{source} is not a whole release. Get a fresh copy of the folder.")
+
+
+def changed(source: Path) -> CorruptRelease:
+    """Return the error for a folder that is not as it was written."""
+    return CorruptRelease(f"{source} was changed after it was written. Get a fresh copy of the folder.")
+
+
+def _path(folder: str | os.PathLike[str]) -> Path:
+    hint = "Pass the path of a folder."
+    given = os.fspath(folder) if isinstance(folder, str | os.PathLike) else folder
+    if not isinstance(given, str):
+        raise InvalidType(f"folder must be a path, not {type(folder).__name__}. {hint}")
+    path = Path(given)
+    if "\0" in given or not path.name or not _fits(path.name):
+        raise InvalidValue(f"folder has no usable name. {hint}")
+    return path
+
+
+def _fits(name: str) -> bool:
+    try:
+        return len(os.fsencode(name)) <= 200
+    except UnicodeEncodeError:
+        return False
+
+
+def _read_table(source: Path, name: str, digest: object, rows: int) -> pa.Table:
+    try:
+        with open_plain(source / f"{name}.parquet") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise changed(source)
+            file.seek(0)
+            return read_table(file, rows if name == MAIN else None)
+    except Unreadable:
+        raise incomplete(source) from None
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    try:
+        record = read_json(path)
+    except Unreadable:
+        raise CorruptRelease(f"{path} cannot be read. Pass a folder that `save` has written.") from None
+    if type(record.get("format")) is not int or record["format"] != FORMAT:
+        raise CorruptRelease(f"{path} has another format than this version reads. Use the dpsieve that wrote it.")
+    return record
+
+
+def _seal(record: Mapping[str, Any]) -> str:
+    """Return a digest of the record, and through it of the tables."""
+    rest = {name: value for name, value in record.items() if name != "seal"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _force(path: Path) -> None:
+    """Force a file or a folder to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

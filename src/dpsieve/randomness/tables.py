@@ -1,0 +1,157 @@
+"""Exact draws from any distribution on the integers whose cumulative probabilities can be enclosed in balls.
+
+For a uniform U in [0, 1), the least k with F(k) > U has the distribution function F. The table keeps floor(F(k) 2^64).
+A word u is the first 64 bits of U, so it decides k unless u equals one of the table's entries; then (with probability
+below 2^-50, as a table has at most 2^14 entries) more bits of U are drawn and F is evaluated more precisely until one
+comparison is certain. So what is drawn follows F exactly, and one word decides almost every draw.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+from flint import arb
+from numpy.typing import NDArray
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.balls import floor_bounds, precision
+from dpsieve.randomness.source import Source, Words, resolve
+
+Cdf = Callable[[int], arb]
+
+CHUNK = 1 << 15  # draws made at a time: their arrays stay in the processor's cache
+LARGEST = 1 << 14
+_GUIDE_BITS = 16
+SPARE_BITS = 64 - _GUIDE_BITS
+_TOP = 2**64 - 1
+_CDF = "Return a ball that narrows as the precision grows, and an exact one where F(k) 2^64 is whole."
+_BITS = 128  # the precision that settles nearly every entry
+
+
+class ExactTable:
+    """Draws integers from the distribution function `cdf`, exactly.
+
+    `cdf(k)` returns a ball that contains F(k) = P[X <= k] for any integer k, evaluated at the precision in force; the
+    higher the precision, the narrower it must be. `near` is any integer of ordinary probability.
+
+    >>> coin = ExactTable(lambda k: arb(0) if k < 0 else arb(1) / 2 if k == 0 else arb(1), near=0)
+    >>> sorted(set(coin.draw(200).tolist()))
+    [0, 1]
+    """
+
+    def __init__(self, cdf: Cdf, *, near: int = 0) -> None:
+        if not callable(cdf):
+            raise InvalidType(f"cdf must be a function of an integer, not {type(cdf).__name__}. {_CDF}")
+        self._cdf = cdf
+        near = validate.whole("near", near, low=-(2**62), high=2**62, hint="Pass an integer of ordinary probability.")
+        with precision(_BITS):
+            self.first = _first_true(lambda k: _word(cdf, k) == 0, near, -1)
+            last = _first_true(lambda k: _word(cdf, k) == _TOP, near, +1)
+            if last - self.first >= LARGEST:
+                raise InvalidValue(f"cdf is spread over more than {LARGEST} integers. Draw from wider cells instead.")
+            entries = [_word(cdf, k) for k in range(self.first, last + 1)]
+        if any(a > b for a, b in pairwise(entries)):
+            raise InvalidValue("cdf decreases. Pass a cumulative distribution function.")
+        self._entries = np.array(entries, dtype=np.uint64)
+        self.guide = self._make_guide()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def draw(self, count: int, source: Source | None = None) -> NDArray[np.int64]:
+        """Return `count` independent draws."""
+        count = validate.whole("count", count, high=10**9, hint="Pass how many draws to make, a billion at most.")
+        source, out = resolve(source), np.empty(count, np.int64)
+        for start in range(0, count, CHUNK):
+            words = source.words(min(CHUNK, count - start))
+            found = self.guide.take((words >> np.uint64(SPARE_BITS)).view(np.int64))
+            part = out[start : start + len(words)]
+            np.add(found, self.first, out=part, dtype=np.int64)
+            unclear = np.flatnonzero(found == len(self))
+            part[unclear] = self.search(words[unclear], source)
+        return out
+
+    def search(self, words: Words, source: Source) -> NDArray[np.int64]:
+        """Return the integer that each word decides, drawing more bits for those that do not decide one."""
+        place = np.searchsorted(self._entries, words, side="right")
+        values = place + self.first
+        for tie in np.flatnonzero(self._entries[np.maximum(place, 1) - 1] == words):
+            values[tie] = self._refine(int(words[tie]), source)
+        return values
+
+    def _make_guide(self) -> NDArray[np.int32]:
+        """For each value of a word's top bits: the index they decide alone, or len(self) where they do not."""
+        starts = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(SPARE_BITS)
+        before = np.searchsorted(self._entries, starts, side="left")
+        after = np.searchsorted(self._entries, starts | np.uint64((1 << SPARE_BITS) - 1), side="right")
+        return np.where(before == after, after, len(self)).astype(np.int32)
+
+    def _refine(self, word: int, source: Source) -> int:
+        """Return the least k with F(k) > U for the uniform U that begins with the 64 bits of `word`."""
+        uniform = LazyUniform(source, word, 64)
+        near = self.first + int(np.searchsorted(self._entries, np.uint64(word), side="left"))
+        if uniform.below(lambda: self._cdf(near)):
+            return _first_true(lambda k: not uniform.below(lambda: self._cdf(k)), near, -1) + 1
+        return _first_true(lambda k: uniform.below(lambda: self._cdf(k)), near, +1)
+
+
+class LazyUniform:
+    """A uniform number in [0, 1) whose bits are drawn only when a comparison needs them."""
+
+    def __init__(self, source: Source, value: int = 0, bits: int = 0) -> None:
+        self._source, self._value, self.bits = source, value, bits
+
+    def below(self, bound: Callable[[], arb]) -> bool:
+        """Return whether the number is below the real number that `bound` encloses at every precision."""
+        extra = 64
+        while True:
+            with precision(self.bits + extra):
+                low, high = self.ends()
+                ball = bound()
+                if high <= ball:
+                    return True
+                if low >= ball:
+                    return False
+            extra *= 2
+            self.extend()
+
+    def ends(self) -> tuple[arb, arb]:
+        """Return exact balls for the ends of the interval known to hold the number."""
+        with precision(self.bits + 2):
+            scale = arb(2) ** -self.bits
+            return arb(self._value) * scale, arb(self._value + 1) * scale
+
+    def extend(self) -> None:
+        """Draw 64 more bits."""
+        self._value = self._value << 64 | int(self._source.words(1)[0])
+        self.bits += 64
+
+
+def _word(cdf: Cdf, k: int) -> int:
+    """Return floor(F(k) 2^64), at most 2^64 - 1, proven."""
+    bits = _BITS
+    while True:
+        with precision(bits):
+            ball = cdf(k)
+            if not isinstance(ball, arb) or not ball.is_finite():
+                raise InvalidType(f"cdf must return finite balls. {_CDF}")
+            low, high = (min(max(end, 0), _TOP) for end in floor_bounds(ball * arb(2) ** 64))
+        if low == high:
+            return low
+        if bits > 1 << 16:
+            raise InvalidValue(f"cdf({k}) stays too wide. {_CDF}")
+        bits *= 2
+
+
+def _first_true(wanted: Callable[[int], bool], near: int, direction: int) -> int:
+    """Return the first k, going from `near` in `direction`, with wanted(k); once true, it stays true further out."""
+    step, false = 1, near - direction
+    while not wanted(true := near + direction * (step - 1)):
+        false, step = true, step * 2
+        if step > 1 << 62:
+            raise InvalidValue("cdf does not reach 0 and 1. Pass the distribution function of an integer variable.")
+    while abs(true - false) > 1:
+        middle = (true + false) // 2
+        true, false = (middle, false) if wanted(middle) else (true, middle)
+    return true

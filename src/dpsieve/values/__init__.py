@@ -1,0 +1,1 @@
+"""User values as Arrow columns; errors never quote a value."""

@@ -1,0 +1,45 @@
+"""Ball arithmetic must not hang or mislead across threads and forks."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from dpsieve.exact.balls import current_precision, precision
+
+
+def test_precision_is_restored():
+    before = current_precision()
+    with precision(300):
+        assert current_precision() == 300
+        with precision(500):
+            assert current_precision() == 500
+        assert current_precision() == 300
+    assert current_precision() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
+def test_a_fork_while_another_thread_computes_does_not_hang_the_child():
+    stop = threading.Event()
+
+    def compute():
+        while not stop.is_set():
+            with precision(200):
+                time.sleep(0.001)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                with precision(100):
+                    os._exit(0)
+            deadline = time.monotonic() + 20
+            while os.waitpid(child, os.WNOHANG) == (0, 0):
+                assert time.monotonic() < deadline, "the child hangs"
+                time.sleep(0.01)
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,180 @@
+"""A release never promises more than its mechanism keeps, and has no other numbers than its tokens tell."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from publication.fuzzing import KEYS, Saved, several_keys
+
+import dpsieve as ds
+from dpsieve.channels import known_keys, release_sample
+from dpsieve.errors import CorruptRelease, DpsieveError
+from dpsieve.privacy.uses import ONCE, Uses, remaining
+from dpsieve.testing import insecure_source
+
+
+def made():
+    return ds.channels.simple(1.0, 1e-3).release(KEYS, [500] * 4, source=insecure_source(1))
+
+
+@pytest.mark.parametrize("epsilon, delta", [(0.01, 1e-15), (0.999, 1e-3), (1.0, 0.999e-3)])
+def test_a_false_guarantee_is_refused_at_once(epsilon, delta):
+    with pytest.raises(DpsieveError, match="promises more"):
+        replace(made(), guarantee=ds.Guarantee(epsilon, delta))
+    with pytest.raises(DpsieveError, match="promises more"):
+        replace(made(), uses=Uses(times=2))
+
+
+def test_a_weaker_guarantee_may_be_told():
+    release = made()
+    assert replace(release, guarantee=release.guarantee.for_replacement()).guarantee.neighbours == "replace"
+
+
+def table_of_baskets():
+    rows = [(u, f"k{k}") for u in range(400) for k in range(3)]
+    return pa.table({"user": [u for u, _ in rows], "item": [k for _, k in rows]})
+
+
+@pytest.mark.parametrize(
+    "options, uses",
+    [
+        ({"mechanism": "simple"}, Uses(3)),
+        ({"mechanism": "simple", "max_rows_per_key": 2}, Uses(3)),
+        ({"mechanism": "gaussian"}, ONCE),
+        ({"known_keys": ["k0", "k1"]}, ONCE),
+        ({"mechanism": "simple", "sample_size": 3}, Uses(3, 0.05 * 1.3)),
+    ],
+)
+def test_a_release_of_a_table_tells_how_its_budget_is_used(tmp_path, options, uses):
+    release = ds.release(
+        table_of_baskets(), key="item", privacy_unit="user", max_keys_per_unit=3, epsilon=1.3, delta=1e-3, **options
+    )
+    assert release.uses == uses and release.guarantee.epsilon == 1.3
+    again = ds.Release.load(release.save(tmp_path / "x"))
+    assert (again.uses, again.guarantee) == (release.uses, release.guarantee)
+    if uses != ONCE:
+        with pytest.raises(DpsieveError, match="promises more"):
+            replace(release, uses=replace(uses, times=uses.times + 1))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.7, 1.0, 1.1, 3.0, 4.9])
+def test_a_sample_of_a_chosen_size_pays_for_the_size(epsilon):
+    release = release_sample(KEYS, [500] * 4, 3, epsilon=epsilon, delta=1e-3, method="priority")
+    assert release.uses == Uses(1, 0.05 * epsilon)
+    with pytest.raises(DpsieveError, match="promises more"):
+        replace(release, guarantee=ds.Guarantee(0.97 * epsilon, 1e-3))
+
+
+def test_two_parts_are_never_more_than_the_whole():
+    from fractions import Fraction
+
+    for epsilon in np.random.default_rng(1).uniform(0.01, 10, 300).tolist():
+        rest = remaining(epsilon, 0.05 * epsilon)
+        assert Fraction(rest) + Fraction(0.05 * epsilon) <= Fraction(epsilon) and rest > 0.94 * epsilon
+
+
+def changed(saved, **record):
+    saved.write({**saved.record, **record})
+    with pytest.raises(CorruptRelease):
+        saved.load(saved.folder)
+
+
+def test_a_false_record_is_refused_although_its_seal_fits(tmp_path):
+    saved = Saved(made(), tmp_path / "x")
+    saved.write()
+    assert len(saved.load(saved.folder)) == 4
+    guarantee, mechanism = saved.record["guarantee"], saved.record["mechanism"]
+    changed(saved, guarantee={**guarantee, "epsilon": 0.01, "delta": 1e-15})
+    changed(saved, guarantee={**guarantee, "unit": "one planet"})
+    changed(saved, uses={"times": 2, "extra_epsilon": 0.0})
+    changed(saved, uses={"times": True, "extra_epsilon": 0.0})
+    changed(saved, mechanism={**mechanism, "epsilon": 1})
+    changed(saved, extra=1)
+    for keys in (3, 5, True, 4.0, "4", None, 10**400, -4):
+        changed(saved, keys=keys)
+
+
+def test_a_false_number_of_keys_is_refused(tmp_path):
+    saved = Saved(several_keys(mechanism="simple"), tmp_path / "x")
+    assert saved.record["uses"]["times"] == 3
+    changed(saved, uses={"times": 4, "extra_epsilon": 0.0})
+    changed(saved, uses={"times": 3, "extra_epsilon": 0.5})
+    changed(saved, guarantee={**saved.record["guarantee"], "delta": 1e-4})
+
+
+def test_a_distribution_promises_what_its_plan_keeps(tmp_path):
+    answers = ds.federated.Quantiles(0.0, 1.0, epsilon=2.0, delta=1e-3, branching=2, depth=2, way="cohorts")
+    saved = Saved(answers.run(np.linspace(0, 1, 4000)), tmp_path / "x")
+    saved.write()
+    assert saved.load(saved.folder).guarantee.epsilon == 2.0
+    changed(saved, guarantee={**saved.record["guarantee"], "epsilon": 0.01})
+    changed(saved, certificate={**saved.record["certificate"], "epsilon": 0.01})
+    changed(saved, notes={**saved.record["notes"], "confidence": 2})
+
+
+def edited(table, name, row, value):
+    values = table.column(name).to_pylist()
+    values[row] = value
+    return table.set_column(table.column_names.index(name), name, pa.array(values, table.column(name).type))
+
+
+FALSE_TABLES = {
+    "a count below zero": lambda t: edited(t, "count", 1, -5),
+    "another count": lambda t: edited(t, "count", 1, t["count"][1].as_py() + 1),
+    "low above high": lambda t: edited(t, "low", 0, t["high"][0].as_py() + 1),
+    "another weight": lambda t: edited(t, "weight", 2, t["weight"][2].as_py() + 1),
+    "a token between two": lambda t: edited(t, "token", 2, t["token"][2].as_py() + 0.5),
+    "a token without end": lambda t: edited(t, "token", 2, float("inf")),
+    "a null key": lambda t: edited(t, "key", 1, None),
+    "a key twice": lambda t: edited(t, "key", 1, t["key"][0].as_py()),
+    "keys out of order": lambda t: t.take([1, 0, 2, 3]),
+    "a column more": lambda t: t.append_column("more", t["count"]),
+    "a column less": lambda t: t.drop_columns(["high"]),
+    "tokens alone missing": lambda t: t.drop_columns(["token"]),
+    "columns in another order": lambda t: t.select(["count", "key", "low", "high", "weight", "token"]),
+    "another type": lambda t: t.set_column(1, "count", t["count"].cast(pa.int32())),
+}
+
+
+@pytest.mark.parametrize("change", FALSE_TABLES.values(), ids=FALSE_TABLES)
+def test_a_false_table_is_refused_although_its_digest_fits(tmp_path, change):
+    saved = Saved(made(), tmp_path / "x")
+    saved.write(tables={"release": change(saved.tables["release"])})
+    with pytest.raises(CorruptRelease):
+        saved.load(saved.folder)
+
+
+@pytest.mark.parametrize("change", [FALSE_TABLES["another count"], FALSE_TABLES["keys out of order"]])
+def test_a_false_table_is_not_saved(tmp_path, change):
+    release = made()
+    table = change(release.table.append_column("token", pa.array(release.tokens))).drop_columns(["token"])
+    with pytest.raises(DpsieveError, match="table"):
+        replace(release, table=table).save(tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "release, token",
+    [
+        (lambda: ds.channels.optimal(1.0, 1e-3).release(["a"], [500]), 2.0**-30),
+        (lambda: ds.channels.simple(1.0, 1e-3).release(["a"], [500]), 3e12),
+        (lambda: ds.channels.simple(1.0, 0.1, ds.sampling.custom([0.0] * 300 + [1.0])).release(["a"], [500]), 2.0),
+        (lambda: ds.channels.sample_threshold(0.3, 12).release(["a"], [500]), 11.0),
+        (lambda: known_keys(1.0).release(["a"], [500]), 0.5),
+    ],
+    ids=["between two", "too large", "below the sample", "below the threshold", "not whole"],
+)
+def test_a_token_that_cannot_be_drawn_is_refused(release, token):
+    honest = release()
+    honest.check()
+    with pytest.raises(DpsieveError, match="tokens"):
+        replace(honest, tokens=np.array([token])).check()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+def test_gaussian_channels_load_as_they_were_saved(tmp_path, rows):
+    for number, epsilon in enumerate((0.3, 0.7, 1.0)):
+        release = ds.channels.gaussian(epsilon, 1e-5, 3, rows).release(["a"], [5000])
+        again = ds.Release.load(release.save(tmp_path / str(number)))
+        assert again.mechanism.to_json() == release.mechanism.to_json()

@@ -1,0 +1,75 @@
+"""The place of a release is held before anything is read or spent, and given up by whoever ends."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import dpsieve as ds
+from dpsieve.errors import InvalidValue
+from dpsieve.publication.folders import Reserved
+
+
+def made():
+    return ds.channels.optimal(1.0, 1e-8).release(["tea"], [500])
+
+
+def test_a_reserved_place_takes_one_release(tmp_path):
+    with Reserved(tmp_path / "x") as place:
+        with pytest.raises(InvalidValue, match="being written by another process"):
+            made().save(tmp_path / "x")
+        assert made().save(place) == tmp_path / "x"
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+    assert len(ds.Release.load(tmp_path / "x")) == 1
+    with pytest.raises(InvalidValue, match="exists already"):
+        Reserved(tmp_path / "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_place_that_is_not_used_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), Reserved(tmp_path / "x"):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_places_that_cannot_be_written_to(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for place, why in {"missing/x": "does not exist", "file/x": "cannot be written", "dangling": "exists"}.items():
+        with pytest.raises(InvalidValue, match=why):
+            Reserved(tmp_path / place)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file"]
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+    with pytest.raises(InvalidValue, match=r"cannot be written \(Permission denied\)"):
+        Reserved(tmp_path / "x")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_the_place_of_a_killed_process_is_taken_over(tmp_path):
+    script = "import sys, dpsieve.publication.folders as f; x = f.Reserved(sys.argv[1]); print(1, flush=True); input()"
+    command = [sys.executable, "-c", script, tmp_path / "x"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        with pytest.raises(InvalidValue, match="being written by another process"):
+            Reserved(tmp_path / "x")
+        (tmp_path / ".x.partial" / "release.parquet").write_text("half")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    made().save(tmp_path / "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_folder_has_the_rights_that_the_user_wants(tmp_path):
+    before = os.umask(0o077)
+    try:
+        folder = made().save(tmp_path / "x")
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
