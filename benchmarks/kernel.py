@@ -12,19 +12,19 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.privacy import Rows, certify
+from dpsieve.privacy import Block, Guarantee, certify
 
 ROWS, STACK = 1_000_000, 256
 
 
-def stacks(tokens: int) -> Iterator[Rows]:
+def stacks(tokens: int) -> Iterator[Block]:
     """Yield rows that repeat, with masses that fill both words, in stacks."""
     draw = np.random.default_rng(0).integers
     row = draw(0, 2**63 // tokens, (1, tokens), dtype=np.uint64)
     high = np.repeat(row, STACK, axis=0)
     low = draw(0, 2**63, (STACK, tokens), dtype=np.uint64)
     for _ in range(ROWS // STACK):
-        yield Rows(np.arange(tokens + 1), high, low)
+        yield Block(np.arange(tokens + 1), high, low)
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         table.add_column(name, justify="right")
     for tokens in (100, 300):
         start = time.perf_counter()
-        certify(stacks(tokens), epsilon=1.0, delta=0.999, shift=0)
+        certify(stacks(tokens), Guarantee(1.0, 0.999), shift=0)
         kernel = time.perf_counter() - start
         start = time.perf_counter()
         for rows in stacks(tokens):

@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.engines.base import Bounds
-from dpsieve.engines.columns import Column
-from dpsieve.engines.sql import count_text
+from dpsieve.engines.engine import Aggregation, Columns
+from dpsieve.engines.sql.bounded_query import Column, bounded_query
+from dpsieve.privacy.contribution import Contribution
 
 ROWS, USERS, NAMES = 10_000_000, 1_000_000, 1_000_000
 COLUMNS = "keys a user|job|seconds|peak MiB|time / plain|memory / plain|time / ours|keys out".split("|")
@@ -64,8 +64,8 @@ measure(lambda: len(ds.release(path, key="key", privacy_unit="user", epsilon=1.0
 def plain_text(path: Path, keys: int) -> str:
     """Return the SQL that our own engine runs."""
     columns = {"user": Column("user", '"user"', "BIGINT"), "key": Column("key", '"key"', "VARCHAR")}
-    bounds = Bounds(("key",), "user", max_keys=keys, max_rows=1, salt=7, allow_null_units=False)
-    return count_text(f"'{path}'", columns, bounds)
+    task = Aggregation(Columns(("key",), "user"), Contribution(keys=keys), salt=7)
+    return bounded_query(f"'{path}'", columns, task)
 
 
 def run(command: list[str], folder: Path) -> list[float] | None:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
+from dpsieve.sketches.noisy import NoisySketch
 
 ROUNDS, BETA = 20, 0.05
 
@@ -51,11 +52,12 @@ def main() -> None:
                 high = [count for count in found.values() if count >= paper]
                 error = max(abs(truth[key] - found.get(key, 0)) for key in truth)
                 rows.append((len(found), len(high), min(found.values()), min(high), error))
+            threshold = NoisySketch(epsilon, 1e-8, counters).threshold
             noise = 2 * math.log((counters + 1) / BETA) / epsilon
-            bound = noise + release.notes["threshold"] + len(stream) / (counters + 1)
+            bound = noise + threshold + len(stream) / (counters + 1)
             keys, keys_paper, least, least_paper, error = np.mean(rows, axis=0)
             table.add_row(
-                f"{counters:,}", f"{epsilon:g}", f"{release.notes['threshold']:.0f}", f"{paper:.0f}", f"{keys:,.0f}",
+                f"{counters:,}", f"{epsilon:g}", f"{threshold:.0f}", f"{paper:.0f}", f"{keys:,.0f}",
                 f"{keys_paper:,.0f}", f"{least:.0f}", f"{least_paper:.0f}", f"{error:,.0f}", f"{bound:,.0f}",
             )  # fmt: skip
     Console(width=120).print(table)

@@ -1,5 +1,7 @@
-"""Misra-Gries in ten lines, and neighbouring streams."""
+"""Misra-Gries in ten lines, neighbouring streams, and forged states."""
 
+import hashlib
+import struct
 from itertools import product
 
 
@@ -28,3 +30,31 @@ def neighbours(universe, longest):
         for stream in product(universe, repeat=length):
             for i in range(length):
                 yield stream, stream[:i] + stream[i + 1 :]
+
+
+def forged(kind_of_sketch, kind, numbers, *tables):
+    """Bytes with a right checksum, and whatever in them; a table is a list of values, and the bytes of its keys."""
+    rows = [len(values) for values, _ in tables]
+    body = kind_of_sketch(1).to_bytes()[:16] + struct.pack(f"<B{len(numbers) + len(rows)}Q", kind, *numbers, *rows)
+    return sealed(body + b"".join(packed(values) + keys for values, keys in tables))
+
+
+def packed(numbers):
+    """Numbers of the least width, after one byte that tells it."""
+    width = next(width for width in (1, 2, 4, 8) if max(numbers, default=0) < 256**width)
+    return bytes([width]) + b"".join(number.to_bytes(width, "little") for number in numbers)
+
+
+def integers(*keys):
+    """The bytes of keys that are integers."""
+    return struct.pack(f"<{len(keys)}q", *keys)
+
+
+def texts(*keys):
+    """The bytes of keys that are text or bytes."""
+    return packed([len(key) for key in keys]) + b"".join(keys)
+
+
+def sealed(body):
+    """A body closed by its checksum."""
+    return body + hashlib.sha256(body).digest()

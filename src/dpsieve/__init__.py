@@ -21,27 +21,10 @@ if TYPE_CHECKING:
     from dpsieve.sketches import MisraGries, UserMisraGries
 
 __all__ = [
-    "Certificate",
-    "Guarantee",
-    "Ledger",
-    "MisraGries",
-    "Release",
-    "UserMisraGries",
-    "channels",
-    "errors",
-    "estimation",
-    "everything",
-    "federated",
-    "ppswor",
-    "preview",
-    "priority",
-    "privacy",
-    "randomness",
-    "release",
-    "sampling",
-    "sketches",
-    "testing",
-]
+    "Certificate", "Guarantee", "Ledger", "MisraGries", "Release", "UserMisraGries", "channels", "errors",
+    "estimation", "everything", "federated", "ppswor", "preview", "priority", "privacy", "randomness", "release",
+    "sampling", "sketches", "testing",
+]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
 _HOME = {

@@ -48,3 +48,15 @@ class UnreadableData(DpsieveError, OSError):
 
 class RandomnessError(DpsieveError, RuntimeError):
     """A random stream cannot be used: it would repeat numbers that were drawn elsewhere."""
+
+
+def not_unicode(name: str) -> InvalidValue:
+    """Return the error for text that no encoding can carry."""
+    fix = "Mend the text first, such as by text.encode(errors='replace').decode()."
+    return InvalidValue(f"{name} holds text with lone surrogates, which is not Unicode. {fix}")
+
+
+def too_large(name: str) -> InvalidValue:
+    """Return the error for a whole number that Arrow cannot hold."""
+    fix = "Pass such numbers as text."
+    return InvalidValue(f"{name} holds a whole number that does not fit 64 bits with a sign. {fix}")

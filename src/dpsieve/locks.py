@@ -1,18 +1,25 @@
-"""What two processes must not do at once, and what must be cleaned up when one is ended.
+"""What two processes or threads must not do at once, and what must be cleaned up when a process is ended.
 
 A lock belongs to a process, on a file or a folder, and the system gives it up when the process ends, however it ends.
 """
 
 import contextlib
 import os
+import shutil
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
+
+from dpsieve.errors import InvalidValue
 
 if os.name == "posix":
     import fcntl
+
+_PREFIX = "dpsieve-private-"
 
 
 def lock(path: Path, *, wait: bool = False) -> int:
@@ -86,3 +93,72 @@ def cleaned_up() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
         if received:
             signal.raise_signal(received[0])
+
+
+@contextlib.contextmanager
+def private_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Make a folder in `parent` (or the system's place for temporary files), and remove it with its files.
+
+    It is readable by its owner alone, and locked by its process. Each new folder first removes those that nobody has
+    locked any more: so a folder goes even after its process was killed.
+    """
+    home = Path(tempfile.gettempdir()) if parent is None else parent
+    with cleaned_up():
+        _sweep(home)
+        folder, handle = _locked(home)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(handle)
+
+
+def _locked(home: Path) -> tuple[Path, int]:
+    """Return a new folder and its lock: the first one that no sweep removed before it was locked."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=home))
+        try:
+            handle = lock(folder, wait=True)
+        except FileNotFoundError:
+            continue
+        except OSError:  # no locks here, and so no sweeps either
+            return folder, os.open(os.devnull, os.O_RDONLY)
+        if still_there(folder, handle):
+            return folder, handle
+        os.close(handle)
+
+
+def _sweep(home: Path) -> None:
+    if os.name != "posix":  # without locks, the folders of killed processes stay
+        return
+    for folder in home.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.lstat().st_uid == os.getuid():
+                handle = lock(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(handle)
+
+
+class OneThread:
+    """A guard for objects that serve one thread at a time: it raises at once where another thread is inside.
+
+    >>> guard = OneThread("this sketch")
+    >>> with guard, guard:
+    ...     pass
+    Traceback (most recent call last):
+    ...
+    dpsieve.errors.InvalidValue: this sketch is in use by another thread. Use one for each thread, or a lock.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._lock = name, threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise InvalidValue(f"{self._name} is in use by another thread. Use one for each thread, or a lock.")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OneThread, (self._name,)

@@ -5,7 +5,8 @@ import threading
 
 from dpsieve import validate
 from dpsieve.errors import RandomnessError
-from dpsieve.randomness.source import Source, Stream, Words
+from dpsieve.randomness.source import Source, Stream
+from dpsieve.types import Words
 
 
 class InsecureSource(Source):

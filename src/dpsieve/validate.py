@@ -8,12 +8,13 @@ import math
 import numbers
 import operator
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
-from typing import Any, Literal, cast
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dpsieve.errors import InvalidType, InvalidValue
+
+if TYPE_CHECKING:  # devices check their arguments too, and have no NumPy
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 Neighbours = Literal["add_remove", "replace"]
 NEIGHBOURS: tuple[Neighbours, ...] = ("add_remove", "replace")
@@ -53,6 +54,11 @@ def epsilon(value: object, name: str = "epsilon") -> float:
     return between(name, value, 0.0, 500.0, hint=f"Pass a budget such as {name}=1.0.")
 
 
+def positive_epsilon(value: object) -> float:
+    """Return a privacy parameter epsilon above zero."""
+    return positive("epsilon", epsilon(value), hint="Pass a budget such as epsilon=1.0.")
+
+
 def delta(value: object, name: str = "delta") -> float:
     """Return a privacy parameter delta in [0, 1)."""
     hint = f"Pass a small probability such as {name}=1e-8."
@@ -82,8 +88,10 @@ def listed(values: Any) -> Any:
     return list(values) if isinstance(values, KeysView | ValuesView | ItemsView | Iterator) else values
 
 
-def integers(name: str, values: ArrayLike, *, hint: str) -> NDArray[np.int64]:
+def integers(name: str, values: "ArrayLike", *, hint: str) -> "NDArray[np.int64]":
     """Return a flat array of 64-bit integers; fractions, NaN, text and overflowing numbers are refused."""
+    import numpy as np
+
     try:
         array = np.asarray(listed(values))
     except ValueError:
@@ -95,6 +103,21 @@ def integers(name: str, values: ArrayLike, *, hint: str) -> NDArray[np.int64]:
     if array.dtype.kind == "u" and array.size and int(array.max()) >= 2**63:
         raise InvalidValue(f"{name} holds numbers of 2^63 or more. {hint}")
     return array.astype(np.int64, copy=False)
+
+
+def finite(name: str, values: "ArrayLike", *, hint: str) -> "NDArray[np.float64]":
+    """Return a number, or an array of numbers, as floats; text, truth values, NaN and infinities are refused."""
+    import numpy as np
+
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidType(f"{name} must be a number or an array. {hint}") from None
+    if array.dtype.kind not in "fiu":
+        raise InvalidType(f"{name} must be a number or an array. {hint}")
+    if not np.isfinite(array).all():
+        raise InvalidValue(f"{name} is not finite. {hint}")
+    return array.astype(np.float64)
 
 
 def neighbours(value: object, name: str = "neighbours") -> Neighbours:
@@ -114,6 +137,12 @@ def text(name: str, value: object, *, hint: str) -> str:
     if not value.isprintable():
         raise InvalidValue(f"{name} has line breaks or control characters. {hint}")
     return value
+
+
+def store(made: object, **checked: object) -> None:
+    """Set fields of a frozen dataclass to what its checks returned."""
+    for name, value in checked.items():
+        object.__setattr__(made, name, value)
 
 
 def _kind(value: object) -> str:

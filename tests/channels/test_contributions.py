@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from statistical import binomial_band
 
-from dpsieve.channels import from_json, gaussian, optimal, rows_of_units, simple
-from dpsieve.channels.lag.gaussian import gaussian_threshold, gaussian_threshold_delta
+from dpsieve.channels import gaussian, optimal, rows_of_units, simple
+from dpsieve.channels.lag.gaussian_threshold import gaussian_threshold, gaussian_threshold_delta
 from dpsieve.errors import DpsieveError, NotCertified
-from dpsieve.privacy import divergence, gaussian_delta, joint_divergence
+from dpsieve.privacy import Composition, divergence, gaussian_delta, joint_divergence
+from dpsieve.privacy.registry import from_json
 
 ROWS = json.loads((Path(__file__).parents[1] / "vectors" / "gaussian_threshold.json").read_text())["rows"]
 
@@ -31,7 +32,7 @@ def test_two_keys_by_enumeration(epsilon, delta):
     """All pairs of changes (a new key, a known key), both ways, on the integers: at most delta, and nearly reached."""
     channel = gaussian(epsilon, delta, max_keys=2)
     worst = 0.0
-    for (p, q), (r, s) in itertools.product(channel._pairs(), repeat=2):
+    for (p, q), (r, s) in itertools.product(channel.rows.pairs(), repeat=2):
         worst = max(worst, joint_divergence((p, q), (r, s), epsilon), joint_divergence((q, p), (s, r), epsilon))
     assert 0.9 * delta < worst <= delta
 
@@ -57,8 +58,8 @@ def test_rows_of_units_keep_every_step(rows, delta):
     """Enumeration: rows i and i + s for every step s up to the bound, from frequency zero on."""
     channel = rows_of_units(0.5, delta, rows)
     last = 6 * rows
-    edges = channel.breaks(0, last + rows)
-    masses = channel.masses(np.arange(1, last + rows + 1), edges)
+    edges = channel.rows.cell_edges(0, last + rows)
+    masses = channel.rows.cell_probabilities(np.arange(1, last + rows + 1), edges)
     table = np.vstack([np.eye(1, masses.shape[1] + 1), np.column_stack([1 - masses.sum(axis=1), masses]).clip(0, 1)])
     for i, step in itertools.product(range(last), range(1, rows + 1)):
         assert divergence(table[i], table[i + step], 0.5) <= delta * (1 + 1e-9)
@@ -75,7 +76,7 @@ def test_the_rate_of_a_unit_with_all_its_rows_in_one_key(rows):
 
 def test_a_larger_step_than_promised_is_refused():
     channel = rows_of_units(0.5, 0.01, 4)
-    channel._largest_step = 5
+    channel.rows.step = 5
     with pytest.raises(NotCertified):
         channel.certify()
 
@@ -91,13 +92,25 @@ def test_channels_survive_json():
         assert again.certify() == channel.certify() and again.guarantee == channel.guarantee
     for bad in (
         {},
-        {"channel": "other"},
-        {"channel": "optimal", "colour": 1},
+        {"mechanism": "other"},
+        {"mechanism": "optimal", "colour": 1},
         None,
-        {"channel": "optimal", "epsilon": 1},
+        {"mechanism": "optimal", "epsilon": 1},
     ):
         with pytest.raises(DpsieveError):
             from_json(bad)
+
+
+@pytest.mark.parametrize(("keys", "rows"), [(1, 1), (3, 1), (10, 2), (100, 1)])
+@pytest.mark.parametrize("budget", [(1.0, 1e-5), (0.3, 1e-8), (3.0, 0.01)])
+def test_what_a_unit_spends_dominates_the_exact_curve(keys, rows, budget):
+    """The composition of the Gaussian and the leak is above the exact delta at every epsilon, and not far above it."""
+    channel = gaussian(*budget, keys, rows)
+    spent = Composition(channel.spends())
+    for epsilon in (0.0, 0.1, 0.5 * budget[0], budget[0], 2 * budget[0]):
+        exact = gaussian_threshold_delta(epsilon, channel.sigma / rows, channel.threshold / rows - 1, keys)
+        assert exact * (1 - 1e-6) <= spent.delta(epsilon)
+    assert spent.delta(budget[0]) <= 2 * budget[1]
 
 
 def test_bad_bounds():
@@ -127,8 +140,8 @@ def test_the_curve_is_that_of_a_whole_unit():
 def test_a_gaussian_that_was_saved_is_made_from_its_own_numbers():
     """Another machine may find another optimum in the last digit; what was saved must still be what was drawn from."""
     saved = gaussian(1.0, 1e-6, 3).to_json()
-    saved["derived"]["threshold"] *= 1 + 1e-12
-    assert from_json(saved).to_json()["derived"]["threshold"] == pytest.approx(saved["derived"]["threshold"], rel=1e-15)
-    saved["derived"]["threshold"] *= 0.9
+    saved["threshold"] *= 1 + 1e-12
+    assert from_json(saved).threshold == saved["threshold"]
+    saved["threshold"] *= 0.9
     with pytest.raises(DpsieveError, match="threshold"):
         from_json(saved)

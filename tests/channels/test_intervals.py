@@ -61,9 +61,9 @@ def test_windows_are_no_longer_than_needed(name):
 def test_the_likeliest_frequency_is_the_argmax_over_rows(name):
     channel = (WHOLE | FINE)[name]
     last = 40
-    edges = channel.breaks(0, last)
-    candidates = np.arange(1, last + channel.reach + 2)
-    masses = channel.masses(candidates, edges)
+    edges = channel.rows.cell_edges(0, last)
+    candidates = np.arange(1, last + channel.rows.spread + 2)
+    masses = channel.rows.cell_probabilities(candidates, edges)
     some = np.flatnonzero(masses.max(axis=0) > 0)
     found = channel.likeliest(edges[1:][some] / channel.resolution)
     best = masses[:, some].max(axis=0)
@@ -72,7 +72,7 @@ def test_the_likeliest_frequency_is_the_argmax_over_rows(name):
 
 def test_large_tokens_move_with_the_frequency():
     for channel in (FINE["optimal"], FINE["optimal, ppswor"], WHOLE["simple"]):
-        near, far = channel.last_row + 100, 10**9
+        near, far = channel.rows.last + 100, 10**9
         token = channel.row(near).right[-3]
         for reading in (
             channel.likeliest,

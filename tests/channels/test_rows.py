@@ -71,8 +71,8 @@ def test_reporting_is_the_recurrence_with_sixty_digits(epsilon, delta):
 
 def rows(channel, last):
     """All rows 0..last over common cells, 'nothing' first."""
-    edges = channel.breaks(-channel.reach if channel.name == "stability" else 0, last + channel.reach)
-    masses = channel.masses(np.arange(1, last + 1), edges)
+    edges = channel.rows.cell_edges(0, last + channel.rows.spread)
+    masses = channel.rows.cell_probabilities(np.arange(1, last + 1), edges)
     full = np.column_stack([1 - masses.sum(axis=1), masses]).clip(0, 1)
     return np.vstack([np.eye(1, full.shape[1]), full])
 
@@ -91,7 +91,7 @@ def test_every_pair_of_rows_keeps_the_definition(name, scheme, epsilon, delta):
     assert delta * (1 - 1e-6) < worst <= delta * (1 + 1e-9)
     q = SCHEMES[scheme].inclusion(np.arange(1, 61))
     assert (1 - table[1:, 0] <= q + 1e-12).all()
-    assert channel.certify().delta == delta
+    assert channel.certify().guarantee.delta == delta
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -203,10 +203,9 @@ def test_a_corrupted_table_is_refused():
     for make, scheme in ((optimal, None), (simple, ppswor(0.05))):
         channel = make(0.5, 0.01, scheme)
         if scheme is None:
-            channel._lag.masses[3] += 2**128 // 10**9 // channel.resolution
+            channel.rows.lag.masses[3] += 2**128 // 10**9 // channel.resolution
         else:
-            state = channel._states[0]
-            state.parameters[0] += np.uint64(2**63 // 10**6)  # a factor e^epsilon that is a millionth too large
+            channel.rows._parameters[0] += np.uint64(2**63 // 10**6)  # a factor e^epsilon that is a millionth too large
         with pytest.raises(NotCertified):
             channel.certify()
 
@@ -214,7 +213,7 @@ def test_a_corrupted_table_is_refused():
 def test_rows_that_have_not_settled_are_refused():
     """Beyond the last row that was made, a channel moves that row up: only where the kernel agrees that it may."""
     channel = optimal(1.0, 1e-4, ppswor(0.05))
-    channel.last_row = 8  # where rows still change
+    channel.rows.last = 8  # where rows still change
     with pytest.raises(NotCertified, match="rows 8 and 9"):
         channel.certify()
 

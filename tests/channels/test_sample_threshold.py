@@ -13,12 +13,12 @@ from scipy import stats
 from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
-from dpsieve.channels import from_json, sample_threshold
-from dpsieve.channels.binomial.divergence import add_remove, lower_tail, upper_tail
-from dpsieve.channels.binomial.pairs import Pairs
-from dpsieve.channels.binomial.replacement import replace, roughly_replace
+from dpsieve.channels import sample_threshold
+from dpsieve.channels.binomial.add_remove import add_remove, lower_tail, upper_tail
+from dpsieve.channels.binomial.replacement import Pairs, replace, roughly_replace
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.exact.binomial import masses
+from dpsieve.privacy.registry import from_json
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "vectors" / "reference.json").read_text())["sample_threshold"]
 
@@ -271,11 +271,11 @@ class TestRows:
         reading = channel.read([5, 900, 10**12])
         assert reading.count.tolist() == [5 * 10**9, 9 * 10**11, 10**12] and np.isfinite(reading.weight).all()
         assert (reading.low <= reading.count).all()
-        with pytest.raises(InvalidValue, match="never lead to"):
+        with pytest.raises(InvalidValue, match="no frequency leads to"):
             sample_threshold(1e-9, 10**9).read([10**9])
 
     def test_order_statistics_of_other_rooms(self):
-        """Concordance by enumeration; the general code walks over the cells that `breaks` and `masses` give."""
+        """Concordance by enumeration; the general code walks over cells."""
         low, high = full_row(12, 0.3, 5, 30), full_row(25, 0.3, 5, 30)
         table = np.outer(low, high)
         expected = np.triu(table, 1).sum() + 0.5 * np.trace(table)
@@ -369,7 +369,7 @@ class TestReadingBack:
         with pytest.raises(InvalidValue, match="kind"):
             ds.estimation.estimator(self.channel, kind="biased_down").value([7])
         with pytest.raises(InvalidValue, match="too many tokens"):
-            ds.estimation.kendall_tau(self.channel, [10, 10**9])
+            ds.estimation.kendall_tau(self.channel, [10, 10**12])
 
 
 def test_bad_parameters():
@@ -383,5 +383,5 @@ def test_bad_parameters():
         with pytest.raises(DpsieveError, match=name):
             sample_threshold(0.1, 5, **{name: bad})
     for call in (sample_threshold(0.1, 5).likeliest, sample_threshold(0.1, 5).interval):
-        with pytest.raises(DpsieveError, match="below the threshold"):
+        with pytest.raises(DpsieveError, match=r"below the threshold|no frequency"):
             call([3])

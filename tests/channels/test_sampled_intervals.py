@@ -6,7 +6,7 @@ from scipy import stats
 
 from dpsieve import estimation
 from dpsieve.channels import sample_threshold
-from dpsieve.channels.binomial.intervals import sampled_interval
+from dpsieve.channels.binomial.rows import sampled_interval
 from dpsieve.errors import InvalidValue
 
 MISS = 0.025
@@ -43,7 +43,7 @@ def test_a_high_threshold_leaves_out_what_is_never_reported():
 
 
 @pytest.mark.parametrize("kind", ["unbiased", "minimax", "biased_down"])
-def test_estimators_by_the_other_door(kind):
+def test_estimators_are_the_same_from_both_sides(kind):
     channel = sample_threshold(0.3, 24)
     with pytest.raises(InvalidValue, match="kind"):
         estimation.estimator(channel, kind=kind)

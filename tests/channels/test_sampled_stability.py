@@ -7,8 +7,10 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from dpsieve.channels import from_json, optimal, stability
-from dpsieve.channels.lag.sampled_stability import ThinnedChannel
+from dpsieve.channels import optimal, stability
+from dpsieve.channels.lag.sampled_stability import ThinnedRows
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy.registry import from_json
 from dpsieve.sampling import custom, ppswor, priority
 
 STEPS = np.concatenate([np.full(6, 0.1), np.full(9, 0.35), [0.9]])
@@ -70,8 +72,13 @@ def test_formula_43(epsilon, delta, tau):
 
 def divergence(channel, i):
     """Return the larger divergence of rows i and i + 1 at the promised epsilon, and their sizes."""
-    edges = channel.breaks(0, i + channel.reach + 1)
-    rows = np.array([channel.masses([n], edges)[0] if n else np.zeros(len(edges) - 1) for n in (i, i + 1)])
+    edges = channel.rows.cell_edges(0, i + channel.rows.spread + 1)
+    rows = np.array(
+        [
+            channel.rows.cell_probabilities(np.array([n]), edges)[0] if n else np.zeros(len(edges) - 1)
+            for n in (i, i + 1)
+        ]
+    )
     silent = [channel.row(n).silent for n in (i, i + 1)]
     growth = math.exp(channel.guarantee.epsilon)
     return max(
@@ -96,25 +103,29 @@ def test_every_pair_of_rows_keeps_the_promise(scheme):
 @pytest.mark.parametrize("means", [(0.0, 1.0), (0.4, 1.0), (0.9, 0.1), (1e-9, 1e-3), (1 - 1e-12, 1.0)])
 def test_privacy_does_not_rest_on_the_integrals(monkeypatch, means):
     """Whatever they come to, also a wild error, neighbours stay alike."""
-    monkeypatch.setattr(ThinnedChannel, "_means", lambda self, parts: np.repeat(np.array([means]).T, len(parts), 1))
+    monkeypatch.setattr(ThinnedRows, "_means", lambda self, parts: np.repeat(np.array([means]).T, len(parts), 1))
     for epsilon, delta in ((0.5, 0.01), (2.0, 1e-5)):
         channel = stability(epsilon, delta, ppswor(0.1))
         assert max(divergence(channel, i) for i in range(40)) <= delta * (1 + 1e-9)
 
 
-def test_the_curve_below_the_promise_is_an_upper_bound():
-    channel = stability(1.0, 1e-3, custom(cliff))
-    assert channel.delta(1.0) == pytest.approx(1e-3)
-    assert channel.delta(1.5) <= channel.delta(1.0)
-    for epsilon in (0.0, 0.3, 0.9):
-        growth, edges = math.exp(epsilon), channel.breaks(0, 150)
-        rows = channel.masses(range(1, 60), edges)
-        silent = np.array([channel.row(i).silent for i in range(1, 60)])
-        rows = np.column_stack([rows, silent])
-        found = max(
-            np.maximum(a - growth * b, 0).sum(axis=1).max() for a, b in ((rows[1:], rows[:-1]), (rows[:-1], rows[1:]))
-        )
-        assert found <= channel.delta(epsilon)
+@pytest.mark.parametrize("scheme", [ppswor(0.5), priority(0.03), custom(STEPS)], ids=["ppswor", "priority", "steps"])
+def test_the_curve_is_that_of_the_rows(scheme):
+    channel = stability(1.0, 1e-3, scheme)
+    edges = channel.rows.cell_edges(0, 200)
+    rows = channel.rows.cell_probabilities(np.arange(1, 100), edges)
+    table = np.vstack([np.eye(1, len(edges)), np.column_stack([channel.rows.withheld(np.arange(1, 100)), rows])])
+    for epsilon in (0.0, 0.3, 0.9, 1.0, 1.5):
+        pairs = ((table[1:], table[:-1]), (table[:-1], table[1:]))
+        exact = max(np.maximum(a - math.exp(epsilon) * b, 0).sum(axis=1).max() for a, b in pairs)
+        assert channel.delta(epsilon) == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("scheme", [ppswor(1e-6), custom(cliff)], ids=["long", "function"])
+def test_a_curve_that_cannot_be_computed_is_refused(scheme):
+    for neighbours in ("add_remove", "replace"):
+        with pytest.raises(InvalidValue, match=r"exact"):
+            stability(1.0, 1e-3, scheme).delta(1.0, neighbours)
 
 
 @pytest.mark.parametrize("scheme", [ppswor(1e-6), priority(1e-6), custom(lambda x: x / (x + 1e6))])

@@ -38,7 +38,7 @@ def split(number):
 def test_channels_of_a_lag(name, frequency):
     """U below the mass that is reported, in two words; the first ties, the second is on either side."""
     channel = ADDITIVE[name]
-    high, low = (int(words[min(frequency, channel.last_row)]) for words in channel._reported)
+    high, low = (int(words[min(frequency, channel.rows.last)]) for words in channel.rows.totals)
     assert channel.draw([frequency], source=Scripted(*split((high << 64 | low) - 1)))[0] > 0
     assert channel.draw([frequency], source=Scripted(high, low))[0] == 0
     assert channel.draw([frequency], source=Scripted(high, WORD - 1))[0] == 0
@@ -49,10 +49,10 @@ def test_channels_of_a_lag(name, frequency):
 def test_channels_with_a_scheme(name, frequency):
     """As above, and between two cells of a row: the last number of one, the first of the next."""
     channel = STEPPED[name]
-    high, low = (int(word) for word in channel._reported(frequency)[frequency - 1])
+    high, low = (int(word[0]) for word in channel.rows._totals(np.array([frequency])))
     assert channel.draw([frequency], source=Scripted(*split((high << 64 | low) - 1)))[0] > 0
     assert channel.draw([frequency], source=Scripted(high, low))[0] == 0
-    block, end = next(channel._blocks(frequency, frequency)), 0
+    block, end = next(channel.rows._ragged(frequency, frequency)), 0
     for t in range(len(block.left) - 1):
         end += (int(block.high[t]) << 64 | int(block.low[t])) * int(block.right[t] - block.left[t])
         tokens = [channel.draw([frequency], source=Scripted(*split(end - 1 + k)))[0] for k in (0, 1)]

@@ -56,7 +56,7 @@ def test_known_keys_from_a_file(folder):
     command = ["release", "log.parquet", "--key", "query", "--epsilon", 2, "--delta", 0, "--known-keys"]
     done = run(*command, "list.txt", "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert [row["key"] for row in json.loads(done.stdout)["keys"]] == [
+    assert [row["query"] for row in json.loads(done.stdout)["keys"]] == [
         "cheap bicycle reviews near me",
         "nobody asks this",
     ]
@@ -75,7 +75,7 @@ def test_standard_input_and_json(folder):
     assert (
         record["guarantee"]["unit"] == "one user_id" and record["notes"]["contribution"] == "at most 3 keys, once each"
     )
-    assert {"key", "count", "low", "high", "weight"} == set(record["keys"][0])
+    assert {"query", "count", "low", "high", "weight"} == set(record["keys"][0])
 
 
 def test_a_ledger_from_creation_to_exhaustion(folder):

@@ -16,7 +16,7 @@ import typer
 import dpsieve as ds
 from dpsieve.cli.state import load, save
 from dpsieve.cli.stream import stream
-from dpsieve.engines import items
+from dpsieve.engines.inputs import stream_items
 from dpsieve.errors import UnreadableData
 from dpsieve.sketches import sketch_from_bytes
 
@@ -55,7 +55,7 @@ def test_from_a_pipe_to_the_screen_and_a_folder(folder):
 def test_files_columns_and_json(folder):
     done = run("log.csv", "--column", "query", *BUDGET, "--json", cwd=folder)
     record = json.loads(done.stdout)
-    assert [row["key"] for row in record["keys"]] == ["tea"] and record["notes"]["threshold"] == 17
+    assert [row["key"] for row in record["keys"]] == ["tea"] and "a threshold of 17" in record["notes"]["reason"]
 
 
 def test_a_state_is_kept_and_gone_on_with(folder):
@@ -100,7 +100,7 @@ def test_a_broken_pipe_is_told_of(folder, monkeypatch, capsys):
         yield pa.array(["tea"] * 70)
         raise UnreadableData("line 71 is broken.")
 
-    monkeypatch.setattr("dpsieve.engines.items.item_batches", broken)
+    monkeypatch.setattr("dpsieve.engines.inputs.stream_items.item_batches", broken)
     monkeypatch.chdir(folder)
     with pytest.raises(UnreadableData, match="line 71"):
         stream(["-"], counters=8, state=Path("sketch"))
@@ -183,7 +183,7 @@ def test_an_interrupted_pipe_keeps_what_it_has_read(folder, monkeypatch):
         yield pa.array(["tea"] * 70)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpsieve.engines.items.item_batches", interrupted)
+    monkeypatch.setattr("dpsieve.engines.inputs.stream_items.item_batches", interrupted)
     monkeypatch.chdir(folder)
     with pytest.raises(typer.Exit):
         stream(["-"], counters=8, state=Path("sketch"), epsilon=1.0, delta=1e-6)
@@ -208,7 +208,7 @@ def test_states_are_merged(folder):
         run("lines.txt", "--state", name, "--counters", 64, cwd=folder)
     done = run("--merge", "a", "--merge", "b", *BUDGET, "--json", cwd=folder)
     record = json.loads(done.stdout)
-    assert len(record["keys"]) == 3 and record["notes"]["mechanism"] == "misra_gries_sum"
+    assert len(record["keys"]) == 3 and record["mechanism"]["mechanism"] == "misra_gries_sum"
     kept = run("--merge", "a", "--merge", "b", "--state", "both", cwd=folder)
     assert kept.returncode == 0 and sketch_from_bytes((folder / "both").read_bytes()).sources == 2
     twice = run("--merge", "a", "--merge", "./a", *BUDGET, cwd=folder)
@@ -283,9 +283,10 @@ def test_a_pipe_that_falls_silent_is_counted_so_far(form):
     end, start = os.pipe()
     column = None if form == "lines" else "q"
     with os.fdopen(end, "rb") as pipe, os.fdopen(start, "wb", buffering=0) as writer:
-        reader = {"lines": lambda: items._lines(pipe, "p"), "jsonl": lambda: items._jsonl(pipe, "p", column)}.get(
-            form, lambda: items._csv(pipe, "p", column)
-        )()
+        reader = {
+            "lines": lambda: stream_items._lines(pipe, "p"),
+            "jsonl": lambda: stream_items._jsonl(pipe, "p", column),
+        }.get(form, lambda: stream_items._csv(pipe, "p", column))()
         writer.write((b"q\n" if form == "csv" else b"") + piece * 100)
         if form == "csv":
             threading.Timer(1.0, lambda: writer.write(piece)).start()

@@ -12,6 +12,7 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
+from counting import found
 
 from dpsieve.engines import CsvStream, DuckDB
 
@@ -151,15 +152,8 @@ def kind(request):
 def frequencies(engine):
     """A function that counts and returns {key: frequency}; a key of several columns is a tuple."""
 
-    def count(data, key="key", unit="unit", max_keys=1, max_rows=1, salt=1, using=engine, **more):
-        key = (key,) if isinstance(key, str) else key
-        counted = using.count(data, key=key, unit=unit, max_keys=max_keys, max_rows=max_rows, salt=salt, **more)
-        assert counted.keys.column_names == list(key)
-        columns = [column.to_pylist() for column in counted.keys.columns]
-        names = columns[0] if len(key) == 1 else list(zip(*columns, strict=True))
-        found = dict(zip(names, counted.frequencies.tolist(), strict=True))
-        assert len(found) == len(names)
-        return found
+    def count(data, key="key", using=engine, **how):
+        return found(using, data, key=(key,) if isinstance(key, str) else key, **how)
 
     return count
 

@@ -6,13 +6,14 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from counting import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from statistical import assert_counts, assert_follows
 
 from dpsieve.engines import DuckDB
-from dpsieve.engines.sql import choice
+from dpsieve.engines.sql.bounded_query import choice
 
 ROWS = st.lists(st.tuples(st.sampled_from([1, 2, 3, None]), st.sampled_from("abcde") | st.none()), max_size=40)
 BOUND = st.integers(1, 4)
@@ -74,7 +75,7 @@ def test_a_looser_bound_keeps_what_a_tighter_one_kept(rows, max_keys, max_rows, 
 
 
 def counts(rows, unit="unit", salt=1, engine=DuckDB(), **bounds):  # noqa: B008
-    counted = engine.count(table_of(rows), key=("key",), unit=unit, salt=salt, allow_null_units=True, **bounds)
+    counted = count(engine, table_of(rows), unit=unit, salt=salt, allow_null_units=True, **bounds)
     return dict(zip(counted.keys.column("key").to_pylist(), counted.frequencies.tolist(), strict=True))
 
 
@@ -123,7 +124,7 @@ def test_no_key_is_favoured_over_all_units(engine, keys):
     units = 20_000
     table = pa.table({"unit": np.repeat(np.arange(units), len(keys)), "key": keys * units})
     for max_keys in (1, 2):
-        counted = engine.count(table, key=("key",), unit="unit", max_keys=max_keys, max_rows=1, salt=fresh())
+        counted = count(engine, table, max_keys=max_keys, salt=fresh())
         assert counted.frequencies.sum() == max_keys * units
         # With two keys a unit, counts vary less than if they were drawn one by one: the test leans on the safe side.
         assert_counts(counted.frequencies.astype(float), np.full(len(keys), max_keys * units / len(keys)))
@@ -149,7 +150,7 @@ def test_the_choices_of_different_units_are_independent(engine):
     drawn = []
     for _ in range(400):
         data = (connection, "rows")
-        counted = engine.count(data, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=fresh())
+        counted = count(engine, data, salt=fresh())
         found = dict(zip(counted.keys.column(0).to_pylist(), counted.frequencies.tolist(), strict=True))
         drawn.append(found.get(0, 0))
     assert_follows(drawn, range(61), stats.binom.pmf(np.arange(61), 60, 0.5))

@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import sqlglot
+from counting import found, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sqlglot import exp
 from statistical import assert_counts, assert_follows
 
-from dpsieve.engines import DuckDB
-from dpsieve.engines.base import Bounds
-from dpsieve.engines.dialects import DIALECTS, count_text_for, sqlite_hash
+from dpsieve.engines import COUNT, DuckDB, Weight
+from dpsieve.engines.sql.dialects import DIALECTS, query_for, sqlite_hash
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
 ROW = st.tuples(
@@ -54,7 +54,6 @@ NAMES = (
     "%s",
     ":p",
     "\\n",
-    "new\nline",
 )
 
 
@@ -147,16 +146,16 @@ def other(request):
         yield database
 
 
-def counted(other, types, rows, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1, allow=False, known=None):
+def counted(other, types, rows, key=("key",), known=None, **how):
     """Return {key: frequency}; a key of several columns is a tuple, and one that is known is its place."""
     names = {name: other.types.get(kind, kind) for name, kind in types.items()}
     other.load("rows", names, rows)
     if known is not None:
         other.load("known", {f"k{i}": names[name] for i, name in enumerate(key)} | {"i": other.types["int"]}, known)
-    bounds = Bounds(tuple(key), unit, max_keys, max_rows, salt, allow)
-    found = other.ask(count_text_for(other.dialect, ("rows",), names, bounds, None if known is None else ("known",)))
-    result = {row[0] if len(row) == 2 else row[:-1]: row[-1] for row in found}
-    assert len(result) == len(found)
+    text = query_for(other.dialect, ("rows",), names, task(key, **how), None if known is None else ("known",))
+    answered = other.ask(text)
+    result = {row[0] if len(row) == 2 else row[:-1]: row[-1] for row in answered}
+    assert len(result) == len(answered)
     return result
 
 
@@ -168,10 +167,7 @@ def by_duckdb(rows, key=("key",), unit="unit", known=None, **bounds):
     table = pa.table({name: pa.array([row[i] for row in rows], t) for i, (name, t) in enumerate(types.items())})
     if known is not None:
         known = pa.table({name: pa.array([k[i] for k in known], types[name]) for i, name in enumerate(key)})
-    found = DuckDB().count(table, key=key, unit=unit, salt=1, allow_null_units=True, known=known, **bounds)
-    columns = [column.to_pylist() for column in found.keys.columns]
-    names = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-    return dict(zip(names, found.frequencies.tolist(), strict=True))
+    return found(DuckDB(), table, key=key, unit=unit, allow_null_units=True, known=known, **bounds)
 
 
 @settings(max_examples=25, deadline=None)
@@ -241,6 +237,40 @@ def test_keys_that_are_not_known_are_dropped_first(other, rows, listed, max_rows
     if listed:
         own = [(1, "none", 5), *((1, *key) for key in listed)]
         assert list(counted(other, PLAIN, own, known=places, key=("key", "more")).values()) == [1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=ROWS, max_keys=BOUND, salt=SALT)
+def test_weights(other, rows, max_keys, salt):
+    """A unit adds the weight of the number of keys that it keeps, and nothing depends on other units."""
+    measure, total = Weight(20), Counter()
+    how = {"max_keys": max_keys, "salt": salt, "allow": True}
+    for unit in {row[0] for row in rows} - {None}:
+        kept = counted(other, PLAIN, [row for row in rows if row[0] == unit], **how)
+        total.update(dict.fromkeys(kept, math.isqrt(4**20 // max(len(kept), 1))))
+    assert counted(other, PLAIN, rows, measure=measure, **how) == total
+    assert counted(other, PLAIN, rows[::-1], measure=measure, max_rows=3, **how) == total
+    plain = by_duckdb(rows, max_keys=10, measure=measure)
+    assert counted(other, PLAIN, rows, max_keys=10, measure=measure, allow=True) == plain
+    listed = counted(other, PLAIN, rows, max_keys=10, measure=measure, allow=True, known=[("a", 0), ("ä", 1)])
+    known = by_duckdb(rows, max_keys=10, measure=measure, known=[("a",), ("ä",)])
+    assert {"aä"[place]: weight for place, weight in listed.items()} == {k: w for k, w in known.items() if w}
+    often = Counter(row[1] for row in rows if row[1] is not None)
+    alone = counted(other, PLAIN, rows, unit=None, max_keys=max_keys, measure=measure)
+    assert alone == {key: n * 2**20 for key, n in often.items()}
+
+
+def test_ten_thousand_weights_and_a_sum_that_might_not_fit(other):
+    rows = [(unit, key) for unit, keys in ((1, 10_000), (2, 9_999), (3, 1)) for key in range(keys)]
+    found = counted(other, {"unit": "int", "key": "int"}, rows, max_keys=10_000, measure=Weight(40))
+    of_all, of_most = (math.isqrt(4**40 // keys) for keys in (10_000, 9_999))
+    assert found[9_999] == of_all and found[5] == of_all + of_most and found[0] == of_all + of_most + 2**40
+    wide = {"measure": Weight(62), "max_keys": 4}
+    assert counted(other, PLAIN, [(1, "a", 0), (2, "b", 0)], **wide) == {"a": 2**62, "b": 2**62}
+    try:
+        assert counted(other, PLAIN, [(1, "a", 0), (2, "a", 0)], **wide) == {"a": None}
+    except sqlite3.OperationalError as error:
+        assert "overflow" in str(error)
 
 
 @settings(max_examples=25, deadline=None)
@@ -342,7 +372,7 @@ def test_keys_are_told_apart_by_their_bytes(other):
     names = {"unit": other.types["int"], "key": other.ignoring_case}
     other.load("rows", names, rows)
     other.load("known", {"k0": other.types["text"], "i": other.types["int"]}, [("Tea", 0), ("TEA", 1)])
-    text = count_text_for(other.dialect, ("rows",), names, Bounds(("key",), "unit", 1, 1, 1, False), ("known",))
+    text = query_for(other.dialect, ("rows",), names, task(), ("known",))
     assert other.ask(text) == [(0, 2)]
 
 
@@ -404,10 +434,10 @@ def test_there_is_a_test_for_each_dialect():
 @pytest.mark.parametrize("name", ["unit", *NAMES])
 def test_the_text_is_read_back(dialect, name):
     types = dict(zip([name, "text", "real", "exact"], TYPES[dialect], strict=True))
-    for max_keys, max_rows in ((1, 1), (3, 1), (1, 3)):
+    for max_keys, max_rows, measure in ((1, 1, COUNT), (3, 1, COUNT), (1, 3, COUNT), (3, 1, Weight(30))):
         for key, known in ((("text",), None), (("text", "real", "exact", name), None), (("real", "text"), ("known",))):
-            bounds = Bounds(key, name, max_keys, max_rows, 9, False)
-            text = count_text_for(dialect, ("a b", 'r"s'), types, bounds, known)
+            bounds = task(key, name, max_keys, max_rows, measure, salt=9)
+            text = query_for(dialect, ("a b", 'r"s'), types, bounds, known)
             tree = sqlglot.parse_one(text, read=dialect)
             assert tree.sql(dialect=dialect) == text
             assert known is None or HASHES[dialect] in text
@@ -439,16 +469,16 @@ def test_the_text_is_read_back(dialect, name):
 def test_types_that_cannot_be_keys(dialect, type_):
     types = {"unit": type_, "key": type_, "fine": "int"}
     with pytest.raises(InvalidType, match="cannot be a key"):
-        count_text_for(dialect, ("t",), types, Bounds(("key",), "unit", 1, 1, 1, False))
-    assert "fine" in count_text_for(dialect, ("t",), types, Bounds(("fine",), "unit", 1, 1, 1, False))
+        query_for(dialect, ("t",), types, task())
+    assert "fine" in query_for(dialect, ("t",), types, task(("fine",)))
 
 
 def test_what_is_not_there():
-    bounds = Bounds(("key",), None, 1, 1, 1, False)
+    bounds = task(unit=None)
     with pytest.raises(InvalidValue, match=r"dialect='oracle' is not known. Choose from 'postgres'"):
-        count_text_for("oracle", ("t",), {"key": "int"}, bounds)
+        query_for("oracle", ("t",), {"key": "int"}, bounds)
     with pytest.raises(InvalidValue, match=r"key='key' is not a column of the data. Did you mean 'keys'"):
-        count_text_for("spark", ("t",), {"keys": "int"}, bounds)
+        query_for("spark", ("t",), {"keys": "int"}, bounds)
 
 
 @pytest.mark.parametrize(
@@ -461,21 +491,25 @@ def test_what_is_not_there():
         ("DISTINCT ", ""),
         ("GROUP BY u, k0", "GROUP BY k0"),
         ('NOT "key" IS NULL', "TRUE"),
+        ("d <= 1", "TRUE"),
+        ("d <= 1 THEN 64", "d <= 1 THEN 65"),
+        ("COUNT(*) <= ", "1 <= "),
     ],
 )
 def test_a_bound_that_is_lost_on_the_way_is_noticed(monkeypatch, meant, written):
     """Some versions of sqlglot wrote LEAST(n, 3) as n for SQLite."""
     maker = type(sqlglot.Dialect.get_or_raise("sqlite").generator())
     right = maker.generate
-    bounds = Bounds(("key",), "unit", 2, 1 if meant == "DISTINCT " else 3, 1, False)
-    assert meant in count_text_for("sqlite", ("t",), {"unit": "int", "key": "int"}, bounds)
+    weighs = meant.startswith(("d ", "COUNT"))
+    bounds = task(max_keys=2, max_rows=1 if meant == "DISTINCT " else 3, measure=Weight(6) if weighs else COUNT)
+    assert meant in query_for("sqlite", ("t",), {"unit": "int", "key": "int"}, bounds)
     monkeypatch.setattr(maker, "generate", lambda *args, **more: right(*args, **more).replace(meant, written))
     with pytest.raises(DpsieveError, match="changes what the query for sqlite means"):
-        count_text_for("sqlite", ("t",), {"unit": "int", "key": "int"}, bounds)
+        query_for("sqlite", ("t",), {"unit": "int", "key": "int"}, bounds)
 
 
 def test_duckdb_does_without_sqlglot():
-    text = "import sys, dpsieve, dpsieve.cli, dpsieve.engines.dialects; sys.exit('sqlglot' in sys.modules)"
+    text = "import sys, dpsieve, dpsieve.cli, dpsieve.engines.sql.dialects; sys.exit('sqlglot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
 
 
@@ -494,6 +528,6 @@ def test_where_hashes_are_equal_the_key_decides():
     other.close()
     types = {"unit": "int", "key": "int", "more": "int"}
     for dialect in DIALECTS:
-        text = count_text_for(dialect, ("t",), types, Bounds(("key", "more"), "unit", 1, 1, 7, False))
+        text = query_for(dialect, ("t",), types, task(("key", "more"), salt=7))
         window = text.partition("ORDER BY")[2].partition(") AS")[0]
         assert window.replace(" NULLS LAST", "").replace(" NULLS FIRST", "").endswith(", k0, k1"), window

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from counting import count
 
 from dpsieve.engines import CsvStream, DuckDB
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
@@ -69,13 +70,13 @@ def test_a_missing_column_is_named_with_near_names(engine, kind, listed, tmp_pat
     data = kind(TABLE, tmp_path)
     hint = "Did you mean '{}'?" if listed else "One differs from it in case"
     with pytest.raises(InvalidValue, match=r"key='Frequency ' is not a column") as caught:
-        engine.count(data, key=("Frequency ",), unit=None, max_keys=1, max_rows=1, salt=1)
+        count(engine, data, key=("Frequency ",), unit=None)
     assert hint.format("frequency") in str(caught.value)
     with pytest.raises(InvalidValue, match=r"privacy_unit='UNIT' is not a column") as caught:
-        engine.count(data, key=("n",), unit="UNIT", max_keys=1, max_rows=1, salt=1)
+        count(engine, data, key=("n",), unit="UNIT")
     assert hint.format("unit") in str(caught.value)
     with pytest.raises(InvalidValue, match=r"key='frequenzy' is not a column of the data\.") as caught:
-        engine.count(data, key=("frequenzy",), unit=None, max_keys=1, max_rows=1, salt=1)
+        count(engine, data, key=("frequenzy",), unit=None)
     assert ("Did you mean 'frequency'?" in str(caught.value)) == listed
 
 
@@ -83,16 +84,16 @@ def test_a_missing_column_is_named_with_near_names(engine, kind, listed, tmp_pat
 def test_the_column_of_the_unit_is_never_suggested_as_a_key(engine, kind, tmp_path, wrong):
     """The natural next thing is to paste the suggestion, which would publish every unit."""
     with pytest.raises(InvalidValue) as caught:
-        engine.count(kind(TABLE, tmp_path), key=(wrong,), unit="unit", max_keys=1, max_rows=1, salt=1)
+        count(engine, kind(TABLE, tmp_path), key=(wrong,))
     assert "'unit'" not in str(caught.value)
 
 
 def test_a_missing_column_lists_what_there_is_but_not_the_first_line_of_a_text_file(engine, tmp_path):
     with pytest.raises(InvalidValue, match=r"Choose from 'unit', .*'frequency', 'n'\."):
-        engine.count(TABLE, key=("zzz",), unit=None, max_keys=1, max_rows=1, salt=1)
+        count(engine, TABLE, key=("zzz",), unit=None)
     (tmp_path / "no header.csv").write_text("alice,flu\nbob,cold\n")
     with pytest.raises(InvalidValue) as caught:
-        engine.count(tmp_path / "no header.csv", key=("zzz",), unit=None, max_keys=1, max_rows=1, salt=1)
+        count(engine, tmp_path / "no header.csv", key=("zzz",), unit=None)
     assert "alice" not in str(caught.value) and "flu" not in str(caught.value)
     for near in ("fluu", "alic", "_", "FLU"):
         with pytest.raises(InvalidValue) as caught:
@@ -151,7 +152,7 @@ def test_a_line_of_gigabytes_is_not_read_whole(engine, tmp_path):
             file.write(b"a" * (1 << 20))
     tracemalloc.start()
     with pytest.raises(UnreadableData):
-        engine.count(path, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+        count(engine, path)
     assert tracemalloc.get_traced_memory()[1] < 1 << 27
     tracemalloc.stop()
 
@@ -200,9 +201,7 @@ def test_files_that_cannot_be_read(engine, tmp_path, monkeypatch, data):
     pa.parquet.write_table(pa.table({"n": [1]}), tmp_path / "one.parquet")
     pa.parquet.write_table(pa.table({"m": [1]}), tmp_path / "two.parquet")
     with pytest.raises(DpsieveError, match=BAD[data]) as caught:
-        engine.count(
-            list(data) if isinstance(data, tuple) else data, key=("n",), unit=None, max_keys=1, max_rows=1, salt=1
-        )
+        count(engine, list(data) if isinstance(data, tuple) else data, key=("n",), unit=None)
     assert "secret" not in str(caught.value)
     assert caught.value.__context__ is None
 
@@ -220,9 +219,9 @@ def test_an_open_file_is_wrapped_first(engine, tmp_path):
         engine.columns(file)
     with path.open("rb") as file:
         stream = CsvStream(file, name="the pipe")
-        engine.count(stream, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+        count(engine, stream)
         with pytest.raises(InvalidValue, match="the pipe was read already"):
-            engine.count(stream, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+            count(engine, stream)
 
 
 def test_a_table_that_is_not_there(engine):
@@ -266,17 +265,16 @@ def test_polars_patterns_and_objects(frequencies, engine):
         ({"key": "n"}, InvalidType, "tuple of column names"),
         ({"key": (3,)}, InvalidType, "key must be text"),
         ({"unit": ""}, InvalidValue, "privacy_unit is blank"),
-        ({"max_keys": 0}, InvalidValue, "max_keys=0"),
-        ({"max_rows": 1.0}, InvalidType, "max_rows"),
+        ({"max_keys": 0}, InvalidValue, "max_keys_per_unit=0"),
+        ({"max_rows": 1.0}, InvalidType, "max_rows_per_key"),
         ({"salt": -1}, InvalidValue, "salt=-1"),
         ({"salt": 2**64}, InvalidValue, "salt"),
         ({"progress": 1}, InvalidType, "progress"),
     ],
 )
 def test_arguments_are_checked(engine, change, error, message):
-    arguments = {"key": ("n",), "unit": "unit", "max_keys": 1, "max_rows": 1, "salt": 1} | change
     with pytest.raises(error, match=message):
-        engine.count(TABLE, **arguments)
+        count(engine, TABLE, **{"key": ("n",)} | change)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from counting import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import DuckDB, one_key
-from dpsieve.engines.compiled.one_key import _home
+from dpsieve.engines import DuckDB
+from dpsieve.engines.duckdb import one_key
+from dpsieve.engines.duckdb.one_key_loops import _home
 from dpsieve.errors import InvalidValue, UnreadableData
 
 UNITS = st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1, None])
@@ -33,7 +35,7 @@ def table_of(rows, text_units=False):
 
 
 def counts(table, engine=COMPILED, salt=1, **more):
-    counted = engine.count(table, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=salt, **more)
+    counted = count(engine, table, salt=salt, **more)
     assert counted.keys.schema.field("key").type == pa.string()
     return dict(zip(counted.keys.column("key").to_pylist(), counted.frequencies.tolist(), strict=True))
 
@@ -55,7 +57,7 @@ def compiled_runs(monkeypatch):
         answers.append(real(*arguments))
         return answers[-1]
 
-    monkeypatch.setattr("dpsieve.engines.embedded.run_compiled", watched)
+    monkeypatch.setattr("dpsieve.engines.duckdb.engine.run_compiled", watched)
     return answers
 
 
@@ -191,11 +193,11 @@ def test_what_is_counted_by_sql(compiled_runs):
     several = {"key": ("key",), "unit": "unit", "max_keys": 2, "max_rows": 1, "salt": 1}
     table = table_of([(1, "a"), (1, "b")])
     for asked in ({}, {"max_rows": 2}, {"unit": None}, {"key": ("key", "unit")}, {"known": pa.table({"key": ["a"]})}):
-        COMPILED.count(table, **several | asked)
-    DuckDB(threads=2).count(table, **several | {"max_keys": 1})
-    DuckDB(threads=8, compiled_from=0).count(table, **several | {"max_keys": 1})
+        count(COMPILED, table, **several | asked)
+    count(DuckDB(threads=2), table, **several | {"max_keys": 1})
+    count(DuckDB(threads=8, compiled_from=0), table, **several | {"max_keys": 1})
     numbers = pa.table({"unit": [0.0, -0.0], "key": [1, 2]})
-    assert COMPILED.count(numbers, **several | {"max_keys": 1}).frequencies.tolist() == [1]
+    assert count(COMPILED, numbers, **several | {"max_keys": 1}).frequencies.tolist() == [1]
     assert compiled_runs == []
 
 
@@ -267,13 +269,14 @@ def test_a_broken_file_is_explained_as_by_sql(tmp_path):
 def test_an_interrupt_from_the_keyboard(tmp_path):
     script = """
 import sys, numpy as np, pyarrow as pa
-from dpsieve.engines import DuckDB
+from dpsieve.engines import Columns, DuckDB
+from dpsieve.privacy.contribution import Contribution
 table = pa.table({"unit": np.arange(8_000_000), "key": pa.array(["a", "b"] * 4_000_000)})
 print("ready", flush=True)
 try:
     while True:
-        DuckDB(compiled_from=0, threads=2, temp_folder=sys.argv[1]).count(
-            table, key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+        DuckDB(compiled_from=0, threads=2, temp_folder=sys.argv[1]).aggregate(
+            table, Columns(("key",), "unit"), Contribution(), salt=1)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """

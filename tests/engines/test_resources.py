@@ -11,12 +11,11 @@ import time
 import duckdb
 import pyarrow as pa
 import pytest
+from counting import count
 
 from dpsieve.engines import DuckDB
-from dpsieve.engines.folder import private_folder
 from dpsieve.errors import InvalidValue, UnreadableData
-
-BOUNDS = {"key": ("key",), "unit": "unit", "max_keys": 1, "max_rows": 1, "salt": 1}
+from dpsieve.locks import private_folder
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +36,18 @@ def test_what_does_not_fit_into_memory_goes_to_disk_and_leaves_nothing(large, tm
         assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700]
         seen.extend(file.name for file in folders[0].iterdir())
 
-    bounds = BOUNDS | {"max_keys": max_keys}
     small = DuckDB(memory_limit="100MB", threads=1, temp_folder=tmp_path)
-    counted = small.count(large, **bounds, progress=lambda share: watch(share) if share < 1 else None)
+    counted = count(small, large, max_keys=max_keys, progress=lambda share: watch(share) if share < 1 else None)
     assert seen, "nothing was spilled: make the table larger"
     assert list(tmp_path.iterdir()) == []
-    plain = DuckDB().count(large, **bounds)
+    plain = count(DuckDB(), large, max_keys=max_keys)
     assert counted.frequencies.sum() == plain.frequencies.sum()
     assert counted.keys.num_rows == plain.keys.num_rows
 
 
 def test_too_little_memory_is_said(large, tmp_path):
     with pytest.raises(InvalidValue, match="memory_limit is too small"):
-        DuckDB(memory_limit="2MB", temp_folder=tmp_path).count(large, **BOUNDS | {"max_keys": 5})
+        count(DuckDB(memory_limit="2MB", temp_folder=tmp_path), large, max_keys=5)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -59,13 +57,13 @@ def test_errors_leave_nothing(tmp_path):
     spare = tmp_path / "spare"
     spare.mkdir()
     with pytest.raises(UnreadableData):
-        DuckDB(temp_folder=spare).count(bad, **BOUNDS)
+        count(DuckDB(temp_folder=spare), bad)
     assert list(spare.iterdir()) == []
 
 
 def test_progress_grows_to_one(large):
     shares = []
-    DuckDB(threads=1).count(large, **BOUNDS | {"max_keys": 3}, progress=shares.append)
+    count(DuckDB(threads=1), large, max_keys=3, progress=shares.append)
     assert shares == sorted(shares) and shares[-1] == 1.0 and shares[0] >= 0
     assert len(set(shares)) > 2
 
@@ -78,19 +76,20 @@ def test_what_progress_raises_stops_the_count(large, tmp_path):
         raise Enough
 
     with pytest.raises(Enough):
-        DuckDB(threads=1, temp_folder=tmp_path).count(large, **BOUNDS | {"max_keys": 3}, progress=stop)
+        count(DuckDB(threads=1, temp_folder=tmp_path), large, max_keys=3, progress=stop)
     assert list(tmp_path.iterdir()) == []
 
 
 ENDLESS = {
-    "own": "DuckDB(temp_folder=sys.argv[1]).count(Endless(), **bounds)",
-    "relation": "DuckDB(temp_folder=sys.argv[1]).count(duckdb.sql(query), **bounds)",
+    "own": "DuckDB(temp_folder=sys.argv[1]).aggregate(Endless(), *how, salt=1)",
+    "relation": "DuckDB(temp_folder=sys.argv[1]).aggregate(duckdb.sql(query), *how, salt=1)",
 }
 SCRIPT = """
 import sys, duckdb, pyarrow as pa
-from dpsieve.engines import DuckDB
+from dpsieve.engines import Columns, DuckDB
+from dpsieve.privacy.contribution import Contribution
 query = "SELECT i % 7 AS unit, 'k' AS key FROM range(1000000000000) t(i)"
-bounds = dict(key=("key",), unit="unit", max_keys=1, max_rows=1, salt=1)
+how = Columns(("key",), "unit"), Contribution()
 def batches():
     while True:
         yield pa.record_batch({"unit": [1] * 1000, "key": ["k"] * 1000})
@@ -135,12 +134,12 @@ def test_what_a_killed_process_left_is_removed_by_the_next_count(tmp_path):
         (left,) = tmp_path.iterdir()
         (left / "spilled.tmp").write_text("marked-secret")
         table = pa.table({"unit": [1], "key": ["a"]})
-        DuckDB(temp_folder=tmp_path).count(table, **BOUNDS)
+        count(DuckDB(temp_folder=tmp_path), table)
         assert (left / "spilled.tmp").exists(), "it belongs to a process that runs"
         process.kill()
         process.wait()
     assert left.exists()
-    DuckDB(temp_folder=tmp_path).count(table, **BOUNDS)
+    count(DuckDB(temp_folder=tmp_path), table)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -195,8 +194,7 @@ def test_counts_in_several_threads_at_once(tmp_path):
     table = pa.table({"unit": [1, 2, 2], "key": ["a", "a", "a"]})
     engine, totals = DuckDB(temp_folder=tmp_path), []
     work = [
-        threading.Thread(target=lambda: totals.append(int(engine.count(table, **BOUNDS).frequencies.sum())))
-        for _ in range(4)
+        threading.Thread(target=lambda: totals.append(int(count(engine, table).frequencies.sum()))) for _ in range(4)
     ]
     for thread in work:
         thread.start()

@@ -25,7 +25,7 @@ def by_hand(estimator, channel, i):
     row, g = channel.row(i), float(estimator.target(np.array([i]))[0])
     tokens, mass = row.right, row.mass
     if channel.resolution > 1:  # cut the cells of the row where the values may change
-        cuts = channel.breaks(0, i) / channel.resolution
+        cuts = channel.rows.cell_edges(0, i) / channel.resolution
         tokens = np.union1d(cuts, np.append(row.left, row.right))
         tokens = tokens[tokens > row.left[0]]
         cell = np.searchsorted(row.right, tokens)
@@ -37,9 +37,9 @@ def by_hand(estimator, channel, i):
 
 def test_rows_stay_within_reach(channel):
     # All that follows looks for the tokens of row i in (i - reach, i + reach] only.
-    for i in (1, 5, channel.reach, 2 * channel.reach, 5 * channel.reach):
-        edges = channel.breaks(max(i - channel.reach, 0), i + channel.reach)
-        assert channel.masses([i], edges).sum() == pytest.approx(
+    for i in (1, 5, channel.rows.spread, 2 * channel.rows.spread, 5 * channel.rows.spread):
+        edges = channel.rows.cell_edges(max(i - channel.rows.spread, 0), i + channel.rows.spread)
+        assert channel.rows.cell_probabilities(np.array([i]), edges).sum() == pytest.approx(
             float(channel.reporting_probability([i])[0]), rel=1e-12
         )
 
@@ -116,7 +116,7 @@ class TestBiasedDown:
         it = estimator(channel, TARGETS[target], "biased_down")
         i = np.arange(1, 200)
         assert (it.bias(i) <= 0).all()
-        beyond = i > channel.reach
+        beyond = i > channel.rows.spread
         if (np.diff(it.target(i) / channel.reporting_probability(i))[beyond[:-1]] >= 0).all():
             assert (np.diff(it.value(np.linspace(0.001, 200, 4000))) >= 0).all()
 
@@ -130,10 +130,13 @@ class TestBiasedDown:
     def test_is_the_sequence_of_the_paper(self, make, target):
         channel = make(1.0, 1e-2)
         it = estimator(channel, target, "biased_down")
-        edges, rows = channel.breaks(0, 30), np.arange(1, 60)
-        mass = [[Fraction(p) for p in row] for row in channel.masses(rows, edges)]
+        edges, rows = channel.rows.cell_edges(0, 30), np.arange(1, 60)
+        mass = [[Fraction(p) for p in row] for row in channel.rows.cell_probabilities(rows, edges)]
         g = [Fraction(x) for x in it.target(rows)]
-        reported = [sum(map(Fraction, channel.masses([i], channel.breaks(0, 60))[0])) for i in rows]
+        reported = [
+            sum(map(Fraction, channel.rows.cell_probabilities(np.array([i]), channel.rows.cell_edges(0, 60))[0]))
+            for i in rows
+        ]
         values = []
         for cell in range(len(edges) - 1):
             ratios = []
@@ -181,7 +184,9 @@ class TestUnbiased:
         channel = simple(1.0, 1e-2)
         values: list[Fraction] = []
         for i in range(1, 25):
-            mass = [Fraction(p) for p in channel.masses([i], channel.breaks(0, i))[0]]
+            mass = [
+                Fraction(p) for p in channel.rows.cell_probabilities(np.array([i]), channel.rows.cell_edges(0, i))[0]
+            ]
             values.append((i - sum(a * p for a, p in zip(values, mass, strict=False))) / mass[-1])
         found = estimator(channel, kind="unbiased").value(np.arange(1, 25))
         np.testing.assert_allclose(found, [float(a) for a in values], rtol=1e-7)

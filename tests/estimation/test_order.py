@@ -136,8 +136,8 @@ class TestTopK:
     @pytest.mark.parametrize("others", [1, 10, 1000, 10**6])
     def test_one_against_many_in_closed_form(self, channel, others):
         # In a cell where the others stay below with probability from F to F + m: ((F + m)^(n+1) - F^(n+1)) / ((n+1) m).
-        edges = channel.breaks(0, 45 + channel.reach)
-        mine, mass = channel.masses([45, 42], edges)
+        edges = channel.rows.cell_edges(0, 45 + channel.rows.spread)
+        mine, mass = channel.rows.cell_probabilities(np.array([45, 42]), edges)
         over = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
         powers = np.exp((others + 1) * np.log1p(-np.minimum(over, 1 - 1e-16)))
         closed = np.where(mass > 1e-13, -np.diff(powers[::-1])[::-1] / ((others + 1) * np.maximum(mass, 1e-13)), 0.0)

@@ -5,18 +5,19 @@ import threading
 import time
 
 import pytest
+from flint import ctx
 
-from dpsieve.exact.balls import current_precision, precision
+from dpsieve.exact.search import precision
 
 
 def test_precision_is_restored():
-    before = current_precision()
+    before = ctx.prec
     with precision(300):
-        assert current_precision() == 300
+        assert ctx.prec == 300
         with precision(500):
-            assert current_precision() == 500
-        assert current_precision() == 300
-    assert current_precision() == before
+            assert ctx.prec == 500
+        assert ctx.prec == 300
+    assert ctx.prec == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsieve.exact.search import ball, largest, lower, minimise, smallest, smallest_epsilon, upper
+from dpsieve.exact.search import ball, first_whole, largest, lower, minimise, smallest, smallest_epsilon, upper
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 
@@ -76,3 +76,13 @@ def test_a_tolerance_stops_early_on_the_side_that_holds():
 
 def test_golden_section():
     assert minimise(lambda x: abs(x - 0.3), 0.0, 5.0, rounds=40) == pytest.approx(0.3, abs=1e-6)
+
+
+@pytest.mark.parametrize("low", [0, 3, 10**20])
+def test_the_first_whole_number(low):
+    """Every answer near the start, and the limit where there is none, which is never tried itself."""
+    for high in range(low, low + 20):
+        for first in range(low, low + 25):
+            tried = []
+            assert first_whole(lambda n: tried.append(n) or n >= first, low, high) == min(first, high)  # noqa: B023
+            assert all(low <= n < high for n in tried)

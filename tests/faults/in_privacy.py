@@ -34,8 +34,8 @@ FAULTS = [
     Fault(
         "kernel: row one is not compared with nothing",
         "privacy/kernel.py",
-        "_join(last or start, _row(heard, 0))",
-        "_join(last or _row(heard, 0), _row(heard, 0))",
+        "_join(last or start, _row(reported, 0))",
+        "_join(last or _row(reported, 0), _row(reported, 0))",
         "privacy/test_kernel.py::test_every_single_change_beyond_the_slack_is_refused",
     ),
     Fault(
@@ -134,7 +134,7 @@ FAULTS = [
     Fault(
         "ledger: the budget is not checked",
         "privacy/ledger/chain.py",
-        "return _delta(self.composition(spend), self.budget.epsilon) <= self.budget.delta",
+        "return any(_delta(total, self.budget.epsilon) <= self.budget.delta for total in self.totals(cost))",
         "return True",
         "privacy/test_ledger.py::test_a_refused_spend_says_what_is_left_and_writes_nothing",
     ),

@@ -61,7 +61,7 @@ FAULTS = [
     ),
     Fault(
         "some integers are likelier than others",
-        "randomness/distinct.py",
+        "randomness/order.py",
         "words[words < below]",
         "words % below",
         "sketches/test_summed.py::test_distinct_places",
@@ -110,7 +110,7 @@ FAULTS = [
     ),
     Fault(
         "found keys are not thinned",
-        "sampling/stream.py",
+        "sampling/stream_samples.py",
         "keep = words < np.uint64(_CLEAR)",
         "keep = np.ones(len(words), np.bool_)",
         "sampling/test_stream.py::test_a_coin_beyond_the_ratio_drops_the_key",

@@ -27,23 +27,23 @@ FAULTS = [
     Fault(
         "Misra-Gries: one odd key instead of two",
         "sketches/noisy.py",
-        "{1: 1, 0: 1}",
-        "{0: 1}",
+        "else {1: 1, 0: 1}",
+        "else {0: 1}",
         "sketches/test_noisy.py::test_no_output_tells_neighbouring_streams_apart"
         " sketches/test_noisy.py::test_thresholds",
     ),
     Fault(
         "Misra-Gries: a group costs the sum of deltas",
-        "sketches/thresholds.py",
+        "sketches/noisy.py",
         "math.expm1(epsilon) / math.expm1(epsilon / steps)",
         "steps",
         "sketches/test_noisy.py::test_a_unit_of_several_items_is_paid_for_by_its_steps",
     ),
     Fault(
         "Misra-Gries: several items of a unit cost as one",
-        "sketches/releasing.py",
-        "sketch.counters, items_per_unit)",
-        "sketch.counters, 1)",
+        "sketches/misra_gries.py",
+        "self.counters, items_per_unit)",
+        "self.counters, 1)",
         "sketches/test_releases.py::test_several_items_of_a_unit",
     ),
     Fault(
@@ -56,11 +56,24 @@ FAULTS = [
     Fault(
         "sketches: the spend comes after the draw",
         "sketches/releasing.py",
-        """    certificate = paid(mechanism, terms)
-    made, tokens = mechanism.draw(counters, lost, source)
+        """    charge(ledger, mechanism, note)
+    made, tokens = mechanism.draw(table.values, lost, randomness)
 """,
-        """    made, tokens = mechanism.draw(counters, lost, source)
-    certificate = paid(mechanism, terms)
+        """    made, tokens = mechanism.draw(table.values, lost, randomness)
+    charge(ledger, mechanism, note)
+""",
+        "sketches/test_releases.py::test_a_ledger_is_charged_before_anything_is_drawn",
+    ),
+    Fault(
+        "universe: the spend comes after the draw",
+        "sketches/releasing.py",
+        """    charge(ledger, mechanism, note)
+    inside = np.flatnonzero(places >= 0)
+    made, tokens = mechanism.draw(sketch.summed.values[inside], sketch.items, randomness)
+""",
+        """    inside = np.flatnonzero(places >= 0)
+    made, tokens = mechanism.draw(sketch.summed.values[inside], sketch.items, randomness)
+    charge(ledger, mechanism, note)
 """,
         "sketches/test_releases.py::test_a_ledger_is_charged_before_anything_is_drawn",
     ),
@@ -80,14 +93,14 @@ FAULTS = [
     ),
     Fault(
         "users: an item twice counts twice",
-        "sketches/compiled/users.py",
+        "sketches/compiled/integers.py",
         "if seen[code] == user:",
         "if False:",
         "sketches/test_users.py::test_what_one_user_says_twice_counts_once_and_nulls_do_not_count",
     ),
     Fault(
         "users: counters are lowered by two",
-        "sketches/compiled/users.py",
+        "sketches/compiled/integers.py",
         "lowered += 1",
         "lowered += 2",
         "sketches/test_users.py::test_the_fast_loop_does_what_the_few_lines_do",
@@ -103,15 +116,15 @@ FAULTS = [
     Fault(
         "one-sided: the true loss is told",
         "sketches/one_sided.py",
-        "lost=int(self.channel.likeliest(drawn[-1:])[0]) - _SURE",
+        "lost=int(self.channel.read(drawn[-1:]).count[0]) - _SURE",
         "lost=lost",
         "sketches/test_users.py::test_the_loss_is_told_with_noise",
     ),
     Fault(
         "sums: half of the sensitivity",
         "sketches/summed.py",
-        "laplace_scale(guarantee.epsilon, (2 * counters + 2) * items_per_unit)",
-        "laplace_scale(guarantee.epsilon, (counters + 1) * items_per_unit)",
+        "return 2 * self.counters + 2",
+        "return self.counters + 1",
         "sketches/test_summed.py::test_delta_by_enumeration_of_all_outputs sketches/test_summed.py::test_thresholds",
     ),
     Fault(
@@ -145,7 +158,7 @@ FAULTS = [
     ),
     Fault(
         "universe: of equal tokens a held key wins",
-        "sketches/universe.py",
+        "sketches/releasing.py",
         "np.lexsort((found, -every_token))",
         'np.argsort(-every_token, kind="stable")',
         "sketches/test_releases.py::TestUniverse::test_of_equal_tokens_the_public_order_decides",
@@ -153,8 +166,8 @@ FAULTS = [
     Fault(
         "merged: more than k counters",
         "sketches/merged.py",
-        'whole["key"].combine_chunks(), values - over)',
-        'whole["key"].combine_chunks(), values)',
+        "_positive(keys, values - over)",
+        "_positive(keys, values)",
         "sketches/test_releases.py::TestMerged::test_sums_and_bounded_merges_hold_the_truth",
     ),
 ]

@@ -16,17 +16,27 @@ import pytest
 
 from dpsieve import Release
 from dpsieve.errors import DpsieveError
-from dpsieve.federated import Histogram, Quantiles, QuantileSearch, Report, TrieHeavyHitters, plan
-from dpsieve.federated.level_plans import from_json as plan_from_json
-from dpsieve.federated.quantile_answers import Distribution
-from dpsieve.federated.quantile_grid import Grid
-from dpsieve.federated.quantile_search import SplitQuestion
-from dpsieve.federated.trie_question import Question
-from dpsieve.federated.trie_strings import Strings
+from dpsieve.federated import (
+    Distribution,
+    Grid,
+    Histogram,
+    PrefixReport,
+    Quantiles,
+    QuantileSearch,
+    Question,
+    Report,
+    SplitQuestion,
+    SplitReport,
+    Strings,
+    TrieHeavyHitters,
+    ValueQuestion,
+    plan,
+)
+from dpsieve.privacy.registry import from_json as plan_from_json
 
 
 def trie():
-    return TrieHeavyHitters(2.0, 1e-6, max_length=3, way="cohorts")
+    return TrieHeavyHitters(2.0, 1e-6, max_length=3, protocol="cohorts")
 
 
 def quantiles():
@@ -119,6 +129,12 @@ def test_what_is_not_bytes(data):
 
 READERS = {
     "report": (Report.from_json, Report("tea", "0" * 32).to_json()),
+    "report of a prefix": (
+        lambda data: PrefixReport.from_json(data, Strings(5)),
+        PrefixReport("te", False, "0" * 32).to_json(),
+    ),
+    "report of a side": (SplitReport.from_json, SplitReport(True, "0" * 32).to_json()),
+    "question of values": (ValueQuestion.from_json, Histogram(plan(1.0, 1e-6), ["tea", "milk"]).question.to_json()),
     "question": (Question.from_json, next(iter(trie().questions())).to_json()),
     "question of ranges": (Question.from_json, next(iter(quantiles().questions())).to_json()),
     "split": (

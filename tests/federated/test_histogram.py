@@ -14,7 +14,7 @@ from statistical import assert_follows, binomial_band
 
 from dpsieve import Ledger, Release
 from dpsieve.channels import sample_threshold
-from dpsieve.channels.binomial.divergence import add_remove
+from dpsieve.channels.binomial.add_remove import add_remove
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue
 from dpsieve.federated import (
     Histogram,
@@ -28,7 +28,6 @@ from dpsieve.federated import (
     lemma_6_reports,
     plan,
 )
-from dpsieve.federated.accuracy import _failure
 from dpsieve.privacy import Guarantee
 from dpsieve.testing import insecure_source
 
@@ -49,13 +48,8 @@ def test_from_clients_to_a_release():
     assert release.guarantee == Guarantee(1.0, 1e-8, unit="one client")
     assert release.certificate.worst == DRINKS.plan.exact_delta
     rate = DRINKS.plan.rate
-    assert release.notes == {
-        "collection": "sample and threshold",
-        "rate": rate,
-        "threshold": DRINKS.plan.threshold,
-        "neighbours": "add_remove",
-        "values": "any",
-    }
+    assert (release.mechanism.rate, release.mechanism.threshold) == (rate, DRINKS.plan.threshold)
+    assert release.notes.contribution == "one value" and f"{DRINKS.plan.threshold} reports" in release.notes.reason
     for row, clients in zip(release.table.to_pylist(), (600, 900), strict=True):
         assert abs(row["count"] - clients) < 6.2 * math.sqrt(clients * (1 - rate) / rate) + 1
         assert row["low"] <= row["count"] <= row["high"] and row["weight"] == pytest.approx(row["count"], rel=1e-6)
@@ -118,11 +112,12 @@ def test_a_table_with_clients(tmp_path):
     counts = release.table.column("count").to_pylist()
     sd = math.sqrt(3000 * (1 - chosen.rate) / chosen.rate) + 1
     assert abs(sum(counts) - 3000) < 6.2 * sd, "each client counts once"
-    assert release.notes["client"] == "who" and release.notes["neighbours"] == "replace"
+    assert release.table.column_names[0] == "what" and release.mechanism.neighbours == "replace"
     with pytest.raises(BudgetExceeded):
         collect_table(rows, value="what", client="who", plan=chosen, ledger=ledger)
     listed = collect_table(rows, value="what", client="who", plan=chosen, values=["milk", "mate"])
-    assert listed.table.column("key").to_pylist() == ["milk"]
+    assert listed.table.column("what").to_pylist() == ["milk"]
+    assert listed.notes.contribution == "one value of a public list of 2"
     assert abs(listed.table.column("count")[0].as_py() - 3000) < 6.2 * sd, "only listed values are chosen from"
 
 
@@ -184,7 +179,7 @@ class TestClients:
             ("values", "text", lambda made, v: Histogram(made.plan, [v])),
             ("reports", "text", lambda made, v: made.aggregate(np.array([v], object))),
             ("value of a report", "text", lambda made, v: Report(v)),
-            ("strings", "text", lambda made, v: TrieHeavyHitters(1.0, 1e-6, max_length=9, way="cohorts").run([v])),
+            ("strings", "text", lambda made, v: TrieHeavyHitters(1.0, 1e-6, max_length=9, protocol="cohorts").run([v])),
             ("data", "text", lambda made, v: collect_table(frame(v), value="what", plan=made.plan)),
             (
                 "data",
@@ -204,7 +199,11 @@ class TestClients:
             ("values", "integers", lambda made, v: Histogram(made.plan, [v])),
             ("reports", "integers", lambda made, v: made.aggregate(np.array([v], object))),
             ("value of a report", "integers", lambda made, v: Report(v)),
-            ("values", "integers", lambda made, v: Quantiles(0, 1, epsilon=1.0, delta=1e-6, way="cohorts").run([v])),
+            (
+                "values",
+                "integers",
+                lambda made, v: Quantiles(0, 1, epsilon=1.0, delta=1e-6, protocol="cohorts").run([v]),
+            ),
         ],
     )
     def test_values_that_nothing_can_carry(self, argument, kind, call):
@@ -216,7 +215,7 @@ class TestClients:
         assert not any(secret in told for secret in ("31337", str(wrong)[:12], "ud800"))
 
     def test_clients_with_such_values_are_silent_in_a_trie_and_left_out_of_a_tally(self):
-        question = next(TrieHeavyHitters(9.0, 0.99, max_length=9, way="one_round").questions())
+        question = next(TrieHeavyHitters(9.0, 0.99, max_length=9, protocol="one_round").questions())
         for value in (self.TEXT, self.NUMBER):
             assert all(client_answer(question, value) is None for _ in range(9))
         tally = DRINKS.tally().add([{"version": 1, "value": self.TEXT, "nonce": ""}, self.TEXT])
@@ -295,7 +294,7 @@ class TestHostileClients:
         with pytest.raises(BudgetExceeded):
             tally.release(ledger=ledger)
         with pytest.raises(InvalidType, match="ledger"):
-            tally.release(ledger="budget")
+            tally.release(ledger=7)
         assert len(tally.release()) == 1, "nothing was released before"
 
     @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
@@ -324,15 +323,18 @@ class TestHostileClients:
 
 @pytest.mark.parametrize(("rate", "gamma", "beta"), [(0.1, 0.1, 0.01), (0.3, 0.2, 1e-4), (0.24, 0.5, 0.01)])
 def test_enough_clients_for_a_relative_error(rate, gamma, beta):
-    """The exact number against a search of all, and Lemma 6 (corrected) far above it."""
+    """One client fewer is too few, more clients are enough, and Lemma 6 (corrected) asks for far more."""
     chosen = plan(1.0, 1e-4, rate=rate)
     enough, proven = enough_clients(chosen, gamma, beta), lemma_6_reports(gamma, beta) / rate
-    w = np.arange(1, math.ceil(proven) + 100)
-    failing = _failure(w, gamma, rate, chosen.threshold) > beta
-    assert enough == w[failing][-1] + 1 < proven
-    off = np.abs(np.arange(enough + 1) / rate - enough) > gamma * enough * (1 + 1e-12)
-    off[: chosen.threshold] = True
-    assert stats.binom.pmf(np.arange(enough + 1), enough, rate)[off].sum() <= beta
+
+    def failure(clients):
+        x = np.arange(clients + 1)
+        off = np.abs(x / rate - clients) > gamma * clients * (1 + 1e-12)
+        off[: chosen.threshold] = True
+        return stats.binom.pmf(x, clients, rate)[off].sum()
+
+    assert enough < proven and failure(enough - 1) > beta
+    assert all(failure(clients) <= beta for clients in [*range(enough, enough + 200), math.ceil(proven)])
     assert lemma_6_reports(gamma, beta) == pytest.approx(3 / gamma**2 * math.log(2 / beta))
 
 

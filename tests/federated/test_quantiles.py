@@ -1,7 +1,8 @@
-"""Quantiles from clients: answers with honest intervals, both ways to ask, hostile reports, odd data."""
+"""Quantiles from clients: answers with honest intervals, both protocols, hostile reports, odd data."""
 
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +24,8 @@ from dpsieve.federated import (
     client_levels,
     split_answer,
 )
-from dpsieve.federated.quantile_bands import Tree
-from dpsieve.federated.sampled_shares import largest_share, smallest_share
+from dpsieve.federated.server.many_clients import cells, cells_of_digits, digits, edges
+from dpsieve.federated.server.quantile_bands import Tree, largest_share, smallest_share
 from dpsieve.publication.folders import _seal
 from dpsieve.testing import insecure_source
 
@@ -95,7 +96,7 @@ class TestGrid:
         assert grid.string(5) == b"\3\3" and Grid(0, 1, outside="silent").string(5) is None
         for other in (None, "0.5", True, float("nan"), [0.5], b"", 10**400):
             assert grid.string(other) is None
-        assert grid.numbers(grid.strings([0.0, 1 / 3, 1.0])).tolist() == [0, 5, 15]
+        assert cells_of_digits(grid, digits(grid, [0.0, 1 / 3, 1.0])).tolist() == [0, 5, 15]
         assert Grid.from_json(json.loads(json.dumps(grid.to_json()))) == grid
 
     def test_every_value_is_between_the_edges_of_its_cell(self):
@@ -107,13 +108,14 @@ class TestGrid:
             (0, 1e-300, 2, 20),
         ):
             grid = Grid(low, high, branching, depth)
-            edges = grid.edge(np.arange(min(grid.cells, 1000) + 1))
-            values = np.concatenate([rng.uniform(low, high, 1000), edges, np.nextafter(edges, low)])
-            cells = grid.cell(values)
-            inside = np.clip(values, low, high)
-            assert (grid.edge(cells) <= inside).all()
-            assert ((inside < grid.edge(cells + 1)) | (cells == grid.cells - 1)).all()
-        assert Grid(0, 1, 10, 2).cell(0.29) == 29
+            ends = edges(grid, np.arange(min(grid.cells, 1000) + 1))
+            values = np.concatenate([rng.uniform(low, high, 1000), ends, np.nextafter(ends, low), [low - 1, np.inf]])
+            found, inside = cells(grid, values), np.clip(values, low, high)
+            assert (edges(grid, found) <= inside).all()
+            assert ((inside < edges(grid, found + 1)) | (found == grid.cells - 1)).all()
+            assert found.tolist() == [grid.cell(value) for value in values.tolist()], "a client finds the same cell"
+            assert digits(grid, values).to_pylist() == [grid.string(value) for value in values]
+        assert Grid(0, 1, 10, 2).cell(0.29) == 29 and Grid(0, 1, outside="silent").cell(1.5) is None
 
     def test_bad_parameters(self):
         bad = {"low": (1, float("nan"), "x"), "high": (0, np.inf), "branching": (1, 300, 2.0), "depth": (0, 41)}
@@ -128,12 +130,12 @@ class TestGrid:
 
 class TestDistribution:
     @pytest.mark.parametrize("name", NAMES)
-    @pytest.mark.parametrize("way", ["rounds", "cohorts"])
-    def test_everything_is_within_its_interval(self, name, way):
+    @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
+    def test_everything_is_within_its_interval(self, name, protocol):
         values = np.sort(data(name))
-        answers = server(way=way, **LEVEL).run(values)
+        answers = server(protocol=protocol, **LEVEL).run(values)
         # Intervals that hold together with probability 0.95 are made to do so nearly surely, for this test.
-        sure = type(answers)(answers.grid, answers.plan, answers.tree, 1 - FALSE_ALARM)
+        sure = replace(answers, notes=replace(answers.notes, confidence=1 - FALSE_ALARM))
         for answer, width in ((answers, 0.13), (sure, 0.2)):
             found, true = answer.quantile(PHIS), np.quantile(values, PHIS, method="inverted_cdf")
             assert (np.diff(found.value) >= 0).all() and (np.diff(found.low) >= 0).all()
@@ -163,7 +165,7 @@ class TestDistribution:
         below = np.searchsorted(values, at) / len(values)
         below[-1] = 1.0
         for _ in range(runs):
-            share = server(coin=0.3, threshold=13, branching=4, depth=3, way="cohorts").run(values).cdf(at)
+            share = server(coin=0.3, threshold=13, branching=4, depth=3, protocol="cohorts").run(values).cdf(at)
             missed += bool(((below < share.low - 1e-12) | (below > share.high + 1e-12)).any())
         assert missed <= stats.binom.isf(FALSE_ALARM, runs, 0.05)
 
@@ -200,17 +202,17 @@ class TestDistribution:
         assert server(-100.0, 200.0).run(with_holes).total.high < 25_000
 
     @pytest.mark.parametrize("values", [[], [0.5], [np.nan, np.nan], np.empty(0), pa.array([], pa.float64())])
-    @pytest.mark.parametrize("way", ["rounds", "cohorts", "one_round"])
-    def test_nobody_and_one_client(self, values, way):
-        answers = server(way=way, branching=4, depth=2).run(values)
+    @pytest.mark.parametrize("protocol", ["rounds", "cohorts", "one_round"])
+    def test_nobody_and_one_client(self, values, protocol):
+        answers = server(protocol=protocol, branching=4, depth=2).run(values)
         assert answers.cdf([0.2, 0.8]).low.tolist() == [0, 0] and answers.cdf(0.5).high == 1
         assert answers.quantile(0.5)[1:] == (0.0, 1.0) and answers.total.low == 0
         assert (np.diff(answers.quantile(PHIS).value) >= 0).all()
 
     def test_clients_one_by_one(self):
         values = np.random.default_rng(1).random(1500)
-        for way in ("rounds", "cohorts"):
-            made = Quantiles(0.0, 1.0, epsilon=8.0, delta=0.5, depth=2, way=way, coin=0.6, threshold=4)
+        for protocol in ("rounds", "cohorts"):
+            made = Quantiles(0.0, 1.0, epsilon=8.0, delta=0.5, depth=2, protocol=protocol, coin=0.6, threshold=4)
             levels, grid = client_levels(len(values), 2), Grid.from_json(made.grid.to_json())
             for question in made.questions():
                 pairs = zip(values, levels, strict=True)
@@ -221,11 +223,13 @@ class TestDistribution:
             low, high = answers.quantile(0.25)[1:]
             assert low <= np.quantile(values, 0.25) <= high < 0.6
 
-    @pytest.mark.parametrize("way", ["rounds", "cohorts", "one_round"])
+    @pytest.mark.parametrize("protocol", ["rounds", "cohorts", "one_round"])
     @pytest.mark.parametrize("count", [0, 20_000])
-    def test_saved_and_read_again(self, tmp_path, way, count):
+    def test_saved_and_read_again(self, tmp_path, protocol, count):
         source = insecure_source(1)
-        made = server(-1.0, 2.0, way=way, depth=3, outside="silent").run(np.linspace(0, 1, count), source=source)
+        made = server(-1.0, 2.0, protocol=protocol, depth=3, outside="silent").run(
+            np.linspace(0, 1, count), source=source
+        )
         folder = made.save(tmp_path / "ages")
         assert sorted(path.name for path in folder.iterdir()) == ["release.json", "release.parquet"]
         again = Distribution.load(folder)
@@ -259,9 +263,9 @@ class TestDistribution:
 
     def test_each_kind_is_read_by_its_own(self, tmp_path):
         answers, strings = server(depth=2).run([]), TrieHeavyHitters(2.0, 1e-6, max_length=2, **LEVEL).run([])
-        with pytest.raises(InvalidValue, match=r"Use dpsieve\.federated\.Distribution\.load"):
+        with pytest.raises(InvalidValue, match=r"Use Distribution\.load"):
             ds.Release.load(answers.save(tmp_path / "answers"))
-        with pytest.raises(InvalidValue, match=r"Use dpsieve\.Release\.load"):
+        with pytest.raises(InvalidValue, match=r"Use TrieRelease\.load"):
             Distribution.load(strings.save(tmp_path / "strings"))
         with pytest.raises(InvalidValue, match="exists already"):
             answers.save(tmp_path / "strings")
@@ -287,25 +291,27 @@ class TestDistribution:
             with pytest.raises(DpsieveError, match="values"):
                 server().run(values)
         with pytest.raises(InvalidValue, match="one_round"):
-            server(way="one_round", depth=6)
+            server(protocol="one_round", depth=6)
 
 
 class TestSearch:
     @pytest.mark.parametrize("name", NAMES)
-    @pytest.mark.parametrize("way", ["rounds", "cohorts"])
-    def test_the_quantile_is_within_its_interval(self, name, way):
+    @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
+    def test_the_quantile_is_within_its_interval(self, name, protocol):
         values = data(name)
         for phi in (0.0, 0.1, 0.5, 0.9, 1.0):
-            value, low, high = search(phi, way=way, confidence=1 - FALSE_ALARM).run(values)
+            value, low, high = search(phi, protocol=protocol, confidence=1 - FALSE_ALARM).run(values)
             assert low <= value <= high
             assert low <= np.quantile(values, phi, method="inverted_cdf") <= high
-        median = search(0.5, way=way).run(data("uniform"))
-        assert median.high - median.low < (0.2 if way == "rounds" else 0.45)
+        median = search(0.5, protocol=protocol).run(data("uniform"))
+        assert median.high - median.low < (0.2 if protocol == "rounds" else 0.45)
 
     def test_clients_one_by_one(self):
         values = np.random.default_rng(1).random(1500)
-        for way in ("rounds", "cohorts"):
-            made = QuantileSearch(0.5, 0.0, 1.0, epsilon=8.0, delta=0.5, rounds=3, way=way, coin=0.6, threshold=4)
+        for protocol in ("rounds", "cohorts"):
+            made = QuantileSearch(
+                0.5, 0.0, 1.0, epsilon=8.0, delta=0.5, rounds=3, protocol=protocol, coin=0.6, threshold=4
+            )
             levels = client_levels(len(values), 3)
             for question in made.questions():
                 sent = SplitQuestion.from_json(json.loads(json.dumps(question.to_json())))
@@ -348,7 +354,7 @@ class TestSearch:
             assert all(split_answer(question, value) is None for _ in range(50))
         answers = [split_answer(question, 0.1) for _ in range(60)]
         assert {None if answer is None else answer.below for answer in answers} == {True, None}
-        with pytest.raises(DpsieveError, match="client_levels"):
+        with pytest.raises(DpsieveError, match="client_level"):
             split_answer(SplitQuestion("cohorts", 1, 2, 0.5, 0.25), 0.1)
 
     @pytest.mark.parametrize("values", [[], [0.5], [np.nan]])
@@ -363,7 +369,14 @@ class TestSearch:
         made.run([])
         with pytest.raises(InvalidValue, match="already"):
             made.run([])
-        for other in ({"phi": 2}, {"low": 5}, {"rounds": 0}, {"way": "one_round"}, {"confidence": 1}, {"high": np.inf}):
+        for other in (
+            {"phi": 2},
+            {"low": 5},
+            {"rounds": 0},
+            {"protocol": "one_round"},
+            {"confidence": 1},
+            {"high": np.inf},
+        ):
             with pytest.raises(DpsieveError):
                 search(**({"phi": 0.5} | other))
         for bad in ({}, None, {**SplitQuestion("rounds", 1, 1, 0.5, 0.25).to_json(), "split": "x"}):

@@ -26,23 +26,24 @@ from dpsieve.federated import (
     compare,
     level_plan,
 )
-from dpsieve.federated.composed_rounds import _both, _Curves, _total, rounds_delta
-from dpsieve.federated.level_plans import from_json
+from dpsieve.federated.plans.composed_rounds import _both, _Curves, _total, rounds_delta
+from dpsieve.federated.server.many_clients import accepted, prefixes, string_column
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.curves.repeated import repeated_share
 from dpsieve.privacy.divergence import joint_divergence
 from dpsieve.privacy.ledger import Ledger
+from dpsieve.privacy.registry import from_json
 from dpsieve.publication import Release
 from dpsieve.testing import insecure_source
 
-WAYS = ("rounds", "cohorts", "one_round")
+PROTOCOLS = ("rounds", "cohorts", "one_round")
 
 
-def outputs(strings, way, coin, threshold, *, levels=2):
+def outputs(strings, protocol, coin, threshold, *, levels=2):
     """Return the exact distribution of everything that a trie with one symbol a level tells: a plain reference."""
     share = coin / levels
     patterns = {tuple(bits): coin ** sum(bits) * (1 - coin) ** (levels - sum(bits)) for bits in _bits(levels)}
-    if way == "cohorts":
+    if protocol == "cohorts":
         patterns = {one: share for one in _bits(levels) if sum(one) == 1} | {(0,) * levels: 1 - coin}
     counts = {(): 1.0}
     for string in strings:
@@ -84,9 +85,9 @@ def divergence(p, q, epsilon):
 
 
 class TestPlans:
-    def test_three_ways_side_by_side(self):
+    def test_three_protocols_side_by_side(self):
         found = compare(1.0, 1e-8, max_length=10)
-        assert [plan.way for plan in found] == list(WAYS)
+        assert [plan.protocol for plan in found] == list(PROTOCOLS)
         assert [plan.levels for plan in found] == [10, 10, 1]
         assert {plan.guarantee for plan in found} == {Guarantee(1.0, 1e-8, unit="one client")}
         assert found.one_round.half < found.rounds.half < found.cohorts.half
@@ -100,7 +101,7 @@ class TestPlans:
         composed = level_plan(1.0, 1e-8, 10, neighbours=neighbours)
         assert 0.8e-8 < composed.delta(1.0, neighbours) <= 1e-8
         share = repeated_share(10, 1.0, 1e-8)
-        points = level_plan(share.epsilon, share.delta, 1, way="one_round", neighbours=neighbours)
+        points = level_plan(share.epsilon, share.delta, 1, protocol="one_round", neighbours=neighbours)
         assert points.half > 3 * composed.half
 
     @pytest.mark.parametrize(("rate", "threshold"), [(0.1, 11), (0.4, 3), (0.02, 5), (0.9, 6)])
@@ -113,7 +114,7 @@ class TestPlans:
 
     @pytest.mark.parametrize(("rate", "threshold"), [(0.1, 6), (0.4, 3), (0.7, 4)])
     def test_two_rounds_are_never_worse_than_the_curve_says(self, rate, threshold):
-        """Against all pairs of frequencies, each way: the bound holds, and the worst pair comes near it."""
+        """Against all pairs of frequencies, in both directions: the bound holds, and the worst pair comes near it."""
 
         def row(k):
             mass = masses(k, np.arange(40), rate)
@@ -172,28 +173,28 @@ class TestPlans:
         with pytest.raises(InvalidValue, match="coin"):
             level_plan(0.1, 1e-8, 5, coin=0.9)
 
-    @pytest.mark.parametrize("way", WAYS)
-    def test_a_plan_is_made_again_from_its_json(self, way):
-        plan = level_plan(1.0, 1e-6, 3, way=way)
+    @pytest.mark.parametrize("protocol", PROTOCOLS)
+    def test_a_plan_is_made_again_from_its_json(self, protocol):
+        plan = level_plan(1.0, 1e-6, 3, protocol=protocol)
         again = from_json(json.loads(json.dumps(plan.to_json())))
         assert again.certify() == plan.certify() and repr(again) == repr(plan)
-        for bad in ({}, None, plan.to_json() | {"coin": 2}, plan.to_json() | {"way": "other"}):
+        for bad in ({}, None, plan.to_json() | {"coin": 2}, plan.to_json() | {"protocol": "other"}):
             with pytest.raises(DpsieveError):
                 from_json(bad)
 
     def test_found_half_of_the_time(self):
-        for way in WAYS:
-            plan = level_plan(1.0, 1e-6, 4, way=way)
+        for protocol in PROTOCOLS:
+            plan = level_plan(1.0, 1e-6, 4, protocol=protocol)
             assert plan.found([plan.half])[0] >= 0.5 > plan.found([plan.half - 1])[0]
         assert plan.reports == plan.coin and level_plan(1.0, 1e-6, 4).reports == 4 * level_plan(1.0, 1e-6, 4).coin
 
     @pytest.mark.parametrize(
-        ("way", "levels", "coin", "threshold"),
+        ("protocol", "levels", "coin", "threshold"),
         [("rounds", 10, 1e-9, 5), ("rounds", 10, 1e-9, 2000), ("cohorts", 1000, 1e-9, 5), ("rounds", 3, 1e-9, 10**9)],
     )
-    def test_half_of_the_time_at_tiny_rates(self, way, levels, coin, threshold):
+    def test_half_of_the_time_at_tiny_rates(self, protocol, levels, coin, threshold):
         """Also where that takes more than the 10^12 clients that a count may have."""
-        plan = LevelPlan(way, levels, coin, threshold, Guarantee(1.0, 0.5))
+        plan = LevelPlan(1.0, 0.5, protocol, levels, coin, threshold)
         nearly = [at_least(plan.half * share, threshold, plan.rate) ** levels for share in (1 - 1e-9, 1 + 1e-9)]
         assert nearly[0] <= 0.5 <= nearly[1] and nearly == pytest.approx([0.5, 0.5], abs=1e-3)
 
@@ -209,13 +210,13 @@ class TestPlans:
 class TestPrivacy:
     """All outputs of a trie of two levels, for all tiny populations and all neighbours."""
 
-    @pytest.mark.parametrize("way", ["rounds", "cohorts"])
+    @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
     @pytest.mark.parametrize(("coin", "threshold"), [(0.5, 2), (0.3, 3)])
-    def test_no_neighbours_differ_by_more_than_promised(self, way, coin, threshold):
+    def test_no_neighbours_differ_by_more_than_promised(self, protocol, coin, threshold):
         kinds, most = ("a", "aa", "ab", "b"), 5
-        plan = LevelPlan(way, 2, coin, threshold, Guarantee(1.0, 0.5))
+        plan = LevelPlan(1.0, 0.5, protocol, 2, coin, threshold)
         tables = {
-            people: outputs(people, way, coin, threshold)
+            people: outputs(people, protocol, coin, threshold)
             for size in range(most + 1)
             for people in itertools.combinations_with_replacement(kinds, size)
         }
@@ -230,13 +231,15 @@ class TestPrivacy:
                     apart = max(divergence(table, tables[other], epsilon), divergence(tables[other], table, epsilon))
                     assert apart <= limits[epsilon, relation] * (1 + 1e-9)
                     worst[relation] = max(worst[relation], apart / limits[epsilon, relation])
-        assert worst["add_remove"] > (0.45 if way == "rounds" else 0.15), "the promise is not far from what is reached"
+        assert worst["add_remove"] > (0.45 if protocol == "rounds" else 0.15), (
+            "the promise is not far from what is reached"
+        )
         assert worst["replace"] > 0.15
 
     def test_cohorts_cost_once_however_many_levels(self):
-        one = level_plan(1.0, 1e-8, 1, way="one_round")
+        one = level_plan(1.0, 1e-8, 1, protocol="one_round")
         for levels in (2, 20, 100):
-            many = level_plan(1.0, 1e-8, levels, way="cohorts")
+            many = level_plan(1.0, 1e-8, levels, protocol="cohorts")
             assert (many.coin, many.threshold, many.guarantee) == (one.coin, one.threshold, one.guarantee)
             assert many.delta(1.0) == one.delta(1.0) and many.certify().worst == one.certify().worst
 
@@ -244,15 +247,15 @@ class TestPrivacy:
         drawn = client_levels(200_000, 7)
         assert_counts(np.bincount(drawn, minlength=8)[1:].astype(float), np.full(7, 200_000 / 7))
 
-    @pytest.mark.parametrize("way", ["rounds", "cohorts"])
-    def test_rare_strings_are_released_as_often_as_they_may(self, way):
+    @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
+    def test_rare_strings_are_released_as_often_as_they_may(self, protocol):
         """15,000 strings that share no prefix, each of a few clients, through the whole path."""
         coin, threshold, clients, count = 0.4, 2, 4, 15_000
         codes = [f"{i:05d}" for i in range(count)]
         strings = pa.array([code + code[::-1] for code in codes for _ in range(clients)])
-        server = TrieHeavyHitters(3.0, 0.4, max_length=10, step=5, way=way, coin=coin, threshold=threshold)
+        server = TrieHeavyHitters(3.0, 0.4, max_length=10, step=5, protocol=protocol, coin=coin, threshold=threshold)
         found = len(server.run(strings))
-        if way == "rounds":
+        if protocol == "rounds":
             expected = stats.binom.sf(threshold - 1, clients, coin) ** 2
         else:
             law = stats.multinomial(clients, [coin / 2, coin / 2, 1 - coin])
@@ -265,13 +268,15 @@ class TestPrivacy:
 class TestPaths:
     people = ("a", "aa", "aa", "aa", "ab", "b")
 
-    @pytest.mark.parametrize("way", ["rounds", "cohorts"])
-    def test_clients_one_by_one_and_all_at_once_tell_the_same(self, way):
-        exact = outputs(self.people, way, 0.6, 2)
+    @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
+    def test_clients_one_by_one_and_all_at_once_tell_the_same(self, protocol):
+        exact = outputs(self.people, protocol, 0.6, 2)
         rounds, seen = 300, {"clients": Counter(), "run": Counter()}
         for _ in range(rounds):
             for path, told in seen.items():
-                server = TrieHeavyHitters(3.0, 0.8, max_length=2, alphabet="ab", way=way, coin=0.6, threshold=2)
+                server = TrieHeavyHitters(
+                    3.0, 0.8, max_length=2, alphabet="ab", protocol=protocol, coin=0.6, threshold=2
+                )
                 if path == "run":
                     server.run(self.people)
                 else:
@@ -284,21 +289,21 @@ class TestPaths:
             assert set(told) <= set(exact)
             assert_counts(np.array([told[out] for out in exact], float), np.array([*exact.values()]) * rounds)
 
-    @pytest.mark.parametrize("way", WAYS)
-    def test_heavy_hitters_of_a_zipf_stream(self, way):
+    @pytest.mark.parametrize("protocol", PROTOCOLS)
+    def test_heavy_hitters_of_a_zipf_stream(self, protocol):
         rng = np.random.default_rng(3)
         codes = np.minimum(rng.zipf(1.4, 200_000), 50_000)
         kinds, counts = np.unique(codes, return_counts=True)
         words = np.array([np.base_repr(7919 * int(kind), 26).lower() for kind in kinds])
         true = dict(zip(words.tolist(), counts.tolist(), strict=True))
-        server = TrieHeavyHitters(1.0, 1e-8, max_length=7, way=way)
+        server = TrieHeavyHitters(1.0, 1e-8, max_length=7, protocol=protocol)
         release = server.run(pa.array(np.repeat(words, counts)))
         found = dict(zip(release.table["key"].to_pylist(), release.table.to_pylist(), strict=True))
         sure = [word for word, count in true.items() if server.plan.found([count])[0] > 1 - 1e-11]
         assert len(sure) >= 10 and set(sure) <= set(found) <= set(true)
         missed = sum(not found[word]["low"] <= true[word] <= found[word]["high"] for word in found)
         assert missed <= stats.binom.isf(1e-9, len(found), 0.05)
-        assert release.guarantee == Guarantee(1.0, 1e-8, unit="one client") and release.notes["way"] == way
+        assert release.guarantee == Guarantee(1.0, 1e-8, unit="one client") and release.mechanism.protocol == protocol
         assert release.certificate.worst <= 1e-8 and not release.unsafe_to_publish
         trie = release.trie.to_pylist()
         alive = {row["prefix"] for row in trie if not row["ended"]} | {""}
@@ -338,15 +343,15 @@ class TestPaths:
         assert made[0].table == made[1].table and made[0].unsafe_to_publish
 
     @pytest.mark.parametrize("people", [["abc"] * 300 + ["ab"] * 300, [b"\0\xff"] * 300, []])
-    @pytest.mark.parametrize("way", WAYS)
-    def test_saved_and_read_again(self, tmp_path, people, way):
+    @pytest.mark.parametrize("protocol", PROTOCOLS)
+    def test_saved_and_read_again(self, tmp_path, people, protocol):
         alphabet = b"\0\xff" if people and isinstance(people[0], bytes) else None
-        release = TrieHeavyHitters(2.0, 1e-6, max_length=3, way=way, alphabet=alphabet).run(people)
+        release = TrieHeavyHitters(2.0, 1e-6, max_length=3, protocol=protocol, alphabet=alphabet).run(people)
         read = Release.load(release.save(tmp_path / "made"))
         assert type(read) is TrieRelease and read.trie == release.trie and read.trie.schema == release.trie.schema
         assert read.table == release.table and read.certificate == release.certificate
         assert read.notes == release.notes and (read.tokens == release.tokens).all()
-        assert repr(release).startswith(f"<Release of {len(release)} keys")
+        assert repr(release).startswith(f"<TrieRelease of {len(release)} row")
 
     @pytest.mark.parametrize(
         "damage",
@@ -357,7 +362,9 @@ class TestPaths:
         ],
     )
     def test_damage_to_the_saved_trie_is_noticed(self, tmp_path, damage):
-        folder = TrieHeavyHitters(2.0, 1e-6, max_length=3, way="one_round").run(["abc"] * 300).save(tmp_path / "made")
+        folder = (
+            TrieHeavyHitters(2.0, 1e-6, max_length=3, protocol="one_round").run(["abc"] * 300).save(tmp_path / "made")
+        )
         damage(folder / "trie.parquet")
         with pytest.raises(CorruptRelease):
             Release.load(folder)
@@ -394,7 +401,7 @@ class TestHostile:
             levels.append(question.level)
         assert levels == [1, 2, 3, 4] and server.ignored == len(junk) + 3 * 15 + 4 * 2
         assert server.release().table["key"].to_pylist() == ["abab"]
-        assert "ignored" not in json.dumps(server.release().notes)
+        assert "ignored" not in json.dumps(server.release().notes.to_json())
 
     def test_clients_with_other_strings_are_silent(self):
         server = self.server(min_length=1)
@@ -435,16 +442,16 @@ class TestHostile:
             client_answer(sent, "a")
 
     def test_a_client_needs_its_level_in_cohorts(self):
-        question = next(self.server(way="cohorts").questions())
+        question = next(self.server(protocol="cohorts").questions())
         for level in (None, 0, 5, "1"):
-            with pytest.raises(DpsieveError, match="client_levels"):
+            with pytest.raises(DpsieveError, match="client_level"):
                 client_answer(question, "ab", level=level)
         assert all(client_answer(question, "ab", level=2) is None for _ in range(50))
 
     @pytest.mark.parametrize("people", [[], [None], ["a"], ["abab"], pa.array([], pa.string()), pa.nulls(3)])
-    @pytest.mark.parametrize("way", WAYS)
-    def test_nobody_and_one_client(self, people, way):
-        server = TrieHeavyHitters(1.0, 1e-6, max_length=4, way=way)
+    @pytest.mark.parametrize("protocol", PROTOCOLS)
+    def test_nobody_and_one_client(self, people, protocol):
+        server = TrieHeavyHitters(1.0, 1e-6, max_length=4, protocol=protocol)
         release = server.run(people)
         assert len(release) == 0 and release.trie.num_rows == 0
         assert release.table.column_names == ["key", "count", "low", "high", "weight"]
@@ -468,7 +475,7 @@ class TestHostile:
             "max_length": (0, 1.5, "x", 10**6),
             "min_length": (-1, 9),
             "step": (0, 9, "x"),
-            "way": ("other", None),
+            "protocol": ("other", None),
             "alphabet": ("", "aa", 5, b"", "\ud800"),
             "epsilon": (0, "x"),
             "delta": (0, 1),
@@ -485,8 +492,8 @@ class TestHostile:
         kind = Strings(3, 1, alphabet)
         some = ["", "a", "ab", "abc", "żab", "żb", "abab", "b b", "ba"]
         values = [text.encode() for text in some] if kind.of_bytes else some
-        column = kind.column([*values, None])
-        assert kind.accepted(column).tolist() == [*map(kind.accepts, values), False]
-        assert kind.accepted(column.slice(3, 4)).tolist() == [*map(kind.accepts, values[3:7])]
-        assert kind.prefixes(column, 2).to_pylist()[:-1] == [value[:2] for value in values]
+        column = string_column(kind, [*values, None])
+        assert accepted(kind, column).tolist() == [*map(kind.accepts, values), False]
+        assert accepted(kind, column.slice(3, 4)).tolist() == [*map(kind.accepts, values[3:7])]
+        assert prefixes(kind, column, 2).to_pylist()[:-1] == [value[:2] for value in values]
         assert Strings.from_json(json.loads(json.dumps(kind.to_json()))) == kind

@@ -31,7 +31,7 @@ def test_every_listed_key_is_answered_and_no_other():
     release = ds.release(DATA, known_keys=["tea", "coffee", "mate"], **SURE)
     assert counts(release) == {"coffee": 1, "mate": 0, "tea": 2}
     assert str(release.guarantee) == "60-differential privacy when one user is added or removed."
-    assert release.notes["mechanism"] == "laplace"
+    assert release.mechanism.noise == "laplace"
 
 
 def test_other_keys_take_no_room():
@@ -91,7 +91,7 @@ def test_several_key_columns():
     data = pa.table({"city": ["Rome", "Oslo", "Rome"], "year": [1, 2, 1]})
     for known in ([("Rome", 1), ("Bern", 2)], pa.table({"year": [1, 2], "city": ["Rome", "Bern"]})):
         release = ds.release(data, key=["city", "year"], epsilon=60.0, delta=0.0, known_keys=known)
-        assert release.table["key"].to_pylist() == [{"city": "Bern", "year": 2}, {"city": "Rome", "year": 1}]
+        assert release.keys.to_pylist() == [{"city": "Bern", "year": 2}, {"city": "Rome", "year": 1}]
         assert release.table["count"].to_pylist() == [0, 2]
 
 

@@ -7,12 +7,13 @@ import time
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.channels import optimal
-from dpsieve.errors import BudgetExceeded, DpsieveError
+from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidValue
 from dpsieve.testing import insecure_source
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -31,20 +32,30 @@ def test_one_call_from_a_table_to_a_release():
     assert release.table["key"].to_pylist() == ["common"]
     assert abs(release.table["count"][0].as_py() - 500) < 40
     assert str(release.guarantee) == "(1, 1e-06)-differential privacy when one user is added or removed."
-    assert release.notes["mechanism"] == "optimal"
+    assert release.mechanism.name == "optimal"
 
 
 def test_without_a_unit_each_row_is_one():
     release = ds.release(events(COMMON), key="key", **BUDGET)
-    assert release.guarantee.unit == "one row" and release.notes["privacy_unit"] == "each row is its own unit"
+    assert release.guarantee.unit == "one row"
 
 
 def test_several_key_columns():
     table = pa.table({"user": range(900), "city": ["Rome", "Oslo", "Rome"] * 300, "year": [1, 1, 2] * 300})
     release = ds.release(table, key=["city", "year"], privacy_unit="user", **BUDGET)
-    assert release.table["key"].to_pylist() == [
+    assert release.table.column_names == ["city", "year", "count", "low", "high", "weight"]
+    assert release.keys.to_pylist() == [
         {"city": "Oslo", "year": 1}, {"city": "Rome", "year": 1}, {"city": "Rome", "year": 2},
     ]  # fmt: skip
+    romans = release.estimate(where=lambda keys: pc.equal(keys["city"], "Rome"))
+    assert abs(romans - 600) < 60
+
+
+def test_a_key_keeps_the_name_of_its_column():
+    table = pa.table({"user": range(500), "query": ["tea"] * 500, "count": ["x"] * 500})
+    assert ds.release(table, key="query", privacy_unit="user", **BUDGET).table["query"].to_pylist() == ["tea"]
+    with pytest.raises(InvalidValue, match="Rename the column"):
+        ds.release(table, key="count", privacy_unit="user", **BUDGET)
 
 
 def test_a_unit_counts_once_however_many_rows_it_has():
@@ -61,7 +72,7 @@ def test_counting_rows_up_to_a_bound():
     rows = [(user, "often") for user in range(400) for _ in range(7)]
     release = ds.release(events(rows), key="key", privacy_unit="user", max_rows_per_key=5, **BUDGET)
     assert abs(release.table["count"][0].as_py() - 2000) < 150
-    assert release.notes["contribution"] == "at most 1 key, 5 rows each"
+    assert release.notes.contribution == "at most 1 key, 5 rows each"
 
 
 class TestMeasuredRates:
@@ -143,7 +154,7 @@ class TestLedger:
     @pytest.mark.parametrize(
         ("draw", "options"),
         [
-            ("dpsieve.channels.lag.rows.AdditiveChannel._draw", {}),
+            ("dpsieve.channels.lag.rows.LagRows.draw", {}),
             ("dpsieve.jobs.release.private_scheme", {"sample_size": 10}),
         ],
     )
@@ -164,7 +175,7 @@ def test_a_sample_of_chosen_size():
     pairs = [(f * 100_000 + u, f"key {f}") for f in range(300) for u in range(200)]
     release = ds.release(events(pairs), key="key", privacy_unit="user", sample_size=100, epsilon=2.0, delta=1e-6)
     assert 40 <= len(release) <= 160
-    assert release.guarantee.epsilon == 2.0 and release.certificate.epsilon == pytest.approx(1.9)
+    assert release.guarantee.epsilon == 2.0 and release.mechanism.last.epsilon == pytest.approx(1.9)
 
 
 def test_a_scheme():
@@ -188,7 +199,7 @@ def test_what_is_shown_holds_no_secret(tmp_path, caplog, capsys):
     record = json.loads((tmp_path / "out" / "release.json").read_text())
     digests = [record.pop("seal"), record.pop("table_sha256")]  # in these any digits may come up by chance
     seen = "".join([*capsys.readouterr(), caplog.text, repr(release), str(release.certificate), *messages])
-    seen += json.dumps(release.notes) + json.dumps(record)
+    seen += json.dumps(release.notes.to_json()) + json.dumps(record)
     for mark in ("SECRET", "7700000", "8800000"):
         assert mark not in seen + files
     for count in ("4371", "4,371", " 50 "):  # all units, and those whose key is not released

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, ZeroConcentrated
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.ledger.chain import ORIGIN, link
+from dpsieve.privacy.ledger.chain import ORIGIN, Cost, link
 
 SMALL, TINY = Approximate(0.1, 1e-8), Approximate(0.03, 1e-9)
 DAY = Guarantee(0.1, 1e-8, unit="one user")
@@ -68,7 +68,7 @@ def filled(ledger, spends):
     with ledger._file.writing() as rows:
         chain = rows.verified()
         for spend in spends:
-            entry = chain.following(spend, "")
+            entry = chain.following(Cost(spend), "")
             rows.append(entry)
             chain = chain.plus([entry])
 
@@ -410,7 +410,7 @@ def test_a_read_only_ledger_can_be_read_and_not_spent():
 def test_the_hashes_can_be_recomputed_by_hand(ledger):
     start = ledger.head
     entry = ledger.spend(DAY, "May")
-    spend = json.dumps(entry.spend.to_json(), sort_keys=True, separators=(",", ":"))
+    spend = json.dumps([entry.spend.to_json()], sort_keys=True, separators=(",", ":"))
     text = json.dumps([start, 1, entry.time, spend, "May"], separators=(",", ":"))
     assert entry.hash == ledger.head == sha256(text.encode()).hexdigest()
 
@@ -708,12 +708,13 @@ Ledger(sys.argv[1]).spend(Approximate(0.1, 1e-8))
 
 # With a tiny cache SQLite writes to the file before it commits: the journal has to undo that.
 DIES_HALF_WRITTEN = """
+from dpsieve.privacy.ledger.chain import Cost
 ledger = Ledger(sys.argv[1])
 with ledger._file.writing() as rows:
     rows._connection.execute("PRAGMA cache_size = 1")
     chain = rows.verified()
     for number in range(300):
-        entry = chain.following(Approximate(0.1), "x" * 1000)
+        entry = chain.following(Cost(Approximate(0.1)), "x" * 1000)
         rows.append(entry)
         chain = chain.plus([entry])
     os.kill(os.getpid(), signal.SIGKILL)
@@ -795,3 +796,61 @@ def test_a_copy_is_the_same_ledger_opened_again(path, ledger):
 def test_a_thousand_earlier_spends(path, ledger, spend):
     filled(ledger, [spend] * 1000)
     assert Ledger.open(path).spend(spend).number == 1001
+
+
+class TestWhatMechanismsReallyCost:
+    """A mechanism is charged as the noise that it is, so that many releases cost less than their guarantees."""
+
+    UNIT = "one user"
+
+    def test_gaussian_releases_add_up_as_gaussians(self, tmp_path):
+        from dpsieve.channels import gaussian
+
+        mechanism = gaussian(0.1, 1e-8, unit=self.UNIT)
+        finer = Ledger(tmp_path / "finer", epsilon=4.0, delta=1e-6, unit=self.UNIT)
+        plain = Ledger(tmp_path / "plain", epsilon=4.0, delta=1e-6, unit=self.UNIT)
+        for _ in range(50):
+            finer.spend(mechanism)
+            plain.spend(mechanism.guarantee)
+        assert plain.spent() == pytest.approx(3.26, abs=0.01)
+        assert finer.spent() < 0.66
+        entry = finer.history()[0]
+        assert entry.spend == Approximate(0.1, 1e-8)
+        assert [type(curve) for curve in entry.curves] == [Gaussian, Approximate]
+        assert Ledger.open(tmp_path / "finer").history() == finer.history()
+
+    def test_noise_for_known_keys_is_charged_as_laplace_noise(self, ledger):
+        from dpsieve.channels import known_keys
+
+        entry = ledger.spend(known_keys(0.5, max_keys=2, max_rows=3, unit=self.UNIT))
+        assert entry.curves == (DiscreteLaplace(12.0, 3, count=2),)
+
+    def test_one_release_may_use_the_whole_budget_it_was_made_for(self, path):
+        from dpsieve.channels import gaussian
+
+        mechanism = gaussian(1.0, 1e-6, max_keys=10, unit=self.UNIT)
+        ledger = Ledger(path, epsilon=1.0, delta=1e-6, unit=self.UNIT)
+        assert Composition(mechanism.spends()).delta(1.0) > 1e-6  # by its curves alone it would not fit
+        ledger.spend(mechanism)
+        assert ledger.remaining() is None
+
+    def test_a_ledger_for_replacement_converts_the_guarantee(self, path):
+        from dpsieve.channels import gaussian
+
+        ledger = Ledger(path, epsilon=4.0, delta=1e-3, neighbours="replace", unit=self.UNIT)
+        mechanism = gaussian(0.5, 1e-6, unit=self.UNIT)
+        whole = mechanism.guarantee.for_replacement()
+        assert ledger.spend(mechanism).cost == Cost(Approximate(whole.epsilon, whole.delta))
+
+    def test_a_ledger_may_be_named_by_its_path(self, path):
+        from dpsieve.channels import known_keys
+        from dpsieve.privacy.ledger import charge, opened
+
+        Ledger(path, epsilon=1.0, delta=1e-6, unit="one row")
+        mechanism = known_keys(0.1)
+        charge(str(path), mechanism, "May")
+        charge(path, mechanism)
+        charge(None, mechanism)
+        assert len(opened(path)) == 2 and opened(None) is None
+        with pytest.raises(InvalidType, match="ledger"):
+            charge(3, mechanism)

@@ -25,7 +25,7 @@ with ledger._file.writing() as rows:
     rows._connection.execute("PRAGMA cache_size = 1")
     chain = rows.verified()
     for number in range(300):
-        entry = chain.following(Approximate(0.1), "x" * 1000)
+        entry = chain.following(Cost(Approximate(0.1)), "x" * 1000)
         rows.append(entry)
         chain = chain.plus([entry])
     os.kill(os.getpid(), signal.SIGKILL)
@@ -44,7 +44,10 @@ def path(tmp_path):
 
 
 def killed(code, path):
-    start = "import os, signal, sys\nfrom dpsieve.privacy import *\nfrom dpsieve.privacy.ledger import Ledger\n"
+    start = (
+        "import os, signal, sys\nfrom dpsieve.privacy import *\nfrom dpsieve.privacy.ledger import Ledger\n"
+        "from dpsieve.privacy.ledger.chain import Cost\n"
+    )
     done = subprocess.run([sys.executable, "-c", start + code, path], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
 

@@ -41,10 +41,12 @@ def releases():
     merged = MergedSketch.of(sketch)
     words = ["abc"] * 300 + ["abd"] * 300 + ["x"] * 300
     trie = {
-        f"trie {way}": ds.federated.TrieHeavyHitters(2.0, 1e-3, max_length=3, step=2, way=way).run(words, source=source)
-        for way in ("cohorts", "one_round", "rounds")
+        f"trie {how}": ds.federated.TrieHeavyHitters(2.0, 1e-3, max_length=3, step=2, protocol=how).run(
+            words, source=source
+        )
+        for how in ("cohorts", "one_round", "rounds")
     }
-    answers = ds.federated.Quantiles(0.0, 1.0, epsilon=2.0, delta=1e-3, branching=2, depth=2, way="cohorts")
+    answers = ds.federated.Quantiles(0.0, 1.0, epsilon=2.0, delta=1e-3, branching=2, depth=2, protocol="cohorts")
     return {
         "plain": simple.release(KEYS, FREQUENCIES, source=source),
         "optimal": ds.channels.optimal(1.0, 1e-3).release([3, 7, 9], [100, 90, 80], source=source),
@@ -121,7 +123,7 @@ def parquet(table, **options):
 def contents(folder):
     """Return what a folder says: all but digests, and fields that may be left out."""
     record = json.loads((folder / "release.json").read_text())
-    said = {"kind": "release", "uses": {"times": 1, "extra_epsilon": 0.0}, **record}
+    said = dict(record)
     for name in ("seal", "table_sha256", "more_sha256", "library"):
         said.pop(name, None)
     tables = {path.stem: pq.read_table(path).replace_schema_metadata() for path in folder.glob("*.parquet")}

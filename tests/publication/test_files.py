@@ -90,9 +90,8 @@ def change_record(folder, **changes):
         lambda folder: change_record(folder, format=99),
         lambda folder: change_record(folder, unsafe_to_publish=None),
         lambda folder: change_record(folder, keys=7),
-        lambda folder: change_record(folder, guarantee={"epsilon": 0.1}),
-        lambda folder: change_record(folder, mechanism={"channel": "optimal", "epsilon": 0.1, "delta": 1e-9}),
-        lambda folder: change_record(folder, mechanism={"channel": "other"}),
+        lambda folder: change_record(folder, mechanism={"mechanism": "optimal", "epsilon": 0.1, "delta": 1e-9}),
+        lambda folder: change_record(folder, mechanism={"mechanism": "other"}),
         lambda folder: change_record(folder, certificate=None),
     ],
 )
@@ -135,7 +134,7 @@ def test_a_killed_process_leaves_a_folder_of_two_tables_whole_or_not_at_all(tmp_
             if len(calls) == {step}: os.kill(os.getpid(), signal.SIGKILL)
             force(path)
         folders._force = dying
-        release = ds.federated.TrieHeavyHitters(1.0, 1e-6, max_length=3, way="one_round").run(["abc"] * 500)
+        release = ds.federated.TrieHeavyHitters(1.0, 1e-6, max_length=3, protocol="one_round").run(["abc"] * 500)
         release.save({str(tmp_path / "x")!r})
     """)
     done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ)
@@ -159,32 +158,35 @@ def test_a_certificate_is_checked_anew(tmp_path):
     """Whoever changes a record can seal it again, but a mechanism has the certificate that it has."""
     folder = made().save(tmp_path / "x")
     record = json.loads((folder / "release.json").read_text())
-    record["certificate"]["worst"] = 0.0
+    record["certificate"]["parts"][0]["worst"] = 0.0
     (folder / "release.json").write_text(json.dumps(record | {"seal": _seal(record)}))
-    with pytest.raises(CorruptRelease, match="certificate"):
+    with pytest.raises(CorruptRelease, match="something else"):
         ds.Release.load(folder)
 
 
-def test_folders_of_earlier_versions_are_read(tmp_path):
-    """They had one table and one kind, and did not say so."""
+def test_unknown_kinds_names_and_formats_are_refused(tmp_path):
     folder = made().save(tmp_path / "x")
-    record = json.loads((folder / "release.json").read_text())
-    del record["kind"], record["more_sha256"]
-    (folder / "release.json").write_text(json.dumps(record | {"seal": _seal(record)}))
-    assert len(ds.Release.load(folder)) == 3
+    right = json.loads((folder / "release.json").read_text())
+    for change in (
+        {"kind": "tomorrow"},
+        {"format": 2},
+        {"mechanism": {"mechanism": "tomorrow"}},
+        {"mechanism": {**right["mechanism"], "tomorrow": 1}},
+    ):
+        record = right | change
+        (folder / "release.json").write_text(json.dumps(record | {"seal": _seal(record)}))
+        with pytest.raises(CorruptRelease):
+            ds.Release.load(folder)
 
 
 def test_a_mechanism_of_its_own_keeps_the_promise_that_is_told(tmp_path):
     from dpsieve.channels import known_keys
 
     release = known_keys(1.0).release(["tea"], [100])
-    for change in (
-        {"guarantee": {**release.guarantee.to_json(), "epsilon": 0.001}},
-        {"notes": 5},
-        {"unsafe_to_publish": ""},
-    ):
+    guarantee = {**release.guarantee.to_json(), "epsilon": 0.001}
+    for change in ({"certificate": {**release.certificate.to_json(), "guarantee": guarantee}}, {"notes": 5}, {"x": ""}):
         folder = release.save(tmp_path / str(len(list(tmp_path.iterdir()))))
         record = json.loads((folder / "release.json").read_text()) | change
         change_record(folder, **change, seal=_seal(record))
-        with pytest.raises(CorruptRelease, match="something else"):
+        with pytest.raises(CorruptRelease):
             ds.Release.load(folder)

@@ -9,7 +9,8 @@ import shutil
 import pytest
 from publication.fuzzing import Saved, damaged_bytes, damaged_record, damaged_table, releases
 
-from dpsieve.publication import again, folders, records
+from dpsieve.privacy import registry
+from dpsieve.publication import folders, publication
 
 RECORDS, TABLES, BYTES = 220, 120, 40  # cases for each of 20 releases
 
@@ -26,9 +27,9 @@ def quick(monkeypatch):
 
     @functools.lru_cache(maxsize=4096)
     def made(text):
-        return again.from_json(json.loads(text))
+        return registry.from_json(json.loads(text))
 
-    monkeypatch.setattr(records, "from_json", lambda data: made(json.dumps(data)))
+    monkeypatch.setattr(publication, "from_json", lambda data: made(json.dumps(data)))
     monkeypatch.setattr(folders, "_force", lambda path: None)
 
 

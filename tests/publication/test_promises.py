@@ -9,8 +9,8 @@ from publication.fuzzing import KEYS, Saved, several_keys
 
 import dpsieve as ds
 from dpsieve.channels import known_keys, release_sample
-from dpsieve.errors import CorruptRelease, DpsieveError
-from dpsieve.privacy.uses import ONCE, Uses, remaining
+from dpsieve.errors import CorruptRelease, DpsieveError, InvalidValue, NotCertified
+from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.testing import insecure_source
 
 
@@ -18,17 +18,18 @@ def made():
     return ds.channels.simple(1.0, 1e-3).release(KEYS, [500] * 4, source=insecure_source(1))
 
 
-@pytest.mark.parametrize("epsilon, delta", [(0.01, 1e-15), (0.999, 1e-3), (1.0, 0.999e-3)])
-def test_a_false_guarantee_is_refused_at_once(epsilon, delta):
-    with pytest.raises(DpsieveError, match="promises more"):
-        replace(made(), guarantee=ds.Guarantee(epsilon, delta))
-    with pytest.raises(DpsieveError, match="promises more"):
-        replace(made(), uses=Uses(times=2))
-
-
-def test_a_weaker_guarantee_may_be_told():
+def test_a_guarantee_is_never_typed_in():
     release = made()
-    assert replace(release, guarantee=release.guarantee.for_replacement()).guarantee.neighbours == "replace"
+    assert release.guarantee == release.certificate.guarantee == release.mechanism.guarantee
+    with pytest.raises(TypeError):
+        replace(release, guarantee=ds.Guarantee(0.01, 1e-15))
+
+
+@pytest.mark.parametrize("epsilon, delta, times", [(0.999, 1e-3, 1), (1.0, 0.999e-3, 1), (1.0, 1e-3, 2)])
+def test_a_composition_that_breaks_its_promise_is_refused_at_once(epsilon, delta, times):
+    release = made()
+    with pytest.raises(NotCertified, match="composed"):
+        replace(release, mechanism=Composed(epsilon, delta, (Use(release.mechanism, times),)))
 
 
 def table_of_baskets():
@@ -39,31 +40,41 @@ def table_of_baskets():
 @pytest.mark.parametrize(
     "options, uses",
     [
-        ({"mechanism": "simple"}, Uses(3)),
-        ({"mechanism": "simple", "max_rows_per_key": 2}, Uses(3)),
-        ({"mechanism": "gaussian"}, ONCE),
-        ({"known_keys": ["k0", "k1"]}, ONCE),
-        ({"mechanism": "simple", "sample_size": 3}, Uses(3, 0.05 * 1.3)),
+        ({"mechanism": "simple"}, [("simple", 3)]),
+        ({"mechanism": "simple", "max_rows_per_key": 2}, [("rows_of_units", 3)]),
+        ({"mechanism": "gaussian"}, None),
+        ({"known_keys": ["k0", "k1"]}, None),
+        ({"mechanism": "simple", "sample_size": 3}, [("private_total", 1), ("simple", 3)]),
     ],
 )
 def test_a_release_of_a_table_tells_how_its_budget_is_used(tmp_path, options, uses):
     release = ds.release(
         table_of_baskets(), key="item", privacy_unit="user", max_keys_per_unit=3, epsilon=1.3, delta=1e-3, **options
     )
-    assert release.uses == uses and release.guarantee.epsilon == 1.3
+    assert (release.guarantee.epsilon, release.guarantee.delta, release.guarantee.unit) == (1.3, 1e-3, "one user")
+    assert release.certificate.parts[-1].scope == "one unit"
     again = ds.Release.load(release.save(tmp_path / "x"))
-    assert (again.uses, again.guarantee) == (release.uses, release.guarantee)
-    if uses != ONCE:
-        with pytest.raises(DpsieveError, match="promises more"):
-            replace(release, uses=replace(uses, times=uses.times + 1))
+    assert (again.mechanism, again.guarantee, again.certificate) == (
+        release.mechanism, release.guarantee, release.certificate
+    )  # fmt: skip
+    if uses is None:
+        assert not isinstance(release.mechanism, Composed)
+    else:
+        assert [(use.mechanism.name, use.times) for use in release.mechanism.uses] == uses
+        assert "one key" in {part.scope for part in release.certificate.parts}
+        more = [*release.mechanism.uses[:-1], Use(release.mechanism.last, 4)]
+        with pytest.raises(NotCertified):
+            replace(release.mechanism, uses=tuple(more)).certify()
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.7, 1.0, 1.1, 3.0, 4.9])
 def test_a_sample_of_a_chosen_size_pays_for_the_size(epsilon):
     release = release_sample(KEYS, [500] * 4, 3, epsilon=epsilon, delta=1e-3, method="priority")
-    assert release.uses == Uses(1, 0.05 * epsilon)
-    with pytest.raises(DpsieveError, match="promises more"):
-        replace(release, guarantee=ds.Guarantee(0.97 * epsilon, 1e-3))
+    total, rest = release.mechanism.uses
+    assert total.mechanism.guarantee.epsilon == 0.05 * epsilon and rest.times == 1
+    assert release.guarantee.epsilon == epsilon
+    with pytest.raises(NotCertified):
+        replace(release.mechanism, epsilon=0.97 * epsilon).certify()
 
 
 def test_two_parts_are_never_more_than_the_whole():
@@ -72,6 +83,12 @@ def test_two_parts_are_never_more_than_the_whole():
     for epsilon in np.random.default_rng(1).uniform(0.01, 10, 300).tolist():
         rest = remaining(epsilon, 0.05 * epsilon)
         assert Fraction(rest) + Fraction(0.05 * epsilon) <= Fraction(epsilon) and rest > 0.94 * epsilon
+
+
+def test_mechanisms_for_different_units_do_not_compose():
+    one, other = ds.channels.simple(1.0, 1e-3), ds.channels.simple(1.0, 1e-3, unit="one planet")
+    with pytest.raises(InvalidValue, match="different"):
+        Composed(2.0, 2e-3, (Use(one), Use(other)))
 
 
 def changed(saved, **record):
@@ -84,12 +101,13 @@ def test_a_false_record_is_refused_although_its_seal_fits(tmp_path):
     saved = Saved(made(), tmp_path / "x")
     saved.write()
     assert len(saved.load(saved.folder)) == 4
-    guarantee, mechanism = saved.record["guarantee"], saved.record["mechanism"]
-    changed(saved, guarantee={**guarantee, "epsilon": 0.01, "delta": 1e-15})
-    changed(saved, guarantee={**guarantee, "unit": "one planet"})
-    changed(saved, uses={"times": 2, "extra_epsilon": 0.0})
-    changed(saved, uses={"times": True, "extra_epsilon": 0.0})
+    certificate, mechanism = saved.record["certificate"], saved.record["mechanism"]
+    guarantee = certificate["guarantee"]
+    changed(saved, certificate={**certificate, "guarantee": {**guarantee, "epsilon": 0.01, "delta": 1e-15}})
+    changed(saved, certificate={**certificate, "guarantee": {**guarantee, "unit": "one planet"}})
+    changed(saved, certificate={**certificate, "parts": []})
     changed(saved, mechanism={**mechanism, "epsilon": 1})
+    changed(saved, mechanism={**mechanism, "unit": "one planet"})
     changed(saved, extra=1)
     for keys in (3, 5, True, 4.0, "4", None, 10**400, -4):
         changed(saved, keys=keys)
@@ -97,19 +115,23 @@ def test_a_false_record_is_refused_although_its_seal_fits(tmp_path):
 
 def test_a_false_number_of_keys_is_refused(tmp_path):
     saved = Saved(several_keys(mechanism="simple"), tmp_path / "x")
-    assert saved.record["uses"]["times"] == 3
-    changed(saved, uses={"times": 4, "extra_epsilon": 0.0})
-    changed(saved, uses={"times": 3, "extra_epsilon": 0.5})
-    changed(saved, guarantee={**saved.record["guarantee"], "delta": 1e-4})
+    mechanism, uses = saved.record["mechanism"], saved.record["mechanism"]["uses"]
+    assert uses[0]["times"] == 3
+    changed(saved, mechanism={**mechanism, "uses": [{**uses[0], "times": 4}]})
+    changed(saved, mechanism={**mechanism, "uses": [{**uses[0], "times": True}]})
+    changed(saved, mechanism={**mechanism, "uses": [*uses, *uses]})
+    changed(saved, mechanism={**mechanism, "uses": []})
+    changed(saved, mechanism={**mechanism, "uses": [{"times": 1, "mechanism": mechanism}]})
+    changed(saved, mechanism={**mechanism, "delta": 1e-4})
 
 
 def test_a_distribution_promises_what_its_plan_keeps(tmp_path):
-    answers = ds.federated.Quantiles(0.0, 1.0, epsilon=2.0, delta=1e-3, branching=2, depth=2, way="cohorts")
+    answers = ds.federated.Quantiles(0.0, 1.0, epsilon=2.0, delta=1e-3, branching=2, depth=2, protocol="cohorts")
     saved = Saved(answers.run(np.linspace(0, 1, 4000)), tmp_path / "x")
     saved.write()
     assert saved.load(saved.folder).guarantee.epsilon == 2.0
-    changed(saved, guarantee={**saved.record["guarantee"], "epsilon": 0.01})
-    changed(saved, certificate={**saved.record["certificate"], "epsilon": 0.01})
+    certificate = saved.record["certificate"]
+    changed(saved, certificate={**certificate, "guarantee": {**certificate["guarantee"], "epsilon": 0.01}})
     changed(saved, notes={**saved.record["notes"], "confidence": 2})
 
 

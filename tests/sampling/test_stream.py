@@ -8,7 +8,8 @@ from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
-from dpsieve.sampling import StreamSample, stream
+from dpsieve.sampling import StreamSample
+from dpsieve.sampling import stream_samples as stream
 
 
 def passed(sample, batches):
@@ -53,7 +54,7 @@ def test_the_scheme_never_promises_more_than_the_coins_give():
     """The ratio that keys are thinned by is between 1 - 2^-35 and 1, also where the scheme is constant."""
     from flint import arb
 
-    from dpsieve.exact.balls import precision
+    from dpsieve.exact.search import precision
 
     for tau in (1e-9, 1e-3, 0.3, 5.0, 80.0):
         sample = StreamSample(tau)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.errors import DpsieveError
-from dpsieve.exact.digest import PUBLIC_KEY
+from dpsieve.exact.hashing import PUBLIC_KEY
 from dpsieve.sketches import MisraGries, misra_gries
 
 
@@ -204,7 +204,7 @@ def test_the_salt_does_not_matter(monkeypatch):
     numbers = rng.zipf(1.3, 20_000)
     for stream in (numbers, numbers.astype(str), numbers.astype("S")):
         one, two = sketch_of(50, stream), sketch_of(50, stream)
-        assert (one._store._salt != two._store._salt).all()
+        assert (one._table._salt != two._table._salt).all()
         assert one.to_bytes() == two.to_bytes()
 
 
@@ -237,7 +237,7 @@ def test_texts_that_leave_make_room():
     stream = [b"%d" % i * 2**12 for i in range(1000, 1200)]
     sketch = sketch_of(2, stream)
     assert state(sketch) == reference(2, stream)
-    assert len(sketch._store._held[1]) < 2**18
+    assert len(sketch._table._held[1]) < 2**18
 
 
 def test_a_copy_goes_its_own_way():

@@ -1,7 +1,6 @@
 """Private releases of sketches, from the stream to the table: one sketch, merged ones, known universes."""
 
 import hashlib
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -11,10 +10,11 @@ from sketch_reference import misra_gries, neighbours
 from statistical import binomial_band
 
 import dpsieve as ds
-from dpsieve.errors import BudgetExceeded, DpsieveError, UnreadableData
+from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, UnreadableData
+from dpsieve.privacy.registry import from_json
 from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
-from dpsieve.sketches.noisy import from_json, noisy_sketch
-from dpsieve.sketches.summed import SummedSketch, summed_sketch
+from dpsieve.sketches.noisy import NoisySketch
+from dpsieve.sketches.summed import SummedSketch
 
 
 def sketch_of(items, counters=100):
@@ -39,7 +39,7 @@ def test_the_common_keys_of_a_stream():
     assert 5 < len(release) <= 100 and release.top(1)["key"].to_pylist() == [1]
     truth = truths(release.table, items)
     assert (release.table["low"].to_numpy() <= truth).all() and (truth <= release.table["high"].to_numpy()).all()
-    assert release.notes["threshold"] == 22
+    assert release.mechanism.threshold == 22
     assert str(release.guarantee) == "(1, 1e-08)-differential privacy when one item is added or removed."
     assert release.estimate() == release.table["count"].to_numpy().sum()
 
@@ -52,7 +52,7 @@ def test_error_within_the_theorem():
     found = dict(zip(release.table["key"].to_pylist(), release.table["count"].to_pylist(), strict=True))
     noise = 2 * np.log((k + 1) / beta) / epsilon
     for key, truth in enumerate(counts):
-        assert truth - noise - release.notes["threshold"] - len(items) / (k + 1) <= found.get(key, 0) <= truth + noise
+        assert truth - noise - release.mechanism.threshold - len(items) / (k + 1) <= found.get(key, 0) <= truth + noise
 
 
 @pytest.mark.parametrize("kind", [str, lambda k: f"{k}".encode(), int])
@@ -74,7 +74,7 @@ def test_a_key_in_one_of_two_neighbouring_streams_shows_with_at_most_delta():
 
 def test_standard_sketches_need_a_higher_threshold():
     release = release_counters(["tea", "milk", "salt"], [500, 200, 1], 1024, 1.0, 1e-8)
-    assert release.table["key"].to_pylist() == ["milk", "tea"] and release.notes["threshold"] == 29
+    assert release.table["key"].to_pylist() == ["milk", "tea"] and release.mechanism.threshold == 29
     with pytest.raises(DpsieveError, match="size"):
         release_counters(["tea", "milk"], [5, 5], 1, 1.0, 1e-8)
     with pytest.raises(DpsieveError, match="more than once"):
@@ -83,15 +83,15 @@ def test_standard_sketches_need_a_higher_threshold():
 
 
 def test_several_items_of_a_unit():
-    one, many = (sketch_of(zipf(20_000)).release(1.0, 1e-6, items_per_unit=m).notes for m in (1, 10))
-    assert many["threshold"] > 9 * one["threshold"] and "group privacy" in many["reason"]
+    one, many = (sketch_of(zipf(20_000)).release(1.0, 1e-6, items_per_unit=m) for m in (1, 10))
+    assert many.mechanism.threshold > 9 * one.mechanism.threshold and "group privacy" in many.notes.reason
 
 
 def test_no_sketch_promises_more_than_it_keeps():
     """A sketch does not know whose items it counts, so no other label can be put on its guarantee."""
     made = sketch_of(["tea"] * 900).release(1.0, 1e-6, items_per_unit=5)
     assert str(made.guarantee).endswith("when one unit with at most 5 items is added or removed.")
-    for make in (noisy_sketch, partial(summed_sketch, sources=1)):
+    for make in (NoisySketch, SummedSketch):
         assert make(1.0, 1e-6, 10, unit="one item").guarantee.unit == "one item"
         for wrong in ({"unit": "one user"}, {"unit": []}, {"unit": "one item", "items_per_unit": 2}):
             with pytest.raises(DpsieveError, match="unit"):
@@ -193,7 +193,7 @@ class TestMerged:
         merged = MergedSketch.of(*(sketch_of(part, 60) for part in parts))
         whole, counts = np.concatenate(parts), np.bincount(np.concatenate(parts))
         assert (merged.sources, merged.items) == (6, len(whole)) and len(merged) <= 60
-        assert merged.lost <= merged.items / 61
+        assert merged.decrements <= merged.items / 61
         for key in range(1, 50):
             assert merged.estimate(key) <= counts[key] <= merged.upper(key)
         for method in ("sum", "bounded"):
@@ -231,7 +231,7 @@ class TestMerged:
         at_once = MergedSketch.of(*parts)
         steps = parts[0].merge(parts[1]).merge(parts[2]).merge(parts[3])
         again = sketch_from_bytes(steps.to_bytes())
-        assert at_once.summed.equals(again.summed) and again.lost == at_once.lost and again.kind == "integers"
+        assert dict(again) == dict(at_once) and again.decrements == at_once.decrements and again.kind == "integers"
         assert at_once.to_bytes() == again.to_bytes()
         assert isinstance(sketch_from_bytes(parts[0].to_bytes()), MisraGries)
         for form in (bytearray, memoryview):
@@ -241,8 +241,9 @@ class TestMerged:
 
     def test_garbage_with_a_right_digest_is_refused(self):
         for body in (b"", b"x" * 48, b"\xff" * 100, b"\0" * 200):
+            body = MergedSketch(3).to_bytes()[:16] + body
             with pytest.raises(UnreadableData):
-                MergedSketch.from_bytes(MergedSketch.MAGIC + body + hashlib.sha256(MergedSketch.MAGIC + body).digest())
+                MergedSketch.from_bytes(body + hashlib.sha256(body).digest())
 
     def test_damaged_bytes_are_refused(self):
         state = sketch_of([b"tea", b"milk"], 3).merge(sketch_of([b"tea"], 3)).to_bytes()
@@ -281,7 +282,10 @@ class TestMerged:
             wrong()
 
 
-def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("noise", "budget"), [("noisy", {"delta": 1e-6}), ("summed", {"universe": range(9)})], ids=["noisy", "universe"]
+)
+def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path, monkeypatch, noise, budget):
     ledger = ds.Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-5, unit="one item")
     sketch = sketch_of(zipf(2000))
 
@@ -290,11 +294,13 @@ def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpsieve.sketches.noisy.discrete_laplace", crash)
+        patch.setattr(f"dpsieve.sketches.{noise}.discrete_laplace", crash)
         with pytest.raises(KeyboardInterrupt):
-            sketch.release(1.0, 1e-6, ledger=ledger)
+            sketch.release(1.0, **budget, ledger=ledger)
     with pytest.raises(BudgetExceeded):
-        sketch.release(1.0, 1e-6, ledger=ledger)
+        sketch.release(1.0, **budget, ledger=tmp_path / "budget")  # a path will do
+    with pytest.raises(InvalidType, match="ledger"):
+        sketch.release(0.1, **budget, ledger=5)
     assert len(ledger) == 1
 
 

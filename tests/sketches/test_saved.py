@@ -1,15 +1,15 @@
 """Sketches as bytes: what comes back is the same, goes on the same, and nothing else is let in."""
 
-import hashlib
 import pickle
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sketch_reference import forged, integers, sealed, texts
 
 from dpsieve.errors import InvalidType, UnreadableData
-from dpsieve.sketches import MisraGries, saved
+from dpsieve.sketches import MergedSketch, MisraGries
 
 
 def sketch_of(counters, items):
@@ -50,9 +50,10 @@ def test_an_empty_sketch_and_a_pickled_one():
 
 def test_small_numbers_take_one_byte():
     sketch = sketch_of(1000, np.arange(1000))
-    assert len(sketch.to_bytes()) == saved._HEADER.size + 1 + 1000 * (1 + 8) + 32
+    head = len(MisraGries(1000).to_bytes())  # with the checksum, and the width of no numbers
+    assert len(sketch.to_bytes()) == head + 1000 * (1 + 8)
     sketch = sketch_of(1000, [f"{i:03}" for i in range(1000)])
-    assert len(sketch.to_bytes()) == saved._HEADER.size + 1 + 1000 + 1 + 1000 * (1 + 3) + 32
+    assert len(sketch.to_bytes()) == head + 1000 + 1 + 1000 * (1 + 3)
 
 
 @pytest.mark.parametrize("items", [[], [3, 3, -1, 4], ["tea", "tea", "é", ""], [b"\xff", b"", b"\0", b"x"]])
@@ -67,53 +68,42 @@ def test_every_changed_byte_and_every_cut_is_noticed(items):
         MisraGries.from_bytes(data + b"\0")
 
 
-def forged(kind, counters, items, decrements, counts, rest):
-    """Bytes with a right checksum, and whatever in them."""
-    header = saved._HEADER.pack(saved._MAGIC, kind, counters, items, decrements, len(counts))
-    body = header + saved.numbers_to_bytes(np.array(counts, np.int64)) + rest
-    return body + hashlib.sha256(body).digest()
-
-
-def integers(*keys):
-    return np.array(keys, "<i8").tobytes()
-
-
-def texts(*keys):
-    return saved.numbers_to_bytes(np.array(list(map(len, keys)))) + b"".join(keys)
+def state(kind, counters, items, decrements, counts, keys):
+    return forged(MisraGries, kind, (counters, items, decrements), (counts, keys))
 
 
 def test_a_right_forgery():
-    sketch = MisraGries.from_bytes(forged(1, 2, 8, 1, [2, 3], integers(-5, 6)))
+    sketch = MisraGries.from_bytes(state(1, 2, 8, 1, [2, 3], integers(-5, 6)))
     assert (list(sketch), sketch.items, sketch.decrements) == ([(-5, 2), (6, 3)], 8, 1)
-    sketch = MisraGries.from_bytes(forged(2, 5, 4, 0, [1, 3], texts(b"", "é".encode())))
+    sketch = MisraGries.from_bytes(state(2, 5, 4, 0, [1, 3], texts(b"", "é".encode())))
     assert list(sketch) == [("", 1), ("é", 3)]
 
 
 @pytest.mark.parametrize(
     ("why", "data"),
     [
-        ("counters do not add up", forged(1, 2, 9, 1, [2, 3], integers(-5, 6))),
-        ("keys twice", forged(1, 2, 8, 1, [2, 3], integers(6, 6))),
-        ("keys not sorted", forged(1, 2, 8, 1, [2, 3], integers(7, 6))),
-        ("a text twice", forged(2, 2, 8, 1, [2, 3], texts(b"a", b"a"))),
-        ("more keys than counters", forged(1, 1, 2, 0, [1, 1], integers(5, 6))),
-        ("lowered with places free", forged(1, 3, 9, 1, [2, 3], integers(5, 6))),
-        ("a zero counter, never lowered", forged(1, 2, 1, 0, [0, 1], integers(5, 6))),
-        ("counters without a kind", forged(0, 2, 1, 0, [1], b"")),
-        ("a kind without items", forged(1, 2, 0, 0, [], b"")),
-        ("a kind unknown", forged(4, 2, 2, 0, [1, 1], integers(5, 6))),
-        ("no counters", forged(0, 0, 0, 0, [], b"")),
-        ("too many counters", forged(0, 2**24 + 1, 0, 0, [], b"")),
-        ("too many items", forged(1, 1, 2**63, 0, [2**62], integers(5))),
-        ("sums that overflow", forged(1, 4, 0, 0, [2**62] * 4, integers(1, 2, 3, 4))),
-        ("keys missing", forged(1, 2, 2, 0, [1, 1], integers(5))),
-        ("keys too many", forged(1, 2, 2, 0, [1, 1], integers(5, 6, 7))),
-        ("bytes missing", forged(2, 2, 2, 0, [1, 1], texts(b"a", b"b")[:-1])),
-        ("bytes too many", forged(2, 2, 2, 0, [1, 1], texts(b"a", b"b") + b"c")),
-        ("a length out of range", forged(2, 1, 1, 0, [1], b"\x08" + b"\xff" * 8)),
-        ("a length too long", forged(2, 1, 1, 0, [1], b"\x01\x05")),
-        ("a width unknown", forged(2, 1, 1, 0, [1], b"\x03\x01\x01\x01")),
-        ("not UTF-8", forged(2, 1, 1, 0, [1], texts(b"\xff"))),
+        ("counters do not add up", state(1, 2, 9, 1, [2, 3], integers(-5, 6))),
+        ("keys twice", state(1, 2, 8, 1, [2, 3], integers(6, 6))),
+        ("keys not sorted", state(1, 2, 8, 1, [2, 3], integers(7, 6))),
+        ("a text twice", state(2, 2, 8, 1, [2, 3], texts(b"a", b"a"))),
+        ("more keys than counters", state(1, 1, 2, 0, [1, 1], integers(5, 6))),
+        ("lowered with places free", state(1, 3, 9, 1, [2, 3], integers(5, 6))),
+        ("a zero counter, never lowered", state(1, 2, 1, 0, [0, 1], integers(5, 6))),
+        ("counters without a kind", state(0, 2, 1, 0, [1], b"")),
+        ("a kind without items", state(1, 2, 0, 0, [], b"")),
+        ("a kind unknown", state(4, 2, 2, 0, [1, 1], integers(5, 6))),
+        ("no counters", state(0, 0, 0, 0, [], b"")),
+        ("too many counters", state(0, 2**24 + 1, 0, 0, [], b"")),
+        ("too many items", state(1, 1, 2**63, 0, [2**62], integers(5))),
+        ("sums that overflow", state(1, 4, 0, 0, [2**62] * 4, integers(1, 2, 3, 4))),
+        ("keys missing", state(1, 2, 2, 0, [1, 1], integers(5))),
+        ("keys too many", state(1, 2, 2, 0, [1, 1], integers(5, 6, 7))),
+        ("bytes missing", state(2, 2, 2, 0, [1, 1], texts(b"a", b"b")[:-1])),
+        ("bytes too many", state(2, 2, 2, 0, [1, 1], texts(b"a", b"b") + b"c")),
+        ("a length out of range", state(2, 1, 1, 0, [1], b"\x08" + b"\xff" * 8)),
+        ("a length too long", state(2, 1, 1, 0, [1], b"\x01\x05")),
+        ("a width unknown", state(2, 1, 1, 0, [1], b"\x03\x01\x01\x01")),
+        ("not UTF-8", state(2, 1, 1, 0, [1], texts(b"\xff"))),
     ],
 )
 def test_states_that_no_stream_leads_to(why, data):
@@ -128,3 +118,12 @@ def test_foreign_values():
     for data in ("text", None, 5, [1]):
         with pytest.raises(InvalidType, match="bytes"):
             MisraGries.from_bytes(data)
+
+
+def test_sketches_of_another_class_and_of_a_newer_format():
+    data = sketch_of(2, ["tea"]).to_bytes()
+    with pytest.raises(UnreadableData, match="are a MisraGries, not a MergedSketch"):
+        MergedSketch.from_bytes(data)
+    newer = sealed(data[:14] + bytes([data[14] + 1]) + data[15:-32])
+    with pytest.raises(UnreadableData, match="newer dpsieve"):
+        MisraGries.from_bytes(newer)

@@ -10,8 +10,8 @@ from statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.randomness import SystemSource
-from dpsieve.randomness.distinct import distinct, uniform_integers
-from dpsieve.sketches.summed import from_json, summed_sketch
+from dpsieve.randomness.order import distinct, uniform_integers
+from dpsieve.sketches.summed import SummedSketch
 
 
 def post_processed(k, stream):
@@ -39,7 +39,7 @@ def test_the_sensitivity_is_below_two(k):
 def test_delta_by_enumeration_of_all_outputs(k):
     """Keys of neighbouring sums, each on its own: exact divergences of the published tokens and of N, composed."""
     epsilon = 2.0
-    made = summed_sketch(epsilon, 0.02, k)
+    made = SummedSketch(epsilon, 0.02, k)
     x = np.arange(-200, 201)
     mass = np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale))
 
@@ -75,7 +75,7 @@ def test_delta_by_enumeration_of_all_outputs(k):
 def test_the_rate_of_keys_that_only_one_sum_holds(k):
     """The tightest points, measured: one odd key of value 2k + 1, or k of them of values k + 2, 1, ..., 1."""
     delta, runs = 0.05, 3000
-    made = summed_sketch(1.0, delta, k)
+    made = SummedSketch(1.0, delta, k)
     shown = []
     for values in (np.array([2 * k + 1]), np.array([k + 2] + [1] * (k - 1))):
         drawn = (made.draw(values, 10, SystemSource())[1].any() for _ in range(runs))
@@ -86,7 +86,7 @@ def test_the_rate_of_keys_that_only_one_sum_holds(k):
 
 def test_nothing_below_the_threshold_is_told():
     """Values right at the threshold come out when their noise is not below zero, and from the threshold on."""
-    made = summed_sketch(1.0, 0.05, 5)
+    made = SummedSketch(1.0, 0.05, 5)
     tokens = made.draw(np.full(10_000, made.least), 0, SystemSource())[1]
     shown = np.rint(tokens[tokens != 0] * 6)
     low, high = binomial_band(10_000, 1 / (1 + math.exp(-1 / made.scale)))
@@ -94,7 +94,7 @@ def test_nothing_below_the_threshold_is_told():
 
 
 def test_values_and_the_number_of_items_are_told_with_noise():
-    made, told = summed_sketch(1.0, 0.05, 1), []
+    made, told = SummedSketch(1.0, 0.05, 1), []
     for _ in range(4000):
         drawn, tokens = made.draw(np.array([5000]), 700, SystemSource())
         told.append((drawn.items - 700, round(float(tokens[0]) * 2) - 5000))
@@ -104,13 +104,13 @@ def test_values_and_the_number_of_items_are_told_with_noise():
 
 
 def test_thresholds():
-    assert summed_sketch(1.0, 1e-8, 1024).threshold == pytest.approx(49.32, abs=0.01)
-    assert summed_sketch(1.0, 0.0, 1024, universe=10**9).certify().worst == 0
-    assert summed_sketch(1.0, 0.0, 64, universe=1000, false_keys=10).threshold < 11
+    assert SummedSketch(1.0, 1e-8, 1024).threshold == pytest.approx(49.32, abs=0.01)
+    assert SummedSketch(1.0, 0.0, 1024, universe=10**9).certify().worst == 0
+    assert SummedSketch(1.0, 0.0, 64, universe=1000, false_keys=10).threshold < 11
 
 
 def test_zeros_of_a_large_universe_are_not_touched():
-    made = summed_sketch(1.0, 0.0, 10, universe=10**12, false_keys=20_000)
+    made = SummedSketch(1.0, 0.0, 10, universe=10**12, false_keys=20_000)
     places, tokens = made.draw_zeros(np.array([5, 7]), SystemSource())
     assert len(set(places.tolist())) == len(places) and not {5, 7} & set(places.tolist())
     low, high = binomial_band(10**12, made._tail(made.least))
@@ -125,7 +125,7 @@ def test_zeros_of_a_large_universe_are_not_touched():
 
 def test_few_zeros_follow_the_noise_of_each_element():
     """A universe of 12 with 2 held: how many of the 10 zeros come out is binomial."""
-    made = summed_sketch(0.5, 0.0, 1, universe=12, false_keys=4.0)
+    made = SummedSketch(0.5, 0.0, 1, universe=12, false_keys=4.0)
     counts = [len(made.draw_zeros(np.array([0, 3]), SystemSource())[0]) for _ in range(1500)]
     chance = made._tail(made.least)
     x = np.arange(11)
@@ -140,10 +140,9 @@ def test_distinct_places():
     assert_follows(uniform_integers(40_000, 7, SystemSource()), range(7), [1 / 7] * 7)
 
 
-def test_saved_and_made_again():
-    made = summed_sketch(1.0, 1e-6, 30, 4, items_per_unit=2)
-    assert from_json(made.to_json()).to_json() == made.to_json()
-    made.least -= 200
+def test_a_lower_threshold_is_not_certified():
+    made = SummedSketch(1.0, 1e-6, 30, 4, items_per_unit=2)
+    vars(made)["least"] = made.least - 200
     with pytest.raises(NotCertified):
         made.certify()
 
@@ -151,13 +150,12 @@ def test_saved_and_made_again():
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: summed_sketch(1.0, 0.0, 10),
-        lambda: summed_sketch(1.0, 1e-6, 10, universe=100),
-        lambda: summed_sketch(0.0, 1e-6, 10),
-        lambda: summed_sketch(1.0, 0.0, 10, universe=0),
-        lambda: summed_sketch(1.0, 0.0, 10, universe=5, false_keys=0),
-        lambda: summed_sketch(1.0, 1e-6, 0),
-        lambda: from_json({"mechanism": "misra_gries_sum", "epsilon": 1.0}),
+        lambda: SummedSketch(1.0, 0.0, 10),
+        lambda: SummedSketch(1.0, 1e-6, 10, universe=100),
+        lambda: SummedSketch(0.0, 1e-6, 10),
+        lambda: SummedSketch(1.0, 0.0, 10, universe=0),
+        lambda: SummedSketch(1.0, 0.0, 10, universe=5, false_keys=0),
+        lambda: SummedSketch(1.0, 1e-6, 0),
     ],
 )
 def test_mistakes(wrong):

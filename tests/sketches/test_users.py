@@ -12,7 +12,7 @@ from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
-from dpsieve.sketches.one_sided import one_sided_sketch
+from dpsieve.sketches.one_sided import OneSidedSketch
 from dpsieve.sketches.users import UserMisraGries
 
 KEYS = "abcd"
@@ -68,7 +68,7 @@ def test_counters_are_below_the_truth_by_what_was_lost():
     for key, count in made:
         truth = sum(key in items for items in users)
         assert count <= truth <= count + made.decrements
-    assert made.estimate(-1) == 0
+    assert made.estimate(-1) == 0 and made.upper(-1) == made.decrements
 
 
 def test_what_one_user_says_twice_counts_once_and_nulls_do_not_count():
@@ -107,7 +107,7 @@ def test_a_user_with_keys_of_its_own_shows_at_most_with_delta():
     delta, k, runs = 0.05, 6, 4000
     made = UserMisraGries(k)
     made.update([[f"mine {i}" for i in range(k)]])
-    mechanism = one_sided_sketch(1.0, delta, k)
+    mechanism = OneSidedSketch(1.0, delta, k)
     ones = np.ones(k, np.int64)
     shown = sum(bool(mechanism.draw(ones, 0, ds.randomness.SystemSource())[1].any()) for _ in range(runs))
     assert shown <= binomial_band(runs, delta)[1]
@@ -116,16 +116,16 @@ def test_a_user_with_keys_of_its_own_shows_at_most_with_delta():
 
 def test_the_loss_is_told_with_noise():
     """It is Gaussian, of the same sigma as that of the counters, and rounded: by less than two units here."""
-    mechanism, runs = one_sided_sketch(0.2, 1e-6, 6), 3000
+    mechanism, runs = OneSidedSketch(0.2, 1e-6, 6), 3000
     drawn = (mechanism.draw(np.empty(0, np.int64), 70, ds.randomness.SystemSource())[0] for _ in range(runs))
-    far = sum(abs(made.lost - 70) > mechanism.sigma for made in drawn)
-    least, most = (2 * ndtr(-1 + rounding / mechanism.sigma) for rounding in (-2, 2))
+    far = sum(abs(made.lost - 70) > mechanism.channel.sigma for made in drawn)
+    least, most = (2 * ndtr(-1 + rounding / mechanism.channel.sigma) for rounding in (-2, 2))
     assert binomial_band(runs, least)[0] <= far <= binomial_band(runs, most)[1]
 
 
 def test_the_noise_grows_with_the_root_of_the_counters_and_not_with_the_sets():
-    few, many = one_sided_sketch(1.0, 1e-8, 24), one_sided_sketch(1.0, 1e-8, 2499)
-    assert many.sigma / few.sigma == pytest.approx(10, rel=0.02)
+    few, many = OneSidedSketch(1.0, 1e-8, 24), OneSidedSketch(1.0, 1e-8, 2499)
+    assert many.channel.sigma / few.channel.sigma == pytest.approx(10, rel=0.02)
 
 
 def test_it_is_saved_and_loaded(tmp_path):

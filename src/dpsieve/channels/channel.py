@@ -1,87 +1,169 @@
-"""What every channel offers. A new mechanism is a new way to make rows, and nothing else."""
+"""Channels: each key goes through alone, and its true frequency turns into 'nothing' or a token.
+
+A new channel is a new way to make rows, and nothing else: see docs/write_your_own_channel.md.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.row import Row
+from dpsieve.channels.rows import LARGEST_FREQUENCY, Row, Rows
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.mechanism import Mechanism, Reading
+from dpsieve.exact.search import first_whole
+from dpsieve.privacy import Certificate, Guarantee
+from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness.source import Source, resolve
+from dpsieve.types import Floats, Ints
 
 if TYPE_CHECKING:
     from dpsieve.estimation import Estimator
     from dpsieve.publication import Release
     from dpsieve.sampling.schemes import Scheme
 
-Tokens = NDArray[np.int64]
-LARGEST_FREQUENCY = 10**12
+_TOLD_APART = 2.0**51  # tokens up to here are told apart after a division by the resolution
+_FREQUENCIES = "Pass one whole number for each key, from 1 to 10^12; leave out keys that do not occur."
+_G = "Pass a non-decreasing function of a float array with g(0) = 0, such as numpy.sqrt."
+_IMPOSSIBLE = "tokens holds one that no frequency leads to. Pass tokens drawn from this channel."
 
 
-class Channel(Mechanism):
+@dataclass(frozen=True, repr=False)
+class Channel(Counting):
     """For each true frequency i = 0, 1, 2, ... a distribution over 'nothing' and ordered tokens; row 0 is 'nothing'.
 
-    Tokens are in units of frequency, `resolution` of them for each unit; 0 stands for 'nothing'. Each key goes through
-    the channel on its own. Neighbours are add/remove: one unit more or less changes the frequency of one key by
-    one, so the guarantee is the largest divergence of adjacent rows.
+    A channel is a frozen dataclass, perhaps with fields of its own, and owes its `rows`; what is here checks arguments
+    and asks the rows. Tokens are in units of frequency, multiples of 1/resolution; 0 stands for 'nothing'. Neighbours
+    are add/remove: one unit more or less changes the frequency of one key by one, so the guarantee is the largest
+    divergence of adjacent rows.
+
+    Attributes:
+        epsilon, delta_: what is promised; `delta` is the curve.
+        unit: who is protected, in words.
+        reports_all: whether every key is answered; a channel leaves out the keys whose token is 0.
     """
 
-    resolution: int
-    scheme: "Scheme | None" = None
+    reports_all: ClassVar[bool] = False
+
+    epsilon: float
+    delta_: float
+    _: KW_ONLY
+    unit: str = "one row"
+
+    def __post_init__(self) -> None:
+        promise = self.guarantee
+        self._set(epsilon=promise.epsilon, delta_=promise.delta, unit=promise.unit)
+
+    def _set(self, **checked: Any) -> None:
+        """Store checked fields in their plain types."""
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def scheme(self) -> "Scheme | None":
+        """With which probability keys of each frequency are sampled, if they are."""
+        return None
+
+    @property
+    @abstractmethod
+    def rows(self) -> Rows:
+        """The rows of this channel, made when they are first needed: a cached property."""
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one privacy unit."""
+        return Guarantee(self.epsilon, self.delta_, unit=self.unit)
+
+    @property
+    def table_rows(self) -> int | None:
+        """How many rows the kernel will check, where these are made one by one."""
+        return self.rows.table_rows
+
+    @property
+    def each_key(self) -> Guarantee:
+        """What is promised for one key of a unit, which the kernel checks."""
+        return self.guarantee
+
+    @property
+    def resolution(self) -> int:
+        """Tokens are multiples of 1/resolution."""
+        return self.rows.resolution
 
     def __repr__(self) -> str:
         promise = f"epsilon={self.guarantee.epsilon:g}, delta={self.guarantee.delta:g}"
-        return f"<{self.name} channel, {promise}{'' if self.scheme is None else f', {self.scheme!r}'}>"
+        scheme = "" if self.scheme is None else f", {self.scheme!r}"
+        return f"<{self.name.replace('_', ' ')} channel, {promise}{scheme}>"
 
-    @abstractmethod
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
     def row(self, frequency: int) -> Row:
-        """Return the row of one true frequency."""
+        """Return the row of one true frequency; see `Row`."""
+        hint = "Pass a true frequency, such as row(20)."
+        return self.rows.row(validate.whole("frequency", frequency, high=LARGEST_FREQUENCY, hint=hint))
 
-    @abstractmethod
-    def reporting_probability(self, frequencies: ArrayLike) -> NDArray[np.float64]:
+    def reporting_probability(self, frequencies: ArrayLike) -> Floats:
         """Return, for each true frequency, the probability that its key is reported."""
+        return self.rows.reported(checked_frequencies(frequencies))
 
-    @abstractmethod
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
-        """Return the least delta for which this channel is (epsilon, delta)-private, from its rows."""
+        """Return the least delta for which this channel is (epsilon, delta)-private, from its rows.
 
-    @property
-    def each_key(self) -> tuple[float, float]:
-        """The (epsilon, delta) of one key, which the certificate is about."""
-        return self.guarantee.epsilon, self.guarantee.delta
+        Where that cannot be computed exactly, it is refused.
+        """
+        return self.rows.delta(validate.epsilon(epsilon), validate.neighbours(neighbours))
 
-    def likeliest(self, tokens: ArrayLike) -> NDArray[np.int64]:
+    def certify(self) -> Certificate:
+        """Return the certificate of the rows, checked once."""
+        return self._certificate
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        return self.rows.certify(self.guarantee)
+
+    def likeliest(self, tokens: ArrayLike) -> Ints:
         """Return, for each token, the true frequency under which it has the largest probability."""
-        return self._likeliest(self._parts(tokens))
+        frequencies, chance = self.rows.likeliest(whole_tokens(self, tokens))
+        if not (chance > 0).all():
+            raise InvalidValue(_IMPOSSIBLE)
+        return frequencies
 
-    def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
         """Return (low, high) for the true frequency behind each token.
 
         For every true frequency, the interval of a reported key holds it with probability at least `level`, given
-        that the key is reported; the windows behind it are as short as that allows (see `channels.lag.windows`).
+        that the key is reported; the windows behind it are as short as that allows (see `channels.rows.Windows`).
         """
-        hint = "Pass a confidence level such as level=0.95."
-        level = validate.between("level", level, 0.0, 1.0, hint=hint)
-        return self._interval(self._parts(tokens), max(level, 1e-6))
+        level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
+        return self.rows.interval(whole_tokens(self, tokens), max(level, 1e-6))
 
     def read(self, tokens: ArrayLike) -> Reading:
         """Return the likeliest frequency, its interval, and the count divided by its probability of being reported."""
         count = np.minimum(self.likeliest(tokens), LARGEST_FREQUENCY)
-        return Reading(count, *self.interval(tokens), count / self.reporting_probability(count))
+        return Reading(count, *self.interval(tokens), count / self.rows.reported(count))
 
-    def addends(
-        self, tokens: ArrayLike, g: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None
-    ) -> NDArray[np.float64]:
-        """Return the maximum-likelihood estimates g(i) / pi_i (Cohen et al. 2021, Section 7)."""
-        return self.estimator(g).value(tokens)
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
+        """Return the maximum-likelihood estimates g(i) / pi_i, for the likeliest i (Cohen et al. 2021, Section 7)."""
+        target, frequencies = Target(g), np.minimum(self.likeliest(tokens), LARGEST_FREQUENCY)
+        return target(frequencies) / self.rows.reported(frequencies)
+
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether some row has each of these tokens."""
+        if not len(tokens):
+            return True
+        whole = np.rint(tokens * self.resolution)
+        between = (whole / self.resolution != tokens) & (whole < _TOLD_APART)
+        if between.any() or whole.min() < 1 or tokens.max() > LARGEST_FREQUENCY + self.rows.spread:
+            return False
+        return bool((self.rows.likeliest(whole.astype(np.int64))[1] > 0).all())
 
     def estimator(
         self,
-        g: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+        g: Callable[[Floats], Floats] | None = None,
         kind: str = "mle",
         *,
         low: int | None = None,
@@ -92,60 +174,14 @@ class Channel(Mechanism):
 
         return estimator(self, g, kind, low=low, high=high)
 
-    def _parts(self, tokens: ArrayLike) -> Tokens:
-        """Return tokens in units of frequency as the integers they were drawn as."""
-        hint = "Pass tokens as `draw` or a row returns them, above zero."
-        try:
-            values = np.atleast_1d(np.asarray(tokens, dtype=np.float64))
-        except (TypeError, ValueError):
-            raise InvalidType(f"tokens must be numbers. {hint}") from None
-        if values.ndim != 1 or not np.isfinite(values).all() or (values <= 0).any() or (values > 2e12).any():
-            raise InvalidValue(f"tokens must be finite and above zero. {hint}")
-        return np.ceil(values * self.resolution).astype(np.int64)
-
-    @property
-    @abstractmethod
-    def reach(self) -> int:
-        """Units: a row i has all its reported tokens in (i - reach, i + reach]."""
-
-    @abstractmethod
-    def breaks(self, low: int, high: int) -> Tokens:
-        """Return token edges from low to high units, in parts, between which every row spreads its mass evenly.
-
-        They go from low * resolution to high * resolution; cell t holds the tokens breaks[t] + 1 to breaks[t+1].
-        """
-
-    @abstractmethod
-    def masses(self, frequencies: ArrayLike, edges: Tokens) -> NDArray[np.float64]:
-        """Return, for each frequency (a row) and each cell between `edges` (a column), the probability of the cell.
-
-        `edges` come from `breaks`; digits are kept down to the smallest probabilities.
-        """
-
-    @abstractmethod
-    def _likeliest(self, tokens: Tokens) -> Tokens:
-        """Return the likeliest frequency of integer tokens."""
-
-    @abstractmethod
-    def _interval(self, tokens: Tokens, level: float) -> tuple[Tokens, Tokens]:
-        """Return the confidence interval of integer tokens."""
-
-    @abstractmethod
-    def _draw(self, frequencies: Tokens, source: Source, already_sampled: bool) -> Tokens:
-        """Return a token for each frequency, 0 for 'nothing'."""
-
-    def draw(
-        self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None
-    ) -> NDArray[np.float64]:
+    def draw(self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None) -> Floats:
         """Return a token for each true frequency, 0 for 'nothing', with exactly the probabilities of its row.
-
-        Tokens are in units of frequency: multiples of 1/resolution.
 
         With `already_sampled`, each key is known to have been drawn with the probability of the scheme, and the token
         comes from the row conditional on that.
         """
-        tokens = self._draw(checked_frequencies(frequencies), resolve(source), bool(already_sampled))
-        return tokens / self.resolution
+        draw = self.rows.finish if already_sampled else self.rows.draw
+        return draw(checked_frequencies(frequencies), resolve(source)) / self.resolution
 
     def release(
         self,
@@ -166,20 +202,98 @@ class Channel(Mechanism):
             keys_only: publish which keys occur and drop the tokens: the same guarantee, and less to read.
             source: randomness for tests; a release made with it says that it is unsafe to publish.
         """
-        from dpsieve.publication.draw import draw_release
+        from dpsieve.publication.release import draw_release
 
         if frequencies is None:
             hint = "For a dict or a Counter, pass release(counts.keys(), counts.values())."
             raise InvalidType(f"frequencies is missing: one for each key. {hint}")
         return draw_release(
-            self, keys, frequencies, already_sampled=already_sampled, keys_only=keys_only, source=resolve(source)
+            self, keys, frequencies, already_sampled=already_sampled, keys_only=keys_only, source=source
         )
 
 
-def checked_frequencies(values: ArrayLike) -> Tokens:
-    """Return frequencies as int64 in [1, 10^12]; the message never tells which key or value was wrong."""
-    hint = "Pass one whole number for each key, from 1 to 10^12; leave out keys that do not occur."
-    frequencies = validate.integers("frequencies", values, hint=hint)
-    if len(frequencies) and not 1 <= int(frequencies.min()) <= int(frequencies.max()) <= LARGEST_FREQUENCY:
-        raise InvalidValue(f"frequencies holds a number below 1 or above 10^12. {hint}")
+def frequency_at(channel: Channel, probability: float) -> int | None:
+    """Return the lowest frequency reported with at least this probability; None where none up to 10^12 is.
+
+    >>> from dpsieve.channels import optimal
+    >>> [frequency_at(optimal(1.0, 1e-8), probability) for probability in (0.01, 0.5, 0.99)]
+    [15, 19, 23]
+    """
+    hint = "Pass a probability such as 0.5."
+    probability = validate.between("probability", probability, 0.0, 1.0, hint=hint)
+
+    def enough(frequency: int) -> bool:
+        return bool(channel.rows.reported(np.array([frequency]))[0] >= probability)
+
+    found = first_whole(enough, 1, LARGEST_FREQUENCY)
+    return found if found < LARGEST_FREQUENCY or enough(found) else None
+
+
+def whole_tokens(channel: Channel, tokens: ArrayLike, *, nothing: bool = False) -> Ints:
+    """Return tokens in units of frequency as the whole numbers they were drawn as, above zero unless `nothing` may be.
+
+    A float no longer tells every part of a unit apart beyond 2^53 of them; then the next part up is taken.
+    """
+    hint = f"Pass tokens as `draw` returns them, {'zero or more' if nothing else 'above zero'}."
+    try:
+        values = np.atleast_1d(np.asarray(tokens, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InvalidType(f"tokens must be numbers. {hint}") from None
+    if values.ndim != 1:
+        raise InvalidType(f"tokens must be a number or a flat sequence of them. {hint}")
+    if not (np.isfinite(values) & (values >= 0) & (values <= 2 * LARGEST_FREQUENCY)).all():
+        raise InvalidValue(f"tokens must be finite. {hint}")
+    whole = np.ceil(values * channel.resolution).astype(np.int64)
+    if not nothing and not whole.all():
+        raise InvalidValue(f"tokens holds a zero, which is 'nothing'. {hint}")
+    return whole
+
+
+def checked_frequencies(
+    values: ArrayLike, name: str = "frequencies", hint: str = _FREQUENCIES, *, least: int = 1
+) -> Ints:
+    """Return frequencies as int64 in [least, 10^12]; the message never tells which key or value was wrong."""
+    frequencies = validate.integers(name, values, hint=hint)
+    if len(frequencies) and not least <= int(frequencies.min()) <= int(frequencies.max()) <= LARGEST_FREQUENCY:
+        raise InvalidValue(f"{name} holds a number below {least} or above 10^12. {hint}")
     return frequencies
+
+
+class Target:
+    """A non-decreasing function g of the frequency with g(0) = 0; without one, g(w) = w.
+
+    >>> Target(np.sqrt)(np.array([4, 9])).tolist()
+    [2.0, 3.0]
+    """
+
+    def __init__(self, g: Callable[[Floats], Floats] | None) -> None:
+        if g is not None and not callable(g):
+            raise InvalidType(f"g must be a function, not {type(g).__name__}. {_G}")
+        self._g = g
+        if g is not None and _evaluated(g, np.zeros(1))[0] != 0:
+            raise InvalidValue(f"g(0) is not zero: a key that does not occur must add nothing. {_G}")
+
+    def __call__(self, frequencies: Ints) -> Floats:
+        """Return g of each frequency."""
+        if self._g is None:
+            return frequencies.astype(np.float64)
+        points, place = np.unique(frequencies, return_inverse=True)
+        values = _evaluated(self._g, points.astype(np.float64))
+        if len(values) and (values[0] < 0 or (np.diff(values) < 0).any()):
+            raise InvalidValue(f"g decreases somewhere. {_G}")
+        return values[place]
+
+
+def _evaluated(g: Callable[[Floats], Floats], points: Floats) -> Floats:
+    try:
+        values = np.asarray(g(points.copy()))
+    except Exception as error:
+        raise InvalidType(f"g failed on an array of floats with {type(error).__name__}. {_G}") from None
+    if values.dtype.kind not in "fiub":
+        raise InvalidType(f"g does not return real numbers. {_G}")
+    values = values.astype(np.float64)
+    if values.shape != points.shape:
+        raise InvalidType(f"g does not return one number for each frequency. {_G}")
+    if not np.isfinite(values).all():
+        raise InvalidValue(f"g is not finite somewhere. {_G}")
+    return values

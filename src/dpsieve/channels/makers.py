@@ -1,22 +1,33 @@
-"""The channels by name. All protect one unit more or less (add/remove neighbours) that counts once, in one key."""
+"""The channels by name. All protect one unit more or less (add/remove neighbours)."""
 
 import math
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
 
 from dpsieve import validate
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.grid import Steps
-from dpsieve.channels.lag.noise import LaplaceCut, geometric_lag
-from dpsieve.channels.lag.optimal import optimal_lag
-from dpsieve.channels.lag.rows import AdditiveChannel
+from dpsieve.channels.lag.baselines import LaplaceCut, geometric_lag
+from dpsieve.channels.lag.optimal import Lag, optimal_lag
+from dpsieve.channels.lag.rows import LagRows
+from dpsieve.channels.rows import Rows
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy import Guarantee
-from dpsieve.sampling.schemes import DataDependent, Scheme, everything
+from dpsieve.exact.search import ball, upper
+from dpsieve.privacy import Approximate, Certificate, Guarantee, Spend, gaussian_sigma
+from dpsieve.privacy import Gaussian as GaussianSpend
+from dpsieve.privacy.certificate import whole_unit
+from dpsieve.privacy.registry import register
+from dpsieve.sampling.schemes import DataDependent, Scheme, everything, scheme_from_json
 
 SMALLEST_EPSILON, LARGEST_EPSILON, SMALLEST_DELTA = 1e-3, 50.0, 1e-20
+MOST_KEYS, MOST_ROWS = 10_000, 1_000
+_FOR_GRID = 1e-6  # of delta, for rounding the masses
+_SAVED = "Pass the saved one."
 
 
-def optimal(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> Channel:
+def optimal(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> "Optimal":
     """Return the channel that reports every key as often as any private channel may, and orders keys best.
 
     Algorithm 5 of Cohen, Geri, Sarlos and Stemmer (2021), corrected. With a scheme that samples a key of frequency i
@@ -36,11 +47,10 @@ def optimal(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit:
     >>> channel.reporting_probability([1, 10, 20, 40]).round(8).tolist()
     [1e-08, 0.00012818, 0.91637981, 1.0]
     """
-    epsilon, delta = unknown_domain(epsilon, delta)
-    return _weighted("optimal", epsilon, delta, scheme, _resolution(epsilon, delta), unit)
+    return Optimal(epsilon, delta, scheme, unit=unit)
 
 
-def simple(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> Channel:
+def simple(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> "Simple":
     """Return the channel with the same reporting probabilities as `optimal` and whole tokens from 1 to the frequency.
 
     Algorithm 4 of Cohen, Geri, Sarlos and Stemmer (2021): easier to read, slightly worse at telling keys apart.
@@ -48,12 +58,12 @@ def simple(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: 
     >>> simple(0.5, 0.01).row(3).right.tolist()
     [1.0, 2.0, 3.0]
     """
-    return _weighted("simple", *unknown_domain(epsilon, delta), scheme, 1, unit)
+    return Simple(epsilon, delta, scheme, unit=unit)
 
 
 def stability(
     epsilon: float, delta: float, scheme: Scheme | None = None, *, threshold: str = "fair", unit: str = "one row"
-) -> Channel:
+) -> "Stability":
     """Return the stability histogram, the usual baseline: Laplace noise, and nothing below a threshold T.
 
     A key is reported when frequency + Lap(1/epsilon) >= T (Korolova et al. 2009; Bun, Nissim and Stemmer 2019), with
@@ -66,30 +76,264 @@ def stability(
     (Cohen, Geri, Sarlos and Stemmer 2020, appendix E), to 1e-9 for smooth schemes and tables, and the token tells x to
     half a unit or so (see `channels.lag.sampled_stability`). For delta above 1/2 use another channel.
     """
-    epsilon, delta = unknown_domain(epsilon, delta)
-    if threshold not in ("fair", "paper"):
-        raise InvalidValue("threshold is neither 'fair' nor 'paper'. Pass threshold='fair' unless you check a figure.")
-    if delta > 0.5:
-        raise InvalidValue(f"delta={delta:g} is above 1/2, where a stability histogram has no threshold. Use optimal.")
-    split = scheme is not None and scheme != everything()
-    cut = LaplaceCut.of(epsilon, delta, paper=threshold == "paper", split=split)
-    channel = AdditiveChannel("stability", Guarantee(epsilon, delta, unit=unit), 1 + split, cut.lag)
-    if scheme is None or not split:
-        return _remember(channel, "stability", None, threshold=threshold)
-    from dpsieve.channels.lag.sampled_stability import ThinnedChannel
-
-    return _remember(ThinnedChannel(channel, _checked(scheme), cut), "stability", scheme, threshold=threshold)
+    return Stability(epsilon, delta, scheme, threshold=threshold, unit=unit)
 
 
-def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") -> Channel:
+def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") -> "TruncatedGeometric":
     """Return the selection used by Google's libraries: geometric noise cut to [-k, k], reported when above k.
 
     Near optimal; exactly so only when the ceiling in k is tight (Desfontaines, Voss, Gipson and Mandayam, PoPETs 2022).
     """
+    return TruncatedGeometric(epsilon, delta, unit=unit)
+
+
+def rows_of_units(epsilon: float, delta: float, max_rows: int, *, unit: str = "one row") -> "RowsOfUnits":
+    """Return the channel for frequencies that one unit changes by up to `max_rows`, in one key.
+
+    It is `simple` with units of `max_rows` rows, its lag spread evenly over each unit. So any change by 1 to max_rows
+    moves delta at most in and out, and multiplies no probability by more than e^epsilon: the kernel checks every step.
+
+    >>> rows_of_units(1.0, 1e-6, max_rows=10).reporting_probability([10, 300]).round(7).tolist()
+    [1e-06, 1.0]
+    """
+    return RowsOfUnits(epsilon, delta, max_rows, unit=unit)
+
+
+def gaussian(
+    epsilon: float, delta: float, max_keys: int = 1, max_rows: int = 1, *, unit: str = "one row"
+) -> "Gaussian":
+    """Return Gaussian noise with a threshold, for units of at most `max_keys` keys with `max_rows` rows each.
+
+    The guarantee is for a whole unit, added or removed: the exact one of `channels.lag.gaussian_threshold`. Among all
+    (sigma, threshold) that keep it, those with the lowest threshold are taken.
+
+    >>> channel = gaussian(1.0, 1e-5, max_keys=10)
+    >>> round(channel.threshold, 2)
+    57.08
+    """
+    from dpsieve.channels.lag.gaussian_threshold import gaussian_threshold
+
     epsilon, delta = unknown_domain(epsilon, delta)
-    guarantee = Guarantee(epsilon, delta, unit=unit)
-    channel = AdditiveChannel("truncated geometric", guarantee, 1, geometric_lag(epsilon, delta))
-    return _remember(channel, "truncated_geometric", None)
+    keys, rows = most_keys(max_keys), most_rows(max_rows)
+    sigma, gap = gaussian_threshold(epsilon, delta * (1 - _FOR_GRID), keys)
+    return Gaussian(epsilon, delta, keys, rows, sigma * rows, (1 + gap) * rows, unit=unit)
+
+
+def _scheme(data: Any) -> Scheme | None:
+    return None if data is None else scheme_from_json(data)
+
+
+@dataclass(frozen=True, repr=False)
+class _Made(Channel):
+    """Checks the budget, and a scheme if there is one."""
+
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"scheme": _scheme}
+
+    def __post_init__(self) -> None:
+        unknown_domain(self.epsilon, self.delta_)
+        super().__post_init__()
+        if self.scheme is not None:
+            self._set(scheme=None if self.scheme == everything() else checked_scheme(self.scheme))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the name and the fields; a scheme made from a function is named as one that cannot be saved."""
+        try:
+            return super().to_json()
+        except InvalidType:
+            plain: dict[str, Any] = replace(self, scheme=None).to_json()  # type: ignore[call-arg]
+            return {**plain, "scheme": "a function, which cannot be saved"}
+
+    @cached_property
+    def _steps(self) -> Steps:
+        return Steps(self.epsilon, self.delta_)
+
+
+@dataclass(frozen=True, repr=False)
+class _Weighted(_Made):
+    """Algorithms 4 and 5, in closed form without sampling."""
+
+    scheme: Scheme | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scheme is not None:
+            hint = "Pass a smaller one; with a sampling scheme it may be 40 at most."
+            validate.between("epsilon", self.epsilon, SMALLEST_EPSILON, 40.0, hint=hint)
+
+    @property
+    def _parts(self) -> int:
+        return 1
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows: of a lag, or made step by step with a scheme."""
+        if self.scheme is None:
+            return LagRows(self._parts, lambda: optimal_lag(self._steps, self._parts))
+        from dpsieve.channels.stepwise.rows import StepRows
+
+        return StepRows(self._steps, self._parts, _units(self.epsilon, self.delta_), self.scheme)
+
+
+@register("simple")
+@dataclass(frozen=True, repr=False)
+class Simple(_Weighted):
+    """See `simple`."""
+
+
+@register("optimal")
+@dataclass(frozen=True, repr=False)
+class Optimal(_Weighted):
+    """See `optimal`."""
+
+    @property
+    def _parts(self) -> int:
+        """How many parts a unit is cut into: the masses keep 46 bits, and a row stays below 2^30 parts."""
+        room = 30 - math.log2(_units(self.epsilon, self.delta_))
+        return 1 << max(0, min(20, math.floor(math.log2(self.delta_) + 128 - 46), math.floor(room)))
+
+
+@register("stability")
+@dataclass(frozen=True, repr=False)
+class Stability(_Made):
+    """See `stability`."""
+
+    scheme: Scheme | None = None
+    threshold: str = field(default="fair", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threshold not in ("fair", "paper"):
+            hint = "Pass threshold='fair', or 'paper' to check a figure."
+            raise InvalidValue(f"threshold is neither 'fair' nor 'paper'. {hint}")
+        if self.delta_ > 0.5:
+            why = "is above 1/2, where a stability histogram has no threshold. Use optimal."
+            raise InvalidValue(f"delta={self.delta_:g} {why}")
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows: of a lag, thinned if there is a scheme."""
+        split = self.scheme is not None
+        cut = LaplaceCut.of(self.epsilon, self.delta_, paper=self.threshold == "paper", split=split)
+        if self.scheme is None:
+            return LagRows(1, lambda: cut.lag)
+        from dpsieve.channels.lag.sampled_stability import ThinnedRows
+
+        return ThinnedRows(self._steps, cut, self.scheme)
+
+
+@register("truncated_geometric")
+@dataclass(frozen=True, repr=False)
+class TruncatedGeometric(_Made):
+    """See `truncated_geometric`."""
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of a lag."""
+        return LagRows(1, lambda: geometric_lag(self.epsilon, self.delta_))
+
+
+@register("rows_of_units")
+@dataclass(frozen=True, repr=False)
+class RowsOfUnits(_Made):
+    """See `rows_of_units`."""
+
+    max_rows: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(max_rows=most_rows(self.max_rows))
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of a lag that is spread over the rows of a unit."""
+        return LagRows(1, self._lag, step=self.max_rows)
+
+    def _lag(self) -> Lag:
+        whole, rows = optimal_lag(self._steps, 1), self.max_rows
+        return Lag([edge * rows for edge in whole.edges], [mass // rows for mass in whole.masses])
+
+
+@register("gaussian")
+@dataclass(frozen=True, repr=False)
+class Gaussian(_Made):
+    """See `gaussian`.
+
+    What it spends. A unit holds C keys, of which nobody else holds j. Whether these j show is one part of the output,
+    and the noisy counts of the others, a Gaussian vector whose mean moves by sqrt(C - j) at most, are the other; both
+    are independent. The first pair is 'nothing' against 'nothing' with probability 1 - d_j and something shown with
+    d_j = 1 - Phi(gap/sigma)^j. In either order it is dominated, at every epsilon, by the pair of a mechanism that leaks
+    everything with probability d_j, and that one by the pair for d_C; the Gaussian is dominated by that of sqrt(C). So
+    every pair of neighbours is dominated by the composition of (0, d_C)-privacy and a Gaussian of sqrt(C).
+    """
+
+    max_keys: int
+    max_rows: int
+    sigma: float
+    threshold: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        keys, rows = most_keys(self.max_keys), most_rows(self.max_rows)
+        most = 2.01 * gaussian_sigma(self.epsilon, self.delta_ / 1.001, count=keys) * rows  # what is searched
+        sigma = validate.between("sigma", self.sigma, 1e-9, most, hint=_SAVED)
+        threshold = validate.between("threshold", self.threshold, 0.0, 61 * sigma + rows, hint=_SAVED)
+        self._set(max_keys=keys, max_rows=rows, sigma=sigma, threshold=threshold)
+        if self._grid_loss > _FOR_GRID / 2 * self.delta_:
+            raise InvalidValue(
+                f"epsilon={self.epsilon:g} is too large for Gaussian noise at this delta. Pass a smaller epsilon."
+            )
+        if self._delta(self.epsilon, keys) > self.delta_:
+            raise InvalidValue("sigma and threshold do not keep epsilon and delta. Pass those that were saved.")
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of a lag."""
+        from dpsieve.channels.lag.gaussian_threshold import GaussianRows
+
+        return GaussianRows(self.sigma, self.threshold, self.max_rows)
+
+    @property
+    def each_key(self) -> Guarantee:
+        """What is promised for one key of a unit, which the kernel checks."""
+        return replace(self.guarantee, delta=self._delta(self.epsilon, 1))
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        covers = f"Gaussian noise with a threshold, for units of at most {self.max_keys:,} keys"
+        whole = whole_unit(self.guarantee, self._delta(self.epsilon, self.max_keys), "formula", covers)
+        return self.rows.certify(self.each_key).within(whole, self.guarantee)
+
+    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+        """Return the exact delta of a whole unit, rounded up."""
+        if validate.neighbours(neighbours) == "replace":
+            hint = "Use channel.guarantee.for_replacement()."
+            raise InvalidValue(f"neighbours='replace' has no exact curve for units with several keys or rows. {hint}")
+        return min(1.0, self._delta(validate.epsilon(epsilon), self.max_keys))
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the Gaussian curve of the noise, and the probability that a key which only one unit holds shows."""
+        keys, rows, gap = self.max_keys, self.max_rows, self._gap
+        shown = upper(lambda: 1 - ((-ball(gap) / ball(self.sigma / rows) / ball(2).sqrt()).erfc() / 2) ** keys)
+        leak = math.nextafter(shown * (1 + 1e-9) + self._grid_loss, 1.0)
+        sensitivity = upper(lambda: ball(keys).sqrt() * rows)
+        return GaussianSpend(self.sigma, sensitivity), Approximate(0.0, leak)
+
+    @property
+    def _gap(self) -> float:
+        return self.threshold / self.max_rows - 1
+
+    @property
+    def _grid_loss(self) -> float:
+        """A bound on what rounding the masses of all lags to the 2^-128 grid can add to delta."""
+        tokens = 28 * self.sigma + self._gap * self.max_rows + 4
+        return self.max_keys * tokens * 2.0**-127 * (1 + math.exp(self.epsilon))
+
+    def _delta(self, epsilon: float, keys: int) -> float:
+        """Return the delta of a unit with this number of keys, and what rounding to the grid adds."""
+        from dpsieve.channels.lag.gaussian_threshold import gaussian_threshold_delta
+
+        exact = gaussian_threshold_delta(epsilon, self.sigma / self.max_rows, self._gap, keys)
+        return exact + self._grid_loss
 
 
 def unknown_domain(epsilon: float, delta: float) -> tuple[float, float]:
@@ -104,36 +348,20 @@ def unknown_domain(epsilon: float, delta: float) -> tuple[float, float]:
     return epsilon, delta
 
 
-def _weighted(name: str, epsilon: float, delta: float, scheme: Scheme | None, resolution: int, unit: str) -> Channel:
-    guarantee = Guarantee(epsilon, delta, unit=unit)
-    if scheme is None or scheme == everything():
-        lag = optimal_lag(Steps(epsilon, delta), resolution)
-        return _remember(AdditiveChannel(name, guarantee, resolution, lag), name, None)
-    from dpsieve.channels.stepwise.rows import SteppedChannel
-
-    hint = "Pass a smaller one; with a sampling scheme it may be 40 at most."
-    validate.between("epsilon", epsilon, SMALLEST_EPSILON, 40.0, hint=hint)
-    units = _units(epsilon, delta)
-    return _remember(SteppedChannel(name, guarantee, resolution, units, _checked(scheme)), name, scheme)
+def most_keys(value: int, name: str = "max_keys") -> int:
+    """Return a checked bound on the keys of one unit."""
+    hint = f"Pass how many keys a unit may add, up to {MOST_KEYS:,}."
+    return validate.whole(name, value, low=1, high=MOST_KEYS, hint=hint)
 
 
-def _remember(channel: Channel, name: str, scheme: Scheme | None, **more: str) -> Channel:
-    """Store how the channel was made."""
-    promise = channel.guarantee
-    numbers = {"epsilon": promise.epsilon, "delta": promise.delta, "unit": promise.unit}
-    saved = None if scheme is None else _saved(scheme)
-    channel.parameters = {"channel": name, **numbers, "scheme": saved, **more}
-    return channel
+def most_rows(value: int, name: str = "max_rows") -> int:
+    """Return a checked bound on the rows of one unit in one key."""
+    hint = f"Pass how many rows of a unit count in one key, up to {MOST_ROWS:,}."
+    return validate.whole(name, value, low=1, high=MOST_ROWS, hint=hint)
 
 
-def _saved(scheme: Scheme) -> dict[str, Any] | str:
-    try:
-        return scheme.to_json()
-    except InvalidType:
-        return "a function, which cannot be saved"
-
-
-def _checked(scheme: object) -> Scheme:
+def checked_scheme(scheme: object) -> Scheme:
+    """Return a scheme whose rate does not come from the data."""
     if not isinstance(scheme, Scheme):
         hint = "Pass one such as dpsieve.ppswor(0.01), or leave it out."
         raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")
@@ -151,9 +379,3 @@ def _units(epsilon: float, delta: float) -> int:
     itself shrinks by e^-epsilon, which can happen ln(1/delta)/epsilon times in all.
     """
     return math.ceil(3 / epsilon * math.log1p(math.expm1(epsilon) / delta)) + 4
-
-
-def _resolution(epsilon: float, delta: float) -> int:
-    """Return how many parts a unit is cut into: the masses keep 46 bits, and a row stays below 2^30 parts."""
-    room = 30 - math.log2(_units(epsilon, delta))
-    return 1 << max(0, min(20, math.floor(math.log2(delta) + 128 - 46), math.floor(room)))

@@ -9,10 +9,7 @@ from typing import Annotated
 import typer
 
 from dpsieve import __version__
-from dpsieve.cli import ledger
-from dpsieve.cli.demo import demo
-from dpsieve.cli.release import preview, release
-from dpsieve.cli.stream import stream
+from dpsieve.cli import demo, ledger, release, stream
 from dpsieve.errors import DpsieveError
 from dpsieve.locks import cleaned_up
 
@@ -23,11 +20,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(release)
-app.command()(preview)
-app.command()(stream)
+app.command()(release.release)
+app.command()(release.preview)
+app.command()(stream.stream)
 app.add_typer(ledger.app, name="ledger")
-app.command()(demo)
+app.command()(demo.demo)
 
 
 def _version(wanted: bool) -> None:
@@ -37,7 +34,7 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
     ] = False,

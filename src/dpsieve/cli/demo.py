@@ -36,7 +36,7 @@ def demo(
     table.add_column("users", justify="right", no_wrap=True)
     table.add_column("95 % interval", justify="right", no_wrap=True)
     for row in release.top(10).to_pylist():
-        table.add_row(row["key"], f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}")
+        table.add_row(row["query"], f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}")
     console.print(table)
     half = preview(epsilon=epsilon, delta=delta).half
     console.print(f"{len(release):,} queries released, in {seconds:.2f} s. A query of {half} users has an even chance.")

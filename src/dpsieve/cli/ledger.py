@@ -3,13 +3,18 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpsieve.cli.options import AsJson
+from dpsieve.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from dpsieve.privacy.curves.spends import Spend
+
 app = typer.Typer(help="Keep account of a privacy budget.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="The ledger file.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @app.command()
@@ -23,7 +28,6 @@ def create(
 
     Example: dpsieve ledger create budget.ledger --epsilon 4 --delta 1e-6 --unit user_id
     """
-    from dpsieve.errors import InvalidValue
     from dpsieve.privacy.ledger import Ledger
 
     if os.path.lexists(path):
@@ -43,15 +47,13 @@ def show(path: File, as_json: AsJson = False) -> None:
     left, spent = ledger.remaining(), ledger.spent()
     if as_json:
         rest = None if left is None else left.to_json()
-        typer.echo(
-            json.dumps({"budget": ledger.budget.to_json(), "spent_epsilon": spent, "left": rest, "head": ledger.head})
-        )
+        record = {"budget": ledger.budget.to_json(), "spent_epsilon": spent, "left": rest, "head": ledger.head}
+        typer.echo(json.dumps(record))
         return
     typer.echo(f"budget  {ledger.budget}")
     typer.echo(f"spent   epsilon {spent:.6g} at the budget's delta, in {len(ledger):,} releases")
-    typer.echo(
-        f"left    {'nothing' if left is None else f'one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}'}"
-    )
+    words = "nothing" if left is None else f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}"
+    typer.echo(f"left    {words}")
     typer.echo(f"head    {ledger.head}")
 
 
@@ -64,19 +66,21 @@ def history(path: File, as_json: AsJson = False) -> None:
     from dpsieve.privacy.ledger import Ledger
 
     for entry in Ledger.open(path).history():
-        spend = entry.spend.to_json()
         if as_json:
-            record = {
-                "number": entry.number,
-                "time": entry.time,
-                "spend": spend,
-                "note": entry.note,
-                "hash": entry.hash,
-            }
+            spent = {"spend": entry.spend.to_json(), "curves": [curve.to_json() for curve in entry.curves]}
+            record = {"number": entry.number, "time": entry.time, **spent, "note": entry.note, "hash": entry.hash}
             typer.echo(json.dumps(record))
         else:
-            numbers = ", ".join(f"{name} {value}" for name, value in spend.items() if name not in ("kind", "count"))
-            typer.echo(f"{entry.number:>4}  {entry.time}  {spend['kind']}: {numbers}  {entry.note}")
+            counted_as = f" (counted as {' + '.join(map(_words, entry.curves))})" if entry.curves else ""
+            typer.echo(f"{entry.number:>4}  {entry.time}  {_words(entry.spend)}{counted_as}  {entry.note}")
+
+
+def _words(spend: "Spend") -> str:
+    """Return a spend in words."""
+    values = spend.to_json()
+    kind, count = values.pop("kind").replace("_", " "), values.pop("count")
+    numbers = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
+    return f"{kind}: {numbers}" if count == 1 else f"{count:,} times {kind}: {numbers}"
 
 
 @app.command()

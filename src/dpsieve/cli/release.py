@@ -3,106 +3,56 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpsieve.cli.options import AsJson, Data, LedgerPath, Note, Out, Top, takes_request
+from dpsieve.errors import InvalidValue
+
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from dpsieve.publication import Release
     from dpsieve.publication.folders import Reserved
-
-Data = Annotated[
-    list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
-]
-Key = Annotated[list[str], typer.Option("--key", help="The column to publish; give it again for several.")]
-Unit = Annotated[str | None, typer.Option("--unit", help="The column that says who is protected; else each row.")]
-Epsilon = Annotated[float, typer.Option(help="Privacy budget: smaller is more private.")]
-Delta = Annotated[float, typer.Option(help="Probability that a key of one unit may show; far below 1 / units.")]
-MaxKeys = Annotated[int, typer.Option("--max-keys", help="Keys that one unit may add.")]
-MaxRows = Annotated[int, typer.Option("--max-rows", help="Rows of a unit that count in one key.")]
-Mechanism = Annotated[
-    str, typer.Option(help="auto, optimal, simple, truncated_geometric, stability, gaussian; or laplace.")
-]
-Known = Annotated[
-    Path | None,
-    typer.Option("--known-keys", help="A public list: one key a line, or Parquet or CSV with the key columns."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+    from dpsieve.publication.release import Release
 
 
+@takes_request
 def release(
     data: Data,
-    key: Key,
-    epsilon: Epsilon,
-    delta: Delta,
-    unit: Unit = None,
-    max_keys: MaxKeys = 1,
-    max_rows: MaxRows = 1,
-    mechanism: Mechanism = "auto",
-    known_keys: Known = None,
-    sample_size: Annotated[int | None, typer.Option(help="Sample about so many keys.")] = None,
-    keys_only: Annotated[bool, typer.Option("--keys-only", help="Publish keys without counts.")] = False,
-    allow_null_units: Annotated[
-        bool, typer.Option("--allow-null-units", help="Leave out rows without a unit.")
-    ] = False,
-    ledger: Annotated[Path | None, typer.Option(help="The ledger to charge; see dpsieve ledger create.")] = None,
-    note: Annotated[str, typer.Option(help="What this is for, kept in the ledger.")] = "",
-    out: Annotated[Path | None, typer.Option(help="A new folder for release.parquet and release.json.")] = None,
+    request: dict[str, Any],
+    ledger: LedgerPath = None,
+    note: Note = "",
+    out: Out = None,
     memory: Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")] = None,
-    top: Annotated[int, typer.Option(help="Rows to show.", min=1)] = 10,
+    top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
     """Publish which keys occur in a table, and how often.
 
     Example: dpsieve release events.parquet --key query --unit user_id --epsilon 1 --delta 1e-8 --out published
     """
-    from dpsieve.cli.progress import scanning
     from dpsieve.engines import DuckDB
     from dpsieve.jobs.release import release as run
-    from dpsieve.privacy.ledger import Ledger
+    from dpsieve.privacy.ledger import opened
 
-    warn_of_large_delta(delta)
-    book = None if ledger is None else Ledger.open(ledger)
+    if note and ledger is None:
+        raise InvalidValue("--note is kept in a ledger. Pass --ledger too, or leave it out.")
+    engine, book = DuckDB(memory_limit=memory), opened(ledger)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = run(
-            _source(data),
-            key=key,
-            privacy_unit=unit,
-            epsilon=epsilon,
-            delta=delta,
-            max_keys_per_unit=max_keys,
-            max_rows_per_key=max_rows,
-            mechanism=mechanism,
-            known_keys=_known(known_keys, key),
-            sample_size=sample_size,
-            keys_only=keys_only,
-            allow_null_units=allow_null_units,
-            engine=DuckDB(memory_limit=memory),
-            ledger=book,
-            note=note,
-            progress=progress,
-        )
+        made = run(_source(data), engine=engine, ledger=book, note=note, progress=progress, **request)
         finish(made, place, top, as_json=as_json)
 
 
+@takes_request
 def preview(
-    key: Key,
-    epsilon: Epsilon,
-    delta: Delta,
+    request: dict[str, Any],
     data: Annotated[list[str] | None, typer.Argument(help="Files, to check that the columns are there.")] = None,
-    unit: Unit = None,
-    max_keys: MaxKeys = 1,
-    max_rows: MaxRows = 1,
-    mechanism: Mechanism = "auto",
-    known_keys: Known = None,
+    ledger: LedgerPath = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a release would add and withhold; spends nothing.
+    """Say what a release would add and withhold; spends nothing. With a ledger, say whether it would fit.
 
     Example: dpsieve preview --key query --unit user_id --epsilon 1 --delta 1e-8 --max-keys 5
     """
@@ -111,18 +61,7 @@ def preview(
 
     from dpsieve.jobs.release import preview as run
 
-    warn_of_large_delta(delta)
-    seen = run(
-        data=_source(data) if data else None,
-        key=key,
-        privacy_unit=unit,
-        epsilon=epsilon,
-        delta=delta,
-        max_keys_per_unit=max_keys,
-        max_rows_per_key=max_rows,
-        mechanism=mechanism,
-        known_keys=_known(known_keys, key),
-    )
+    seen = run(_source(data) if data else None, ledger=ledger, **request)
     if as_json:
         typer.echo(json.dumps(seen.to_json()))
         return
@@ -143,65 +82,46 @@ def finish(made: "Release", place: "Reserved | None", top: int, *, as_json: bool
 def show(made: "Release", top: int, out: Path | None) -> None:
     """Print the most common keys, the guarantee in one sentence, and where the rest is."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
+
+    from dpsieve.privacy.composed import Composed
+    from dpsieve.publication.publication import plain_rows, printable
 
     console = Console(highlight=False)
     table = Table(title=f"The {min(top, len(made)):,} most common of {len(made):,} released keys")
-    table.add_column("key", overflow="fold")
+    names = made.keys.column_names
+    for name in names:
+        table.add_column(escape(printable(name)), overflow="fold")
     if made.tokens is not None:
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column("95 % interval", justify="right", no_wrap=True)
-    rows = made.table.slice(0, top) if made.tokens is None else made.top(top)
-    for row in _rows(rows):
+    for row in plain_rows(made.table.slice(0, top) if made.tokens is None else made.top(top)):
         numbers = () if made.tokens is None else (f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}")
-        table.add_row(_text(row["key"]), *numbers)
-    console.print(table)
+        table.add_row(*(escape(printable(row[name])) for name in names), *numbers)
+    if len(made):
+        console.print(table)
+    else:
+        console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
+    mechanism = made.mechanism.last if isinstance(made.mechanism, Composed) else made.mechanism
     console.print(f"Guarantee: {made.guarantee}")
-    console.print(f"Mechanism: {made.notes['mechanism']}: {made.notes['reason']}.")
+    console.print(f"Mechanism: {mechanism.name}: {made.notes.reason}.")
     if out is not None:
         console.print(f"Saved to {out}.", soft_wrap=True)
 
 
 def summary(made: "Release") -> dict[str, Any]:
     """Return all that a release says, for JSON."""
+    from dpsieve.publication.publication import plain_rows
+
     return {
         "guarantee": made.guarantee.to_json(),
         "certificate": made.certificate.to_json(),
-        "notes": made.notes,
+        "mechanism": made.mechanism.to_json(),
+        "notes": made.notes.to_json(),
         "unsafe_to_publish": made.unsafe_to_publish,
-        "keys": _rows(made.table),
+        "keys": plain_rows(made.table),
     }
-
-
-def _rows(table: "pa.Table") -> list[dict[str, Any]]:
-    """Return rows for people; dates and times as text, since Python has none after the year 9999."""
-    import pyarrow as pa
-
-    def plain(column: pa.Array) -> list[Any]:
-        if pa.types.is_struct(column.type):
-            fields = [plain(part) for part in column.flatten()]
-            names = [field.name for field in column.type]
-            return [dict(zip(names, values, strict=True)) for values in zip(*fields, strict=True)]
-        return list((column.cast(pa.string()) if pa.types.is_temporal(column.type) else column).to_pylist())
-
-    columns = {name: plain(table.column(name).combine_chunks()) for name in table.column_names}
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _text(key: object) -> str:
-    """Return a key as text that cannot steer the terminal or the table."""
-    from rich.markup import escape
-
-    shown = " | ".join(str(part) for part in key.values()) if isinstance(key, dict) else str(key)
-    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown))
-
-
-def _known(path: Path | None, key: list[str]) -> Any:
-    if path is None:
-        return None
-    from dpsieve.cli.known import read_known
-
-    return read_known(path, key)
 
 
 def _source(names: list[str]) -> Any:
@@ -212,26 +132,27 @@ def _source(names: list[str]) -> Any:
     return names[0] if len(names) == 1 else names
 
 
-def warn_of_large_delta(delta: float) -> None:
-    """Say what a large delta would mean, on standard error."""
-    if 1e-3 <= delta < 1:
-        typer.echo(
-            f"warning: delta={delta:g} lets a key that one unit alone holds show with that probability: among "
-            f"{round(1 / delta):,} such keys about one is published. Use 1e-6 or less.",
-            err=True,
-        )
-
-
 @contextmanager
-def reserved(out: Path | None) -> "Iterator[Reserved | None]":
-    """Hold the place of --out, so that whatever is wrong with it is known before anything is read or spent."""
-    if out is None:
+def scanning(*, quiet: bool) -> Iterator[Callable[[float], None] | None]:
+    """Show a bar on standard error; yield what takes the fraction done, or None when nothing should be shown."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
         yield None
         return
+    columns = (TextColumn("reading and counting"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("scan", total=1.0)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
+    """Hold the place of --out, so that whatever is wrong with it is known before anything is read or spent."""
     from dpsieve.publication.folders import Reserved
 
-    with Reserved(out) as place:
-        yield place
+    return nullcontext() if out is None else Reserved(out)
 
 
 def keep(made: "Release", place: "Reserved | None", *, quiet: bool) -> Path | None:

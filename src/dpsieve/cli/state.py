@@ -24,7 +24,7 @@ def is_there(path: Path) -> bool:
 def load(path: Path) -> "MisraGries | MergedSketch":
     """Return the sketch in a file; a file that does not begin like one is not read any further."""
     from dpsieve.sketches import sketch_from_bytes
-    from dpsieve.sketches.saved import MOST_BYTES
+    from dpsieve.sketches.sketch import MOST_BYTES
 
     try:
         with path.open("rb") as file:
@@ -32,10 +32,9 @@ def load(path: Path) -> "MisraGries | MergedSketch":
             if state.startswith(b"dpsieve "):
                 state += file.read(MOST_BYTES)
     except OSError as error:
-        reason = error.strerror
-    else:
-        return sketch_from_bytes(state)
-    raise UnreadableData(f"the state {str(path)!r} cannot be read: {reason}. Check its name and rights.")
+        fix = "Check its name and rights."
+        raise UnreadableData(f"the state {str(path)!r} cannot be read: {error.strerror}. {fix}") from None
+    return sketch_from_bytes(state)
 
 
 def save(sketch: "MisraGries | MergedSketch", path: Path) -> None:
@@ -54,10 +53,8 @@ def save(sketch: "MisraGries | MergedSketch", path: Path) -> None:
             working.unlink()
         if not isinstance(error, OSError):
             raise
-        reason = error.strerror
-    else:
-        return
-    raise UnreadableData(f"the state {str(path)!r} cannot be written: {reason}. It is as it was when last saved.")
+        reason = f"{error.strerror}. It is as it was when last saved."
+        raise UnreadableData(f"the state {str(path)!r} cannot be written: {reason}") from None
 
 
 @contextlib.contextmanager
@@ -70,20 +67,18 @@ def locked(path: Path) -> Iterator[None]:
     name = target.with_name(f".{target.name}.lock")
     try:
         handle = acquired(name, lambda: name.touch(0o600))
-    except BlockingIOError:
-        reason = "it is in use by another dpsieve stream. Wait until that one ends"
     except OSError as error:
-        reason = f"{error.strerror}. Check its folder"
-    else:
-        try:
-            _working(target).unlink(missing_ok=True)  # what a killed process left
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                name.unlink()
-            os.close(handle)
-        return
-    raise UnreadableData(f"the state {str(path)!r} cannot be written: {reason}.")
+        reason = f"{error.strerror}. Check its folder."
+        if isinstance(error, BlockingIOError):
+            reason = "it is in use by another dpsieve stream. Wait until that one ends."
+        raise UnreadableData(f"the state {str(path)!r} cannot be written: {reason}") from None
+    try:
+        _working(target).unlink(missing_ok=True)  # what a killed process left
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            name.unlink()
+        os.close(handle)
 
 
 def _working(target: Path) -> Path:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.release import AsJson, finish, reserved, warn_of_large_delta
+from dpsieve.cli.options import AsJson, Note, Out, Top, warn_of_large_delta
+from dpsieve.cli.release import finish, reserved
 from dpsieve.cli.state import is_there, load, locked, save
+from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
     from dpsieve.privacy.ledger import Ledger
@@ -44,17 +46,15 @@ def stream(
             "with --items-per-unit 5, --unit 'unit with at most 5 items'."
         ),
     ] = None,
-    note: Annotated[str, typer.Option(help="What this is for, kept in the ledger.")] = "",
-    out: Annotated[Path | None, typer.Option(help="A new folder for release.parquet and release.json.")] = None,
-    top: Annotated[int, typer.Option(help="Rows to show.", min=1)] = 10,
+    note: Note = "",
+    out: Out = None,
+    top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
     """Publish the most common items of a stream, read once, in little memory. Protected is one item.
 
     Example: cat queries.txt | dpsieve stream --counters 1024 --epsilon 1 --delta 1e-8 -
     """
-    from dpsieve.errors import InvalidValue
-
     files = files or []
     if not files and not merge and state is None:
         raise InvalidValue("there is nothing to read. Pass files, or - for standard input.")
@@ -68,10 +68,15 @@ def stream(
     if missing := [path for path in files if path != "-" and not Path(path).exists()]:
         raise InvalidValue(f"{missing[0]!r} does not exist. Name files one by one: patterns are not expanded here.")
     warn_of_large_delta(delta)
+    import pyarrow as pa
+
+    from dpsieve.engines.inputs.stream_items import item_batches
+    from dpsieve.sketches import MergedSketch
+
     # Whatever can be wrong is found before a file is read: what was read is in the state, and would count twice.
     options: dict[str, Any] = {"ledger": _ledger(ledger, items_per_unit), "note": note}
     if universe is not None:
-        options["universe"] = _universe(universe)
+        options["universe"] = pa.chunked_array(list(item_batches(str(universe), "lines")), pa.string())
     if items_per_unit != 1:
         options["items_per_unit"] = items_per_unit
     writes = state is not None and (files or epsilon is None)
@@ -83,7 +88,7 @@ def stream(
             _check_budget(epsilon, delta, sketch.counters, options)
         if files:
             _read(sketch, files, form, column, state, quiet=as_json)
-        whole = _merged(sketch, others)
+        whole = MergedSketch.of(sketch, *others) if others else sketch
         if epsilon is None:
             assert state is not None
             if merge:
@@ -96,7 +101,6 @@ def stream(
 
 def _ledger(path: Path | None, items_per_unit: int) -> "Ledger | None":
     """Open the ledger to charge, which must be for what a stream protects."""
-    from dpsieve.errors import InvalidValue
     from dpsieve.privacy.ledger import Ledger
     from dpsieve.sketches.noisy import checked_items, protected
 
@@ -111,8 +115,7 @@ def _ledger(path: Path | None, items_per_unit: int) -> "Ledger | None":
 def _opened(
     state: Path | None, counters: int | None, files: list[str] | None, merge: list[Path] | None, *, keep: bool
 ) -> tuple[Any, list[Any]]:
-    """Return the sketch to go on with, and those to merge it with."""
-    from dpsieve.errors import InvalidValue
+    """Return the sketch to continue, and those to merge it with."""
     from dpsieve.sketches import MisraGries
 
     states = [path.resolve() for path in [*(merge or []), *([state] if state is not None and merge else [])]]
@@ -134,27 +137,20 @@ def _opened(
     return sketch, others
 
 
-def _merged(sketch: Any, others: list[Any]) -> Any:
-    from dpsieve.sketches import MergedSketch
-
-    return MergedSketch.of(sketch, *others) if others else sketch
-
-
 def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str, Any]) -> None:
     """Refuse a budget that no release could be made with or the ledger cannot pay, and a universe that is none."""
-    from dpsieve.errors import InvalidValue
-    from dpsieve.sketches.noisy import noisy_sketch
-    from dpsieve.sketches.summed import summed_sketch
-    from dpsieve.sketches.universe import Universe
+    from dpsieve.sketches.noisy import NoisySketch
+    from dpsieve.sketches.releasing import Universe
+    from dpsieve.sketches.summed import SummedSketch
 
     many = options.get("items_per_unit", 1)
     if "universe" not in options:
-        guarantee = noisy_sketch(epsilon, delta, counters, many).guarantee
+        guarantee = NoisySketch(epsilon, delta, counters, many).guarantee
     elif delta:
         raise InvalidValue("with a universe the release is purely private. Leave out --delta, or --universe.")
     else:
         size = len(Universe(options["universe"]))
-        guarantee = summed_sketch(epsilon, 0.0, counters, 1, size, items_per_unit=many).guarantee
+        guarantee = SummedSketch(epsilon, 0.0, counters, 1, size, items_per_unit=many).guarantee
     if options["ledger"] is not None:
         options["ledger"].check(guarantee)
 
@@ -162,12 +158,12 @@ def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str
 def _read(
     sketch: "MisraGries", files: list[str], form: str | None, column: str | None, state: Path | None, *, quiet: bool
 ) -> None:
-    """Count the items of all files, then save the state, once, and say what it holds.
+    """Count the items of all files, then save the state once and say what is in it.
 
     Files that cannot be read to their end leave the state as it was: the whole command can be run again. A pipe cannot
     be read again, so it is saved now and then, and what was read of it is kept when it fails or is interrupted.
     """
-    from dpsieve.engines.items import item_batches
+    from dpsieve.engines.inputs.stream_items import item_batches
 
     pipe, saved, before = files == ["-"], time.monotonic(), sketch.items
     try:
@@ -216,11 +212,3 @@ def _counting(*, quiet: bool) -> Iterator[Callable[[int], None]]:
             bar.update(task, description=f"reading {rate / 1e6:.1f} million items a second")  # the total is a secret
 
         yield tell
-
-
-def _universe(path: Path) -> Any:
-    import pyarrow as pa
-
-    from dpsieve.engines.items import item_batches
-
-    return pa.chunked_array(list(item_batches(str(path), "lines")), pa.string())

@@ -1,7 +1,27 @@
-"""Engines: where tables are bounded and counted."""
+"""Engines: where tables are bounded and aggregated."""
 
-from dpsieve.engines.base import Counted, Engine, Progress
-from dpsieve.engines.embedded import DuckDB
-from dpsieve.engines.stream import CsvStream
+from typing import Any
 
-__all__ = ["Counted", "CsvStream", "DuckDB", "Engine", "Progress"]
+from dpsieve.engines.duckdb.engine import DuckDB
+from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, Progress, Weight
+from dpsieve.engines.inputs.data_files import CsvStream
+from dpsieve.engines.inputs.detect import opener_of
+from dpsieve.errors import InvalidType
+
+__all__ = ["COUNT", "Columns", "Counted", "CsvStream", "DuckDB", "Engine", "Progress", "Weight", "choose"]
+
+
+def choose(data: Any, engine: Engine | None = None) -> Engine:
+    """Return the engine that the caller passed, or the one that reads such data; nothing is opened or read.
+
+    >>> choose("events.parquet")
+    DuckDB()
+    """
+    if engine is None:
+        opener_of(data)
+        return DuckDB()
+    if not isinstance(engine, Engine):
+        raise InvalidType(
+            f"engine must be an engine, not {type(engine).__name__}. Pass dpsieve.engines.DuckDB(), or none."
+        )
+    return engine

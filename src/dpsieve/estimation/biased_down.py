@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from dpsieve.channels.channel import Channel
+from dpsieve.channels.channel import Channel, Target
 from dpsieve.errors import InvalidValue
-from dpsieve.estimation.base import Estimator
-from dpsieve.estimation.checks import Floats, Ints
-from dpsieve.estimation.target import Target
-from dpsieve.estimation.windows import unit_breaks
+from dpsieve.estimation.estimators import Estimator, unit_edges
+from dpsieve.types import Floats, Ints
 
 LIMIT = 10**6  # units
 _BLOCK = 64  # units of tokens, and rows, that are worked on together
@@ -28,24 +26,25 @@ class BiasedDown(Estimator):
         r_i(t+1) = r_i(t) + (r_i(t) - a_t) p_i(t) / sum_{h>t} p_i(h) >= r_i(t),
 
     and a row joins the minimum a unit before its first token, with r_i = g(i) / pi_i; so the values do not decrease
-    as long as g(i) / pi_i does not for rows beyond the reach of the channel. It never does where pi_i stays the same
+    as long as g(i) / pi_i does not for rows beyond the spread of the rows. It never does where pi_i stays the same
     there, as without sampling. The code uses this form of r_i, which only adds what is not negative: E_i <= g(i)
     holds up to the number of cells times 1e-16, relatively, and a factor of 1 - 1e-11 more than covers that.
 
-    Values are found in order, up to the largest token asked for, and kept. Tokens may be at most 10^6.
+    Values are found in order, up to the largest token needed, and kept. Tokens may be at most 10^6.
     """
 
     kind = "biased_down"
 
     def __init__(self, channel: Channel, target: Target) -> None:
         super().__init__(channel, target)
-        self._reach = channel.reach + 1
+        self._spread = channel.rows.spread + 1
         self._ends: Ints = np.empty(0, np.int64)  # the last token of each cell
         self._found: Floats = np.empty(0)
         self._ratios: dict[int, Floats] = {}  # r_i of groups of rows, as far as the cells have been found
         self._above: dict[int, tuple[int, Floats]] = {}  # a block, and what each row has from there on, block by block
 
-    def _values(self, parts: Ints) -> Floats:
+    def values(self, parts: Ints) -> Floats:
+        """Return the value of the cell of each token."""
         largest = int(parts.max(initial=1))
         if largest > LIMIT * self.channel.resolution:
             hint = "Use kind='mle' for larger ones."
@@ -61,14 +60,14 @@ class BiasedDown(Estimator):
         last = max(-(-token // size), first + first // 4)
         ends, found = [self._ends], [self._found]
         for block in range(first, last):
-            edges = self.channel.breaks(block * _BLOCK, (block + 1) * _BLOCK)
+            edges = self.channel.rows.cell_edges(block * _BLOCK, (block + 1) * _BLOCK)
             ends.append(edges[1:])
             found.append(self._solve(block, edges))
         self._ends, self._found = np.concatenate(ends), np.concatenate(found)
 
     def _solve(self, block: int, edges: Ints) -> Floats:
         """Return the values of the cells of one block, and move the ratios of its rows past it."""
-        groups = range(*_span(block, self._reach))
+        groups = range(*_span(block, self._spread))
         for old in [group for group in self._ratios if group < groups.start]:
             del self._ratios[old], self._above[old]
         for new in [group for group in groups if group not in self._ratios]:
@@ -76,11 +75,11 @@ class BiasedDown(Estimator):
         rows = np.concatenate([_rows(group) for group in groups])
         ratio = np.concatenate([self._ratios[group] for group in groups])
         beyond = np.concatenate([self._beyond(group, block) for group in groups])
-        mass = self.channel.masses(rows, edges).T
+        mass = self.channel.rows.cell_probabilities(rows, edges).T
         rest = np.cumsum(np.vstack([beyond, mass[:0:-1]]), axis=0)[::-1]  # what each row has above each cell
         step = np.divide(mass, rest, out=np.zeros_like(mass), where=rest > 0)
         units = -(-edges[1:] // self.channel.resolution)
-        joins = (mass + rest > 0) & (rows <= units[:, None] + self._reach)
+        joins = (mass + rest > 0) & (rows <= units[:, None] + self._spread)
         values = np.empty(len(mass))
         for cell in range(len(mass)):
             values[cell] = ratio.min(where=joins[cell], initial=np.inf)
@@ -92,13 +91,13 @@ class BiasedDown(Estimator):
     def _enter(self, group: int) -> None:
         """Start a group of rows: their ratios, and what mass they have from each block on."""
         rows = _rows(group)
-        first, stop = _span(group, self._reach)
-        edges = unit_breaks(self.channel, first * _BLOCK, stop * _BLOCK)
+        first, stop = _span(group, self._spread)
+        edges = unit_edges(self.channel.rows, first * _BLOCK, stop * _BLOCK)
         starts = np.searchsorted(edges, np.arange(first, stop) * _BLOCK * self.channel.resolution)
-        blocks = np.add.reduceat(self.channel.masses(rows, edges), starts, axis=1)
+        blocks = np.add.reduceat(self.channel.rows.cell_probabilities(rows, edges), starts, axis=1)
         from_there_on = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1]
         self._above[group] = first, np.hstack([from_there_on, np.zeros((len(rows), 1))])
-        reported = self.channel.reporting_probability(rows)
+        reported = self.channel.rows.reported(rows)
         self._ratios[group] = np.divide(self.target(rows), reported, out=np.zeros(len(rows)), where=reported > 0)
 
     def _beyond(self, group: int, block: int) -> Floats:

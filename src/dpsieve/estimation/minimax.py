@@ -1,28 +1,45 @@
-"""The estimator with the smallest worst error over a range of frequencies."""
+"""The estimator with the smallest worst error over a range of frequencies.
+
+The prior that is hardest to estimate under, as a small concave program.
+
+An estimator a, constant on token cells, has for row k the normalised squared error
+
+    f_k(a) = s_k + sum_t p_k(t) (a_t / g_k - 1)^2,            s_k the probability of 'nothing'.
+
+For weights w on the rows, the a that minimises sum_k w_k f_k(a) is known cell by cell,
+
+    a_t = (sum_k w_k p_k(t) / g_k) / (sum_k w_k p_k(t) / g_k^2),
+
+and its value h(w) is concave, with gradient f(a). By duality max_w h(w) = min_a max_k f_k(a). Newton steps climb
+h(w) + mu sum_k log w_k on the simplex, for falling mu. On that path max_k f_k - h <= K mu, so the gap is seen at
+every step. The last mu is not tiny: rows that do not bind keep a weight of about mu / slack, which makes a
+good estimator for them too.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 
-from dpsieve.channels.channel import Channel
+from dpsieve.channels.channel import Channel, Target
+from dpsieve.channels.rows import CELLS
 from dpsieve.errors import InvalidValue
-from dpsieve.estimation.base import Estimator
-from dpsieve.estimation.checks import Floats, Ints
-from dpsieve.estimation.likelihood import MaximumLikelihood
-from dpsieve.estimation.program import Program
-from dpsieve.estimation.target import Target
-from dpsieve.estimation.windows import CELLS, middles, silence, unit_breaks
+from dpsieve.estimation.estimators import Estimator, MaximumLikelihood, middles, unit_edges
+from dpsieve.types import Floats, Ints
 
 WIDEST = 100_000
 _ROWS = 300  # rows of the program; others get weights in between
 _WIDE = 1000  # ranges up to this wide are covered whole
 _GROUPS = 1500  # groups of cells of the program
 _NEGLIGIBLE = 1e-12  # a relative error that is but rounding
+_GAP = 1e-3  # of the largest error; its root is then within 0.05 % of the best
+_STEPS = 200
 
 
 class Minimax(Estimator):
     """An estimator whose worst normalised error, max over low <= i <= high of sqrt(MSE_i) / g(i), is nearly the least.
 
-    It is the best estimator under a prior on the range that is nearly the hardest one (see `program`). Whatever that
-    search found, these are computed from the rows, for every frequency of the range:
+    It is the best estimator under a prior on the range that is nearly the hardest one (see the head of this module).
+    Whatever that search found, these are computed from the rows, for every frequency of the range:
 
     - `worst`, the worst normalised error of this estimator on the range. It is at most `mle_worst`, the one of 'mle':
       if the search gained nothing, the values are those of 'mle';
@@ -31,8 +48,8 @@ class Minimax(Estimator):
 
     Values are not negative. Where higher tokens always speak for higher frequencies (monotone likelihood ratio), as in
     every channel without sampling, they do not decrease on the tokens that the range leads to. On other tokens they are
-    those of 'mle', kept from crossing the former. In a range longer than 1,000 frequencies and twice the reach of the
-    channel, the same holds for its upper part, where the relative error is smaller.
+    those of 'mle', kept from crossing the former. In a range longer than 1,000 frequencies and twice the spread of the
+    rows, the same holds for its upper part, where the relative error is smaller.
 
     The error is that of one key. In a sum over many keys variances average out and biases do not: compare with
     `sum_error`. Frequencies outside the range are not looked at, and those above `high` are underestimated.
@@ -57,7 +74,7 @@ class Minimax(Estimator):
             raise InvalidValue("g(low) is zero, so no error is relative to it. Pass a low where g is above zero.")
         self.mle_worst, self.bound = self._worst(rows), 0.0
         if self.mle_worst > _NEGLIGIBLE:
-            self.bound = self._search(low, min(high, low + max(2 * channel.reach, _WIDE)))
+            self.bound = self._search(low, min(high, low + max(2 * channel.rows.spread, _WIDE)))
         self.worst = self._worst(rows)
         if not self.worst < self.mle_worst:
             self._ends, self._table, self.worst = self._ends[:0], self._table[:0], self.mle_worst
@@ -65,8 +82,9 @@ class Minimax(Estimator):
     def __repr__(self) -> str:
         return f"<minimax estimator on {self.low:,} to {self.high:,} for {self.channel!r}>"
 
-    def _values(self, parts: Ints) -> Floats:
-        values = self._mle._values(parts)
+    def values(self, parts: Ints) -> Floats:
+        """Return the value of each token, from the table or by 'mle'."""
+        values = self._mle.values(parts)
         if len(self._table):
             cell = np.searchsorted(self._ends, parts) - 1
             inside = (cell >= 0) & (cell < len(self._table))
@@ -81,17 +99,17 @@ class Minimax(Estimator):
 
     def _search(self, low: int, top: int) -> float:
         """Fill the table from the hardest prior on rows low to top; return the bound that this prior proves."""
-        wide, unit = self.channel.reach, self.channel.resolution
-        edges = unit_breaks(self.channel, max(low - wide, 0), top + wide)
+        wide, unit = self.channel.rows.spread, self.channel.resolution
+        edges = unit_edges(self.channel.rows, max(low - wide, 0), top + wide)
         rows = np.arange(low, top + 1)
         prior = self._prior(rows, edges)
         linear, square = self._averages(rows, prior, edges)
-        heard = np.flatnonzero(square > 0)
-        first, last = int(heard[0]), int(heard[-1]) + 1
+        reported = np.flatnonzero(square > 0)
+        first, last = int(reported[0]), int(reported[-1]) + 1
         self._ends = edges[first : last + 1]
-        self._table = self._mle._values(middles(self._ends))
-        heard -= first
-        self._table[heard] = linear[heard + first] / square[heard + first]
+        self._table = self._mle.values(middles(self._ends))
+        reported -= first
+        self._table[reported] = linear[reported + first] / square[reported + first]
         rising = np.maximum.accumulate(self._table)
         if np.allclose(rising, self._table, rtol=1e-9, atol=0):  # what falls by no more than rounding does not fall
             self._table = rising
@@ -108,10 +126,10 @@ class Minimax(Estimator):
             some = rows[np.unique((np.linspace(0, 1, _ROWS) ** 2 * (len(rows) - 1)).astype(int))]
         starts = np.unique(np.linspace(0, len(edges) - 1, _GROUPS + 1).astype(int))[:-1]
         step = max(CELLS // len(edges), 1)
-        parts = [self.channel.masses(some[k : k + step], edges) for k in range(0, len(some), step)]
+        parts = [self.channel.rows.cell_probabilities(some[k : k + step], edges) for k in range(0, len(some), step)]
         mass = np.concatenate([np.add.reduceat(part, starts, axis=1) for part in parts])
         mass = mass[:, mass.any(axis=0)]
-        weight = Program(mass, silence(self.channel, some), self.target(some)).hardest()
+        weight = Program(mass, self.channel.rows.withheld(some), self.target(some)).hardest()
         around = np.concatenate([[some[0] - 1], some, [some[-1] + 1]])
         stands_for = (around[2:] - around[:-2]) / 2  # rows
         prior = np.interp(rows, some, weight / stands_for)
@@ -119,13 +137,74 @@ class Minimax(Estimator):
 
     def _averages(self, rows: Ints, prior: Floats, edges: Ints) -> tuple[Floats, Floats]:
         """Return sum_i w_i p_i(t) / g(i) and sum_i w_i p_i(t) / g(i)^2 for each cell t."""
-        wide, unit = self.channel.reach, self.channel.resolution
+        wide, unit = self.channel.rows.spread, self.channel.resolution
         linear, square = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
         truth = self.target(rows)
         for k in range(0, len(rows), 64):
             some = slice(k, k + 64)
             near = slice(*np.searchsorted(edges, [max(rows[k] - wide, 0) * unit, (rows[some][-1] + wide) * unit]))
-            mass = self.channel.masses(rows[some], edges[near.start : near.stop + 1])
+            mass = self.channel.rows.cell_probabilities(rows[some], edges[near.start : near.stop + 1])
             linear[near] += (prior[some] / truth[some]) @ mass
             square[near] += (prior[some] / truth[some] ** 2) @ mass
         return linear, square
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Rows with their mass on each cell (rows x cells), their silent mass, and g; all g above zero."""
+
+    mass: Floats
+    silent: Floats
+    g: Floats
+
+    def best(self, weight: Floats) -> Floats:
+        """Return the values that minimise the weighted error; every cell must have mass under some row."""
+        return ((weight / self.g) @ self.mass) / ((weight / self.g**2) @ self.mass)
+
+    def errors(self, values: Floats) -> Floats:
+        """Return f_k for each row."""
+        return np.asarray(self.silent + (self.mass * (values / self.g[:, None] - 1) ** 2).sum(axis=1))
+
+    def hardest(self) -> Floats:
+        """Return weights whose best estimator has a worst error within 0.1 % of the least possible."""
+        weight = np.full(len(self.g), 1 / len(self.g))
+        values = self.best(weight)
+        errors = self.errors(values)
+        mu = float(errors.max()) / len(weight)
+        for _ in range(_STEPS):
+            try:
+                weight, decrement = self._climb(weight, values, errors, mu)
+            except np.linalg.LinAlgError:  # what is left to gain is rounding
+                break
+            values = self.best(weight)
+            errors = self.errors(values)
+            if errors.max() - weight @ errors <= _GAP * errors.max():
+                break
+            if decrement < mu:
+                mu *= 0.3
+        return weight
+
+    def _climb(self, weight: Floats, values: Floats, errors: Floats, mu: float) -> tuple[Floats, float]:
+        """Take one damped Newton step; return the new weights and how much the step promised to gain.
+
+        The Hessian of h is -2 V diag(1/c) V', with V_kt = p_k(t)/g_k (1 - a_t/g_k) and c_t = sum_k w_k p_k(t)/g_k^2.
+        The system is solved for the relative change z = d / w, where the barrier adds mu times the identity.
+        """
+        curve = (weight / self.g**2) @ self.mass
+        slope = (weight / self.g)[:, None] * self.mass * (1 - values / self.g[:, None]) / np.sqrt(curve)
+        gain = weight * errors + mu
+        system = 2 * slope @ slope.T + mu * np.eye(len(weight))
+        plain, toward = np.linalg.solve(system, np.array([gain, weight]).T).T
+        relative = plain - (weight @ plain) / (weight @ toward) * toward
+        decrement = float(gain @ relative)
+        step, before = min(1.0, 0.9 / max(float(-relative.min()), 1e-12)), self._height(weight, mu)
+        while step > 1e-6:
+            moved = weight * (1 + step * relative)
+            moved /= moved.sum()
+            if self._height(moved, mu) >= before + 0.1 * step * decrement:
+                return moved, decrement
+            step /= 2
+        return weight, 0.0
+
+    def _height(self, weight: Floats, mu: float) -> float:
+        return float(weight @ self.errors(self.best(weight)) + mu * np.log(weight).sum())

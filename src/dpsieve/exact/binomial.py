@@ -7,10 +7,9 @@ terms do not cancel, so relative errors are below 1e-12 up to 10^8 trials, and b
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from dpsieve.types import Floats
 
 _EXACT = np.array([0.0, *(math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n for n in range(1, 16))])
 _EXACT[1:] -= math.log(2 * math.pi) / 2

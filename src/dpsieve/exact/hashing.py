@@ -1,14 +1,36 @@
-"""What numba does not offer: the folded product of two words, and plain access to memory.
+"""Compiled hashes and comparisons of byte strings, 32 bytes at a time, without a branch for any length from 8 to 32.
 
-An address is an int64. Nothing is checked here: callers stay within buffers that they keep alive.
+The hash of a text is h after
+
+    h = length
+    for each part of 32 bytes, the last one shorter or not (an empty text is one empty part):
+        h = fold(w0 ^ k0 ^ h, w1 ^ k1) ^ fold(w2 ^ k2, w3 ^ k3),
+
+with four words k0 to k3 as its key, and as w0 to w3 the little-endian words that start 0, min(8, n - 8),
+max(0, n - 16) and n - 8 bytes into a part of n bytes: they overlap where n < 32, and hold all of it. A part of fewer
+than 8 bytes is w0, filled up with zeros, and w1 = w2 = w3 = 0.
+
+With secret random words as the key this is the hash that places texts. With `PUBLIC_KEY` it is public, and its
+upper 39 bits put texts in order: see `sketches.compiled.texts`.
+
+For this, what numba does not offer: the folded product of two words, and plain access to memory. An address is an
+int64. Nothing is checked here: callers stay within buffers that they keep alive.
 """
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dpsieve.exact.jit import jit
+
 _BYTE, _INT, _WORD, _WIDE = (ir.IntType(bits) for bits in (8, 32, 64, 128))
+_PART = 32
+_ZERO = np.uint64(0)
+
+# The key of the public hash that puts texts in order: the first 256 bits of the fraction of pi.
+PUBLIC_KEY = tuple(map(np.uint64, (0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0, 0x082EFA98EC4E6C89)))
 
 
 @intrinsic
@@ -68,3 +90,54 @@ def prefetch(typing, address):
         return context.get_dummy_value()
 
     return types.void(types.int64), code
+
+
+@jit(forceinline=True)
+def digest(place, length, key):
+    """Return the hash of the `length` bytes that start at an address."""
+    h = np.uint64(length)
+    while length > _PART:
+        h = _absorb(h, _words(place, _PART), key)
+        place += _PART
+        length -= _PART
+    return _absorb(h, _words(place, length), key)
+
+
+@jit()
+def public_digest(place, length):
+    """Return the hash under the public key."""
+    return digest(place, length, PUBLIC_KEY)
+
+
+@jit(forceinline=True)
+def same(place, other, length):
+    """Return whether two stretches of bytes agree."""
+    while length > _PART:
+        if _differ(_words(place, _PART), _words(other, _PART)):
+            return False
+        place += _PART
+        other += _PART
+        length -= _PART
+    return not _differ(_words(place, length), _words(other, length))
+
+
+@jit(forceinline=True)
+def _words(place, length):
+    if length >= 8:
+        last = length - 8
+        second, third = place + min(8, last), place + max(0, last - 8)
+        return load_word(place), load_word(second), load_word(third), load_word(place + last)
+    word = _ZERO
+    for i in range(length):
+        word |= load_byte(place + i) << np.uint64(8 * i)
+    return word, _ZERO, _ZERO, _ZERO
+
+
+@jit(forceinline=True)
+def _absorb(h, w, key):
+    return fold(w[0] ^ key[0] ^ h, w[1] ^ key[1]) ^ fold(w[2] ^ key[2], w[3] ^ key[3])
+
+
+@jit(forceinline=True)
+def _differ(v, w):
+    return (v[0] ^ w[0]) | (v[1] ^ w[1]) | (v[2] ^ w[2]) | (v[3] ^ w[3]) != _ZERO

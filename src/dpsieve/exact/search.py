@@ -1,16 +1,23 @@
 """Proven bounds as floats: ball arithmetic outside, ordinary floats inside.
 
-A ball is a python-flint `arb`: a midpoint and a radius that together are certain to hold the true number. `upper` and
-`lower` evaluate an expression on balls, with more and more bits until the ball is tight, and leave on the safe side.
-`largest` and `smallest` invert a monotone statement exactly, over the floats themselves; `minimise` finds good free
-parameters, where every value is sound.
+A ball is a python-flint `arb`: a midpoint and a radius that together are certain to hold the true number, so a
+comparison of two balls that says True is a theorem. `upper` and `lower` evaluate an expression on balls, with more and
+more bits until the ball is tight, and leave on the safe side. `largest` and `smallest` invert a monotone statement
+exactly, over the floats themselves, and `first_whole` over whole numbers; `minimise` finds good free parameters, where
+every value is sound.
+
+The precision of python-flint belongs to the whole process; a lock keeps our threads from changing it under each other.
+Even so, a precision that another library set could only make a ball wider, never wrong.
 
 These are inner tools: they trust their input. flint is loaded on the first use.
 """
 
 import math
+import os
 import struct
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 Ball: TypeAlias = Any
@@ -19,6 +26,24 @@ Ball: TypeAlias = Any
 _FIRST_BITS, _MOST_BITS = 128, 8192
 _TIGHT = 64
 _MOST_EPSILON = 500.0
+_LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):  # so that no other thread holds it in the child, where it could never let go
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
+@contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Compute with `bits` bits inside this block."""
+    from flint import ctx
+
+    with _LOCK, ctx.workprec(bits):
+        yield
+
+
+def floor_bounds(value: Ball) -> tuple[int, int]:
+    """Return the floors of the lower and of the upper end of a ball."""
+    low, high = value.lower().floor().lower(), value.upper().floor().upper()
+    return int(low.fmpz()), int(high.fmpz())
 
 
 def ball(number: float) -> Ball:
@@ -54,7 +79,7 @@ def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
     """Return the largest float in [low, high] at which `holds`; `holds` is true first and false from some point on.
 
     `low` and `high` are not negative, and `holds(low)` is taken for granted. Where `holds` wavers in its last digits,
-    the answer is still a number at which it was seen to hold, or `low`. At most 65 evaluations.
+    the answer is still a number at which it held, or `low`. At most 65 evaluations.
 
     >>> largest(lambda x: x * x <= 2, 0.0, 2.0)
     1.414213562373095
@@ -63,11 +88,7 @@ def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
         return high
     good, bad = _rank(low), _rank(high)
     while bad - good > 1:
-        middle = (good + bad) // 2
-        if holds(_unrank(middle)):
-            good = middle
-        else:
-            bad = middle
+        good, bad = _halved(holds, good, bad)
     return _unrank(good)
 
 
@@ -84,11 +105,7 @@ def smallest(holds: Callable[[float], bool], low: float, high: float, *, toleran
         return low
     bad, good = _rank(low), _rank(high)
     while good - bad > 1 and _unrank(bad) <= (1 - tolerance) * _unrank(good):
-        middle = (good + bad) // 2
-        if holds(_unrank(middle)):
-            good = middle
-        else:
-            bad = middle
+        good, bad = _halved(holds, good, bad)
     return _unrank(good)
 
 
@@ -99,6 +116,24 @@ def smallest_epsilon(holds: Callable[[float], bool], *, tolerance: float = 0.0) 
     (1.5, inf)
     """
     return smallest(holds, 0.0, _MOST_EPSILON, tolerance=tolerance) if holds(_MOST_EPSILON) else math.inf
+
+
+def first_whole(holds: Callable[[int], bool], low: int, high: int, *, step: int = 1) -> int:
+    """Return the first whole number in [low, high) at which `holds`, else `high`; once true, `holds` stays true.
+
+    The search starts at `low` with steps that double, from `step` on, so its cost depends on the distance of the answer
+    from there.
+
+    >>> first_whole(lambda n: n * n >= 50, 1, 10**9), first_whole(lambda n: False, 1, 10)
+    (8, 10)
+    """
+    while low < high and not holds(at := min(low + step - 1, high - 1)):
+        low, step = at + 1, 2 * step
+    high = min(low + step - 1, high)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
 
 
 def minimise(function: Callable[[float], float], low: float, high: float, *, rounds: int = 24) -> float:
@@ -124,8 +159,6 @@ def minimise(function: Callable[[float], float], low: float, high: float, *, rou
 
 def _edge(expression: Callable[[], Ball]) -> Ball:
     """Return an exact ball just above the value."""
-    from dpsieve.exact.balls import precision
-
     bits = _FIRST_BITS
     while True:
         with precision(bits):
@@ -145,6 +178,11 @@ def _up(edge: Ball) -> float:
     while number < math.inf and not edge <= ball(number):
         number = math.nextafter(number, math.inf)
     return number
+
+
+def _halved(holds: Callable[[float], bool], good: int, bad: int) -> tuple[int, int]:
+    middle = (good + bad) // 2
+    return (middle, bad) if holds(_unrank(middle)) else (good, middle)
 
 
 def _rank(number: float) -> int:

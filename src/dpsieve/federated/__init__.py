@@ -1,60 +1,67 @@
-"""Collection from clients by sample-and-threshold, and what the paper compares it with."""
+"""Collection from clients by sample-and-threshold, and what the paper compares it with.
 
-from dpsieve.federated.accuracy import enough_clients
-from dpsieve.federated.bernoulli_noise import BernoulliNoise
-from dpsieve.federated.hadamard import HadamardResponse
-from dpsieve.federated.histogram import Histogram
-from dpsieve.federated.invitations import Invitation, invite_for_reports, invite_for_sample
-from dpsieve.federated.level_plans import Comparison, LevelPlan, compare, level_plan
-from dpsieve.federated.paper import lemma_3_delta, lemma_5_omission, lemma_6_reports, theorem_2_delta
-from dpsieve.federated.plan import Plan, plan
-from dpsieve.federated.quantile_answers import Distribution, Estimate
-from dpsieve.federated.quantile_grid import Grid
-from dpsieve.federated.quantile_search import QuantileSearch, SplitQuestion, SplitReport, split_answer
-from dpsieve.federated.quantiles import Quantiles
-from dpsieve.federated.report import Report
-from dpsieve.federated.sampled_laplace import SampledLaplace
-from dpsieve.federated.table import collect_table
-from dpsieve.federated.tally import Tally
-from dpsieve.federated.trie import TrieHeavyHitters, TrieRelease
-from dpsieve.federated.trie_question import PrefixReport, Question, client_answer, client_levels
-from dpsieve.federated.trie_strings import Strings
+`client` is what a device needs, `server` counts and releases, `plans` finds rates and thresholds, and `baselines` holds
+other mechanisms. A name is loaded on first use: a device that imports `dpsieve.federated.client` loads nothing else.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpsieve.federated import client
+    from dpsieve.federated.baselines.hadamard import HadamardResponse
+    from dpsieve.federated.baselines.noisy_counts import BernoulliNoise, SampledLaplace
+    from dpsieve.federated.client import (  # isort: skip
+        Grid, PrefixReport, Question, Report, SplitQuestion, SplitReport, Strings, ValueQuestion, client_answer,
+        client_level, split_answer, value_answer,
+    )  # fmt: skip
+    from dpsieve.federated.plans.histogram_plan import Plan, plan
+    from dpsieve.federated.plans.level_plans import Comparison, LevelPlan, compare, level_plan
+    from dpsieve.federated.plans.paper_bounds import (  # isort: skip
+        Invitation, enough_clients, invite_for_reports, invite_for_sample, lemma_3_delta, lemma_5_omission,
+        lemma_6_reports, theorem_2_delta,
+    )  # fmt: skip
+    from dpsieve.federated.server.distribution import Distribution, Estimate, Quantiles
+    from dpsieve.federated.server.histogram import Histogram, Tally
+    from dpsieve.federated.server.many_clients import client_levels
+    from dpsieve.federated.server.quantile_search import QuantileSearch
+    from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
+    from dpsieve.jobs.collect import collect_table
 
 __all__ = [
-    "BernoulliNoise",
-    "Comparison",
-    "Distribution",
-    "Estimate",
-    "Grid",
-    "HadamardResponse",
-    "Histogram",
-    "Invitation",
-    "LevelPlan",
-    "Plan",
-    "PrefixReport",
-    "QuantileSearch",
-    "Quantiles",
-    "Question",
-    "Report",
-    "SampledLaplace",
-    "SplitQuestion",
-    "SplitReport",
-    "Strings",
-    "Tally",
-    "TrieHeavyHitters",
-    "TrieRelease",
-    "client_answer",
-    "client_levels",
-    "collect_table",
-    "compare",
-    "enough_clients",
-    "invite_for_reports",
-    "invite_for_sample",
-    "lemma_3_delta",
-    "lemma_5_omission",
-    "lemma_6_reports",
-    "level_plan",
-    "plan",
-    "split_answer",
-    "theorem_2_delta",
-]
+    "BernoulliNoise", "Comparison", "Distribution", "Estimate", "Grid", "HadamardResponse", "Histogram",
+    "Invitation", "LevelPlan", "Plan", "PrefixReport", "QuantileSearch", "Quantiles", "Question", "Report",
+    "SampledLaplace", "SplitQuestion", "SplitReport", "Strings", "Tally", "TrieHeavyHitters", "TrieRelease",
+    "ValueQuestion", "client", "client_answer", "client_level", "client_levels", "collect_table", "compare",
+    "enough_clients", "invite_for_reports", "invite_for_sample", "lemma_3_delta", "lemma_5_omission",
+    "lemma_6_reports", "level_plan", "plan", "split_answer", "theorem_2_delta", "value_answer",
+]  # fmt: skip
+
+# Where each name is; `collect_table` needs an engine, so it lives among the jobs.
+_NAMES = {
+    "federated.baselines.hadamard": "HadamardResponse",
+    "federated.baselines.noisy_counts": "BernoulliNoise SampledLaplace",
+    "federated.client": "Grid PrefixReport Question Report SplitQuestion SplitReport "
+    "Strings ValueQuestion client_answer client_level split_answer value_answer",
+    "federated.plans.histogram_plan": "Plan plan",
+    "federated.plans.level_plans": "Comparison LevelPlan compare level_plan",
+    "federated.plans.paper_bounds": "Invitation enough_clients invite_for_reports invite_for_sample "
+    "lemma_3_delta lemma_5_omission lemma_6_reports theorem_2_delta",
+    "federated.server.distribution": "Distribution Estimate Quantiles",
+    "federated.server.histogram": "Histogram Tally",
+    "federated.server.many_clients": "client_levels",
+    "federated.server.quantile_search": "QuantileSearch",
+    "federated.server.trie": "TrieHeavyHitters TrieRelease",
+    "jobs.collect": "collect_table",
+}
+_HOME = {name: f"dpsieve.{home}" for home, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'dpsieve.federated' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name) if name in _HOME else import_module(f"dpsieve.federated.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dpsieve.channels import KnownKeys
-from dpsieve.jobs.plan import Plan, frequency_at
+from dpsieve.channels import Channel, KnownKeys, frequency_at
+from dpsieve.jobs.plan import Plan
 from dpsieve.privacy import Guarantee
+from dpsieve.privacy.contribution import Contribution
 
 _WIDE = 500.0  # the sigma of Gaussian noise from which on intervals are as long as those of real noise, and a bit
 
@@ -38,18 +39,14 @@ class Preview:
     contribution: str
 
     @classmethod
-    def of(cls, plan: Plan) -> "Preview":
+    def of(cls, plan: Plan, contribution: Contribution) -> "Preview":
         """Read a plan."""
-        channel = plan.channel
-        rarely: int | None = 0
-        half, surely = rarely, rarely
-        each_key = (channel.guarantee.epsilon, channel.guarantee.delta)
-        if not isinstance(channel, KnownKeys):
-            rarely, half, surely = (frequency_at(channel, p) for p in (0.05, 0.5, 0.95))
-            each_key = channel.each_key
+        each = plan.each
+        one_key = each.each_key if isinstance(each, Channel) else each.guarantee
+        rarely, half, surely = (_frequency_at(each, probability) for probability in (0.05, 0.5, 0.95))
         return cls(
-            plan.mechanism, plan.reason, plan.guarantee, each_key, rarely, half, surely, _width(plan),
-            contribution(plan.max_keys, plan.max_rows),
+            plan.name, plan.reason, plan.guarantee, (one_key.epsilon, one_key.delta), rarely, half, surely,
+            _width(each), str(contribution),
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -78,25 +75,23 @@ class Preview:
         return "\n".join(f"{name:<{longest}}  {value}" for name, value in self.lines())
 
 
-def contribution(keys: int, rows: int) -> str:
-    """Say what a unit's rows are cut to."""
-    which = "1 key" if keys == 1 else f"{keys:,} keys"
-    return f"at most {which}, once each" if rows == 1 else f"at most {which}, {rows:,} rows each"
-
-
 def _frequency(value: int | None) -> str:
     return "no frequency" if value is None else f"a key of frequency {value:,}"
 
 
-def _width(plan: Plan) -> int:
+def _frequency_at(each: object, probability: float) -> int | None:
+    return frequency_at(each, probability) if isinstance(each, Channel) else 0
+
+
+def _width(each: object) -> int:
     """Return the widest interval among the tokens of a key far above the threshold."""
-    channel = plan.channel
-    if isinstance(channel, KnownKeys):
-        return 2 * channel.reach(0.95)
-    sigma: float = channel.to_json().get("derived", {}).get("sigma", 0.0)
+    if isinstance(each, KnownKeys):
+        return 2 * each.half_width(0.95)
+    assert isinstance(each, Channel)
+    sigma: float = getattr(each, "sigma", 0.0)
     if sigma > _WIDE:  # its table need not be made for this
         return math.ceil(2 * 1.9599640 * sigma * 1.001) + 2
-    row = channel.row(10**9)
-    low, high = channel.interval(row.right, 0.95)
+    row = each.row(10**9)
+    low, high = each.interval(row.right, 0.95)
     likely = row.mass > row.mass.max() * 1e-3
     return int(np.max((high - low)[likely]))

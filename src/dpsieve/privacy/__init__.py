@@ -16,33 +16,11 @@ from dpsieve.privacy.curves.spends import (
 from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 from dpsieve.privacy.divergence import PrivacyCurve, divergence, hockey_stick, joint_divergence
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.kernel import Rows
+from dpsieve.privacy.kernel import Block
 
 __all__ = [
-    "Approximate",
-    "Certificate",
-    "Composition",
-    "DiscreteLaplace",
-    "Gaussian",
-    "Guarantee",
-    "PrivacyCurve",
-    "Rows",
-    "Share",
-    "Spend",
-    "ZeroConcentrated",
-    "basic",
-    "certify",
-    "divergence",
-    "gaussian_delta",
-    "gaussian_epsilon",
-    "gaussian_sigma",
-    "hockey_stick",
-    "joint_divergence",
-    "repeated_delta",
-    "repeated_epsilon",
-    "repeated_share",
-    "spend_from_json",
-    "zcdp_delta",
-    "zcdp_epsilon",
-    "zcdp_rho",
-]
+    "Approximate", "Block", "Certificate", "Composition", "DiscreteLaplace", "Gaussian", "Guarantee", "PrivacyCurve",
+    "Share", "Spend", "ZeroConcentrated", "basic", "certify", "divergence", "gaussian_delta", "gaussian_epsilon",
+    "gaussian_sigma", "hockey_stick", "joint_divergence", "repeated_delta", "repeated_epsilon", "repeated_share",
+    "spend_from_json", "zcdp_delta", "zcdp_epsilon", "zcdp_rho"
+]  # fmt: skip

@@ -1,98 +1,126 @@
-"""Certificates: the kernel's verdict on a table, kept with what was checked."""
+"""Certificates: what was checked, how, and what that adds up to."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.privacy.guarantee import Guarantee, shown
-from dpsieve.privacy.kernel import Rows, examine
+from dpsieve.privacy.kernel import Block, examine
+
+Scope = Literal["one key", "one unit"]
+Method = Literal["kernel", "balls", "formula"]
+
+_HOW = {
+    "kernel": "checked exactly on the integers that are drawn from",
+    "balls": "by proven bounds",
+    "formula": "by floating-point formulas with a margin for rounding",
+}
+NOT_COVERED = "Not covered: the draw and the bounding of units, which tests check."
+"""What no certificate is about, in words."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing that was checked.
+
+    Attributes:
+        scope: 'one key': what a unit shows through one of its keys; 'one unit': what it shows in all.
+        method: 'kernel' (integers, exactly), 'balls' (proven bounds) or 'formula' (floats with a margin).
+        covers: what was checked, in words.
+        epsilon, delta: what holds for the scope.
+        worst: an upper bound on the divergence at epsilon, at most delta.
+    """
+
+    scope: Scope
+    method: Method
+    covers: str
+    epsilon: float
+    delta: float
+    worst: float
+
+    def __str__(self) -> str:
+        promise = f"({shown(self.epsilon)}, {shown(self.delta)})"
+        return f"{promise} for {self.scope}, {_HOW[self.method]}: {self.covers}"
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """The promise (epsilon, delta) was checked: on a table, by the kernel, or by a formula with proven bounds.
+    """What was checked, in parts, of which the last one is the guarantee for one privacy unit.
 
-    The kernel checks a table of integer masses, every adjacent pair of rows. Neighbours are add/remove: one unit more
-    or less moves a key from row i to row i + 1 or back. Noise that is drawn exactly from its distribution has no
-    table; its certificate names the formula that was evaluated, rounded up.
-
-    Attributes:
-        epsilon, delta: the promise that was checked, as exact floats.
-        worst: a proven upper bound on the largest divergence found; at most delta.
-        rows: how many rows were checked (frequencies 1 to `rows`); 0 with a formula.
-        shift: tokens by which each later row is the one before moved up; None when the table ends at `rows`.
-        formula: what was evaluated, where there is no table.
+    >>> print(formula(Guarantee(1.0), 0.0, "balls", "discrete Laplace noise of scale 1"))
+    (1, 0) for one unit, by proven bounds: discrete Laplace noise of scale 1. Not covered: ...
     """
 
-    epsilon: float
-    delta: float
-    worst: float
-    rows: int
-    shift: int | None
-    formula: str = ""
+    guarantee: Guarantee
+    parts: tuple[Part, ...]
+
+    @property
+    def worst(self) -> float:
+        """A bound on the divergence of neighbours, at the epsilon of the guarantee; at most its delta."""
+        return self.parts[-1].worst
+
+    def within(self, whole: Part, guarantee: Guarantee) -> "Certificate":
+        """Return the certificate of a mechanism that uses this one for each key, where `whole` adds all keys up."""
+        return Certificate(guarantee, (*(replace(part, scope="one key") for part in self.parts), whole))
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Certificate":
-        """Rebuild what `to_json` returned; anything else is refused."""
-        hint = "Pass what Certificate.to_json returned."
-        if not isinstance(data, dict) or set(data) != set(cls.__dataclass_fields__):
-            raise InvalidValue(f"data is not a certificate. {hint}")
-        epsilon, delta = validate.epsilon(data["epsilon"]), validate.delta(data["delta"])
-        worst = validate.between("worst", data["worst"], 0.0, delta, hint=hint)
-        formula = validate.text("formula", data["formula"], hint=hint) if data["formula"] != "" else ""
-        rows = validate.whole("rows", data["rows"], low=0 if formula else 1, hint=hint)
-        shift = None if data["shift"] is None else validate.whole("shift", data["shift"], hint=hint)
-        return cls(epsilon, delta, worst, rows, shift, formula)
+        return {"guarantee": self.guarantee.to_json(), "parts": [asdict(part) for part in self.parts]}
 
     def __str__(self) -> str:
-        promise = f"({shown(self.epsilon)}, {shown(self.delta)})"
-        if self.formula:
-            return f"{promise} by {self.formula}, evaluated with proven bounds"
-        reach = "every frequency" if self.shift is not None else f"every frequency up to {self.rows:,}"
-        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
-        return f"{promise} checked on the integers of {rows}, covering {reach}"
+        return f"{'; '.join(map(str, self.parts))}. {NOT_COVERED}"
 
 
-def by_formula(guarantee: Guarantee, worst: float, formula: str) -> Certificate:
-    """Return the certificate of a promise that a formula gives, or raise NotCertified when its delta is larger."""
+def formula(guarantee: Guarantee, worst: float, method: Method, covers: str) -> Certificate:
+    """Return the certificate of a promise for one unit, or raise NotCertified if `worst` is above its delta."""
+    return Certificate(guarantee, (whole_unit(guarantee, worst, method, covers),))
+
+
+def whole_unit(guarantee: Guarantee, worst: float, method: Method, covers: str) -> Part:
+    """Return the part that says what holds for one unit; raise NotCertified if `worst` is above the promised delta."""
+    if method not in get_args(Method):
+        raise InvalidValue(f"method is not known. Choose one of {', '.join(get_args(Method))}.")
     if not worst <= guarantee.delta:
-        raise NotCertified(f"{formula} gives delta={worst:.17g}, above the promised {shown(guarantee.delta)}")
-    return Certificate(guarantee.epsilon, guarantee.delta, worst, 0, None, formula)
+        raise NotCertified(f"{covers}: delta={worst:.17g} is above the promised {shown(guarantee.delta)}")
+    return Part("one unit", method, covers, guarantee.epsilon, guarantee.delta, worst)
 
 
 def certify(
-    stacks: Iterable[Rows], *, epsilon: float, delta: float, shift: int | None = None, floor: int | None = None
+    stacks: Iterable[Block],
+    guarantee: Guarantee,
+    *,
+    shift: int | None = None,
+    floor: int | None = None,
 ) -> Certificate:
     """Return the certificate of a table, or raise NotCertified naming the pair of rows that breaks the promise.
 
     Promise: for adjacent rows P, Q, in both orders, sum_o max(0, P(o) - e^epsilon Q(o)) <= delta, where row 0 is
-    'nothing' and rows 1, 2, ... come in `stacks` (see `dpsieve.privacy.kernel`). With `shift`, the table goes on for
-    ever after its last row, each row being the one before moved up by `shift` tokens. Tokens below `floor` are
-    announced as 'nothing'.
+    'nothing' and rows 1, 2, ... come in `stacks` (see `dpsieve.privacy.kernel`). With `shift`, the table continues
+    without end after its last row; each row is the previous one shifted up by `shift` tokens. Tokens below `floor` are
+    announced as 'nothing'. Neighbours are add/remove of a unit that counts once, in one key.
 
     >>> import numpy as np
     >>> quarter = np.array([[2**62]], dtype=np.uint64)  # one row: token 1 with probability 1/4
-    >>> row = Rows(np.array([1, 2]), quarter, np.zeros_like(quarter))
-    >>> certify([row], epsilon=1.0, delta=0.25).worst
+    >>> row = Block(np.array([1, 2]), quarter, np.zeros_like(quarter))
+    >>> certify([row], Guarantee(1.0, 0.25)).worst
     0.25
-    >>> certify([row], epsilon=1.0, delta=0.24)
+    >>> certify([row], Guarantee(1.0, 0.24))
     Traceback (most recent call last):
     dpsieve.errors.NotCertified: rows 0 and 1 diverge by more than delta: 0.25 > 0.23999999999999999
     """
-    epsilon, delta = validate.epsilon(epsilon), validate.delta(delta)
     if not isinstance(stacks, Iterable):
-        raise InvalidType(f"stacks must be a sequence of Rows, not {type(stacks).__name__}. Pass a list of them.")
+        raise InvalidType(f"stacks must be a sequence of blocks, not {type(stacks).__name__}. Pass a list of them.")
+    if not isinstance(guarantee, Guarantee):
+        raise InvalidType(f"guarantee must be a Guarantee, not {type(guarantee).__name__}. Pass Guarantee(1.0, 1e-8).")
     if shift is not None:
-        shift = validate.whole("shift", shift, high=2**30, hint="Pass how many tokens each later row moves up.")
+        shift = validate.whole("shift", shift, high=2**30, hint="Pass how many tokens each later row is shifted by.")
     if floor is not None:
         floor = validate.whole("floor", floor, low=-(2**31), high=2**31, hint="Pass the lowest token that is reported.")
-    verdict = examine(stacks, epsilon, delta, shift, floor)
+    verdict = examine(stacks, guarantee.epsilon, guarantee.delta, shift, floor)
     if not verdict.accepted:
         raise NotCertified(verdict.reason)
-    return Certificate(epsilon, delta, verdict.worst, verdict.rows, shift)
+    rows = "1 row" if verdict.rows == 1 else f"{verdict.rows:,} rows"
+    reach = "every frequency" if shift is not None else f"every frequency up to {verdict.rows:,}"
+    return formula(guarantee, verdict.worst, "kernel", f"{rows}, for {reach}")

@@ -114,9 +114,8 @@ class Composition:
 
     @cached_property
     def _rho(self) -> float:
-        return upper(
-            lambda: sum((ball(s.rho) * s.count for s in self.spends if isinstance(s, ZeroConcentrated)), ball(0))
-        )
+        parts = [(s.rho, s.count) for s in self.spends if isinstance(s, ZeroConcentrated)]
+        return upper(lambda: sum((ball(rho) * count for rho, count in parts), ball(0)))
 
     @cached_property
     def _all_rho(self) -> float:
@@ -126,13 +125,13 @@ class Composition:
         return upper(lambda: ball(self._rho) + ball(pure) + ball(min(curve.mu, 1e100)) ** 2 / 2)
 
     @cached_property
-    def _pure_epsilon(self) -> float:
-        plain = all(isinstance(spend, Approximate | DiscreteLaplace) for spend in self.spends)
-        return sum_of_epsilons(self.spends) if plain else math.inf
+    def pure_epsilon(self) -> float:
+        """The sum of the epsilons, rounded up; infinity where a spend has none."""
+        return sum_of_epsilons(self.spends)
 
     def _simple(self, epsilon: float) -> float:
         leak = self._curve.leak
-        if epsilon >= self._pure_epsilon:
+        if epsilon >= self.pure_epsilon:
             return leak
         return self._curve.delta(epsilon) if self._rho == 0 else either(leak, zcdp_delta(self._all_rho, epsilon))
 

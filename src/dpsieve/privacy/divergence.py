@@ -9,12 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-
-Row = NDArray[np.float64]
+from dpsieve.types import Floats
 
 
 def hockey_stick(p: ArrayLike, q: ArrayLike, epsilon: float) -> float:
@@ -42,9 +41,8 @@ def joint_divergence(first: tuple[ArrayLike, ArrayLike], second: tuple[ArrayLike
     0.5
     """
     epsilon = validate.epsilon(epsilon)
-    for name, pair in (("first", first), ("second", second)):
-        _two(name, pair)
-    (p, q), (r, s) = _by_loss(*_pair(*first)), _by_loss(*_pair(*second))
+    one, other = _pair(*_two("first", first)), _pair(*_two("second", second))
+    (p, q), (r, s) = _by_loss(*one), _by_loss(*other)
     return math.fsum(np.maximum(np.outer(p, r) - math.exp(epsilon) * np.outer(q, s), 0.0).ravel())
 
 
@@ -59,7 +57,7 @@ class PrivacyCurve:
     0.5
     """
 
-    pairs: tuple[tuple[Row, Row], ...]
+    pairs: tuple[tuple[Floats, Floats], ...]
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[ArrayLike, ArrayLike]]) -> "PrivacyCurve":
@@ -82,11 +80,11 @@ class PrivacyCurve:
         return max(max(_inverse(p, q, delta), _inverse(q, p, delta)) for p, q in self.pairs)
 
 
-def _excess(p: Row, q: Row, epsilon: float) -> float:
+def _excess(p: Floats, q: Floats, epsilon: float) -> float:
     return math.fsum(np.maximum(p - math.exp(epsilon) * q, 0.0))
 
 
-def _by_loss(p: Row, q: Row) -> tuple[Row, Row]:
+def _by_loss(p: Floats, q: Floats) -> tuple[Floats, Floats]:
     """Join outputs whose losses ln(p/q) agree to 1e-12: this lowers a divergence by less than 1e-12."""
     with np.errstate(divide="ignore", invalid="ignore"):
         loss = np.round(np.log(p / q), 12)
@@ -95,7 +93,7 @@ def _by_loss(p: Row, q: Row) -> tuple[Row, Row]:
     return np.bincount(group, p[kept]).astype(float), np.bincount(group, q[kept]).astype(float)
 
 
-def _inverse(p: Row, q: Row, delta: float) -> float:
+def _inverse(p: Floats, q: Floats, delta: float) -> float:
     """Return ln x for the least x >= 1 with sum max(0, p - x q) <= delta.
 
     With outputs sorted by p/q downwards, the sum over the first m of them is P_m - x Q_m, and the divergence is the
@@ -116,22 +114,16 @@ def _two(name: str, pair: tuple[ArrayLike, ArrayLike]) -> tuple[ArrayLike, Array
     return pair[0], pair[1]
 
 
-def _pair(p: ArrayLike, q: ArrayLike) -> tuple[Row, Row]:
+def _pair(p: ArrayLike, q: ArrayLike) -> tuple[Floats, Floats]:
     p, q = _row("p", p), _row("q", q)
     if len(p) != len(q):
         raise InvalidValue(f"p has {len(p)} outputs and q has {len(q)}. Pass two rows over the same outputs.")
     return p, q
 
 
-def _row(name: str, values: ArrayLike) -> Row:
+def _row(name: str, values: ArrayLike) -> Floats:
     hint = "Pass one probability for each output, 'nothing' included."
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise InvalidType(f"{name} must be a flat row of numbers. {hint}") from None
-    if array.dtype.kind not in "fiu":
-        raise InvalidType(f"{name} must be a row of numbers. {hint}")
-    row = array.astype(np.float64)
+    row = validate.finite(name, values, hint=hint)
     if row.ndim != 1 or not len(row) or not ((row >= 0) & (row <= 1 + 1e-9)).all():
         raise InvalidValue(f"{name} must be a flat row of numbers from 0 to 1. {hint}")
     if not math.isclose(total := math.fsum(row), 1.0, abs_tol=1e-9):

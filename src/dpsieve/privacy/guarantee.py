@@ -42,16 +42,11 @@ class Guarantee:
         A promise for 'add_remove' is also judged as one for 'replace' (`for_replacement`); the reverse does not hold.
         """
         if not isinstance(other, Guarantee):
-            raise InvalidType(
-                f"other must be a Guarantee, not {type(other).__name__}. Pass the promise to compare with."
-            )
-        if self.unit != other.unit:
+            raise InvalidType(f"other must be a Guarantee, not {type(other).__name__}. Pass what to compare with.")
+        if self.unit != other.unit or (self.neighbours, other.neighbours) == ("replace", "add_remove"):
             return False
-        if self.neighbours == other.neighbours:
-            return self.epsilon <= other.epsilon and self.delta <= other.delta
-        if self.neighbours == "replace":
-            return False
-        epsilon, delta = self._replaced()
+        same = self.neighbours == other.neighbours
+        epsilon, delta = (self.epsilon, self.delta) if same else self._replaced()
         return epsilon <= other.epsilon and delta <= other.delta
 
     def for_replacement(self) -> "Guarantee":

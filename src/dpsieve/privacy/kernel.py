@@ -5,10 +5,10 @@ This page is what a reader has to trust, so it imports nothing from the rest of 
 A table has a row for each frequency i = 0, 1, 2, ... Row i is a distribution over 'nothing' and integer tokens, in
 units of 2^-128: `high * 2^64 + low` is the mass of *each* integer from edges[t] to edges[t+1]-1 (a point token is a
 cell of width one), and 'nothing' holds the rest, so every row sums to one. Row 0 is 'nothing' with certainty and is
-not stored. Rows come in stacks that share their edges. After the last row the table may go on for ever, each row
-being the one before moved up by `shift` tokens. Tokens below `floor` are announced as 'nothing'; rows may hold them all
-the same, and the tail moves the row as it is held. (Two moved rows have the divergence of the first two, and joining
-tokens to 'nothing' can only lower it, so one pair stands for the whole tail.)
+not stored. Rows come in blocks that share their edges. After the last row the table may continue without end; each
+row is the previous one shifted up by `shift` tokens. Tokens below `floor` are announced as 'nothing'; rows may have
+them all the same, and the tail shifts the row as it is stored. (Two shifted rows have the divergence of the first two,
+and joining tokens to 'nothing' can only lower it, so one pair stands for the whole tail.)
 
 Promise: for every two adjacent rows P, Q, in both orders, the sum over outputs of max(0, P - e^epsilon Q) <= delta.
 
@@ -30,7 +30,7 @@ WORD, HALF, MASK = 64, np.uint64(32), np.uint64(0xFFFF_FFFF)
 
 
 @dataclass(frozen=True)
-class Rows:
+class Block:
     """Consecutive rows over shared cells of integer tokens; see the head of this module."""
 
     edges: NDArray[np.int64]  # (cells + 1,) increasing
@@ -49,7 +49,7 @@ class Verdict:
 
 
 def examine(
-    stacks: Iterable[Rows], epsilon: float, delta: float, shift: int | None = None, floor: int | None = None
+    stacks: Iterable[Block], epsilon: float, delta: float, shift: int | None = None, floor: int | None = None
 ) -> Verdict:
     """Check rows 1, 2, ... (and the tail, unless shift is None) against the promise; never raises on a bad table."""
     count, worst, last, held = 0, 0.0, None, None
@@ -59,19 +59,19 @@ def examine(
         factor, allowed = exp_floor(epsilon), math.floor(Fraction(delta) * 2 ** (GRID + GUARD))
         for stack in stacks:
             _well_formed(stack)
-            heard = stack if floor is None else _cut(stack, floor)
-            start = Rows(heard.edges[:2], *np.zeros((2, 1, 1), np.uint64))
-            worst = max(worst, _check(_join(last or start, _row(heard, 0)), factor, allowed, count))
-            for k, part in _parts(heard):
+            reported = stack if floor is None else _cut(stack, floor)
+            start = Block(reported.edges[:2], *np.zeros((2, 1, 1), np.uint64))
+            worst = max(worst, _check(_join(last or start, _row(reported, 0)), factor, allowed, count))
+            for k, part in _parts(reported):
                 worst = max(worst, _check(part, factor, allowed, count + 1 + k))
             if floor is not None:  # what is cut away must not be more than there is, either
                 for k, part in _parts(stack):
                     _silent(part, count + 1 + k)
-            last, held, count = _row(heard, -1), _row(stack, -1), count + len(heard.high)
+            last, held, count = _row(reported, -1), _row(stack, -1), count + len(reported.high)
         if held is None:
             raise _Broken("there are no rows")
         if shift is not None:
-            moved = Rows(held.edges + shift, held.high, held.low)
+            moved = Block(held.edges + shift, held.high, held.low)
             worst = max(worst, _check(_join(held, moved), factor, allowed, count))
     except _Broken as broken:
         return Verdict(False, count, math.inf, str(broken))
@@ -91,20 +91,20 @@ class _Broken(Exception):
     pass
 
 
-def _parts(rows: Rows) -> Iterator[tuple[int, Rows]]:
+def _parts(rows: Block) -> Iterator[tuple[int, Block]]:
     """Yield a stack in parts that stay in the cache, each beginning with the last row of the one before."""
     step = max(32, PART // len(rows.edges))
     for k in range(0, max(1, len(rows.high) - 1), step):
-        yield k, Rows(rows.edges, rows.high[k : k + step + 1], rows.low[k : k + step + 1])
+        yield k, Block(rows.edges, rows.high[k : k + step + 1], rows.low[k : k + step + 1])
 
 
-def _row(rows: Rows, k: int) -> Rows:
+def _row(rows: Block, k: int) -> Block:
     """Return a copy of one row: the caller may use its arrays again for the next stack."""
-    return Rows(rows.edges.copy(), rows.high[[k]], rows.low[[k]])
+    return Block(rows.edges.copy(), rows.high[[k]], rows.low[[k]])
 
 
-def _well_formed(rows: Rows) -> None:
-    if not isinstance(rows, Rows) or not all(type(a) is np.ndarray for a in (rows.edges, rows.high, rows.low)):
+def _well_formed(rows: Block) -> None:
+    if not isinstance(rows, Block) or not all(type(a) is np.ndarray for a in (rows.edges, rows.high, rows.low)):
         raise _Broken("a stack of rows is made of plain arrays")
     edges, shape = rows.edges, (rows.high.shape[0] if rows.high.ndim else 0, rows.edges.size - 1)
     if rows.high.shape != shape or rows.low.shape != shape or edges.ndim != 1 or min(shape) < 1:
@@ -117,20 +117,20 @@ def _well_formed(rows: Rows) -> None:
         raise _Broken("a stack of rows spans 2^31 tokens or more")
 
 
-def _cut(rows: Rows, floor: int) -> Rows:
+def _cut(rows: Block, floor: int) -> Block:
     """Drop the tokens below floor, so that 'nothing' gains what they hold."""
     start = int(np.searchsorted(rows.edges, floor, "right")) - 1
     if start < 0:
         return rows
     if start >= len(rows.edges) - 1:  # nothing is left: keep one empty cell
         empty = np.zeros((len(rows.high), 1), np.uint64)
-        return Rows(np.array([floor, floor + 1]), empty, empty)
+        return Block(np.array([floor, floor + 1]), empty, empty)
     edges = rows.edges[start:].copy()
     edges[0] = floor
-    return Rows(edges, rows.high[:, start:], rows.low[:, start:])
+    return Block(edges, rows.high[:, start:], rows.low[:, start:])
 
 
-def _join(first: Rows, second: Rows) -> Rows:
+def _join(first: Block, second: Block) -> Block:
     """Stack two single rows over the union of their edges."""
     edges = np.union1d(first.edges, second.edges)
     high, low = np.zeros((2, 2, len(edges) - 1), np.uint64)
@@ -138,10 +138,10 @@ def _join(first: Rows, second: Rows) -> Rows:
         cell = np.searchsorted(row.edges, edges[:-1], "right") - 1
         inside = (cell >= 0) & (cell < len(row.edges) - 1)
         high[k, inside], low[k, inside] = row.high[0, cell[inside]], row.low[0, cell[inside]]
-    return Rows(edges, high, low)
+    return Block(edges, high, low)
 
 
-def _check(rows: Rows, factor: int, allowed: int, first: int) -> float:
+def _check(rows: Block, factor: int, allowed: int, first: int) -> float:
     """Check every adjacent pair of a stack; return the largest divergence, as an upper bound."""
     _well_formed(rows)
     width, cells = np.diff(rows.edges), len(rows.edges) - 1
@@ -166,7 +166,7 @@ def _check(rows: Rows, factor: int, allowed: int, first: int) -> float:
     return float(max(bounds[0].max(), bounds[1].max()))
 
 
-def _silent(rows: Rows, first: int) -> NDArray[np.float64]:
+def _silent(rows: Block, first: int) -> NDArray[np.float64]:
     """Return the mass of 'nothing' in each row, subtracted exactly and then rounded to a float."""
     # Sums of 32-bit limbs over less than 2^21 tokens stay below 2^53, so floats hold them exactly, and faster.
     kind = np.float64 if int(rows.edges[-1]) - int(rows.edges[0]) < 2**21 else np.uint64
@@ -185,7 +185,7 @@ def _silent(rows: Rows, first: int) -> NDArray[np.float64]:
     return np.where(zero, np.where(carry == 1, 0.0, 2.0**GRID), rest)
 
 
-def _exact(rows: Rows, k: int, factor: int) -> int:
+def _exact(rows: Block, k: int, factor: int) -> int:
     """Return the larger divergence of rows k and k + 1 of a stack, in units of 2^-(GRID + GUARD)."""
     width = [int(w) for w in np.diff(rows.edges)] + [1]
     p, q = ([int(h) << WORD | int(m) for h, m in zip(rows.high[r], rows.low[r], strict=True)] for r in (k, k + 1))

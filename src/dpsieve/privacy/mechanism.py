@@ -1,58 +1,119 @@
-"""What every mechanism owes the release that it makes."""
+"""What every mechanism owes: a guarantee, what it spends, a certificate, and a saved form.
+
+Notes and questions are saved in the same way: frozen dataclasses as plain JSON values, and back.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from copy import copy
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.types import Floats, Ints
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+_T = TypeVar("_T")
+
+
+class Mechanism(ABC):
+    """A public recipe that turns private input into something publishable. It holds public numbers alone.
+
+    A mechanism is a frozen dataclass whose fields are those numbers, registered under a name
+    (`dpsieve.privacy.registry`): its JSON is the name and the fields, and the same mechanism is made from it again.
+
+    Attributes:
+        name: under which it is registered.
+        readers: how to read fields that are not plain JSON values from what their own `to_json` wrote.
+    """
+
+    name: ClassVar[str]
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What is promised to one privacy unit."""
+
+    @abstractmethod
+    def certify(self) -> Certificate:
+        """Return the certificate of what is drawn; raise NotCertified if it breaks the promise."""
+
+    @property
+    def table_rows(self) -> int | None:
+        """How many rows of a table the kernel will check, where that is known before they are made."""
+        return None
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return what one use costs, as privacy curves that compose: noise of known kinds, or (epsilon, delta).
+
+        Many uses cost less by such curves than by the guarantee; a single one may cost a little more, where the exact
+        analysis of the mechanism is better than the composition of its parts. So a ledger looks at both.
+        """
+        return (Approximate(self.guarantee.epsilon, self.guarantee.delta),)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the name and the fields as plain JSON values; `registry.from_json` makes the mechanism again."""
+        return {"mechanism": self.name, **saved(self)}
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
     """What tokens tell about the true frequencies behind them; see `dpsieve.Release`."""
 
-    count: Integers
-    low: Integers
-    high: Integers
+    count: Ints
+    low: Ints
+    high: Ints
     weight: Floats
 
 
-class Mechanism(ABC):
-    """How the tokens of a release were made. It holds public numbers alone, and can be made again from its JSON."""
+class Counting(Mechanism):
+    """A mechanism that gives out a token for each key it reports."""
 
-    name: str
-    guarantee: Guarantee
-    parameters: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the parameters as plain JSON values, from which the same mechanism is made again."""
-        return self.parameters
-
-    def knowing(self, **drawn: int) -> Self:
-        """Return this mechanism with numbers that were drawn and may be published, as attributes and in its JSON."""
-        made = copy(self)
-        for name, value in drawn.items():
-            setattr(made, name, value)
-        made.parameters = {**self.parameters, **drawn}
-        return made
-
-    @abstractmethod
-    def certify(self) -> Certificate:
-        """Return the certificate of what is drawn; raise NotCertified if it breaks the promise."""
+    @property
+    def most_keys(self) -> int | None:
+        """How many keys it can report at most; None where there is no bound."""
+        return None
 
     @abstractmethod
     def read(self, tokens: ArrayLike) -> Reading:
         """Return the likeliest frequency behind each token, its 95 % interval, and its weight in a sum."""
 
     @abstractmethod
-    def addends(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
         """Return what each token adds to an estimate of the sum of g(true frequency) over all keys."""
+
+    @abstractmethod
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether finite tokens can all be given out, as far as public numbers tell."""
+
+
+def saved(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as plain JSON values; `delta_`, beside a method `delta`, is saved as 'delta'."""
+    return {field.name.removesuffix("_"): _plain(getattr(value, field.name)) for field in fields(value) if field.init}
+
+
+def restored(kind: type[_T], data: Mapping[str, Any], what: str) -> _T:
+    """Make a value of a dataclass from its saved fields; `what` names it in errors about missing or unknown fields.
+
+    Fields that are not plain JSON values are read by its `readers`, if it has any, from what their `to_json` wrote.
+    """
+    fix = "Pass what to_json returned, or install a newer dpsieve."
+    if not isinstance(data, Mapping):
+        raise InvalidType(f"data must be a mapping, not {type(data).__name__}. {fix}")
+    known = {field.name.removesuffix("_"): field for field in fields(kind) if field.init}  # type: ignore[arg-type]
+    needed = {name for name, field in known.items() if field.default is MISSING and field.default_factory is MISSING}
+    if not needed <= set(data) <= set(known):
+        raise InvalidValue(f"data has other fields than {what}. {fix}")
+    readers: Mapping[str, Callable[[Any], Any]] = getattr(kind, "readers", {})
+    read = {name: readers[name](value) if name in readers else value for name, value in data.items()}
+    return kind(**{known[name].name: value for name, value in read.items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple) and not hasattr(value, "to_json"):
+        return [_plain(one) for one in value]
+    return value.to_json() if hasattr(value, "to_json") else value

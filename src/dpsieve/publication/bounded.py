@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from contextlib import suppress
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dpsieve.publication.footers import chunks
-
 LARGEST_RECORD = 1 << 25
 _ROOM, _RATIO = 1 << 27, 100  # a table may take _ROOM bytes of memory, and _RATIO more for each byte of its file
 _ROWS = 1 << 16  # decoded at a time
 _WIDEST = 1 << 12  # bytes, of columns with values of one width
 _DEEPEST = 32
-_CODECS = (0, 1)  # none and Snappy; others may shrink a file without limit
+_CODECS = {0, 1}  # none and Snappy; others may shrink a file without limit
+_LARGEST_FOOTER, _DEEPEST_FOOTER = 1 << 24, 16
+_ROW_GROUPS, _COLUMNS, _META, _CODEC = 4, 1, 3, 4  # fields in parquet.thrift
 
 
 class Unreadable(Exception):
@@ -60,7 +60,8 @@ def is_deep(value: Any) -> bool:
     """Return whether dicts and lists are nested in each other more than 32 times."""
     level = [value]
     for _ in range(_DEEPEST):
-        level = [part for value in level if isinstance(value, dict | list) for part in _parts(value)]
+        inner = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [part for parts in inner for part in parts]
     return bool(level)
 
 
@@ -68,12 +69,10 @@ def read_table(file: BufferedReader, rows: int | None) -> pa.Table:
     """Return the table of a Parquet file with columns of plain values or structs of them; `rows` of them, if known."""
     size = os.fstat(file.fileno()).st_size
     try:
-        parts = chunks(file)
+        plain = set(_codecs(file)) <= _CODECS
         source = pq.ParquetFile(file)
         promised, schema = source.metadata.num_rows, source.schema_arrow
-        if not all(map(_is_plain, schema.types)) or any(part.codec not in _CODECS for part in parts):
-            raise Unreadable
-        if rows not in (None, promised):
+        if not plain or not all(map(_is_plain, schema.types)) or rows not in (None, promised):
             raise Unreadable
         # As dictionaries, texts that a file holds once are in memory once, however many rows refer to them.
         columns = [source.schema.column(i) for i in range(len(source.schema))]
@@ -120,15 +119,9 @@ def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _is_plain(kind: pa.DataType) -> bool:
     """Return whether a column has one value in each row, or a struct of such values."""
     fields = [field.type for field in kind] if pa.types.is_struct(kind) else [kind]
-    strange = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_null)
-    wide = any(pa.types.is_fixed_size_binary(one) and one.byte_width > _WIDEST for one in fields)
-    return not wide and not any(
-        isinstance(one, pa.BaseExtensionType) or any(test(one) for test in strange) for one in fields
-    )
-
-
-def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value
+    tests = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_null)
+    strange = any(isinstance(one, pa.BaseExtensionType) or any(test(one) for test in tests) for one in fields)
+    return not strange and not any(pa.types.is_fixed_size_binary(one) and one.byte_width > _WIDEST for one in fields)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -144,3 +137,66 @@ def _finite(text: str) -> float:
     if number - number != 0:
         raise ValueError
     return number
+
+
+def _codecs(file: BufferedReader) -> list[int]:
+    """Return the codec of each column chunk that a file names; anything but a footer raises an error of some kind.
+
+    The footer of a Parquet file is read without trust, as Arrow's own view of a column may end the process if it is
+    odd. It is a struct in Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs), as laid
+    out in parquet.thrift. Structs are read as dicts from the numbers of their fields.
+    """
+    length = file.seek(0, os.SEEK_END)
+    file.seek(max(0, length - 8))
+    tail = file.read(8)
+    size = int.from_bytes(tail[:4], "little")
+    if tail[4:] != b"PAR1" or size > min(length - 8, _LARGEST_FOOTER):
+        raise ValueError
+    file.seek(length - 8 - size)
+    footer = _struct(BytesIO(file.read(size)), 0)
+    return [column[_META][_CODEC] for group in footer[_ROW_GROUPS] for column in group[_COLUMNS]]
+
+
+def _struct(data: BytesIO, depth: int) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    number = 0
+    while kind := _byte(data):
+        number = number + (kind >> 4) if kind >> 4 else _signed(data)
+        found[number] = kind & 15 == 1 if kind & 15 in (1, 2) else _value(data, kind & 15, depth)
+    return found
+
+
+def _value(data: BytesIO, kind: int, depth: int) -> Any:
+    if depth > _DEEPEST_FOOTER:
+        raise ValueError
+    if kind in (1, 2, 3):
+        return _byte(data)
+    if kind in (4, 5, 6):
+        return _signed(data)
+    if kind == 7:
+        return data.read(8)
+    if kind == 8:
+        return data.read(_number(data))
+    if kind == 9:
+        head = _byte(data)
+        count = head >> 4 if head >> 4 < 15 else _number(data)
+        return [_value(data, head & 15, depth + 1) for _ in range(count)]
+    if kind == 12:
+        return _struct(data, depth + 1)
+    raise ValueError  # sets and maps, which Parquet has none of
+
+
+def _byte(data: BytesIO) -> int:
+    return data.read(1)[0]  # at the end of the data, an IndexError
+
+
+def _number(data: BytesIO) -> int:
+    found = shift = 0
+    while (byte := _byte(data)) & 128 and shift < 64:
+        found, shift = found | (byte & 127) << shift, shift + 7
+    return found | byte << shift
+
+
+def _signed(data: BytesIO) -> int:
+    number = _number(data)
+    return number >> 1 ^ -(number & 1)

@@ -42,9 +42,8 @@ class Reserved:
         except FileNotFoundError:
             failure = "is to be in a folder that does not exist. Make that one first"
         except OSError as error:
-            failure = (
-                f"cannot be written ({error.strerror}). Pass the name of a new folder, in one that can be written to"
-            )
+            fix = "Pass the name of a new folder, in one that can be written to"
+            failure = f"cannot be written ({error.strerror}). {fix}"
         if failure is None and os.path.lexists(self.target):
             self._leave()
             failure = "exists already. Pass a new name; a release is never overwritten"
@@ -93,7 +92,13 @@ def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Map
 def read(folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     """Return the path and the record of a folder that `write` made; raise if it was changed."""
     source = _path(folder)
-    record = _read_record(source / _RECORD)
+    path = source / _RECORD
+    try:
+        record = read_json(path)
+    except Unreadable:
+        raise CorruptRelease(f"{path} cannot be read. Pass a folder that `save` has written.") from None
+    if type(record.get("format")) is not int or record["format"] != FORMAT:
+        raise CorruptRelease(f"{path} has another format than this version reads. Use the dpsieve that wrote it.")
     if record.get("seal") != _seal(record):
         raise changed(source)
     return source, record
@@ -148,16 +153,6 @@ def _read_table(source: Path, name: str, digest: object, rows: int) -> pa.Table:
             return read_table(file, rows if name == MAIN else None)
     except Unreadable:
         raise incomplete(source) from None
-
-
-def _read_record(path: Path) -> dict[str, Any]:
-    try:
-        record = read_json(path)
-    except Unreadable:
-        raise CorruptRelease(f"{path} cannot be read. Pass a folder that `save` has written.") from None
-    if type(record.get("format")) is not int or record["format"] != FORMAT:
-        raise CorruptRelease(f"{path} has another format than this version reads. Use the dpsieve that wrote it.")
-    return record
 
 
 def _seal(record: Mapping[str, Any]) -> str:

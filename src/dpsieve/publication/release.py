@@ -1,11 +1,8 @@
-"""The Release: keys, counts, intervals, guarantee and certificate, and nothing that was not made private."""
+"""The Release: keys, counts and intervals, and nothing that was not made private."""
 
-import datetime
-import os
-from collections.abc import Callable, KeysView, Set
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,57 +10,39 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.mechanism import Floats, Mechanism
-from dpsieve.privacy.uses import ONCE, Uses
-from dpsieve.values.columns import column_of
+from dpsieve.privacy.composed import Composed
+from dpsieve.privacy.mechanism import Counting, Mechanism
+from dpsieve.publication.folders import MAIN
+from dpsieve.publication.publication import Notes, Publication
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.types import Floats
+from dpsieve.values.keys import TAKEN, is_sorted, key_table, order_of, refuse_equal
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
+_SEARCH_ALL = 1 << 17
+_FIX = "Use the release as it was made."
 
 
-@dataclass(frozen=True, eq=False)
-class Release:
-    """A private release: post-process it freely, the guarantee stays.
+@dataclass(frozen=True, eq=False, repr=False)
+class Release(Publication):
+    """Keys with their counts.
 
     Attributes:
-        table: one row for each reported key, sorted by key: `key`, `count` (the likeliest true frequency), `low` and
-            `high` (its 95 % confidence interval), `weight` (what the key adds to an estimate of the sum of all
-            frequencies: the count divided by its probability of being reported). With keys only, just `key`.
-        guarantee: what is promised, and to whom.
-        certificate: the check of what was drawn from.
-        mechanism: how the tokens were made, a channel for most releases; it holds no data.
+        table: one row for each reported key, sorted by key: the key columns under their own names (`key` where they
+            have none), `count` (the likeliest true frequency), `low` and `high` (its 95 % confidence interval),
+            `weight` (what the key adds to an estimate of the sum of all frequencies: the count divided by its
+            probability of being reported). With keys only, just the key columns.
         tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
-        unsafe_to_publish: True when the randomness came from a seeded test source.
-        notes: how the release was made, in public numbers: bounds on contributions, the mechanism and why.
-        uses: how often one unit used the mechanism, and what was spent beside; `guarantee` is what that costs, or more.
-        kind, more_tables: what a folder with such a release is called, and further fields that are saved as tables.
     """
 
     kind: ClassVar[str] = "release"
-    more_tables: ClassVar[tuple[str, ...]] = ()
 
-    table: pa.Table
-    guarantee: Guarantee
-    certificate: Certificate
-    mechanism: Mechanism
-    tokens: Floats | None
-    unsafe_to_publish: bool = False
-    notes: dict[str, Any] = field(default_factory=dict)
-    uses: Uses = ONCE
+    mechanism: Counting
+    tokens: Floats | None = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
-        if not self.uses.keep(self.mechanism.guarantee, self.guarantee):
-            fix = "Promise what the mechanism keeps, for the times that one unit uses it."
-            raise InvalidValue(f"guarantee promises more than the mechanism keeps with {self.uses}. {fix}")
-
-    def __len__(self) -> int:
-        return int(self.table.num_rows)
-
-    def __repr__(self) -> str:
-        warning = " UNSAFE TO PUBLISH: drawn from a test source." if self.unsafe_to_publish else ""
-        return f"<Release of {len(self):,} keys: {self.guarantee}{warning}>"
+    @property
+    def keys(self) -> pa.Table:
+        """The key columns."""
+        return self.table.select([name for name in self.table.column_names if name not in TAKEN])
 
     def top(self, k: int = 10) -> pa.Table:
         """Return the k rows with the largest tokens, largest first: the best guess at the k most frequent keys."""
@@ -72,60 +51,62 @@ class Release:
 
     def estimate(
         self,
-        where: ArrayLike | Callable[[pa.Array], ArrayLike] | None = None,
+        where: ArrayLike | Callable[[Any], ArrayLike] | None = None,
         g: Callable[[Floats], Floats] | None = None,
     ) -> float:
         """Estimate the sum of g(true frequency) over all keys that satisfy `where`, reported or not.
 
         From a channel, it is the sum over reported keys of the maximum-likelihood estimate g(i) / pi_i (Cohen et al.
         2021, Section 7). Keys too rare to be reported are missed, so the estimate leans low; `estimation` tells by how
-        much. Other mechanisms say in `addends` what their tokens add.
+        much. Other mechanisms say in `terms` what their tokens add.
 
         Args:
-            where: one boolean for each row of the table, or a function from the Arrow column of keys to booleans.
+            where: one boolean for each row of the table, or a function of the keys (an Arrow column, or for several
+                key columns a table of them) that returns these.
             g: a non-decreasing function with g(0) = 0; without it, g(w) = w and the estimate is of a total frequency.
         """
-        values = self.mechanism.addends(self._tokens(), g)
+        values = self.mechanism.terms(self._tokens(), g)
         if where is None:
             return float(values.sum())
-        column = self.table.column("key").combine_chunks()
+        keys = self.keys
+        column = keys.column(0).combine_chunks() if keys.num_columns == 1 else keys
         chosen = np.asarray(where(column) if callable(where) else where)
         if chosen.dtype != np.bool_ or chosen.shape != values.shape:
             hint = "Pass one boolean for each row of the table, or a function of the keys that returns them."
             raise InvalidValue(f"where does not select rows of the table. {hint}")
         return float(values[chosen].sum())
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return the table as a pandas frame."""
-        return self.table.to_pandas()
-
-    def to_polars(self) -> "pl.DataFrame":
-        """Return the table as a Polars frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.table)
-
-    def save(self, folder: "str | os.PathLike[str]") -> Path:
-        """Write release.parquet and release.json to a new folder, whole or not at all."""
-        from dpsieve.publication.files import save
-
-        return save(self, folder)
-
-    @staticmethod
-    def load(folder: "str | os.PathLike[str]") -> "Release":
-        """Read what `save` wrote; a changed or partial folder is refused."""
-        from dpsieve.publication.files import load
-
-        return load(folder)
-
     def check(self) -> None:
-        """Raise unless all agrees that can be computed again: keys, tokens and what the mechanism reads from them.
+        """Raise unless keys are distinct and sorted, tokens possible, and the other columns what these tell."""
+        keys = key_table(self.keys)
+        refuse_equal(keys)
+        if not keys.num_columns or not is_sorted(keys):
+            raise InvalidValue(f"table has no keys, or is not sorted by key. {_FIX}")
+        if not keys.num_rows and any(kind != pa.string() for kind in keys.schema.types):
+            raise InvalidValue(f"table has a type of keys but no keys. {_FIX}")
+        if not isinstance(self.mechanism, Counting):
+            raise InvalidValue(f"mechanism gives out no tokens. {_FIX}")
+        tokens, expected = self.tokens, keys
+        if tokens is not None:
+            fits = tokens.dtype == np.float64 and tokens.shape == (len(self),)
+            if not fits or not np.isfinite(tokens).all() or not self.mechanism.possible(tokens):
+                raise InvalidValue(f"table has tokens that the mechanism cannot give out. {_FIX}")
+            expected = _with_counts(self.mechanism, keys, tokens)
+        if len(self) > (self.mechanism.most_keys or len(self)) or not _agree(self.table, expected):
+            raise InvalidValue(f"table has other rows or columns than its tokens tell. {_FIX}")
 
-        `save` and `load` do this.
-        """
-        from dpsieve.publication.checks import check_table
+    def tables(self) -> dict[str, pa.Table]:
+        """Return the table with its tokens, as it is saved."""
+        more = super().tables()
+        return more if self.tokens is None else {**more, MAIN: self.table.append_column("token", pa.array(self.tokens))}
 
-        check_table(self.mechanism, self.table, self.tokens)
+    @classmethod
+    def from_tables(cls, tables: dict[str, pa.Table], mechanism: Mechanism, **other: Any) -> Self:
+        """Make a release from its saved tables."""
+        table, tokens = tables.pop(MAIN), None
+        if "token" in table.column_names:
+            tokens, table = table.column("token").to_numpy(), table.drop_columns(["token"])
+        return super().from_tables({MAIN: table, **tables}, mechanism, tokens=tokens, **other)
 
     def _tokens(self) -> Floats:
         if self.tokens is None:
@@ -133,53 +114,86 @@ class Release:
         return self.tokens
 
 
-def table_of(mechanism: Mechanism, keys: pa.Array, tokens: Floats) -> pa.Table:
-    """Return the table of a release: the keys, and what their tokens tell."""
-    return pa.table({"key": keys, **vars(mechanism.read(tokens))})
+def draw_release(
+    mechanism: Counting,
+    keys: Any,
+    frequencies: ArrayLike,
+    *,
+    already_sampled: bool = False,
+    keys_only: bool = False,
+    contribution: str = "",
+    reason: str = "",
+    source: Source | None = None,
+) -> Release:
+    """Certify a mechanism, draw a token for each key and keep the keys that are reported: the one place for that.
+
+    `mechanism` is a channel, noise for known keys, or a composition that ends with one of these. Equal keys are
+    refused: they are searched for among all keys up to 131,072 of them, and beyond that among the reported ones, as two
+    rows of one rare key would not break the guarantee, and a full search costs more than the draw.
+    """
+    last: Any = mechanism.last if isinstance(mechanism, Composed) else mechanism
+    table, numbers, source = key_table(keys), validate.listed(frequencies), resolve(source)
+    if table.num_rows != np.size(numbers):
+        raise InvalidValue("keys and frequencies differ in length. Pass one frequency for each key.")
+    if table.num_rows <= _SEARCH_ALL:
+        refuse_equal(table)
+    mechanism.certify()
+    options = {"already_sampled": True} if already_sampled else {}
+    tokens = last.draw(numbers, source=source, **options)
+    if not last.reports_all:
+        reported = np.flatnonzero(tokens)
+        table, tokens = table.take(pa.array(reported)), tokens[reported]
+    return release_of(
+        mechanism, table, tokens, source=source, keys_only=keys_only, contribution=contribution, reason=reason
+    )
 
 
-_NOT_SORTED = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_float16, pa.types.is_interval)
-_TYPES = (str, bytes, bool, int, float, datetime.datetime, datetime.date, datetime.time, np.generic)
+def release_of(
+    mechanism: Counting,
+    keys: pa.Array | pa.Table,
+    tokens: Floats,
+    *,
+    source: Source,
+    keys_only: bool = False,
+    contribution: str = "",
+    reason: str = "",
+) -> Release:
+    """Return the release of tokens that a mechanism drew for these keys, sorted by key.
+
+    Without any key the columns are text, whatever the data holds: their type would tell that there was some.
+    """
+    table = key_table(keys)
+    if not table.num_rows:
+        table = pa.table({name: pa.array([], pa.string()) for name in table.column_names})
+    refuse_equal(table)
+    order = order_of(table)
+    table, tokens = table.take(order), tokens[order.to_numpy()]
+    whole = table if keys_only else _with_counts(mechanism, table, tokens)
+    return Release(
+        whole,
+        mechanism,
+        tokens=None if keys_only else tokens,
+        unsafe_to_publish=not source.publishable,
+        notes=Notes(contribution, reason),
+    )
 
 
-def _kind(value: object) -> object:
-    """Return what decides the type of a column with this value; None where all of its values would."""
-    base: object = next((kind for kind in _TYPES if isinstance(value, kind)), None)
-    if base is np.generic:
-        return type(value)
-    if base is datetime.datetime:
-        return None if hasattr(value, "nanosecond") else (base, value.tzinfo is None)  # type: ignore[attr-defined]
-    return base
-
-
-def refuse_set(keys: Any) -> Any:
-    """Return keys that have an order, so that each has its number."""
-    if isinstance(keys, Set) and not isinstance(keys, KeysView):
-        raise InvalidType("keys is a set, which has no order to pair it with frequencies by. Pass a list.")
+def _with_counts(mechanism: Counting, keys: pa.Table, tokens: Floats) -> pa.Table:
+    """Return the keys with what their tokens tell."""
+    for name, values in vars(mechanism.read(tokens)).items():
+        keys = keys.append_column(name, pa.array(values))
     return keys
 
 
-def checked_keys(keys: Any) -> pa.Array:
-    """Return keys as one Arrow array without nulls.
-
-    The type of a list is that of all its keys, which is told by any one of them: keys that are not released must not
-    change it. So a list of mixed types is refused, and one of decimals, whose digits would decide.
-    """
-    hint = "Pass the distinct keys, without nulls, as an Arrow array or a list."
-    keys = validate.listed(refuse_set(keys))
-    keys = list(keys) if str(getattr(keys, "dtype", "")) == "object" else keys
-    kinds = {_kind(value) for value in keys if value is not None} if isinstance(keys, list | tuple) else set()
-    if len(kinds) > 1 or None in kinds:
-        raise InvalidType(
-            f"keys holds values of several types, or of one that its digits decide. Turn them into text. {hint}"
-        )
-    # A dictionary would carry every category, reported or not, and a zone is that of the first key.
-    array = column_of("keys", keys, hint, pa.int64() if kinds == {int} else None)
-    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
-        array = array.cast(pa.timestamp(array.type.unit, "UTC"))
-    fields = [field.type for field in array.type] if pa.types.is_struct(array.type) else [array.type]
-    if any(isinstance(kind, pa.BaseExtensionType) or any(test(kind) for test in _NOT_SORTED) for kind in fields):
-        raise InvalidType(f"keys has a type that cannot be sorted. Turn them into text or numbers. {hint}")
-    if array.null_count:
-        raise InvalidValue(f"keys holds nulls. {hint}")
-    return array
+def _agree(table: pa.Table, expected: pa.Table) -> bool:
+    """Return whether two tables are the same, but for the last digits of the weight."""
+    if not table.schema.equals(expected.schema):
+        return False
+    if "weight" in table.column_names:
+        if table.column("weight").null_count:
+            return False
+        found, wanted = (one.column("weight").to_numpy() for one in (table, expected))
+        if not (np.abs(found - wanted) <= 1e-9 * np.abs(wanted)).all():
+            return False
+        table, expected = table.drop_columns(["weight"]), expected.drop_columns(["weight"])
+    return bool(table.equals(expected))

@@ -7,13 +7,6 @@ from dpsieve.randomness.source import Source, SystemSource
 from dpsieve.randomness.tables import ExactTable
 
 __all__ = [
-    "ExactTable",
-    "Source",
-    "SystemSource",
-    "binomial",
-    "coins",
-    "discrete_gaussian",
-    "discrete_laplace",
-    "noisy_top",
-    "rounded_gaussian",
-]
+    "ExactTable", "Source", "SystemSource", "binomial", "coins", "discrete_gaussian", "discrete_laplace",
+    "noisy_top", "rounded_gaussian",
+]  # fmt: skip

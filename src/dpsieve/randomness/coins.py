@@ -20,19 +20,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.balls import current_precision
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.randomness.tables import ExactTable
-
-Integers = NDArray[np.int64]
+from dpsieve.randomness.tables import ExactTable, FallingSums
+from dpsieve.types import Bools, Ints
 
 MOST_TRIALS = 10**12
 _BLOCKS = (20, 12)  # a table of 2^20 trials has 9,500 entries, close to the most that a table may have
-_CHUNK = 1 << 18  # draws made at a time: memory is bounded whatever is asked for
+_CHUNK = 1 << 18  # draws made at a time: memory stays bounded for any number of draws
 _WORD = 64
 
 
-def binomial(counts: ArrayLike, rate: float, *, source: Source | None = None) -> Integers:
+def binomial(counts: ArrayLike, rate: float, *, source: Source | None = None) -> Ints:
     """Return, for each n in `counts`, an independent draw of Binomial(n, rate), exactly.
 
     Args:
@@ -69,7 +67,7 @@ def binomial(counts: ArrayLike, rate: float, *, source: Source | None = None) ->
     return successes
 
 
-def coins(count: int, rate: float, *, source: Source | None = None) -> NDArray[np.bool_]:
+def coins(count: int, rate: float, *, source: Source | None = None) -> Bools:
     """Return `count` independent coins, each True with probability exactly `rate`; one word decides nearly every one.
 
     >>> coins(3, 1.0).tolist(), coins(2, 0.0).tolist()
@@ -85,7 +83,7 @@ def coins(count: int, rate: float, *, source: Source | None = None) -> NDArray[n
     return heads
 
 
-def _toss(heads: NDArray[np.bool_], p: Fraction, source: Source) -> None:
+def _toss(heads: Bools, p: Fraction, source: Source) -> None:
     """Set the coins whose uniform number is below p < 1, comparing 64 bits at a time while they tie."""
     open_ = np.arange(len(heads))
     while p and len(open_):
@@ -100,7 +98,7 @@ def _exact(rate: float) -> Fraction:
     return Fraction(validate.between("rate", rate, 0.0, 1.0, hint="Pass a probability such as rate=0.1."))
 
 
-def _halves(trials: Integers, source: Source) -> Integers:
+def _halves(trials: Ints, source: Source) -> Ints:
     """Return a draw of Binomial(m, 1/2) for each m > 0."""
     found, rest = np.zeros(len(trials), np.int64), trials
     for bits in _BLOCKS:
@@ -113,11 +111,11 @@ def _halves(trials: Integers, source: Source) -> Integers:
     return found
 
 
-def _blocks(bits: int, source: Source, count: int) -> Integers:
+def _blocks(bits: int, source: Source, count: int) -> Ints:
     return _fair_coins(bits).draw(count, source)
 
 
-def _add_up(found: Integers, lengths: Integers, draw: Callable[[int], NDArray[np.integer]]) -> None:
+def _add_up(found: Ints, lengths: Ints, draw: Callable[[int], NDArray[np.integer]]) -> None:
     """Add to each entry the sum of as many draws as its length says."""
     some = np.flatnonzero(lengths)
     ends = np.cumsum(lengths[some])
@@ -131,47 +129,10 @@ def _add_up(found: Integers, lengths: Integers, draw: Callable[[int], NDArray[np
 
 @lru_cache(maxsize=len(_BLOCKS))
 def _fair_coins(bits: int) -> ExactTable:
-    """Return the table of the number of heads among 2^bits fair coins."""
-    return ExactTable(_Heads(1 << bits).cdf, near=1 << (bits - 1))
-
-
-class _Heads:
-    """The distribution function of Binomial(n, 1/2), n even, in balls."""
-
-    def __init__(self, n: int) -> None:
-        self._n = n
-        self._sums: tuple[int, list[arb]] = (0, [])
-
-    def cdf(self, k: int) -> arb:
-        """Enclose P[X <= k]; the distribution is symmetric about n / 2."""
-        if 2 * k >= self._n:
-            return 1 - self._lower(self._n - 1 - k)
-        return self._lower(k)
-
-    def _lower(self, k: int) -> arb:
-        """Enclose P[X <= k] for k < n / 2."""
-        if k < 0:
-            return arb(0)
-        if self._sums[0] != current_precision():
-            self._sums = (current_precision(), self._below_the_middle())
-        depth = self._n // 2 - 1 - k
-        return self._sums[1][depth] if depth < len(self._sums[1]) else self._beyond(k, self._mass(k))
-
-    def _below_the_middle(self) -> list[arb]:
-        """Return P[X < n/2], P[X < n/2 - 1], and so on until they are negligible."""
-        k = self._n // 2 - 1
-        masses = [self._mass(k)]
-        while k > 0 and not masses[-1] < arb(2) ** -current_precision():
-            masses.append(masses[-1] * k / (self._n - k + 1))
-            k -= 1
-        sums = [self._beyond(k, masses.pop())]
-        for mass in reversed(masses):
-            sums.append(sums[-1] + mass)
-        return sums[::-1]
-
-    def _beyond(self, k: int, mass: arb) -> arb:
-        """Enclose P[X <= k], given P[X = k]: the ratio of neighbours falls, so a geometric series bounds the sum."""
-        return mass.union(mass / (1 - arb(k) / (self._n - k + 1)))
-
-    def _mass(self, k: int) -> arb:
-        return arb.bin_uiui(self._n, k) * arb(2) ** -self._n
+    """Return the table of the number of heads among n = 2^bits fair coins, which is symmetric about n / 2."""
+    n, half = 1 << bits, 1 << (bits - 1)
+    lower = FallingSums(  # P[X < n/2 - k]
+        lambda k: arb.bin_uiui(n, half - 1 - k) * arb(2) ** -n if k < half else arb(0),
+        lambda mass, k: mass * (half - 1 - k) / (half + 2 + k),
+    )
+    return ExactTable(lambda k: 1 - lower(k - half) if k >= half else lower(half - 1 - k), near=half)

@@ -18,15 +18,12 @@ from functools import lru_cache
 
 import numpy as np
 from flint import arb
-from numpy.typing import NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.balls import current_precision
-from dpsieve.randomness.source import Source, Words, resolve
-from dpsieve.randomness.tables import CHUNK, SPARE_BITS, ExactTable, LazyUniform
-
-Integers = NDArray[np.int64]
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.tables import CHUNK, SPARE_BITS, ExactTable, FallingSums, LazyUniform
+from dpsieve.types import Floats, Ints, Words
 
 SMALLEST_SCALE, LARGEST_SCALE = 1e-3, 1e9
 LARGEST_ROUNDED = 800.0  # so that a table holds it
@@ -34,7 +31,7 @@ _CELLS_PER_SCALE = 64
 _MARGIN = 2.0**-40  # relative; e^-rise in floating point is right to 2^-49 (1 + rise)
 
 
-def discrete_laplace(scale: float, size: int, *, source: Source | None = None) -> Integers:
+def discrete_laplace(scale: float, size: int, *, source: Source | None = None) -> Ints:
     """Return `size` independent draws of X with P[X = x] = (1 - p) / (1 + p) p^|x|, p = e^(-1/scale).
 
     Also called the two-sided geometric distribution. Added to an integer that one unit changes by at most 1, it gives
@@ -60,7 +57,7 @@ def laplace_scale(epsilon: float, sensitivity: int) -> float:
     return max(least, SMALLEST_SCALE)
 
 
-def discrete_gaussian(sigma: float, size: int, *, source: Source | None = None) -> Integers:
+def discrete_gaussian(sigma: float, size: int, *, source: Source | None = None) -> Ints:
     """Return `size` independent draws of X with P[X = x] proportional to e^(-x^2 / (2 sigma^2)).
 
     Added to integers that one unit changes by at most d in l2 norm, it gives d^2 / (2 sigma^2)-zCDP (Canonne, Kamath,
@@ -72,7 +69,7 @@ def discrete_gaussian(sigma: float, size: int, *, source: Source | None = None) 
     return _sampler("gaussian", _scale("sigma", sigma)).draw(_size(size), resolve(source))
 
 
-def rounded_gaussian(sigma: float, size: int, *, source: Source | None = None) -> Integers:
+def rounded_gaussian(sigma: float, size: int, *, source: Source | None = None) -> Ints:
     """Return `size` independent draws of a real Gaussian of standard deviation sigma, rounded to the nearest integer.
 
     Added to integers it is post-processing of the Gaussian mechanism, whose exact guarantee it has
@@ -96,7 +93,7 @@ class Laplace:
         """Enclose -ln w(x)."""
         return arb(x) / arb(self.scale)
 
-    def rise(self, x: Integers, base: Integers) -> NDArray[np.float64]:
+    def rise(self, x: Ints, base: Ints) -> Floats:
         """Return -ln w(x) + ln w(base) for magnitudes x >= base."""
         return (x - base) / self.scale
 
@@ -111,7 +108,7 @@ class Gaussian:
         """Enclose -ln w(x)."""
         return (arb(x) / arb(self.scale)) ** 2 / 2
 
-    def rise(self, x: Integers, base: Integers) -> NDArray[np.float64]:
+    def rise(self, x: Ints, base: Ints) -> Floats:
         """Return -ln w(x) + ln w(base) for magnitudes x >= base."""
         return ((x - base) / self.scale) * ((x + base) / (2 * self.scale))
 
@@ -122,12 +119,12 @@ class NoiseSampler:
     def __init__(self, shape: Laplace | Gaussian) -> None:
         self._shape = shape
         self._bits = max(0, math.floor(math.log2(shape.scale / _CELLS_PER_SCALE)))
-        self._sums: tuple[int, list[arb], list[arb]] = (0, [], [])
+        self._right, self._left = self._tails(0), self._tails(1)
         self._table = ExactTable(self._cdf)
         cells = np.arange(self._table.first, self._table.first + len(self._table))
         self._keep = np.append(self._keep_always(cells), np.uint64(0))  # the guide's 'unclear' is never kept at once
 
-    def draw(self, size: int, source: Source) -> Integers:
+    def draw(self, size: int, source: Source) -> Ints:
         """Return `size` independent draws."""
         if not self._bits:
             return self._table.draw(size, source)
@@ -136,7 +133,7 @@ class NoiseSampler:
             self._fill(out[start : start + CHUNK], source)
         return out
 
-    def _fill(self, out: Integers, source: Source) -> None:
+    def _fill(self, out: Ints, source: Source) -> None:
         words = source.words(len(out))
         cell = self._table.guide.take((words >> np.uint64(SPARE_BITS)).view(np.int64))
         place, coin = self._split(words)
@@ -147,12 +144,12 @@ class NoiseSampler:
         if len(unsure):
             out[unsure] = self._resolve(words[unsure], cell[unsure].astype(np.int64), source)
 
-    def _split(self, words: Words) -> tuple[Integers, Words]:
+    def _split(self, words: Words) -> tuple[Ints, Words]:
         """Return the place in the cell and the coin that keeps or rejects it, both from a word's spare bits."""
         place = (words & np.uint64((1 << self._bits) - 1)).view(np.int64)
         return place, (words & np.uint64((1 << SPARE_BITS) - 1)) >> np.uint64(self._bits)
 
-    def _resolve(self, words: Words, cell: Integers, source: Source) -> Integers:
+    def _resolve(self, words: Words, cell: Ints, source: Source) -> Ints:
         """Finish the draws that a word's top bits and the common bound did not decide."""
         unclear = np.flatnonzero(cell == len(self._table))
         cell += self._table.first
@@ -175,50 +172,29 @@ class NoiseSampler:
         uniform = LazyUniform(source, coin, SPARE_BITS - self._bits)
         return uniform.below(lambda: (self._shape.exponent(near) - self._shape.exponent(x)).exp())
 
-    def _keep_always(self, cell: Integers) -> Words:
+    def _keep_always(self, cell: Ints) -> Words:
         """Return how many coins keep every integer of a cell: at most the smallest chance in it."""
         near = self._magnitude_nearest(cell)
         chance = np.exp(-self._shape.rise(near + ((1 << self._bits) - 1), near))
         return np.floor(chance * (1 - _MARGIN) * 2.0 ** (SPARE_BITS - self._bits)).astype(np.uint64)
 
-    def _magnitude_nearest(self, cell: Integers) -> Integers:
+    def _magnitude_nearest(self, cell: Ints) -> Ints:
         """Return the smallest |x| over the integers x of a cell, M * cell <= x < M * (cell + 1)."""
         start = cell << self._bits
         return np.where(cell >= 0, start, 1 - start - (1 << self._bits))
 
     def _cdf(self, cell: int) -> arb:
         """Enclose the probability that the drawn cell is at most `cell`."""
-        bits, right, left = self._sums
-        if bits != current_precision():
-            right, left = self._suffix_sums(0), self._suffix_sums(1)
-            self._sums = (current_precision(), right, left)
-        total = right[0] + left[0]
-        if cell >= 0:
-            return 1 - self._tail(right, cell + 1, 0) / total
-        return self._tail(left, -1 - cell, 1) / total
+        right, left = self._right(max(cell + 1, 0)), self._left(max(-1 - cell, 0))
+        return 1 - right / (self._right(0) + left) if cell >= 0 else left / (right + self._left(0))
 
-    def _tail(self, tails: list[arb], start: int, offset: int) -> arb:
-        return tails[start] if start < len(tails) else self._beyond(start, offset)
+    def _tails(self, offset: int) -> FallingSums:
+        """Return the sums of w(M k + offset), the largest weights of the cells to one side."""
 
-    def _suffix_sums(self, offset: int) -> list[arb]:
-        """Return the sums of w(M k + offset) over k >= 0, over k >= 1, and so on until they are negligible."""
-        weights = [self._weight(0, offset)]
-        negligible = weights[0] * arb(2) ** -current_precision()
-        while not weights[-1] < negligible:
-            weights.append(self._weight(len(weights), offset))
-        sums = [self._beyond(len(weights), offset)]
-        for weight in reversed(weights):
-            sums.append(sums[-1] + weight)
-        return sums[::-1]
+        def weight(k: int) -> arb:
+            return (-self._shape.exponent((k << self._bits) + offset)).exp()
 
-    def _beyond(self, start: int, offset: int) -> arb:
-        """Enclose the sum of w(M k + offset) over k >= start: a geometric series bounds it, as w is log-concave."""
-        first = self._weight(start, offset)
-        ratio = self._weight(start + 1, offset) / first
-        return first.union(first / (1 - ratio))
-
-    def _weight(self, k: int, offset: int) -> arb:
-        return (-self._shape.exponent((k << self._bits) + offset)).exp()
+        return FallingSums(weight, lambda _, k: weight(k + 1))
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Exact noisy order: the k largest of counts plus Gumbel noise, with no rounding error in the decision.
+"""Exact noisy order, the k largest of counts plus Gumbel noise, with no rounding error; and uniform integers.
 
 Gumbel noise is continuous, so it is never drawn to the end. Each item has a uniform V, known to as many bits as were
 needed so far, and the score count / scale + G with G = -ln(-ln(1 - V)) is an interval. All scores are first computed in
@@ -8,18 +8,20 @@ added and balls narrowed until they part.
 
 from collections.abc import Iterator
 from functools import cmp_to_key
+from itertools import pairwise
 
 import numpy as np
 from flint import arb
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.exact.balls import precision
+from dpsieve.exact.search import precision
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import LazyUniform
+from dpsieve.types import Floats, Ints, Words
 
 
-def noisy_top(counts: ArrayLike, k: int, *, scale: float, source: Source | None = None) -> NDArray[np.int64]:
+def noisy_top(counts: ArrayLike, k: int, *, scale: float, source: Source | None = None) -> Ints:
     """Return the indices of the k largest counts[i] + scale * G_i, largest first, G_i standard Gumbel noise.
 
     The same as k picks by the exponential mechanism without replacement, P[i] proportional to e^(counts[i] / scale)
@@ -36,7 +38,7 @@ def noisy_top(counts: ArrayLike, k: int, *, scale: float, source: Source | None 
     return _top(values, min(k, len(values)), scale, resolve(source))
 
 
-def _top(counts: NDArray[np.int64], k: int, scale: float, source: Source) -> NDArray[np.int64]:
+def _top(counts: Ints, k: int, scale: float, source: Source) -> Ints:
     if k == 0:
         return np.empty(0, np.int64)
     words = source.words(len(counts))
@@ -51,9 +53,7 @@ def _top(counts: NDArray[np.int64], k: int, scale: float, source: Source) -> NDA
     return candidates[:k]
 
 
-def _scores(
-    counts: NDArray[np.int64], scale: float, words: NDArray[np.uint64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _scores(counts: Ints, scale: float, words: Words) -> tuple[Floats, Floats]:
     """Return count / scale + G as floats, with a bound on the distance to every value the word allows."""
     edge = np.minimum(words, ~words).astype(np.float64)  # distance from 0 or from 1, in units of 2^-64
     near = (edge + 0.5) * 2.0**-64
@@ -64,16 +64,12 @@ def _scores(
         return shift + gumbel, rounding + np.where(edge < 8, np.inf, 4 / edge)
 
 
-def _clusters(score: NDArray[np.float64], error: NDArray[np.float64]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a list sorted downwards in which intervals overlap."""
+def _clusters(score: Floats, error: Floats) -> Iterator[tuple[int, int]]:
+    """Return the ranges of a list sorted downwards in which intervals overlap."""
     above = np.minimum.accumulate(score - error)[:-1]
     below = np.maximum.accumulate((score + error)[::-1])[::-1][1:]
-    ends = [*(np.flatnonzero(above > below) + 1).tolist(), len(score)]
-    start = 0
-    for stop in ends:
-        if stop - start > 1:
-            yield start, stop
-        start = stop
+    cuts = (np.flatnonzero(above > below) + 1).tolist()
+    return ((start, stop) for start, stop in pairwise([0, *cuts, len(score)]) if stop - start > 1)
 
 
 class _Score(LazyUniform):
@@ -99,3 +95,37 @@ class _Score(LazyUniform):
             low, high = self.ends()
             gumbels = [-(-(1 - end).log()).log() for end in (low, high)]
             return arb(self._count) / arb(self._scale) + gumbels[0].union(gumbels[1])
+
+
+def distinct(count: int, below: int, excluded: Ints, source: Source) -> Ints:
+    """Return `count` distinct integers from [0, below) without the `excluded` ones, in no particular order.
+
+    They are drawn one after another and those seen before left out, so every set is equally likely. Meant for counts
+    that are small beside `below`.
+    """
+    found = np.unique(excluded)
+    held = len(found)
+    chosen = [np.empty(0, np.int64)]
+    while (missing := count + held - len(found)) > 0:
+        drawn = uniform_integers(missing + 16, below, source)
+        _, first = np.unique(drawn, return_index=True)
+        drawn = drawn[np.sort(first)]
+        fresh = drawn[~np.isin(drawn, found)][:missing]
+        chosen.append(fresh)
+        found = np.concatenate([found, fresh])
+    return np.concatenate(chosen)
+
+
+def uniform_integers(count: int, below: int, source: Source) -> Ints:
+    """Return independent uniform integers from [0, below), by rejection of bits that are too large.
+
+    >>> from dpsieve.randomness import SystemSource
+    >>> set(uniform_integers(100, 3, SystemSource()).tolist()) <= {0, 1, 2}
+    True
+    """
+    spare = np.uint64(64 - max(1, (below - 1).bit_length()))
+    out = np.empty(0, np.int64)
+    while len(out) < count:
+        words = (source.words(2 * (count - len(out)) + 16) >> spare).view(np.int64)
+        out = np.concatenate([out, words[words < below]])
+    return out[:count]

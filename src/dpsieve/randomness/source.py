@@ -18,12 +18,11 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
-from numpy.typing import NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType
+from dpsieve.types import Words
 
-Words = NDArray[np.uint64]
 Entropy = Callable[[int], bytes]
 
 _KEY, _NONCE, _BUFFER = 32, 16, 4096

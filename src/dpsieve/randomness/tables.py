@@ -10,13 +10,14 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
-from flint import arb
+from flint import arb, ctx
 from numpy.typing import NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.balls import floor_bounds, precision
-from dpsieve.randomness.source import Source, Words, resolve
+from dpsieve.exact.search import first_whole, floor_bounds, precision
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.types import Ints, Words
 
 Cdf = Callable[[int], arb]
 
@@ -59,7 +60,7 @@ class ExactTable:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def draw(self, count: int, source: Source | None = None) -> NDArray[np.int64]:
+    def draw(self, count: int, source: Source | None = None) -> Ints:
         """Return `count` independent draws."""
         count = validate.whole("count", count, high=10**9, hint="Pass how many draws to make, a billion at most.")
         source, out = resolve(source), np.empty(count, np.int64)
@@ -72,7 +73,7 @@ class ExactTable:
             part[unclear] = self.search(words[unclear], source)
         return out
 
-    def search(self, words: Words, source: Source) -> NDArray[np.int64]:
+    def search(self, words: Words, source: Source) -> Ints:
         """Return the integer that each word decides, drawing more bits for those that do not decide one."""
         place = np.searchsorted(self._entries, words, side="right")
         values = place + self.first
@@ -128,6 +129,39 @@ class LazyUniform:
         self.bits += 64
 
 
+class FallingSums:
+    """The sums of positive weights w(k), k = 0, 1, ..., from each place on, in balls.
+
+    `weight(k)` encloses w(k), and `following(w(k), k)` encloses w(k+1), at the precision in force. The ratio of
+    neighbours does not grow with k (w is log-concave), so a geometric series bounds what comes far out.
+    """
+
+    def __init__(self, weight: Callable[[int], arb], following: Callable[[arb, int], arb]) -> None:
+        self._weight, self._following = weight, following
+        self._sums: tuple[int, list[arb]] = (0, [])
+
+    def __call__(self, start: int) -> arb:
+        """Enclose the sum of w(k) over k >= start."""
+        bits, sums = self._sums
+        if bits != ctx.prec:
+            self._sums = _, sums = ctx.prec, self._made()
+        return sums[start] if start < len(sums) else self._beyond(start, self._weight(start))
+
+    def _made(self) -> list[arb]:
+        """Return the sums from 0 on, from 1 on, and so on until they are negligible."""
+        weights = [self._weight(0)]
+        negligible = weights[0] * arb(2) ** -ctx.prec
+        while not weights[-1] < negligible:
+            weights.append(self._following(weights[-1], len(weights) - 1))
+        sums = [self._beyond(len(weights) - 1, weights.pop())]
+        for weight in reversed(weights):
+            sums.append(sums[-1] + weight)
+        return sums[::-1]
+
+    def _beyond(self, start: int, first: arb) -> arb:
+        return first.union(first / (1 - self._following(first, start) / first)) if first > 0 else first
+
+
 def _word(cdf: Cdf, k: int) -> int:
     """Return floor(F(k) 2^64), at most 2^64 - 1, proven."""
     bits = _BITS
@@ -146,12 +180,7 @@ def _word(cdf: Cdf, k: int) -> int:
 
 def _first_true(wanted: Callable[[int], bool], near: int, direction: int) -> int:
     """Return the first k, going from `near` in `direction`, with wanted(k); once true, it stays true further out."""
-    step, false = 1, near - direction
-    while not wanted(true := near + direction * (step - 1)):
-        false, step = true, step * 2
-        if step > 1 << 62:
-            raise InvalidValue("cdf does not reach 0 and 1. Pass the distribution function of an integer variable.")
-    while abs(true - false) > 1:
-        middle = (true + false) // 2
-        true, false = (middle, false) if wanted(middle) else (true, middle)
-    return true
+    away = first_whole(lambda steps: wanted(near + direction * steps), 0, 1 << 62)
+    if away == 1 << 62:
+        raise InvalidValue("cdf does not reach 0 and 1. Pass the distribution function of an integer variable.")
+    return near + direction * away

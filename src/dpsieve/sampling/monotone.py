@@ -22,11 +22,9 @@ from functools import cache, lru_cache
 
 import numpy as np
 from flint import arb
-from numpy.typing import NDArray
 
-from dpsieve.exact.balls import precision
-
-Floats = NDArray[np.float64]
+from dpsieve.exact.search import precision
+from dpsieve.types import Floats, Ints
 
 _SHIFT = 45  # of the 52 bits of a significand, 7 choose the segment
 _SEGMENTS = 1 << (52 - _SHIFT)
@@ -99,7 +97,7 @@ def _series(r: Floats, coefficients: list[float]) -> Floats:
     return result
 
 
-def _segments(x: Floats) -> tuple[NDArray[np.int64], Floats]:
+def _segments(x: Floats) -> tuple[Ints, Floats]:
     """Return the segment of each normal x and the distance to its right end."""
     segment = x.view(np.int64) >> _SHIFT
     rest = ((segment + 1) << _SHIFT).view(np.float64)

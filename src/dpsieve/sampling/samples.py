@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sampling.monotone import Floats, raised
+from dpsieve.sampling.monotone import raised
 from dpsieve.sampling.schemes import (
     DataDependent,
     Scheme,
@@ -26,6 +26,7 @@ from dpsieve.sampling.schemes import (
     ppswor,
     priority,
 )
+from dpsieve.types import Floats, Ints
 
 Method = Literal["ppswor", "priority"]
 
@@ -122,12 +123,10 @@ def bottom_k(
     bits each, so inclusion is not exact as in `threshold_sample`.
 
     Args:
-        keys: distinct keys without nulls (distinctness is not checked): an Arrow array, or what Arrow can read as one.
-        frequencies: the true frequency of each key, from 0 to 2^53; a key of frequency 0 is never sampled.
+        keys, frequencies, source: as for `threshold_sample`.
         k: the size of the sample; with k or fewer keys, all are returned and the threshold is infinite.
         method: 'ppswor' or 'priority' (sequential Poisson).
         power: frequencies count as w^power, in [0.001, 10].
-        source: randomness for tests.
 
     >>> sample = bottom_k(["tea", "milk", "salt"], [900, 500, 3], k=2)
     >>> len(sample), sample.threshold > 0
@@ -165,7 +164,7 @@ def _ranks(frequencies: Floats, method: Method, exponent: float, source: Source)
     return ranks
 
 
-def decide(q: Floats, source: Source) -> NDArray[np.int64]:
+def decide(q: Floats, source: Source) -> Ints:
     """Return the places where a uniform number is below q, exactly."""
     chosen = np.empty(len(q), np.bool_)
     for start in range(0, len(q), _CHUNK):
@@ -212,5 +211,5 @@ def _columns(keys: Any, frequencies: ArrayLike) -> tuple[pa.Array, NDArray[Any]]
     return names, counts
 
 
-def _take(names: pa.Array, places: NDArray[np.int64]) -> pa.Array:
+def _take(names: pa.Array, places: Ints) -> pa.Array:
     return names.take(pa.array(places))

@@ -16,7 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.sampling.monotone import LARGEST, Floats, raised, saturating
+from dpsieve.exact.search import first_whole
+from dpsieve.sampling.monotone import LARGEST, raised, saturating
+from dpsieve.types import Floats
 
 Inclusion = Callable[[Floats], ArrayLike]
 
@@ -98,14 +100,10 @@ class _Threshold(Scheme):
 
     def constant_from(self) -> int | None:
         """Return the least frequency with the largest q there can be, None if that is not reached up to 2^53."""
-        low, high = 0, int(LARGEST)
         most = self._saturate(np.array([np.inf]))[0]
-        if self.inclusion(high) < most:
+        if self.inclusion(LARGEST) < most:
             return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.inclusion(middle) == most else (middle, high)
-        return high
+        return first_whole(lambda frequency: bool(self.inclusion(frequency) == most), 1, int(LARGEST))
 
     def to_json(self) -> dict[str, Any]:
         """Return the name and the parameters."""
@@ -134,7 +132,7 @@ class _Ppswor(_Threshold):
 
 
 class PpsworOfStream(_Threshold):
-    """ppswor, and a little less: what a sample of a stream can be thinned to exactly (see `sampling.stream`)."""
+    """ppswor, and a little less: what a sample of a stream can be thinned to (see `sampling.stream_samples`)."""
 
     name = "ppswor_of_stream"
 

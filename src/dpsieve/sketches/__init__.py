@@ -3,6 +3,7 @@
 from dpsieve.sketches.merged import MergedSketch
 from dpsieve.sketches.misra_gries import MisraGries
 from dpsieve.sketches.releasing import release_counters
+from dpsieve.sketches.sketch import saved_class
 from dpsieve.sketches.users import UserMisraGries, thresholds_for_users
 
 __all__ = [
@@ -16,6 +17,5 @@ __all__ = [
 
 
 def sketch_from_bytes(state: bytes) -> MisraGries | MergedSketch:
-    """Return the sketch, merged or not, whose `to_bytes` is given."""
-    merged = isinstance(state, bytes | bytearray | memoryview) and bytes(state[:20]).startswith(MergedSketch.MAGIC)
-    return MergedSketch.from_bytes(state) if merged else MisraGries.from_bytes(state)
+    """Return the sketch of a stream, merged or not, whose `to_bytes` is given."""
+    return MergedSketch.from_bytes(state) if saved_class(state) == "MergedSketch" else MisraGries.from_bytes(state)

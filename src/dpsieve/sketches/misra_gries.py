@@ -15,31 +15,29 @@ takes one from `decrements`, or takes one from a single counter; and at least k 
 An item costs a search in a hash table, and its share of sorting the zero counters: in total O(log k) on average.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from dpsieve import validate
 from dpsieve.errors import InvalidType
-from dpsieve.one_thread import OneThread
-from dpsieve.randomness.source import Words, resolve
-from dpsieve.sketches import saved
+from dpsieve.locks import OneThread
+from dpsieve.privacy.ledger import AnyLedger
+from dpsieve.publication.release import Release
+from dpsieve.randomness.source import Source, resolve
 from dpsieve.sketches.batches import batch_of
-from dpsieve.sketches.layout import MOST_COUNTERS
-from dpsieve.sketches.store import Store
+from dpsieve.sketches.noisy import NoisySketch
+from dpsieve.sketches.releasing import noisy_release, release_over
+from dpsieve.sketches.sketch import MOST_COUNTERS, Sketch, State, Table, total
+from dpsieve.types import Words
 from dpsieve.values.items import Kind, check_kind
 
 if TYPE_CHECKING:
-    from dpsieve.privacy.ledger import Ledger
-    from dpsieve.publication import Release
-    from dpsieve.randomness.source import Source
+    from dpsieve.sketches.counter_tables import CounterTable
     from dpsieve.sketches.merged import MergedSketch
 
 
-class MisraGries:
+class MisraGries(Sketch):
     """Estimates how often items occur in a stream, with a fixed number of counters.
 
     Keys and counters are true values: they tell what is in the data, and are not to be published.
@@ -55,83 +53,51 @@ class MisraGries:
     time: a second one that uses it meanwhile gets an error.
     """
 
+    _numbers: ClassVar[int] = 3
+
     def __init__(self, counters: int) -> None:
         hint = "Pass how many keys to hold, such as counters=1024; the error is at most items / (counters + 1)."
-        self._counters = validate.whole("counters", counters, low=1, high=MOST_COUNTERS, hint=hint)
-        self._kind: Kind | None = None
-        self._store: Store | None = None
+        super().__init__(counters, MOST_COUNTERS, hint)
+        self._table: CounterTable | None = None
         self._alone = OneThread("this sketch")
-
-    @property
-    def counters(self) -> int:
-        """The number of counters, k."""
-        return self._counters
-
-    @property
-    def kind(self) -> Kind | None:
-        """What is counted: 'integers', 'text' or 'bytes'; None before the first item."""
-        return self._kind
 
     @property
     def items(self) -> int:
         """The number of items counted so far, n; nulls are not among them. A true value."""
-        return int(self._store.state["items"]) if self._store else 0
+        return int(self._table.state["items"]) if self._table else 0
 
     @property
     def decrements(self) -> int:
-        """How often all counters were lowered: the most that any estimate is too low by. A true value."""
-        return int(self._store.state["decrements"]) if self._store else 0
+        """How often all counters were lowered. A true value."""
+        return int(self._table.state["decrements"]) if self._table else 0
 
     def update(self, items: Any) -> None:
         """Count a batch of items, in order; where a stream is cut into batches makes no difference.
 
-        Takes Arrow arrays, NumPy arrays, pandas and Polars Series, lists and other iterables: see `sketches.batches`.
-        Nulls are dropped. Items that cannot be counted raise before any of the batch is.
+        Takes Arrow arrays, NumPy arrays, pandas and Polars Series, lists and other iterables: see `values.items`. Nulls
+        are dropped. Items that cannot be counted raise before any of the batch is.
         """
         batch = batch_of(items)
         if batch.kind is None:
             return
         with self._alone:
             check_kind("items", batch.kind, self._kind)
-            if self._store is None:
-                self._kind, self._store = batch.kind, _new_store(batch.kind, self._counters)
+            if self._table is None:
+                self._kind, self._table = batch.kind, _new_table(batch.kind, self._counters)
             for block in batch.blocks():
-                self._store.update(*block)
+                self._table.update(*block)
 
     def estimate(self, item: str | bytes | int) -> int:
-        """Return the counter of an item, 0 where it is not held: at most as many as it occurred. A true value."""
-        return self._find(item) or 0
-
-    def lower(self, item: str | bytes | int) -> int:
-        """Return the least number of times that an item may have occurred, which is its counter. A true value."""
-        return self._find(item) or 0
-
-    def upper(self, item: str | bytes | int) -> int:
-        """Return the largest number of times that an item may have occurred. A true value."""
-        return (self._find(item) or 0) + self.decrements
-
-    def keys_and_counts(self) -> tuple[pa.Array, NDArray[np.int64]]:
-        """Return the keys held, sorted (text and bytes by their bytes), and their counters. True values.
-
-        Keys are of the Arrow type int64, large_string or large_binary; null, without any, before the first item. Those
-        with counter 0 are among them.
-        """
-        state = self.snapshot()
-        return state.keys, state.counts
-
-    def snapshot(self) -> saved.State:
-        """Return the whole state at one moment. True values."""
+        """Return the counter of an item, 0 where it is not held: at most its true frequency. A true value."""
+        batch = batch_of([item])
+        if batch.kind is None:
+            raise InvalidType("item must be text, bytes or an integer, not None.")
         with self._alone:
-            none = pa.nulls(0), np.empty(0, np.int64)
-            held = none if self._store is None else self._store.keys_and_counts()
-            return saved.State(self._counters, self._kind, self.items, self.decrements, *held)
-
-    def __iter__(self) -> Iterator[tuple[Any, int]]:
-        keys, counts = self.keys_and_counts()
-        return iter(zip(keys.to_pylist(), counts.tolist(), strict=True))
+            check_kind("item", batch.kind, self._kind)
+            return 0 if self._table is None else self._table.find(*next(batch.blocks()))
 
     def __len__(self) -> int:
-        return int(self._store.state["held"]) if self._store else 0
+        return int(self._table.state["held"]) if self._table else 0
 
     def merge(self, other: "MisraGries | MergedSketch") -> "MergedSketch":
         """Return this and another sketch, of another stream, together; both stay as they are."""
@@ -147,10 +113,10 @@ class MisraGries:
         universe: Any = None,
         false_keys: float = 1.0,
         items_per_unit: int = 1,
-        ledger: "Ledger | None" = None,
+        ledger: AnyLedger = None,
         note: str = "",
-        source: "Source | None" = None,
-    ) -> "Release":
+        source: Source | None = None,
+    ) -> Release:
         """Release the most common keys, with counts and intervals, under differential privacy.
 
         Neighbours are add/remove of one unit, which may have up to `items_per_unit` items anywhere in the stream. With
@@ -168,48 +134,47 @@ class MisraGries:
             false_keys: how many keys that do not occur are expected to come out, with a universe.
             items_per_unit: how many items one unit may have; paid for by group privacy. Nothing checks that no unit
                 has more.
-            ledger: the budget to charge, before anything is drawn.
+            ledger: the budget to charge, or its path; it is charged before anything is drawn.
             note: what this release is for, kept in the ledger.
             source: randomness for tests; the release then says that it is unsafe to publish.
         """
-        from dpsieve.sketches.releasing import Terms, released_sketch
+        terms: dict[str, Any] = {"ledger": ledger, "note": note, "source": source}
+        if universe is not None:
+            from dpsieve.sketches.merged import MergedSketch
 
-        return released_sketch(
-            self, epsilon, delta, universe=universe, false_keys=false_keys, items_per_unit=items_per_unit,
-            terms=Terms(ledger, note, source),
-        )  # fmt: skip
+            whole = MergedSketch.of(self)
+            return release_over(universe, whole, epsilon, delta, false_keys, items_per_unit, **terms)
+        mechanism = NoisySketch(epsilon, delta, self.counters, items_per_unit)
+        _, (_, _, decrements), (table,) = self.snapshot()
+        reason = f"noise for a sketch of {self.counters:,} counters, and a threshold of {mechanism.threshold:,}"
+        if items_per_unit > 1:
+            reason += f"; a unit of {items_per_unit:,} items is paid for by group privacy"
+        return noisy_release(mechanism, table, decrements, reason, **terms)
 
-    def to_bytes(self) -> bytes:
-        """Return the whole state, keys and counters included, to be kept as safe as the data."""
-        return saved.pack(self.snapshot())
+    def snapshot(self) -> State:
+        """Return the whole state at one moment. True values."""
+        with self._alone:
+            none = pa.nulls(0), np.empty(0, np.int64)
+            held = none if self._table is None else self._table.keys_and_counts()
+            return State(self._kind, (self._counters, self.items, self.decrements), (Table(*held),))
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "MisraGries":
-        """Return the sketch that `to_bytes` saved; it goes on exactly as the saved one would have.
-
-        Bytes that are not whole, or tell of a state that no stream leads to, raise `UnreadableData`.
-        """
-        state = saved.unpack(data)
-        sketch = cls(state.counters)
-        if state.kind is not None:
-            store = _new_store(state.kind, state.counters)
-            store.restore(batch_of(state.keys), state.keys, state.counts, state.items, state.decrements)
-            sketch._kind, sketch._store = state.kind, store
+    def _of(cls, state: State) -> Self | None:
+        """Each item adds one to one counter, or takes one from all k and is forgotten: the counters add up."""
+        kind, (counters, items, decrements), ((keys, counts),) = state
+        if (
+            (kind is None) != (len(keys) == 0)
+            or len(keys) > counters
+            or total(counts) != items - decrements * (counters + 1)
+            or (len(keys) < counters and decrements > 0)
+            or (decrements == 0 and not (counts > 0).all())
+        ):
+            return None
+        sketch = cls(counters)
+        if kind is not None:
+            sketch._kind, sketch._table = kind, _new_table(kind, counters)
+            sketch._table.restore(batch_of(keys), keys, counts, items, decrements)
         return sketch
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return MisraGries.from_bytes, (self.to_bytes(),)
-
-    def __repr__(self) -> str:
-        return f"<MisraGries of {self._counters:,} counters>"
-
-    def _find(self, item: str | bytes | int) -> int | None:
-        batch = batch_of([item])
-        if batch.kind is None:
-            raise InvalidType("item must be text, bytes or an integer, not None.")
-        with self._alone:
-            check_kind("item", batch.kind, self._kind)
-            return None if self._store is None else self._store.find(*next(batch.blocks()))
 
 
 def _salt() -> Words:
@@ -217,12 +182,8 @@ def _salt() -> Words:
     return resolve(None).words(4)
 
 
-def _new_store(kind: Kind, counters: int) -> Store:
-    """Return an empty store. Only here are the compiled loops loaded."""
-    if kind == "integers":
-        from dpsieve.sketches.integers import Integers
+def _new_table(kind: Kind, counters: int) -> "CounterTable":
+    """Return an empty table. Only here are the compiled loops loaded."""
+    from dpsieve.sketches.counter_tables import new_table
 
-        return Integers(counters, _salt())
-    from dpsieve.sketches.texts import Texts
-
-    return Texts(counters, _salt(), binary=kind == "bytes")
+    return new_table(kind, counters, _salt())

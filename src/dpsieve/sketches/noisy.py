@@ -26,12 +26,17 @@ A unit of m items is m steps of (epsilon/m, delta_1), and delta = delta_1 (e^eps
 
 Reference: C. J. Lebeda and J. Tetek, "Better Differentially Private Approximate Histograms and Heavy Hitters using the
 Misra-Gries Sketch", PODS 2023 (chapter 3 of Lebeda's thesis), Algorithm 13.
+
+The probabilities below are sums of positive terms in floating point, rounded up by one part in 10^9.
 """
 
-import inspect
-from collections.abc import Callable, Mapping
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,65 +44,141 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import by_formula
-from dpsieve.privacy.mechanism import Floats, Integers, Mechanism, Reading
+from dpsieve.exact.search import first_whole
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.mechanism import Counting, Reading
+from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.thresholds import any_above, group_delta, least_threshold, tail
+from dpsieve.sketches.sketch import MOST_COUNTERS
+from dpsieve.types import Floats, Ints
 
-MOST_COUNTERS = 2**24
-_MISSED = 0.05  # the probability that any interval of a release misses
+MISSED = 0.05
+"""The probability that any interval of a release misses."""
 
-_M = TypeVar("_M", bound=Mechanism)
+_SAFE = 1 + 1e-9
+_FAR = 45.0  # scales
+_WHOLE = 2.0**51  # whole numbers up to here are told apart after a division
 
 
-class NoisySketch(Mechanism):
-    """The noise and the threshold of a private Misra-Gries release.
+class LaplaceSketch(Counting):
+    """Discrete Laplace noise for sketches of Misra-Gries: what one sketch and sums of them share.
 
     Attributes:
-        counters: k, the size of the sketch.
-        items_per_unit: how many items of the stream one unit may add.
-        standard: the sketch was made by the standard algorithm, which drops keys at zero.
-        scale, threshold: of the noise, and what a noisy counter must reach.
-        decrements: gamma with noise; None before it is drawn, or where it is not known.
+        epsilon, delta: the promise.
+        counters: k, the size of each sketch.
+        items_per_unit: how many items of the streams one unit may add.
+        unit: what is protected, in words; it follows from items_per_unit, and anything else is refused.
     """
 
-    name = "misra_gries"
+    epsilon: float
+    delta: float
+    counters: int
+    items_per_unit: int
+    unit: str | None
 
-    def __init__(
-        self,
-        guarantee: Guarantee,
-        counters: int,
-        items_per_unit: int = 1,
-        *,
-        standard: bool = False,
-        decrements: int | None = None,
-    ) -> None:
-        self.guarantee, self.counters, self.items_per_unit = guarantee, counters, items_per_unit
-        self.standard, self.decrements = standard, decrements
-        self.scale = laplace_scale(guarantee.epsilon, items_per_unit)
-        self._odd = {1: counters} if standard else {1: 1, 0: 1}
-        self.threshold = least_threshold(self._delta, guarantee.delta)
-        self._slack = self._bounds()
-        self.parameters = {
-            "mechanism": self.name, "epsilon": guarantee.epsilon, "delta": guarantee.delta, "unit": guarantee.unit,
-            "counters": counters, "items_per_unit": items_per_unit, "standard": standard, "decrements": decrements,
-        }  # fmt: skip
+    def _store(self, **checked: Any) -> None:
+        """Store checked fields, and check those that all have."""
+        many = checked_items(self.items_per_unit)
+        hint = "Pass the size of the sketch."
+        counters = validate.whole("counters", self.counters, low=1, high=MOST_COUNTERS, hint=hint)
+        validate.store(self, counters=counters, items_per_unit=many, unit=protected(many, self.unit), **checked)
+        self.scale  # noqa: B018 (raises where the noise would be too wide to draw)
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> int:
+        """By how much one item more or less changes all that gets noise, together."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one unit."""
+        return Guarantee(self.epsilon, self.delta, unit=protected(self.items_per_unit))
+
+    @cached_property
+    def scale(self) -> float:
+        """The scale of all noises."""
+        return laplace_scale(self.epsilon, self.sensitivity * self.items_per_unit)
+
+    @property
+    def _is_wide(self) -> bool:
+        """Whether the noise is wide enough for epsilon: one comparison of exact fractions."""
+        return Fraction(self.scale) * Fraction(self.epsilon) >= self.sensitivity * self.items_per_unit
+
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
+        """Return the noisy values, or g of them, not below zero."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
+
+    def _with_drawn(self, **numbers: int) -> Self:
+        """Return this with numbers that were drawn; what was derived from the others is not computed again."""
+        made = replace(self, **numbers)  # type: ignore[type-var]
+        vars(made).update(vars(self) | vars(made))
+        return made
+
+    def _tail(self, x: int) -> float:
+        return float(tail(np.array([x]), self.scale)[0])
+
+
+@register("misra_gries")
+@dataclass(frozen=True, repr=False)
+class NoisySketch(LaplaceSketch):
+    """The noise and the threshold of a private Misra-Gries release, from public numbers alone.
+
+    Attributes:
+        standard: the sketch was made by the standard algorithm, which drops keys at zero.
+        decrements: gamma with noise; None before it is drawn, or where it is not known.
+
+    >>> NoisySketch(1.0, 1e-8, 1024).threshold, NoisySketch(1.0, 1e-8, 1024, standard=True).threshold
+    (22, 29)
+    """
+
+    epsilon: float
+    delta: float
+    counters: int
+    items_per_unit: int = 1
+    standard: bool = False
+    decrements: int | None = None
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.delta == 0:
+            raise InvalidValue("delta=0 needs a known universe. Pass delta=1e-8, or universe=... for pure privacy.")
+        if not isinstance(self.standard, bool):
+            raise InvalidType(f"standard must be True or False, not {type(self.standard).__name__}.")
+        epsilon, delta = unknown_domain(self.epsilon, self.delta)
+        self._store(epsilon=epsilon, delta=delta, decrements=drawn_number("decrements", self.decrements))
 
     def __repr__(self) -> str:
         return f"<private Misra-Gries of {self.counters:,} counters, threshold {self.threshold:,}, {self.guarantee}>"
 
+    @property
+    def sensitivity(self) -> int:
+        """One number changes, by one."""
+        return 1
+
+    @property
+    def most_keys(self) -> int:
+        """The most keys that a release may have."""
+        return self.counters
+
+    @cached_property
+    def threshold(self) -> int:
+        """What a noisy counter must reach."""
+        return least_threshold(self._delta, self.delta)
+
     def certify(self) -> Certificate:
         """Return the certificate: the formula at the head of this module, evaluated at the threshold."""
-        kept = Fraction(self.scale) * Fraction(self.guarantee.epsilon) >= self.items_per_unit
-        return by_formula(self.guarantee, self._delta(self.threshold) if kept else 1.0, "private Misra-Gries")
+        worst = self._delta(self.threshold) if self._is_wide else 1.0
+        noise = f"discrete Laplace noise of scale {self.scale:.4g} and a threshold of {self.threshold:,}"
+        return formula(self.guarantee, worst, "formula", f"Misra-Gries with {noise}")
 
-    def draw(self, counters: Integers, decrements: int | None, source: Source) -> tuple["NoisySketch", Floats]:
+    def draw(self, counters: Ints, decrements: int | None, source: Source) -> tuple["NoisySketch", Floats]:
         """Return this mechanism with the noisy gamma, and a token for each counter, 0 for 'nothing'."""
         shared = int(discrete_laplace(self.scale, 1, source=source)[0])
         noisy = counters + discrete_laplace(self.scale, len(counters), source=source) + shared
-        made = self if decrements is None else self.knowing(decrements=decrements - shared)
+        made = self if decrements is None else self._with_drawn(decrements=decrements - shared)
         return made, np.where(noisy >= self.threshold, noisy, 0).astype(np.float64)
 
     def read(self, tokens: ArrayLike) -> Reading:
@@ -107,54 +188,25 @@ class NoisySketch(Mechanism):
         Where gamma is not known, `high` bounds the counter instead.
         """
         noisy = np.asarray(tokens, dtype=np.float64).astype(np.int64)
-        below, above = self._slack
+        below, above = self._margins
         low = np.maximum(noisy - below, 1)
         high = noisy + (below if self.decrements is None else self.decrements + above)
         return Reading(noisy, low, np.maximum(high, low), noisy.astype(np.float64))
 
-    def addends(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return the noisy counters, or g of them."""
-        noisy = np.asarray(tokens, dtype=np.float64)
-        return noisy if g is None else np.asarray(g(noisy), dtype=np.float64)
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether all tokens are whole numbers from the threshold on."""
+        return are_parts(tokens, 1, self.threshold)
 
-    def _bounds(self) -> tuple[int, int]:
-        """Return bounds on all X_i + Y from above, and on all -X_i, that fail with half of what is allowed each."""
-        every, half = {0: self.counters}, _MISSED / 2
-        below = least_threshold(lambda t: any_above(t, every, self.scale), half) - 1
-        above = least_threshold(lambda t: self.counters * float(tail(np.array([t]), self.scale)[0]), half) - 1
-        return below, above
+    @cached_property
+    def _margins(self) -> tuple[int, int]:
+        """Bounds on all X_i + Y from above, and on all -X_i, that fail with half of what is allowed each."""
+        keys, half = self.counters, MISSED / 2
+        below = least_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
+        return below, least_threshold(lambda t: keys * self._tail(t), half) - 1
 
     def _delta(self, threshold: int) -> float:
-        one = any_above(threshold, self._odd, self.scale)
-        return group_delta(one, self.guarantee.epsilon, self.items_per_unit)
-
-
-def noisy_sketch(
-    epsilon: float,
-    delta: float,
-    counters: int,
-    items_per_unit: int = 1,
-    *,
-    standard: bool = False,
-    decrements: int | None = None,
-    unit: str | None = None,
-) -> NoisySketch:
-    """Return the noise and the threshold for a sketch, from public numbers alone; `unit` must be what these protect.
-
-    >>> noisy_sketch(1.0, 1e-8, 1024).threshold, noisy_sketch(1.0, 1e-8, 1024, standard=True).threshold
-    (22, 29)
-    """
-    if delta == 0:
-        raise InvalidValue("delta=0 needs a known universe. Pass delta=1e-8, or universe=... for pure privacy.")
-    epsilon, delta = unknown_domain(epsilon, delta)
-    size = validate.whole("counters", counters, low=1, high=MOST_COUNTERS, hint="Pass the size of the sketch.")
-    many = checked_items(items_per_unit)
-    if decrements is not None:
-        decrements = validate.whole("decrements", decrements, low=-(2**62), high=2**62, hint="Pass the saved number.")
-    if not isinstance(standard, bool):
-        raise InvalidType(f"standard must be True or False, not {type(standard).__name__}.")
-    guarantee = Guarantee(epsilon, delta, unit=protected(many, unit))
-    return NoisySketch(guarantee, size, many, standard=standard, decrements=decrements)
+        odd = {1: self.counters} if self.standard else {1: 1, 0: 1}
+        return group_delta(any_above(threshold, odd, self.scale), self.epsilon, self.items_per_unit)
 
 
 def protected(items_per_unit: int, unit: object = None) -> str:
@@ -174,19 +226,61 @@ def checked_items(value: int) -> int:
     return validate.whole("items_per_unit", value, low=1, high=10**6, hint="Pass how many items a unit may add.")
 
 
-def from_json(data: Mapping[str, Any]) -> NoisySketch:
-    """Make the mechanism again whose `to_json` is given."""
-    return made_again(noisy_sketch, data)
+def drawn_number(name: str, value: int | None) -> int | None:
+    """Return a checked number that was drawn with noise, None before that."""
+    hint = "Pass the saved number."
+    return None if value is None else validate.whole(name, value, low=-(2**62), high=2**62, hint=hint)
 
 
-def made_again(make: Callable[..., _M], data: Mapping[str, Any]) -> _M:
-    """Make a mechanism from its saved parameters; other fields are refused, and `make` checks the values."""
-    fix = "Pass what to_json returned."
-    if not isinstance(data, Mapping):
-        raise InvalidType(f"data must be a mapping, not {type(data).__name__}. {fix}")
-    values = {name: value for name, value in data.items() if name != "mechanism"}
-    try:
-        inspect.signature(make).bind(**values)
-    except TypeError:
-        raise InvalidValue(f"data has other fields than the saved mechanism. {fix}") from None
-    return make(**values)
+def are_parts(tokens: Floats, parts: int, least: int) -> bool:
+    """Return whether all tokens are whole numbers of 1/parts, from `least` of them on."""
+    whole = np.rint(tokens * parts)
+    exact = (whole / parts == tokens) | (np.abs(whole) >= _WHOLE)
+    return bool((exact & (whole >= least) & (tokens <= 2.0**53)).all())
+
+
+# All noises below are independent discrete Laplace variables of one scale: one for each counter, X_1, X_2, ..., and one
+# that all counters share, Y.
+
+
+def tail(x: Ints, scale: float) -> Floats:
+    """Return P[X >= x]."""
+    p = math.exp(-1 / scale)
+    right = np.exp(-np.maximum(x, 0) / scale) / (1 + p)
+    return np.where(x > 0, right, 1 - np.exp(-(1 - np.minimum(x, 0)) / scale) / (1 + p))
+
+
+def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
+    """Return P[c + X_i + Y >= threshold for any i]; `counters` tells how many counters have each value c.
+
+    For scales above 256 the values of Y are taken in cells, each for its upper end, so that the result is up to half
+    a per cent too high and takes the same time for every scale.
+
+    >>> f"{any_above(22, {1: 1, 0: 1}, 1.0):.3g}"
+    '7.86e-09'
+    """
+    width = max(1, int(scale / 256))
+    cells = (max(threshold, 0) + math.ceil(_FAR * scale)) // width + 2
+    start = np.arange(cells) * width
+    # The cells start to start + width - 1, and their mirror images -1 - start down to -start - width.
+    ends = np.concatenate([start + (width - 1), -1 - start])
+    shares = -np.expm1(-width / scale) / (1 + math.exp(-1 / scale))
+    mass = shares * np.exp(-np.concatenate([start, start + 1]) / scale)
+    with np.errstate(divide="ignore"):
+        silent = sum(many * np.log1p(-tail(threshold - c - ends, scale)) for c, many in counters.items())
+    far = np.array([cells * width])
+    # Y above the cells: taken as certain. Y below them: a counter would have to make up for it.
+    beyond = tail(far, scale) * (1 + sum(counters.values()) * tail(far + threshold - max(counters), scale))
+    return min(1.0, float(mass @ -np.expm1(silent) + beyond[0]) * _SAFE)
+
+
+def group_delta(delta: float, epsilon: float, steps: int) -> float:
+    """Return the delta of `steps` neighbours on end, of (epsilon/steps, delta) each: they are (epsilon, result)."""
+    if steps == 1:
+        return delta
+    return min(1.0, delta * math.expm1(epsilon) / math.expm1(epsilon / steps) * (1 + 1e-12))
+
+
+def least_threshold(delta: Callable[[int], float], allowed: float) -> int:
+    """Return the least whole threshold at which a falling delta is at most what is allowed."""
+    return first_whole(lambda threshold: delta(threshold) <= allowed, 1, 1 << 60)

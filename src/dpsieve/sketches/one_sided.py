@@ -12,53 +12,91 @@ least c and at most c + lost, so the noisy `lost` makes honest intervals.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels import gaussian
-from dpsieve.channels.contributions import MOST_KEYS
-from dpsieve.privacy import Certificate
-from dpsieve.privacy.mechanism import Floats, Integers, Mechanism, Reading
+from dpsieve.channels.makers import Gaussian, gaussian, unknown_domain
+from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.curves.spends import Spend
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.mechanism import Counting, Reading
+from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.noisy import made_again
+from dpsieve.sketches.noisy import drawn_number
+from dpsieve.types import Floats, Ints
+
+MOST_COUNTERS = 9_999
+"""Of sketches with Gaussian noise: the channel takes units of up to 10,000 keys."""
 
 _SURE = 10**11  # added to the loss: a key of this frequency is always reported
 
 
-class OneSidedSketch(Mechanism):
+@register("one_sided_sketch")
+@dataclass(frozen=True, repr=False)
+class OneSidedSketch(Counting):
     """Gaussian noise with a threshold for the counters of a sketch, and noise for what they have lost.
 
     Attributes:
+        epsilon, delta: the promise.
         counters: k, the size of the sketch.
-        channel: what the counters go through; it keeps the promise for units of k + 1 keys.
+        unit: what is protected, in words.
         lost: with noise; None before it is drawn.
+
+    >>> round(OneSidedSketch(1.0, 1e-8, 100).threshold)
+    327
     """
 
-    name = "one_sided_sketch"
+    epsilon: float
+    delta: float
+    counters: int
+    unit: str = "one item"
+    lost: int | None = None
 
-    def __init__(self, epsilon: float, delta: float, counters: int, *, unit: str, lost: int | None = None) -> None:
-        self.counters, self.lost = counters, lost
-        self.channel = gaussian(epsilon, delta, counters + 1, unit=unit)
-        self.guarantee = self.channel.guarantee
-        found = self.channel.parameters["derived"]
-        self.sigma, self.threshold = float(found["sigma"]), float(found["threshold"])
-        self.parameters = {
-            "mechanism": self.name, "epsilon": epsilon, "delta": delta, "unit": unit,
-            "counters": counters, "lost": lost,
-        }  # fmt: skip
+    def __post_init__(self) -> None:
+        hint = f"Pass the size of the sketch, at most {MOST_COUNTERS:,}: the noise grows with its square root."
+        counters = validate.whole("counters", self.counters, low=1, high=MOST_COUNTERS, hint=hint)
+        promise = Guarantee(*unknown_domain(self.epsilon, self.delta), unit=self.unit)
+        checked = {"epsilon": promise.epsilon, "delta": promise.delta, "counters": counters, "unit": promise.unit}
+        validate.store(self, **checked, lost=drawn_number("lost", self.lost))
+        self.channel  # noqa: B018 (raises where no such noise keeps the promise)
 
     def __repr__(self) -> str:
         return f"<Gaussian noise for a sketch of {self.counters:,} counters, {self.guarantee}>"
+
+    @property
+    def channel(self) -> Gaussian:
+        """What the counters go through; it keeps the promise for units of k + 1 keys."""
+        return _channel(self.epsilon, self.delta, self.counters, self.unit)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one unit."""
+        return self.channel.guarantee
+
+    @property
+    def most_keys(self) -> int:
+        """The most keys that a release may have."""
+        return self.counters
+
+    @property
+    def threshold(self) -> float:
+        """What a noisy counter must reach."""
+        return self.channel.threshold
 
     def certify(self) -> Certificate:
         """Return the certificate of the channel."""
         return self.channel.certify()
 
-    def draw(self, counters: Integers, lost: int, source: Source) -> tuple["OneSidedSketch", Floats]:
+    def spends(self) -> tuple[Spend, ...]:
+        """Return what the channel spends."""
+        return self.channel.spends()
+
+    def draw(self, counters: Ints, lost: int, source: Source) -> tuple["OneSidedSketch", Floats]:
         """Return this mechanism with the noisy loss, and a token for each counter, 0 for 'nothing'.
 
         The loss goes through the channel as one more key, far above the threshold.
@@ -67,7 +105,7 @@ class OneSidedSketch(Mechanism):
         drawn = self.channel.draw(np.append(counters[held], lost + _SURE), source=source)
         tokens = np.zeros(len(counters))
         tokens[held] = drawn[:-1]
-        return self.knowing(lost=int(self.channel.likeliest(drawn[-1:])[0]) - _SURE), tokens
+        return replace(self, lost=int(self.channel.read(drawn[-1:]).count[0]) - _SURE), tokens
 
     def read(self, tokens: ArrayLike) -> Reading:
         """Return what the channel tells of the counters; `high` goes up to the true frequency, by what may be lost.
@@ -76,29 +114,18 @@ class OneSidedSketch(Mechanism):
         """
         seen = self.channel.read(tokens)
         low, high = self.channel.interval(tokens, 0.975)
-        most = 0 if self.lost is None else max(0, self.lost + math.ceil(1.96 * self.sigma) + 1)
+        most = 0 if self.lost is None else max(0, self.lost + math.ceil(1.96 * self.channel.sigma) + 1)
         return Reading(seen.count, low, high + most, seen.weight)
 
-    def addends(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
         """Return what the channel's tokens add."""
-        return self.channel.addends(tokens, g)
+        return self.channel.terms(tokens, g)
+
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether the channel can give out these tokens."""
+        return self.channel.possible(tokens)
 
 
-def one_sided_sketch(
-    epsilon: float, delta: float, counters: int, *, unit: str = "one item", lost: int | None = None
-) -> OneSidedSketch:
-    """Return the noise and the threshold, from public numbers alone.
-
-    >>> round(one_sided_sketch(1.0, 1e-8, 100).threshold)
-    327
-    """
-    hint = f"Pass the size of the sketch, at most {MOST_KEYS - 1:,}: the noise grows with its square root."
-    size = validate.whole("counters", counters, low=1, high=MOST_KEYS - 1, hint=hint)
-    if lost is not None:
-        lost = validate.whole("lost", lost, low=-(2**62), high=2**62, hint="Pass the saved number.")
-    return OneSidedSketch(epsilon, delta, size, unit=unit, lost=lost)
-
-
-def from_json(data: Mapping[str, Any]) -> OneSidedSketch:
-    """Make the mechanism again whose `to_json` is given."""
-    return made_again(one_sided_sketch, data)
+@lru_cache(maxsize=8)
+def _channel(epsilon: float, delta: float, counters: int, unit: str) -> Gaussian:
+    return gaussian(epsilon, delta, counters + 1, unit=unit)

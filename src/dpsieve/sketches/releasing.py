@@ -1,111 +1,51 @@
-"""From a sketch to a Release: check, pay, draw, in this order."""
+"""From a sketch to a Release: check, certify, charge, draw, in this order."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+import pyarrow.compute as pc
+from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.channel import checked_frequencies
-from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.mechanism import Floats, Mechanism
-from dpsieve.publication.draw import refuse_equal, release_of
-from dpsieve.publication.release import Release, refuse_set
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sketches.noisy import noisy_sketch
-from dpsieve.values.items import plain_items
+from dpsieve.sketches.noisy import NoisySketch
+from dpsieve.sketches.one_sided import OneSidedSketch
+from dpsieve.sketches.sketch import Table
+from dpsieve.sketches.summed import MOST_KEYS, SummedSketch
+from dpsieve.types import Ints
+from dpsieve.values.items import kind_of_type, plain_items
+from dpsieve.values.keys import refuse_equal, refuse_set
 
 if TYPE_CHECKING:
-    from dpsieve.sketches.misra_gries import MisraGries
+    from dpsieve.sketches.merged import MergedSketch
+
+_UNIVERSE = "Pass a range of integers such as range(10**9), or the list or Arrow array of all keys that can occur."
 
 
-@dataclass(frozen=True)
-class Terms:
-    """On what terms a release is made: what is charged with which note, and the randomness."""
-
-    ledger: "Ledger | None"
-    note: str
-    source: Source | None
-
-
-class SketchMechanism(Protocol):
-    """A mechanism that draws a token for each counter, and a noisy number that tells what the sketch has lost."""
-
-    guarantee: Guarantee
-
-    @property
-    def threshold(self) -> float:
-        """What a noisy counter must reach."""
-
-    def certify(self) -> Certificate:
-        """Check the promise."""
-
-    def draw(self, counters: NDArray[np.int64], lost: Any, source: Source, /) -> tuple[Mechanism, Floats]:
-        """Return the mechanism with the noisy loss, and a token for each counter, 0 for 'nothing'."""
-
-
-def paid(mechanism: SketchMechanism, terms: Terms) -> Certificate:
-    """Certify a mechanism and write its spend down, before anything is drawn."""
-    if terms.ledger is not None and not isinstance(terms.ledger, Ledger):
-        raise InvalidType(f"ledger must be a dpsieve.Ledger, not {type(terms.ledger).__name__}. Pass Ledger(path).")
-    certificate = mechanism.certify()
-    if terms.ledger is not None:
-        terms.ledger.spend(mechanism.guarantee, terms.note)
-    return certificate
-
-
-def released(
-    mechanism: SketchMechanism,
-    keys: pa.Array,
-    counters: NDArray[np.int64],
-    lost: int | None,
-    why: str,
-    terms: Terms,
-) -> Release:
-    """Return the keys whose noisy counters reach the threshold."""
-    source = resolve(terms.source)
-    certificate = paid(mechanism, terms)
-    made, tokens = mechanism.draw(counters, lost, source)
-    shown = np.flatnonzero(tokens)
-    release = release_of(made, certificate, keys.take(pa.array(shown)), tokens[shown], source=source)
-    release.notes.update(notes_of(mechanism, made, why))
-    return release
-
-
-def notes_of(mechanism: SketchMechanism, made: Mechanism, why: str) -> dict[str, Any]:
-    """Return how the release was made, in public numbers."""
-    return {"mechanism": made.name, "reason": why, "threshold": float(mechanism.threshold)}
-
-
-def released_sketch(
-    sketch: "MisraGries",
-    epsilon: float,
-    delta: float,
+def noisy_release(
+    mechanism: NoisySketch | SummedSketch | OneSidedSketch,
+    table: Table,
+    lost: Any,
+    reason: str,
     *,
-    universe: Any,
-    false_keys: float,
-    items_per_unit: int,
-    terms: Terms,
+    ledger: AnyLedger,
+    note: str,
+    source: Source | None,
 ) -> Release:
-    """Release one sketch; see `MisraGries.release`."""
-    if universe is not None:
-        from dpsieve.sketches.merged import MergedSketch
-        from dpsieve.sketches.universe import released_over
+    """Return the keys whose noisy counters reach the threshold.
 
-        return released_over(
-            universe, MergedSketch.of(sketch), epsilon, delta,
-            false_keys=false_keys, items_per_unit=items_per_unit, terms=terms,
-        )  # fmt: skip
-    mechanism = noisy_sketch(epsilon, delta, sketch.counters, items_per_unit)
-    state = sketch.snapshot()
-    why = f"noise for a sketch of {sketch.counters:,} counters, and a threshold of {mechanism.threshold:,}"
-    if items_per_unit > 1:
-        why += f"; a unit of {items_per_unit:,} items is paid for by group privacy"
-    return released(mechanism, state.keys, state.counts, state.decrements, why, terms)
+    `lost` is what the mechanism takes for a bound on how much the counters are too low; None where it is not known.
+    """
+    randomness = resolve(source)
+    mechanism.certify()
+    charge(ledger, mechanism, note)
+    made, tokens = mechanism.draw(table.values, lost, randomness)
+    shown = np.flatnonzero(tokens)
+    return release_of(made, table.keys.take(pa.array(shown)), tokens[shown], source=randomness, reason=reason)
 
 
 def release_counters(
@@ -116,7 +56,7 @@ def release_counters(
     delta: float,
     *,
     items_per_unit: int = 1,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger = None,
     note: str = "",
     source: Source | None = None,
 ) -> Release:
@@ -125,8 +65,8 @@ def release_counters(
     Neighbours and guarantee are those of `MisraGries.release`; the threshold is higher, as up to `size` keys may differ
     (Section 3.5.1 of the thesis, with the exact probability). It must really be Misra-Gries: one counter goes up for
     each item, or a new one starts, or all go down by one. Sketches that purge in other ways, such as DataSketches'
-    frequent items, do not have this guarantee. `high` bounds the counter, not the true frequency, as nobody told how
-    often all counters were lowered.
+    frequent items, do not have this guarantee. `high` bounds the counter, not the true frequency, since how often all
+    counters were lowered is not known.
 
     Args:
         keys: the keys that the sketch holds, distinct.
@@ -134,11 +74,91 @@ def release_counters(
         size: how many counters the sketch has; not how many are in use.
     """
     names = plain_items(refuse_set(keys), "keys", "Pass the keys that the sketch holds: integers, text or bytes.")
-    refuse_equal(names)
-    counts = checked_frequencies(counters)
+    refuse_equal(pa.table({"key": names}))
+    hint = "Pass the counter of each key, a whole number from 1 to 10^12."
+    counts = validate.integers("counters", counters, hint=hint)
+    if len(counts) and not 1 <= int(counts.min()) <= int(counts.max()) <= 10**12:
+        raise InvalidValue(f"counters holds a number below 1 or above 10^12. {hint}")
     size = validate.whole("size", size, low=max(1, len(names)), hint="Pass how many counters the sketch has.")
     if len(names) != len(counts):
         raise InvalidValue("keys and counters differ in length. Pass one counter for each key.")
-    mechanism = noisy_sketch(epsilon, delta, size, items_per_unit, standard=True)
-    why = f"noise for a standard sketch of {size:,} counters, and a threshold of {mechanism.threshold:,}"
-    return released(mechanism, names, counts, None, why, Terms(ledger, note, source))
+    mechanism = NoisySketch(epsilon, delta, size, items_per_unit, standard=True)
+    reason = f"noise for a standard sketch of {size:,} counters, and a threshold of {mechanism.threshold:,}"
+    return noisy_release(mechanism, Table(names, counts), None, reason, ledger=ledger, note=note, source=source)
+
+
+def release_over(
+    universe: Any,
+    sketch: "MergedSketch",
+    epsilon: float,
+    delta: float,
+    false_keys: float,
+    items_per_unit: int,
+    *,
+    ledger: AnyLedger,
+    note: str,
+    source: Source | None,
+) -> Release:
+    """Release a sum of post-processed sketches over a known universe; keys outside of it are left out."""
+    if delta != 0:
+        raise InvalidValue("with a universe the release is purely private. Leave out delta, or the universe.")
+    every, sources = Universe(universe), max(1, sketch.sources)
+    places = every.places(sketch.summed.keys)
+    mechanism = SummedSketch(epsilon, 0.0, sketch.counters, sources, len(every), false_keys, items_per_unit)
+    randomness = resolve(source)
+    mechanism.certify()
+    charge(ledger, mechanism, note)
+    inside = np.flatnonzero(places >= 0)
+    made, tokens = mechanism.draw(sketch.summed.values[inside], sketch.items, randomness)
+    zeros, more = mechanism.draw_zeros(places[inside], randomness)
+    shown = np.flatnonzero(tokens)
+    found, every_token = np.concatenate([places[inside[shown]], zeros]), np.concatenate([tokens[shown], more])
+    # Of equal tokens the first place of the universe wins: whether a key was held must not decide.
+    most = np.lexsort((found, -every_token))[: mechanism.most_keys]
+    reason = f"pure privacy over {len(every):,} known keys, of which about {false_keys:g} that do not occur come out"
+    return release_of(made, every.take(found[most]), every_token[most], source=randomness, reason=reason)
+
+
+class Universe:
+    """The keys that can occur, by their places 0, 1, 2, ...: a range of integers, or a list."""
+
+    def __init__(self, keys: Any) -> None:
+        self._range = keys if isinstance(keys, range) else None
+        if self._range is None:
+            self._array = plain_items(keys, "universe", _UNIVERSE)
+            if len(pc.unique(self._array)) != len(self._array):
+                raise InvalidValue(f"universe holds a key more than once. {_UNIVERSE}")
+        elif not all(-(2**63) <= end < 2**63 for end in (keys.start, keys.stop)):
+            raise InvalidValue(f"universe holds integers of more than 64 bits. {_UNIVERSE}")
+        elif abs(keys.stop - keys.start) // abs(keys.step) > MOST_KEYS:
+            raise InvalidValue(f"universe holds more than 10^12 keys. {_UNIVERSE}")
+        if not len(self):
+            raise InvalidValue(f"universe is empty. {_UNIVERSE}")
+
+    def __len__(self) -> int:
+        return len(self._array) if self._range is None else len(self._range)
+
+    def places(self, keys: pa.Array) -> Ints:
+        """Return the place of each key, -1 for keys that are not in the universe, such as those of another kind."""
+        kind = pa.int64() if self._range is not None else self._array.type
+        if not len(keys) or kind_of_type(keys.type) != kind_of_type(kind):
+            return np.full(len(keys), -1, np.int64)
+        if self._range is None:
+            found = pc.fill_null(pc.index_in(keys.cast(kind), value_set=self._array), -1)
+            return np.asarray(found.to_numpy(), dtype=np.int64)
+        span, integers = self._range, keys.to_numpy()
+        # Differences modulo 2^64 are exact: both ends fit 64 bits.
+        behind = (integers.view(np.uint64) - _word(span.start)) * _word(1 if span.step > 0 else -1)
+        inside = (integers >= min(span[0], span[-1])) & (integers <= max(span[0], span[-1]))
+        places, rest = np.divmod(behind, np.uint64(min(abs(span.step), 2**64 - 1)))
+        return np.where(inside & (rest == 0), places, _word(-1)).view(np.int64)
+
+    def take(self, places: Ints) -> pa.Array:
+        """Return the keys at these places."""
+        if self._range is None:
+            return self._array.take(pa.array(places))
+        return pa.array((places.astype(np.uint64) * _word(self._range.step) + _word(self._range.start)).view(np.int64))
+
+
+def _word(number: int) -> np.uint64:
+    return np.uint64(number % 2**64)

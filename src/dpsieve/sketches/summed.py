@@ -24,9 +24,8 @@ A unit of m items is m steps of (epsilon/m, delta_1), as for one sketch.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from fractions import Fraction
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from flint import arb
@@ -35,81 +34,117 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import by_formula
-from dpsieve.privacy.mechanism import Floats, Integers, Mechanism, Reading
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.mechanism import Reading
+from dpsieve.privacy.registry import register
 from dpsieve.randomness.coins import binomial
-from dpsieve.randomness.distinct import distinct
-from dpsieve.randomness.noise import discrete_laplace, laplace_scale
+from dpsieve.randomness.noise import discrete_laplace
+from dpsieve.randomness.order import distinct
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable
-from dpsieve.sketches.noisy import MOST_COUNTERS, checked_items, made_again, protected
-from dpsieve.sketches.thresholds import any_above, group_delta, least_threshold, tail
+from dpsieve.sketches.noisy import (
+    MISSED,
+    LaplaceSketch,
+    any_above,
+    are_parts,
+    drawn_number,
+    group_delta,
+    least_threshold,
+)
+from dpsieve.types import Floats, Ints
 
 MOST_KEYS = 10**12  # of a universe
 MOST_SOURCES = 10**9
-_MISSED = 0.05  # the probability that any interval of a release misses
 
 
-class SummedSketch(Mechanism):
-    """Noise for a sum of post-processed sketches.
+@register("misra_gries_sum")
+@dataclass(frozen=True, repr=False)
+class SummedSketch(LaplaceSketch):
+    """Noise for a sum of post-processed sketches, from public numbers alone; delta is 0 with a known universe.
 
     Attributes:
-        counters: k, the size of each sketch.
         sources: how many sketches were added up.
         universe: how many elements the known universe has; None where it is not known.
         false_keys: how many elements that do not occur are expected to come out, with a known universe.
-        scale, least: of the noise, and what a noisy value must reach, both in units of 1/(k+1).
         items: N with noise; None before it is drawn.
+
+    >>> round(SummedSketch(1.0, 1e-8, 1024).threshold, 1)
+    49.3
+    >>> round(SummedSketch(1.0, 0.0, 1024, universe=10**9).threshold, 1)
+    40.1
     """
 
-    name = "misra_gries_sum"
+    epsilon: float
+    delta: float
+    counters: int
+    sources: int = 1
+    universe: int | None = None
+    false_keys: float = 1.0
+    items_per_unit: int = 1
+    items: int | None = None
+    unit: str | None = None
 
-    def __init__(
-        self,
-        guarantee: Guarantee,
-        counters: int,
-        sources: int,
-        universe: int | None,
-        false_keys: float,
-        items_per_unit: int,
-        items: int | None = None,
-    ) -> None:
-        self.guarantee, self.counters, self.sources = guarantee, counters, sources
-        self.universe, self.false_keys, self.items_per_unit, self.items = universe, false_keys, items_per_unit, items
-        self.scale = laplace_scale(guarantee.epsilon, (2 * counters + 2) * items_per_unit)
-        if universe is None:
-            self.least = least_threshold(self._delta, guarantee.delta)
-        else:
-            self.least = least_threshold(lambda t: universe * self._tail(t), false_keys)
-        self._slack = self._bounds()
-        self.parameters = {
-            "mechanism": self.name, "epsilon": guarantee.epsilon, "delta": guarantee.delta, "unit": guarantee.unit,
-            "counters": counters, "sources": sources, "universe": universe, "false_keys": false_keys,
-            "items_per_unit": items_per_unit, "items": items,
-        }  # fmt: skip
+    def __post_init__(self) -> None:
+        if self.universe is None:
+            unknown_domain(self.epsilon, self.delta)
+        epsilon, delta, universe = validate.positive_epsilon(self.epsilon), validate.delta(self.delta), self.universe
+        if universe is not None and delta > 0:
+            raise InvalidValue("delta and universe exclude each other. Pass a delta above zero, or a known universe.")
+        if universe is not None:
+            universe = validate.whole("universe", universe, low=1, high=MOST_KEYS, hint="Pass how many keys can occur.")
+        hint = "Pass how many sketches are added up."
+        sources = validate.whole("sources", self.sources, low=1, high=MOST_SOURCES, hint=hint)
+        hint = "Pass how many false keys to expect, such as 1.0."
+        false_keys = validate.positive("false_keys", self.false_keys, hint=hint)
+        self._store(
+            epsilon=epsilon, delta=delta, sources=sources, universe=universe, false_keys=false_keys,
+            items=drawn_number("items", self.items),
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<sum of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
+
+    @property
+    def sensitivity(self) -> int:
+        """In units of 1/(k+1)."""
+        return 2 * self.counters + 2
+
+    @property
+    def most_keys(self) -> int:
+        """The most keys that a release may have."""
+        return min(self.counters * self.sources, self.universe or MOST_KEYS)
+
+    @cached_property
+    def least(self) -> int:
+        """What a noisy value must reach, in units of 1/(k+1)."""
+        if self.universe is None:
+            return least_threshold(self._delta, self.delta)
+        universe = self.universe
+        return least_threshold(lambda t: universe * self._tail(t), self.false_keys)
 
     @property
     def threshold(self) -> float:
         """What a noisy value must reach, in units of frequency."""
         return self.least / (self.counters + 1)
 
-    def __repr__(self) -> str:
-        return f"<sum of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
-
     def certify(self) -> Certificate:
-        """Return the certificate: the formulas at the head of this module, evaluated at the threshold."""
-        kept = Fraction(self.scale) * Fraction(self.guarantee.epsilon) >= (2 * self.counters + 2) * self.items_per_unit
-        delta = self._delta(self.least) if self.universe is None else 0.0
-        return by_formula(self.guarantee, delta if kept else 1.0, "the low sensitivity of summed Misra-Gries sketches")
+        """Return the certificate: the formulas at the head of this module, evaluated at the threshold.
 
-    def draw(self, values: Integers, items: int, source: Source) -> tuple["SummedSketch", Floats]:
+        With a known universe that is one comparison of exact fractions.
+        """
+        sums = f"sums of Misra-Gries sketches with discrete Laplace noise of scale {self.scale:.4g}/(k+1)"
+        if self.universe is not None:
+            return formula(self.guarantee, 0.0 if self._is_wide else 1.0, "balls", sums)
+        worst = self._delta(self.least) if self._is_wide else 1.0
+        return formula(self.guarantee, worst, "formula", f"{sums} and a threshold of {self.threshold:.4g}")
+
+    def draw(self, values: Ints, items: int, source: Source) -> tuple["SummedSketch", Floats]:
         """Return this mechanism with the noisy N, and a token for each value above zero, 0 for 'nothing'."""
         noisy = values + discrete_laplace(self.scale, len(values), source=source)
         counted = items + int(discrete_laplace(self.scale, 1, source=source)[0])
-        return self.knowing(items=counted), np.where(noisy >= self.least, noisy, 0) / (self.counters + 1)
+        return self._with_drawn(items=counted), np.where(noisy >= self.least, noisy, 0) / (self.counters + 1)
 
-    def draw_zeros(self, held: Integers, source: Source) -> tuple[Integers, Floats]:
+    def draw_zeros(self, held: Ints, source: Source) -> tuple[Ints, Floats]:
         """Return which places of the universe without a value come out, and their tokens; `held` have a value."""
         assert self.universe is not None
         zeros = self.universe - len(held)
@@ -127,21 +162,21 @@ class SummedSketch(Mechanism):
         A true frequency is at least v = token - X, and at most v + N/(k+1).
         """
         noisy, unit = np.asarray(tokens, dtype=np.float64), self.counters + 1
-        below, above = self._slack
+        below, above = self._margins
         lost = 0 if self.items is None else self.items
         count = np.maximum(np.rint(noisy), 0).astype(np.int64)
         low = np.maximum(np.ceil(noisy - below / unit), 0).astype(np.int64)
         high = np.floor(noisy + (lost + above) / unit).astype(np.int64)
         return Reading(count, low, np.maximum(high, low), noisy)
 
-    def addends(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return the noisy values, or g of them, not below zero."""
-        noisy = np.asarray(tokens, dtype=np.float64)
-        return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether all tokens are whole numbers of 1/(k+1), from the threshold on."""
+        return are_parts(tokens, self.counters + 1, self.least)
 
-    def _bounds(self) -> tuple[int, int]:
-        """Return bounds on all X_i, and on all -X_i plus the noise of N, that fail with half of the chance each."""
-        keys, half = self.universe or self.counters * self.sources, _MISSED / 2
+    @cached_property
+    def _margins(self) -> tuple[int, int]:
+        """Bounds on all X_i, and on all -X_i plus the noise of N, that fail with half of what is allowed each."""
+        keys, half = self.universe or self.counters * self.sources, MISSED / 2
         below = least_threshold(lambda t: keys * self._tail(t), half) - 1
         return below, least_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
 
@@ -149,52 +184,8 @@ class SummedSketch(Mechanism):
         k = self.counters
         shown = max(self._tail(least - 2 * k - 1), self._tail(least - k - 2) + (k - 1) * self._tail(least - 1))
         silent = all(self._tail(least - b) <= -math.expm1(-b / self.scale) for b in (1, 2 * k + 1))
-        whole = group_delta(shown, self.guarantee.epsilon, self.items_per_unit)
+        whole = group_delta(shown, self.epsilon, self.items_per_unit)
         return min(1.0, whole * (1 + 1e-9)) if silent and least > 2 * k + 1 else 1.0
-
-    def _tail(self, x: int) -> float:
-        return float(tail(np.array([x]), self.scale)[0])
-
-
-def summed_sketch(
-    epsilon: float,
-    delta: float,
-    counters: int,
-    sources: int = 1,
-    universe: int | None = None,
-    false_keys: float = 1.0,
-    items_per_unit: int = 1,
-    *,
-    items: int | None = None,
-    unit: str | None = None,
-) -> SummedSketch:
-    """Return the noise and the threshold for a sum of sketches, from public numbers alone; see `noisy_sketch`.
-
-    >>> round(summed_sketch(1.0, 1e-8, 1024).threshold, 1)
-    49.3
-    >>> round(summed_sketch(1.0, 0, 1024, universe=10**9).threshold, 1)
-    40.1
-    """
-    if universe is None:
-        epsilon, delta = unknown_domain(epsilon, delta)
-    hint = "Pass a privacy budget such as epsilon=1.0."
-    epsilon, many = validate.positive("epsilon", validate.epsilon(epsilon), hint=hint), checked_items(items_per_unit)
-    guarantee = Guarantee(epsilon, delta, unit=protected(many, unit))
-    size = validate.whole("counters", counters, low=1, high=MOST_COUNTERS, hint="Pass the size of the sketches.")
-    streams = validate.whole("sources", sources, low=1, high=MOST_SOURCES, hint="Pass how many sketches are added up.")
-    if universe is not None and guarantee.delta > 0:
-        raise InvalidValue("delta and universe exclude each other. Pass a delta above zero, or a known universe.")
-    if universe is not None:
-        universe = validate.whole("universe", universe, low=1, high=MOST_KEYS, hint="Pass how many keys can occur.")
-    false_keys = validate.positive("false_keys", false_keys, hint="Pass how many false keys to expect, such as 1.0.")
-    if items is not None:
-        items = validate.whole("items", items, low=-(2**62), high=2**62, hint="Pass the saved number.")
-    return SummedSketch(guarantee, size, streams, universe, false_keys, many, items)
-
-
-def from_json(data: Mapping[str, Any]) -> SummedSketch:
-    """Make the mechanism again whose `to_json` is given."""
-    return made_again(summed_sketch, data)
 
 
 def _coin(least: int, scale: float, rate: float) -> ExactTable:

@@ -11,43 +11,32 @@ in {0, 1}, and lost = lost' + 1. From there the roles are exchanged. The one use
 state.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from dpsieve import validate
-from dpsieve.channels.contributions import MOST_KEYS
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.one_thread import OneThread
-from dpsieve.sketches.noisy import noisy_sketch
-from dpsieve.sketches.one_sided import one_sided_sketch
-from dpsieve.sketches.releasing import Terms, released
-from dpsieve.values.items import (
-    Kind,
-    check_kind,
-    column_of_items,
-    converted,
-    kind_of_type,
-    one_item,
-    plain_items,
-    sound,
-)
-
-if TYPE_CHECKING:
-    from dpsieve.privacy.ledger import Ledger
-    from dpsieve.publication import Release
-    from dpsieve.randomness.source import Source
+from dpsieve.locks import OneThread
+from dpsieve.privacy.ledger import AnyLedger
+from dpsieve.publication.release import Release
+from dpsieve.randomness.source import Source
+from dpsieve.sketches.noisy import NoisySketch
+from dpsieve.sketches.one_sided import MOST_COUNTERS, OneSidedSketch
+from dpsieve.sketches.releasing import noisy_release
+from dpsieve.sketches.sketch import Sketch, State, Table, total
+from dpsieve.types import Ints
+from dpsieve.values.columns import converted
+from dpsieve.values.items import check_kind, column_of_items, kind_of_type, plain_items, sound
 
 _HINT = "Pass the sets of several users: a list of lists, or an Arrow array of lists, of texts, bytes or whole numbers."
 _NO_SETS = f"sets cannot be read as sets of items. {_HINT}"
 
 
-class UserMisraGries:
+class UserMisraGries(Sketch):
     """Counts in how many users' sets each key is, in `counters` places. What it holds is true: not to be published.
 
     The first item settles the kind of all others. A sketch is for one thread at a time: a second one that uses it
@@ -59,24 +48,19 @@ class UserMisraGries:
     (2, 3, 1)
     """
 
+    _numbers: ClassVar[int] = 4
+
+    decrements: int = 0
+
     def __init__(self, counters: int) -> None:
-        hint = f"Pass how many keys to hold, at most {MOST_KEYS - 1:,}: the noise grows with the square root."
-        self.counters = validate.whole("counters", counters, low=1, high=MOST_KEYS - 1, hint=hint)
-        self.users = self.items = self.decrements = 0
-        self.kind: Kind | None = None
-        self._keys: pa.Array = pa.array([], pa.string())
-        self._counts: NDArray[np.int64] = np.empty(0, np.int64)
+        hint = f"Pass how many keys to hold, at most {MOST_COUNTERS:,}: the noise grows with the square root."
+        super().__init__(counters, MOST_COUNTERS, hint)
+        self.users = self.items = 0
+        self._held = Table(pa.nulls(0), np.empty(0, np.int64))  # in any order
         self._alone = OneThread("this sketch")
 
-    def __repr__(self) -> str:
-        return f"<UserMisraGries of {self.counters:,} counters>"
-
     def __len__(self) -> int:
-        return len(self._counts)
-
-    def __iter__(self) -> Iterator[tuple[Any, int]]:
-        keys, counts = self.keys_and_counts()
-        return iter(zip(keys.to_pylist(), counts.tolist(), strict=True))
+        return len(self._held.values)
 
     def update(self, sets: Any) -> None:
         """Count the sets of some users, one after the other; an item that a user has twice counts once.
@@ -88,40 +72,24 @@ class UserMisraGries:
         with self._alone:
             self._count(values, offsets)
 
-    def _count(self, values: pa.Array, offsets: NDArray[np.int64]) -> None:
+    def _count(self, values: pa.Array, offsets: Ints) -> None:
         """Count sets whose items follow each other; without items, only the users."""
-        from dpsieve.sketches.compiled.users import count_sets
+        from dpsieve.sketches.compiled.integers import count_sets
 
         if not len(values):
             self.users += len(offsets) - 1
             return
         kind = kind_of_type(values.type)
-        check_kind("sets", kind, self.kind)
-        every = values if self.kind is None else pa.concat_arrays([self._keys, values])
+        check_kind("sets", kind, self._kind)
+        every = values if self._kind is None else pa.concat_arrays([self._held.keys, values])
         coded = every.dictionary_encode()  # the keys that are held come first, in their order
-        codes, held = coded.indices.to_numpy().astype(np.int64), len(self._counts)
+        codes, held = coded.indices.to_numpy().astype(np.int64), len(self)
         stored = np.zeros(len(coded.dictionary), np.int64)
-        stored[:held] = self._counts
+        stored[:held] = self._held.values
         kept, lowered, counted = count_sets(codes[held:], offsets, stored, held, self.counters)
-        keys, counts = coded.dictionary.take(pa.array(kept)), stored[kept] - lowered
+        table = Table(coded.dictionary.take(pa.array(kept)), stored[kept] - lowered)
         users, items, decrements = self.users + len(offsets) - 1, self.items + counted, self.decrements + lowered
-        self.kind, self._keys, self._counts = kind, keys, counts
-        self.users, self.items, self.decrements = users, items, decrements
-
-    def keys_and_counts(self) -> tuple[pa.Array, NDArray[np.int64]]:
-        """Return the keys, sorted, and their counters. True values, not to be published."""
-        with self._alone:
-            order = pc.sort_indices(self._keys)
-            return self._keys.take(order), self._counts[order.to_numpy()]
-
-    def estimate(self, item: Any) -> int:
-        """Return the counter of an item, 0 if it is not held: at most the true number, and `decrements` below at most.
-
-        A true value, not to be published.
-        """
-        keys, counts = self.keys_and_counts()
-        place = pc.index_in(one_item(item, self.kind), value_set=keys)[0].as_py()
-        return 0 if place is None else int(counts[place])
+        self._kind, self._held, self.users, self.items, self.decrements = kind, table, users, items, decrements
 
     def release(
         self,
@@ -129,10 +97,10 @@ class UserMisraGries:
         delta: float,
         *,
         unit: str = "one user",
-        ledger: "Ledger | None" = None,
+        ledger: AnyLedger = None,
         note: str = "",
-        source: "Source | None" = None,
-    ) -> "Release":
+        source: Source | None = None,
+    ) -> Release:
         """Release keys and counts with (epsilon, delta)-differential privacy when one user is added or removed.
 
         Gaussian noise with a threshold, which grow with the square root of `counters` and not with the size of the
@@ -141,14 +109,42 @@ class UserMisraGries:
         Protected is whoever has one set; `unit` names it, such as 'one device' for a set a device, and must be that of
         a ledger to be charged.
         """
-        mechanism = one_sided_sketch(epsilon, delta, self.counters, unit=unit)
-        keys, counts = self.keys_and_counts()
-        why = "one user changes each counter by at most one, all in one direction"
-        return released(mechanism, keys, counts, self.decrements, why, Terms(ledger, note, source))
+        mechanism = OneSidedSketch(epsilon, delta, self.counters, unit)
+        _, (*_, decrements), (table,) = self.snapshot()
+        reason = "one user changes each counter by at most one, all in one direction"
+        return noisy_release(mechanism, table, decrements, reason, ledger=ledger, note=note, source=source)
+
+    def snapshot(self) -> State:
+        """Return the whole state at one moment. True values."""
+        with self._alone:
+            keys, counts = self._held
+            order = pc.sort_indices(keys) if len(keys) else pa.array([], pa.int64())
+            table = Table(keys.take(order), counts[order.to_numpy()])
+            return State(self._kind, (self.counters, self.users, self.items, self.decrements), (table,))
+
+    @classmethod
+    def _of(cls, state: State) -> Self | None:
+        """A user raises a counter by one at most, and not if all are lowered; lowering takes k + 1 away or more."""
+        kind, (counters, users, items, decrements), ((keys, counts),) = state
+        left = items - decrements * (counters + 1) - total(counts)
+        if (
+            (kind is None) != (items == 0)
+            or counters > MOST_COUNTERS
+            or len(keys) > counters
+            or left < 0
+            or (decrements == 0 and left > 0)
+            or counts.min(initial=1) < 1
+            or int(counts.max(initial=0)) + decrements > users
+        ):
+            return None
+        made = cls(counters)
+        made._kind, made.users, made.items, made.decrements = kind, users, items, decrements
+        made._held = Table(keys, counts)
+        return made
 
 
 def thresholds_for_users(epsilon: float, delta: float, counters: int, items_per_unit: int) -> dict[str, float]:
-    """Return the threshold of each sketch for users of up to so many items: the lower one reports rarer keys.
+    """Return the threshold of each sketch for users of up to this many items: the lower one reports rarer keys.
 
     'MisraGries' pays by group privacy, so that its threshold grows with the items of a user; that of 'UserMisraGries'
     grows with the square root of the counters.
@@ -156,11 +152,11 @@ def thresholds_for_users(epsilon: float, delta: float, counters: int, items_per_
     >>> thresholds_for_users(1.0, 1e-8, 100, 20)
     {'MisraGries': 491, 'UserMisraGries': 327.2}
     """
-    one = noisy_sketch(epsilon, delta, counters, items_per_unit).threshold
-    return {"MisraGries": one, "UserMisraGries": round(one_sided_sketch(epsilon, delta, counters).threshold, 1)}
+    noisy, one_sided = NoisySketch(epsilon, delta, counters, items_per_unit), OneSidedSketch(epsilon, delta, counters)
+    return {"MisraGries": noisy.threshold, "UserMisraGries": round(one_sided.threshold, 1)}
 
 
-def _flat(sets: Any) -> tuple[pa.Array, NDArray[np.int64]]:
+def _flat(sets: Any) -> tuple[pa.Array, Ints]:
     """Return the items of all sets, one kind, without nulls, and where each set starts and ends."""
     if isinstance(sets, pa.Array | pa.ChunkedArray):
         values, offsets = _flat_arrow(sets)
@@ -174,7 +170,7 @@ def _flat(sets: Any) -> tuple[pa.Array, NDArray[np.int64]]:
     return plain_items(values, "sets", _HINT), offsets
 
 
-def _flat_arrow(sets: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int64]]:
+def _flat_arrow(sets: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Ints]:
     if sets.null_count == len(sets):
         return pa.nulls(0), np.zeros(1, np.int64)
     if not (pa.types.is_list(sets.type) or pa.types.is_large_list(sets.type)):

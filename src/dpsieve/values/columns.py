@@ -1,12 +1,14 @@
-"""Values of people as Arrow columns. What cannot be one is refused in words that hold no value, as Arrow's own may."""
+"""Any values as one Arrow column, and the pieces that other modules share."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import InvalidType, not_unicode, too_large
 from dpsieve.validate import listed
+
+_T = TypeVar("_T")
 
 
 def column_of(
@@ -30,46 +32,61 @@ def column_of(
     if isinstance(values, str | bytes):
         raise InvalidType(f"{name} is one {type(values).__name__}. {hint}")
     values = listed(values)
-    array: Any = None
-    trouble: Exception | None = None
+    if hasattr(values, "__arrow_c_stream__"):  # a Polars Series, say
+        array = converted(lambda: pa.chunked_array(values), name, hint)
+    elif isinstance(values, pa.Array):
+        array = values
+    else:
+        array = converted(lambda: pa.array(values, kind, from_pandas=from_pandas), name, hint)
+    return without_views(one_chunk(array))
+
+
+def tried(act: Callable[[], _T]) -> tuple[_T, None] | tuple[None, type[Exception]]:
+    """Return the result of a step of another library; or the class of its exception, whose message may quote values."""
     try:
-        if hasattr(values, "__arrow_c_stream__"):  # a Polars Series, say
-            values = pa.chunked_array(values)
-        is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
-        array = values if is_arrow else pa.array(values, kind, from_pandas=from_pandas)
+        return act(), None
     except Exception as error:
-        trouble = error
-    # Raised out here, an exception does not keep the first one, with its message, as context.
-    if isinstance(trouble, UnicodeError):
+        return None, type(error)
+
+
+def converted(convert: Callable[[], Any], name: str, hint: str) -> Any:
+    """Return what another library makes of values, or raise naming the argument; `hint` is the fix."""
+    made, failure = tried(convert)
+    if failure is None:
+        return made
+    if issubclass(failure, UnicodeError):
         raise not_unicode(name)
-    if isinstance(trouble, OverflowError):
+    if issubclass(failure, OverflowError):
         raise too_large(name)
-    if trouble is not None:
-        raise InvalidType(f"{name} cannot be read as one column of one kind. {hint}")
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    return _without_views(array)
+    raise InvalidType(f"{name} cannot be read as one column of one kind ({failure.__name__}). {hint}")
 
 
-def _without_views(array: pa.Array) -> pa.Array:
-    """Decode a dictionary, and write views of texts and bytes, which Arrow cannot sort, as plain ones."""
-    kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    plain = {"string_view": pa.string(), "binary_view": pa.binary()}.get(str(kind), kind)
-    if plain == array.type:
-        return array
+def one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def cast(array: Any, kind: pa.DataType) -> Any:
+    """Return a column in another type; Arrow 16 cannot cast views itself."""
     try:
-        return array.cast(plain)
+        return array.cast(kind)
     except pa.ArrowNotImplementedError:
-        return pa.array(array.to_pylist(), plain)
+        return pa.array(array.to_pylist(), kind)
 
 
-def not_unicode(name: str) -> InvalidValue:
-    """Return the error for text that no encoding can carry."""
-    fix = "Mend the text first, such as by text.encode(errors='replace').decode()."
-    return InvalidValue(f"{name} holds text that is not Unicode, such as a lone surrogate. {fix}")
+def held_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
+    """Return the type of the values, also of those in a dictionary."""
+    return array.type.value_type if pa.types.is_dictionary(array.type) else array.type
 
 
-def too_large(name: str) -> InvalidValue:
-    """Return the error for a whole number that Arrow cannot hold."""
-    fix = "Pass such numbers as text."
-    return InvalidValue(f"{name} holds a whole number that does not fit 64 bits with a sign. {fix}")
+def without_views(array: pa.Array) -> pa.Array:
+    """Decode a dictionary, and write views of texts and bytes, which Arrow cannot sort, as plain ones."""
+    kind = held_type(array)
+    plain = {"string_view": pa.string(), "binary_view": pa.binary()}.get(str(kind), kind)
+    return array if plain == array.type else cast(array, plain)
+
+
+def in_utc(array: Any) -> Any:
+    """Return times with a zone in UTC, and other columns as they are."""
+    zoned = pa.types.is_timestamp(array.type) and array.type.tz is not None
+    return array.cast(pa.timestamp(array.type.unit, "UTC")) if zoned else array

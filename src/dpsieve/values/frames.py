@@ -1,6 +1,6 @@
 """Columns of pandas frames as Arrow columns, of a type that the dtype alone decides.
 
-A column of Python objects has no type: one guessed from its values would tell of rows that are not released, as one
+A column of Python objects has no type: one guessed from its values would reveal rows that are not released, as one
 Decimal with more digits changes the type of all. So such columns are text, each value written by itself: equal whole
 numbers alike (1, 1.0 and Decimal('1.00') as '1'), bytes as UTF-8 with a backslash before what is not, times with a zone
 in UTC, and dates, UUIDs and members of an Enum as `str` writes them; other objects are refused. Periods and intervals,

@@ -1,4 +1,4 @@
-"""Items of streams as Arrow columns: integers of 64 bits, text or bytes, one kind in a column. Errors quote no value.
+"""Items of streams as Arrow columns: integers of 64 bits, text or bytes, one kind in a column.
 
 Accepted are
 
@@ -10,7 +10,7 @@ Accepted are
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.types as types
 from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.values.columns import cast, converted, held_type, one_chunk
 
 Kind = Literal["integers", "text", "bytes"]
 
@@ -27,8 +28,6 @@ _FITS: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
     "text": (types.is_string, types.is_large_string, types.is_string_view),
     "bytes": (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary),
 }
-
-_T = TypeVar("_T")
 
 
 def kind_of_type(kind: pa.DataType) -> Kind | None:
@@ -70,7 +69,9 @@ def column_of_items(values: Any, name: str, hint: str) -> pa.Array | pa.ChunkedA
     try:
         listed = list(values)
     except TypeError:
-        raise InvalidType(f"{name} must be a batch of items, not {type(values).__name__}. {hint}") from None
+        listed = None
+    if listed is None:
+        raise InvalidType(f"{name} must be a batch of items, not {type(values).__name__}. {hint}")
     return _of_list(listed, name, hint)
 
 
@@ -83,7 +84,7 @@ def plain_items(values: Any, name: str, hint: str) -> pa.Array:
     array = column_of_items(values, name, hint)
     if not sound(array):
         raise InvalidValue(f"{name} is a broken Arrow array, or has text that is not UTF-8. {hint}")
-    held = array.type.value_type if types.is_dictionary(array.type) else array.type
+    held = held_type(array)
     if types.is_null(held):
         return pa.array([], pa.large_string())
     kind = kind_of_type(held)
@@ -114,12 +115,9 @@ def not_an_item(name: str, kind: pa.DataType, hint: str) -> InvalidType:
 
 def _plain(array: Any, held: pa.DataType, plain: pa.DataType) -> pa.Array:
     try:
-        array = array.cast(held).cast(plain)
-    except pa.ArrowNotImplementedError:  # Arrow 16 cannot cast views
-        array = pa.array(array.to_pylist(), plain)
+        return one_chunk(cast(cast(array, held), plain))
     except pa.ArrowInvalid as error:
         raise OverflowError from error
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def _of_list(values: list[Any], name: str, hint: str) -> pa.Array:
@@ -159,18 +157,3 @@ def _of_numpy(array: NDArray[Any], name: str, hint: str) -> pa.Array:
 def _from_pandas(values: Any) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(values, pandas.Series | pandas.Index)
-
-
-def converted(convert: Callable[[], _T], name: str, hint: str) -> _T:
-    """Run a step of another library, whose messages may quote values."""
-    try:
-        return convert()
-    except Exception as error:
-        kind = type(error)
-    # Raised out here, an exception does not keep the first one, with its message, as context.
-    if issubclass(kind, OverflowError):
-        raise InvalidValue(f"{name} holds integers that do not fit 64 bits with a sign. Pass such numbers as text.")
-    if issubclass(kind, UnicodeError):
-        fix = "Mend it, or pass it as bytes."
-        raise InvalidValue(f"{name} holds text with lone surrogates, which is not valid Unicode. {fix}")
-    raise InvalidType(f"{name} cannot be read ({kind.__name__}). {hint}")

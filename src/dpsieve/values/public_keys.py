@@ -1,11 +1,18 @@
-"""A public list of keys, in whatever form it comes, as a table with the key columns."""
+"""A public list of keys, in any form, as a table with the key columns.
+
+The list is public, so that its values may decide its types.
+"""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
+from dpsieve.values.columns import cast, held_type, one_chunk
 
 _HINT = (
     "Pass the public keys as a list or an Arrow array; for several key columns, as a table or frame with these columns."
@@ -22,10 +29,35 @@ def known_table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
     if not table.num_rows:
         raise InvalidValue(f"known_keys is empty. {_HINT}")
     kept = table.select(list(columns))
-    plain = [_plain(column) for column in kept.columns]
+    plain = [cast(column, held_type(column)) for column in kept.columns]
     if any(pa.types.is_nested(column.type) or pa.types.is_null(column.type) for column in plain):
         raise InvalidType(f"known_keys holds values that are no keys. {_HINT}")
     return pa.table(dict(zip(columns, plain, strict=True)))
+
+
+def read_known(path: Path, key: list[str]) -> pa.Table:
+    """Read Parquet or CSV (.csv, .tsv) with the key columns, or, from any other file, one key a line.
+
+    In text files keys are text; the engine turns them into the types of the data. Empty lines are no keys.
+    """
+    kind = path.suffix.lower()
+    try:
+        if kind == ".parquet":
+            return pq.read_table(path)
+        if kind in (".csv", ".tsv"):
+            parse = pyarrow.csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
+            types = pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(key, pa.string()), strings_can_be_null=True, null_values=[""]
+            )
+            return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=types)
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        kind = type(error).__name__
+        fix = "Pass a text, CSV or Parquet file."
+        raise UnreadableData(f"--known-keys {str(path)!r} cannot be read ({kind}). {fix}") from None
+    if len(key) > 1:
+        raise InvalidValue("--known-keys for several key columns must be a CSV or Parquet file that has these columns.")
+    return pa.table({key[0]: [text for line in lines if (text := line.removesuffix("\r"))]})
 
 
 def _table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
@@ -57,10 +89,5 @@ def _from_values(keys: Any, columns: tuple[str, ...]) -> pa.Table:
         return pa.table({columns[0]: values})
     if isinstance(values, list):
         return pa.table(dict(zip(columns, zip(*values, strict=True), strict=True)))
-    array = pa.array(values) if not isinstance(values, pa.Array | pa.ChunkedArray) else values
-    flat = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    return pa.Table.from_arrays(flat.flatten(), names=list(columns))
-
-
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    return pa.Table.from_arrays(one_chunk(array).flatten(), names=list(columns))

@@ -2,179 +2,204 @@
 
 Nothing is added to what is released: the randomness of the sample alone makes it private (Bharadwaj and Cormode,
 "Sample-and-threshold differential privacy", AISTATS 2022). The guarantee is not that of the paper's theorems but the
-exact one: see `channels.binomial.divergence` for a unit more or less, and `channels.binomial.replacement` for one that
+exact one: see `channels.binomial.add_remove` for a unit more or less, and `channels.binomial.replacement` for one that
 changes.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.channels.binomial.divergence import add_remove
-from dpsieve.channels.binomial.intervals import sampled_interval
+from dpsieve.channels.binomial.add_remove import add_remove
 from dpsieve.channels.binomial.replacement import replace
-from dpsieve.channels.channel import LARGEST_FREQUENCY, Channel, Tokens, checked_frequencies
-from dpsieve.channels.row import Row
+from dpsieve.channels.channel import Channel
+from dpsieve.channels.grid import floor_words
+from dpsieve.channels.rows import LARGEST_FREQUENCY, Row, Rows, in_steps
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, below, masses, window
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import by_formula
+from dpsieve.privacy import Block, Certificate, Guarantee
+from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.registry import register
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.source import Source
+from dpsieve.types import Bools, Floats, Ints
 from dpsieve.validate import Neighbours
 
-if TYPE_CHECKING:
-    from dpsieve.estimation import Estimator
-
 SMALLEST_RATE, LARGEST_RATE, LARGEST_THRESHOLD = 1e-9, 1 - 1e-9, 10**9
-WIDEST = 1 << 22  # tokens of one table or row
+_WIDEST = 1 << 22  # tokens of one table or row
 _NEVER = 2.0**60  # above all frequencies
+_RAREST = 1e-300  # stands for a probability that is above zero and below it
+_SAFE = 1e-9  # relative: intervals leave out less than they may, which covers all rounding
+_SURE = 40.0  # a report that fails with probability e^-40 at most is taken as certain; _SAFE covers that too
 _UP = Context(prec=10, rounding=ROUND_CEILING)
+_TOO_MANY = "holds a frequency with too many tokens for a table. Leave out huge ones."
 
 
-class SampleThreshold(Channel):
+class BinomialRows(Rows):
     """Row i is X ~ Binomial(i, rate), announced as 'nothing' when X is below the threshold; the token is X itself.
 
-    Unlike in other channels a token is not near the frequency but near rate times the frequency.
+    Unlike in other rows a token is not near the frequency but near rate times the frequency.
+    """
+
+    resolution, last, spread = 1, None, LARGEST_FREQUENCY
+
+    def __init__(self, rate: float, threshold: int) -> None:
+        self.rate, self.threshold = rate, threshold
+
+    def block(self, first: int, count: int) -> Block:
+        """Return consecutive rows over single tokens, rounded down to the grid; tokens are drawn without it."""
+        frequencies = np.arange(first, first + count)
+        tokens = np.arange(self.threshold, self._top(first + count - 1) + 1)
+        mass = masses(frequencies[:, None], tokens, self.rate) * (1 - 1e-9)  # so that no row is above one
+        return Block(np.append(tokens, tokens[-1] + 1), *floor_words(mass))
+
+    def row(self, frequency: int) -> Row:
+        """Return one row; tokens that share less than 1e-34 are left out.
+
+        Rows of more than four million tokens are refused: those of frequencies above some 10^10 / rate.
+        """
+        first = max(window(frequency, self.rate)[0], self.threshold)
+        last = min(frequency, max(window(frequency, self.rate)[1], self.threshold + 400))
+        if last - first > _WIDEST:
+            hint = "Use reporting_probability, read or draw, which take any frequency."
+            raise InvalidValue(f"frequency has a row of more than {_WIDEST:,} tokens. {hint}")
+        tokens = np.arange(first, last + 1, dtype=np.float64)
+        silent = float(below(frequency, self.threshold, self.rate))
+        return Row(silent, tokens, tokens.copy(), masses(frequency, tokens, self.rate))
+
+    def reported(self, frequencies: Ints) -> Floats:
+        """Return the probability of a report for each frequency: P[X >= threshold]."""
+        return at_least(frequencies, self.threshold, self.rate)
+
+    def withheld(self, frequencies: Ints) -> Floats:
+        """Return the probability of 'nothing' for each frequency: P[X < threshold]."""
+        return below(frequencies, self.threshold, self.rate)
+
+    def cell_edges(self, low: int, high: int) -> Ints:
+        """Return token edges for the rows up to high - spread; see `Rows.cell_edges`.
+
+        Every token is a cell, but for those below the threshold and for those that none of these rows comes near to.
+        """
+        edges = np.arange(self.threshold - 1, self._top(max(high - self.spread, 1)) + 1)
+        return np.unique(np.concatenate([[low], edges[(edges > low) & (edges < high)], [high]]))
+
+    def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
+        """Return the probability of each cell between edges under each frequency; see `Rows.cell_probabilities`."""
+        found = np.zeros((len(frequencies), len(edges) - 1))
+        some = (np.diff(edges) == 1) & (edges[1:] >= self.threshold)
+        found[:, some] = masses(frequencies[:, None], edges[1:][some], self.rate)
+        return found
+
+    def bands(self, frequencies: Ints) -> Iterator[tuple[slice, Ints]]:
+        """Cut increasing frequencies into runs; yield each with token edges that span its rows, and little more."""
+        start, least = 0, self.threshold
+        while start < len(frequencies):
+            first, last = window(int(frequencies[start]), self.rate)
+            near = frequencies[start] + (last - first) / (2 * self.rate)
+            stop = int(np.searchsorted(frequencies, near, side="right"))
+            last = window(int(frequencies[stop - 1]), self.rate)[1]
+            if last - max(first, least) > _WIDEST:
+                raise InvalidValue(f"i {_TOO_MANY}")
+            edges = np.arange(max(first, least) - 1, max(last, least + 400) + 1)
+            yield from in_steps(start, stop, edges)
+            start = stop
+
+    def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
+        """Return floor(j / rate), as P_i(j) / P_(i-1)(j) = i (1-p) / (i-j) is at least one up to i = j / p."""
+        frequencies = np.floor(np.minimum(tokens / self.rate, _NEVER)).astype(np.int64)
+        reached = (tokens >= self.threshold) & bool(at_least(LARGEST_FREQUENCY, self.threshold, self.rate))
+        return frequencies, np.where(reached, np.maximum(masses(frequencies, tokens, self.rate), _RAREST), 0.0)
+
+    def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
+        """Return the frequencies i for which neither P_i[X >= j] nor P_i[X <= j], given a report, is too small.
+
+        (Clopper and Pearson 1934, given that X reaches the threshold.) See `sampled_interval`.
+        """
+        if (tokens < self.threshold).any():
+            hint = "Pass tokens drawn from this channel."
+            raise InvalidValue(f"tokens holds one below the threshold, which is never reported. {hint}")
+        if level >= 1:
+            return tokens, np.full(len(tokens), LARGEST_FREQUENCY)
+        distinct, place = np.unique(tokens, return_inverse=True)
+        low, high = sampled_interval(distinct, (1 - level) / 2, self.rate, self.threshold)
+        return low[place], high[place]
+
+    def draw(self, frequencies: Ints, source: Source) -> Ints:
+        """Return the sampled counts that reach the threshold."""
+        return self.finish(binomial(frequencies, self.rate, source=source), source)
+
+    def finish(self, frequencies: Ints, source: Source) -> Ints:
+        """Return the counts that reach the threshold; they are already sampled."""
+        return np.where(frequencies >= self.threshold, frequencies, 0)
+
+    def certify(self, guarantee: Guarantee) -> Certificate:
+        """Return the certificate: the divergence of the rows, evaluated with proven bounds."""
+        pair = "adjacent" if guarantee.neighbours == "add_remove" else "two replaced"
+        worst = self.delta(guarantee.epsilon, guarantee.neighbours)
+        return formula(
+            guarantee, worst, "balls", f"the divergence of {pair} binomial rows with a threshold, rounded up"
+        )
+
+    def delta(self, epsilon: float, neighbours: Neighbours) -> float:
+        """Return the least delta, rounded up to ten digits."""
+        return exact_delta(epsilon, self.rate, self.threshold, neighbours)
+
+    def _top(self, frequency: int) -> int:
+        """Return a token that no row up to this frequency comes above, but for e^-80."""
+        last = max(window(frequency, self.rate)[1], self.threshold + 400)
+        if last - self.threshold > _WIDEST:
+            raise InvalidValue(f"frequencies {_TOO_MANY}")
+        return last
+
+
+@register("sample_threshold")
+@dataclass(frozen=True, repr=False)
+class SampleThreshold(Channel):
+    """See `sample_threshold` and `BinomialRows`.
+
+    Its `delta` is rounded up to ten digits. Under 'replace' one key loses a unit while another one gains it, and both
+    may show: the worst case over both frequencies.
 
     Attributes:
         rate: the probability with which each unit is sampled.
         threshold: the least sampled count that is reported.
+
+    >>> sample_threshold(0.3, 24).delta(1.0), sample_threshold(0.3, 24).delta(1.0, "replace")
+    (9.656612843e-09, 1.256832537e-08)
     """
 
-    resolution = 1
-    name = "sample and threshold"
+    rate: float
+    threshold: int
+    neighbours: Neighbours = "add_remove"
+    unit: str = field(default="one client", kw_only=True)
 
-    def __init__(self, rate: float, threshold: int, guarantee: Guarantee) -> None:
-        self.rate, self.threshold, self.guarantee = rate, threshold, guarantee
-        self.parameters = {"channel": "sample_threshold", "rate": rate, "threshold": threshold, **guarantee.to_json()}
-
-    def __repr__(self) -> str:
-        promise = f"epsilon={self.guarantee.epsilon:g}, delta={self.guarantee.delta:g}"
-        return f"<{self.name} channel, rate={self.rate:g}, threshold={self.threshold}, {promise}>"
-
-    def row(self, frequency: int) -> Row:
-        """Return the row of one true frequency; tokens that share less than 1e-34 are left out.
-
-        Rows of more than four million tokens are refused: those of frequencies above some 10^10 / rate.
-        """
-        i = validate.whole(
-            "frequency", frequency, high=LARGEST_FREQUENCY, hint="Pass a true frequency, such as row(200)."
-        )
-        first, last = window(i, self.rate)
-        first, last = max(first, self.threshold), min(i, max(last, self.threshold + 400))
-        if last - first > WIDEST:
-            hint = "Use reporting_probability, read or draw, which take any frequency."
-            raise InvalidValue(f"frequency has a row of more than {WIDEST:,} tokens. {hint}")
-        tokens = np.arange(first, last + 1, dtype=np.float64)
-        silent = float(below(i, self.threshold, self.rate))
-        return Row(silent, tokens, tokens.copy(), masses(i, tokens, self.rate))
-
-    def reporting_probability(self, frequencies: ArrayLike) -> NDArray[np.float64]:
-        """Return, for each true frequency, the probability that its key is reported: P[X >= threshold]."""
-        return at_least(checked_frequencies(frequencies), self.threshold, self.rate)
-
-    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
-        """Return the least delta for which this channel is (epsilon, delta)-private, rounded up to ten digits.
-
-        Under 'replace' one key loses a unit while another one gains it, and both may show: the worst case over both
-        frequencies.
-
-        >>> sample_threshold(0.3, 24).delta(1.0), sample_threshold(0.3, 24).delta(1.0, "replace")
-        (9.656612843e-09, 1.256832537e-08)
-        """
-        return exact_delta(validate.epsilon(epsilon), self.rate, self.threshold, validate.neighbours(neighbours))
-
-    def certify(self) -> Certificate:
-        """Return the certificate: the divergence of the rows, evaluated with proven bounds."""
-        return self._certificate
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._set(rate=checked_rate(self.rate), threshold=checked_threshold(self.threshold))
+        exact = exact_delta(self.epsilon, self.rate, self.threshold, self.neighbours)
+        if exact > self.delta_:
+            given = f"rate={self.rate:g} and threshold={self.threshold} give {exact:.4g}"
+            fix = "Pass a larger threshold, or let dpsieve.federated.plan find one."
+            raise NotCertified(f"delta={self.delta_:g} does not hold: {given}. {fix}")
 
     @cached_property
-    def _certificate(self) -> Certificate:
-        promise = self.guarantee
-        pair = "adjacent" if promise.neighbours == "add_remove" else "two replaced"
-        worst = self.delta(promise.epsilon, promise.neighbours)
-        return by_formula(promise, worst, f"the divergence of {pair} binomial rows with a threshold, rounded up")
+    def guarantee(self) -> Guarantee:
+        """What is promised to one privacy unit."""
+        return Guarantee(self.epsilon, self.delta_, self.neighbours, self.unit)
 
-    def estimator(
-        self,
-        g: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
-        kind: str = "mle",
-        *,
-        low: int | None = None,
-        high: int | None = None,
-    ) -> "Estimator":
-        """Return an estimator of g(true frequency): 'mle', or 'scaled', which is token / rate and for g(w) = w only.
+    @cached_property
+    def rows(self) -> BinomialRows:
+        """The binomial rows."""
+        return BinomialRows(self.rate, self.threshold)
 
-        'scaled' is unbiased but for the threshold: Bias_i = -E[X; X < threshold] / rate. No estimator is unbiased when
-        the threshold is above one, as keys below it are never reported; so kind='unbiased' is refused there, and is
-        'scaled' with a threshold of one. 'biased_down' and 'minimax' are not offered.
-        """
-        from dpsieve.estimation.sampled import sampled_estimator
-
-        return sampled_estimator(self, g, kind, low=low, high=high)
-
-    @property
-    def reach(self) -> int:
-        """Units: a row i has all its reported tokens in (i - reach, i + reach]. Here, that says only that i > 0."""
-        return LARGEST_FREQUENCY
-
-    def breaks(self, low: int, high: int) -> Tokens:
-        """Return token edges for the rows up to high - reach; see `Channel.breaks`.
-
-        Every token is a cell, but for those below the threshold and for those that none of these rows comes near to.
-        """
-        top = high - self.reach
-        if top < 1:
-            raise InvalidValue(
-                "kind='biased_down' is not offered for sampled counts. Use channel.estimator(kind='mle')."
-            )
-        last = max(window(top, self.rate)[1], self.threshold + 400)
-        if last - self.threshold > WIDEST:
-            raise InvalidValue(f"frequencies above {WIDEST / self.rate:.2g} are too many tokens. Leave out huge ones.")
-        edges = np.arange(self.threshold - 1, last + 1)
-        return np.unique(np.concatenate([[low], edges[edges > low], [high]]))
-
-    def masses(self, frequencies: ArrayLike, edges: Tokens) -> NDArray[np.float64]:
-        """Return the probability of each cell between edges under each frequency; see `Channel.masses`."""
-        rows, tokens = checked_frequencies(frequencies), edges[1:]
-        found = np.zeros((len(rows), len(tokens)))
-        some = (np.diff(edges) == 1) & (tokens >= self.threshold)
-        found[:, some] = masses(rows[:, None], tokens[some], self.rate)
-        return found
-
-    def _draw(self, frequencies: Tokens, source: Source, already_sampled: bool) -> Tokens:
-        """Return the sampled counts that reach the threshold; frequencies already sampled are such counts."""
-        sampled = frequencies if already_sampled else binomial(frequencies, self.rate, source=source)
-        return np.where(sampled >= self.threshold, sampled, 0)
-
-    def _likeliest(self, tokens: Tokens) -> Tokens:
-        """Return floor(j / rate): P_i(j) / P_(i-1)(j) = i (1-p) / (i-j) is at least one up to i = j / p."""
-        return np.floor(np.minimum(self._possible(tokens) / self.rate, _NEVER)).astype(np.int64)
-
-    def _interval(self, tokens: Tokens, level: float) -> tuple[Tokens, Tokens]:
-        """Return the frequencies i for which neither P_i[X >= j] nor P_i[X <= j], given a report, is too small.
-
-        (Clopper and Pearson 1934, given that X reaches the threshold.) See `channels.binomial.intervals`.
-        """
-        if level >= 1:
-            return self._possible(tokens), np.full(len(tokens), LARGEST_FREQUENCY)
-        distinct, place = np.unique(self._possible(tokens), return_inverse=True)
-        low, high = sampled_interval(distinct, (1 - level) / 2, self.rate, self.threshold)
-        return low[place], high[place]
-
-    def _possible(self, tokens: Tokens) -> Tokens:
-        hint = "Pass tokens drawn from this channel."
-        if (tokens < self.threshold).any():
-            raise InvalidValue(f"tokens holds one below the threshold, which is never reported. {hint}")
-        if len(tokens) and not at_least(LARGEST_FREQUENCY, self.threshold, self.rate):
-            raise InvalidValue(f"tokens holds one that 10^12 clients or fewer never lead to. {hint}")
-        return tokens
+    def __repr__(self) -> str:
+        promise = f"epsilon={self.epsilon:g}, delta={self.delta_:g}"
+        return f"<sample threshold channel, rate={self.rate:g}, threshold={self.threshold}, {promise}>"
 
 
 def sample_threshold(
@@ -210,11 +235,8 @@ def sample_threshold(
     exact = exact_delta(epsilon, rate, threshold, relation)
     if exact >= 1:
         raise InvalidValue(f"epsilon={epsilon:g} has no delta below one here. Pass a larger threshold or a lower rate.")
-    promised = exact if delta is None else validate.delta(delta)
-    if exact > promised:
-        why = f"delta={promised:g} does not hold: rate={rate:g} and threshold={threshold} give {exact:.4g}"
-        raise NotCertified(f"{why}. Pass a larger threshold, or let dpsieve.federated.plan find one.")
-    return SampleThreshold(rate, threshold, Guarantee(epsilon, promised, relation, unit))
+    promised = exact if delta is None else delta
+    return SampleThreshold(epsilon, promised, rate, threshold, relation, unit=unit)
 
 
 @lru_cache(maxsize=1024)
@@ -234,3 +256,95 @@ def checked_threshold(threshold: int) -> int:
     """Return a threshold from 1 to 10^9."""
     hint = "Pass the least sampled count that is reported, such as threshold=20."
     return validate.whole("threshold", threshold, low=1, high=LARGEST_THRESHOLD, hint=hint)
+
+
+def sampled_interval(tokens: Ints, miss: float, rate: float, threshold: int) -> tuple[Ints, Ints]:
+    """Return (low, high) for each token >= threshold; each end misses with probability `miss` at most.
+
+    With X_i ~ Binomial(i, p) and a threshold t, a frequency i is in the interval of a token j when neither
+
+        P[X_i >= j | X_i >= t]    nor    P[X_i <= j | X_i >= t]
+
+    is below the allowed miss (Clopper and Pearson 1934). The first grows with i and the second falls, as rows have
+    increasing ratios, so each end is the first i at which a statement turns true. The search starts where it nearly
+    always ends: the trial N_j of the j-th success has P[N_j <= i] = P[X_i >= j], and the quantiles of that negative
+    binomial are known to a fraction of 1/p (Cornish and Fisher 1938). A bad guess costs nothing but time: what is found
+    is checked from both sides.
+
+    >>> low, high = sampled_interval(np.array([24, 300]), 0.025, 0.3, 24)
+    >>> low.tolist(), high.tolist()
+    ([24, 908], [105, 1100])
+    """
+    least = miss * (1 - _SAFE)
+    far = np.ceil(np.minimum((tokens + 40 * np.sqrt(tokens) + 1600) / rate, LARGEST_FREQUENCY)).astype(np.int64)
+
+    def tail_counts(i: Ints, at: Ints) -> Bools:
+        return _tail(i, tokens[at], rate, threshold) > least
+
+    def head_is_rare(i: Ints, at: Ints) -> Bools:
+        return _head(i, tokens[at], rate, threshold) <= least
+
+    low = _first(tail_counts, tokens, far, _guess(tokens, least, rate))
+    high = _first(head_is_rare, low, far, _guess(tokens + 1, 1 - least, rate))
+    high, at_end = np.maximum(high - 1, low), np.flatnonzero(high == far)
+    high[at_end[~head_is_rare(far[at_end], at_end)]] = LARGEST_FREQUENCY
+    return low, high
+
+
+def _tail(frequencies: Ints, tokens: Ints, rate: float, threshold: int) -> Floats:
+    """Return P[X >= token], given a report."""
+    found = at_least(frequencies, tokens, rate)
+    unsure = np.flatnonzero(~_surely_reported(frequencies, rate, threshold))
+    found[unsure] /= np.maximum(at_least(frequencies[unsure], threshold, rate), _RAREST)
+    return found
+
+
+def _head(frequencies: Ints, tokens: Ints, rate: float, threshold: int) -> Floats:
+    """Return P[X <= token], given a report; small ones keep their digits."""
+    under = below(frequencies, tokens + 1, rate)
+    unsure = np.flatnonzero(~_surely_reported(frequencies, rate, threshold))
+    i, j = frequencies[unsure], tokens[unsure]
+    reported, over = at_least(i, threshold, rate), at_least(i, j + 1, rate)
+    given = np.where(over < 0.5, reported - over, under[unsure] - below(i, threshold, rate))
+    under[unsure] = np.where(reported < _RAREST, 1.0, given / np.maximum(reported, _RAREST))
+    return under
+
+
+def _surely_reported(frequencies: Ints, rate: float, threshold: int) -> Bools:
+    """Return where P[X < threshold] <= e^-40, by Chernoff's bound exp(-(mean - threshold)^2 / (2 mean))."""
+    mean = frequencies * rate
+    return (mean > threshold) & ((mean - threshold) ** 2 > 2 * _SURE * mean)
+
+
+def _guess(successes: Ints, level: float, rate: float) -> Ints:
+    """Return about the first i with P[N <= i] >= level, N the trial of that success."""
+    from scipy.special import ndtri
+
+    z, j, q = float(ndtri(level)), successes.astype(np.float64), 1 - rate
+    skew, excess = (2 - rate) / np.sqrt(j * q), 6 / j + rate**2 / (j * q)
+    bend = (z * z - 1) * skew / 6 + (z**3 - 3 * z) * excess / 24 - (2 * z**3 - 5 * z) * skew**2 / 36
+    place = (j + math.sqrt(q) * np.sqrt(j) * (z + bend)) / rate
+    return np.ceil(np.clip(place - 0.5, 0, 2.0 * LARGEST_FREQUENCY)).astype(np.int64)
+
+
+def _first(holds: Callable[[Ints, Ints], Bools], low: Ints, high: Ints, guess: Ints) -> Ints:
+    """Return, entry by entry, the first i in [low, high] at which `holds(i, entry)`, or high; once true, it stays true.
+
+    From the guess, steps of 1, 2, 4, ... go up or down until the statement changes; then halving.
+    """
+    high = np.maximum(low, high)
+    no, yes = low - 1, high.copy()  # below `no` + 1 it is false; at `yes` it is true, or `yes` is the end
+    middle = np.clip(guess, low, high)
+    step, active = np.ones(len(low), np.int64), np.flatnonzero(no + 1 < yes)
+    while len(active):
+        place = middle[active]
+        found = holds(place, active)
+        yes[active] = np.where(found, place, yes[active])
+        no[active] = np.where(found, no[active], place)
+        inside = (no[active] >= low[active]) & (yes[active] < high[active])
+        half = no[active] + (yes[active] - no[active] + 1) // 2
+        leap = np.where(found, place - step[active], place + step[active])
+        middle[active] = np.clip(np.where(inside, half, leap), no[active] + 1, yes[active])
+        step[active] *= 2
+        active = active[no[active] + 1 < yes[active]]
+    return yes

@@ -18,6 +18,7 @@ from itertools import accumulate
 from itertools import chain as joined
 
 from dpsieve.channels.grid import FACTOR_BITS, ONE, Steps
+from dpsieve.exact.search import first_whole
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,9 @@ class Lag:
 def optimal_lag(steps: Steps, resolution: int) -> Lag:
     """Return the distribution of the lag in parts of 1/resolution; it sums to one less a vanishing remainder."""
     ladder = _Ladder(steps, resolution)
-    low, high = resolution, 2 * resolution
-    while ladder.total(high) <= ONE:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if ladder.total(middle) <= ONE else (low, middle)
+    c = first_whole(lambda c: ladder.total(c) > ONE, resolution + 1, 1 << 60, step=resolution) - 1
     # Raise the part that holds c, between its two regimes, until all mass is used.
-    unit, c = low // resolution, low
+    unit = c // resolution
     low, high = ladder.rung(unit - 2) if unit > 1 else steps.shrink(ladder.rung(0)), ladder.rung(unit)
     while high - low > 1 + (high >> 80):
         middle = (low + high) // 2
@@ -109,14 +105,12 @@ class _Ladder:
         middle = after if at_c is None else _Chain(self._steps, [*after.masses[:unit], at_c])
         parts = [(place, before), (1, middle), (self._resolution - place - 1, after)]
         chains = [(width, chain) for width, chain in parts if width]
-        low, high = unit - 2, unit if place or at_c is not None else unit - 1
-        while sum(width * chain.at(high) for width, chain in chains) > self._steps.delta:
-            low, high = high, high + max(1, high)
-        while high - low > 1 and low >= unit - 1:
-            half = (low + high) // 2
-            enough = sum(width * chain.at(half) for width, chain in chains) <= self._steps.delta
-            low, high = (low, half) if enough else (half, high)
-        return chains, high, list(self._kept(chains, high))
+
+        def may_vanish(last: int) -> bool:
+            return sum(width * chain.at(last) for width, chain in chains) <= self._steps.delta
+
+        last = first_whole(may_vanish, unit if place or at_c is not None else unit - 1, 1 << 60)
+        return chains, last, list(self._kept(chains, last))
 
     def _kept(self, chains: list[tuple[int, _Chain]], last: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of unit `last` without which more than delta would vanish, as widths and masses."""

@@ -18,104 +18,93 @@ no outcome, kept or dropped, adds to the divergence of the masses, which is at m
 """
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from dpsieve import validate
-from dpsieve.channels.channel import Channel, Tokens, checked_frequencies
-from dpsieve.channels.grid import FACTOR_BITS, Steps
-from dpsieve.channels.lag.noise import LaplaceCut
-from dpsieve.channels.lag.rows import AdditiveChannel
-from dpsieve.channels.row import Row
-from dpsieve.channels.stepwise import blocks
+from dpsieve.channels.grid import FACTOR_BITS, Steps, floor_words
+from dpsieve.channels.lag.baselines import LaplaceCut
+from dpsieve.channels.lag.rows import LagRows
+from dpsieve.channels.rows import SAFE, Rows, Windows, runs
+from dpsieve.channels.stepwise.blocks import decaying_sums
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy import Certificate
+from dpsieve.privacy import Block, Certificate, Guarantee
+from dpsieve.privacy.certificate import whole_unit
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.samples import decide
 from dpsieve.sampling.schemes import Scheme
-
-Floats = NDArray[np.float64]
+from dpsieve.types import Floats, Ints
 
 _CHUNK = 1 << 13  # parts integrated at a time
-_RUN = 17  # at most 2^17 neighbouring frequencies are tabulated at a time
-_SAFE = 1 - 1e-11  # windows are made this much heavier than asked, which covers all rounding
+_TINY = 1e-6
+_BELOW_ONE = 1 - 2.0**-42  # so that no row is above one on the grid, in spite of rounding
 
 
-class ThinnedChannel(Channel):
+class ThinnedRows(Rows):
     """A stability histogram cut into parts (see `LaplaceCut`), of which each is kept with the mean of q over it."""
 
     resolution = 2
-    scheme: Scheme
+    longest = 1 << 17
 
-    def __init__(self, inner: AdditiveChannel, scheme: Scheme, cut: LaplaceCut) -> None:
-        self._inner, self.scheme, self._cut = inner, scheme, cut
-        self.name, self.guarantee = f"sampled {inner.name}", inner.guarantee
-        constant = scheme.constant_from()
-        self.last_row = None if constant is None else inner.last_row + constant
+    def __init__(self, steps: Steps, cut: LaplaceCut, scheme: Scheme) -> None:
+        self._inner, self._scheme, self._cut = LagRows(2, lambda: cut.lag), scheme, cut
+        self.spread, constant = self._inner.spread, scheme.constant_from()
+        self.last = None if constant is None else self._inner.last + constant
         self._rises = 2 * cut.whole - 1  # lags from here on see a part from above
         upper = cut.whole - cut.threshold
         self._widths = np.array([1 - upper, upper])  # of even and odd parts
         smooth = cut.rate < 1 and cut.threshold > 16  # within a part, powers and exponentials are nearly straight there
         self._nodes, weights = np.polynomial.legendre.leggauss(6 if smooth else 16 + int(cut.rate))
         self._nodes, self._weights = (self._nodes + 1) / 2, weights / 2
-        self._limits = self._between()
+        self._limits = self._between(steps)
 
-    @property
-    def reach(self) -> int:
-        """Units: a row i has all its reported tokens in (i - reach, i + reach]."""
-        return self._inner.reach
+    def block(self, first: int, count: int) -> Block:
+        """Return consecutive rows over shared cells, rounded down to the grid; what is drawn is finer than that."""
+        edges = np.arange(max(1, 2 * (first - self.spread) + 1), 2 * (first + count - 1 + self.spread) + 2)
+        mass = self.cell_probabilities(np.arange(first, first + count), edges - 1)
+        return Block(edges, *floor_words(mass * _BELOW_ONE))
 
-    def row(self, frequency: int) -> Row:
-        """Return the row of one true frequency; see `Row`."""
-        row = self._inner.row(frequency)
-        parts = np.rint(row.right * 2).astype(np.int64)
-        kept = self._kept_at(np.full(len(parts), frequency), parts)
-        silent = row.silent + float((row.mass * (1 - kept)).sum())
-        return Row(silent, row.left, row.right, row.mass * kept)
+    def certify(self, guarantee: Guarantee) -> Certificate:
+        """Return the certificate of the rows before sampling, which covers these (see the head of this module)."""
+        before = self._inner.certify(guarantee)
+        covers = "parts kept with probabilities that add nothing to the divergence, by the three inequalities"
+        return before.within(whole_unit(guarantee, before.worst, "formula", covers), guarantee)
 
-    def reporting_probability(self, frequencies: ArrayLike) -> Floats:
-        """Return, for each true frequency, the probability that its key is reported."""
-        values, place = np.unique(checked_frequencies(frequencies), return_inverse=True)
-        found = [self._reported(run, *self._tails(int(run[0]), int(run[-1]))) for run in _runs(values, self.reach)]
-        return np.concatenate([np.empty(0), *found])[place]
+    def reported(self, frequencies: Ints) -> Floats:
+        """Return the probability of a report for each frequency."""
+        values, place = np.unique(frequencies, return_inverse=True)
+        found = np.empty(len(values))
+        for run in runs(values, self.spread):
+            rows = values[run]
+            found[run] = self._reported(rows, *self._tails(int(rows[0]), int(rows[-1])))
+        return found[place]
 
-    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
-        """Return an upper bound for the delta at epsilon, from the promise; only for 'add_remove'.
+    def withheld(self, frequencies: Ints) -> Floats:
+        """Return the probability of 'nothing' for each frequency: no report, or a part that is not kept."""
+        values, place = np.unique(self._settled(frequencies), return_inverse=True)
+        silent = 1 - self.reported(values)
+        for k in np.flatnonzero(silent < _TINY):
+            i = values[[k]]
+            edges = self.cell_edges(max(int(i[0]) - self.spread, 0), int(i[0]) + self.spread)
+            lost = self._inner.cell_probabilities(i, edges)[0] * (1 - self._kept_at(i, edges[1:]))
+            silent[k] = self._inner.withheld(i)[0] + lost.sum()
+        return np.asarray(silent[place])
 
-        From the promised epsilon on it is that of the channel before sampling. Below it, an (e, d)-private mechanism is
-        (epsilon, d + (1 - d) (e^e - e^epsilon) / (1 + e^e))-private (Kairouz, Oh and Viswanath 2015).
-        """
-        if validate.neighbours(neighbours) == "replace":
-            hint = "Use channel.guarantee.for_replacement(), or a channel without a scheme."
-            raise InvalidValue(f"neighbours='replace' has no exact curve for a channel with a scheme. {hint}")
-        more, promise = self.guarantee.epsilon - validate.epsilon(epsilon), self.guarantee
-        if more <= 0:
-            return self._inner.delta(epsilon)
-        return min(1.0, promise.delta + (1 - promise.delta) * -math.expm1(-more) / (1 + math.exp(-promise.epsilon)))
+    def cell_edges(self, low: int, high: int) -> Ints:
+        """Return token edges between which every row is even; see `Rows.cell_edges`."""
+        return self._inner.cell_edges(low, high)
 
-    def certify(self) -> Certificate:
-        """Return the certificate of the channel before sampling, which covers this one (see the module's head)."""
-        return self._inner.certify()
+    def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
+        """Return the probability of each cell between edges under each frequency; see `Rows.cell_probabilities`."""
+        kept = self._kept_at(frequencies[:, None], np.maximum(edges[1:], 1))
+        return np.asarray(self._inner.cell_probabilities(frequencies, edges) * kept)
 
-    def breaks(self, low: int, high: int) -> Tokens:
-        """Return token edges between which every row is even; see `Channel.breaks`."""
-        return self._inner.breaks(low, high)
-
-    def masses(self, frequencies: ArrayLike, edges: Tokens) -> Floats:
-        """Return the probability of each cell between edges under each frequency; see `Channel.masses`."""
-        rows, parts = checked_frequencies(frequencies), np.maximum(edges[1:], 1)
-        masses: Floats = self._inner.masses(rows, edges) * self._kept_at(rows[:, None], parts)
-        return masses
-
-    def _kept_at(self, frequencies: Tokens, parts: Tokens) -> Floats:
+    def _kept_at(self, frequencies: Ints, parts: Ints) -> Floats:
         """Return the probability that a part is kept for a frequency."""
         falling, rising = self._kept(parts)
         return np.asarray(np.where(2 * frequencies - parts >= self._rises, rising, falling))
 
-    def _kept(self, parts: Tokens) -> Floats:
+    def _kept(self, parts: Ints) -> Floats:
         """Return the mean of q over each part under falling and under rising noise, within the limits for privacy."""
         distinct, place = np.unique(parts, return_inverse=True)
         pieces = [self._means(distinct[start : start + _CHUNK]) for start in range(0, len(distinct), _CHUNK)]
@@ -124,26 +113,25 @@ class ThinnedChannel(Channel):
         most = np.minimum(falling * growth, np.nextafter(1 - (1 - falling) / room, 0))
         return np.array([falling, np.clip(rising, falling, np.maximum(falling, most))])[:, place]
 
-    def _means(self, parts: Tokens) -> Floats:
+    def _means(self, parts: Ints) -> Floats:
         """Integrate by Gauss's rule, on both sides of a bend of the scheme."""
         start, width = self._edges(parts - 1)[:, None], self._widths[parts % 2, None]
-        inside = [bend for bend in sorted(self.scheme.bends()) if start[0, 0] < bend < start[-1, 0] + 1]
+        inside = [bend for bend in sorted(self._scheme.bends()) if start[0, 0] < bend < start[-1, 0] + 1]
         bends = [np.clip(bend - start, 0, width) for bend in inside]
         sides = list(pairwise([np.zeros_like(width), *bends, width]))
         depth = np.concatenate([a + (b - a) * self._nodes for a, b in sides], axis=1)
         weight = np.concatenate([np.maximum(b - a, 1e-300) * self._weights for a, b in sides], axis=1)
-        q = self.scheme.inclusion(start + depth)
+        q = self._scheme.inclusion(start + depth)
         shapes = [weight * np.exp(-self._cut.rate * far) for far in (depth, width - depth)]
         return np.array([(shape * q).sum(axis=1) / shape.sum(axis=1) for shape in shapes])
 
-    def _edges(self, k: Tokens) -> Floats:
+    def _edges(self, k: Ints) -> Floats:
         """Return the upper end of part k, the lower one of part k + 1: whole if k is odd."""
         return np.where(k % 2, self._cut.whole, self._cut.threshold) + k // 2
 
-    def _between(self) -> Floats:
+    def _between(self, steps: Steps) -> Floats:
         """Return e^epsilon M_i / M_(i+1) and e^epsilon M_(i+1) / M_i of even and odd parts between i and i + 1."""
-        promise, lag = self.guarantee, self._inner._lag
-        factor = Steps(promise.epsilon, promise.delta).factor  # below e^epsilon by 2^-46, which covers all rounding
+        lag, factor = self._inner.lag, steps.factor  # below e^epsilon by 2^-46, which covers all rounding
 
         def mass(place: int) -> int:
             return max(1, lag.masses[place - lag.edges[0]])
@@ -159,52 +147,49 @@ class ThinnedChannel(Channel):
         d away, the same tail is lower by e^(-epsilon d): these numbers serve all rows.
         """
         low, high = (max(0, 2 * (i - self._cut.whole) + 1) for i in (first, last))
-        parts = np.arange(max(0, low - 2 * self.reach), high + 2 * self.reach) + 1
+        parts = np.arange(max(0, low - 2 * self.spread), high + 2 * self.spread) + 1
         falling, rising = self._kept(parts)
         decay = np.exp(-self._cut.rate * self._widths)[parts % 2]
         share = (-np.expm1(-self._cut.rate * self._widths) / 2)[parts % 2]
-        below = blocks.decaying_sums(rising * share, decay, rising[0] / 2 if parts[0] > 1 else 0.0)
-        above = blocks.decaying_sums((falling * share)[::-1], decay[::-1], falling[-1] / 2)[::-1]
+        below = decaying_sums(rising * share, decay, rising[0] / 2 if parts[0] > 1 else 0.0)
+        above = decaying_sums((falling * share)[::-1], decay[::-1], falling[-1] / 2)[::-1]
         return int(parts[0]) - 1, below, above
 
-    def _reported(self, rows: Tokens, start: int, below: Floats, above: Floats) -> Floats:
+    def _reported(self, rows: Ints, start: int, below: Floats, above: Floats) -> Floats:
         at = 2 * (rows - self._cut.whole) + 1 - start
         early = np.exp(-self._cut.rate * np.maximum(self._cut.threshold - rows, 0))
         place = np.maximum(at, 0)
         return np.where(at > 0, below[place] + above[place], early * above[0])
 
-    def _draw(self, frequencies: Tokens, source: Source, already_sampled: bool) -> Tokens:
-        if already_sampled:
-            hint = "Use channels.optimal or channels.simple with the scheme of the sample."
-            raise InvalidValue(f"already_sampled does not fit a channel that samples its own output. {hint}")
-        tokens = self._inner._draw(frequencies, source, False)
+    def draw(self, frequencies: Ints, source: Source) -> Ints:
+        """Return a token for each frequency: a part is drawn, and then kept or not."""
+        tokens = self._inner.draw(frequencies, source)
         reported = np.flatnonzero(tokens)
         kept = reported[decide(self._kept_at(frequencies[reported], tokens[reported]), source)]
         out = np.zeros_like(tokens)
         out[kept] = tokens[kept]
         return out
 
-    def _likeliest(self, tokens: Tokens) -> Tokens:
+    def finish(self, frequencies: Ints, source: Source) -> Ints:
+        """Refuse: these rows sample noisy counts, not true ones."""
+        hint = "Use channels.optimal or channels.simple with the scheme of the sample."
+        raise InvalidValue(f"already_sampled does not fit a channel that samples its own output. {hint}")
+
+    def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
         """Return the whole number next to the part, below or above it, under which it is likelier."""
         falling, rising = self._kept(tokens)
         above = rising * math.exp(self._cut.rate) > falling * self._limits[0, tokens % 2]
-        frequencies: Tokens = self._cut.whole - 1 + tokens // 2 + above
-        return frequencies
+        frequencies: Ints = self._cut.whole - 1 + tokens // 2 + above
+        kept = np.where(2 * frequencies - tokens >= self._rises, rising, falling)
+        return frequencies, kept * self._inner.mass_at(2 * frequencies - tokens)
 
-    def _interval(self, tokens: Tokens, level: float) -> tuple[Tokens, Tokens]:
-        """Invert windows that reach equally many parts to both sides of i, the fewest that hold `level` of its row."""
-        values, place = np.unique(tokens, return_inverse=True)
-        found = [self._inverted(run, level) for run in _runs(values, 2 * self.reach)]
-        low, high = np.concatenate([np.empty((2, 0), np.int64), *found], axis=1)[:, place]
-        return low, high
-
-    def _inverted(self, parts: Tokens, level: float) -> Tokens:
-        rows = np.arange(max(1, int(parts[0]) // 2 - self.reach), int(parts[-1]) // 2 + self.reach + 2)
-        most = 4 * self.reach
-        start, below, above = self._tails(int(rows[0]), int(rows[-1]))
-        spare = (1 - level * (2 - _SAFE)) * self._reported(rows, start, below, above)
+    def windows(self, first: int, last: int, level: float) -> Windows:
+        """Return windows with equally many parts on both sides of i, the fewest that hold `level` of its row."""
+        rows = np.arange(first, last + 1)
+        start, below, above = self._tails(first, last)
+        spare = (1 - level * (1 + SAFE)) * self._reported(rows, start, below, above)
         at = 2 * (rows - self._cut.whole) + 1
-        short, enough = np.maximum(0, -at), np.full(len(rows), most)
+        short, enough = np.maximum(0, -at), np.full(len(rows), 4 * self.spread)
         upper = self._widths[0]
         while (enough - short > 1).any():
             middle = (short + enough) // 2
@@ -213,17 +198,7 @@ class ThinnedChannel(Channel):
             under = below[np.maximum(at - middle - start, 0)] * self._decay(middle // 2 + odd * (1 - upper))
             fits = np.where(at > middle, under, 0.0) + over <= spare
             short, enough = np.where(fits, short, middle), np.where(fits, middle, enough)
-        tops = np.maximum.accumulate(at + enough)
-        bottoms = np.minimum.accumulate((at - enough + 1)[::-1])[::-1]
-        low = np.searchsorted(tops, parts, side="left")
-        high = np.searchsorted(bottoms, parts, side="right") - 1
-        return rows[[low, np.maximum(low, high)]]
+        return Windows(2, 2 * rows - at - enough, 2 * rows - at + enough - 1, first, settled=last == self.last)
 
     def _decay(self, distance: Floats) -> Floats:
         return np.exp(-self._cut.rate * distance)
-
-
-def _runs(values: Tokens, gap: int) -> Iterator[Tokens]:
-    """Cut increasing values where two are far from each other, and every 2^17 or so."""
-    cuts = np.flatnonzero((np.diff(values) > gap) | (np.diff(values >> _RUN) > 0)) + 1
-    return (run for run in np.split(values, cuts) if len(run))

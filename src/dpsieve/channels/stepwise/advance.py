@@ -32,23 +32,19 @@ def advance(
     """
     parts = parameters[5]
     capacity = len(high)
-    # The old cells, split at b: their right edges, their masses, the least they may have now.
-    right = np.empty(capacity + 4, np.int64)
-    old_high, old_low = np.empty(capacity + 4, np.uint64), np.empty(capacity + 4, np.uint64)
-    least_high, least_low = np.empty(capacity + 4, np.uint64), np.empty(capacity + 4, np.uint64)
+    # The old cells, split at b: their right edges, and in four words their masses and the least they may have now.
+    right, masses = np.empty(capacity + 4, np.int64), np.empty((4, capacity + 4), np.uint64)
     for r in range(len(limits)):
         row, count = numbers[0] + 1, numbers[1]
         if count + 8 > capacity:
             return False
         pi_high, pi_low = _reporting(parameters, total[0], total[1], limits[r, 0], limits[r, 1])
         free_high, free_low = _may_vanish(parameters, total[0], total[1], pi_high, pi_low)
-        cells = _split(
-            parameters, edges, high, low, count, free_high, free_low, right, old_high, old_low, least_high, least_low
-        )
+        cells = _split(parameters, edges, high, low, count, free_high, free_low, right, masses)
         room_high, room_low = pi_high, pi_low
         left = edges[0]
         for t in range(cells):
-            _, mass_high, mass_low = mul(least_high[t], least_low[t], np.uint64(right[t] - left))
+            _, mass_high, mass_low = mul(masses[2, t], masses[3, t], np.uint64(right[t] - left))
             left = right[t]
             if less(room_high, room_low, mass_high, mass_low):
                 room_high, room_low = _ZERO, _ZERO
@@ -61,22 +57,7 @@ def advance(
         new_high, new_low = _over(new_high, new_low, parts)
         _, mass_high, mass_low = mul(new_high, new_low, parts)
         room_high, room_low = sub(room_high, room_low, mass_high, mass_low)
-        base = edges[0]
-        kept = _raise(
-            parameters,
-            base,
-            cells,
-            right,
-            old_high,
-            old_low,
-            least_high,
-            least_low,
-            room_high,
-            room_low,
-            edges,
-            high,
-            low,
-        )
+        kept = _raise(parameters, edges[0], cells, right, masses, room_high, room_low, edges, high, low)
         if kept == 0:
             edges[0] = np.int64(parts) * (row - 1)
         if new_high != _ZERO or new_low != _ZERO:
@@ -132,49 +113,42 @@ def _may_vanish(parameters, old_high, old_low, pi_high, pi_low):
 
 
 @jit()
-def _split(parameters, edges, high, low, count, free_high, free_low, right, old_high, old_low, least_high, least_low):
+def _split(parameters, edges, high, low, count, free_high, free_low, right, masses):
     """Copy the cells with the least each token may have: zero left of b, a remainder at b, e^-eps times it after."""
     cells = 0
     for t in range(count):
-        left = edges[t]
-        if free_high == _ZERO and free_low == _ZERO:
-            right[cells], old_high[cells], old_low[cells] = edges[t + 1], high[t], low[t]
-            least_high[cells], least_low[cells] = mul_word_up(high[t], low[t], parameters[2])
-            cells += 1
-            continue
-        _, mass_high, mass_low = mul(high[t], low[t], np.uint64(edges[t + 1] - edges[t]))
-        if not less(free_high, free_low, mass_high, mass_low):
+        left, end = edges[t], edges[t + 1]
+        if free_high != _ZERO or free_low != _ZERO:
+            whole = np.uint64(end - left)
+            _, mass_high, mass_low = mul(high[t], low[t], whole)
+            if less(free_high, free_low, mass_high, mass_low):
+                whole = divide(free_high, free_low, high[t], low[t])
+                _, mass_high, mass_low = mul(high[t], low[t], whole)
             free_high, free_low = sub(free_high, free_low, mass_high, mass_low)
-            right[cells], old_high[cells], old_low[cells] = edges[t + 1], high[t], low[t]
-            least_high[cells], least_low[cells] = _ZERO, _ZERO
-            cells += 1
-            continue
-        whole = divide(free_high, free_low, high[t], low[t])
-        _, mass_high, mass_low = mul(high[t], low[t], whole)
-        rest_high, rest_low = sub(free_high, free_low, mass_high, mass_low)
-        free_high, free_low = _ZERO, _ZERO
-        if whole != _ZERO:
-            left += np.int64(whole)
-            right[cells], old_high[cells], old_low[cells] = left, high[t], low[t]
-            least_high[cells], least_low[cells] = _ZERO, _ZERO
-            cells += 1
-        left += 1
-        right[cells], old_high[cells], old_low[cells] = left, high[t], low[t]
-        rest_high, rest_low = sub(high[t], low[t], rest_high, rest_low)
-        least_high[cells], least_low[cells] = mul_word_up(rest_high, rest_low, parameters[2])
-        cells += 1
-        if left == edges[t + 1]:
-            continue
-        right[cells], old_high[cells], old_low[cells] = edges[t + 1], high[t], low[t]
-        least_high[cells], least_low[cells] = mul_word_up(high[t], low[t], parameters[2])
-        cells += 1
+            if whole != _ZERO:
+                left += np.int64(whole)
+                cells = _put(right, masses, cells, left, high[t], low[t], _ZERO, _ZERO)
+            if left < end:
+                left += 1
+                rest_high, rest_low = sub(high[t], low[t], free_high, free_low)
+                rest_high, rest_low = mul_word_up(rest_high, rest_low, parameters[2])
+                cells = _put(right, masses, cells, left, high[t], low[t], rest_high, rest_low)
+                free_high, free_low = _ZERO, _ZERO
+        if left < end:
+            least_high, least_low = mul_word_up(high[t], low[t], parameters[2])
+            cells = _put(right, masses, cells, end, high[t], low[t], least_high, least_low)
     return cells
 
 
+@jit(inline="always")
+def _put(right, masses, cells, end, high, low, least_high, least_low):
+    right[cells] = end
+    masses[0, cells], masses[1, cells], masses[2, cells], masses[3, cells] = high, low, least_high, least_low
+    return cells + 1
+
+
 @jit()
-def _raise(
-    parameters, base, cells, right, old_high, old_low, least_high, least_low, room_high, room_low, edges, high, low
-):
+def _raise(parameters, base, cells, right, masses, room_high, room_low, edges, high, low):
     """Raise cells from the right to e^eps times their old mass while there is room; store the row, without zeros."""
     # From the end of the arrays to the left, as a cell may be split in three.
     place = len(high)
@@ -182,9 +156,9 @@ def _raise(
     for t in range(cells - 1, -1, -1):
         start = right[t - 1] if t else base
         width = np.uint64(right[t] - start)
-        new_high, new_low = least_high[t], least_low[t]
+        new_high, new_low = masses[2, t], masses[3, t]
         if room_high != _ZERO or room_low != _ZERO:
-            most_high, most_low = mul_shift_down(old_high[t], old_low[t], parameters[0], parameters[1])
+            most_high, most_low = mul_shift_down(masses[0, t], masses[1, t], parameters[0], parameters[1])
             if less(new_high, new_low, most_high, most_low):
                 gain_high, gain_low = sub(most_high, most_low, new_high, new_low)
                 top, mass_high, mass_low = mul(gain_high, gain_low, width)
@@ -195,27 +169,22 @@ def _raise(
                     whole = divide(room_high, room_low, gain_high, gain_low)
                     if whole != _ZERO:
                         place -= 1
-                        high[place], low[place] = most_high, most_low
-                        edges[place + 1] = end
+                        high[place], low[place], edges[place + 1] = most_high, most_low, end
                         end -= np.int64(whole)
                         _, mass_high, mass_low = mul(gain_high, gain_low, whole)
                         room_high, room_low = sub(room_high, room_low, mass_high, mass_low)
-                    middle_high, middle_low = add(new_high, new_low, room_high, room_low)
                     place -= 1
-                    high[place], low[place] = middle_high, middle_low
+                    high[place], low[place] = add(new_high, new_low, room_high, room_low)
                     edges[place + 1] = end
                     end -= 1
                     room_high, room_low = _ZERO, _ZERO
         if end > start:
             if new_high == _ZERO and new_low == _ZERO:
                 break
-            if place < len(high) and high[place] == new_high and low[place] == new_low:
-                end = start
-            else:
+            if place == len(high) or high[place] != new_high or low[place] != new_low:
                 place -= 1
-                high[place], low[place] = new_high, new_low
-                edges[place + 1] = end
-                end = start
+                high[place], low[place], edges[place + 1] = new_high, new_low, end
+            end = start
     kept = len(high) - place
     edges[0] = end
     for t in range(kept):

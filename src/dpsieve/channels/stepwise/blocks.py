@@ -9,48 +9,39 @@ _ZERO = np.uint64(0)
 
 
 @jit()
-def common_edges(starts, left, right, first, last):
-    """Return the sorted union of the edges of rows first to last - 1 of a block."""
-    size = 0
-    for r in range(first, last):
-        size += starts[r + 1] - starts[r] + 1
-    union, merged = np.empty(size, np.int64), np.empty(size, np.int64)
+def common_edges(starts, left, right):
+    """Return the sorted union of the edges of all rows of a block."""
+    union, merged = np.empty(len(left) + len(starts), np.int64), np.empty(len(left) + len(starts), np.int64)
     count = 0
-    for r in range(first, last):
-        a, b, n = 0, starts[r], 0
-        stop = starts[r + 1]
-        while a < count or b <= stop:
-            edge = left[b] if b < stop else right[stop - 1] if b == stop and stop > starts[r] else np.int64(2**62)
-            if b > stop:
-                edge = np.int64(2**62)
-            if a < count and union[a] <= edge:
-                if union[a] == edge:
-                    b += 1
+    for r in range(len(starts) - 1):
+        stop, a, n = starts[r + 1], 0, 0
+        for b in range(starts[r], stop + (stop > starts[r])):
+            edge = left[b] if b < stop else right[stop - 1]
+            while a < count and union[a] < edge:
                 merged[n] = union[a]
-                a += 1
-            else:
-                if edge == np.int64(2**62):
-                    break
-                merged[n] = edge
-                b += 1
+                a, n = a + 1, n + 1
+            a += a < count and union[a] == edge
+            merged[n] = edge
             n += 1
-        union, merged = merged, union
-        count = n
+        while a < count:
+            merged[n] = union[a]
+            a, n = a + 1, n + 1
+        union, merged, count = merged, union, n
     return union[:count].copy()
 
 
 @jit()
-def lay_over(starts, left, right, high, low, first, last, edges):
-    """Return the masses of rows first to last - 1 over the given edges, which contain all of theirs."""
-    out_high = np.zeros((last - first, len(edges) - 1), np.uint64)
-    out_low = np.zeros((last - first, len(edges) - 1), np.uint64)
-    for r in range(first, last):
+def lay_over(starts, left, right, high, low, edges):
+    """Return the masses of the rows of a block over the given edges, which contain all of theirs."""
+    out_high = np.zeros((len(starts) - 1, len(edges) - 1), np.uint64)
+    out_low = np.zeros((len(starts) - 1, len(edges) - 1), np.uint64)
+    for r in range(len(starts) - 1):
         cell = 0
         for t in range(starts[r], starts[r + 1]):
             while edges[cell] < left[t]:
                 cell += 1
             while cell < len(edges) - 1 and edges[cell] < right[t]:
-                out_high[r - first, cell], out_low[r - first, cell] = high[t], low[t]
+                out_high[r, cell], out_low[r, cell] = high[t], low[t]
                 cell += 1
     return out_high, out_low
 
@@ -116,35 +107,34 @@ def windows(starts, left, right, density, first_row, parts, level, nearest, fart
         if total == 0.0:
             nearest[r], farthest[r] = own, -1
             continue
-        need, best = level * total, np.int64(2**62)
         if level >= 1.0:
             nearest[r], farthest[r] = own - right[stop - 1], own - left[a] - 1
             continue
-        # Windows that begin at a left edge, then windows that end at a right edge.
-        mass, b = 0.0, a
-        for t in range(a, stop):
-            while b < stop and mass < need:
-                mass += density[b] * (right[b] - left[b])
-                b += 1
-            if mass < need * (1 - 1e-13):
-                break
-            spare = np.int64(max(0.0, (mass - need) / density[b - 1] - 1e-3))
-            last = max(right[b - 1] - spare, left[b - 1] + 1)
-            if last - left[t] < best:
-                best, nearest[r], farthest[r] = last - left[t], own - last, own - left[t] - 1
-            mass -= density[t] * (right[t] - left[t])
-        mass, b = 0.0, stop - 1
-        for t in range(stop - 1, a - 1, -1):
-            while b >= a and mass < need:
-                mass += density[b] * (right[b] - left[b])
-                b -= 1
-            if mass < need * (1 - 1e-13):
-                break
-            spare = np.int64(max(0.0, (mass - need) / density[b + 1] - 1e-3))
-            start = min(left[b + 1] + spare, right[b + 1] - 1)
-            if right[t] - start < best:
-                best, nearest[r], farthest[r] = right[t] - start, own - right[t], own - start - 1
-            mass -= density[t] * (right[t] - left[t])
+        # Windows that begin at a left edge, then, in a mirror, windows that end at a right edge.
+        lefts, rights, masses = left[a:stop], right[a:stop], density[a:stop]
+        first, last = _narrowest(lefts, rights, masses, level * total)
+        low, high = _narrowest(-rights[::-1], -lefts[::-1], masses[::-1].copy(), level * total)
+        if high - low < last - first:
+            first, last = -high, -low
+        nearest[r], farthest[r] = own - last, own - first - 1
+
+
+@jit()
+def _narrowest(left, right, density, need):
+    """Return the ends of the shortest window that begins at a left edge and holds the mass that is needed."""
+    first, last, mass, b = left[0], right[-1], 0.0, 0
+    for t in range(len(left)):
+        while b < len(left) and mass < need:
+            mass += density[b] * (right[b] - left[b])
+            b += 1
+        if mass < need * (1 - 1e-13):
+            break
+        spare = np.int64(max(0.0, (mass - need) / density[b - 1] - 1e-3))
+        end = max(right[b - 1] - spare, left[b - 1] + 1)
+        if t == 0 or end - left[t] < last - first:
+            first, last = left[t], end
+        mass -= density[t] * (right[t] - left[t])
+    return first, last
 
 
 @jit()

@@ -18,11 +18,11 @@ The formula is for real-valued noise; what is drawn must be shown to follow it.
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import Ball, ball, smallest, smallest_epsilon, upper
+from dpsieve.types import Floats
 
 
 def gaussian_delta(sigma: float, epsilon: float, sensitivity: float = 1.0, *, count: int = 1) -> float:
@@ -35,7 +35,8 @@ def gaussian_delta(sigma: float, epsilon: float, sensitivity: float = 1.0, *, co
     >>> f"{gaussian_delta(3.7307, 1.0):.4g}"
     '9.997e-06'
     """
-    return _delta(_sigma(sigma), validate.epsilon(epsilon), _sensitivity(sensitivity), _count(count))
+    sigma, sensitivity = checked_noise(sigma, sensitivity)
+    return _delta(sigma, validate.epsilon(epsilon), sensitivity, checked_count(count))
 
 
 def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0, *, count: int = 1) -> float:
@@ -47,8 +48,8 @@ def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0, *, co
     >>> round(gaussian_epsilon(3.7307, 1e-5), 4)
     1.0
     """
-    sigma, delta = _sigma(sigma), validate.delta(delta)
-    sensitivity, count = _sensitivity(sensitivity), _count(count)
+    sigma, sensitivity = checked_noise(sigma, sensitivity)
+    delta, count = validate.delta(delta), checked_count(count)
     return smallest_epsilon(lambda epsilon: _delta(sigma, epsilon, sensitivity, count) <= delta)
 
 
@@ -62,7 +63,7 @@ def gaussian_sigma(epsilon: float, delta: float, *, sensitivity: float = 1.0, co
     3.7306
     """
     epsilon, delta = validate.epsilon(epsilon), positive_delta(delta)
-    sensitivity, count = _sensitivity(sensitivity), _count(count)
+    (_, sensitivity), count = checked_noise(1.0, sensitivity), checked_count(count)
     # At epsilon = 0 delta is below 0.3990 mu, and it falls with epsilon: this sigma is always enough. At mu = 64 no
     # epsilon up to 500 brings delta below 1 - 1e-100: this one never is.
     enough = upper(lambda: ball(count).sqrt() * ball(sensitivity) / ball(delta) * 2 / 5)
@@ -72,7 +73,7 @@ def gaussian_sigma(epsilon: float, delta: float, *, sensitivity: float = 1.0, co
     return smallest(lambda sigma: _delta(sigma, epsilon, sensitivity, count) <= delta, never, enough)
 
 
-def gaussian_curve(epsilon: NDArray[np.float64], mu: float) -> NDArray[np.float64]:
+def gaussian_curve(epsilon: Floats, mu: float) -> Floats:
     """Return the exact delta at many epsilons of any sign, in floats, for mu in (0, 40]; an inner kernel, not checked.
 
     What is added at the end, 2^-39 of the first term, covers the roundings here, with special functions that are good
@@ -95,8 +96,7 @@ def gaussian_curve(epsilon: NDArray[np.float64], mu: float) -> NDArray[np.float6
 
 def positive_delta(delta: float) -> float:
     """Return a delta in (0, 1): what a guarantee needs that no delta of zero can give."""
-    validate.positive("delta", validate.delta(delta), hint="Pass a small probability such as delta=1e-8.")
-    return validate.delta(delta)
+    return validate.positive("delta", validate.delta(delta), hint="Pass a small probability such as delta=1e-8.")
 
 
 def _delta(sigma: float, epsilon: float, sensitivity: float, count: int) -> float:
@@ -109,13 +109,12 @@ def _delta(sigma: float, epsilon: float, sensitivity: float, count: int) -> floa
     return min(1.0, upper(expression))
 
 
-def _sigma(sigma: float) -> float:
-    return validate.positive("sigma", sigma, hint="Pass a standard deviation such as sigma=2.0.")
+def checked_noise(sigma: float, sensitivity: float) -> tuple[float, float]:
+    """Return both, above zero."""
+    sigma = validate.positive("sigma", sigma, hint="Pass a standard deviation such as sigma=2.0.")
+    return sigma, validate.positive("sensitivity", sensitivity, hint="Pass an L2 distance such as sensitivity=1.0.")
 
 
-def _sensitivity(sensitivity: float) -> float:
-    return validate.positive("sensitivity", sensitivity, hint="Pass an L2 distance such as sensitivity=1.0.")
-
-
-def _count(count: int) -> int:
+def checked_count(count: int) -> int:
+    """Return how many mechanisms are composed."""
     return validate.whole("count", count, low=1, high=10**12, hint="Pass how many are composed, such as count=1.")

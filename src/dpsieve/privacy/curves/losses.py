@@ -6,16 +6,13 @@ Why no rounding makes a curve too low is argued at the head of `dpsieve.privacy.
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.curves.gaussian import gaussian_curve, gaussian_delta
 from dpsieve.privacy.curves.spends import Approximate, DiscreteLaplace, Gaussian, Spend, epsilon_of, leak
-
-_Array: TypeAlias = NDArray[np.float64]
+from dpsieve.types import Floats
 
 _ULP = 2.0**-52
 # Mass that a convolution may move to an infinite loss; a curve is not told apart from zero below it.
@@ -46,7 +43,7 @@ class LossCurve:
         self.empty = not self._spread and self.mu == 0
         unit, self._losses = _compose(groups)
         at = (self._losses.first + np.arange(len(self._losses.mass))) * unit
-        self._at: _Array = at + 4 * _ULP * np.abs(at)
+        self._at: Floats = at + 4 * _ULP * np.abs(at)
 
     def delta(self, epsilon: float) -> float:
         """Return an upper bound on delta at any real epsilon."""
@@ -72,14 +69,14 @@ class Losses:
     """
 
     first: int
-    mass: _Array
+    mass: Floats
     lost: float
     error: float
 
     def plus(self, other: "Losses") -> "Losses":
         """Return the distribution of the sum of two independent losses."""
         short, long = sorted((self, other), key=lambda losses: len(losses.mass))
-        mass: _Array = np.zeros(len(long.mass) + len(short.mass) - 1)
+        mass: Floats = np.zeros(len(long.mass) + len(short.mass) - 1)
         steps = np.flatnonzero(short.mass)
         for step in steps:
             mass[step : step + len(long.mass)] += short.mass[step] * long.mass
@@ -108,7 +105,7 @@ class Losses:
         upward = np.expm1(cells * step - at) / np.expm1(-step)
         first = int(cells[0])
         index = cells.astype(np.int64) - first
-        mass: _Array = np.zeros(int(index[-1]) + 2)
+        mass: Floats = np.zeros(int(index[-1]) + 2)
         np.add.at(mass, index, self.mass[some] * (1 - upward))
         np.add.at(mass, index + 1, self.mass[some] * upward)
         return Losses(first, mass, self.lost, self.error + (len(some) + 16) * _ULP)
@@ -133,7 +130,7 @@ def _compose(groups: Counter[tuple[float, int]]) -> tuple[float, Losses]:
 
 def _single(unit: float, reach: int) -> Losses:
     """Return the losses of a discrete Laplace of scale 1/unit and sensitivity `reach`; for 1, randomised response."""
-    mass: _Array = np.zeros(2 * reach + 1)
+    mass: Floats = np.zeros(2 * reach + 1)
     steps = np.arange(reach + 1)
     mass[::-2] = np.exp(-steps * unit) / (1 + math.exp(-unit))
     mass[2:-2:2] *= -math.expm1(-unit)

@@ -20,11 +20,11 @@ from math import ceil, floor, inf
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import Ball, ball, largest, lower, smallest_epsilon, upper
+from dpsieve.types import Floats
 
 _ULP = 2.0**-52
 
@@ -81,9 +81,8 @@ def repeated_share(
     '0.0232 5e-09'
     """
     k, epsilon, delta = _repeats(k), validate.epsilon(epsilon), validate.delta(delta)
-    part = validate.between(
-        "delta_for_keys", delta_for_keys, 0.0, 1.0, hint="Pass a fraction such as delta_for_keys=0.5."
-    )
+    hint = "Pass a fraction such as delta_for_keys=0.5."
+    part = validate.between("delta_for_keys", delta_for_keys, 0.0, 1.0, hint=hint)
     if each_delta is not None:
         each_delta = validate.delta(each_delta, "each_delta")
     elif part * delta == 0:
@@ -135,7 +134,7 @@ def _relative_sum(k: int, epsilon: float, each_epsilon: float, anchor: int, last
     # The smallest excess of loss over epsilon may cancel, so it comes from a ball; the others only add to it.
     closest = upper(lambda: ball(each_epsilon) * (k - 2 * last) - ball(epsilon))
     down, up = np.arange(anchor, 0, -1.0), np.arange(anchor, float(last))
-    mass: NDArray[np.float64] = np.concatenate(
+    mass: Floats = np.concatenate(
         [[1.0], np.cumprod(down / (k - down + 1) * grow), np.cumprod((k - up) / (up + 1) * shrink)]
     )
     lies = np.concatenate([[float(anchor)], down - 1, up + 1])

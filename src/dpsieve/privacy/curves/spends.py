@@ -1,12 +1,14 @@
 """Spends: which mechanism was run, and how often. Values that can be checked, compared and stored."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, upper
+from dpsieve.privacy.curves.gaussian import checked_noise
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,7 @@ class Gaussian(_Spend):
     count: int = 1
 
     def __post_init__(self) -> None:
-        sigma = validate.positive("sigma", self.sigma, hint="Pass a standard deviation such as sigma=2.0.")
-        hint = "Pass an L2 distance such as sensitivity=1.0."
-        sensitivity = validate.positive("sensitivity", self.sensitivity, hint=hint)
+        sigma, sensitivity = checked_noise(self.sigma, self.sensitivity)
         self._set(count=self.count, sigma=sigma, sensitivity=sensitivity)
 
 
@@ -94,9 +94,7 @@ class ZeroConcentrated(_Spend):
 
 
 Spend: TypeAlias = Approximate | Gaussian | DiscreteLaplace | ZeroConcentrated
-_KINDS: dict[str, type[Spend]] = {
-    spend.kind: spend for spend in (Approximate, Gaussian, DiscreteLaplace, ZeroConcentrated)
-}
+_KINDS: dict[str, type[Spend]] = {kind.kind: kind for kind in get_args(Spend)}
 
 
 def spend_from_json(data: Mapping[str, Any]) -> Spend:
@@ -112,9 +110,8 @@ def spend_from_json(data: Mapping[str, Any]) -> Spend:
         raise InvalidValue(f"data has no known 'kind' of spend. Use one of {', '.join(_KINDS)}.")
     names = {field.name for field in fields(_KINDS[kind])}
     if set(data) != names | {"kind"}:
-        raise InvalidValue(
-            f"data of kind '{kind}' does not fit. Give kind, {', '.join(sorted(names))} and nothing else."
-        )
+        fix = f"Give kind, {', '.join(sorted(names))} and nothing else."
+        raise InvalidValue(f"data of kind '{kind}' does not fit. {fix}")
     return _KINDS[kind](**{name: data[name] for name in names})
 
 
@@ -128,10 +125,10 @@ def basic(spends: Iterable[Spend]) -> tuple[float, float]:
     True
     """
     parts = checked_spends(spends)
-    if not all(isinstance(part, Approximate | DiscreteLaplace) for part in parts):
+    epsilon, delta = sum_of_epsilons(parts), _sum_of_deltas(parts)
+    if epsilon == math.inf:
         raise InvalidValue("spends holds one without a single epsilon. Use Composition(spends) instead of basic.")
-    plain = _sum_of_deltas(parts)
-    return sum_of_epsilons(parts), plain if plain < 1 else leak(parts)
+    return epsilon, delta if delta < 1 else leak(parts)
 
 
 def leak(spends: tuple[Spend, ...]) -> float:
@@ -155,19 +152,19 @@ def epsilon_of(spend: Approximate | DiscreteLaplace) -> float:
 
 
 def sum_of_epsilons(spends: tuple[Spend, ...]) -> float:
-    """Return the sum of the epsilons of all spends that have one, rounded up."""
+    """Return the sum of the epsilons of all spends, rounded up, or infinity where a spend has none."""
     pairs = [(epsilon_of(spend), spend.count) for spend in spends if isinstance(spend, Approximate | DiscreteLaplace)]
+    if len(pairs) < len(spends):
+        return math.inf
     return upper(lambda: sum((ball(epsilon) * count for epsilon, count in pairs), ball(0)))
 
 
 def checked_spends(spends: Iterable[Spend]) -> tuple[Spend, ...]:
     """Return the spends as a tuple; anything else is refused."""
     hint = "Pass a list of Approximate, Gaussian, DiscreteLaplace or ZeroConcentrated."
-    try:
-        each = iter(spends)
-    except TypeError:
-        raise InvalidType(f"spends must be a list, not {type(spends).__name__}. {hint}") from None
-    parts = tuple(each)
+    if not isinstance(spends, Iterable):
+        raise InvalidType(f"spends must be a list, not {type(spends).__name__}. {hint}")
+    parts = tuple(spends)
     for part in parts:
         if not isinstance(part, Spend):
             raise InvalidType(f"spends must hold spends, not {type(part).__name__}. {hint}")

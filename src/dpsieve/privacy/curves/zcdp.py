@@ -17,7 +17,7 @@ import math
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import Ball, ball, largest, smallest_epsilon, upper
-from dpsieve.privacy.curves.gaussian import positive_delta
+from dpsieve.privacy.curves.gaussian import checked_count, positive_delta
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
@@ -52,8 +52,7 @@ def zcdp_rho(epsilon: float, delta: float, *, count: int = 1) -> float:
     >>> round(zcdp_rho(1.0, 1e-6), 6), round(zcdp_rho(1.0, 1e-6, count=10), 7)
     (0.024356, 0.0024356)
     """
-    epsilon, delta = validate.epsilon(epsilon), positive_delta(delta)
-    count = validate.whole("count", count, low=1, high=10**12, hint="Pass how many are composed, such as count=1.")
+    epsilon, delta, count = validate.epsilon(epsilon), positive_delta(delta), checked_count(count)
     # Every epsilon up to 500 leaves delta at 1 (as a float) where rho is 2000.
     rho = largest(lambda rho: rho == 0 or _delta(rho, epsilon, count) <= delta, 0.0, 2000.0)
     if rho == 0:
@@ -77,10 +76,8 @@ def _order(rho: float, epsilon: float) -> float:
     low, high = -700.0, min(700.0, math.log(epsilon + 4) + max(0.0, -math.log(rho)))
     for _ in range(64):
         middle = (low + high) / 2
-        if (1 + 2 * math.exp(middle)) * rho - epsilon - math.log1p(math.exp(-middle)) < 0:
-            low = middle
-        else:
-            high = middle
+        falls = (1 + 2 * math.exp(middle)) * rho - epsilon - math.log1p(math.exp(-middle)) < 0
+        low, high = (middle, high) if falls else (low, middle)
     return math.exp(low)
 
 

@@ -1,7 +1,7 @@
 """A ledger: one privacy budget on disk, and every spend from it, written down before anything is drawn.
 
 A new spend is written only if the composition of all spends, old and new, is still (epsilon, delta)-DP for the budget
-(epsilon, delta), by the upper bounds of `dpsieve.privacy.composition`. So many spends cost less than their sum. All
+(epsilon, delta), by the upper bounds of `dpsieve.privacy.composition`. Several spends cost less than their sum. All
 spends are about the same neighbours and the same privacy unit, those of the ledger.
 
 What is not promised:
@@ -19,16 +19,17 @@ What is not promised:
 """
 
 import os
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from dpsieve import validate
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.ledger.chain import Chain, Entry, checked_note
+from dpsieve.privacy.ledger.chain import Chain, Cost, Entry, checked_note
 from dpsieve.privacy.ledger.store import LedgerFile
+from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.validate import Neighbours
 
 
@@ -39,13 +40,10 @@ class Ledger:
     `unit` is 'one user' unless given. If there is one, the arguments may be left out, and those given must be the
     stored ones. Everything is verified on opening; a broken chain of hashes raises LedgerError.
 
-    Together all spends are (epsilon, delta)-DP: at the budget's epsilon their composed delta is at most the budget's
-    (Kairouz, Oh and Viswanath, ICML 2015, and `Composition`). Ten processes at once cannot overspend: each waits for
-    the others, up to `timeout` seconds. No file is kept open between calls, so a ledger may be shared by threads,
-    inherited by a fork, and pickled (it is then opened again by its path). A file with a second name, by a hard link
-    or a mount of that file alone, is refused.
-
-    `expect_head` is a `head` noted earlier; it must still be part of the chain. The top of the module names the limits.
+    Ten processes at once cannot overspend: each waits for the others, up to `timeout` seconds. No file is kept open
+    between calls, so a ledger may be shared by threads, inherited by a fork, and pickled (it is then opened again by
+    its path). A file with a second name, by a hard link or a mount of that file alone, is refused. `expect_head` is a
+    `head` noted earlier; it must still be part of the chain. The top of the module has the rule, and names the limits.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -119,19 +117,20 @@ class Ledger:
         """The hash of the last entry. Noted elsewhere, it shows later whether entries were cut off or rewritten."""
         return self._present().head
 
-    def spend(self, guarantee: Guarantee | Spend, note: str = "") -> Entry:
+    def spend(self, mechanism: Mechanism | Guarantee | Spend, note: str = "") -> Entry:
         """Write down a spend, durably, and return its entry; only then may the mechanism draw.
 
-        A `Guarantee` must be for the ledger's unit and neighbours; one for 'add_remove' is converted by
+        A mechanism costs what its `spends` say, or its guarantee, whichever is less together with all other entries.
+        It, or a `Guarantee`, must be for the ledger's unit and neighbours; one for 'add_remove' is converted by
         `for_replacement` where the ledger is for 'replace'. A spend (`Approximate`, `Gaussian`, `DiscreteLaplace`,
         `ZeroConcentrated`) names neither: its numbers must be right for those of the ledger.
 
         `note` is one line of at most 1,000 characters that says what the spend was for. It is stored as it is: put no
         data in it. A spend that does not fit raises BudgetExceeded, says what is left, and writes nothing.
         """
-        return self._spend(guarantee, note, keep=True)
+        return self._spend(mechanism, note, keep=True)
 
-    def check(self, guarantee: Guarantee | Spend) -> None:
+    def check(self, mechanism: Mechanism | Guarantee | Spend) -> None:
         """Raise what `spend` would raise now, and write nothing: a refusal before the work, not after it.
 
         A file or folder that cannot be written is found too. The room is not reserved: others may spend it meanwhile.
@@ -143,7 +142,7 @@ class Ledger:
         ...     len(ledger)
         0
         """
-        self._spend(guarantee, "", keep=False)
+        self._spend(mechanism, "", keep=False)
 
     def remaining(self, delta: float | None = None) -> Guarantee | None:
         """Return the largest (epsilon, delta) of one more release that fits, or None where nothing is left.
@@ -153,9 +152,7 @@ class Ledger:
         rounded down to six digits (after a spend in zCDP, to a thousandth of the budget's), and sure to fit until
         someone else spends. Less than a millionth of the budget's epsilon counts as nothing.
         """
-        if delta is not None:
-            delta = validate.delta(delta)
-        return self._present().remaining(delta)
+        return self._present().remaining(None if delta is None else validate.delta(delta))
 
     def spent(self) -> float:
         """Return the epsilon of all spends together at the budget's delta, an upper bound."""
@@ -190,26 +187,24 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Do nothing: no file is open between calls."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (str(self.path), self._chain.head, self._file.timeout)
+        return partial(Ledger.open, expect_head=self._chain.head, timeout=self._file.timeout), (str(self.path),)
 
-    def _spend(self, guarantee: object, note: str, *, keep: bool) -> Entry:
+    def _spend(self, mechanism: object, note: str, *, keep: bool) -> Entry:
         """Write down a spend if it fits; without `keep` it is undone."""
-        spend, note = self._as_spend(guarantee), checked_note(note)
+        cost, note = self._cost(mechanism), checked_note(note)
         with self._file.writing(keep=keep) as rows:
             chain = rows.verified(self._chain)
-            entry = chain.following(spend, note)
-            fits = chain.fits(spend)
+            entry = chain.following(cost, note)
+            fits = chain.fits(cost)
             if fits:
                 rows.append(entry)
         self._chain = chain.plus([entry]) if fits and keep else chain
         if not fits:
-            raise BudgetExceeded(chain.refusal(spend))
+            raise BudgetExceeded(chain.refusal(cost))
         return entry
 
     def _present(self, *, whole: bool = False) -> Chain:
@@ -228,12 +223,13 @@ class Ledger:
             fix = "Entries were cut off or rewritten, or it is another ledger. Restore a copy that you trust."
             raise LedgerError(f"the ledger {self.path} does not hold the head that was noted. {fix}")
 
-    def _as_spend(self, guarantee: object) -> Spend:
-        if isinstance(guarantee, Spend):
-            return guarantee
+    def _cost(self, mechanism: object) -> Cost:
+        if isinstance(mechanism, Spend):
+            return Cost(mechanism)
+        guarantee = mechanism.guarantee if isinstance(mechanism, Mechanism) else mechanism
         if not isinstance(guarantee, Guarantee):
-            fix = "Pass a Guarantee, Approximate, Gaussian, DiscreteLaplace or ZeroConcentrated."
-            raise InvalidType(f"guarantee must be what is spent, not {type(guarantee).__name__}. {fix}")
+            fix = "Pass a mechanism, a Guarantee, Approximate, Gaussian, DiscreteLaplace or ZeroConcentrated."
+            raise InvalidType(f"mechanism must be what is spent, not {type(mechanism).__name__}. {fix}")
         if guarantee.unit != self.budget.unit:
             fix = "Name the same unit, or keep another ledger for that one."
             raise InvalidValue(f"the guarantee is for {guarantee.unit!r}, the ledger for {self.budget.unit!r}. {fix}")
@@ -242,11 +238,31 @@ class Ledger:
         elif guarantee.neighbours == "replace":
             fix = "Spend a guarantee for 'add_remove', or keep a ledger with neighbours='replace'."
             raise InvalidValue(f"a guarantee for 'replace' says nothing about a ledger for 'add_remove'. {fix}")
-        return Approximate(guarantee.epsilon, guarantee.delta)
+        whole = Approximate(guarantee.epsilon, guarantee.delta)
+        curves: tuple[Spend, ...] = ()
+        if isinstance(mechanism, Mechanism) and guarantee == mechanism.guarantee:
+            curves = mechanism.spends()
+        return Cost(whole, () if curves == (whole,) else curves)
 
 
-def _reopened(path: str, head: str, timeout: float) -> Ledger:
-    return Ledger.open(path, expect_head=head, timeout=timeout)
+AnyLedger: TypeAlias = Ledger | str | os.PathLike[str] | None
+"""A ledger to be charged, its path, or None where nothing is charged."""
+
+
+def opened(ledger: AnyLedger) -> Ledger | None:
+    """Return a ledger that was passed as such, or by the path of its file; None where there is none to charge."""
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        raise InvalidType(f"ledger must be a dpsieve.Ledger or its path, not {type(ledger).__name__}.")
+    return Ledger.open(ledger)
+
+
+def charge(ledger: AnyLedger, mechanism: Mechanism, note: str = "") -> None:
+    """Write down what a mechanism spends, durably, before it draws; nothing where there is no ledger."""
+    book = opened(ledger)
+    if book is not None:
+        book.spend(mechanism, note)
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

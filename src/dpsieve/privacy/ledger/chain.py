@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Context
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.curves.losses import either
-from dpsieve.privacy.curves.spends import Approximate, DiscreteLaplace, Spend, ZeroConcentrated, leak, sum_of_epsilons
+from dpsieve.privacy.curves.spends import Approximate, Spend, ZeroConcentrated, leak, spend_from_json
 from dpsieve.privacy.guarantee import Guarantee, shown
 
 ORIGIN = "dpsieve ledger"
@@ -32,9 +32,14 @@ _SHARE = 1e-6
 
 @dataclass(frozen=True)
 class Entry:
-    """One spend on a ledger: its number from 1 on, the time (UTC, ISO 8601), what was spent, a note, and its hash.
+    """One spend on a ledger. The hash covers all of it and the hash of the entry before.
 
-    The hash covers all of these and the hash of the entry before.
+    Attributes:
+        number, time: from 1 on; in UTC, ISO 8601.
+        spend: what was spent, as one spend that covers it.
+        curves: what it was spent on, more exactly, where that is known: noise of these kinds, which costs no more.
+        note: what it was for.
+        hash: of this entry.
     """
 
     number: int
@@ -42,6 +47,31 @@ class Entry:
     spend: Spend
     note: str
     hash: str
+    curves: tuple[Spend, ...] = ()
+
+    @property
+    def cost(self) -> "Cost":
+        """What was spent."""
+        return Cost(self.spend, self.curves)
+
+
+class Cost(NamedTuple):
+    """What an entry costs: a spend that covers it, and the curves it is made of, where they are known."""
+
+    spend: Spend
+    curves: tuple[Spend, ...] = ()
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return plain JSON values: the spend first, then the curves."""
+        return [spend.to_json() for spend in (self.spend, *self.curves)]
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Cost":
+        """Rebuild what `to_json` returned; anything else is refused."""
+        if not isinstance(data, list) or not data:
+            raise InvalidType("data must be a list of spends. Pass what to_json returned.")
+        first, *curves = map(spend_from_json, data)
+        return cls(first, tuple(curves))
 
 
 @dataclass(frozen=True)
@@ -61,64 +91,80 @@ class Chain:
         """Return whether this was the head at some time."""
         return head == self.start or any(head == entry.hash for entry in reversed(self.entries))
 
-    def following(self, spend: Spend, note: str) -> Entry:
+    def following(self, cost: Cost, note: str) -> Entry:
         """Return the entry that would come next, at this time."""
         number, time = len(self.entries) + 1, utc_now()
-        return Entry(number, time, spend, note, link(self.head, number, time, canonical(spend.to_json()), note))
+        hashed = link(self.head, number, time, canonical(cost.to_json()), note)
+        return Entry(number, time, cost.spend, note, hashed, cost.curves)
 
     def plus(self, entries: Iterable[Entry]) -> "Chain":
         """Return this chain with more entries at its end."""
         return Chain(self.budget, self.start, (*self.entries, *entries))
 
-    def composition(self, *more: Spend) -> Composition:
-        """Return all spends together, with `more` of them."""
-        return Composition(_joined([*(entry.spend for entry in self.entries), *more]))
+    def totals(self, *more: Cost) -> list[Composition]:
+        """Return all spends together, with `more` of them; each composition is true, so the lower one counts.
+
+        The first takes each entry as one spend, the second as the curves it is made of. Many uses of Gaussian noise
+        cost far less as such; a single one may cost a little less as the exact (epsilon, delta) it was made for.
+        """
+        costs = [*(entry.cost for entry in self.entries), *more]
+        totals = [Composition(_joined(cost.spend for cost in costs))]
+        if any(cost.curves for cost in costs):
+            totals.append(Composition(_joined(curve for cost in costs for curve in cost.curves or (cost.spend,))))
+        return totals
 
     @cached_property
-    def _now(self) -> Composition:
-        return self.composition()
+    def _now(self) -> list[Composition]:
+        return self.totals()
 
     @cached_property
     def _left(self) -> float:
         """What the spends leave of the budget's delta at the budget's epsilon; below zero for a forged ledger."""
-        return self.budget.delta - _delta(self._now, self.budget.epsilon)
+        return self.budget.delta - min(_delta(total, self.budget.epsilon) for total in self._now)
 
-    def fits(self, spend: Spend) -> bool:
+    def fits(self, cost: Cost) -> bool:
         """Return whether all spends with this one stay within the budget."""
-        return _delta(self.composition(spend), self.budget.epsilon) <= self.budget.delta
+        return any(_delta(total, self.budget.epsilon) <= self.budget.delta for total in self.totals(cost))
 
     def spent(self) -> float:
         """Return what `Ledger.spent` promises."""
-        epsilon = self._now.epsilon(self.budget.delta)
+        epsilon = min(total.epsilon(self.budget.delta) for total in self._now)
         # Both are upper bounds, found in different ways.
         return min(epsilon, self.budget.epsilon) if self._left >= 0 else epsilon
 
     def remaining(self, delta: float | None) -> Guarantee | None:
         """Return what `Ledger.remaining` promises."""
-        now, budget = self._now, self.budget
+        budget = self.budget
         if self._left < 0:
             return None
         if delta is None:
             delta = float(f"{self._left / 2:.3g}") if self.entries else budget.delta
-        release = partial(Approximate, delta=delta)
-        # Composing zCDP is slow, so there the search is coarse, and of what will be asked, not of a sum of two parts.
-        if any(isinstance(spend, ZeroConcentrated) for spend in now.spends):
+
+        def release(epsilon: float) -> Cost:
+            return Cost(Approximate(epsilon, delta))
+
+        # Composing zCDP is slow, so there the search is coarse, over whole compositions, not over a sum of two parts.
+        if any(isinstance(spend, ZeroConcentrated) for total in self._now for spend in total.spends):
             bound = _bisected(lambda epsilon: self.fits(release(epsilon)), budget.epsilon, 10)
         else:
-            bound = _bisected(
-                lambda epsilon: _on_top(now, budget.epsilon, epsilon, delta) <= budget.delta, budget.epsilon, 24
-            )
+            bound = max(self._room(now, delta) for now in self._now)
         # A spend composes all anew, which agrees with the search up to the grid of losses.
         shares = [bound * share for share in (1.0, 1 - 1e-6, 1 - 1e-5, 1 - 1e-4, 1 - 1e-3, 0.99)]
-        for candidate in sorted([*shares, budget.epsilon - _pure_epsilon(now.spends)], reverse=True):
+        for candidate in sorted([*shares, budget.epsilon - self._now[0].pure_epsilon], reverse=True):
             epsilon = _rounded_down(max(candidate, 0.0))
             if epsilon > _SHARE * budget.epsilon and self.fits(release(epsilon)):
                 return replace(budget, epsilon=epsilon, delta=delta)
         return None
 
-    def refusal(self, spend: Spend) -> str:
+    def _room(self, now: Composition, delta: float) -> float:
+        """Return about the largest epsilon of a release with this delta that fits on top of the spends so far."""
+        at = self.budget.epsilon
+        return _bisected(lambda epsilon: _on_top(now, at, epsilon, delta) <= self.budget.delta, at, 24)
+
+    def refusal(self, cost: Cost) -> str:
         """Return why a spend that does not fit is refused, and what would fit."""
         budget = f"the budget epsilon={shown(self.budget.epsilon)}, delta={shown(self.budget.delta)}"
+        spend = cost.spend
         delta = spend.delta if isinstance(spend, Approximate) else None
         left = self.remaining(delta) or self.remaining(None)
         rest = "Nothing is left"
@@ -191,16 +237,10 @@ def _delta(spends: Composition, epsilon: float) -> float:
     s of epsilons, and leaks, is at worst delta = leaks + 1 - e^(epsilon - s) at any epsilon below s.
     """
     best = spends.delta(epsilon)
-    over = _pure_epsilon(spends.spends) - epsilon
+    over = spends.pure_epsilon - epsilon
     if 0 < over < math.inf:
         best = min(best, either(leak(spends.spends), math.nextafter(over, math.inf)))
     return best
-
-
-def _pure_epsilon(spends: tuple[Spend, ...]) -> float:
-    """Return the sum of the epsilons, or infinity where a spend has none."""
-    plain = all(isinstance(spend, Approximate | DiscreteLaplace) for spend in spends)
-    return sum_of_epsilons(spends) if plain else math.inf
 
 
 def _on_top(now: Composition, at: float, epsilon: float, delta: float) -> float:

@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsieve.errors import DpsieveError, LedgerError
-from dpsieve.privacy.curves.spends import Spend, spend_from_json
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger.chain import (
     ORIGIN,
     Chain,
+    Cost,
     Entry,
     canonical,
     checked_note,
@@ -60,7 +60,7 @@ _LONGEST_TEXT = 10**6  # bytes of one row, so that a damaged length takes no mem
 _JOURNALS = ("-journal", "-wal")
 _MOUNTS = Path("/proc/self/mountinfo")
 _UNREADABLE = (DpsieveError, ValueError, TypeError, RecursionError)
-_Stored = TypeVar("_Stored", Guarantee, Spend)
+_Stored = TypeVar("_Stored", Guarantee, Cost)
 
 # Held while a connection is open, and by a fork while it copies the process.
 _connected = threading.RLock()
@@ -96,7 +96,7 @@ class Rows:
 
     def append(self, entry: Entry) -> None:
         """Insert an entry that `Chain.following` made; it counts when the transaction ends without an error."""
-        row = (entry.number, entry.time, canonical(entry.spend.to_json()), entry.note, entry.hash)
+        row = (entry.number, entry.time, canonical(entry.cost.to_json()), entry.note, entry.hash)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", row)
 
     def _check_format(self) -> None:
@@ -127,14 +127,15 @@ class Rows:
         rows = iter(self._connection.execute(query, (len(known.entries),)))
         if known.entries:
             last = known.entries[-1]
-            if next(rows, None) != (last.number, last.time, canonical(last.spend.to_json()), last.note, last.hash):
+            if next(rows, None) != (last.number, last.time, canonical(last.cost.to_json()), last.note, last.hash):
                 raise _broken(self._path, f"entry {last.number}")
         before = known.head
         for expected, (number, time, spend, note, stored) in enumerate(rows, start=len(known.entries) + 1):
             if number != expected or not linked(stored, before, number, time, spend, note):
                 raise _broken(self._path, f"entry {expected}")
             try:
-                entry = Entry(number, checked_time(time), _parsed(spend, spend_from_json), checked_note(note), stored)
+                cost = _parsed(spend, Cost.from_json)
+                entry = Entry(number, checked_time(time), cost.spend, checked_note(note), stored, cost.curves)
             except _UNREADABLE:
                 raise _broken(self._path, f"entry {expected}") from None
             yield entry

@@ -11,11 +11,13 @@ on nothing but the texts.
 
 import numpy as np
 
-from dpsieve.exact.digest import digest, public_digest, same
-from dpsieve.exact.hashing import copy, load_byte, prefetch
+from dpsieve.exact.hashing import copy, digest, load_byte, prefetch, public_digest, same
 from dpsieve.exact.jit import jit
-from dpsieve.sketches.compiled.radix import sort
-from dpsieve.sketches.layout import ENTRY
+from dpsieve.sketches.compiled.integers import sort
+
+# A text: `length` bytes of the arena from `start` on, with their salted hash; `stored` is counter + decrements. Entry 0
+# is never used: 0 means none.
+ENTRY = np.dtype([("stored", np.int64), ("start", np.int64), ("length", np.int64), ("hash", np.uint64)])
 
 _GROUP, _AHEAD = 32, 4
 _ZERO, _ONE = np.uint64(0), np.uint64(1)

@@ -1,0 +1,380 @@
+"""Rows: what a channel owes, and all that follows from them.
+
+Row i = 1, 2, ... is the distribution of the output for the true frequency i: 'nothing', or a token. Tokens are whole
+numbers from 1 on, `resolution` of them for each unit of frequency. Masses are integers on the 2^-128 grid, and
+'nothing' has what is left of one. Row 0 is 'nothing' with certainty.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from math import nextafter
+
+import numpy as np
+
+from dpsieve.channels.grid import ONE, Inverse, below, fraction, integers, words
+from dpsieve.errors import InvalidValue, NotCertified
+from dpsieve.privacy import Block, Certificate, Guarantee, certify
+from dpsieve.privacy.kernel import examine
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Ints, Words
+from dpsieve.validate import Neighbours
+
+LARGEST_FREQUENCY = 10**12
+CELLS = 1 << 20  # entries of one piece of a table in floats
+SAFE = 1e-11  # windows are made this much heavier than needed, relatively, which covers all rounding
+_EDGES = 2048
+_RUN = 17  # at most 2^17 neighbouring rows are tabulated at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """The distribution of the output for one true frequency, for people.
+
+    `silent` is the probability of 'nothing'. Token cell t lies in (left[t], right[t]], in units of frequency, and has
+    probability mass[t], spread evenly; a point token has left == right. Cells are in increasing order.
+    """
+
+    silent: float
+    left: Floats
+    right: Floats
+    mass: Floats
+
+    @property
+    def reported(self) -> float:
+        """The probability that the key is reported at all."""
+        return float(self.mass.sum())
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Rows whose neighbours in the list are neighbours in the data, for the kernel; see `privacy.certify`."""
+
+    blocks: Iterable[Block]
+    shift: int
+    floor: int | None = None
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of rows first, first + 1, ...: row i has the tokens from i * resolution - farthest to - nearest.
+
+    With `settled`, the last one serves all later rows. They give exact confidence intervals, by inverting the rows. For
+    each frequency i take the shortest window of tokens that holds a reported key of frequency i with probability at
+    least `level` (given that it is reported). The interval of a token spans the frequencies whose window holds it. So
+    for every i: P[i lies in the interval | a key of frequency i is reported] >= level (Neyman's construction).
+    """
+
+    resolution: int
+    nearest: Ints
+    farthest: Ints
+    first: int = 1
+    settled: bool = True
+
+    def interval(self, tokens: Ints) -> tuple[Ints, Ints]:
+        """Return the lowest and the highest frequency whose window holds each token."""
+        rows = self.first + np.arange(len(self.nearest))
+        tops = np.maximum.accumulate(rows * self.resolution - self.nearest)
+        bottoms = np.minimum.accumulate((rows * self.resolution - self.farthest)[::-1])[::-1]
+        low = self.first + np.searchsorted(tops, tokens, side="left")
+        high = self.first - 1 + np.searchsorted(bottoms, tokens, side="right")
+        if self.settled:
+            last, near, far = int(rows[-1]), int(self.nearest[-1]), int(self.farthest[-1])
+            low = np.where(low > last, np.maximum(-(-(tokens + near) // self.resolution), last), low)
+            beyond = (tokens + far) // self.resolution
+            high = np.where(beyond >= last, beyond, high)
+        return low, np.maximum(high, low)
+
+
+class Rows(ABC):
+    """The rows of a channel, in blocks of consecutive rows over shared cells. Everything else is derived here, once.
+
+    A faster form of a derived method may override it; tests/common/test_rows.py compares the two.
+
+    Attributes:
+        resolution: tokens for each unit of frequency.
+        last: each row after it is the previous one shifted up by `resolution` tokens; None when rows keep changing,
+            and then `spread` must be given.
+        step: by how much one unit may change the frequency of a key.
+        rate: tokens come near rate * frequency; below one where units are sampled before they are counted.
+        piece: how many rows a block has, as blocks are made and kept here.
+        longest: up to this `last`, divergences and windows are computed over all rows.
+        table_rows: how many rows the kernel will check, where these are made one by one.
+    """
+
+    resolution: int
+    last: int | None
+    step: int = 1
+    rate: float = 1.0
+    piece: int = 64
+    longest: int = 1 << 22
+    table_rows: int | None = None
+
+    @abstractmethod
+    def block(self, first: int, count: int) -> Block:
+        """Return rows first to first + count - 1 over shared cells; none is above `last`.
+
+        Cell t has the tokens edges[t] to edges[t+1] - 1, and `high * 2^64 + low` is the mass of each of them.
+        """
+
+    @cached_property
+    def spread(self) -> int:
+        """Units: a row i has all its tokens in (i - spread, i + spread]."""
+        if self.last is None:
+            raise NotImplementedError("rows that keep changing must say how far they spread")
+        far = 0
+        for i, row in enumerate(self.single_rows(np.arange(1, self.last + 1)), 1):
+            some = np.flatnonzero(row.high[0] | row.low[0])
+            if len(some):
+                lowest, highest = int(row.edges[some[0]]), int(row.edges[some[-1] + 1]) - 1
+                far = max(far, i * self.resolution - lowest + 1, highest - i * self.resolution)
+        return -(-far // self.resolution)
+
+    def single_rows(self, frequencies: Ints) -> Iterator[Block]:
+        """Yield the row of each frequency, as a block of its own."""
+        for i, row in zip(frequencies.tolist(), self._settled(frequencies).tolist(), strict=True):
+            piece, k = self._piece((row - 1) // self.piece), (row - 1) % self.piece
+            yield Block(piece.edges + (i - row) * self.resolution, piece.high[[k]], piece.low[[k]])
+
+    def pieces(self, first: int, last: int) -> Iterator[tuple[int, Block]]:
+        """Yield blocks that hold the rows first to last, each with the frequency of its first row."""
+        row, settled = first, int(self._settled(np.array([last]))[0])
+        while row <= settled:
+            piece, k = self._piece((row - 1) // self.piece), (row - 1) % self.piece
+            stop = min(len(piece.high), k + settled - row + 1)
+            yield row, Block(piece.edges, piece.high[k:stop], piece.low[k:stop])
+            row += stop - k
+        yield from enumerate(self.single_rows(np.arange(row, last + 1)), row)
+
+    def row(self, frequency: int) -> Row:
+        """Return one row for people; with a resolution of one, token by token."""
+        if frequency == 0:
+            return Row(1.0, np.empty(0), np.empty(0), np.empty(0))
+        block = next(self.single_rows(np.array([frequency])))
+        width, each = np.diff(block.edges), fraction(block.high[0], block.low[0])
+        silent = float(self.withheld(np.array([frequency]))[0])
+        if self.resolution == 1:
+            tokens, mass = np.arange(block.edges[0], block.edges[-1]), np.repeat(each, width)
+            right = tokens[mass > 0].astype(np.float64)
+            return Row(silent, right, right.copy(), mass[mass > 0])
+        some = each > 0
+        left, right = ((edges[some] - 1) / self.resolution for edges in (block.edges[:-1], block.edges[1:]))
+        return Row(silent, left, right, (width * each)[some])
+
+    def reported(self, frequencies: Ints) -> Floats:
+        """Return the probability of a report for each frequency."""
+        return fraction(*self._totals(frequencies))
+
+    def withheld(self, frequencies: Ints) -> Floats:
+        """Return the probability of 'nothing' for each frequency, with all its digits also where it is tiny."""
+        high, low = self._totals(frequencies)
+        return fraction(~high, ~low) + 2.0**-128
+
+    def cell_edges(self, low: int, high: int) -> Ints:
+        """Return edges from low to high units, as tokens, between which every row spreads its mass evenly.
+
+        They go from low * resolution to high * resolution; cell t has the tokens edges[t] + 1 to edges[t+1].
+        """
+        ends = np.array([low, high]) * self.resolution
+        found = [ends]
+        for _, block in self.pieces(max(1, low - self.spread), max(1, high + self.spread)):
+            found.append(block.edges[(block.edges - 1 > ends[0]) & (block.edges - 1 < ends[1])] - 1)
+        return np.unique(np.concatenate(found))
+
+    def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
+        """Return the probability of each cell between `edges` (a column) under each frequency (a row).
+
+        `edges` come from `cell_edges`; digits are kept down to the smallest probabilities.
+        """
+        values, place = np.unique(frequencies, return_inverse=True)
+        found = np.zeros((len(values), len(edges) - 1))
+        for k, row in enumerate(self.single_rows(values)):
+            found[k] = mass_of(row, edges[1:])[0] * np.diff(edges)
+        return found[place]
+
+    def bands(self, frequencies: Ints) -> Iterator[tuple[slice, Ints]]:
+        """Cut increasing frequencies into runs; yield each with cell edges that span all tokens of its rows."""
+        start = 0
+        while start < len(frequencies):
+            near = frequencies[start] + max(self.spread // 2, 16)
+            stop = int(np.searchsorted(frequencies, near, side="right"))
+            low, high = max(int(frequencies[start]) - self.spread, 0), int(frequencies[stop - 1]) + self.spread
+            yield from in_steps(start, stop, self.cell_edges(low, high))
+            start = stop
+
+    def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
+        """Return the frequency under which each token has its largest probability, and that; zero if no row has it."""
+        shift = np.zeros_like(tokens)
+        if self.last is not None:
+            shift = np.maximum(0, (tokens - 1) // self.resolution - self.last - self.spread)
+        near, place = np.unique(tokens - shift * self.resolution, return_inverse=True)
+        best, frequency = np.zeros(len(near)), np.ones(len(near), np.int64)
+        for run in runs(near, 2 * self.spread * self.resolution):
+            some = near[run]
+            first = max(1, int(some[0]) // self.resolution - self.spread)
+            for start, block in self.pieces(first, int(some[-1]) // self.resolution + self.spread + 1):
+                mass = mass_of(block, some)
+                row = mass.argmax(axis=0)
+                most = mass[row, np.arange(len(some))]
+                better = most > best[run]
+                best[run] = np.where(better, most, best[run])
+                frequency[run] = np.where(better, start + row, frequency[run])
+        return frequency[place] + shift, best[place]
+
+    def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
+        """Return the confidence interval of each token; see `Windows`."""
+        if self.last is not None and self.last <= self.longest:
+            return self._all_windows(level).interval(tokens)
+        values, place = np.unique(tokens, return_inverse=True)
+        low, high = np.empty_like(values), np.empty_like(values)
+        for run in runs(values, 4 * self.spread * self.resolution):
+            first, last = (int(token) // self.resolution for token in values[run][[0, -1]])
+            windows = self.windows(max(1, first - self.spread), last + self.spread + 1, level)
+            low[run], high[run] = windows.interval(values[run])
+        return low[place], high[place]
+
+    def windows(self, first: int, last: int, level: float) -> Windows:
+        """Return the shortest windows of rows first to last."""
+        rows = np.arange(first, last + 1)
+        spans = []
+        for block in self.single_rows(rows):
+            mass = fraction(block.high[0], block.low[0]) * np.diff(block.edges)
+            some = np.flatnonzero(mass)
+            if not len(some):
+                spans.append((1, 0))
+                continue
+            edges = block.edges[some[0] : some[-1] + 2].astype(np.float64)
+            spans.append(shortest(edges, np.append(0.0, np.cumsum(mass[some[0] : some[-1] + 1])), edges[-1], level))
+        lowest, highest = np.array(spans).T
+        own = rows * self.resolution
+        return Windows(self.resolution, own - highest, own - lowest, first, settled=last == self.last)
+
+    def draw(self, frequencies: Ints, source: Source) -> Ints:
+        """Return a token for each frequency, 0 for 'nothing', with exactly the probabilities of its row."""
+        tokens = np.zeros(len(frequencies), np.int64)
+        high, low = source.words(len(tokens)), source.words(len(tokens))
+        distinct, place = np.unique(frequencies, return_inverse=True)
+        order = np.argsort(place, kind="stable")
+        groups = np.split(order, np.searchsorted(place[order], np.arange(1, len(distinct))))
+        for row, group in zip(self.single_rows(distinct), groups, strict=False):
+            shown = group[below(high[group], low[group], *words([_total(row)]))]
+            inverse = Inverse.of(row.edges.tolist(), integers(row.high[0], row.low[0]))
+            tokens[shown] = inverse.places(high[shown], low[shown])
+        return tokens
+
+    def finish(self, frequencies: Ints, source: Source) -> Ints:
+        """Return tokens as `draw` does, for keys that were already sampled with the probabilities of the scheme."""
+        return self.draw(frequencies, source)
+
+    def chains(self) -> Iterator[Chain]:
+        """Yield what the kernel has to see: for each s up to `step` and each r up to s, rows r, r + s, r + 2s, ..."""
+        if self.last is None:
+            raise InvalidValue("rows that keep changing have no end to check. Use a scheme that becomes constant.")
+        yield Chain((block for _, block in self.pieces(1, self.last)), self.resolution)
+        for s in range(2, self.step + 1):
+            for r in range(1, s + 1):
+                yield Chain(self.single_rows(np.arange(r, self.last + s, s)), s * self.resolution)
+
+    def certify(self, guarantee: Guarantee) -> Certificate:
+        """Return the kernel's certificate for one key, or raise NotCertified."""
+        found = [certify(each.blocks, guarantee, shift=each.shift, floor=each.floor) for each in self.chains()]
+        return max(found, key=lambda certificate: certificate.worst)
+
+    def delta(self, epsilon: float, neighbours: Neighbours) -> float:
+        """Return the largest divergence of adjacent rows at epsilon, from the integers; only for 'add_remove'."""
+        if neighbours == "replace":
+            hint = "Use channel.guarantee.for_replacement(), or a channel without a scheme."
+            raise InvalidValue(f"neighbours='replace' has no exact curve for this channel. {hint}")
+        if self.last is None or self.last > self.longest:
+            hint = "Use channel.guarantee, or a scheme that becomes constant sooner."
+            raise InvalidValue(f"epsilon has no exact delta here: the rows of this channel keep changing. {hint}")
+        verdicts = [examine(each.blocks, epsilon, nextafter(1, 0), each.shift, each.floor) for each in self.chains()]
+        if wrong := [verdict.reason for verdict in verdicts if not verdict.accepted]:
+            raise NotCertified(wrong[0])
+        return max(verdict.worst for verdict in verdicts)
+
+    def _settled(self, frequencies: Ints) -> Ints:
+        """Return the row that stands for each frequency."""
+        return frequencies if self.last is None else np.minimum(frequencies, self.last)
+
+    def _totals(self, frequencies: Ints) -> tuple[Words, Words]:
+        """Return the reported mass of each row, in high and low words."""
+        rows, place = np.unique(self._settled(frequencies), return_inverse=True)
+        high, low = words([_total(row) for row in self.single_rows(rows)])
+        return high[place], low[place]
+
+    @cached_property
+    def _piece(self) -> Callable[[int], Block]:
+        """Return the blocks of rows 1 to 64, 65 to 128, ..., of which some are kept."""
+
+        def made(index: int) -> Block:
+            first = index * self.piece + 1
+            last = first + self.piece - 1 if self.last is None else min(first + self.piece - 1, self.last)
+            return self.block(first, last - first + 1)
+
+        return lru_cache(maxsize=16)(made)
+
+    @cached_property
+    def _all_windows(self) -> Callable[[float], Windows]:
+        return lru_cache(maxsize=16)(lambda level: self.windows(1, self.last or 1, level))
+
+
+def in_steps(start: int, stop: int, edges: Ints) -> Iterator[tuple[slice, Ints]]:
+    """Yield rows start to stop - 1, some at a time, so that a table of them over these edges is not too large."""
+    step = max(CELLS // len(edges), 1)
+    for first in range(start, stop, step):
+        yield slice(first, min(first + step, stop)), edges
+
+
+def _total(row: Block) -> int:
+    """Return the reported mass of a single row, exactly; it must be below one."""
+    widths, masses = np.diff(row.edges).tolist(), integers(row.high[0], row.low[0])
+    total: int = sum(width * mass for width, mass in zip(widths, masses, strict=True))
+    if total >= ONE:
+        raise InvalidValue("a row has a mass of one or more. Round its masses down, to leave some to 'nothing'.")
+    return total
+
+
+def mass_of(block: Block, tokens: Ints) -> Floats:
+    """Return the probability of each token (a column) in each row of a block."""
+    cell = np.searchsorted(block.edges, tokens, side="right") - 1
+    inside = (cell >= 0) & (cell < len(block.edges) - 1)
+    cell = np.where(inside, cell, 0)
+    return np.where(inside, fraction(block.high[:, cell], block.low[:, cell]), 0.0)
+
+
+def runs(values: Ints, gap: int) -> Iterator[slice]:
+    """Cut increasing values where two are far from each other, and every 2^17 or so."""
+    cuts = np.flatnonzero((np.diff(values) > gap) | (np.diff(values >> _RUN) > 0)) + 1
+    return (slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)]) if b > a)
+
+
+def shortest(edges: Floats, sums: Floats, top: float, level: float) -> tuple[int, int]:
+    """Return the first and last place of the shortest window, among places below `top`, with `level` of their mass.
+
+    Cell t has the places edges[t] to edges[t+1] - 1, and `sums` is the mass up to each edge. A shortest window begins
+    or ends at an edge of a cell, as mass is even in between.
+    """
+    end = min(top, edges[-1])
+    if level >= 1 or end <= edges[0]:
+        return int(edges[0]), int(end) - 1
+    whole = np.interp(end, edges, sums)
+    # With very many cells a window may begin and end at some of the edges only: longer by a two-thousandth.
+    step = 1 + len(edges) // _EDGES
+    keep = np.flatnonzero(edges < end)[::step]
+    edges, sums = np.append(edges[keep], end), np.append(sums[keep], whole)
+    need = min(level * (1 + SAFE), 1.0) * whole
+    fits = np.append(sums + need <= whole, sums >= need)
+    if step == 1:
+        starts = np.append(edges, np.interp(sums - need, sums, edges))
+        stops = np.append(np.interp(sums + need, sums, edges), edges)
+    else:
+        starts = np.append(edges, edges[np.maximum(np.searchsorted(sums, sums - need, "right") - 1, 0)])
+        stops = np.append(edges[np.minimum(np.searchsorted(sums, sums + need), len(edges) - 1)], edges)
+    starts, stops = np.floor(starts + 1e-9), np.ceil(stops - 1e-9)
+    if not fits.any():
+        return int(edges[0]), int(end) - 1
+    best = int(np.argmin(np.where(fits, stops - starts, np.inf)))
+    return int(starts[best]), int(stops[best]) - 1

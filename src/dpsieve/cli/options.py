@@ -1,0 +1,76 @@
+"""Options that commands share: those of a request, in one list, so that commands cannot drift apart."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Data = Annotated[
+    list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
+]
+Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
+Out = Annotated[Path | None, typer.Option(help="A new folder for release.parquet and release.json.")]
+Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]
+LedgerPath = Annotated[Path | None, typer.Option("--ledger", help="The ledger to charge; see dpsieve ledger create.")]
+
+
+def _option(name: str, kind: Any, help: str, default: Any = inspect.Parameter.empty) -> tuple[str, Any, Any]:  # noqa: A002
+    return name, Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", help=help)], default
+
+
+# For each field of a request: the name of its option, the option, and its default.
+REQUEST: dict[str, tuple[str, Any, Any]] = {
+    "key": _option("key", list[str], "The column to publish; give it again for several."),
+    "privacy_unit": _option("unit", str | None, "The column that says who is protected; else each row.", None),
+    "epsilon": _option("epsilon", float, "Privacy budget: smaller is more private."),
+    "delta": _option("delta", float, "Probability that a key of one unit may show; far below 1 / units."),
+    "max_keys_per_unit": _option("max_keys", int, "Keys that one unit may add.", 1),
+    "max_rows_per_key": _option("max_rows", int, "Rows of a unit that count in one key.", 1),
+    "mechanism": _option(
+        "mechanism", str, "auto, optimal, simple, truncated_geometric, stability, gaussian; or laplace.", "auto"
+    ),
+    "known_keys": _option(
+        "known_keys", Path | None, "A public list: one key a line, or Parquet or CSV with the key columns.", None
+    ),
+    "sample_size": _option("sample_size", int | None, "Sample about this many keys.", None),
+    "keys_only": _option("keys_only", bool, "Publish keys without counts.", False),
+    "allow_null_units": _option("allow_null_units", bool, "Leave out rows without a unit.", False),
+}
+
+
+def takes_request(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a request, which it gets as the dict `request`, beside its own."""
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "request"]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(name, keyword, default=value, annotation=kind) for name, kind, value in REQUEST.values()
+    ]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        request = {field: values.pop(name) for field, (name, _, _) in REQUEST.items()}
+        warn_of_large_delta(request["delta"])
+        if request["known_keys"] is not None:
+            from dpsieve.values.public_keys import read_known
+
+            request["known_keys"] = read_known(request["known_keys"], request["key"])
+        command(request=request, **values)
+
+    parameters = [*(p.replace(kind=keyword) for p in own[:1]), *shared, *(p.replace(kind=keyword) for p in own[1:])]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def warn_of_large_delta(delta: float) -> None:
+    """Say what a large delta would mean, on standard error."""
+    if 1e-3 <= delta < 1:
+        typer.echo(
+            f"warning: delta={delta:g} lets a key that one unit alone holds show with that probability: among "
+            f"{round(1 / delta):,} such keys about one is published. Use 1e-6 or less.",
+            err=True,
+        )

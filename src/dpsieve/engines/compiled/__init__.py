@@ -1,1 +1,0 @@
-"""Loops over rows that numba compiles."""

@@ -1,0 +1,1 @@
+"""DuckDB inside this process: the default engine."""

@@ -1,0 +1,229 @@
+"""DuckDB inside this process."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from dpsieve import validate
+from dpsieve.engines.duckdb.one_key import run_compiled, suits
+from dpsieve.engines.duckdb.queries import guarded, run
+from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask, columns_of, is_text, known_keys, scan_of, shown_as
+from dpsieve.engines.engine import Aggregation, Columns, Counted, Engine, Progress, Weight
+from dpsieve.engines.inputs.detect import Foreign, Source, opened
+from dpsieve.engines.sql.bounded_query import Column, bounded_query
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.locks import private_folder
+from dpsieve.values.columns import in_utc
+
+_LARGE, _FEW_CORES = 5_000_000, 4
+_SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
+# Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept.
+_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "allow_community_extensions": "false",
+    "allow_persistent_secrets": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "preserve_insertion_order": "false",
+    "python_enable_replacements": "false",
+}
+
+
+class DuckDB(Engine):
+    """Aggregates with DuckDB, on a new connection for each call.
+
+    What does not fit into memory goes to a private folder that is removed at the end, also after an error, an
+    interrupt, or (by the next call) a killed process. Data on a connection of yours, a relation or (connection, table
+    name), is counted there, with its settings.
+
+    Args:
+        memory_limit: what DuckDB may use, such as '500MB', or a number of bytes; default 80 % of the memory.
+        threads: how many; default all cores.
+        temp_folder: where the private folder is made; default the system's place for temporary files.
+        compiled_from: from how many rows on, and with at most four threads, one text key for each unit is counted by
+            compiled loops (see `duckdb.one_key`) instead of SQL; None for never.
+
+    >>> import pyarrow as pa
+    >>> from dpsieve.engines import Columns
+    >>> from dpsieve.privacy.contribution import Contribution
+    >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
+    >>> counted = DuckDB().aggregate(table, Columns(("query",), unit="user"), Contribution(keys=1), salt=7)
+    >>> counted.keys.to_pylist(), counted.frequencies.tolist()
+    ([{'query': 'tea'}], [2])
+    """
+
+    def __init__(
+        self,
+        memory_limit: str | int | None = None,
+        threads: int | None = None,
+        temp_folder: str | os.PathLike[str] | None = None,
+        compiled_from: int | None = _LARGE,
+    ) -> None:
+        self.memory_limit = None if memory_limit is None else _size(memory_limit)
+        hint = "Pass how many threads to use, or leave it out."
+        self.threads = None if threads is None else validate.whole("threads", threads, low=1, high=4096, hint=hint)
+        self.temp_folder = None if temp_folder is None else _folder(temp_folder)
+        hint = "Pass a number of rows, or None for SQL alone."
+        from_rows = None if compiled_from is None else validate.whole("compiled_from", compiled_from, hint=hint)
+        self.compiled_from = from_rows
+
+    def __repr__(self) -> str:
+        given = {"memory_limit": self.memory_limit, "threads": self.threads, "temp_folder": self.temp_folder}
+        shown = [f"{name}={str(v)!r}" for name, v in given.items() if v is not None]
+        if self.compiled_from != _LARGE:
+            shown.append(f"compiled_from={self.compiled_from}")
+        return f"DuckDB({', '.join(shown)})"
+
+    def columns(self, data: Any) -> list[tuple[str, str]]:
+        """Return name and type of each column, in DuckDB's words and without the values of an ENUM.
+
+        Text files are read as text, so their columns are all VARCHAR (see `inputs.data_files`).
+        """
+        found = self._described(opened(data))
+        return [(column.name, column.type if column.kind == "DECIMAL" else column.kind) for column in found]
+
+    def check(self, data: Any, columns: Columns) -> None:
+        """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
+        source = opened(data)
+        found = self._described(source)
+        columns.check_present([column.name for column in found], listed=not is_text(source))
+        for column in found:
+            if column.name in columns.key:
+                column.check_key()
+
+    def _described(self, source: Source) -> list[Column]:
+        with self._session(source) as (connection, _):
+            return guarded(lambda: columns_of(source, connection), shown_as(source))
+
+    def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
+        source = opened(data)
+        with self._session(source, progress is not None) as (connection, folder):
+            scan = guarded(lambda: scan_of(source, task.columns, connection, folder), shown_as(source))
+            with _listed(known, scan, task.columns, connection) as listed:
+                table = None
+                if listed is None and self._compiles(scan, task, connection):
+                    quarter = _bytes(_setting(connection, "memory_limit")) // 4
+                    act = partial(run_compiled, connection, scan.text, scan.columns, task, quarter)
+                    table = run(partial(guarded, act, scan.shown), connection, progress)
+                if table is None:
+                    act = partial(ask, source, connection, _text(scan, task, listed))
+                    table = run(partial(guarded, act, scan.shown), connection, progress)
+        counted = _counted(table, task, listed)
+        if progress is not None:
+            progress(1.0)
+        return counted
+
+    def _compiles(self, scan: Scan, task: Aggregation, connection: duckdb.DuckDBPyConnection) -> bool:
+        """Tell whether compiled loops are the faster way: they take time to load, and run on one core."""
+        if scan.rows is None or self.compiled_from is None or scan.rows < self.compiled_from:
+            return False
+        return suits(scan.columns, task, scan.rows) and int(_setting(connection, "threads")) <= _FEW_CORES
+
+    @contextlib.contextmanager
+    def _session(self, source: Source, progress: bool = False) -> Iterator[tuple[Any, Path]]:
+        """Yield a connection, that of the user for data on it (None where it is hidden), and a private folder."""
+        if isinstance(source, Foreign):
+            yield source.connection, Path()
+            return
+        with private_folder(self.temp_folder) as folder:
+            settings = _CLOSED | {"temp_directory": str(folder)}
+            given = {"memory_limit": self.memory_limit, "threads": self.threads}
+            connection = _connected(settings | {name: value for name, value in given.items() if value is not None})
+            try:
+                if progress:
+                    # In this order, so that no bar is printed. A notebook without ipywidgets refuses both settings.
+                    with contextlib.suppress(duckdb.Error):
+                        connection.execute("SET enable_progress_bar_print = false")
+                        connection.execute("SET enable_progress_bar = true")
+                yield connection, folder
+            finally:
+                connection.close()
+
+
+@contextlib.contextmanager
+def _listed(known: pa.Table | None, scan: Scan, columns: Columns, connection: Any) -> Iterator[pa.Table | None]:
+    """Make the public keys known to the connection for a while; yield them as the data would write them."""
+    for name in columns.key:
+        scan.columns[name].check_key()
+    if known is None:
+        yield None
+        return
+    if connection is None:
+        raise InvalidType("data is a relation that hides its connection. Pass (connection, name of a table or view).")
+    table = known_keys(known, [scan.columns[name] for name in columns.key])
+    connection.register(KNOWN, table)
+    try:
+        yield table
+    finally:
+        connection.unregister(KNOWN)
+
+
+def _text(scan: Scan, task: Aggregation, listed: pa.Table | None) -> str:
+    if listed is None:
+        return bounded_query(scan.text, scan.columns, task)
+    # Also under the default collation of a user's connection, keys are told apart by their bytes.
+    texts = [field.name for field in listed.schema if pa.types.is_string(field.type)]
+    names = [f'{name} COLLATE "C" AS {name}' if name in texts else name for name in listed.column_names]
+    return bounded_query(scan.text, scan.columns, task, f"(SELECT {', '.join(names)} FROM {KNOWN})")
+
+
+def _counted(table: pa.Table, task: Aggregation, listed: pa.Table | None) -> Counted:
+    width = len(task.columns.key) if listed is None else 1
+    keys, numbers = table.select(list(range(width))), table.column(width)
+    if keys.column(0).null_count:
+        why = f"privacy_unit={task.columns.unit!r} holds nulls, and nobody knows how many units they stand for."
+        raise InvalidValue(f"{why} Fill them in, or drop their rows with allow_null_units=True.")
+    if numbers.null_count and isinstance(task.measure, Weight):
+        many = f"more than {task.measure.most_units:,} units"
+        raise InvalidValue(f"bits={task.measure.bits} is too large where {many} share a key. Pass fewer bits.")
+    counts = numbers.to_numpy().astype(np.int64, copy=False)
+    if listed is not None:
+        every = np.zeros(len(listed), np.int64)
+        every[keys.column(0).to_numpy()] = counts
+        keys, counts = listed.drop_columns(["i"]), every
+    # DuckDB gives times the zone of this machine.
+    return Counted(pa.table(list(map(in_utc, keys.columns)), names=list(task.columns.key)), counts)
+
+
+def _size(limit: str | int) -> str:
+    hint = "Pass a size such as memory_limit='500MB', or a number of bytes."
+    if isinstance(limit, str):
+        if not _SIZE.fullmatch(limit):
+            raise InvalidValue(f"memory_limit is not a size. {hint}")
+        return limit
+    return f"{validate.whole('memory_limit', limit, low=1 << 20, hint=hint) >> 10}KiB"
+
+
+def _connected(settings: dict[str, Any]) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(":memory:", config=settings)
+    except (duckdb.Error, OverflowError):
+        pass
+    hint = "Pass a smaller memory_limit, such as '500MB', or leave it and threads out."
+    raise InvalidValue(f"DuckDB cannot start with these settings. {hint}")
+
+
+def _setting(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    return str(connection.execute(f"SELECT current_setting('{name}')").fetchall()[0][0])
+
+
+def _bytes(size: str) -> int:
+    """Return the number of a size as DuckDB writes it, such as '18.6 GiB'."""
+    number, unit = size.split()
+    return int(float(number) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"].index(unit))
+
+
+def _folder(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidType(f"temp_folder must be a path, not {type(path).__name__}. Pass a folder that exists.")
+    folder = Path(path).absolute()
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidValue(f"temp_folder={str(path)!r} is not a folder that can be written to. Pass one that is.")
+    return folder

@@ -1,0 +1,246 @@
+"""What every engine offers: the columns of a table, and its keys aggregated after each privacy unit was bounded."""
+
+import difflib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.contribution import Contribution
+from dpsieve.types import Ints
+
+Progress = Callable[[float], None]
+
+_MOST_WEIGHTS = 10_000
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Counted:
+    """True aggregates. They are secret: they go through a mechanism and nowhere else.
+
+    Attributes:
+        keys: one row for each key that occurs (or, with a public list of keys, for each of the list), in no particular
+            order, with the key columns under their own names; no row is null in any column and no two rows are equal.
+        frequencies: the count or the sum of weights of each of them; 0 only for keys of a public list.
+    """
+
+    keys: pa.Table
+    frequencies: Ints
+
+    def __repr__(self) -> str:
+        return "<Counted: true frequencies, not to be published>"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table make a key, and which one says who is protected.
+
+    Attributes:
+        key: the columns of what is counted; a key is one value in each of them.
+        unit: the column of the privacy unit; None when every row is a unit of its own.
+    """
+
+    key: tuple[str, ...]
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        hint = "Pass one or several column names, such as key=('query',)."
+        if not isinstance(self.key, tuple | list):
+            raise InvalidType(f"key must be a tuple of column names, not {type(self.key).__name__}. {hint}")
+        names = tuple(validate.text("key", name, hint=hint) for name in self.key)
+        if not names:
+            raise InvalidValue(f"key is empty. {hint}")
+        if len(set(names)) < len(names):
+            raise InvalidValue("key names a column twice. Name each column once.")
+        object.__setattr__(self, "key", names)
+        if self.unit is not None:
+            validate.text("privacy_unit", self.unit, hint="Pass the name of the column of who is protected.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that are read, each once."""
+        return tuple(dict.fromkeys(self.key if self.unit is None else (self.unit, *self.key)))
+
+    def check_present(self, names: Iterable[str], *, listed: bool) -> None:
+        """Refuse columns that the data, with columns of these names, does not have, and hint at those it has.
+
+        Without `listed` the hint names no column: what stands for names in a text file may be a first row of data. The
+        column of the unit is never suggested as a key, as that would publish the units.
+        """
+        known = list(names)
+        wanted = [("key", name) for name in self.key]
+        if self.unit is not None:
+            wanted.insert(0, ("privacy_unit", self.unit))
+        for argument, name in wanted:
+            if known.count(name) > 1:
+                raise InvalidValue(f"{argument}={name!r} is the name of several columns. Rename them.")
+            if name not in known:
+                taken = {self.unit} if argument == "key" else set(self.key)
+                fix = _advice(name, [other for other in known if other not in taken], listed)
+                raise InvalidValue(f"{argument}={name!r} is not a column of the data. {fix}")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A measure: a unit that keeps d keys adds floor(2^bits / sqrt(d)) to each of them, however many rows it has.
+
+    So the squares of what one unit adds sum to at most 4^bits: its L2 norm is at most 2^bits. Weights are integers, and
+    their sums do not depend on the order of rows. The sum of a key is below 2^63 as long as at most `most_units` units
+    keep the key; where more do, the data is refused.
+
+    >>> Weight(bits=10).of_keys(4)
+    (1024, 724, 591, 512)
+    """
+
+    bits: int
+
+    def __post_init__(self) -> None:
+        hint = "Pass the bits of a weight after the point, such as 30."
+        object.__setattr__(self, "bits", validate.whole("bits", self.bits, low=1, high=62, hint=hint))
+
+    def of_keys(self, most: int) -> tuple[int, ...]:
+        """Return the weights of units that keep 1, 2, ..., `most` keys."""
+        return tuple(math.isqrt(4**self.bits // d) for d in range(1, most + 1))
+
+    @property
+    def most_units(self) -> int:
+        """How many units may keep one key."""
+        return (2**63 - 1) >> self.bits
+
+
+COUNT: Final = "count"
+Measure = Literal["count"] | Weight
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """What an engine computes: the arguments of `Engine.aggregate`, checked."""
+
+    columns: Columns
+    contribution: Contribution
+    measure: Measure = COUNT
+    salt: int = 0
+    allow_null_units: bool = False
+
+    def __post_init__(self) -> None:
+        for name, kind in (("columns", Columns), ("contribution", Contribution)):
+            if not isinstance(given := getattr(self, name), kind):
+                raise InvalidType(f"{name} must be {kind.__name__}(...), not {type(given).__name__}.")
+        if self.measure != COUNT and not isinstance(self.measure, Weight):
+            raise InvalidType("measure must be COUNT, or Weight(bits) for sums of weights.")
+        if isinstance(self.measure, Weight) and self.contribution.keys > _MOST_WEIGHTS:
+            fix = f"Pass at most {_MOST_WEIGHTS:,}."
+            raise InvalidValue(f"max_keys_per_unit={self.contribution.keys} is too large for weights. {fix}")
+        salt = validate.whole("salt", self.salt, high=2**64 - 1, hint="Draw 64 random bits.")
+        object.__setattr__(self, "salt", salt)
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """What a unit adds to each key if it keeps 1, 2, ... of them, and each in one row."""
+        keys = 1 if self.columns.unit is None else self.contribution.keys
+        return self.measure.of_keys(keys) if isinstance(self.measure, Weight) else (1,)
+
+    @property
+    def max_rows(self) -> int:
+        """How many rows of a unit matter for one of its keys."""
+        return 1 if isinstance(self.measure, Weight) else self.contribution.rows
+
+
+class Engine(ABC):
+    """Where tables are bounded and aggregated."""
+
+    @abstractmethod
+    def columns(self, data: Any) -> list[tuple[str, str]]:
+        """Return name and type of each column. Only the schema is read, never rows beyond what names the columns."""
+
+    @abstractmethod
+    def check(self, data: Any, columns: Columns) -> None:
+        """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
+
+    def aggregate(
+        self,
+        data: Any,
+        columns: Columns,
+        contribution: Contribution,
+        measure: Measure = COUNT,
+        *,
+        salt: int,
+        known: pa.Table | None = None,
+        allow_null_units: bool = False,
+        progress: Progress | None = None,
+    ) -> Counted:
+        """Bound what each privacy unit adds, and return the keys with their true counts or sums of weights.
+
+        Rows that are null in a key column are dropped first. Of the rest, each unit keeps at most `contribution.keys`
+        of its distinct keys: those whose hash with the salt and the unit is smallest, so every key of the unit has the
+        same chance, the choices of different units are independent, and the same salt repeats the same choice. To each
+        of them it adds the number of its rows with that key, at most `contribution.rows`; or its weight (see `Weight`).
+        Where every row is a unit of its own, a count is a number of rows, and each row has the weight of one key.
+
+        Privacy does not rest on the hash or on the salt being secret: what a unit adds depends on its own rows alone,
+        for every salt. So one unit more or less changes at most `contribution.keys` counts, each by at most
+        `contribution.rows`; or weights by at most 2^bits in the L2 norm.
+
+        With `known`, a public list of keys, rows of other keys are dropped first, and each key of the list is answered.
+
+        Args:
+            data: see `dpsieve.engines.inputs`.
+            columns: what is counted, and who is protected.
+            contribution: what one unit may add.
+            measure: COUNT, or Weight(bits); then a unit may keep up to 10,000 keys.
+            salt: a number below 2^64, fresh from the system for each release; it decides which keys a unit keeps.
+            known: the public keys, a table with the key columns.
+            allow_null_units: a null unit is refused, as nobody knows how many units hide behind it; with True, rows
+                with a null unit are dropped.
+            progress: called from time to time, in this thread, with the share of the work that is done, from 0 to 1.
+                An exception that it raises stops the work.
+        """
+        task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
+        if progress is not None and not callable(progress):
+            raise InvalidType("progress must be a function of one number. Leave it out, or pass such a function.")
+        return self._aggregate(data, task, known, None if progress is None else _rising(progress))
+
+    @abstractmethod
+    def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
+        """Aggregate, with checked arguments."""
+
+
+def _rising(progress: Progress) -> Progress:
+    """Never tell less than before, even where an engine starts again."""
+    furthest = 0.0
+
+    def tell(share: float) -> None:
+        nonlocal furthest
+        furthest = max(furthest, min(share, 1.0))
+        progress(furthest)
+
+    return tell
+
+
+def _advice(name: str, known: list[str], listed: bool) -> str:
+    folded: dict[str, str] = {}
+    for other in known:
+        folded.setdefault(_letters(other), other)
+    if listed:
+        near = [folded[match] for match in difflib.get_close_matches(_letters(name), folded, n=3)]
+        if near:
+            return f"Did you mean {' or '.join(map(repr, near))}?"
+    elif _letters(name) in folded:
+        return "One differs from it in case, spaces or punctuation alone: check the spelling in the file."
+    if "," in name:
+        return "Name several columns one by one: key=['a', 'b'], or --key a --key b."
+    if listed and known:
+        more = ", ..." if len(known) > 12 else ""
+        return f"Choose from {', '.join(map(repr, known[:12]))}{more}."
+    if listed:
+        return "No other column has a text as its name: rename the columns, or use reset_index() for an index."
+    return "The first line of a CSV file (as standard input is), or the objects of JSON lines, must name it."
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.casefold() if c.isalnum())

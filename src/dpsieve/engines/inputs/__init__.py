@@ -1,0 +1,12 @@
+"""What users pass as data.
+
+- A path, a glob, a folder or a list of files: see `inputs.data_files`. An empty text file adds nothing; when all are
+  empty there are no columns, and that is an error. An empty Parquet file is a broken one.
+- A pandas or Polars frame, a Polars LazyFrame; an Arrow table, record batch, reader or dataset; anything else that
+  exports an Arrow stream. A reader or stream can be counted once.
+- A DuckDB relation, or a pair (connection, name of a table or view). These run on the user's own connection, with its
+  settings, memory and temporary folder, and report progress only if its progress bar is on.
+- `CsvStream(stream)`: CSV from standard input or another open file.
+
+Only the columns that are used are converted. What happens to the columns of a pandas frame is in `values.frames`.
+"""

@@ -1,0 +1,260 @@
+"""Files: which ones a path means, and what text files say about their columns. CSV streams are read likewise.
+
+Parquet (.parquet, .pq), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json); the text formats also with .gz. A
+folder stands for all Parquet files in it and below. One read takes files of one kind.
+
+Types are never guessed. All values of a text file are read as text, just as they are written (numbers in JSON in one
+normal form). A guess would look at rows, and then one row could change how all keys are published. For the same reason
+the separator of a CSV file is read off its header line and nothing else: the one of comma, tab, semicolon and bar that
+gives the most columns. Quotes are double quotes, and an empty field is null.
+"""
+
+import csv
+import glob
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, Literal, cast
+
+from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
+
+Kind = Literal["parquet", "csv", "json"]
+_KINDS: dict[str, Kind] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+}
+_KNOWN = "Parquet (.parquet), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json) are read, the last two also .gz"
+_LONGEST_HEADER = 1 << 20  # also how much of a stream is read at once
+_SAMPLED_LINES, _SAMPLED_BYTES = 10_000, 1 << 27
+_LONGEST_LINE = 1 << 24  # what DuckDB reads as one JSON object
+_SEPARATORS = ",\t;|"
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files of one kind, in order."""
+
+    kind: Kind
+    paths: tuple[Path, ...]
+
+
+def files_of(data: object) -> Files:
+    """Return the files that a path, a glob or a list of both means; each file once, sorted within a glob."""
+    parts: Iterable[object] = data if isinstance(data, list | tuple) else [data]
+    paths = list({path.resolve(): path for part in parts for path in _expanded(part)}.values())
+    if not paths:
+        raise InvalidValue("data is an empty list. Pass at least one file.")
+    kinds = {_kind(path) for path in paths}
+    if len(kinds) > 1:
+        raise InvalidValue(f"data mixes {', '.join(sorted(kinds))} files. Pass files of one kind at a time.")
+    return Files(kinds.pop(), tuple(paths))
+
+
+def _expanded(part: object) -> list[Path]:
+    if not isinstance(part, str | os.PathLike):
+        hint = "Pass paths, or one frame or table by itself."
+        raise InvalidType(f"data holds a {type(part).__name__} in its list. {hint}")
+    text = os.fspath(part)
+    if not isinstance(text, str) or not text.isprintable():
+        raise InvalidValue("data is a path of bytes or with unprintable characters. Rename the file.")
+    if not text:
+        raise InvalidValue("data is an empty path. Pass the name of a file.")
+    if "://" in text:
+        hint = "Copy the files here, or pass a relation of a DuckDB connection that reads them."
+        raise InvalidValue(f"data={text!r} is an address, and only files of this machine are read. {hint}")
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path would take ./~x for a home, and fail where there is none
+    try:
+        return _found(path, text)
+    except OSError as error:
+        why = error.strerror
+    raise InvalidValue(f"data={text!r} cannot be looked up ({why}). Check the path.")
+
+
+def _found(path: Path, text: str) -> list[Path]:
+    if path.is_dir():
+        named = sorted(inner for inner in path.rglob("*") if inner.suffix.lower() in (".parquet", ".pq"))
+        if found := [inner for inner in named if inner.is_file()]:
+            return found
+        hint = f"For other formats pass a glob such as {str(path / '*.csv')!r}."
+        raise InvalidValue(f"data={text!r} is a folder without Parquet files. {hint}")
+    if path.is_file():
+        return [path]
+    if path.exists():
+        hint = "Pass the path of a file; for a pipe, CsvStream(sys.stdin.buffer), which is - on the command line."
+        raise InvalidValue(f"data={text!r} is a pipe or a device, which is not read. {hint}")
+    if not glob.has_magic(text):
+        hint = "For standard input pass CsvStream(sys.stdin.buffer)." if text == "-" else "Check the path."
+        raise InvalidValue(f"data={text!r} does not exist. {hint}")
+    matches = sorted(match for match in glob.glob(str(path), recursive=True) if Path(match).is_file())  # noqa: PTH207
+    if not matches:
+        raise InvalidValue(f"data={text!r} matches no file. Check the pattern.")
+    return list(map(Path, matches))
+
+
+def _kind(path: Path) -> Kind:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    zipped = suffixes[-1:] == [".gz"]
+    kind = _KINDS.get("".join(suffixes[-2:-1] if zipped else suffixes[-1:]))
+    if kind is None or (zipped and kind == "parquet"):
+        raise InvalidValue(f"data={str(path)!r} is of no known kind. {_KNOWN}.")
+    return kind
+
+
+@dataclass(frozen=True)
+class Header:
+    """The first line of a CSV file."""
+
+    separator: str
+    names: tuple[str, ...]
+
+
+def header_of(path: Path) -> Header | None:
+    """Return the header of a CSV file; None when the file is empty."""
+    try:
+        with opened_file(path) as file:
+            line = file.readline(_LONGEST_HEADER)
+    except (OSError, EOFError, zlib.error):
+        line = None
+    if line is None:
+        raise UnreadableData(f"{str(path)!r} cannot be opened. Check its rights, and that a .gz file is whole.")
+    only_tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
+    return parsed_header(line, repr(str(path)), "\t" if only_tabs else _SEPARATORS)
+
+
+def parsed_header(line: bytes, where: str, separators: str = _SEPARATORS) -> Header | None:
+    """Return the header in the first line of `line`; `where` names the file in errors."""
+    if not line:
+        return None
+    first = line.replace(b"\r", b"\n").partition(b"\n")[0]
+    best: Header | None = None
+    for separator in separators:
+        names = _fields(first, separator)
+        if names and (best is None or len(names) > len(best.names)):
+            best = Header(separator, names)
+    if best is None or len(line) == _LONGEST_HEADER or not any(best.names):
+        raise UnreadableData(f"line 1 of {where} is not a header. It must hold the names of the columns, in UTF-8.")
+    return best
+
+
+def _fields(line: bytes, separator: str) -> tuple[str, ...] | None:
+    try:
+        return tuple(next(csv.reader([line.decode("utf-8-sig")], delimiter=separator, strict=True)))
+    except (csv.Error, UnicodeDecodeError, StopIteration):
+        return None
+
+
+def json_fields(paths: tuple[Path, ...]) -> list[str]:
+    """Return the names of fields in the first 10,000 lines or 128 MB; what is no object is left to the engine."""
+    names: dict[str, None] = {}
+    lines, size = 0, 0
+    for path in paths:
+        for line in json_lines(path):
+            names |= dict.fromkeys(_object(line) or {})
+            lines, size = lines + 1, size + len(line)
+            if lines == _SAMPLED_LINES or size > _SAMPLED_BYTES:
+                return list(names)
+    return list(names)
+
+
+def json_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, as far as it can be read: up to one that is too long for the engine too."""
+    try:
+        with opened_file(path) as file:
+            while (line := file.readline(_LONGEST_LINE + 1)) and len(line) <= _LONGEST_LINE:
+                yield line
+    except (OSError, EOFError, zlib.error):
+        return
+
+
+def bad_json_line(path: Path, near: int) -> int:
+    """Return the number of the first line around `near` that is no JSON object, or `near`.
+
+    DuckDB counts some lines one too high; this looks at the lines themselves.
+    """
+    low = max(near - 2, 0)
+    for number, line in enumerate(islice(json_lines(path), low, near + 1), low + 1):
+        if line.strip() and not _clean(_object(line)):
+            return number
+    return near
+
+
+def _clean(value: object) -> bool:
+    """Tell whether a value was read, and has no halves of surrogate pairs, which Python lets pass."""
+    try:
+        return value is not None and bool(json.dumps(value, ensure_ascii=False).encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _object(line: bytes) -> dict[str, object] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def opened_file(path: Path) -> IO[bytes]:
+    """Open a file for reading bytes; one that ends in .gz is unpacked."""
+    return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+class CsvStream:
+    r"""A stream of CSV, binary or text, that is read once.
+
+    The header is read when the columns are needed. The rest goes to a file in the private folder of the count, which
+    is removed with it, so that streams larger than memory work and errors have line numbers.
+
+    >>> import io
+    >>> from dpsieve.engines import CsvStream, DuckDB
+    >>> DuckDB().columns(CsvStream(io.StringIO("user,query\n")))
+    [('user', 'VARCHAR'), ('query', 'VARCHAR')]
+    """
+
+    def __init__(self, stream: IO[bytes] | IO[str], name: str = "standard input") -> None:
+        if not hasattr(stream, "readline") or not hasattr(stream, "read"):
+            raise InvalidType(f"stream must be an open file, not {type(stream).__name__}. Pass sys.stdin.buffer.")
+        self.name = name
+        self._stream: Any = stream
+        self._first: bytes | None = None
+        self._spent = False
+
+    def header(self) -> Header | None:
+        """Return the first line; None when the stream is empty."""
+        if self._first is None:
+            self._first = self._bytes(self._stream.readline)
+        return parsed_header(self._first, self.name)
+
+    def spool(self, folder: Path) -> Path:
+        """Write the whole stream to a file in `folder` and return its path."""
+        if self._spent:
+            raise InvalidValue(f"data: {self.name} was read already. Save it to a file to read it twice.")
+        self._spent = True
+        self.header()
+        path = folder / "stream.csv"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
+            file.write(self._first or b"")
+            # One read of the system at a time, so that a signal is noticed between them.
+            while chunk := self._bytes(getattr(self._stream, "read1", self._stream.read)):
+                file.write(chunk)
+        return path
+
+    def _bytes(self, read: Any) -> bytes:
+        got: bytes | str | None
+        try:
+            got = read(_LONGEST_HEADER)
+        except (OSError, ValueError):
+            got = None
+        if got is None:
+            raise UnreadableData(f"{self.name} cannot be read. Pass an open file of bytes, or of text in UTF-8.")
+        return got.encode("utf-8", "surrogateescape") if isinstance(got, str) else bytes(got)

@@ -1,0 +1,208 @@
+"""The one SQL text that bounds and aggregates, written for DuckDB; `sql.dialects` transpiles it for other engines.
+
+Identifiers are quoted, so any column name works. Inside, the unit is `u` and the key columns are `k0`, `k1`, ...; the
+result has the key columns in order and then the number. The data is read in one pass, so streams work too.
+
+A row whose first key column is null stands for the units that are null: real keys never hold a null. It tells the
+caller that the data must be refused, without a second pass and without a count. A number that is null stands for a sum
+of weights that might not fit 64 bits.
+
+Keys are texts, bytes, whole, decimal and floating numbers, booleans, dates, times and timestamps. Texts are told apart
+by their bytes. All NaN are one key, and so are 0.0 and -0.0. Categories, identifiers and JSON become text. Nested
+types, intervals, times with a zone, bit strings and unsigned 128-bit integers are refused: they do not sort, or two
+values that compare as equal can look different. A unit may be of any type.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpsieve.engines.engine import Aggregation, Weight
+from dpsieve.errors import InvalidType
+
+_AS_THEY_ARE = frozenset(
+    """BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT DECIMAL BLOB DATE TIME TIME_NS
+    TIMESTAMP TIMESTAMP_S TIMESTAMP_MS TIMESTAMP_NS TIMESTAMPTZ_NS""".split()
+) | {"TIMESTAMP WITH TIME ZONE"}
+# An Arrow column of an ENUM would carry every category, whether it is reported or not; text carries none.
+# Not every HUGEINT fits a decimal of Arrow.
+AS_TEXT = frozenset({"VARCHAR", "ENUM", "JSON", "UUID", "HUGEINT", '"NULL"', "NULL"})
+_PLAIN = _AS_THEY_ARE | AS_TEXT | {"FLOAT", "DOUBLE"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a scan.
+
+    Attributes:
+        name: as the user knows it.
+        sql: as the query writes it, quoted.
+        type: DuckDB's name of the type.
+        collated: it may compare texts by a collation, as columns of a user's database can.
+    """
+
+    name: str
+    sql: str
+    type: str
+    collated: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The type without its parameters: those of an ENUM are values of the data."""
+        return self.type.partition("(")[0]
+
+    @property
+    def as_key(self) -> str:
+        """The expression that is grouped by. Values that compare as equal are written in one way.
+
+        Otherwise one row could decide how a key is spelled: as 0.0 or -0.0, or as 'Tea' or 'tea' in a column with a
+        collation that ignores case.
+        """
+        if self.kind in ("FLOAT", "DOUBLE"):
+            return f"CASE WHEN isnan({self.sql}) THEN 'nan'::{self.kind} ELSE {self.sql} + 0::{self.kind} END"
+        if self.kind not in AS_TEXT:
+            return self.sql
+        text = self.sql if self.kind == "VARCHAR" else f"CAST({self.sql} AS VARCHAR)"
+        return f'{text} COLLATE "C"' if self.collated else text
+
+    @property
+    def as_unit(self) -> str:
+        """The expression that rows of one unit are found by."""
+        return self.sql
+
+    @property
+    def hashed_alike(self) -> bool:
+        """Whether DuckDB hashes values alike that compare as equal: not so texts under a collation, and variants."""
+        return not self.collated and self.is_plain
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether values can be grouped and published."""
+        return self.kind in _PLAIN and not self.type.endswith("]")
+
+    def check_key(self) -> None:
+        """Refuse types that do not group into keys that can be published: nested ones, intervals, times with zones."""
+        if not self.is_plain:
+            hint = "Turn it into text first, or name the fields of a nested column as several key columns."
+            raise InvalidType(f"key={self.name!r} has the type {self.kind}, which cannot be a key. {hint}")
+
+
+def quoted(name: str) -> str:
+    """Return an identifier that means exactly this column, whatever characters its name has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(value: str) -> str:
+    """Return a string constant."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+class Pieces:
+    """The pieces of the text that differ between dialects, for DuckDB."""
+
+    structs = True  # other dialects get standard SQL
+
+    def choice(self, salt: int | str, names: list[str]) -> str:
+        """Return the number that orders the keys of a unit.
+
+        DuckDB's hash of several values combines their hashes by exclusive or. The minimum of such numbers over the keys
+        of a unit would favour keys whose own hashes stand apart; the outer hash mixes the bits, so every key is as
+        likely.
+
+        Equal hashes are easy to make, for every salt. So wherever keys are ordered by this number, the key itself comes
+        next: the choice of a unit is then a function of its own rows and the salt, whatever the order of rows.
+        """
+        return f"hash(hash({salt}::UBIGINT, {', '.join(names)}))"
+
+    def capped(self, most: int) -> str:
+        """Return the smaller of `n` and a number."""
+        return f"least(n, {most})"
+
+    def weight(self, weights: tuple[int, ...]) -> str:
+        """Return the weight of a unit with `d` keys, or with more than there are weights: then it keeps as many."""
+        return f"{list(weights)}[least(d, {len(weights)})]"
+
+
+_DUCKDB = Pieces()
+choice = _DUCKDB.choice
+
+
+def bounded_query(
+    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = _DUCKDB
+) -> str:
+    """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`.
+
+    With `known`, the name of a table of public keys (see `duckdb.scan.known_keys`), other rows are left out before
+    anything is bounded, and the key is the place in that table.
+    """
+    keys, rows, unit = _names(task), rows_query(scan, columns, task), task.columns.unit
+    if known is not None:
+        of_whom = "" if unit is None else "u, "
+        rows, keys = f"SELECT {of_whom}i AS k0 FROM ({rows}) JOIN {known} USING ({', '.join(keys)})", ["k0"]
+    if unit is None:
+        return _summed(rows, keys, _total(task, pieces))
+    order = pieces.choice(task.salt, ["u", *keys])
+    if task.contribution.keys == task.max_rows == 1 and pieces.structs:
+        return _summed(_one_key(rows, keys, order), keys, _total(task, pieces))
+    kept = _several_keys(rows, keys, order, task, hashed_alike=columns[unit].hashed_alike)
+    return _summed(kept, keys, _total(task, pieces))
+
+
+def rows_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
+    """Return the query for the rows that are bounded: u, if there is a unit, and k0, k1, ..."""
+    key, unit = task.columns.key, task.columns.unit
+    chosen = [f"{columns[name].as_key} AS {k}" for name, k in zip(key, _names(task), strict=True)]
+    present = [f"{columns[name].sql} IS NOT NULL" for name in key]
+    if unit is not None:
+        chosen.insert(0, f"{columns[unit].as_unit} AS u")
+        if task.allow_null_units:
+            present.append(f"{columns[unit].sql} IS NOT NULL")
+    return f"SELECT {', '.join(chosen)} FROM {scan} WHERE {' AND '.join(present)}"
+
+
+def _names(task: Aggregation) -> list[str]:
+    return [f"k{i}" for i in range(len(task.columns.key))]
+
+
+def _summed(kept: str, keys: list[str], total: str) -> str:
+    names = ", ".join(keys)
+    return f"SELECT {names}, {total} AS n FROM ({kept}) GROUP BY {names}"
+
+
+def _total(task: Aggregation, pieces: Pieces) -> str:
+    """Return what is published of a key: the sum over the units that keep it of what each adds."""
+    if isinstance(task.measure, Weight):
+        weight = pieces.weight(task.weights) if len(task.weights) > 1 else str(task.weights[0])
+        return f"CASE WHEN count(*) <= {task.measure.most_units} THEN CAST(sum({weight}) AS BIGINT) END"
+    if task.columns.unit is None or task.max_rows == 1:
+        return "count(*)"
+    return f"CAST(sum({pieces.capped(task.max_rows)}) AS BIGINT)"
+
+
+def _one_key(rows: str, keys: list[str], order: str) -> str:
+    """One key for each unit: equal pairs have equal hashes, so the smallest hash needs no DISTINCT before it."""
+    fields = ", ".join([f"h := {order}", *(f"{k} := {k}" for k in keys)])
+    kept = f"SELECT CASE WHEN u IS NOT NULL THEN min(struct_pack({fields})) END AS s FROM ({rows}) GROUP BY u"
+    return f"SELECT {', '.join(f's.{k} AS {k}' for k in keys)} FROM ({kept})"
+
+
+def _several_keys(rows: str, keys: list[str], order: str, task: Aggregation, *, hashed_alike: bool) -> str:
+    """Distinct pairs first, so that a unit with a million rows of one key costs one row in the sort.
+
+    A sort by the hash alone would be rewritten by DuckDB into a heap for each unit, which takes twice the time and
+    memory that grows with the number of keys. Where rows of one unit may have different hashes, as under a collation,
+    the pair has the smallest hash of its rows: which spelling DISTINCT keeps depends on the order of rows.
+
+    For weights, `d` is how many keys a unit has before it keeps some of them.
+    """
+    names, many, weighted = ", ".join(keys), task.max_rows > 1, len(task.weights) > 1
+    if hashed_alike and not many:
+        pairs = f"SELECT DISTINCT u, {names} FROM ({rows})"
+    else:
+        more = [*([] if hashed_alike else [f"min({order}) AS h"]), *(["count(*) AS n"] if many else [])]
+        pairs = f"SELECT u, {names}, {', '.join(more)} FROM ({rows}) GROUP BY u, {names}"
+    first = order if hashed_alike else "h"
+    windows = [f"row_number() OVER (PARTITION BY u ORDER BY {first}, {names}) AS place"]
+    windows += ["count(*) OVER (PARTITION BY u) AS d"] if weighted else []
+    placed = f"SELECT *, {', '.join(windows)} FROM ({pairs})"
+    marked = ["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:], *["n"] * many, *["d"] * weighted]
+    return f"SELECT {', '.join(marked)} FROM ({placed}) WHERE place <= {task.contribution.keys}"

@@ -1,0 +1,187 @@
+"""What a server asks: for a value, for the next symbols of a string, or for the side of a split. Questions are public.
+
+Each is JSON by `to_json`, and a device makes it again with `from_json`, which refuses anything else.
+"""
+
+import numbers
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.federated.client.coins import is_nonce
+from dpsieve.federated.client.strings import MOST_LEVELS, Public, Strings, Symbols, check_sendable
+
+Kind = Literal["text", "integers"]
+Protocol = Literal["rounds", "cohorts", "one_round"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+
+LONGEST = 256
+SMALLEST_COIN, LARGEST_COIN = 1e-9, 1 - 1e-9
+
+
+@dataclass(frozen=True)
+class ValueQuestion(Public):
+    """What a histogram asks: which value a client has. See `dpsieve.federated.Histogram.question`.
+
+    Attributes:
+        coin: the probability with which a client answers.
+        kind: 'text' or 'integers'.
+        values: the public list of values that count, or None when any value of the kind does.
+        longest: texts of more bytes in UTF-8 do not count.
+    """
+
+    coin: float
+    kind: Kind = "text"
+    values: tuple[str | int, ...] | None = None
+    longest: int = LONGEST
+
+    def __post_init__(self) -> None:
+        hint = "Pass a question of Histogram.question."
+        validate.store(self, coin=_coin(self.coin, hint))
+        checked_kind(self.kind)
+        checked_longest(self.longest)
+
+    @cached_property
+    def _known(self) -> frozenset[str | int]:
+        return frozenset(self.values or ())
+
+    def counts(self, value: object) -> bool:
+        """Return whether one value counts; one of another kind, or that no report can carry, is refused."""
+        if self.kind == "integers" and (isinstance(value, bool) or not isinstance(value, numbers.Integral)):
+            raise InvalidType("value must be a whole number, as this histogram counts integers.")
+        if self.kind == "text" and not isinstance(value, str):
+            raise InvalidType("value must be text, as this histogram counts text. Pass kind='integers' for numbers.")
+        sendable = value if isinstance(value, str) else int(value)  # type: ignore[call-overload]
+        check_sendable("value", sendable)
+        if self.values is not None:
+            return sendable in self._known
+        return not isinstance(sendable, str) or len(sendable.encode()) <= self.longest
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "ValueQuestion":
+        """Rebuild what `to_json` returned; anything else is refused."""
+        fields = cls._fields(data)
+        listed, anything = fields["values"], cls(**fields | {"values": None})
+        if listed is not None:
+            if not isinstance(listed, list) or not listed or not all(map(anything.counts, listed)):
+                raise InvalidValue("values of a question must be a list of values that count, or null.")
+            fields["values"] = tuple(listed)
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Question(Public):
+    """What a trie asks at one level: which of these prefixes a string extends, and by which symbols.
+
+    Attributes:
+        protocol: 'rounds' (toss the coin anew at each level), 'cohorts' (at the level that you drew, once) or
+            'one_round' (one question about full strings); `dpsieve.federated.plans.level_plans` says what each costs.
+        level, levels: which level this is, from 1.
+        step: how many symbols each level adds.
+        coin: the probability with which a client that is asked answers.
+        strings: which strings there are; a client with another one is silent.
+        prefixes: those that reached the threshold at the level before, sorted; at first the empty one.
+    """
+
+    protocol: Protocol
+    level: int
+    levels: int
+    step: int
+    coin: float
+    strings: Strings
+    prefixes: tuple[Symbols, ...]
+
+    @property
+    def before(self) -> int:
+        """How many symbols the prefixes have."""
+        return (self.level - 1) * self.step
+
+    @property
+    def depth(self) -> int:
+        """How many symbols an answer has, unless its string ends earlier."""
+        return min(self.level * self.step, self.strings.max_length)
+
+    @cached_property
+    def _known(self) -> frozenset[Symbols]:
+        return frozenset(self.prefixes)
+
+    def asks_for(self, report: object) -> bool:
+        """Return whether a report (prefix, ended, nonce) answers this question; any object may be passed."""
+        if not isinstance(report, tuple | list) or len(report) not in (2, 3) or not isinstance(report[1], bool):
+            return False
+        prefix, ended, nonce = (*report, "")[:3]
+        if not is_nonce(nonce) or not self.strings.fits(prefix):
+            return False
+        if ended:
+            long = self.strings.min_length <= len(prefix) <= self.depth and (len(prefix) > self.before or not prefix)
+        else:
+            long = len(prefix) == self.depth < self.strings.max_length
+        return long and prefix[: self.before] in self._known
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Question":
+        """Rebuild what `to_json` returned; anything else is refused."""
+        hint, fields = "Pass what Question.to_json returned.", cls._fields(data)
+        strings, listed = Strings.from_json(fields["strings"]), fields["prefixes"]
+        protocol, level, levels, coin = _level(fields, hint)
+        step = validate.whole("step", fields["step"], low=1, high=strings.max_length, hint=hint)
+        if not isinstance(listed, list) or not all(isinstance(prefix, str) for prefix in listed):
+            raise InvalidType(f"prefixes must be a list of text. {hint}")
+        prefixes = tuple(strings.read(prefix) for prefix in listed)
+        if not all(map(strings.fits, prefixes)):
+            raise InvalidValue(f"prefixes holds one that no counted string begins with. {hint}")
+        return cls(protocol, level, levels, step, coin, strings, prefixes)
+
+
+@dataclass(frozen=True)
+class SplitQuestion(Public):
+    """What the search for a quantile asks in round `level` of `levels`: whether a value is below the split."""
+
+    protocol: Protocol
+    level: int
+    levels: int
+    coin: float
+    split: float
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "SplitQuestion":
+        """Rebuild what `to_json` returned; anything else is refused."""
+        hint, fields = "Pass what SplitQuestion.to_json returned.", cls._fields(data)
+        return cls(*_level(fields, hint), validate.real("split", fields["split"], hint=hint))
+
+
+def checked_kind(kind: object) -> Kind:
+    """Return 'text' or 'integers'."""
+    if kind == "text":
+        return "text"
+    if kind == "integers":
+        return "integers"
+    raise InvalidValue("kind is not known. Choose 'text' or 'integers'.")
+
+
+def checked_protocol(protocol: object) -> Protocol:
+    """Return one of the three protocols."""
+    for known in PROTOCOLS:
+        if protocol == known:
+            return known
+    raise InvalidValue("protocol is not known. Choose 'rounds', 'cohorts' or 'one_round'.")
+
+
+def checked_longest(longest: object) -> int:
+    """Return the largest number of bytes of a text that counts."""
+    hint = "Pass the most bytes that a text may have, such as longest=256."
+    return validate.whole("longest", longest, low=1, high=1 << 20, hint=hint)
+
+
+def _level(fields: dict[str, Any], hint: str) -> tuple[Protocol, int, int, float]:
+    """Return the protocol, the level, counted from 1, the number of levels, and the coin of a question."""
+    levels = validate.whole("levels", fields["levels"], low=1, high=MOST_LEVELS, hint=hint)
+    level = validate.whole("level", fields["level"], low=1, high=levels, hint=hint)
+    return checked_protocol(fields["protocol"]), level, levels, _coin(fields["coin"], hint)
+
+
+def _coin(coin: object, hint: str) -> float:
+    """Return the probability with which a client answers: some answer, and some do not."""
+    return validate.between("coin", coin, SMALLEST_COIN, LARGEST_COIN, hint=hint)

@@ -1,0 +1,226 @@
+"""Which strings a trie is over, and numbers as strings of digits: the rules for one value, as a client applies them."""
+
+import math
+import numbers
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue, not_unicode, too_large
+
+Symbols = str | bytes
+
+MOST_LEVELS = 1000
+_MOST_CELLS = 2**40
+
+
+class Public:
+    """A frozen dataclass that servers send to clients as plain JSON values."""
+
+    __match_args__: Any  # the names of the fields
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; bytes are in hexadecimal."""
+        return {name: _plain(getattr(self, name)) for name in self.__match_args__}
+
+    @classmethod
+    def _fields(cls, data: object) -> dict[str, Any]:
+        """Return the fields that `to_json` wrote."""
+        if not isinstance(data, dict) or set(data) != set(cls.__match_args__):
+            raise InvalidValue(f"data is not a {cls.__name__}. Pass what {cls.__name__}.to_json returned.")
+        return dict(data)
+
+
+@dataclass(frozen=True)
+class Strings(Public):
+    """Strings of min_length to max_length symbols.
+
+    Attributes:
+        max_length, min_length: how many symbols a string may have.
+        alphabet: None for any text; a str of the characters that may occur; or bytes, for byte strings of these bytes
+            (`bytes(range(256))` for all of them).
+
+    >>> words = Strings(5, alphabet="abcdefghijklmnopqrstuvwxyz")
+    >>> words.accepts("sieve"), words.accepts("Sieve"), words.accepts("sieves"), words.accepts(b"sieve")
+    (True, False, False, False)
+    """
+
+    max_length: int
+    min_length: int = 0
+    alphabet: Symbols | None = None
+
+    def __post_init__(self) -> None:
+        hint = "Pass how long strings may be, such as max_length=20."
+        most = validate.whole("max_length", self.max_length, low=1, high=MOST_LEVELS, hint=hint)
+        hint = "Pass the length of the shortest string, 0 or more."
+        least = validate.whole("min_length", self.min_length, high=most, hint=hint)
+        validate.store(self, max_length=most, min_length=least)
+        if self.alphabet is None:
+            return
+        hint = "Pass distinct characters as a str, distinct bytes, or None for any text."
+        if not isinstance(self.alphabet, str | bytes):
+            raise InvalidType(f"alphabet must be str, bytes or None, not {type(self.alphabet).__name__}. {hint}")
+        if not self.alphabet or len(set(self.alphabet)) != len(self.alphabet) or not _is_text(self.alphabet):
+            raise InvalidValue(f"alphabet is empty, repeats a symbol or has a lone surrogate. {hint}")
+
+    @property
+    def empty(self) -> Symbols:
+        """The string without symbols."""
+        return b"" if self.of_bytes else ""
+
+    @property
+    def of_bytes(self) -> bool:
+        """Whether strings are bytes."""
+        return isinstance(self.alphabet, bytes)
+
+    @cached_property
+    def _allowed(self) -> frozenset[Any] | None:
+        return None if self.alphabet is None else frozenset(self.alphabet)
+
+    def accepts(self, string: object) -> bool:
+        """Return whether this is one of these strings; any object may be passed."""
+        return self.fits(string) and self.min_length <= len(string)  # type: ignore[arg-type]
+
+    def fits(self, prefix: object) -> bool:
+        """Return whether this is the beginning of one of these strings."""
+        if not isinstance(prefix, bytes if self.of_bytes else str) or len(prefix) > self.max_length:
+            return False
+        return _is_text(prefix) and (self._allowed is None or self._allowed.issuperset(prefix))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; bytes are in hexadecimal."""
+        return {"of": "bytes" if self.of_bytes else "text", **super().to_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Strings":
+        """Rebuild what `to_json` returned; anything else is refused."""
+        hint = "Pass what to_json returned."
+        if not isinstance(data, dict) or set(data) != {"of", "alphabet", "max_length", "min_length"}:
+            raise InvalidValue(f"data does not describe strings. {hint}")
+        alphabet = data["alphabet"]
+        if data["of"] == "bytes":
+            alphabet = _from_hex(alphabet)
+        elif data["of"] != "text":
+            raise InvalidValue(f"data describes neither text nor bytes. {hint}")
+        return cls(data["max_length"], data["min_length"], alphabet)
+
+    def read(self, text: str) -> Symbols:
+        """Return the string that `written` made JSON text of."""
+        return _from_hex(text) if self.of_bytes else text
+
+
+@dataclass(frozen=True)
+class Grid(Public):
+    r"""The interval [low, high] cut into branching^depth cells of equal width. It is public.
+
+    Cell i holds the values from edge(i) up to, but not with, edge(i+1); the last one holds `high` as well.
+
+    Attributes:
+        low, high: the interval.
+        branching, depth: parts at each level, and levels; up to 2^40 cells in all.
+        outside: what clients do whose value is outside: 'clip' moves it to the nearer end, 'silent' leaves it out.
+
+    >>> Grid(0.0, 1.0, branching=4, depth=2).string(1 / 3)  # in [1/4, 2/4), and there in [5/16, 6/16)
+    b'\x01\x01'
+    """
+
+    low: float
+    high: float
+    branching: int = 4
+    depth: int = 5
+    outside: Literal["clip", "silent"] = "clip"
+
+    def __post_init__(self) -> None:
+        low, high = checked_interval(self.low, self.high)
+        parts = validate.whole("branching", self.branching, low=2, high=256, hint="Pass 2 to 256, such as branching=4.")
+        depth = validate.whole("depth", self.depth, low=1, high=40, hint="Pass how many levels, such as depth=5.")
+        if self.outside not in ("clip", "silent"):
+            raise InvalidValue("outside is not known. Choose 'clip' or 'silent'.")
+        if parts**depth > _MOST_CELLS:
+            raise InvalidValue(f"depth={depth} makes more than 2^40 cells. Pass fewer levels or a smaller branching.")
+        if not low + (high - low) / parts**depth > low:
+            raise InvalidValue("low and high are too close for that many cells. Pass fewer levels or a wider interval.")
+        validate.store(self, low=low, high=high, branching=parts, depth=depth)
+
+    @property
+    def cells(self) -> int:
+        """How many cells there are."""
+        return int(self.branching**self.depth)
+
+    def edge(self, cell: int) -> float:
+        """Return where a cell begins; the edge after the last one is `high`."""
+        return self.high if cell == self.cells else self.low + (self.high - self.low) * (cell / self.cells)
+
+    def cell(self, value: float) -> int | None:
+        """Return the cell of a value, or None if it is not counted: NaN, or outside where that is silent."""
+        inside = min(max(value, self.low), self.high)
+        if math.isnan(value) or (self.outside == "silent" and value != inside):
+            return None
+        found = min(int((inside - self.low) / (self.high - self.low) * self.cells), self.cells - 1)
+        found -= inside < self.edge(found) and found > 0  # by rounding, one off at an edge
+        found += inside >= self.edge(found + 1) and found < self.cells - 1
+        return found
+
+    def string(self, value: object) -> bytes | None:
+        """Return the digits of a client's value, or None if it is not counted; any object may be passed."""
+        if not is_number(value):
+            return None
+        try:
+            cell = self.cell(float(value))  # type: ignore[arg-type]
+        except OverflowError:
+            return None
+        if cell is None:
+            return None
+        return bytes(cell // self.branching**place % self.branching for place in range(self.depth - 1, -1, -1))
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Grid":
+        """Rebuild what `to_json` returned; anything else is refused."""
+        return cls(**cls._fields(data))
+
+
+def checked_interval(low: object, high: object) -> tuple[float, float]:
+    """Return the ends of an interval of values."""
+    hint = "Pass two finite numbers, low < high, such as low=0.0 and high=100.0."
+    first, last = validate.real("low", low, hint=hint), validate.real("high", high, hint=hint)
+    if not 0 < last - first < math.inf:
+        raise InvalidValue(f"low={first:g} is not below high={last:g}, or too far from it. {hint}")
+    return first, last
+
+
+def is_number(value: object) -> bool:
+    """Return whether this is a real number, NaN included; a truth value is not."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def check_sendable(name: str, value: str | int) -> None:
+    """Raise, without quoting the value, unless a report can carry it: Unicode, or a whole number of 64 bits."""
+    if isinstance(value, str):
+        if not _is_text(value):
+            raise not_unicode(name)
+    elif not -(2**63) <= value < 2**63:
+        raise too_large(name)
+
+
+def written(string: Symbols) -> str:
+    """Return a string as JSON text: itself, or bytes in hexadecimal."""
+    return string.hex() if isinstance(string, bytes) else string
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [written(one) for one in value]
+    return value.to_json() if isinstance(value, Public) else written(value)
+
+
+def _from_hex(text: object) -> bytes:
+    try:
+        return bytes.fromhex(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InvalidValue("data holds bytes that are not in hexadecimal. Pass what to_json returned.") from None
+
+
+def _is_text(symbols: Symbols) -> bool:
+    """Return whether symbols are bytes, or text without lone surrogates, which no encoding can carry."""
+    return isinstance(symbols, bytes) or symbols.isascii() or not any("\ud800" <= c <= "\udfff" for c in symbols)

@@ -1,0 +1,326 @@
+"""A histogram of the values of clients, by sample-and-threshold.
+
+Each client tosses one exact coin of its own and sends its value, unaltered, or stays silent. The server counts the
+reports and publishes the counts that reach the threshold (Bharadwaj and Cormode, "Sample-and-threshold differential
+privacy", AISTATS 2022, Section 3). The guarantee is that of the plan: the exact one for a client more or less, or for
+a client whose value changes.
+
+The sample is the noise. So the guarantee is about those who see the release, and who do not know which clients reported
+or what they sent: the server is trusted, and the traffic must not tell a silent client from one that reports. A tally
+of reports is secret too: the counts of all values, and how many reports were left out and why.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as types
+from numpy.typing import ArrayLike
+
+from dpsieve import validate
+from dpsieve.channels.binomial.rows import exact_delta
+from dpsieve.channels.channel import checked_frequencies
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, not_unicode, too_large
+from dpsieve.exact.binomial import below
+from dpsieve.federated.client.answers import Report, value_answer
+from dpsieve.federated.client.questions import LONGEST, Kind, ValueQuestion, checked_kind, checked_longest
+from dpsieve.federated.plans.histogram_plan import Plan
+from dpsieve.federated.plans.paper_bounds import lemma_5_omission
+from dpsieve.privacy import Guarantee
+from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.publication.release import Release, draw_release
+from dpsieve.randomness.coins import coins
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats
+from dpsieve.values.columns import column_of
+from dpsieve.values.items import sound
+
+_TYPES = {"text": pa.large_string(), "integers": pa.int64()}
+_HINT = "Pass an Arrow or NumPy array, or a list."
+_ENVELOPE = 512  # bytes of a report around its value, and more than enough for a number
+
+
+class Buckets:
+    """The values that are counted.
+
+    Attributes:
+        kind: 'text' or 'integers'.
+        listed: the public list as an Arrow array, or None when any value of the kind counts.
+        longest: texts of more bytes in UTF-8 are left out.
+    """
+
+    def __init__(self, values: Any, kind: Kind | None, longest: int) -> None:
+        self.longest = checked_longest(longest)
+        kind = None if kind is None else checked_kind(kind)
+        self.listed: pa.Array | None = None
+        if values is None:
+            self.kind: Kind = kind or "text"
+            return
+        listed = column_of("values", values, _HINT, from_pandas=True)
+        self.kind = kind or ("integers" if types.is_integer(listed.type) else "text")
+        listed = self.column("values", listed)
+        if not len(listed) or listed.null_count or len(pc.unique(listed)) != len(listed):
+            raise InvalidValue("values must be a public list of different values without nulls. Leave it out for any.")
+        if self.kind == "text" and pc.max(pc.binary_length(listed)).as_py() > self.longest:
+            raise InvalidValue("values holds a text that is longer than `longest` bytes. Pass a larger one.")
+        self.listed = listed
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of the values."""
+        return _TYPES[self.kind]
+
+    def column(self, name: str, values: Any) -> pa.Array:
+        """Return values as an Arrow array of this kind, or raise naming the argument."""
+        array = column_of(name, values, _HINT, from_pandas=True)
+        fits = types.is_integer(array.type) if self.kind == "integers" else _is_text(array.type)
+        if not fits and not types.is_null(array.type):
+            raise InvalidType(f"{name} holds no {self.kind}. Pass such values, or the other kind to Histogram.")
+        if not sound(array):
+            raise not_unicode(name)
+        try:
+            return array.cast(self.type)
+        except pa.ArrowException:  # its message may quote values
+            pass
+        raise too_large(name)
+
+    def among(self, values: pa.Array) -> pa.Array:
+        """Return, for each value, whether it counts."""
+        if self.listed is not None:
+            return pc.is_in(values, value_set=self.listed)
+        if self.kind == "text":
+            return pc.less_equal(pc.binary_length(values), self.longest)
+        return pc.is_valid(values)
+
+
+@dataclass(repr=False)
+class Ignored:
+    """How many reports were left out, and why: private numbers, for the server alone. No release holds them.
+
+    Attributes:
+        malformed: not a report, or with a value of the wrong kind.
+        unknown: a value outside the public list.
+        too_long: a text of too many bytes.
+        repeated: a report whose nonce came before.
+    """
+
+    malformed: int = 0
+    unknown: int = 0
+    too_long: int = 0
+    repeated: int = 0
+
+    def __repr__(self) -> str:
+        return "<Ignored: private numbers of reports left out>"
+
+
+class Tally:
+    """Counts reports until one release is made from them; see `dpsieve.federated.Histogram.tally`."""
+
+    def __init__(self, plan: Plan, buckets: Buckets) -> None:
+        self._plan, self._buckets = plan, buckets
+        self._counted = pa.table({"value": pa.array([], buckets.type), "count": pa.array([], pa.int64())})
+        self._waiting: list[pa.Table] = []
+        self._seen: set[str] = set()
+        self._open = True
+        self.ignored = Ignored()
+
+    def __repr__(self) -> str:
+        return f"<Tally of reports, not to be published, {'open' if self._open else 'released'}>"
+
+    def add(self, reports: Any) -> "Tally":
+        """Count reports; those that cannot be counted are left out and added up in `ignored`. Returns the tally.
+
+        Args:
+            reports: a list or another iterable of reports (`Report`, or what its `to_json` or `to_bytes` returned), or,
+                for many at once, an Arrow or NumPy array of reported values as `client_reports` returns them, which
+                have no nonce. Plain values in a list are no reports.
+        """
+        self._check_open()
+        if isinstance(reports, pa.Array | pa.ChunkedArray | np.ndarray) or hasattr(reports, "to_numpy"):
+            values = self._buckets.column("reports", reports)
+            self.ignored.malformed += values.null_count
+            self._count(values.drop_null())
+        elif isinstance(reports, Iterable) and not isinstance(reports, str | bytes | dict | Report):
+            self._count(
+                pa.array([value for report in list(reports) for value in self._read(report)], self._buckets.type)
+            )
+        else:
+            raise InvalidType("reports must be a list of reports, or an array of values. Wrap a single one: [report].")
+        return self
+
+    def release(self, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None) -> Release:
+        """Return the values that reached the threshold. A tally is released once, as the guarantee is for one release.
+
+        Args:
+            ledger: the budget to charge; the spend is durable before any count is read.
+            note: what this release is for, kept in the ledger.
+            source: the test source that drew the reports, if one did; the release then says that it is unsafe.
+        """
+        self._check_open()
+        channel = self._plan.channel
+        channel.certify()
+        charge(ledger, channel, note)
+        self._open = False
+        self._merge()
+        return draw_release(
+            channel,
+            self._counted.column("value"),
+            self._counted.column("count").to_numpy(),
+            already_sampled=True,
+            contribution=contribution(self._buckets),
+            reason=reason(self._plan),
+            source=source,
+        )
+
+    def _read(self, report: Any) -> list[str | int]:
+        """Return the value of one report, or nothing where it does not count."""
+        if isinstance(report, bytearray | memoryview):
+            report = bytes(report)
+        if isinstance(report, bytes) and len(report) > 6 * self._buckets.longest + _ENVELOPE:  # \\u1234 is 6 bytes
+            self.ignored.too_long += 1
+            return []
+        try:
+            if not isinstance(report, Report):
+                report = Report.from_bytes(report) if isinstance(report, bytes) else Report.from_json(report)
+        except DpsieveError:
+            report = None
+        if report is None or isinstance(report.value, int) != (self._buckets.kind == "integers"):
+            self.ignored.malformed += 1
+            return []
+        if report.nonce in self._seen:
+            self.ignored.repeated += 1
+            return []
+        if report.nonce:
+            self._seen.add(report.nonce)
+        return [report.value]
+
+    def _count(self, values: pa.Array) -> None:
+        found = pa.Table.from_arrays(pc.value_counts(values).flatten(), names=["value", "count"])
+        known = self._buckets.among(found.column("value"))
+        left_out = int(pc.sum(found.filter(pc.invert(known)).column("count")).as_py() or 0)
+        if self._buckets.listed is None:
+            self.ignored.too_long += left_out
+        else:
+            self.ignored.unknown += left_out
+        self._waiting.append(found.filter(known))
+        if sum(part.num_rows for part in self._waiting) > self._counted.num_rows + (1 << 16):
+            self._merge()
+
+    def _merge(self) -> None:
+        if self._waiting:
+            whole = pa.concat_tables([self._counted, *self._waiting])
+            summed = whole.group_by("value").aggregate([("count", "sum")])
+            self._counted = summed.select(["value", "count_sum"]).rename_columns(["value", "count"])
+            self._waiting = []
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise InvalidValue("this tally has made its release. Start another one, with a fresh sample of clients.")
+
+
+class Histogram:
+    """What clients and the server agree on: a plan, and which values count. It holds no data.
+
+    Args:
+        plan: from `dpsieve.federated.plan`.
+        values: a public list of the values that count, such as the buckets of a histogram; without it, any value does.
+        kind: 'text' or 'integers'; default: the kind of the list, or text without a list.
+        longest: texts of more bytes in UTF-8 do not count.
+
+    >>> from dpsieve.federated import plan
+    >>> drinks = Histogram(plan(1.0, 1e-8))
+    >>> sent = [drinks.client_report(value) for value in ["tea"] * 600 + ["coffee"] * 400 + ["secret"] * 5]
+    >>> reports = [report.to_bytes() for report in sent if report is not None]
+    >>> drinks.aggregate(reports).table.column("key").to_pylist()
+    ['coffee', 'tea']
+    """
+
+    def __init__(self, plan: Plan, values: Any = None, *, kind: Kind | None = None, longest: int = LONGEST) -> None:
+        if not isinstance(plan, Plan):
+            raise InvalidType(
+                f"plan must be a Plan, not {type(plan).__name__}. Pass what dpsieve.federated.plan returns."
+            )
+        self.plan, self.buckets = plan, Buckets(values, kind, longest)
+
+    def __repr__(self) -> str:
+        return f"<Histogram of {self.buckets.kind} from clients. {self.plan}>"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised, and under which neighbouring relation; see `guarantee_against` for hostile clients."""
+        return self.plan.guarantee
+
+    @cached_property
+    def question(self) -> ValueQuestion:
+        """What clients are asked, as they need it: `ValueQuestion.from_json(histogram.question.to_json())`."""
+        listed = None if self.buckets.listed is None else tuple(self.buckets.listed.to_pylist())
+        return ValueQuestion(self.plan.rate, self.buckets.kind, listed, self.buckets.longest)
+
+    def client_report(self, value: str | int, source: Source | None = None) -> Report | None:
+        """Return what the client sends, or None when it stays silent; see `dpsieve.federated.client.value_answer`.
+
+        To retry, send the same report again.
+        """
+        return value_answer(self.question, value, source=source)
+
+    def client_reports(self, values: Any, source: Source | None = None) -> pa.Array:
+        """Return the values that many clients send, one coin each, for simulations and batches.
+
+        Args:
+            values: one value for each client, as an Arrow or NumPy array or a list; null for a client without one.
+            source: randomness for tests; pass it to `aggregate` too, so that the release says so.
+        """
+        column = self.buckets.column("values", values)
+        heads = coins(len(column), self.plan.rate, source=source)
+        sent = column.filter(pa.array(heads)).drop_null()
+        return sent.filter(self.buckets.among(sent))
+
+    def tally(self) -> Tally:
+        """Return an empty tally, to which reports are added as they come."""
+        return Tally(self.plan, self.buckets)
+
+    def aggregate(
+        self, reports: Any, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None
+    ) -> Release:
+        """Return the release of all reports at once; see `Tally.add` and `Tally.release` for the arguments."""
+        return self.tally().add(reports).release(ledger=ledger, note=note, source=source)
+
+    def omission_probability(self, frequencies: ArrayLike) -> Floats:
+        """Return, for each number of clients with a value, the probability that the value is not released, exactly."""
+        return below(checked_frequencies(frequencies), self.plan.threshold, self.plan.rate)
+
+    def omission_bound(self, frequencies: ArrayLike) -> Floats:
+        """Return the bound of Lemma 5 on the same, to compare with."""
+        return lemma_5_omission(checked_frequencies(frequencies), self.plan.rate, self.plan.threshold)
+
+    def guarantee_against(self, hostile: int) -> Guarantee:
+        """Return what is promised to honest clients when those who see the release sent up to `hostile` reports.
+
+        Who adds h reports of a value can subtract them: the honest ones show from the threshold t - h on, or from 1. So
+        delta is that of the lower threshold, and with t - 1 hostile reports it is the rate or more. To withstand h of
+        them, make the plan with `plan(..., hostile=h)`.
+        """
+        known = validate.whole("hostile", hostile, hint="Pass how many reports may be made up, such as hostile=5.")
+        promise, least = self.plan.guarantee, max(self.plan.threshold - known, 1)
+        delta = exact_delta(promise.epsilon, self.plan.rate, least, promise.neighbours)
+        if delta >= 1:
+            raise InvalidValue(f"hostile={known} reports leave no delta below one. Plan a higher threshold.")
+        return Guarantee(promise.epsilon, max(delta, promise.delta), promise.neighbours, promise.unit)
+
+
+def contribution(buckets: Buckets) -> str:
+    """Return what a client may add, in words."""
+    return "one value" if buckets.listed is None else f"one value of a public list of {len(buckets.listed):,}"
+
+
+def reason(plan: Plan) -> str:
+    """Return how a collection was made, in public numbers."""
+    return f"each client is sampled with probability {plan.rate:g}, and {plan.threshold:,} reports are needed"
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view())

@@ -1,0 +1,89 @@
+"""A request: what a user wants. Library, command line and preview share this one value, so they cannot drift apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.contribution import Contribution
+from dpsieve.sampling.schemes import Scheme
+from dpsieve.values.keys import check_names
+from dpsieve.values.public_keys import known_table
+
+_KEY = "Name the column to publish, such as key='query', or several."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The arguments of `dpsieve.release` that say what is wanted, checked; see there for their meaning."""
+
+    key: tuple[str, ...]
+    epsilon: float
+    delta: float
+    privacy_unit: str | None = None
+    max_keys_per_unit: int = 1
+    max_rows_per_key: int = 1
+    scheme: Scheme | None = None
+    sample_size: int | None = None
+    mechanism: str = "auto"
+    known_keys: Any = None
+    keys_only: bool = False
+    allow_null_units: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", _columns(self.key))
+        contribution = self.contribution  # checks both numbers
+        if self.privacy_unit is None:
+            if contribution != Contribution():
+                raise InvalidValue(
+                    "max_keys_per_unit and max_rows_per_key need a privacy_unit: without one each row is its own unit. "
+                    "Name the column that says who is protected, such as privacy_unit='user_id'."
+                )
+        elif validate.text("privacy_unit", self.privacy_unit, hint="Name the column of who is protected.") in self.key:
+            raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
+        given: object = self.scheme
+        if given is not None and not isinstance(given, Scheme):
+            hint = "Pass one such as dpsieve.ppswor(0.01), or leave it out."
+            raise InvalidType(f"scheme must be a sampling scheme, not {type(given).__name__}. {hint}")
+        if self.sample_size is not None:
+            validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
+            if self.scheme is not None or contribution.rows > 1:
+                raise InvalidValue(
+                    "sample_size sets the scheme itself and counts units. Leave out scheme and max_rows_per_key."
+                )
+        if self.known_keys is not None:
+            if self.scheme is not None or self.sample_size is not None or self.keys_only:
+                raise InvalidValue("known_keys are all answered. Leave out scheme, sample_size and keys_only.")
+            object.__setattr__(self, "known_keys", known_table(self.known_keys, self.key))
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> "Request":
+        """Return the request among the arguments of a function."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+    @property
+    def contribution(self) -> Contribution:
+        """How much one unit may add."""
+        return Contribution(self.max_keys_per_unit, self.max_rows_per_key)
+
+    @property
+    def unit(self) -> str:
+        """Who is protected, in words."""
+        return "one row" if self.privacy_unit is None else f"one {self.privacy_unit}"
+
+    @property
+    def public_keys(self) -> pa.Table | None:
+        """The public list of keys, None where keys are not known."""
+        return self.known_keys
+
+
+def _columns(key: str | Sequence[str]) -> tuple[str, ...]:
+    names = (key,) if isinstance(key, str) else key
+    if not isinstance(names, Sequence) or not names:
+        raise InvalidType(f"key must be a column name or a list of them. {_KEY}")
+    columns = [validate.text("key", name, hint=_KEY) for name in names]
+    check_names(columns)
+    return tuple(columns)

@@ -1,0 +1,150 @@
+"""Several mechanisms on the same units, and one for several keys of a unit: composition is a mechanism too."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+from numpy.typing import ArrayLike
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.search import ball, lower, upper
+from dpsieve.privacy.certificate import Certificate, whole_unit
+from dpsieve.privacy.composition import Composition
+from dpsieve.privacy.curves.repeated import repeated_delta
+from dpsieve.privacy.curves.spends import Spend
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.mechanism import Counting, Mechanism, Reading
+from dpsieve.privacy.registry import from_json, register
+from dpsieve.types import Floats
+
+
+class Use(NamedTuple):
+    """A mechanism, and how often one unit goes through it: once for each of its keys."""
+
+    mechanism: Mechanism
+    times: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain JSON values."""
+        return {"times": self.times, "mechanism": self.mechanism.to_json()}
+
+
+def _read(data: Any) -> tuple[Use, ...]:
+    fix = "Pass what Composed.to_json returned."
+    if not isinstance(data, list) or not all(isinstance(one, dict) and set(one) == set(Use._fields) for one in data):
+        raise InvalidValue(f"uses is not a list of mechanisms with how often they are used. {fix}")
+    if any(isinstance(one["mechanism"], Mapping) and one["mechanism"].get("mechanism") == "composed" for one in data):
+        raise InvalidValue(f"uses holds a composition. {fix}")
+    return tuple(Use(from_json(one["mechanism"]), one["times"]) for one in data)
+
+
+@register("composed")
+@dataclass(frozen=True)
+class Composed(Counting):
+    """Mechanisms used one after the other; the last one gives out the tokens.
+
+    All must be for the same neighbours and unit. The promise is checked: k uses that are each (e, d)-private compose
+    optimally (Kairouz, Oh and Viswanath 2015), pure epsilons of other mechanisms are added to that; where several
+    mechanisms have a delta, the composition of what they spend decides.
+
+    >>> from dpsieve.channels import simple
+    >>> three = Composed(1.0, 1e-6, (Use(simple(0.333, 3.3e-7), 3),))
+    >>> print(three.guarantee)
+    (1, 1e-06)-differential privacy when one row is added or removed.
+    >>> [part.scope for part in three.certify().parts]
+    ['one key', 'one unit']
+    """
+
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"uses": _read}
+
+    epsilon: float
+    delta: float
+    uses: tuple[Use, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.uses or not all(isinstance(u, Use) and isinstance(u.mechanism, Mechanism) for u in self.uses):
+            raise InvalidType("uses must hold mechanisms, each with how often it is used. Pass (Use(channel, 3),).")
+        for use in self.uses:
+            validate.whole("times", use.times, low=1, high=10**6, hint="Pass how often a unit uses it, such as 1.")
+        promises = [use.mechanism.guarantee for use in self.uses]
+        if len({(promise.neighbours, promise.unit) for promise in promises}) > 1:
+            raise InvalidValue("uses holds mechanisms for different neighbours or units. Compose those that agree.")
+        if not isinstance(self.uses[-1].mechanism, Counting):
+            raise InvalidValue("uses ends with a mechanism without tokens. Put the one that reports keys last.")
+        object.__setattr__(self, "epsilon", self.guarantee.epsilon)
+        object.__setattr__(self, "delta", self.guarantee.delta)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What all uses together promise to one unit."""
+        return replace(self.uses[-1].mechanism.guarantee, epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def last(self) -> Counting:
+        """The mechanism that gives out the tokens."""
+        mechanism = self.uses[-1].mechanism
+        assert isinstance(mechanism, Counting)
+        return mechanism
+
+    def certify(self) -> Certificate:
+        """Return the parts of all mechanisms, and what they compose to."""
+        return self._certificate
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        each = [
+            replace(part, scope="one key" if use.times > 1 else part.scope)
+            for use in self.uses
+            for part in use.mechanism.certify().parts
+        ]
+        names = ", then ".join(f"{use.mechanism.name} ({use.times:,} times)" for use in self.uses)
+        together = whole_unit(self.guarantee, self._cost(), "balls", f"{names}, composed")
+        return Certificate(self.guarantee, (*each, together))
+
+    def _cost(self) -> float:
+        """Return the delta of all uses at epsilon, rounded up."""
+        pure = [use for use in self.uses if use.mechanism.guarantee.delta == 0]
+        rest = [use for use in self.uses if use.mechanism.guarantee.delta > 0]
+        if len(rest) > 1:
+            return Composition(self.spends()).delta(self.epsilon)
+        spent = upper(lambda: sum((ball(use.mechanism.guarantee.epsilon) * use.times for use in pure), ball(0)))
+        if spent > self.epsilon:
+            return 1.0
+        if not rest:
+            return 0.0
+        promise, left = rest[0].mechanism.guarantee, remaining(self.epsilon, spent)
+        return repeated_delta(rest[0].times, left, each_epsilon=promise.epsilon, each_delta=promise.delta)
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return what all uses spend."""
+        pairs = [(spend, use.times) for use in self.uses for spend in use.mechanism.spends()]
+        return tuple(replace(spend, count=spend.count * times) for spend, times in pairs)
+
+    @property
+    def table_rows(self) -> int | None:
+        """The rows of the last mechanism."""
+        return self.last.table_rows
+
+    @property
+    def most_keys(self) -> int | None:
+        """How many keys the last mechanism can report."""
+        return self.last.most_keys
+
+    def read(self, tokens: ArrayLike) -> Reading:
+        """Return what the last mechanism reads."""
+        return self.last.read(tokens)
+
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
+        """Return what the tokens of the last mechanism add."""
+        return self.last.terms(tokens, g)
+
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether the last mechanism can give out these tokens."""
+        return self.last.possible(tokens)
+
+
+def remaining(epsilon: float, spent: float) -> float:
+    """Return epsilon - spent, rounded down, so that both parts together are never more than epsilon."""
+    return lower(lambda: ball(epsilon) - ball(spent))

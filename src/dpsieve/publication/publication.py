@@ -1,0 +1,239 @@
+"""A publication: what a mechanism let out. It prints, saves and loads itself, once for all kinds.
+
+A saved publication is a folder with release.json and Parquet tables (`publication.folders`). Its guarantee is never
+typed in: it is what the certificate of its mechanism says. Loading makes the mechanism again from its parameters,
+certifies it anew, checks the tables against it, and refuses whatever differs from what was stored.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pyarrow as pa
+
+import dpsieve
+from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
+from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.mechanism import Mechanism, restored, saved
+from dpsieve.privacy.registry import from_json
+from dpsieve.publication.bounded import LARGEST_RECORD, is_deep
+from dpsieve.publication.folders import MAIN, incomplete, read, read_tables, write
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+# The class of each kind, loaded when such a folder is read.
+_KINDS = {
+    "release": "dpsieve.publication.release.Release",
+    "heavy_hitters": "dpsieve.federated.server.trie.TrieRelease",
+    "distribution": "dpsieve.federated.server.distribution.Distribution",
+}
+_OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}
+_LONGEST = 10_000  # characters of a note
+_UNSAFE = "UNSAFE TO PUBLISH: drawn from a test source."
+_ROWS = 10  # shown in a notebook
+
+# What reading values of the wrong kind may raise.
+_ODD = (
+    DpsieveError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, pa.ArrowException
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Notes:
+    """How a publication was made, in public words: what a unit may add, and why this mechanism was chosen."""
+
+    contribution: str = ""
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("contribution", "reason"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or len(value) > _LONGEST:
+                raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return saved(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Publication:
+    """What a mechanism let out. Post-process it freely: the guarantee stays.
+
+    Attributes:
+        table: what is published, as rows.
+        mechanism: how it was made; it holds no data.
+        unsafe_to_publish: True when the randomness came from a seeded test source.
+        notes: how it was made, in words.
+        kind, notes_kind: the name of this kind in saved folders, and the type of its notes.
+        more_tables: fields that are saved as further tables.
+
+    >>> import dpsieve as ds
+    >>> ds.channels.known_keys(1.0).release(["tea"], [10])
+    <Release of 1 row: 1-differential privacy when one row is added or removed.>
+    """
+
+    kind: ClassVar[str]
+    notes_kind: ClassVar[type[Notes]] = Notes
+    more_tables: ClassVar[tuple[str, ...]] = ()
+
+    table: pa.Table
+    mechanism: Mechanism
+    unsafe_to_publish: bool = field(default=False, kw_only=True)
+    notes: Notes = field(default_factory=Notes, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.unsafe_to_publish, bool) or not isinstance(self.notes, self.notes_kind):
+            raise InvalidType("unsafe_to_publish must be True or False, and notes of the kind that belongs to this.")
+        self.certificate  # noqa: B018 (raises unless the mechanism keeps its promise)
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """What was checked of what was drawn from, in parts."""
+        return self.mechanism.certify()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised, and to whom: what the parts of the certificate compose to."""
+        return self.certificate.guarantee
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __repr__(self) -> str:
+        rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
+        warning = f" {_UNSAFE}" if self.unsafe_to_publish else ""
+        return f"<{type(self).__name__} of {rows}: {self.guarantee}{warning}>"
+
+    def _repr_html_(self) -> str:
+        """Return the first rows, the guarantee and the certificate, for a notebook."""
+        names = self.table.column_names
+        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{escape(printable(row[name]))}</td>' for name in names)}</tr>"
+            for row in plain_rows(self.table.slice(0, _ROWS))
+        )
+        more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
+        warning = f"<p><strong>{_UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
+        words = f"<p>{escape(str(self.guarantee))}</p><p><small>{escape(str(self.certificate))}</small></p>"
+        return f"<div>{warning}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}{words}</div>"
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Offer the table to any library that reads Arrow streams."""
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the table as a pandas frame."""
+        return self.table.to_pandas()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return the table as a Polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.table)
+
+    def check(self) -> None:
+        """Raise unless the tables are ones that the mechanism can have let out; `save` and `load` do this."""
+        raise NotImplementedError
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Return the tables that are saved, by name."""
+        return {MAIN: self.table, **{name: getattr(self, name) for name in self.more_tables}}
+
+    @classmethod
+    def from_tables(cls, tables: dict[str, pa.Table], mechanism: Mechanism, **other: Any) -> Self:
+        """Make a publication from its saved tables."""
+        return cls(tables.pop(MAIN), mechanism, **tables, **other)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write release.parquet and release.json to a new folder, whole or not at all, and return its path."""
+        self.check()
+        record = self._record()
+        try:
+            from_json(record["mechanism"])
+        except DpsieveError:
+            raise InvalidValue(
+                "mechanism cannot be saved, as its scheme is made from a function. Make the scheme from its values, "
+                "such as custom(scheme.inclusion_range(1, 10_000))."
+            ) from None
+        if is_deep(record) or len(_text(record)) > LARGEST_RECORD - 4096:  # digests come on top
+            raise InvalidValue("mechanism or notes are too large or too deeply nested to be saved. Use shorter ones.")
+        return write(folder, {**record, "library": dpsieve.__version__}, self.tables())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; a changed or partial folder is refused."""
+        source, data = read(folder)
+        if data.get("kind") not in list(_KINDS):  # it may be anything, also what has no hash
+            raise CorruptRelease(f"{source} holds a kind of publication that this version does not read.")
+        home, name = _KINDS[data["kind"]].rsplit(".", 1)
+        kind: type[Self] = getattr(import_module(home), name)
+        if not issubclass(kind, cls):
+            raise InvalidValue(f"folder={str(source)!r} holds another kind of publication. Use {kind.__name__}.load.")
+        tables = read_tables(source, data, kind.more_tables)
+        try:
+            mechanism = from_json(data["mechanism"])
+            if not _may_be_of(mechanism, data["certificate"]):
+                raise incomplete(source)
+            made = kind.from_tables(
+                tables,
+                mechanism,
+                notes=restored(kind.notes_kind, data["notes"], "notes"),
+                unsafe_to_publish=data["unsafe_to_publish"],
+            )
+            made.check()
+            said = {name: value for name, value in data.items() if name not in _OF_FOLDER}
+            same = _text(said) == _text(made._record())
+        except _ODD:
+            raise incomplete(source) from None
+        if not same:
+            raise CorruptRelease(f"{source} says something else than its mechanism. Get a fresh copy.")
+        return made
+
+    def _record(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "unsafe_to_publish": self.unsafe_to_publish,
+            "certificate": self.certificate.to_json(),
+            "mechanism": self.mechanism.to_json(),
+            "notes": self.notes.to_json(),
+            "keys": len(self),
+        }
+
+
+def _may_be_of(mechanism: Mechanism, certificate: dict[str, Any]) -> bool:
+    """Return whether a stored certificate may be that of a mechanism, before long tables are made to check it."""
+    rows = mechanism.table_rows
+    told = rows is None or any(part["covers"].startswith(f"{rows:,} rows") for part in certificate["parts"])
+    return told and bool(certificate["guarantee"] == mechanism.guarantee.to_json())
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    """Return the one text for these values: True, 1 and 1.0 differ."""
+    try:
+        return json.dumps(values, sort_keys=True, allow_nan=False, indent=1)
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidType("mechanism and notes must hold plain JSON values to be saved.") from None
+
+
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Return rows for people; dates and times as text, since Python has none after the year 9999."""
+    columns = {
+        name: (column.cast(pa.string()) if pa.types.is_temporal(column.type) else column).to_pylist()
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def printable(value: object) -> str:
+    """Return a value as text that cannot steer a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))

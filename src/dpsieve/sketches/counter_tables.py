@@ -1,0 +1,177 @@
+"""The keys and counters of a Misra-Gries sketch in memory: one table for integers, one for text and bytes.
+
+A counter c is stored as c + decrements, so that lowering all counters is one addition to `decrements`. Loading this
+module loads the compiled loops.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpsieve.sketches.batches import Batch
+from dpsieve.sketches.compiled import integers, texts
+from dpsieve.types import Bytes, Ints, Words
+from dpsieve.values.items import PLAIN, Kind
+
+# `zeros` lists the keys whose counters were zero after the last decrement, in order: `waiting` of them. Those before
+# `cursor` have left the sketch or been counted since. `used` is the filled part of the arena of texts.
+_STATE = np.dtype([(name, np.int64) for name in ("items", "decrements", "held", "cursor", "waiting", "used")])
+_SMALLEST = 1 << 16  # bytes of an arena
+
+
+def new_table(kind: Kind, counters: int, salt: Words) -> "CounterTable":
+    """Return an empty table; `salt` is four secret words, so that nobody can make up keys that collide."""
+    return IntegerTable(counters, salt) if kind == "integers" else TextTable(counters, salt, PLAIN[kind])
+
+
+class CounterTable(ABC):
+    """Keys with counters, and the numbers that go with them.
+
+    Each call of a compiled loop leaves a state that is whole, so that an interrupt between two of them does no harm.
+    """
+
+    def __init__(self, counters: int, salt: Words, slot: Any) -> None:
+        # A power of two: at most a quarter full while it fits the cache, then half.
+        size = 1 << ((4 if counters <= 2**16 else 2) * counters - 1).bit_length()
+        self._table = np.zeros(size, slot)
+        self._zeros, self._spare = np.empty((2, counters + 1), np.uint64)
+        self._salt = salt
+        self._held: tuple[NDArray[Any], ...] = ()  # the state comes last
+
+    @property
+    def state(self) -> Any:
+        """The record of the present state."""
+        return self._held[-1][0]
+
+    @abstractmethod
+    def update(self, *block: Ints) -> None:
+        """Count a block of items."""
+
+    @abstractmethod
+    def find(self, *block: Ints) -> int:
+        """Return the counter of the first item of a block, 0 where it is not held."""
+
+    @abstractmethod
+    def keys_and_counts(self) -> tuple[pa.Array, Ints]:
+        """Return the keys, sorted, and their counters."""
+
+    def restore(self, batch: Batch, keys: pa.Array, counts: Ints, items: int, decrements: int) -> None:
+        """Take over a state in place of the empty one: sorted keys, as a batch too, and the rest."""
+        for block in batch.blocks():
+            self.update(*block)
+        self._set_counters(keys, counts, decrements)
+        self.state["items"], self.state["decrements"] = items, decrements
+        self.state["waiting"] = self._collect() if decrements else 0
+
+    @abstractmethod
+    def _set_counters(self, keys: pa.Array, counts: Ints, decrements: int) -> None:
+        """Replace the counters of all keys."""
+
+    @abstractmethod
+    def _collect(self) -> int:
+        """List the keys whose counters are zero, and return how many there are; all places must be taken."""
+
+
+class IntegerTable(CounterTable):
+    """Integers, which are ordered by value."""
+
+    def __init__(self, counters: int, salt: Words) -> None:
+        super().__init__(counters, salt, integers.SLOT)
+        self._held = (np.zeros(1, _STATE),)
+
+    def update(self, *block: Ints) -> None:
+        """Count a block of integers."""
+        (items,) = block
+        integers.update(items, self._table, self._zeros, self._spare, self._held[-1], self._salt)
+
+    def keys_and_counts(self) -> tuple[pa.Array, Ints]:
+        """Return the keys, sorted, and their counters."""
+        held = self._table[self._table["stored"] != 0]
+        held = held[np.argsort(held["key"])]
+        return pa.array(held["key"]), held["stored"] - (1 + self.state["decrements"])
+
+    def find(self, *block: Ints) -> int:
+        """Return the counter of the one integer in a block, 0 where it is not held."""
+        stored = int(self._table[integers.find(block[0][0], self._table, self._salt)]["stored"])
+        return stored - 1 - int(self.state["decrements"]) if stored else 0
+
+    def _set_counters(self, keys: pa.Array, counts: Ints, decrements: int) -> None:
+        slots = np.flatnonzero(self._table["stored"])
+        which = np.searchsorted(keys.to_numpy(), self._table["key"][slots])
+        self._table["stored"][slots] = counts[which] + (1 + decrements)
+
+    def _collect(self) -> int:
+        return int(integers.collect(self._table, self.state["decrements"], self._zeros, self._spare))
+
+
+class TextTable(CounterTable):
+    """Text or bytes, ordered as `compiled.texts` says: entries with counters, and their bytes in an arena.
+
+    Texts that leave stay in the arena as garbage. When it is full, those held are copied to a new one of at least twice
+    their size, so that a copy is paid for by the bytes that came since the last one.
+    """
+
+    def __init__(self, counters: int, salt: Words, kind: pa.DataType) -> None:
+        super().__init__(counters, salt, np.uint64)
+        self._kind = kind
+        # These three change together, in one step.
+        self._held = np.zeros(counters + 1, texts.ENTRY), np.empty(_SMALLEST, np.uint8), np.zeros(1, _STATE)
+
+    def update(self, *block: Ints) -> None:
+        """Count a block of texts, which are given as addresses and lengths."""
+        first, (places, lengths) = 0, block
+        while first < len(places):
+            entries, arena, state = self._held
+            first = texts.update(
+                first, places, lengths, self._table, entries, arena, self._zeros, self._spare, state, self._salt
+            )
+            if first < len(places):
+                self._make_room(int(lengths[first]))
+
+    def keys_and_counts(self) -> tuple[pa.Array, Ints]:
+        """Return the keys, sorted by their bytes, and their counters."""
+        entries, starts, ends = self._layout()
+        data = self._gathered(starts, int(ends[-1]) if len(ends) else 0)
+        buffers = [None, pa.py_buffer(np.concatenate([[0], ends]).astype(np.int64)), pa.py_buffer(data)]
+        keys = pa.Array.from_buffers(self._kind, len(ends), buffers)
+        order = pc.sort_indices(keys).to_numpy()
+        return keys.take(pa.array(order)), entries["stored"][order] - self.state["decrements"]
+
+    def find(self, *block: Ints) -> int:
+        """Return the counter of the one text in a block, 0 where it is not held."""
+        entries, arena, _ = self._held
+        entry = texts.search(block[0][0], block[1][0], self._table, entries, arena, self._salt)
+        return int(entries[entry]["stored"] - self.state["decrements"]) if entry else 0
+
+    def _set_counters(self, keys: pa.Array, counts: Ints, decrements: int) -> None:
+        entries = self._held[0]
+        entries["stored"][1 : len(counts) + 1] = counts + decrements  # entries are in the order in which they came
+
+    def _collect(self) -> int:
+        entries, arena, _ = self._held
+        return int(texts.collect(entries, arena, self.state["decrements"], self._zeros, self._spare))
+
+    def _make_room(self, length: int) -> None:
+        old, starts, ends = self._layout()
+        used = int(ends[-1]) if len(ends) else 0
+        entries, state = np.zeros_like(self._held[0]), self._held[2].copy()
+        entries[1 : len(old) + 1] = old
+        entries["start"][1 : len(old) + 1] = starts
+        state["used"] = used
+        self._held = entries, self._gathered(starts, 2 * (used + length) + _SMALLEST), state
+
+    def _layout(self) -> tuple[NDArray[Any], Ints, Ints]:
+        """Return the entries in use, and where their texts start and end when put one after another."""
+        entries = self._held[0][1 : int(self.state["held"]) + 1]
+        ends = np.cumsum(entries["length"])
+        return entries, ends - entries["length"], ends
+
+    def _gathered(self, starts: Ints, size: int) -> Bytes:
+        """Return a new arena with the texts in use at these places."""
+        arena = np.empty(size, np.uint8)
+        texts.gather(self._held[0], self._held[1], starts, arena)
+        return arena

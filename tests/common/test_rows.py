@@ -1,0 +1,159 @@
+"""Every method that a kind of rows overrides agrees with the one that `Rows` derives from its blocks."""
+
+import numpy as np
+import pytest
+from every_channel import CHANNELS
+from statistical import assert_counts
+
+from dpsieve.channels.rows import Rows
+from dpsieve.errors import InvalidValue
+from dpsieve.randomness.source import SystemSource
+
+
+class Derived(Rows):
+    """The same blocks, and nothing else."""
+
+    def __init__(self, rows):
+        self.resolution, self.last, self.step, self.block = rows.resolution, rows.last, rows.step, rows.block
+        if rows.last is None:
+            self.spread = 200  # of the rows that are looked at here
+
+    def block(self, first, count):
+        raise AssertionError("set in __init__")
+
+
+@pytest.fixture(params=CHANNELS, scope="module")
+def pair(request):
+    rows = CHANNELS[request.param]().rows
+    return rows, Derived(rows)
+
+
+FEW = np.array([1, 2, 3, 7, 15, 16, 40, 64, 65, 129, 150])
+LARGE = np.array([10**6, 10**12])
+
+
+def test_how_far_rows_spread(pair):
+    rows, derived = pair
+    assert rows.last is None or derived.spread <= rows.spread
+
+
+def test_reported_and_withheld(pair):
+    rows, derived = pair
+    frequencies = FEW if rows.last is None else np.append(FEW, LARGE)
+    assert rows.reported(frequencies) == pytest.approx(derived.reported(frequencies), rel=1e-8, abs=1e-30)
+    assert rows.withheld(frequencies) == pytest.approx(derived.withheld(frequencies), rel=1e-8, abs=1e-8)
+
+
+def test_one_row(pair):
+    rows, derived = pair
+    for frequency in [0, *FEW.tolist()]:
+        mine, theirs = rows.row(frequency), derived.row(frequency)
+        assert mine.silent == pytest.approx(theirs.silent, rel=1e-8, abs=1e-8)
+        grid = np.linspace(0, 200, 401)
+        for row in (mine, theirs):
+            assert (row.mass >= 0).all() and (np.diff(row.right) > 0).all()
+        sums = [[row.mass[row.right <= x + 1e-9].sum() for x in np.floor(grid)] for row in (mine, theirs)]
+        assert sums[0] == pytest.approx(sums[1], abs=1e-8)
+
+
+def test_cells(pair):
+    """Over the union of both sets of edges, every cell has the same probability under every frequency."""
+    rows, derived = pair
+    low, high = (0, 60) if rows.last is not None else (0, 150 + rows.spread)
+    top = min(high, 400)
+    mine, theirs = rows.cell_edges(low, high), derived.cell_edges(low, top)
+    assert mine[0] == 0 and mine[-1] == high * rows.resolution and (np.diff(mine) > 0).all()
+    edges = np.union1d(mine[mine <= top * rows.resolution], theirs)
+    found, expected = rows.cell_probabilities(FEW, edges), derived.cell_probabilities(FEW, edges)
+    assert found == pytest.approx(expected, rel=1e-8, abs=1e-30)
+
+
+def test_bands_hold_the_whole_of_their_rows(pair):
+    rows, _ = pair
+    seen = []
+    for part, edges in rows.bands(FEW):
+        seen.extend(FEW[part].tolist())
+        mass = rows.cell_probabilities(FEW[part], edges)
+        assert mass.sum(axis=1) == pytest.approx(rows.reported(FEW[part]), rel=1e-9, abs=1e-15)
+    assert seen == FEW.tolist()
+
+
+def tokens_of(rows):
+    source = SystemSource()
+    drawn = rows.draw(np.repeat(FEW, 50), source)
+    return np.unique(drawn[drawn > 0])
+
+
+def test_the_likeliest_frequency(pair):
+    """Both name a frequency under which the token has the same, largest probability."""
+    rows, derived = pair
+    tokens = tokens_of(rows)
+    if rows.last is None:
+        tokens = tokens[tokens < 40]
+    (mine, chance), (theirs, best) = rows.likeliest(tokens), derived.likeliest(tokens)
+    assert chance == pytest.approx(best, rel=1e-7)
+    same = mine == theirs
+    assert same.all() or chance[~same] == pytest.approx(best[~same], rel=1e-9)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_intervals_hold_the_truth_as_often_as_they_say(pair, level):
+    """Derived windows are the shortest; an override may be longer by a token, or by design (equal tails)."""
+    rows, derived = pair
+    if rows.last is None:
+        pytest.skip("the tails of a binomial are cut on both sides, not the shortest: tests/channels has its coverage")
+    tokens = tokens_of(rows)
+    (low, high), (least, most) = rows.interval(tokens, level), derived.interval(tokens, level)
+    assert (low <= high).all() and (least <= most).all()
+    assert (high - low).mean() <= (most - least).mean() * 1.25 + 0.5
+    assert (most - least).mean() <= (high - low).mean() + 0.5
+    for frequency in (1, 9, 30, 100):
+        drawn = derived.draw(np.full(4000, frequency), SystemSource())
+        drawn = drawn[drawn > 0]
+        if len(drawn) > 500:
+            low, high = derived.interval(drawn, level)
+            inside = ((low <= frequency) & (frequency <= high)).mean()
+            assert inside > level - 5.2 * (level * (1 - level) / len(drawn)) ** 0.5  # one in ten million
+
+
+@pytest.mark.parametrize("frequency", [1, 9, 30, 1000])
+def test_draws(pair, frequency):
+    """Both follow the row: 'nothing', and tokens in up to 40 groups."""
+    rows, derived = pair
+    row = rows.row(frequency)
+    for one in (rows, derived):
+        tokens = one.draw(np.full(20_000, frequency), SystemSource()) / rows.resolution
+        if not len(row.right):
+            assert not tokens.any()
+            continue
+        groups = np.unique(np.append(np.quantile(row.right, np.linspace(0, 1, 40), method="higher"), np.inf))
+        seen = np.bincount(np.searchsorted(groups, tokens[tokens > 0] - 1e-9), minlength=len(groups))
+        expected = np.bincount(np.searchsorted(groups, row.right - 1e-9), row.mass, minlength=len(groups))
+        seen, expected = np.append(seen, (tokens == 0).sum()), np.append(expected, row.silent) * len(tokens)
+        if expected.max() > len(tokens) - 50:
+            assert seen[expected.argmax()] > len(tokens) - 150
+        else:
+            assert_counts(seen.astype(float), expected)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 2.0])
+def test_the_curve(pair, epsilon):
+    rows, derived = pair
+    if rows.last is None:
+        with pytest.raises(InvalidValue, match="keep changing"):
+            derived.delta(epsilon, "add_remove")
+        return
+    assert rows.delta(epsilon, "add_remove") == pytest.approx(derived.delta(epsilon, "add_remove"), rel=1e-7)
+
+
+def test_the_certificate(pair, request):
+    rows, derived = pair
+    if rows.last is None:
+        return
+    name = request.node.callspec.params["pair"]
+    promise = CHANNELS[name]().each_key
+    mine, theirs = rows.certify(promise).worst, derived.certify(promise).worst
+    if name == "sampled stability":  # it certifies the rows before sampling
+        assert theirs <= mine
+    else:
+        assert mine == pytest.approx(theirs, rel=1e-7)

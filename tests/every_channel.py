@@ -1,0 +1,27 @@
+"""One or more of every channel, for the checks that all of them pass; each is private with delta near 0.01."""
+
+from schemes_in_use import SCHEMES
+
+from dpsieve.channels import (
+    gaussian,
+    optimal,
+    rows_of_units,
+    sample_threshold,
+    simple,
+    stability,
+    truncated_geometric,
+)
+
+CHANNELS = {
+    "optimal": lambda: optimal(0.5, 0.01),
+    "simple": lambda: simple(0.5, 0.01, unit="one user"),
+    "stability": lambda: stability(0.5, 0.01),
+    "truncated geometric": lambda: truncated_geometric(0.5, 0.01),
+    "rows of units": lambda: rows_of_units(0.5, 0.01, 3),
+    "gaussian": lambda: gaussian(1.0, 0.01, max_keys=2, max_rows=2),
+    "optimal, ppswor": lambda: optimal(0.5, 0.01, SCHEMES["ppswor"]),
+    "optimal, step": lambda: optimal(1.0, 0.01, SCHEMES["step"]),
+    "simple, priority": lambda: simple(0.5, 0.01, SCHEMES["priority"]),
+    "sampled stability": lambda: stability(1.0, 0.01, SCHEMES["priority"], threshold="paper"),
+    "sample threshold": lambda: sample_threshold(0.316, 4, epsilon=3.0),
+}

@@ -1,0 +1,135 @@
+"""The order of the rooms, as the architecture page tells it: a room imports only rooms above it."""
+
+import ast
+import inspect
+from collections import Counter, defaultdict
+from dataclasses import MISSING, fields
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import dpsieve as ds
+from dpsieve.jobs.request import Request
+
+SOURCE = Path(ds.__file__).parent
+ROOMS = (
+    "errors", "validate", "types", "locks", "values", "exact", "randomness", "privacy", "sampling", "channels",
+    "estimation", "publication", "sketches", "federated", "engines", "jobs", "cli",
+)  # fmt: skip
+APART = {"__init__", "__main__", "testing", "synthetic"}  # not rooms: the front door, and what tests and the demo use
+
+# What the contract puts on a channel is below it: these lines are loaded when they are called.
+DOORS = {
+    ("channels/channel.py", "dpsieve.estimation"),
+    ("channels/channel.py", "dpsieve.publication.release"),
+    ("channels/known_keys.py", "dpsieve.publication.release"),
+    ("channels/private_size.py", "dpsieve.publication.release"),
+}
+# Files that play the same part in several rooms.
+SAME_PART = {"__init__", "coins", "engine", "order", "release", "rows"}
+
+
+def modules():
+    return [(path, str(path.relative_to(SOURCE)), ast.parse(path.read_text())) for path in sorted(SOURCE.rglob("*.py"))]
+
+
+def imported(node):
+    if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "dpsieve":
+        return [f"dpsieve.{name.name}" for name in node.names] if node.module == "dpsieve" else [node.module]
+    return [name.name for name in node.names if name.name.startswith("dpsieve")] if isinstance(node, ast.Import) else []
+
+
+def only_for_types(tree):
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    return {id(part) for block in blocks for part in ast.walk(block)}
+
+
+def test_a_room_imports_only_rooms_above_it():
+    wrong = []
+    for _, name, tree in modules():
+        room, types = name.split("/")[0].removesuffix(".py"), only_for_types(tree)
+        for node in ast.walk(tree):
+            for module in imported(node) if id(node) not in types else []:
+                other = [*module.split("."), ""][1]
+                if room in APART or other == room or other not in ROOMS or (name, module) in DOORS:
+                    continue
+                if ROOMS.index(other) >= ROOMS.index(room):
+                    wrong.append((name, module))
+    assert wrong == []
+
+
+def test_every_room_is_in_the_list():
+    found = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in SOURCE.rglob("*.py")}
+    assert found == set(ROOMS) | APART
+
+
+def test_modules_do_not_import_each_other_in_a_circle():
+    """Lines inside of functions do not count: they run later."""
+    known = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for _, name, _ in modules()}
+    graph = defaultdict(set)
+    for _, name, tree in modules():
+        own, types = name.removesuffix(".py").removesuffix("/__init__").replace("/", "."), only_for_types(tree)
+        for node in tree.body:
+            if id(node) in types:
+                continue
+            for module in imported(node):
+                target = module.removeprefix("dpsieve.")
+                deeper = [f"{target}.{alias.name}" for alias in getattr(node, "names", [])]
+                graph[own] |= {one if one in known else target for one in deeper} & known - {own}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_private_names_stay_in_their_room():
+    wrong = []
+    for _, name, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpsieve."):
+                same = node.module.split(".")[1] == name.split("/")[0].removesuffix(".py")
+                wrong += [(name, alias.name) for alias in node.names if alias.name.startswith("_") and not same]
+    assert wrong == []
+
+
+def test_names_of_files_are_not_repeated():
+    names = Counter(
+        path.stem for path, _, _ in modules() if path.stem not in SAME_PART and path.stem != path.parent.name
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_files_are_neither_tiny_nor_huge():
+    sizes = {name: len(path.read_text().splitlines()) for path, name, _ in modules()}
+    assert [name for name, lines in sizes.items() if lines > 430] == []
+    assert len(sizes) <= 150
+
+
+REQUEST = {field.name: field.default for field in fields(Request)}
+
+
+@pytest.mark.parametrize("function", [ds.release, ds.preview])
+def test_the_arguments_of_a_request_are_the_same_everywhere(function):
+    given = inspect.signature(function).parameters
+    for name, default in REQUEST.items():
+        expected = inspect.Parameter.empty if default is MISSING else default
+        if (function, name) != (ds.preview, "key"):  # without data, there is no column to name
+            assert given[name].default == expected
+
+
+def test_preview_takes_what_release_takes():
+    assert set(inspect.signature(ds.preview).parameters) == set(inspect.signature(ds.release).parameters)
+
+
+def test_commands_have_all_options_of_a_request():
+    from dpsieve.cli.options import REQUEST as OPTIONS
+    from dpsieve.cli.release import preview, release
+
+    assert set(OPTIONS) == set(REQUEST) - {"scheme"}  # which has no short form yet
+    for command in (release, preview):
+        given = inspect.signature(command).parameters
+        for field, (name, _, default) in OPTIONS.items():
+            assert given[name].default == default
+            if REQUEST[field] is not MISSING:
+                assert default == REQUEST[field]

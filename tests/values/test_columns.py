@@ -1,0 +1,87 @@
+"""The two rules of the room: no value decides a type, and errors quote no value."""
+
+import datetime as dt
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from dpsieve.errors import DpsieveError
+from dpsieve.values.columns import column_of, tried
+from dpsieve.values.items import plain_items
+from dpsieve.values.keys import key_table, refuse_equal
+from dpsieve.values.public_keys import known_table
+
+SECRET = "marked-secret"
+READERS = {
+    "column_of": lambda values: column_of("values", values, "Pass a list."),
+    "plain_items": lambda values: plain_items(values, "items", "Pass a list."),
+    "key_table": lambda values: key_table(values).column(0),
+    "known_table": lambda values: known_table(values, ("key",)).column(0),
+}
+FORMS = {
+    "list": list,
+    "tuple": tuple,
+    "iterator": iter,
+    "numpy": lambda texts: np.array(texts),
+    "numpy objects": lambda texts: np.array(texts, dtype=object),
+    "arrow": pa.array,
+    "chunks": lambda texts: pa.chunked_array([texts[:1], texts[1:]]),
+    "dictionary": lambda texts: pa.array(texts).dictionary_encode(),
+    "views": lambda texts: pa.array(texts, pa.string_view()),
+    "pandas": pd.Series,
+    "categories": lambda texts: pd.Series(texts, dtype="category"),
+    "polars": pl.Series,
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+def test_every_form_gives_the_same_values(read, form):
+    assert read(form(["tea", "milk", "é"])).to_pylist() == ["tea", "milk", "é"]
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
+@pytest.mark.parametrize(
+    "values",
+    [SECRET, SECRET.encode(), {SECRET: 1}, [SECRET, 1], [SECRET + "\ud800"], [{SECRET}], [[SECRET], [1]], 5],
+    ids=["text", "bytes", "mapping", "mixed", "surrogate", "set", "nested", "number"],
+)
+def test_what_is_refused_is_not_quoted(read, values):
+    try:
+        made = read(values)
+    except DpsieveError as error:
+        assert SECRET not in str(error) and error.__context__ is None and error.__cause__ is None
+    else:  # column_of leaves nested types to those that call it
+        assert pa.types.is_nested(made.type)
+
+
+@pytest.mark.parametrize("rare", [Decimal("1.25"), 2.5, "text", b"\xff", dt.datetime(2024, 1, 1), True])
+def test_a_key_that_is_not_released_does_not_change_the_type(rare):
+    """A list of several types has none of its own, so that it is refused whatever the rare value is."""
+    common = [1, 2, 3]
+    assert key_table(common).column(0).type == pa.int64()
+    with pytest.raises(DpsieveError, match="several types"):
+        key_table([*common, rare])
+    assert key_table([1, 2**62]).column(0).type == pa.int64()
+
+
+def test_keys_are_sorted_without_nulls_and_once():
+    for keys, said in ((["a", None], "nulls"), (pa.array([[1], [2]]), "cannot be sorted"), ({"a", "b"}, "set")):
+        with pytest.raises(DpsieveError, match=said):
+            key_table(keys)
+    pairs = pa.StructArray.from_arrays([pa.array(["a", "a"]), pa.array([1, 2])], ["x", "y"])
+    refuse_equal(key_table(pairs))
+    assert key_table(pairs).column_names == ["x", "y"]
+    with pytest.raises(DpsieveError, match="more than once"):
+        refuse_equal(key_table(pairs.take([0, 0])))
+    zoned = pa.array([0], pa.timestamp("us", "Europe/Berlin"))
+    assert key_table(zoned).column(0).type == pa.timestamp("us", "UTC")
+
+
+def test_a_failed_step_leaves_only_its_class():
+    assert tried(lambda: 1) == (1, None)
+    assert tried(lambda: int(SECRET)) == (None, ValueError)
