@@ -12,7 +12,7 @@ demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Plant small faults that break privacy, one at a time, in a copy of the project, and name the test that notices each.
 faults: $(VENV)/.dev
@@ -53,7 +53,7 @@ docs: $(VENV)/.docs
 
 # The lower bounds of pyproject.toml, installed in an environment of their own.
 test-oldest: .venv-oldest/.done
-	.venv-oldest/bin/python -m pytest -n auto
+	.venv-oldest/bin/python -m pytest -n auto --dist worksteal
 
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'dpsieve needs Python 3.11 or newer: make PYTHON=python3.12')"
@@ -92,7 +92,7 @@ $(VENV)/.docs: $(VENV)/.dev
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet --editable '.[dev,bench,docs]'
-	.venv-lock/bin/python -m pytest -n auto
+	.venv-lock/bin/python -m pytest -n auto --dist worksteal
 	{ echo '# The exact versions that were tested, which make installs. `make lock` writes this file anew.'; \
 	  .venv-lock/bin/python -m pip freeze --exclude-editable; } > constraints.txt
 	rm -rf .venv-lock

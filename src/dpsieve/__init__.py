@@ -27,19 +27,15 @@ __all__ = [
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
-_HOME = {
-    "Certificate": "dpsieve.privacy",
-    "Guarantee": "dpsieve.privacy",
-    "Ledger": "dpsieve.privacy.ledger",
-    "MisraGries": "dpsieve.sketches",
-    "Release": "dpsieve.publication",
-    "UserMisraGries": "dpsieve.sketches",
-    "everything": "dpsieve.sampling",
-    "ppswor": "dpsieve.sampling",
-    "preview": "dpsieve.jobs.release",
-    "priority": "dpsieve.sampling",
-    "release": "dpsieve.jobs.release",
+_NAMES = {
+    "jobs.release": "preview release",
+    "privacy": "Certificate Guarantee",
+    "privacy.ledger": "Ledger",
+    "publication": "Release",
+    "sampling": "everything ppswor priority",
+    "sketches": "MisraGries UserMisraGries",
 }
+_HOME = {name: f"dpsieve.{home}" for home, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,8 +17,8 @@ def demo(
     Example: dpsieve demo --epsilon 0.5
     """
     from rich.console import Console
-    from rich.table import Table
 
+    from dpsieve.cli.release import show
     from dpsieve.jobs.release import preview
     from dpsieve.jobs.release import release as publish
     from dpsieve.synthetic import query_log
@@ -31,14 +31,7 @@ def demo(
         release = publish(log, key="query", privacy_unit="user_id", epsilon=epsilon, delta=delta)
     seconds = time.perf_counter() - start
     console.print(f"{rows:,} made-up events of {users:,} users. Each user counts once, for one of their queries.\n")
-    table = Table(title="The ten most common queries, as released")
-    table.add_column("query", overflow="fold")
-    table.add_column("users", justify="right", no_wrap=True)
-    table.add_column("95 % interval", justify="right", no_wrap=True)
-    for row in release.top(10).to_pylist():
-        table.add_row(row["query"], f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}")
-    console.print(table)
+    show(release, 10, None)
     half = preview(epsilon=epsilon, delta=delta).half
     console.print(f"{len(release):,} queries released, in {seconds:.2f} s. A query of {half} users has an even chance.")
-    console.print(f"Guarantee: {release.guarantee}")
     console.print(f"Certificate: {release.certificate}")

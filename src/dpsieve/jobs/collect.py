@@ -45,12 +45,8 @@ def collect_table(
         client: the column that says whose row it is; without it, each row is a client of its own.
         plan: from `dpsieve.federated.plan`.
         values: a public list of the values that count; rows of others are left out before a client's value is chosen.
-        engine: where to count; default DuckDB, in this process.
-        ledger: the budget to charge; the spend is durable before anything is drawn.
-        note: what this release is for, kept in the ledger.
         allow_null_clients: leave out rows whose client is null, instead of refusing them.
-        progress: called with the fraction of the scan that is done.
-        source: randomness for tests; the release then says that it is unsafe to publish.
+        engine, ledger, note, progress, source: see `dpsieve.release`.
 
     >>> import pyarrow as pa
     >>> from dpsieve.federated import plan

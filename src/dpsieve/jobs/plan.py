@@ -69,7 +69,7 @@ def make_plan(request: Request) -> Plan:
     >>> make_plan(Request(key="query", epsilon=1.0, delta=1e-8)).name
     'optimal'
     """
-    if request.public_keys is not None:
+    if request.known_keys is not None:
         return _known(request)
     unknown_domain(request.epsilon, request.delta)
     if request.mechanism not in MECHANISMS:

@@ -43,7 +43,8 @@ class Preview:
         """Read a plan."""
         each = plan.each
         one_key = each.each_key if isinstance(each, Channel) else each.guarantee
-        rarely, half, surely = (_frequency_at(each, probability) for probability in (0.05, 0.5, 0.95))
+        shares = (0.05, 0.5, 0.95)
+        rarely, half, surely = (frequency_at(each, p) if isinstance(each, Channel) else 0 for p in shares)
         return cls(
             plan.name, plan.reason, plan.guarantee, (one_key.epsilon, one_key.delta), rarely, half, surely,
             _width(each), str(contribution),
@@ -77,10 +78,6 @@ class Preview:
 
 def _frequency(value: int | None) -> str:
     return "no frequency" if value is None else f"a key of frequency {value:,}"
-
-
-def _frequency_at(each: object, probability: float) -> int | None:
-    return frequency_at(each, probability) if isinstance(each, Channel) else 0
 
 
 def _width(each: object) -> int:

@@ -78,7 +78,7 @@ def release(
         request.contribution,
         salt=uniform_bits(resolve(source), 63),
         allow_null_units=request.allow_null_units,
-        known=request.public_keys,
+        known=request.known_keys,
         progress=progress,
     )
     charge(book, plan.mechanism, note)

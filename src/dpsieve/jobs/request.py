@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import pyarrow as pa
-
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
@@ -73,11 +71,6 @@ class Request:
     def unit(self) -> str:
         """Who is protected, in words."""
         return "one row" if self.privacy_unit is None else f"one {self.privacy_unit}"
-
-    @property
-    def public_keys(self) -> pa.Table | None:
-        """The public list of keys, None where keys are not known."""
-        return self.known_keys
 
 
 def _columns(key: str | Sequence[str]) -> tuple[str, ...]:

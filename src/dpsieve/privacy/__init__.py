@@ -4,15 +4,10 @@ from dpsieve.privacy.certificate import Certificate, certify
 from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
 from dpsieve.privacy.curves.repeated import Share, repeated_delta, repeated_epsilon, repeated_share
-from dpsieve.privacy.curves.spends import (
-    Approximate,
-    DiscreteLaplace,
-    Gaussian,
-    Spend,
-    ZeroConcentrated,
-    basic,
-    spend_from_json,
-)
+
+from dpsieve.privacy.curves.spends import (  # isort: skip
+    Approximate, DiscreteLaplace, Gaussian, Spend, ZeroConcentrated, basic, spend_from_json,
+)  # fmt: skip
 from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 from dpsieve.privacy.divergence import PrivacyCurve, divergence, hockey_stick, joint_divergence
 from dpsieve.privacy.guarantee import Guarantee

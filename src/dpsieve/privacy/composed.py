@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, lower, upper
-from dpsieve.privacy.certificate import Certificate, whole_unit
+from dpsieve.privacy.certificate import Certificate, Method, whole_unit
 from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.curves.repeated import repeated_delta
 from dpsieve.privacy.curves.spends import Spend
@@ -84,9 +84,7 @@ class Composed(Counting):
     @property
     def last(self) -> Counting:
         """The mechanism that gives out the tokens."""
-        mechanism = self.uses[-1].mechanism
-        assert isinstance(mechanism, Counting)
-        return mechanism
+        return cast(Counting, self.uses[-1].mechanism)
 
     def certify(self) -> Certificate:
         """Return the parts of all mechanisms, and what they compose to."""
@@ -94,13 +92,12 @@ class Composed(Counting):
 
     @cached_property
     def _certificate(self) -> Certificate:
-        each = [
-            replace(part, scope="one key" if use.times > 1 else part.scope)
-            for use in self.uses
-            for part in use.mechanism.certify().parts
-        ]
+        every = [(use.times, part) for use in self.uses for part in use.mechanism.certify().parts]
+        each = [part if times == 1 else replace(part, scope="one key") for times, part in every]
         names = ", then ".join(f"{use.mechanism.name} ({use.times:,} times)" for use in self.uses)
-        together = whole_unit(self.guarantee, self._cost(), "balls", f"{names}, composed")
+        several = sum(use.mechanism.guarantee.delta > 0 for use in self.uses) > 1
+        method: Method = "formula" if several else "balls"
+        together = whole_unit(self.guarantee, self._cost(), method, f"{names}, composed")
         return Certificate(self.guarantee, (*each, together))
 
     def _cost(self) -> float:
