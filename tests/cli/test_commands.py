@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
+from command import run
 
 import dpsieve as ds
 from dpsieve.synthetic import query_log
@@ -17,7 +18,7 @@ COMMAND = Path(sys.executable).with_name("dpsieve")
 BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
 
 
-def run(*arguments, cwd=None, **options):
+def real(*arguments, cwd=None, **options):
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
     return subprocess.run(
         [COMMAND, *map(str, arguments)],
@@ -40,7 +41,7 @@ def folder(tmp_path_factory):
 
 
 def test_release_to_the_screen_and_to_a_folder(folder):
-    done = run(
+    done = real(
         "release", "log.parquet", "--key", "query", "--unit", "user_id", *BUDGET, "--out", "published", cwd=folder
     )
     assert done.returncode == 0, done.stderr

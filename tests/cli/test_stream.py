@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from pathlib import Path
 
+import command
 import pyarrow as pa
 import pytest
 import typer
@@ -26,15 +27,7 @@ LINES = "".join(f"common {i % 3}\n" for i in range(3000)) + "".join(f"rare {i}\n
 
 
 def run(*arguments, **options):
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1"}
-    return subprocess.run(
-        [COMMAND, "stream", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        **options,
-    )
+    return command.run("stream", *arguments, **options)
 
 
 @pytest.fixture
