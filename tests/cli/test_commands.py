@@ -165,3 +165,13 @@ def test_demo(tmp_path):
     assert done.returncode == 0 and "Guarantee" in done.stdout and "Certificate" in done.stdout
     assert run("demo", "--rows", 0).returncode == 2
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("unit", ["user[id]", "[/b]"])
+def test_names_with_brackets_are_printed_as_they_are(tmp_path, unit):
+    (tmp_path / "log.csv").write_text(f"{unit},query\n" + "".join(f"{i},tea\n" for i in range(500)))
+    asked = ["--key", "query", "--unit", unit, *BUDGET]
+    done = run("release", "log.csv", *asked, "--out", "o_[x]", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"when one {unit} is added" in done.stdout and "Saved to o_[x]." in done.stdout
+    assert f"one {unit}" in run("preview", *asked).stdout

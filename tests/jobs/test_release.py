@@ -171,6 +171,28 @@ class TestLedger:
         assert len(ledger) == 1
 
 
+def test_an_estimate_over_no_keys_is_zero():
+    release = ds.release(pa.table({"n": [1, 2, 3]}), key="n", **BUDGET)
+    assert release.estimate(where=lambda keys: pc.greater(keys, 1)) == 0.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"keys_only": "no"}, {"allow_null_units": "no"}, {"known_keys": ["a", "a"]}, {"known_keys": ["a", None]}],
+)
+def test_preview_refuses_what_release_refuses(wrong):
+    for call in (ds.release, ds.preview):
+        with pytest.raises(DpsieveError, match=next(iter(wrong))):
+            call(events(COMMON), key="key", **BUDGET, **wrong)
+
+
+def test_a_note_is_checked_before_anything_is_read(tmp_path):
+    ledger, seen = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-5, unit="one row"), []
+    with pytest.raises(DpsieveError, match="note"):
+        ds.release(events(COMMON), key="key", ledger=ledger, note="a\nb", progress=seen.append, **BUDGET)
+    assert seen == []
+
+
 def test_a_sample_of_chosen_size():
     pairs = [(f * 100_000 + u, f"key {f}") for f in range(300) for u in range(200)]
     release = ds.release(events(pairs), key="key", privacy_unit="user", sample_size=100, epsilon=2.0, delta=1e-6)

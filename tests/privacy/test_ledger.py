@@ -842,6 +842,16 @@ class TestWhatMechanismsReallyCost:
         whole = mechanism.guarantee.for_replacement()
         assert ledger.spend(mechanism).cost == Cost(Approximate(whole.epsilon, whole.delta))
 
+    def test_spends_that_are_none_are_refused(self, ledger):
+        from dpsieve.channels.known_keys import KnownKeys
+
+        class Odd(KnownKeys):
+            def spends(self):
+                return ("x",)
+
+        with pytest.raises(InvalidType, match="spends"):
+            ledger.spend(Odd(0.1, noise="laplace", unit=self.UNIT))
+
     def test_a_ledger_may_be_named_by_its_path(self, path):
         from dpsieve.channels import known_keys
         from dpsieve.privacy.ledger import charge, opened

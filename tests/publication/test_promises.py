@@ -1,5 +1,6 @@
 """A release never promises more than its mechanism keeps, and has no other numbers than its tokens tell."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from publication.fuzzing import KEYS, Saved, several_keys
 
 import dpsieve as ds
 from dpsieve.channels import known_keys, release_sample
-from dpsieve.errors import CorruptRelease, DpsieveError, InvalidValue, NotCertified
+from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.testing import insecure_source
 
@@ -83,6 +84,38 @@ def test_two_parts_are_never_more_than_the_whole():
     for epsilon in np.random.default_rng(1).uniform(0.01, 10, 300).tolist():
         rest = remaining(epsilon, 0.05 * epsilon)
         assert Fraction(rest) + Fraction(0.05 * epsilon) <= Fraction(epsilon) and rest > 0.94 * epsilon
+
+
+def test_a_composition_is_checked_when_it_is_made():
+    plain = ds.channels.simple(1.0, 1e-3)
+    with pytest.raises(NotCertified, match="composed"):
+        Composed(0.001, 0.0, (Use(plain),))
+    whole = Composed(1.0, 1e-3, (Use(plain),))
+    wrong = ((5, InvalidType), ((), InvalidType), ((Use(whole),), InvalidValue), ((Use(plain),) * 17, InvalidValue))
+    for uses, error in wrong:
+        with pytest.raises(error):
+            Composed(20.0, 0.5, uses)
+
+
+def test_keys_only_of_a_public_list_is_refused(tmp_path):
+    saved = Saved(ds.channels.simple(1.0, 1e-3).release(KEYS, [500] * 4, keys_only=True), tmp_path / "x")
+    other = known_keys(0.001)
+    changed(saved, mechanism=other.to_json(), certificate=other.certify().to_json())
+
+
+def test_tables_of_several_mechanisms_are_not_all_made(tmp_path):
+    saved = Saved(known_keys(1.0).release(["tea"], [10]), tmp_path / "x")
+    slow = [{"times": 1, "mechanism": ds.channels.optimal(1 + i, 1e-6, ds.ppswor(1e-5)).to_json()} for i in range(3)]
+    uses = [*slow, {"times": 1, "mechanism": saved.record["mechanism"]}]
+    certificate = saved.record["certificate"]
+    guarantee = {**certificate["guarantee"], "epsilon": 500.0, "delta": 0.5}
+    start = time.perf_counter()
+    changed(
+        saved,
+        mechanism={"mechanism": "composed", "epsilon": 500.0, "delta": 0.5, "uses": uses},
+        certificate={**certificate, "guarantee": guarantee},
+    )
+    assert time.perf_counter() - start < 10
 
 
 def test_mechanisms_for_different_units_do_not_compose():

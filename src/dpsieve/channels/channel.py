@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,10 +44,7 @@ class Channel(Counting):
     Attributes:
         epsilon, delta_: what is promised; `delta` is the curve.
         unit: who is protected, in words.
-        reports_all: whether every key is answered; a channel leaves out the keys whose token is 0.
     """
-
-    reports_all: ClassVar[bool] = False
 
     epsilon: float
     delta_: float

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,7 +53,7 @@ class KnownKeys(Counting):
         reports_all: every key is answered, and a token of 0 is a count.
     """
 
-    reports_all: ClassVar[bool] = True
+    reports_all = True
 
     epsilon: float
     delta: float = 0.0
@@ -95,9 +95,13 @@ class KnownKeys(Counting):
 
     @cached_property
     def deviation(self) -> float:
-        """The standard deviation of the noise."""
-        p = math.exp(-1 / self.scale)
-        return math.sqrt(2 * p) / -math.expm1(-1 / self.scale) if self.noise == "laplace" else self.scale
+        """The standard deviation of the noise, as it is drawn: in whole numbers."""
+        if self.noise == "laplace":
+            return math.sqrt(2 * math.exp(-1 / self.scale)) / -math.expm1(-1 / self.scale)
+        if self.scale > 2:  # rounding adds the variance of an even spread; a wide discrete Gaussian is not rounded
+            return math.hypot(self.scale, 12**-0.5) if self.scale <= LARGEST_ROUNDED else self.scale
+        tails = [(2 * k - 1) * math.erfc((k - 0.5) / self.scale / 2**0.5) for k in range(1, 90)]
+        return math.sqrt(math.fsum(tails))  # E[X^2] = sum over k >= 1 of (2k - 1) P[|X| >= k]
 
     def __repr__(self) -> str:
         return f"<known keys, {self.noise} noise of scale {self.scale:.4g}, {self.guarantee}>"

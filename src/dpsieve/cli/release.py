@@ -57,6 +57,7 @@ def preview(
     Example: dpsieve preview --key query --unit user_id --epsilon 1 --delta 1e-8 --max-keys 5
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from dpsieve.jobs.release import preview as run
@@ -67,7 +68,7 @@ def preview(
         return
     table = Table(show_header=False)
     for name, value in seen.lines():
-        table.add_row(name, value)
+        table.add_row(name, escape(value))
     Console(highlight=False).print(table)
 
 
@@ -104,10 +105,10 @@ def show(made: "Release", top: int, out: Path | None) -> None:
     else:
         console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
     mechanism = made.mechanism.last if isinstance(made.mechanism, Composed) else made.mechanism
-    console.print(f"Guarantee: {made.guarantee}")
-    console.print(f"Mechanism: {mechanism.name}: {made.notes.reason}.")
+    console.print(f"Guarantee: {made.guarantee}", markup=False)
+    console.print(f"Mechanism: {mechanism.name}: {made.notes.reason}.", markup=False)
     if out is not None:
-        console.print(f"Saved to {out}.", soft_wrap=True)
+        console.print(f"Saved to {out}.", soft_wrap=True, markup=False)
 
 
 def summary(made: "Release") -> dict[str, Any]:

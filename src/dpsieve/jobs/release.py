@@ -71,7 +71,7 @@ def release(
     request = Request.of(locals())
     plan, book = make_plan(request), opened(ledger)
     if book is not None:
-        book.check(plan.mechanism)
+        book.check(plan.mechanism, note)
     counted = choose(data, engine).aggregate(
         data,
         Columns(request.key, request.privacy_unit),
@@ -134,7 +134,7 @@ def preview(
     request = Request.of(locals())
     plan, book = make_plan(request), opened(ledger)
     if book is not None:
-        book.check(plan.mechanism)
+        book.check(plan.mechanism, note)
     if data is not None:
         choose(data, engine).check(data, Columns(request.key, request.privacy_unit))
     return Preview.of(plan, request.contribution)

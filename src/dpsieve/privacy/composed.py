@@ -1,7 +1,7 @@
 """Several mechanisms on the same units, and one for several keys of a unit: composition is a mechanism too."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, lower, upper
-from dpsieve.privacy.certificate import Certificate, Method, whole_unit
+from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
 from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.curves.repeated import repeated_delta
 from dpsieve.privacy.curves.spends import Spend
@@ -18,6 +18,8 @@ from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting, Mechanism, Reading
 from dpsieve.privacy.registry import from_json, register
 from dpsieve.types import Floats
+
+_MOST_USES = 16
 
 
 class Use(NamedTuple):
@@ -31,12 +33,16 @@ class Use(NamedTuple):
         return {"times": self.times, "mechanism": self.mechanism.to_json()}
 
 
+def _name(data: Any) -> object:
+    return data.get("mechanism") if isinstance(data, Mapping) else None
+
+
 def _read(data: Any) -> tuple[Use, ...]:
     fix = "Pass what Composed.to_json returned."
     if not isinstance(data, list) or not all(isinstance(one, dict) and set(one) == set(Use._fields) for one in data):
         raise InvalidValue(f"uses is not a list of mechanisms with how often they are used. {fix}")
-    if any(isinstance(one["mechanism"], Mapping) and one["mechanism"].get("mechanism") == "composed" for one in data):
-        raise InvalidValue(f"uses holds a composition. {fix}")
+    if len(data) > _MOST_USES or any(_name(one["mechanism"]) == "composed" for one in data):
+        raise InvalidValue(f"uses holds a composition, or too many mechanisms. {fix}")
     return tuple(Use(from_json(one["mechanism"]), one["times"]) for one in data)
 
 
@@ -61,20 +67,25 @@ class Composed(Counting):
 
     epsilon: float
     delta: float
-    uses: tuple[Use, ...] = field(default=())
+    uses: tuple[Use, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.uses or not all(isinstance(u, Use) and isinstance(u.mechanism, Mechanism) for u in self.uses):
+        given = self.uses if isinstance(self.uses, tuple) else ()
+        if not given or not all(isinstance(u, Use) and isinstance(u.mechanism, Mechanism) for u in given):
             raise InvalidType("uses must hold mechanisms, each with how often it is used. Pass (Use(channel, 3),).")
-        for use in self.uses:
-            validate.whole("times", use.times, low=1, high=10**6, hint="Pass how often a unit uses it, such as 1.")
+        hint = "Pass how often a unit uses it, such as 1."
+        plain = [Use(m, validate.whole("times", times, low=1, high=10**6, hint=hint)) for m, times in given]
+        object.__setattr__(self, "uses", tuple(plain))
         promises = [use.mechanism.guarantee for use in self.uses]
         if len({(promise.neighbours, promise.unit) for promise in promises}) > 1:
             raise InvalidValue("uses holds mechanisms for different neighbours or units. Compose those that agree.")
         if not isinstance(self.uses[-1].mechanism, Counting):
             raise InvalidValue("uses ends with a mechanism without tokens. Put the one that reports keys last.")
+        if len(self.uses) > _MOST_USES or any(isinstance(use.mechanism, Composed) for use in self.uses):
+            raise InvalidValue(f"uses holds a composition, or more than {_MOST_USES} mechanisms. Compose fewer.")
         object.__setattr__(self, "epsilon", self.guarantee.epsilon)
         object.__setattr__(self, "delta", self.guarantee.delta)
+        self._together()
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -94,11 +105,14 @@ class Composed(Counting):
     def _certificate(self) -> Certificate:
         every = [(use.times, part) for use in self.uses for part in use.mechanism.certify().parts]
         each = [part if times == 1 else replace(part, scope="one key") for times, part in every]
+        return Certificate(self.guarantee, (*each, self._together()))
+
+    def _together(self) -> Part:
+        """Return what all uses compose to, or raise NotCertified."""
         names = ", then ".join(f"{use.mechanism.name} ({use.times:,} times)" for use in self.uses)
         several = sum(use.mechanism.guarantee.delta > 0 for use in self.uses) > 1
         method: Method = "formula" if several else "balls"
-        together = whole_unit(self.guarantee, self._cost(), method, f"{names}, composed")
-        return Certificate(self.guarantee, (*each, together))
+        return whole_unit(self.guarantee, self._cost(), method, f"{names}, composed")
 
     def _cost(self) -> float:
         """Return the delta of all uses at epsilon, rounded up."""
@@ -121,8 +135,13 @@ class Composed(Counting):
 
     @property
     def table_rows(self) -> int | None:
-        """The rows of the last mechanism."""
-        return self.last.table_rows
+        """The rows of all mechanisms together."""
+        return sum(use.mechanism.table_rows or 0 for use in self.uses) or None
+
+    @property
+    def reports_all(self) -> bool:
+        """Whether the last mechanism answers every key."""
+        return self.last.reports_all
 
     @property
     def most_keys(self) -> int | None:

@@ -74,6 +74,11 @@ class Counting(Mechanism):
     """A mechanism that gives out a token for each key it reports."""
 
     @property
+    def reports_all(self) -> bool:
+        """Whether every key is answered, so that a token of 0 is a value; else 0 means 'nothing'."""
+        return False
+
+    @property
     def most_keys(self) -> int | None:
         """How many keys it can report at most; None where there is no bound."""
         return None

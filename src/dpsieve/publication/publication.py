@@ -38,6 +38,7 @@ _KINDS = {
 }
 _OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}
 _LONGEST = 10_000  # characters of a note
+_MOST_ROWS = 3 << 19  # of the tables behind one publication: one of the longest, not two
 _UNSAFE = "UNSAFE TO PUBLISH: drawn from a test source."
 _ROWS = 10  # shown in a notebook
 
@@ -117,7 +118,7 @@ class Publication:
     def _repr_html_(self) -> str:
         """Return the first rows, the guarantee and the certificate, for a notebook."""
         names = self.table.column_names
-        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        head = "".join(f"<th>{escape(printable(name))}</th>" for name in names)
         rows = "".join(
             f"<tr>{''.join(f'<td>{escape(printable(row[name]))}</td>' for name in names)}</tr>"
             for row in plain_rows(self.table.slice(0, _ROWS))
@@ -214,7 +215,8 @@ def _may_be_of(mechanism: Mechanism, certificate: dict[str, Any]) -> bool:
     """Return whether a stored certificate may be that of a mechanism, before long tables are made to check it."""
     rows = mechanism.table_rows
     told = rows is None or any(part["covers"].startswith(f"{rows:,} rows") for part in certificate["parts"])
-    return told and bool(certificate["guarantee"] == mechanism.guarantee.to_json())
+    few = rows is None or rows <= _MOST_ROWS
+    return told and few and bool(certificate["guarantee"] == mechanism.guarantee.to_json())
 
 
 def _text(values: Mapping[str, Any]) -> str:

@@ -66,7 +66,7 @@ class Release(Publication):
             g: a non-decreasing function with g(0) = 0; without it, g(w) = w and the estimate is of a total frequency.
         """
         values = self.mechanism.terms(self._tokens(), g)
-        if where is None:
+        if where is None or not len(values):
             return float(values.sum())
         keys = self.keys
         column = keys.column(0).combine_chunks() if keys.num_columns == 1 else keys
@@ -86,6 +86,8 @@ class Release(Publication):
             raise InvalidValue(f"table has a type of keys but no keys. {_FIX}")
         if not isinstance(self.mechanism, Counting):
             raise InvalidValue(f"mechanism gives out no tokens. {_FIX}")
+        if self.tokens is None and self.mechanism.reports_all:
+            raise InvalidValue(f"table has no counts, where every key of a public list has one. {_FIX}")
         tokens, expected = self.tokens, keys
         if tokens is not None:
             fits = tokens.dtype == np.float64 and tokens.shape == (len(self),)

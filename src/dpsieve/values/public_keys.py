@@ -32,7 +32,12 @@ def known_table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
     plain = [cast(column, held_type(column)) for column in kept.columns]
     if any(pa.types.is_nested(column.type) or pa.types.is_null(column.type) for column in plain):
         raise InvalidType(f"known_keys holds values that are no keys. {_HINT}")
-    return pa.table(dict(zip(columns, plain, strict=True)))
+    if any(column.null_count for column in plain):
+        raise InvalidValue("known_keys holds nulls. Leave them out: rows with a null key are not counted.")
+    made = pa.table(dict(zip(columns, plain, strict=True)))
+    if made.group_by(list(columns)).aggregate([]).num_rows < made.num_rows:
+        raise InvalidValue("known_keys holds a key more than once. Pass each key once.")
+    return made
 
 
 def read_known(path: Path, key: list[str]) -> pa.Table:

@@ -9,7 +9,7 @@ d(e, mu) = Phi(mu/2 - e/mu) - e^e Phi(-mu/2 - e/mu), the exact guarantee is
                        max_{0<=j<C} 1 - e^{jL} + e^{jL} d(eps - jL, sqrt(C-j)/sigma),
                        max_{0<=j<C} d(eps + jL, sqrt(C-j)/sigma) }
 
-for add/remove neighbours (Wilkins, Kifer, Zhang, Karrer 2024). It is 5 to 8 % better than adding up the deltas of the
+for add/remove neighbours (Wilkins, Kifer, Zhang, Karrer 2024). It is 3 to 17 % better than adding up the deltas of the
 noise and of the threshold. The noisy value is rounded down to T, T + 1, ..., which is post-processing.
 """
 

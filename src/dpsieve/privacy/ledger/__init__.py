@@ -25,7 +25,7 @@ from typing import Any, Self, TypeAlias
 
 from dpsieve import validate
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
-from dpsieve.privacy.curves.spends import Approximate, Spend
+from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger.chain import Chain, Cost, Entry, checked_note
 from dpsieve.privacy.ledger.store import LedgerFile
@@ -130,7 +130,7 @@ class Ledger:
         """
         return self._spend(mechanism, note, keep=True)
 
-    def check(self, mechanism: Mechanism | Guarantee | Spend) -> None:
+    def check(self, mechanism: Mechanism | Guarantee | Spend, note: str = "") -> None:
         """Raise what `spend` would raise now, and write nothing: a refusal before the work, not after it.
 
         A file or folder that cannot be written is found too. The room is not reserved: others may spend it meanwhile.
@@ -142,7 +142,7 @@ class Ledger:
         ...     len(ledger)
         0
         """
-        self._spend(mechanism, "", keep=False)
+        self._spend(mechanism, note, keep=False)
 
     def remaining(self, delta: float | None = None) -> Guarantee | None:
         """Return the largest (epsilon, delta) of one more release that fits, or None where nothing is left.
@@ -241,7 +241,7 @@ class Ledger:
         whole = Approximate(guarantee.epsilon, guarantee.delta)
         curves: tuple[Spend, ...] = ()
         if isinstance(mechanism, Mechanism) and guarantee == mechanism.guarantee:
-            curves = mechanism.spends()
+            curves = checked_spends(mechanism.spends())
         return Cost(whole, () if curves == (whole,) else curves)
 
 
