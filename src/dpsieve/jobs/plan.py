@@ -3,17 +3,8 @@
 import math
 from dataclasses import dataclass, field, replace
 
-from dpsieve.channels import (
-    Channel,
-    frequency_at,
-    gaussian,
-    known_keys,
-    optimal,
-    rows_of_units,
-    simple,
-    stability,
-    truncated_geometric,
-)
+from dpsieve import channels
+from dpsieve.channels import Channel, frequency_at
 from dpsieve.channels.known_keys import NOISES
 from dpsieve.channels.makers import SMALLEST_DELTA, SMALLEST_EPSILON, unknown_domain
 from dpsieve.channels.private_size import PrivateTotal
@@ -101,12 +92,12 @@ def _unknown(request: Request, epsilon: float, scheme: Scheme | None) -> Plan:
             "Count units instead of rows, or leave the mechanism to 'auto'."
         )
     if mechanism == "gaussian":
-        return Plan(gaussian(epsilon, delta, keys, rows, unit=unit), mechanism, _CHOSEN)
+        return Plan(channels.gaussian(epsilon, delta, keys, rows, unit=unit), mechanism, _CHOSEN)
     share = _share(keys, epsilon, delta)
     if share.epsilon < SMALLEST_EPSILON or share.delta < SMALLEST_DELTA:
         if mechanism == "auto" and scheme is None:
             why = "the budget is too small to be divided among the keys"
-            return Plan(gaussian(epsilon, delta, keys, rows, unit=unit), "gaussian", why)
+            return Plan(channels.gaussian(epsilon, delta, keys, rows, unit=unit), "gaussian", why)
         raise InvalidValue(
             f"max_keys_per_unit={keys} leaves each key epsilon={share.epsilon:.3g} and delta={share.delta:.3g}, too "
             "little for this mechanism. Use mechanism='gaussian', or a smaller max_keys_per_unit."
@@ -120,7 +111,7 @@ def _unknown(request: Request, epsilon: float, scheme: Scheme | None) -> Plan:
         return Plan(whole, name, "it is the best channel that samples")
     if keys == rows == 1:
         return Plan(whole, name, "no private mechanism reports keys more often")
-    other = gaussian(epsilon, delta, keys, rows, unit=unit)
+    other = channels.gaussian(epsilon, delta, keys, rows, unit=unit)
     considered = {kind: frequency_at(channel, 0.5) or 10**9 for kind, channel in ((name, each), ("gaussian", other))}
     best, worse = sorted(considered, key=lambda kind: considered[kind])
     why = f"it reports a key of frequency {considered[best]:,} half of the time, {worse} needs {considered[worse]:,}"
@@ -133,13 +124,15 @@ def _known(request: Request) -> Plan:
         raise InvalidValue(f"with known_keys, mechanism is one of {', '.join(NOISES)}.")
     epsilon, delta, unit = request.epsilon, request.delta, request.unit
     keys, rows = request.contribution.keys, request.contribution.rows
-    made = known_keys(epsilon, delta, keys, rows, noise=request.mechanism, unit=unit)
+    made = channels.known_keys(epsilon, delta, keys, rows, noise=request.mechanism, unit=unit)
     if request.mechanism != "auto":
         why = _CHOSEN
     elif delta == 0:
         why = "with delta = 0 there is no other"
     else:
-        other = known_keys(epsilon, delta, keys, rows, noise="gaussian" if made.noise == "laplace" else "laplace")
+        other = channels.known_keys(
+            epsilon, delta, keys, rows, noise="gaussian" if made.noise == "laplace" else "laplace"
+        )
         why = f"its standard deviation is {made.deviation:.4g}, that of {other.noise} noise {other.deviation:.4g}"
     return Plan(made, made.noise, why)
 
@@ -147,14 +140,14 @@ def _known(request: Request) -> Plan:
 def _each(mechanism: str, share: Share, rows: int, scheme: Scheme | None, unit: str) -> Channel:
     """Return the channel for one key at its share of the budget."""
     if rows > 1:
-        return rows_of_units(share.epsilon, share.delta, rows, unit=unit)
+        return channels.rows_of_units(share.epsilon, share.delta, rows, unit=unit)
     if mechanism == "truncated_geometric":
         if scheme is not None:
             raise InvalidValue("mechanism='truncated_geometric' cannot sample. Leave the scheme out.")
-        return truncated_geometric(share.epsilon, share.delta, unit=unit)
+        return channels.truncated_geometric(share.epsilon, share.delta, unit=unit)
     if mechanism == "stability":
-        return stability(share.epsilon, share.delta, scheme, unit=unit)
-    make = simple if mechanism == "simple" else optimal
+        return channels.stability(share.epsilon, share.delta, scheme, unit=unit)
+    make = channels.simple if mechanism == "simple" else channels.optimal
     return make(share.epsilon, share.delta, scheme, unit=unit)
 
 

@@ -39,16 +39,11 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType
 from dpsieve.exact.search import ball, minimise, smallest_epsilon, upper
 from dpsieve.privacy.curves.losses import LossCurve, either
-from dpsieve.privacy.curves.spends import (
-    Approximate,
-    DiscreteLaplace,
-    Spend,
-    ZeroConcentrated,
-    checked_spends,
-    epsilon_of,
-    spend_from_json,
+
+from dpsieve.privacy.curves.spends import (  # isort: skip
+    Approximate, DiscreteLaplace, Spend, ZeroConcentrated, checked_spends, epsilon_of, spend_from_json,
     sum_of_epsilons,
-)
+)  # fmt: skip
 from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon
 
 

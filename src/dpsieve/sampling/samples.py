@@ -17,15 +17,10 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.monotone import raised
-from dpsieve.sampling.schemes import (
-    DataDependent,
-    Scheme,
-    checked_frequencies,
-    checked_power,
-    everything,
-    ppswor,
-    priority,
-)
+
+from dpsieve.sampling.schemes import (  # isort: skip
+    DataDependent, Scheme, checked_frequencies, checked_power, everything, ppswor, priority,
+)  # fmt: skip
 from dpsieve.types import Floats, Ints
 
 Method = Literal["ppswor", "priority"]

@@ -42,15 +42,10 @@ from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.order import distinct
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable
-from dpsieve.sketches.noisy import (
-    MISSED,
-    LaplaceSketch,
-    any_above,
-    are_parts,
-    drawn_number,
-    group_delta,
-    least_threshold,
-)
+
+from dpsieve.sketches.noisy import (  # isort: skip
+    MISSED, LaplaceSketch, any_above, are_parts, drawn_number, group_delta, least_threshold,
+)  # fmt: skip
 from dpsieve.types import Floats, Ints
 
 MOST_KEYS = 10**12  # of a universe

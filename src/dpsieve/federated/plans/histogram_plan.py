@@ -16,15 +16,10 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels.binomial.add_remove import add_remove
 from dpsieve.channels.binomial.replacement import roughly_replace
-from dpsieve.channels.binomial.rows import (
-    LARGEST_RATE,
-    SMALLEST_RATE,
-    SampleThreshold,
-    checked_rate,
-    checked_threshold,
-    exact_delta,
-    sample_threshold,
-)
+
+from dpsieve.channels.binomial.rows import (  # isort: skip
+    LARGEST_RATE, SMALLEST_RATE, SampleThreshold, checked_rate, checked_threshold, exact_delta, sample_threshold,
+)  # fmt: skip
 from dpsieve.channels.rows import LARGEST_FREQUENCY
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.binomial import at_least, below

@@ -28,18 +28,10 @@ from typing import Any, TypeVar
 
 from dpsieve.errors import DpsieveError, LedgerError
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.ledger.chain import (
-    ORIGIN,
-    Chain,
-    Cost,
-    Entry,
-    canonical,
-    checked_note,
-    checked_time,
-    link,
-    linked,
-    utc_now,
-)
+
+from dpsieve.privacy.ledger.chain import (  # isort: skip
+    ORIGIN, Chain, Cost, Entry, canonical, checked_note, checked_time, link, linked, utc_now,
+)  # fmt: skip
 
 _APPLICATION = 0x64707376  # 'dpsv', in the header of the SQLite file
 _FORMAT = 1
