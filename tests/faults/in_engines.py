@@ -76,8 +76,8 @@ FAULTS = [
     Fault(
         "a false promise is believed",
         "privacy/composed.py",
-        "together = whole_unit(self.guarantee, self._cost(),",
-        "together = whole_unit(self.guarantee, 0.0,",
+        "return whole_unit(self.guarantee, self._cost(), method,",
+        "return whole_unit(self.guarantee, 0.0, method,",
         "publication/test_promises.py",
     ),
     Fault(
@@ -216,15 +216,15 @@ FAULTS = [
     Fault(
         "Gaussian noise for one key of several",
         "jobs/plan.py",
-        "other = gaussian(epsilon, delta, keys, rows",
-        "other = gaussian(epsilon, delta, 1, rows",
+        "other = channels.gaussian(epsilon, delta, keys, rows",
+        "other = channels.gaussian(epsilon, delta, 1, rows",
         "jobs/test_release.py::TestMeasuredRates::test_a_unit_with_five_keys_of_its_own",
     ),
     Fault(
         "known keys: noise for one key of several",
         "jobs/plan.py",
-        "made = known_keys(epsilon, delta, keys, rows",
-        "made = known_keys(epsilon, delta, 1, rows",
+        "made = channels.known_keys(epsilon, delta, keys, rows",
+        "made = channels.known_keys(epsilon, delta, 1, rows",
         "jobs/test_known.py::test_one_unit_more_or_less_as_measured",
     ),
     Fault(

@@ -130,9 +130,8 @@ def _known(request: Request) -> Plan:
     elif delta == 0:
         why = "with delta = 0 there is no other"
     else:
-        other = channels.known_keys(
-            epsilon, delta, keys, rows, noise="gaussian" if made.noise == "laplace" else "laplace"
-        )
+        noise = "gaussian" if made.noise == "laplace" else "laplace"
+        other = channels.known_keys(epsilon, delta, keys, rows, noise=noise)
         why = f"its standard deviation is {made.deviation:.4g}, that of {other.noise} noise {other.deviation:.4g}"
     return Plan(made, made.noise, why)
 

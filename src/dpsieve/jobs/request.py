@@ -33,7 +33,7 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", _columns(self.key))
-        contribution = self.contribution  # checks both numbers
+        contribution = self.contribution
         for name in ("keys_only", "allow_null_units"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidType(f"{name} must be True or False, not {type(getattr(self, name)).__name__}.")
