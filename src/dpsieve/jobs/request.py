@@ -45,10 +45,6 @@ class Request:
                 )
         elif validate.text("privacy_unit", self.privacy_unit, hint="Name the column of who is protected.") in self.key:
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
-        given: object = self.scheme
-        if given is not None and not isinstance(given, Scheme):
-            hint = "Pass one such as dpsieve.ppswor(0.01), or leave it out."
-            raise InvalidType(f"scheme must be a sampling scheme, not {type(given).__name__}. {hint}")
         if self.sample_size is not None:
             validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
             if self.scheme is not None or contribution.rows > 1:
