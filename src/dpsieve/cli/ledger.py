@@ -51,7 +51,8 @@ def show(path: File, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(record))
         return
     typer.echo(f"budget  {ledger.budget}")
-    typer.echo(f"spent   epsilon {spent:.6g} at the budget's delta, in {len(ledger):,} releases")
+    times = "1 release" if len(ledger) == 1 else f"{len(ledger):,} releases"
+    typer.echo(f"spent   epsilon {spent:.6g} at the budget's delta, in {times}")
     words = "nothing" if left is None else f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}"
     typer.echo(f"left    {words}")
     typer.echo(f"head    {ledger.head}")
