@@ -98,7 +98,7 @@ def test_a_ledger_from_creation_to_exhaustion(folder):
     assert run(*order, cwd=folder).returncode == 0
     refused = run(*order, cwd=folder)
     assert refused.returncode == 2 and "left" in refused.stderr and "SELECT" not in refused.stderr
-    assert "in 1 releases" in run("ledger", "show", "budget", cwd=folder).stdout
+    assert "in 1 release" in run("ledger", "show", "budget", cwd=folder).stdout
     assert json.loads(run("ledger", "show", "budget", "--json", cwd=folder).stdout)["budget"]["epsilon"] == 1.5
     assert "weekly" in run("ledger", "history", "budget", cwd=folder).stdout
     assert run("ledger", "create", "budget", *BUDGET, "--unit", "user_id", cwd=folder).returncode == 2
