@@ -123,7 +123,7 @@ class Rows(ABC):
     def spread(self) -> int:
         """Units: a row i has all its tokens in (i - spread, i + spread]."""
         if self.last is None:
-            raise NotImplementedError("rows that keep changing must say how far they spread")
+            raise InvalidValue("rows with last=None keep changing. Give them `spread`, the units that a row reaches.")
         far = 0
         for i, row in enumerate(self.single_rows(np.arange(1, self.last + 1)), 1):
             some = np.flatnonzero(row.high[0] | row.low[0])

@@ -7,6 +7,7 @@ certifies it anew, checks the tables against it, and refuses whatever differs fr
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -67,7 +68,7 @@ class Notes:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Publication:
+class Publication(ABC):
     """What a mechanism let out. Post-process it freely: the guarantee stays.
 
     Attributes:
@@ -142,9 +143,9 @@ class Publication:
 
         return pl.DataFrame(self.table)
 
+    @abstractmethod
     def check(self) -> None:
         """Raise unless the tables are ones that the mechanism can have let out; `save` and `load` do this."""
-        raise NotImplementedError
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the tables that are saved, by name."""
