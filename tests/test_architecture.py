@@ -15,7 +15,7 @@ from dpsieve.jobs.request import Request
 SOURCE = Path(ds.__file__).parent
 ROOMS = (
     "errors", "validate", "types", "locks", "values", "exact", "randomness", "privacy", "sampling", "channels",
-    "estimation", "publication", "sketches", "federated", "engines", "jobs", "cli",
+    "estimation", "publication", "sketches", "federated", "discovery", "engines", "jobs", "cli",
 )  # fmt: skip
 APART = {"__init__", "__main__", "testing", "synthetic"}  # not rooms: the front door, and what tests and the demo use
 

@@ -3,10 +3,11 @@
 from typing import Any
 
 from dpsieve.engines.duckdb.engine import DuckDB
-from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, Progress, Weight
+from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, Progress
 from dpsieve.engines.inputs.data_files import CsvStream
 from dpsieve.engines.inputs.detect import opener_of
 from dpsieve.errors import InvalidType
+from dpsieve.privacy.contribution import Weight
 
 __all__ = ["COUNT", "Columns", "Counted", "CsvStream", "DuckDB", "Engine", "Progress", "Weight", "choose"]
 

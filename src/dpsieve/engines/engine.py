@@ -1,7 +1,6 @@
 """What every engine offers: the columns of a table, and its keys aggregated after each privacy unit was bounded."""
 
 import difflib
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 from dpsieve.types import Ints
 
 Progress = Callable[[float], None]
@@ -83,34 +82,6 @@ class Columns:
                 taken = {self.unit} if argument == "key" else set(self.key)
                 fix = _advice(name, [other for other in known if other not in taken], listed)
                 raise InvalidValue(f"{argument}={name!r} is not a column of the data. {fix}")
-
-
-@dataclass(frozen=True)
-class Weight:
-    """A measure: a unit that keeps d keys adds floor(2^bits / sqrt(d)) to each of them, however many rows it has.
-
-    So the squares of what one unit adds sum to at most 4^bits: its L2 norm is at most 2^bits. Weights are integers, and
-    their sums do not depend on the order of rows. The sum of a key is below 2^63 as long as at most `most_units` units
-    keep the key; where more do, the data is refused.
-
-    >>> Weight(bits=10).of_keys(4)
-    (1024, 724, 591, 512)
-    """
-
-    bits: int
-
-    def __post_init__(self) -> None:
-        hint = "Pass the bits of a weight after the point, such as 30."
-        object.__setattr__(self, "bits", validate.whole("bits", self.bits, low=1, high=62, hint=hint))
-
-    def of_keys(self, most: int) -> tuple[int, ...]:
-        """Return the weights of units that keep 1, 2, ..., `most` keys."""
-        return tuple(math.isqrt(4**self.bits // d) for d in range(1, most + 1))
-
-    @property
-    def most_units(self) -> int:
-        """How many units may keep one key."""
-        return (2**63 - 1) >> self.bits
 
 
 COUNT: Final = "count"

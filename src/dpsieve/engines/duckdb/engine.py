@@ -16,11 +16,12 @@ from dpsieve import validate
 from dpsieve.engines.duckdb.one_key import run_compiled, suits
 from dpsieve.engines.duckdb.queries import guarded, run
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask, columns_of, is_text, known_keys, scan_of, shown_as
-from dpsieve.engines.engine import Aggregation, Columns, Counted, Engine, Progress, Weight
+from dpsieve.engines.engine import Aggregation, Columns, Counted, Engine, Progress
 from dpsieve.engines.inputs.detect import Foreign, Source, opened
 from dpsieve.engines.sql.bounded_query import Column, bounded_query
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.locks import private_folder
+from dpsieve.privacy.contribution import Weight
 from dpsieve.values.columns import in_utc
 
 _LARGE, _FEW_CORES = 5_000_000, 4

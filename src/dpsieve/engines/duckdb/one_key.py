@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsieve.engines.engine import Aggregation, Weight
+from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query
+from dpsieve.privacy.contribution import Weight
 
 _NUMBERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split())
 _TEXTS = frozenset({"VARCHAR", "UUID"})

@@ -16,8 +16,9 @@ values that compare as equal can look different. A unit may be of any type.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dpsieve.engines.engine import Aggregation, Weight
+from dpsieve.engines.engine import Aggregation
 from dpsieve.errors import InvalidType
+from dpsieve.privacy.contribution import Weight
 
 _AS_THEY_ARE = frozenset(
     """BOOLEAN TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER UBIGINT DECIMAL BLOB DATE TIME TIME_NS

@@ -1,0 +1,59 @@
+"""Which keys each privacy unit holds: what selectors that look at whole units work on."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsieve.privacy.contribution import Weight
+from dpsieve.types import Ints
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Incidence:
+    """The distinct keys of each unit, after each unit was bounded. It is secret: it goes through a mechanism only.
+
+    Units stand in the order of a salted hash of the unit, and the keys of a unit in the order of a salted hash of unit
+    and key; ties are broken by the values themselves. So the place of two units, and of two keys of a unit, relative to
+    each other depends on no other unit.
+
+    Attributes:
+        keys: one row for each key that occurs (or for each of a public list), with the key columns.
+        starts: unit u holds held[starts[u]] to held[starts[u + 1] - 1]; one entry more than there are units.
+        held: numbers of keys, as rows of `keys`; no unit holds a key twice.
+    """
+
+    keys: pa.Table
+    starts: Ints
+    held: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, units: Iterable[Iterable[Hashable]]) -> "Incidence":
+        """Return the incidence of units that are given as collections of keys, in this order; for tests and figures."""
+        numbers: dict[Hashable, int] = {}
+        lists = [[numbers.setdefault(key, len(numbers)) for key in dict.fromkeys(unit)] for unit in units]
+        starts = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+        held = np.array([number for each in lists for number in each], np.int32)
+        return cls(pa.table({"key": pa.array(list(numbers))}), starts, held)
+
+    def __repr__(self) -> str:
+        return "<Incidence: true keys of units, not to be published>"
+
+    @property
+    def sizes(self) -> Ints:
+        """How many keys each unit holds."""
+        return np.diff(self.starts)
+
+    def counts(self) -> Ints:
+        """Return how many units hold each key."""
+        return np.bincount(self.held, minlength=self.keys.num_rows)
+
+    def weights(self, weight: Weight) -> Ints:
+        """Return the sum of the weights of each key, as an engine computes it."""
+        sizes = self.sizes
+        table = np.array([0, *weight.of_keys(int(sizes.max(initial=1)))], np.int64)
+        sums = np.zeros(self.keys.num_rows, np.int64)
+        np.add.at(sums, self.held, np.repeat(table[sizes], sizes))
+        return sums
