@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsieve.cli.options import AsJson, Data, LedgerPath, Note, Out, Top, takes_request
-from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
     from dpsieve.publication.folders import Reserved
@@ -37,9 +36,7 @@ def release(
     from dpsieve.jobs.release import release as run
     from dpsieve.privacy.ledger import opened
 
-    if note and ledger is None:
-        raise InvalidValue("--note is kept in a ledger. Pass --ledger too, or leave it out.")
-    engine, book = DuckDB(memory_limit=memory), opened(ledger)
+    engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = run(_source(data), engine=engine, ledger=book, note=note, progress=progress, **request)
         finish(made, place, top, as_json=as_json)
@@ -50,9 +47,11 @@ def preview(
     request: dict[str, Any],
     data: Annotated[list[str] | None, typer.Argument(help="Files, to check that the columns are there.")] = None,
     ledger: LedgerPath = None,
+    note: Note = "",
+    out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a release would add and withhold; spends nothing. With a ledger, say whether it would fit.
+    """Say what a release would add and withhold; spends and writes nothing. With a ledger, say whether it would fit.
 
     Example: dpsieve preview --key query --unit user_id --epsilon 1 --delta 1e-8 --max-keys 5
     """
@@ -62,7 +61,8 @@ def preview(
 
     from dpsieve.jobs.release import preview as run
 
-    seen = run(_source(data) if data else None, ledger=ledger, **request)
+    with reserved(out):
+        seen = run(_source(data) if data else None, ledger=ledger, note=note, **request)
     if as_json:
         typer.echo(json.dumps(seen.to_json()))
         return

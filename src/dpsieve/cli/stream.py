@@ -73,6 +73,8 @@ def stream(
     from dpsieve.engines.inputs.stream_items import item_batches
     from dpsieve.sketches import MergedSketch
 
+    if note and ledger is None:
+        raise InvalidValue("--note is kept in a ledger. Pass --ledger too, or leave it out.")
     # Whatever can be wrong is found before a file is read: what was read is in the state, and would count twice.
     options: dict[str, Any] = {"ledger": _ledger(ledger, items_per_unit), "note": note}
     if universe is not None:

@@ -69,7 +69,7 @@ def release(
         source: randomness for tests; the release then says that it is unsafe to publish.
     """
     request = Request.of(locals())
-    plan, book = make_plan(request), opened(ledger)
+    plan, book = make_plan(request), opened(ledger, note)
     if book is not None:
         book.check(plan.mechanism, note)
     counted = choose(data, engine).aggregate(
@@ -132,7 +132,7 @@ def preview(
     19
     """
     request = Request.of(locals())
-    plan, book = make_plan(request), opened(ledger)
+    plan, book = make_plan(request), opened(ledger, note)
     if book is not None:
         book.check(plan.mechanism, note)
     if data is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dpsieve import validate
+from dpsieve.channels.makers import most_keys, most_rows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.sampling.schemes import Scheme
@@ -33,6 +34,8 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", _columns(self.key))
+        most_keys(self.max_keys_per_unit, "max_keys_per_unit")
+        most_rows(self.max_rows_per_key, "max_rows_per_key")
         contribution = self.contribution
         for name in ("keys_only", "allow_null_units"):
             if not isinstance(getattr(self, name), bool):

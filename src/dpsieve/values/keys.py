@@ -23,6 +23,7 @@ _TYPES = (str, bytes, bool, int, float, datetime.datetime, datetime.date, dateti
 def check_names(names: list[str]) -> None:
     """Refuse names of key columns that a release cannot have."""
     for name in names:
+        validate.text("key", name, hint="Rename the column.")
         if name in TAKEN:
             fix = f"Rename the column, such as to '{name}_'."
             raise InvalidValue(f"key={name!r} is the name of a column that a release adds. {fix}")
