@@ -89,5 +89,5 @@ def test_a_failed_step_leaves_only_its_class():
 
 @pytest.mark.parametrize("name", ["", "a\x1b[2J", "a\nb", "count"])
 def test_names_of_key_columns_that_a_release_cannot_have(name):
-    with pytest.raises(DpsieveError, match="^key"):
+    with pytest.raises(DpsieveError, match=r"^key"):
         key_table(pa.table({name: ["tea"]}))

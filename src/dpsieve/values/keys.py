@@ -56,6 +56,22 @@ def key_table(keys: Any) -> pa.Table:
     return table
 
 
+def published(keys: Any) -> pa.Table:
+    """Return keys as they are published: without any, the columns are text, as their type would tell there was one."""
+    table = key_table(keys)
+    return table if table.num_rows else pa.table({name: pa.array([], pa.string()) for name in table.column_names})
+
+
+def check_published(keys: pa.Table, *, in_order: bool = True) -> None:
+    """Raise unless a table holds keys as they are published: distinct, and sorted unless their order says more."""
+    fix = "Use the keys as they were published."
+    refuse_equal(key_table(keys))
+    if not keys.num_columns or (in_order and not is_sorted(keys)):
+        raise InvalidValue(f"table has no keys, or is not sorted by key. {fix}")
+    if not keys.num_rows and any(kind != pa.string() for kind in keys.schema.types):
+        raise InvalidValue(f"table has a type of keys but no keys. {fix}")
+
+
 def refuse_equal(keys: pa.Table) -> None:
     """Raise when a key is there more than once."""
     if keys.num_columns == 1:
