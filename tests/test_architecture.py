@@ -123,7 +123,7 @@ def test_preview_takes_what_release_takes():
 
 
 def test_commands_have_all_options_of_a_request():
-    from dpsieve.cli.options import REQUEST as OPTIONS
+    from dpsieve.cli.options import RELEASE as OPTIONS
     from dpsieve.cli.release import preview, release
 
     assert set(OPTIONS) == set(REQUEST) - {"scheme"}  # which has no short form yet

@@ -263,8 +263,8 @@ def opened(ledger: AnyLedger, note: str = "") -> Ledger | None:
     return Ledger.open(ledger)
 
 
-def charge(ledger: AnyLedger, mechanism: Mechanism, note: str = "") -> None:
-    """Write down what a mechanism spends, durably, before it draws; nothing where there is no ledger."""
+def charge(ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str = "") -> None:
+    """Write down what a mechanism spends or promises, durably, before it draws; nothing where there is no ledger."""
     book = opened(ledger, note)
     if book is not None:
         book.spend(mechanism, note)
