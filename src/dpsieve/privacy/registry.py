@@ -31,6 +31,7 @@ _HOMES = {
     "simple": "dpsieve.channels.makers",
     "stability": "dpsieve.channels.makers",
     "truncated_geometric": "dpsieve.channels.makers",
+    "typical_size": "dpsieve.discovery.typical_size",
 }
 _KNOWN: dict[str, type[Mechanism]] = {}
 
