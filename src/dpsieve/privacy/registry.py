@@ -19,19 +19,25 @@ _FIX = "Pass what to_json returned."
 _HOMES = {
     "composed": "dpsieve.privacy.composed",
     "gaussian": "dpsieve.channels.makers",
+    "greedy": "dpsieve.discovery.greedy",
     "known_keys": "dpsieve.channels.known_keys",
     "levels": "dpsieve.federated.plans.level_plans",
     "misra_gries": "dpsieve.sketches.noisy",
     "misra_gries_sum": "dpsieve.sketches.summed",
+    "one_key": "dpsieve.discovery.greedy",
     "one_sided_sketch": "dpsieve.sketches.one_sided",
     "optimal": "dpsieve.channels.makers",
+    "policy_gaussian": "dpsieve.discovery.policies",
+    "policy_greedy": "dpsieve.discovery.policies",
     "private_total": "dpsieve.channels.private_size",
+    "repeated_rounds": "dpsieve.discovery.repeated_rounds",
     "rows_of_units": "dpsieve.channels.makers",
     "sample_threshold": "dpsieve.channels.binomial.rows",
     "simple": "dpsieve.channels.makers",
     "stability": "dpsieve.channels.makers",
     "truncated_geometric": "dpsieve.channels.makers",
     "typical_size": "dpsieve.discovery.typical_size",
+    "weighted_gaussian": "dpsieve.discovery.weighted_gaussian",
 }
 _KNOWN: dict[str, type[Mechanism]] = {}
 
