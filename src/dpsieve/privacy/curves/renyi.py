@@ -18,9 +18,9 @@ from dpsieve.privacy.curves.gaussian import positive_delta
 
 
 def renyi_delta(order: float, tau: float, epsilon: float) -> float:
-    """Return a delta for which every (order, tau)-Renyi private mechanism is (epsilon, delta)-DP, rounded up; at most 1.
+    """Return a delta, rounded up, for which every (order, tau)-Renyi private mechanism is (epsilon, delta)-DP.
 
-    Put in `order` > 1, `tau` >= 0 and `epsilon` in [0, 500].
+    Put in `order` > 1, `tau` >= 0 and `epsilon` in [0, 500]. The result is at most 1.
 
     >>> f"{renyi_delta(16.0, 0.4, 1.0):.3g}"
     '2.93e-06'
