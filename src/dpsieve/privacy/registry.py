@@ -19,6 +19,7 @@ _FIX = "Pass what to_json returned."
 _HOMES = {
     "composed": "dpsieve.privacy.composed",
     "gaussian": "dpsieve.channels.makers",
+    "hitting_set": "dpsieve.discovery.hitting_set",
     "known_keys": "dpsieve.channels.known_keys",
     "levels": "dpsieve.federated.plans.level_plans",
     "misra_gries": "dpsieve.sketches.noisy",
@@ -30,6 +31,7 @@ _HOMES = {
     "sample_threshold": "dpsieve.channels.binomial.rows",
     "simple": "dpsieve.channels.makers",
     "stability": "dpsieve.channels.makers",
+    "top_k": "dpsieve.discovery.top_k",
     "truncated_geometric": "dpsieve.channels.makers",
 }
 _KNOWN: dict[str, type[Mechanism]] = {}
