@@ -67,7 +67,7 @@ def renyi_selection(
     """
     epsilon, delta = unknown_domain(epsilon, delta)
     max_keys, least = most_keys(max_keys), least_keys(typical_keys)
-    budget = chosen_budget(epsilon, delta, max_keys, least, share, order)
+    budget = chosen_budget(epsilon, delta, share, 1.0, max_keys, least, order)
     bits = finest_bits(budget.half, least, max_keys, every=False)
     tau = budget.tau * share
     return RenyiSelection(epsilon, delta, max_keys, budget.order, tau, budget.leak, bits, least, unit=unit)
@@ -81,12 +81,17 @@ def least_keys(typical_keys: float | None) -> int:
     return max(1, round(validate.between("typical_keys", typical_keys, 1, 20_000, hint=hint) / 2))
 
 
-def chosen_budget(epsilon: float, delta: float, max_keys: int, least: int, share: float, order: float | None) -> Budget:
-    """Return the budget for whole units of up to `max_keys` keys; its tau is for all that is done at its order."""
+def chosen_budget(
+    epsilon: float, delta: float, share: float, part: float, most: int | None, least: int, order: float | None
+) -> Budget:
+    """Return the budget where `part` of a share of tau is for a table of weights of units with `least` to `most` keys.
+
+    None stands for weights of every size down to zero. The tau of the budget is for all that is done at its order.
+    """
     share = validate.between("share", share, 0.001, 1.0, hint="Pass the part of tau to spend, such as share=0.5.")
     order = None if order is None else checked_order(order)
-    lightest = 1 / math.sqrt(max(max_keys, least))
-    return best_budget(epsilon, delta, share, lightest, 1 / math.sqrt(least), order)
+    lightest = 0.0 if most is None else 1 / math.sqrt(max(most, least))
+    return best_budget(epsilon, delta, share * part, lightest, 1 / math.sqrt(least), order)
 
 
 @dataclass(frozen=True, repr=False)

@@ -61,7 +61,7 @@ class ReportingTable:
     def select(self, sums: Ints, source: Source) -> Bools:
         """Return which keys are reported, each with exactly the probability of its sum."""
         rows = np.minimum(sums, self.last)
-        chosen = rows == self.last
+        chosen = np.asarray(rows == self.last)
         open_ = np.flatnonzero((rows > 0) & ~chosen)
         high, at = source.words(len(open_)), rows[open_]
         low = np.zeros(len(open_), np.uint64)

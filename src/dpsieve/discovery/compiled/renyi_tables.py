@@ -7,7 +7,7 @@ between them may leak with probability d and diverge beyond that: with
 
 the coin p is 'reported' with probability d and else a coin P', and q is 'not reported' with probability d and else a
 coin Q'. Where p - q <= d, both can be made the same coin. Otherwise the Renyi divergences of order a of P' and Q', in
-both directions, must be at most T. With S the sum over both outcomes of P'^a Q'^(1-a) the divergence is ln(S) / (a - 1),
+both directions, must be at most T. With S the sum over both outcomes of P'^a Q'^(1-a), a divergence is ln(S) / (a - 1),
 so S - 1 is compared with e^((a-1) T) - 1. With x = ln(P'/Q') and y = ln((1-Q')/(1-P')), both above zero,
 
     S - 1 = Q' (e^(a x) - 1) + (1 - Q') (e^(-a y) - 1),
@@ -99,15 +99,17 @@ def broken(high, low, steps, leak_high, leak_low, limits, order):
     """Return the first row and step that break the promise, or (0, 0).
 
     The integers high * 2^64 + low are probabilities in units of 2^-128, and so are the leaks, which are rounded down.
-    The first row is zero and the last one stands for one. Differences are taken in integers, so all that enters a sum
-    is rounded once.
+    The first row is zero; the last one and all after it stand for one. Differences are taken in integers, so all that
+    enters a sum is rounded once.
     """
     last = len(high) - 1
-    for h in range(1, last + 1):
+    for h in range(1, last + steps.max()):
         for k in range(len(steps)):
             before = max(0, h - steps[k])
+            if before >= last:
+                continue
             qh, ql, dh, dl = high[before], low[before], leak_high[k], leak_low[k]
-            if h == last:  # to one: the other coin must be within the leak of it
+            if h >= last:  # to one: the other coin must be within the leak of it
                 rest_high, rest_low = sub(_ZERO, _ZERO, qh, ql)
                 if before == 0 or less(dh, dl, rest_high, rest_low):
                     return h, steps[k]
