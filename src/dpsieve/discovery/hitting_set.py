@@ -95,7 +95,7 @@ def peel(held: Incidence, k: int, scale: float | None, source: Source | None = N
 
     With scale None there is no noise: the plain greedy algorithm, which is not private (ties go to the first key).
     """
-    from dpsieve.discovery.hitting_loops import hit, holders
+    from dpsieve.discovery.compiled.removed_units import hit, holders
 
     counts = held.counts().astype(np.int64)
     begins, units = holders(held.starts, held.held, len(counts))

@@ -27,6 +27,8 @@ _HOMES = {
     "one_sided_sketch": "dpsieve.sketches.one_sided",
     "optimal": "dpsieve.channels.makers",
     "private_total": "dpsieve.channels.private_size",
+    "renyi": "dpsieve.discovery.renyi_selection",
+    "renyi_two_rounds": "dpsieve.discovery.two_rounds",
     "rows_of_units": "dpsieve.channels.makers",
     "sample_threshold": "dpsieve.channels.binomial.rows",
     "simple": "dpsieve.channels.makers",
