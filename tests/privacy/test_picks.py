@@ -105,8 +105,15 @@ def test_hitting_in_renyi_terms_is_the_worst_over_plans(order):
     out = back = 1.0
     for _ in range(k):
         each = [pair(e0, s) for s in np.exp(np.linspace(0, e0, 4001)[1:-1])]
-        out = max([out, *((p[0] * (p[0] / q[0]) ** (order - 1) * out + p[1] * (p[1] / q[1]) ** (order - 1)) for p, q in each)])
-        back = max([back, *((p[0] * (p[0] / q[0]) ** (order - 1) + p[1] * (p[1] / q[1]) ** (order - 1) * back) for p, q in each)])
+        out = max(
+            [out, *((p[0] * (p[0] / q[0]) ** (order - 1) * out + p[1] * (p[1] / q[1]) ** (order - 1)) for p, q in each)]
+        )
+        back = max(
+            [
+                back,
+                *((p[0] * (p[0] / q[0]) ** (order - 1) + p[1] * (p[1] / q[1]) ** (order - 1) * back) for p, q in each),
+            ]
+        )
     worst = math.log(max(out, back)) / (order - 1)
     assert worst - 1e-12 <= picks.hitting_renyi(order, e0, k) <= worst * (1 + 1e-4)
 
@@ -114,9 +121,15 @@ def test_hitting_in_renyi_terms_is_the_worst_over_plans(order):
 @pytest.mark.parametrize(("epsilon", "delta", "k"), [(1.0, 1e-5, 1), (1.0, 1e-5, 20), (0.1, 1e-12, 50), (2.0, 0.05, 5)])
 def test_the_inverse_keeps_the_promise_and_wastes_little(epsilon, delta, k):
     each, hit = picks.picks_epsilon(epsilon, delta, k), picks.hitting_epsilon(epsilon, delta, k)
-    assert picks.picks_delta(k, epsilon, each_epsilon=each) <= delta < picks.picks_delta(k, epsilon, each_epsilon=each * 1.001)
+    assert (
+        picks.picks_delta(k, epsilon, each_epsilon=each)
+        <= delta
+        < picks.picks_delta(k, epsilon, each_epsilon=each * 1.001)
+    )
     assert picks.lemma_epsilon(epsilon, delta, k) <= each <= hit * (1 + 1e-12)
-    assert min(picks.hitting_delta(k, epsilon, each_epsilon=hit), picks.picks_delta(k, epsilon, each_epsilon=hit)) <= delta
+    assert (
+        min(picks.hitting_delta(k, epsilon, each_epsilon=hit), picks.picks_delta(k, epsilon, each_epsilon=hit)) <= delta
+    )
 
 
 def test_exact_adaptive_picks_beat_the_closed_form_by_a_quarter():
@@ -147,7 +160,10 @@ def peeling(units, e0):
     chances = {}
     for first, second in itertools.permutations(range(3), 2):
         chance = 1.0
-        for pick, domain, left in ((first, {0, 1, 2}, units), (second, {0, 1, 2} - {first}, [u for u in units if first not in u])):
+        for pick, domain, left in (
+            (first, {0, 1, 2}, units),
+            (second, {0, 1, 2} - {first}, [u for u in units if first not in u]),
+        ):
             weight = {key: math.exp(e0 * sum(key in u for u in left)) for key in domain}
             chance *= weight[pick] / sum(weight.values())
         chances[first, second] = chance

@@ -13,7 +13,7 @@ _MAKERS = {
     "one_key": ("greedy", "one_key", False),
     "policy_gaussian": ("policies", "policy_gaussian", False),
     "policy_greedy": ("policies", "policy_greedy", False),
-    "renyi": ("renyi", "renyi_selection", True),
+    "renyi": ("renyi_selection", "renyi_selection", True),
     "renyi_two_rounds": ("two_rounds", "two_rounds", True),
     "repeated_rounds": ("repeated_rounds", "repeated_rounds", False),
     "weighted_gaussian": ("weighted_gaussian", "weighted_gaussian", False),
@@ -36,7 +36,7 @@ def best_for(typical_keys: int) -> tuple[str, str]:
 
 
 def make_selector(
-    name: str, epsilon: float, delta: float, max_keys: int, *, typical_keys: int | None = None, unit: str = "one row"
+    name: str, epsilon: float, delta: float, max_keys: int, *, typical_keys: int | None, unit: str, **options: Any
 ) -> Selector:
     """Return the selector of this name; `typical_keys`, a public number, shapes those that can use it."""
     if not isinstance(name, str) or name not in _MAKERS:
@@ -44,4 +44,17 @@ def make_selector(
     home, maker, shaped = _MAKERS[name]
     make: Callable[..., Selector] = getattr(import_module(f"dpsieve.discovery.{home}"), maker)
     more: dict[str, Any] = {"typical_keys": typical_keys} if shaped else {}
-    return make(epsilon, delta, max_keys, unit=unit, **more)
+    return make(epsilon, delta, max_keys, unit=unit, **more, **options)
+
+
+def shared_selector(
+    name: str, epsilon: float, delta: float, max_keys: int, share: float, typical_keys: int | None, unit: str
+) -> Selector:
+    """Return a selector that leaves budget for picks: a Renyi one takes a share of tau, another half of epsilon, delta.
+
+    'auto' is one round of Renyi selection.
+    """
+    name = "renyi" if name == "auto" else name
+    if name in _MAKERS and _MAKERS[name][2]:
+        return make_selector(name, epsilon, delta, max_keys, typical_keys=typical_keys, unit=unit, share=share)
+    return make_selector(name, epsilon / 2, delta / 2, max_keys, typical_keys=typical_keys, unit=unit)

@@ -107,7 +107,7 @@ class Greedy(Selector):
 
     def counts(self, held: Incidence) -> Ints:
         """Return how many units count in each key; it is secret."""
-        from dpsieve.discovery.policy_loops import fill_first
+        from dpsieve.discovery.compiled.policy_loops import fill_first
 
         counts = np.zeros(held.keys.num_rows, np.int64)
         fill_first(held.starts, held.held, self.cutoff, counts)

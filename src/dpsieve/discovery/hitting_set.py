@@ -38,7 +38,7 @@ from dpsieve.privacy.curves.picks import (
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source
-from dpsieve.types import Bools, Ints
+from dpsieve.types import Ints
 
 
 def hitting_keys(
@@ -121,14 +121,6 @@ def known_domain_keys(
     """Return k keys by user peeling over all keys of `held`. A baseline for figures: private if the keys are public."""
     each = (lemma_epsilon if analysis == "paper" else hitting_epsilon)(epsilon, delta, checked_picks(k))
     return peel(held, k, 1 / each, source)
-
-
-def restricted(held: Incidence, found: Bools) -> Incidence:
-    """Return what units hold of the keys that were found; units stay, also those left with nothing."""
-    number = np.cumsum(found, dtype=np.int32) - np.int32(1)
-    kept = found[held.held]
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])
-    return Incidence(held.keys.filter(found), before[held.starts], number[held.held[kept]])
 
 
 def hits(held: Incidence, picked: Ints) -> int:

@@ -11,7 +11,7 @@ from dpsieve.channels.makers import unknown_domain
 from dpsieve.discovery.renyi_selection import RenyiSelector
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import Ball, ball, largest, upper
+from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.composed import remaining
 from dpsieve.privacy.curves.picks import checked_picks
@@ -65,7 +65,9 @@ class KeyPicker(Mechanism):
     def __post_init__(self) -> None:
         epsilon, delta = unknown_domain(self.epsilon, self.delta)
         if not isinstance(self.selector, Selector):
-            raise InvalidType(f"selector must be a selector, not {type(self.selector).__name__}. Pass a RenyiSelection.")
+            raise InvalidType(
+                f"selector must be a selector, not {type(self.selector).__name__}. Pass a RenyiSelection."
+            )
         each = validate.between("each_epsilon", self.each_epsilon, 1e-9, 100.0, hint=_SAVED)
         validate.store(self, epsilon=epsilon, delta=delta, k=checked_picks(self.k), each_epsilon=each)
 

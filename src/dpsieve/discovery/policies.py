@@ -133,7 +133,7 @@ class PolicyGaussian(Selector):
 
     def sums(self, held: Incidence) -> Floats:
         """Return what the units add up to for each key; it is secret."""
-        from dpsieve.discovery.policy_loops import descend
+        from dpsieve.discovery.compiled.policy_loops import descend
 
         if len(held.starts) - 1 > self.max_units:
             raise InvalidValue(f"max_units={self.max_units:,} is below the number of units. Pass a larger limit.")
@@ -212,7 +212,7 @@ class PolicyGreedy(Selector):
 
     def sums(self, held: Incidence) -> Ints:
         """Return what the units add up to for each key, in steps of 2^-16; it is secret."""
-        from dpsieve.discovery.policy_loops import fill_in_order
+        from dpsieve.discovery.compiled.policy_loops import fill_in_order
 
         sums = np.zeros(held.keys.num_rows, np.int64)
         fill_in_order(held.starts, held.held, self._cutoff, STEPS, sums)

@@ -5,7 +5,7 @@ selection", PoPETs 2023.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -107,7 +107,7 @@ class RepeatedRounds(Selector):
         """Return which keys any of the rounds selects."""
         selected = np.zeros(held.keys.num_rows, np.bool_)
         for sigma, threshold in zip(self.sigmas, self.thresholds, strict=True):
-            weights = _without(held, selected).weights(Weight(BITS))
+            weights = held.keeping(~selected[held.held]).weights(Weight(BITS))
             selected |= select_by_noise(weights, threshold, sigma, source)
         return selected
 
@@ -125,13 +125,6 @@ class RepeatedRounds(Selector):
         noise = [Gaussian(sigma) for sigma in self.sigmas]
         pairs = zip(self.sigmas, self.thresholds, strict=True)
         return *noise, *(Approximate(0.0, leak(sigma, threshold, self.max_keys)) for sigma, threshold in pairs)
-
-
-def _without(held: Incidence, selected: Bools) -> Incidence:
-    """Return what units have left without the selected keys."""
-    left = ~selected[held.held]
-    before = np.concatenate([[0], np.cumsum(left)])
-    return replace(held, starts=before[held.starts], held=held.held[left])
 
 
 def _threshold(sigma: float, delta: float, max_keys: int) -> float:
