@@ -27,7 +27,7 @@ DOORS = {
     ("channels/private_size.py", "dpsieve.publication.release"),
 }
 # Files that play the same part in several rooms.
-SAME_PART = {"__init__", "coins", "engine", "order", "release", "rows"}
+SAME_PART = {"__init__", "coins", "discover", "engine", "order", "release", "rows"}
 
 
 def modules():
@@ -103,7 +103,7 @@ def test_names_of_files_are_not_repeated():
 def test_files_are_neither_tiny_nor_huge():
     sizes = {name: len(path.read_text().splitlines()) for path, name, _ in modules()}
     assert [name for name, lines in sizes.items() if lines > 430] == []
-    assert len(sizes) <= 170
+    assert len(sizes) <= 190
 
 
 REQUESTS = {
