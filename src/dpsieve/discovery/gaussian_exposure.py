@@ -43,7 +43,7 @@ def whole_delta(epsilon: float, sigma: float, exposure: float) -> float:
     In each of 4,096 intervals of u, l is taken at its left and mu at its right end, where they are largest.
     """
     u = np.arange(_INTERVALS + 1) / _INTERVALS
-    return max(_delta(epsilon, sigma, exposure * (1 - u[:-1]), u[1:]), gaussian_end(epsilon, sigma))
+    return _delta(epsilon, sigma, exposure * (1 - u[:-1]), u[1:])
 
 
 def sizes_delta(epsilon: float, sigma: float, exposure: Floats) -> float:
@@ -59,15 +59,10 @@ def sizes_delta(epsilon: float, sigma: float, exposure: Floats) -> float:
     return max(found, whole_delta(epsilon, sigma, float(many.max()))) if len(many) else found
 
 
-def gaussian_end(epsilon: float, sigma: float) -> float:
-    """Return the delta of a unit all of whose keys others hold, rounded up."""
-    return float(gaussian_curve(np.array([epsilon]), 1 / sigma)[0]) * _SAFE
-
-
 def lowest_threshold(
     epsilon: float, delta: float, delta_of: Callable[[float, float], float], *, sensitivity: float = 1.0
 ) -> tuple[float, float]:
-    """Return (sigma, threshold) with delta_of(sigma, threshold) <= delta, and the threshold as low as this sigma allows.
+    """Return (sigma, threshold) with delta_of(sigma, threshold) <= delta: the lowest threshold for this sigma.
 
     Sigma is what the noise alone needs for delta / 1.001: less leaves no room for a threshold, and more needs a higher
     one (in all cases tried with a delta below a half).

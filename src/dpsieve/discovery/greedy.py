@@ -35,7 +35,7 @@ def greedy(epsilon: float, delta: float, max_keys: int, *, unit: str = "one row"
     """Return the optimal channel on one key of each unit, where units see which keys earlier units have filled.
 
     >>> greedy(1.0, 1e-5, 100).cutoff
-    19
+    18
     """
     return Greedy(epsilon, delta, max_keys, unit=unit)
 

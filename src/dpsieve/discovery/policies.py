@@ -22,6 +22,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import Ball, ball, first_whole, upper
 from dpsieve.privacy import Approximate, Certificate, Gaussian, Spend
 from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.curves.gaussian import gaussian_sigma
 from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_laplace, gaussian_test
 from dpsieve.randomness.noise import laplace_scale
@@ -50,17 +51,17 @@ def policy_gaussian(
 
     >>> policy = policy_gaussian(1.0, 1e-5, 100)
     >>> round(policy.threshold, 2), round(policy.cutoff, 2), policy.sensitivity < 1.00001
-    (19.5, 30.7, True)
+    (19.5, 30.69, True)
     """
     (epsilon, delta), keys, units = unknown_domain(epsilon, delta), most_keys(max_keys), most_units(max_units)
 
-    def delta_of(sigma: float, threshold: float) -> float:
-        return _descent_delta(epsilon, sigma, threshold, keys, units)
-
-    largest = 1.0
-    for _ in range(2):  # the noise decides how large sums become, and these what rounding adds to the sensitivity
-        sigma, threshold = lowest_threshold(epsilon, delta, delta_of, sensitivity=largest)
-        largest = 1 + 1.1 * (_sensitivity(sigma, threshold, keys, units) - 1)
+    # The noise decides how large sums become, and these what rounding adds to the sensitivity: no more than for this
+    # cutoff, as 1 - Phi(14) is far below every delta.
+    about = gaussian_sigma(epsilon, delta / 1.001)
+    largest = _sensitivity(1.2 * about, 14 * about + 2, keys, units)
+    sigma, threshold = lowest_threshold(
+        epsilon, delta, lambda sigma, at: _descent_delta(epsilon, sigma, at, keys, largest), sensitivity=largest
+    )
     return PolicyGaussian(epsilon, delta, keys, sigma, threshold, units, unit=unit)
 
 
@@ -117,8 +118,7 @@ class PolicyGaussian(Selector):
         self._set(sigma=sigma, threshold=threshold, max_units=most_units(self.max_units))
         if self.cutoff <= 1:
             raise InvalidValue(f"delta={self.delta:g} is too large for a cutoff above 1. Pass a smaller delta.")
-        if self.sensitivity > _MOST_SENSITIVE:
-            raise InvalidValue(f"max_units={self.max_units:,} is too large for sums in doubles. Pass a smaller limit.")
+        _sensitivity(sigma, threshold, self.max_keys, self.max_units)  # refuses too many units
         self.certify()
 
     @property
@@ -154,12 +154,12 @@ class PolicyGaussian(Selector):
 
     @cached_property
     def _certificate(self) -> Certificate:
-        worst = _descent_delta(self.epsilon, self.sigma, self.threshold, self.max_keys, self.max_units)
+        worst = _descent_delta(self.epsilon, self.sigma, self.threshold, self.max_keys, self.sensitivity)
         return formula(self.guarantee, worst, "formula", "l2 descent, Gaussian noise and a threshold")
 
     def spends(self) -> tuple[Spend, ...]:
         """Return the Gaussian curve of the noise, and the probability that a key which only one unit holds shows."""
-        shown = -math.expm1(-_exposure(self.sigma, self.threshold, self.max_keys, self.max_units)) * _SAFE
+        shown = -math.expm1(-_exposure(self.sigma, self.threshold, self.max_keys, self.sensitivity)) * _SAFE
         return Gaussian(self.sigma, self.sensitivity), Approximate(0.0, min(1.0, shown))
 
 
@@ -252,18 +252,19 @@ def _error(sigma: float, threshold: float, keys: int) -> float:
 
 
 def _sensitivity(sigma: float, threshold: float, keys: int, units: int) -> float:
-    return 1 + 2 * (units + 1) * _error(sigma, threshold, keys) * 1.001
+    """Return the l2 distance of the sums of neighbours, at most; refuse what doubles are too coarse for."""
+    found = 1 + 2 * (units + 1) * _error(sigma, threshold, keys) * 1.001
+    if found > _MOST_SENSITIVE:
+        raise InvalidValue(f"max_units={units:,} is too large for sums in doubles. Pass a smaller public limit.")
+    return found
 
 
-def _exposure(sigma: float, threshold: float, keys: int, units: int) -> float:
+def _exposure(sigma: float, threshold: float, keys: int, largest: float) -> float:
     """Return the largest exposure, rounded up: on each interval of x, its right end over its left one."""
-    largest = _sensitivity(sigma, threshold, keys, units)
-    lowest = (1 - 4 * (min(largest, _MOST_SENSITIVE) - 1)) / keys
-    x = np.geomspace(lowest, 1, _POINTS)
+    x = np.geomspace((1 - 4 * (largest - 1)) / keys, 1, _POINTS)
     return float((exposures(sigma, threshold, largest * np.sqrt(x[1:])) / x[:-1]).max()) * _SAFE
 
 
-def _descent_delta(epsilon: float, sigma: float, threshold: float, keys: int, units: int) -> float:
-    """Return the delta of l2 descent, rounded up."""
-    largest = _sensitivity(sigma, threshold, keys, units)
-    return whole_delta(epsilon, sigma / largest, _exposure(sigma, threshold, keys, units))
+def _descent_delta(epsilon: float, sigma: float, threshold: float, keys: int, largest: float) -> float:
+    """Return the delta of l2 descent with this sensitivity, rounded up."""
+    return whole_delta(epsilon, sigma / largest, _exposure(sigma, threshold, keys, largest))

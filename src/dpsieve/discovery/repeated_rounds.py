@@ -31,7 +31,7 @@ _SAVED = "Pass the saved ones."
 
 
 def repeated_rounds(
-    epsilon: float, delta: float, max_keys: int, *, rounds: int = 3, growth: float = 3.0, unit: str = "one row"
+    epsilon: float, delta: float, max_keys: int, *, rounds: int = 3, growth: float = 5.0, unit: str = "one row"
 ) -> "RepeatedRounds":
     """Return the weighted Gaussian mechanism in several rounds, each with `growth` times the budget of the one before.
 
@@ -46,11 +46,11 @@ def repeated_rounds(
         unit: who is protected, in words, for the guarantee.
 
     >>> [round(one, 1) for one in repeated_rounds(1.0, 1e-5, 100).thresholds]
-    [71.6, 40.3, 22.6]
+    [127.5, 54.5, 23.2]
     """
     (epsilon, delta), keys = unknown_domain(epsilon, delta), most_keys(max_keys)
     rounds = validate.whole("rounds", rounds, low=1, high=MOST_ROUNDS, hint="Pass how many rounds, such as 3.")
-    growth = validate.between("growth", growth, 1.0, 100.0, hint="Pass a factor such as growth=3.")
+    growth = validate.between("growth", growth, 1.0, 100.0, hint="Pass a factor such as growth=5.")
     shares = growth ** np.arange(rounds)
     shares /= shares.sum()
 
@@ -78,10 +78,11 @@ class RepeatedRounds(Selector):
         delta(eps) = d + (1 - d) (Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)).
 
     Proof. Given what earlier rounds selected, a round is the weighted Gaussian mechanism: which keys the other units
-    have left depends on those results alone, so neighbours still differ by one unit with at most max_keys keys. Whatever
-    they were, its outputs are at worst those of a mechanism that leaks everything with probability d_r and else of a
-    Gaussian of distance 1/sigma_r (see `WeightedGaussian`). Pairs that dominate each round, for all earlier results,
-    compose to one that dominates the whole (Zhu, Dong and Wang, AISTATS 2022, Theorem 10); that is the formula.
+    have left, and so their weights, depends on those results alone, so neighbours still differ by one unit with at most
+    max_keys keys. Whatever the results were, the outputs of a round are at worst those of a mechanism that leaks
+    everything with probability d_r, and else of a Gaussian of distance 1/sigma_r (see `WeightedGaussian`). Pairs that
+    dominate each round, for all earlier results, compose to one that dominates the whole (Zhu, Dong and Wang, AISTATS
+    2022, Theorem 10); that is the formula.
     """
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {

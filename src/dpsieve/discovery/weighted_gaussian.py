@@ -78,8 +78,8 @@ class WeightedGaussian(WeightSelector):
     Guarantee, for add/remove of one unit, with L_s = ln Phi((T - 1/sqrt(s))/sigma) and
     d(e, mu) = Phi(mu/2 - e/mu) - e^e Phi(-mu/2 - e/mu):
 
-        delta(eps) = max over s <= max_keys and j <= s of  1 - e^(j L_s) + e^(j L_s) d(eps - j L_s, sqrt((s - j)/s)/sigma)
-                                                  and of  d(eps + j L_s, sqrt((s - j)/s)/sigma).
+        delta(eps) = the largest of  1 - e^(j L_s) + e^(j L_s) d(eps - j L_s, sqrt((s - j)/s)/sigma)
+                     and of          d(eps + j L_s, sqrt((s - j)/s)/sigma)    over 1 <= s <= max_keys, 0 <= j <= s.
 
     Proof. A unit with s keys, j of them held by nobody else, adds w <= 1/sqrt(s) to each. Its new keys stay silent with
     probability Phi((T - w)/sigma)^j >= e^(j L_s); the others move by w sqrt(s - j) <= sqrt((s - j)/s) in l2 norm. The

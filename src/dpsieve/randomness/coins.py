@@ -1,11 +1,11 @@
-"""Binomial counts and biased coins, drawn exactly: a rate is a float, hence a dyadic rational, and is taken as it is.
-Coins of Gaussian tests, too, whose rates are values of Phi.
+"""Binomial counts, biased coins and the outcomes of Gaussian tests, drawn exactly.
 
-A trial succeeds when a uniform number U in [0, 1) is below the rate p. Compare the two bit by bit, for all trials of
-an entry together. Of m trials that agree with p so far, Z ~ Binomial(m, 1/2) have 0 as their next bit. Where the bit
-of p is 1, those Z are below p and succeed, and the others still agree; where it is 0, the m - Z others are above p and
-fail, and Z still agree. It ends when no trial agrees any more, or when p has no further bits: what agrees then is
-not below p. So the count has exactly the distribution Binomial(n, p).
+A rate is a float, hence a dyadic rational, and is taken as it is. A trial succeeds when a uniform number U in [0, 1) is
+below the rate p. Compare the two bit by bit, for all trials of an entry together. Of m trials that agree with p so far,
+Z ~ Binomial(m, 1/2) have 0 as their next bit. Where the bit of p is 1, those Z are below p and succeed, and the others
+still agree; where it is 0, the m - Z others are above p and fail, and Z still agree. It ends when no trial agrees any
+more, or when p has no further bits: what agrees then is not below p. So the count has exactly the distribution
+Binomial(n, p).
 
 Binomial(m, 1/2) is the number of ones among m random bits. Whole blocks of 2^20 and of 2^12 trials are drawn from exact
 tables instead, one word each, so that 10^12 trials cost about two million words.
