@@ -113,7 +113,7 @@ class TwoRounds(RenyiSelector):
         enough = self._almost_sure
         noisy = np.clip(noisy, -enough, 10 * enough)
         rising = np.clip((5 * noisy + enough) * _FULL // (3 * enough), 0, _FULL)
-        return np.minimum(rising, _FULL * enough // np.maximum(noisy, enough))
+        return np.asarray(np.minimum(rising, _FULL * enough // np.maximum(noisy, enough)))
 
     @cached_property
     def _almost_sure(self) -> int:
