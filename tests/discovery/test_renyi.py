@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from flint import arb
 from exact_neighbours import climb, exact_delta
+from flint import arb
 from scripted import Repeating, Scripted
 from statistical import binomial_band
 
@@ -106,7 +106,7 @@ def test_divergences_of_what_is_stored_in_balls(epsilon, delta, max_keys, typica
             there = high**a * low ** (1 - a) + (1 - high) ** a * (1 - low) ** (1 - a)
             back = low**a * high ** (1 - a) + (1 - low) ** a * (1 - high) ** (1 - a)
             bound = ((a - 1) * arb(selection.tau) * u2).exp()
-            assert there <= bound and back <= bound  # noqa: PT018
+            assert there <= bound and back <= bound
             ratios.append(max(float((there - 1) / (bound - 1)), float((back - 1) / (bound - 1))))
     assert max(ratios) > 0.99
 
