@@ -44,7 +44,7 @@ def test_keys_that_many_units_hold_are_published():
 @pytest.mark.parametrize(("keys", "users"), [(1, 11.6), (3, 26.8), (10, 41.7), (30, 61.1), (100, 95.2)])
 def test_how_many_users_give_an_even_chance(keys, users):
     """What experiments with floats found for units that all have the same number of keys."""
-    selection = renyi_selection(1.0, 1e-5, keys, typical_keys=2 * keys)
+    selection = renyi_selection(1.0, 1e-5, keys, typical_keys=keys)
     assert selection.users_needed(keys) == pytest.approx(users, rel=0.015)
 
 
@@ -233,7 +233,7 @@ def test_the_order_can_be_chosen():
 
 
 def test_units_with_few_keys_can_be_made_lighter_for_the_sake_of_others():
-    alone, together = renyi_selection(1.0, 1e-5, 100), renyi_selection(1.0, 1e-5, 100, typical_keys=20)
+    alone, together = renyi_selection(1.0, 1e-5, 100), renyi_selection(1.0, 1e-5, 100, typical_keys=10)
     assert (together.least, together.heaviest) == (10, together.weight.of_keys(10)[-1])
     assert together.users_needed(20) < 0.85 * alone.users_needed(20)
     assert together.users_needed(1) > alone.users_needed(1)

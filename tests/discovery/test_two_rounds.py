@@ -71,7 +71,7 @@ def test_the_weight_is_spent_nearly_whole(ordinary):
 
 def test_equal_importance_gives_the_weights_of_one_round(ordinary):
     plain = renyi_selection(1.0, 1e-5, 100, typical_keys=8)
-    expected = dataclasses.replace(plain, bits=ordinary.bits).weight.of_keys(100)
+    expected = dataclasses.replace(plain, bits=ordinary.bits, least=ordinary.least).weight.of_keys(100)
     assert [int(weights_of(ordinary, [1] * keys)[0]) for keys in range(1, 101)] == list(expected)
 
 
