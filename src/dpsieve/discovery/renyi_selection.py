@@ -55,30 +55,28 @@ def renyi_selection(
     Args:
         epsilon, delta: what is promised to one unit.
         max_keys: how many keys a unit keeps.
-        typical_keys: how many keys a typical unit has, a public number. Units with fewer than half of it count as if
-            they had half of it, which lets all others count more.
+        typical_keys: how many keys a typical unit has, such as their median: a public number. Units with fewer keys
+            weigh as if they had that many, which lets all others reach further.
         share: the part of tau that selection spends; the rest is left for other mechanisms at the same order.
         order: of the Renyi divergence; chosen here where it is left out.
         unit: who is protected, in words.
 
-    >>> chosen = renyi_selection(1.0, 1e-5, 10, typical_keys=20)
+    >>> chosen = renyi_selection(1.0, 1e-5, 10, typical_keys=10)
     >>> round(chosen.users_needed(10), 1)  # this number of units with ten keys each give an even chance
     41.9
     """
     epsilon, delta = unknown_domain(epsilon, delta)
-    max_keys, least = most_keys(max_keys), least_keys(typical_keys)
+    max_keys, least = most_keys(max_keys), round(checked_typical(typical_keys))
     budget = chosen_budget(epsilon, delta, share, 1.0, max_keys, least, order)
     bits = finest_bits(budget.half, least, max_keys, every=False)
     tau = budget.tau * share
     return RenyiSelection(epsilon, delta, max_keys, budget.order, tau, budget.leak, bits, least, unit=unit)
 
 
-def least_keys(typical_keys: float | None) -> int:
-    """Return as how many keys fewer keys count: half of what is typical."""
-    if typical_keys is None:
-        return 1
+def checked_typical(typical_keys: float | None) -> float:
+    """Return how many keys a typical unit has; one where nothing is known."""
     hint = "Pass how many keys a typical unit has, such as typical_keys=8."
-    return max(1, round(validate.between("typical_keys", typical_keys, 1, 20_000, hint=hint) / 2))
+    return 1.0 if typical_keys is None else validate.between("typical_keys", typical_keys, 1, 10_000, hint=hint)
 
 
 def chosen_budget(
