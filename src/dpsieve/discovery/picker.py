@@ -11,7 +11,7 @@ from dpsieve.channels.makers import unknown_domain
 from dpsieve.discovery.renyi_selection import RenyiSelector
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import Ball, ball, largest, upper
+from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.composed import remaining
 from dpsieve.privacy.curves.picks import checked_picks
@@ -132,14 +132,3 @@ def parts_left(selector: Selector, epsilon: float, delta: float) -> tuple[float,
         fix = "Pass one with a part of epsilon and delta, or a Renyi selector with a share below 1."
         raise InvalidValue(f"selector spends all of the budget. {fix}")
     return left
-
-
-def largest_pick(tau: Callable[[float], float], most: float) -> float:
-    """Return the largest epsilon of a pick, to nine digits, whose tau, rounded up, is at most `most`; zero if none."""
-    if tau(1e-9) > most:
-        return 0.0
-    low, high = 1e-9, 100.0
-    while high > low * (1 + 1e-9):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if tau(middle) <= most else (low, middle)
-    return low
