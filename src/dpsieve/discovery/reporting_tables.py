@@ -88,7 +88,8 @@ class ReportingTable:
             raise NotCertified("a key with a sum of zero could be reported")
         leaks = [math.floor(Fraction(promise.leak) * step**2 * ONE / 4**promise.bits) for step in promise.steps]
         steps, limits = np.array(promise.steps, np.int64), promise.limits() * (1 - ERROR)
-        row, step = broken(self.high, self.low, steps, *words(leaks), limits, promise.order)
+        high, low = self.high.copy(), self.low.copy()
+        row, step = broken(high, low, steps, max(promise.steps), *words(leaks), limits, promise.order)
         if row:
             raise NotCertified(f"sums {max(0, row - step):,} and {row:,} differ by more than a step of {step:,} may")
 

@@ -100,8 +100,8 @@ class TwoRounds(RenyiSelector):
 
     def sums(self, held: Incidence, importance: Ints) -> Ints:
         """Return the sum of weights of each key, where units divide their weight by importance."""
-        sums = np.zeros(held.keys.num_rows, np.int64)
-        add_weights(held.starts, held.held, importance, self.bits, self.heaviest, sums)
+        sums, room = np.zeros(held.keys.num_rows, np.int64), np.empty(held.sizes.max(initial=0), np.int64)
+        add_weights(held.starts, held.held, importance, self.bits, self.heaviest, room, sums)
         return sums
 
     def importance(self, noisy: Ints) -> Ints:
@@ -113,7 +113,7 @@ class TwoRounds(RenyiSelector):
         enough = self._almost_sure
         noisy = np.clip(noisy, -enough, 10 * enough)
         rising = np.clip((5 * noisy + enough) * _FULL // (3 * enough), 0, _FULL)
-        return np.minimum(rising, _FULL * enough // np.maximum(noisy, enough))
+        return np.asarray(np.minimum(rising, _FULL * enough // np.maximum(noisy, enough)))
 
     @cached_property
     def _almost_sure(self) -> int:

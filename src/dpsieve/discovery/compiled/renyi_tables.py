@@ -27,7 +27,7 @@ _GRID = 2.0**-128
 _ZERO = np.uint64(0)
 
 
-@jit(inline="always")
+@jit()
 def _sum(low, not_low, high, not_high, step, order):
     """Return the larger S - 1 of both directions, rounded up, for coins Q' = low and P' = high = low + step."""
     if low <= 0 or not_high <= 0:
@@ -38,7 +38,7 @@ def _sum(low, not_low, high, not_high, step, order):
     return max(there, back)
 
 
-@jit(inline="always")
+@jit()
 def _allowed(q, not_q, p, not_p, leak, limit, order):
     """Return whether a step from q to p is allowed, in floats that may be off in their last digits."""
     step = (p - q if p <= _HALF else not_q - not_p) - leak
@@ -95,15 +95,15 @@ def grow(steps, leaks, limits, order, until, accuracy, rows, not_rows):
 
 
 @jit()
-def broken(high, low, steps, leak_high, leak_low, limits, order):
-    """Return the first row and step that break the promise, or (0, 0).
+def broken(high, low, steps, heaviest, leak_high, leak_low, limits, order):
+    """Return the first row and step that break the promise, or (0, 0); `heaviest` is the largest step.
 
     The integers high * 2^64 + low are probabilities in units of 2^-128, and so are the leaks, which are rounded down.
     The first row is zero; the last one and all after it stand for one. Differences are taken in integers, so all that
     enters a sum is rounded once.
     """
     last = len(high) - 1
-    for h in range(1, last + steps.max()):
+    for h in range(1, last + heaviest):
         for k in range(len(steps)):
             before = max(0, h - steps[k])
             if before >= last:
@@ -134,6 +134,6 @@ def broken(high, low, steps, leak_high, leak_low, limits, order):
     return 0, 0
 
 
-@jit(inline="always")
+@jit()
 def _float(high, low):
     return to_float(high, low) * _GRID

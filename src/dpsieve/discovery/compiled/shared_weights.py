@@ -8,15 +8,15 @@ from dpsieve.exact.jit import jit
 
 
 @jit()
-def add_weights(starts, held, importance, bits, heaviest, sums):
+def add_weights(starts, held, importance, bits, heaviest, squares, sums):
     """Add the weights of all units to the sums of their keys.
 
     A unit gives a key of importance a the weight a 2^bits / sqrt(sum of a^2), rounded down and at most `heaviest`; what
     a capped key leaves is divided among the others in the same way. The squares of its weights sum to at most 4^bits:
     a key is capped where a^2 left >= heaviest^2 rest, with `left` of 4^bits and `rest` the sum of a^2 of keys that are
     not capped yet, so all that are capped at once take at most `left`. No order of keys matters.
+    `squares` is room for the keys of one unit.
     """
-    squares = np.empty(max(1, np.diff(starts).max()) if len(starts) > 1 else 1, np.int64)
     cap = np.int64(heaviest) * heaviest
     for unit in range(len(starts) - 1):
         begin, end = starts[unit], starts[unit + 1]
