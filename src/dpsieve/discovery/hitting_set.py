@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.picker import KeyPicker, largest_pick, parts_left, tau_left
+from dpsieve.discovery.picker import KeyPicker, parts_left, tau_left
 from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidValue
@@ -31,6 +31,7 @@ from dpsieve.privacy.curves.picks import (
     checked_picks,
     hitting_delta,
     hitting_epsilon,
+    hitting_pick,
     hitting_renyi,
     lemma_epsilon,
     picks_delta,
@@ -49,20 +50,20 @@ def hitting_keys(
     *,
     selector: Selector | None = None,
     typical_keys: float | None = None,
-    share: float = 0.75,
+    share: float = 0.5,
     analysis: str = "best",
     unit: str = "one row",
 ) -> "HittingKeys":
     """Return the mechanism that finds keys and picks k of them that together are held by many units.
 
-    The arguments are those of `top_k.top_keys`. Picks cost so little here that most of the budget is for the selector.
+    The arguments are those of `top_k.top_keys`.
     """
     k = checked_picks(k)
     chosen = selector or renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit)
     if chosen.max_keys != max_keys:
         raise InvalidValue(f"max_keys={max_keys} is not that of the selector. Pass max_keys={chosen.max_keys}.")
     if analysis == "best" and isinstance(chosen, RenyiSelector) and (left := tau_left(chosen, epsilon, delta)) > 0:
-        each = largest_pick(lambda e0: hitting_renyi(chosen.order, e0, k), left * (1 - 1e-12))
+        each = hitting_pick(chosen.order, left * (1 - 1e-12), k)
         return HittingKeys(epsilon, delta, k, each, selector=chosen)
     split = lemma_epsilon if analysis == "paper" else hitting_epsilon
     return HittingKeys(epsilon, delta, k, split(*parts_left(chosen, epsilon, delta), k), selector=chosen)

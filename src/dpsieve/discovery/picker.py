@@ -134,14 +134,3 @@ def parts_left(selector: Selector, epsilon: float, delta: float) -> tuple[float,
         fix = "Pass one with a part of epsilon and delta, or a Renyi selector with a share below 1."
         raise InvalidValue(f"selector spends all of the budget. {fix}")
     return left
-
-
-def largest_pick(tau: Callable[[float], float], most: float) -> float:
-    """Return the largest epsilon of a pick, to nine digits, whose tau, rounded up, is at most `most`; zero if none."""
-    if tau(1e-9) > most:
-        return 0.0
-    low, high = 1e-9, 100.0
-    while high > low * (1 + 1e-9):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if tau(middle) <= most else (low, middle)
-    return low

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.discovery.picker import KeyPicker, largest_pick, parts_left, tau_left
+from dpsieve.discovery.picker import KeyPicker, parts_left, tau_left
 from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, upper
-from dpsieve.privacy.curves.picks import checked_picks, lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
+from dpsieve.privacy.curves.picks import checked_picks, lemma_epsilon, pick_renyi, picks_delta, picks_epsilon, renyi_pick
 from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_gaussian, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_ROUNDED, LARGEST_SCALE, SMALLEST_SCALE
@@ -66,6 +66,7 @@ def top_keys(
         analysis: 'paper' takes the closed form for the epsilon of a pick, to check figures.
         unit: who is protected, in words, for the default selector.
 
+    >>> from dpsieve.randomness import SystemSource
     >>> mechanism = top_keys(1.0, 1e-5, 10, k=20)
     >>> mechanism.pick(np.array([0, 90_000, 50_000]), SystemSource()).tolist()[:2]
     [1, 2]
@@ -82,7 +83,7 @@ def top_keys(
         if count_share:
             sigma = _sigma(order, left * count_share, k)
             left = left - _counts_tau(order, sigma, k)
-        each = largest_pick(lambda e0: k * pick_renyi(order, e0), left * (1 - 1e-12))
+        each = renyi_pick(order, left / k * (1 - 1e-12))
         return TopKeys(epsilon, delta, k, each, count_sigma=sigma, selector=chosen)
     if count_share:
         raise InvalidValue("count_share needs a Renyi selector that leaves some tau. Pass one with share=0.25.")

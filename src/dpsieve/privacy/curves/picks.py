@@ -103,7 +103,9 @@ def picks_epsilon(epsilon: float, delta: float, k: int) -> float:
     (0.0534, 0.0408)
     """
     least = lemma_epsilon(epsilon, delta, k)
-    return _largest(lambda each: picks_delta(k, epsilon, each_epsilon=each), delta, least)
+    if delta == 0:
+        return least
+    return _largest(lambda each: picks_delta(k, epsilon, each_epsilon=each), delta, least, -2 * math.log(delta))
 
 
 def hitting_delta(k: int, epsilon: float, *, each_epsilon: float) -> float:
@@ -126,7 +128,9 @@ def hitting_epsilon(epsilon: float, delta: float, k: int) -> float:
     (0.116, 0.038)
     """
     least = picks_epsilon(epsilon, delta, k) if k < _HITTING_FROM else lemma_epsilon(epsilon, delta, k)
-    return _largest(lambda each: hitting_delta(k, epsilon, each_epsilon=each), delta, least)
+    if delta == 0:
+        return least
+    return _largest(lambda each: hitting_delta(k, epsilon, each_epsilon=each), delta, least, -2 * math.log(delta))
 
 
 def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
@@ -144,6 +148,14 @@ def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
     return min(plain, upper(lambda: _moments(order, each_epsilon, k)))
 
 
+def hitting_pick(order: float, tau: float, k: int) -> float:
+    """Return the epsilon of each of k picks for which `hitting_renyi` is at most `tau`: the largest, to four digits."""
+    order, k = checked_order(order), checked_picks(k)
+    tau = validate.between("tau", tau, 1e-12, 100.0, hint="Pass what the picks may cost, such as tau=0.1.")
+    plain = lower(lambda: (8 * ball(tau) / (ball(order) * k)).sqrt())  # k order e0^2 / 8 is a bound
+    return _largest(lambda each: hitting_renyi(order, each, k), tau, max(_SMALLEST, plain), slope=2.0)
+
+
 def checked_picks(k: int, name: str = "k") -> int:
     """Return how many keys are picked."""
     return validate.whole(name, k, low=1, high=MOST_USES, hint=f"Pass how many keys to pick, such as {name}=100.")
@@ -159,20 +171,18 @@ def _cells(k: int) -> int:
     return next(cells for most, cells in ((50, 48), (300, 24), (2000, 16), (MOST_USES, 8)) if k <= most)
 
 
-def _largest(cost: Callable[[float], float], delta: float, good: float) -> float:
-    """Return a number near the largest at which `cost`, which grows, is at most delta, as it is taken to be at `good`.
+def _largest(cost: Callable[[float], float], most: float, good: float, slope: float) -> float:
+    """Return a number near the largest at which `cost`, which grows, is at most `most`, as it is taken to be at `good`.
 
-    By secants: the logarithm of the cost is nearly linear in the logarithm of the number.
+    By secants: the logarithm of the cost is nearly linear in the logarithm of the number; `slope` is the first guess.
     """
-    if delta == 0:
-        return good
-    at, bad, slope, aim = good, 100.0, -2 * math.log(delta), math.log(delta) - 1e-4
+    at, bad, aim = good, 100.0, math.log(most) - 1e-4
     last: tuple[float, float] | None = None
     for _ in range(12):
         found = math.log(max(cost(at), 1e-300))
         if last is not None and found != last[1]:
             slope = max(1.0, (found - last[1]) / math.log(at / last[0]))
-        good, bad = (max(good, at), bad) if found <= math.log(delta) else (good, min(bad, at))
+        good, bad = (max(good, at), bad) if found <= math.log(most) else (good, min(bad, at))
         if bad <= good * (1 + _TOLERANCE) or 0 <= aim - found <= slope * _TOLERANCE:
             break
         last = at, found
