@@ -88,7 +88,7 @@ def test_the_zipf_constant_is_the_smallest_that_fits():
 def test_the_fit_recovers_the_exponent_of_zipfian_data():
     counts = (10**7 / np.maximum(np.arange(1, 20_000), 10) ** 1.7).astype(int)
     c, s = zipf_fit(counts)
-    assert abs(s - 1.7) < 0.03
+    assert abs(s - 1.7) < 0.06
     assert zipf_constant(counts, s) == c
 
 

@@ -104,13 +104,13 @@ def zipf_constant(counts: Ints, s: float) -> float:
 def zipf_fit(counts: Ints, frequency: float = 32) -> tuple[float, float]:
     """Return (C, s), s > 1, for which the data is (C, s)-Zipfian; not to be published.
 
-    Many pairs fit. This one, of s = 1.01, 1.02, ..., 8, bounds best the share of pairs in keys that at most `frequency`
+    Many pairs fit. This one, of s = 1.05, 1.10, ..., 8, bounds best the share of pairs in keys that at most `frequency`
     units hold: it makes s/(s-1) C^(1/s) (frequency/N)^((s-1)/s) least, on which Theorem 3.3 rests (`mass_bound`). So
     `frequency` should be about the largest that a mechanism misses.
     """
     frequency = validate.positive("frequency", frequency, hint="Pass a frequency that is often missed, such as 32.")
     falling = _falling(counts)
-    fits = [(_constant(falling, s), s) for s in (1 + np.arange(1, 701) / 100).tolist()]
+    fits = [(_constant(falling, s), s) for s in (1 + np.arange(1, 141) / 20).tolist()]
     share = frequency / max(falling.sum(), 1)
     return min(fits, key=lambda fit: tail_mass(fit[0], fit[1], share))
 
@@ -121,7 +121,7 @@ def tail_mass(c: float, s: float, share: float) -> float:
     The r-th largest share is at most min(share, c r^-s), which falls in r. So the sum over r >= 1 is at most its
     integral from 0 on: with r_0 = (c/share)^(1/s), r_0 share + c r_0^(1-s)/(s-1) = s/(s-1) c^(1/s) share^((s-1)/s).
     """
-    return min(1.0, s / (s - 1) * math.exp((math.log(c) + (s - 1) * math.log(share)) / s))
+    return s / (s - 1) * math.exp((math.log(c) + (s - 1) * math.log(share)) / s)
 
 
 def _constant(falling: Floats, s: float) -> float:

@@ -96,7 +96,7 @@ def mass_bound(setting: Setting, c: float, s: float, beta: float) -> float:
     keys hold together.
     """
     _zipfian(c, s)
-    return tail_mass(c, s, largest_missing_bound(setting, beta))
+    return min(1.0, tail_mass(c, s, largest_missing_bound(setting, beta)))
 
 
 def top_k_bound(setting: Setting, k: int, scale: float, beta: float) -> float:
