@@ -15,8 +15,7 @@ import math
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import altair as alt
@@ -129,18 +128,10 @@ def bounded(held: Incidence, max_keys: int | None = None) -> Incidence:
     return Incidence(held.keys, np.append(0, np.cumsum(sizes)), keys[keep])
 
 
-def trials(measure: Callable[[], float]) -> tuple[float, float]:
-    """Return the mean of a few trials, and its standard error."""
-    drawn = [measure() for _ in range(TRIALS)]
-    return float(np.mean(drawn)), float(np.std(drawn, ddof=1) / math.sqrt(TRIALS))
-
-
-def rows_of(name: str, value: str, at: float, mechanism: str, measure: Callable[[], float]) -> Row:
-    """Return a row of results: the mean and its standard error."""
-    start = time.perf_counter()
-    mean, error = trials(measure)
-    seconds = (time.perf_counter() - start) / TRIALS
-    return {"data": name, "mechanism": mechanism, value: at, "mean": mean, "error": error, "seconds": seconds}
+def row_of(data: str, mechanism: str, value: str, at: float, drawn: Sequence[float]) -> Row:
+    """Return a row of results: the mean of the trials, and its standard error."""
+    error = float(np.std(drawn, ddof=1)) / math.sqrt(len(drawn))
+    return {"data": data, "mechanism": mechanism, value: at, "mean": float(np.mean(drawn)), "error": error}
 
 
 def show(title: str, rows: Sequence[Row], value: str, digits: str = ".3f") -> None:
