@@ -21,13 +21,12 @@ from pathlib import Path
 import altair as alt
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from dpsieve.discovery.incidence import Incidence
+from dpsieve.types import Ints
 
-Ints = NDArray[np.int64]
 Row = dict[str, str | float]
 
 TRIALS, DELTA, MAX_KEYS = 5, 1e-5, 100
@@ -152,13 +151,13 @@ def show(title: str, rows: Sequence[Row], value: str, digits: str = ".3f") -> No
         Console(width=140).print(table)
 
 
-def plot(name: str, title: str, rows: Sequence[Row], value: str, measured: str, log: bool = False) -> None:
+def plot(name: str, title: str, rows: Sequence[Row], value: str, measured: str) -> None:
     """Save a figure: a panel for each set, a line for each mechanism, bars of one standard error."""
     data = pa.Table.from_pylist([{**row, "low": _low(row), "high": _high(row)} for row in rows])
     sets = list(dict.fromkeys(str(row["data"]) for row in rows))
     mechanisms = list(dict.fromkeys(str(row["mechanism"]) for row in rows))
     base = alt.Chart(data, width=240, height=180).encode(
-        alt.X(f"{value}:Q", title=value, scale=alt.Scale(type="log" if log else "linear")),
+        alt.X(f"{value}:Q", title=value),
         alt.Color("mechanism:N", sort=mechanisms, scale=alt.Scale(range=COLOURS), title=None),
     )
     lines = base.mark_line(point=True).encode(

@@ -25,7 +25,7 @@ from discovery_data import (
     plot,
     row_of,
     show,
-)
+)  # fmt: skip
 
 from dpsieve.discovery.greedy import greedy
 from dpsieve.discovery.hitting_set import HittingKeys, greedy_keys, hitting_keys, known_domain_keys, restricted

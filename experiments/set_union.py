@@ -3,9 +3,9 @@
     DPSIEVE_DATA=folder .venv/bin/python experiments/set_union.py [word of a name ...]
 
 Each point is the mean of 5 trials, with its standard error; delta is 1e-5. The weighted Gaussian mechanism is as in the
-paper, and the policies have alpha = 3; 'Renyi', 'two rounds', 'greedy' and 'auto' are this library's. The
-typical number of keys that three of them take as a public number is the median of the data. See discovery_data.py for
-which sets are real and which are made up.
+paper, and the policies have alpha = 3; 'Renyi', 'two rounds' and 'greedy' are this library's. The typical number of
+keys that two of them take as a public number is the median of the data. See discovery_data.py for which sets are real
+and which are made up.
 """
 
 from collections.abc import Callable
