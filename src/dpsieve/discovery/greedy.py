@@ -22,8 +22,8 @@ _ENOUGH = 0.999
 _BITS = 1
 
 
-def one_key(epsilon: float, delta: float, *, unit: str = "one row") -> "OneKey":
-    """Return the optimal channel on one key of each unit.
+def one_key(epsilon: float, delta: float, max_keys: int = 1, *, unit: str = "one row") -> "OneKey":
+    """Return the optimal channel on one key of each unit, whatever `max_keys` would allow.
 
     >>> one_key(1.0, 1e-5)
     <one_key selector of at most 1 keys a unit, (1, 1e-05)-differential privacy when one row is added or removed.>

@@ -85,7 +85,8 @@ def discover(
         book.check(cost, note)
     chosen, options = choose(data, engine), _options(request, source, progress)
     if found is not None and isinstance(found.selector, WeightSelector):
-        counted = chosen.aggregate(data, request.columns, request.contribution, found.selector.weight, **options)
+        kept = Contribution(found.selector.max_keys)
+        counted = chosen.aggregate(data, request.columns, kept, found.selector.weight, **options)
         charge(book, cost, note)
         keys, selected = counted.keys, found.selector.select_by_weights(counted.frequencies, source)
     else:
@@ -93,7 +94,7 @@ def discover(
         charge(book, cost, note)
         found = found or _bought_selection(request, held.sizes, source)
         keys, selected = held.keys, found.selector.select(held, source)
-    table, words = selected_table(keys.filter(selected)), str(request.contribution)
+    table, words = selected_table(keys.filter(selected)), str(Contribution(found.selector.max_keys))
     return KeySet.of(found.mechanism, table, source=source, contribution=words, reason=found.reason)
 
 
@@ -142,7 +143,7 @@ def top_k(
     numbers, keys = held.counts()[found], held.keys.filter(found)
     order = made.pick(numbers, source)
     noisy = made.noisy_counts(numbers[order], source) if request.counts else None
-    table, words = top_table(made, keys.take(pa.array(order)), noisy), str(request.contribution)
+    table, words = top_table(made, keys.take(pa.array(order)), noisy), str(Contribution(made.max_keys))
     return TopK.of(made, table, source=source, contribution=words, reason=_by(made))
 
 
@@ -186,7 +187,7 @@ def hitting_set(
     held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
     among = held.restricted(made.selector.select(held.bounded(made.max_keys), source))
     table = published(among.keys.take(pa.array(made.pick(among, source))))
-    return HittingSet.of(made, table, source=source, contribution=str(request.contribution), reason=_by(made))
+    return HittingSet.of(made, table, source=source, contribution=str(Contribution(made.max_keys)), reason=_by(made))
 
 
 def _options(request: DiscoverRequest, source: Source, progress: Progress) -> dict[str, Any]:
@@ -225,7 +226,7 @@ def _budget(request: HitRequest, share: float) -> dict[str, Any]:
     """Return what makers of pickers take; the selector gets a share of their Renyi budget, or half of epsilon."""
     epsilon, delta, keys, unit = request.epsilon, request.delta, request.contribution.keys, request.unit
     selector = shared_selector(request.mechanism, epsilon, delta, keys, share, request.typical_keys, unit)
-    return {"epsilon": epsilon, "delta": delta, "max_keys": keys, "k": request.k, "selector": selector}
+    return {"epsilon": epsilon, "delta": delta, "max_keys": selector.max_keys, "k": request.k, "selector": selector}
 
 
 def _all_held(

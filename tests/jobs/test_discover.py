@@ -1,0 +1,195 @@
+"""Discovery on a table: which keys occur, the most frequent ones, and those that reach most units."""
+
+import pickle
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from statistical import binomial_band
+
+import dpsieve as ds
+from dpsieve.discovery.choice import MECHANISMS
+from dpsieve.errors import BudgetExceeded, DpsieveError
+from dpsieve.testing import insecure_source
+
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+COLUMNS = {"key": "drink", "privacy_unit": "user"}
+CALLS = {
+    "discover": ds.discover,
+    "top_k": lambda data, **more: ds.top_k(data, k=2, **more),
+    "hitting_set": lambda data, **more: ds.hitting_set(data, k=2, **more),
+}
+by_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+
+
+def log(pairs):
+    users, drinks = zip(*pairs, strict=True) if pairs else ((), ())
+    return pa.table({"user": pa.array(users, pa.int64()), "drink": pa.array(drinks, pa.string())})
+
+
+DRINKS = log(
+    [(u, "water") for u in range(2000)]
+    + [(u, "tea") for u in range(1500)]
+    + [(u, "milk") for u in range(1500, 2000)]
+    + [(u, f"own drink of {u}") for u in range(2000)]
+)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_common_keys_are_found_and_keys_of_one_unit_are_not(mechanism):
+    found = ds.discover(DRINKS, **COLUMNS, mechanism=mechanism, **BUDGET)
+    assert found.table.column_names == ["drink"]
+    names = found.table["drink"].to_pylist()
+    assert names == sorted(names) and {"tea", "water"} <= set(names) and len(names) <= 3
+    assert str(found.guarantee) == "(1, 1e-06)-differential privacy when one user is added or removed."
+    found.check()
+
+
+def test_the_choice_is_by_the_typical_number_of_keys():
+    few, some, many = (ds.discover(DRINKS, **COLUMNS, typical_keys=t, **BUDGET) for t in (1, 8, 80))
+    assert [x.mechanism.name for x in (few, some, many)] == ["greedy", "renyi_two_rounds", "renyi"]
+    assert "typically hold 8 keys" in some.notes.reason
+    bought = ds.discover(DRINKS, **COLUMNS, **BUDGET)
+    assert [use.mechanism.name for use in bought.mechanism.uses] == ["typical_size", "renyi_two_rounds"]
+    assert sum(use.mechanism.guarantee.epsilon for use in bought.mechanism.uses) == pytest.approx(1.0)
+    assert "by a private median" in bought.notes.reason
+
+
+def test_without_a_unit_each_row_is_one():
+    found = ds.discover(DRINKS, key="drink", **BUDGET)
+    assert found.mechanism.name == "one_key" and found.guarantee.unit == "one row"
+    assert found.notes.contribution == "at most 1 key, once each"
+
+
+def test_the_top_in_order_with_counts():
+    top = ds.top_k(DRINKS, **COLUMNS, k=2, counts=True, **BUDGET)
+    assert top.table["drink"].to_pylist() == ["water", "tea"]
+    for row, true in zip(top.table.to_pylist(), (2000, 1500), strict=True):
+        assert row["low"] < row["count"] < row["high"] and abs(row["count"] - true) < 200
+    assert ds.top_k(DRINKS, **COLUMNS, k=1, **BUDGET).table.column_names == ["drink"]
+
+
+def test_a_hitting_set_reaches_who_is_not_reached_yet():
+    sets = log(
+        [(u, "water") for u in range(2000)] + [(u, "ice") for u in range(1900)] + [(u, "tea") for u in range(2000, 3200)]
+    )
+    assert ds.hitting_set(sets, **COLUMNS, k=2, **BUDGET).table["drink"].to_pylist() == ["water", "tea"]
+    assert ds.top_k(sets, **COLUMNS, k=2, **BUDGET).table["drink"].to_pylist() == ["water", "ice"]
+
+
+@by_call
+@pytest.mark.parametrize("mechanism", ["auto", "renyi_two_rounds", "weighted_gaussian", "greedy", "one_key"])
+def test_every_selector_serves_every_call(call, mechanism):
+    made = call(DRINKS, **COLUMNS, mechanism=mechanism, **BUDGET)
+    assert "water" in made.table["drink"].to_pylist()
+    made.check()
+
+
+@by_call
+def test_several_columns_and_the_types_of_keys(call):
+    table = pa.table({"user": range(3000), "city": ["Rome", "Oslo", "Rome"] * 1000, "year": [1, 1, 2] * 1000})
+    made = call(table, key=["city", "year"], privacy_unit="user", **BUDGET)
+    assert made.table.schema.types == [pa.string(), pa.int64()] and len(made) >= 2
+
+
+@by_call
+def test_an_empty_answer_is_clear(call):
+    made = call(log([(u, f"own {u}") for u in range(500)]), **COLUMNS, **BUDGET)
+    assert len(made) == 0 and made.table.schema == pa.schema([("drink", pa.string())]) and "0 rows" in repr(made)
+    made.check()
+    nothing = call(log([]), **COLUMNS, **BUDGET)
+    assert nothing.table.equals(made.table)
+
+
+@by_call
+def test_k_may_be_larger_than_the_domain_and_units_may_repeat(call):
+    repeated = pa.concat_tables([DRINKS] * 3)
+    assert set(call(repeated, **COLUMNS, **BUDGET).table["drink"].to_pylist()) <= {"water", "tea", "milk"}
+    assert len(ds.top_k(DRINKS, **COLUMNS, k=50, **BUDGET)) <= 3
+    assert len(ds.hitting_set(DRINKS, **COLUMNS, k=50, **BUDGET)) <= 3
+
+
+@by_call
+def test_a_unit_with_a_million_keys(call):
+    greedy_one = pa.table({"user": np.full(1_000_000, 7), "drink": pa.array(np.arange(1_000_000)).cast(pa.string())})
+    made = call(pa.concat_tables([greedy_one, DRINKS]), **COLUMNS, **BUDGET)
+    assert set(made.table["drink"].to_pylist()) <= {"water", "tea", "milk"}
+
+
+@pytest.mark.parametrize("mechanism", [name for name in MECHANISMS if name != "auto"])
+def test_the_rate_of_keys_that_one_unit_alone_holds(mechanism):
+    """The chance that any of them shows is at most delta; sometimes it does, or the test could not fail."""
+    delta, runs, mine = 0.05, 1500, {f"mine {k}" for k in range(4)}
+    data = log([(0, key) for key in sorted(mine)] + [(u, "water") for u in range(1, 40)])
+    source = insecure_source(11)
+    shown = sum(
+        not mine.isdisjoint(
+            ds.discover(data, **COLUMNS, epsilon=1.0, delta=delta, mechanism=mechanism, max_keys_per_unit=4, source=source)
+            .table["drink"].to_pylist()
+        )
+        for _ in range(runs)
+    )  # fmt: skip
+    _, most = binomial_band(runs, delta)
+    assert 0 < shown <= most
+
+
+def test_the_ledger_is_charged_once_and_first(tmp_path):
+    path = tmp_path / "budget"
+    ds.Ledger(path, epsilon=1.0, delta=1e-6, unit="one user")
+    ds.discover(DRINKS, **COLUMNS, ledger=path, note="drinks", epsilon=0.5, delta=5e-7)
+    assert [entry.note for entry in ds.Ledger(path).history()] == ["drinks"]
+    for call in CALLS.values():
+        with pytest.raises(BudgetExceeded):
+            call(DRINKS, **COLUMNS, ledger=path, **BUDGET)
+    assert len(ds.Ledger(path)) == 1
+
+
+@by_call
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"mechanism": "magic"}, "mechanism is not known"),
+        ({"typical_keys": 0}, "typical_keys"),
+        ({"max_keys_per_unit": 0}, "max_keys_per_unit"),
+        ({"max_keys_per_unit": 20_000}, "max_keys_per_unit"),
+        ({"key": "drunk"}, "Did you mean 'drink'"),
+        ({"privacy_unit": "drink"}, "every unit would be published"),
+        ({"note": "lost"}, "note is kept in a ledger"),
+    ],
+)
+def test_wrong_arguments_name_themselves_and_cost_nothing(call, wrong, message, tmp_path):
+    ledger = None if "note" in wrong else ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6, unit="one user")
+    with pytest.raises(DpsieveError, match=message):
+        call(DRINKS, **{**COLUMNS, **BUDGET, "ledger": ledger, **wrong})
+    assert ledger is None or len(ledger) == 0
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, 10**6])
+def test_k_is_a_sensible_number(k):
+    for call in (ds.top_k, ds.hitting_set):
+        with pytest.raises(DpsieveError, match=r"^k"):
+            call(DRINKS, **COLUMNS, k=k, **BUDGET)
+
+
+@by_call
+def test_a_publication_is_saved_and_pickled(call, tmp_path):
+    made = call(DRINKS, **COLUMNS, source=insecure_source(3), **BUDGET)
+    again = type(made).load(made.save(tmp_path / "x"))
+    assert again.table.equals(made.table) and again.mechanism == made.mechanism
+    assert pickle.loads(pickle.dumps(made)).table.equals(made.table)
+
+
+def test_what_a_unit_adds_does_not_depend_on_the_order_of_rows():
+    """The same salt, from the same source, finds the same keys of shuffled rows."""
+    rows = [(int(u), f"drink {d}") for u, d in zip(*np.random.default_rng(1).integers(0, 60, (2, 3000)), strict=True)]
+    shuffled = [rows[i] for i in np.random.default_rng(2).permutation(len(rows))]
+    for mechanism in ("greedy", "renyi", "weighted_gaussian"):
+        options = {"mechanism": mechanism, "max_keys_per_unit": 5, "epsilon": 0.5, "delta": 1e-3}
+        sets = [
+            Counter(ds.discover(log(each), **COLUMNS, **options, source=insecure_source(9)).table["drink"].to_pylist())
+            for each in (rows, shuffled)
+        ]
+        assert abs(sum(sets[0].values()) - sum(sets[1].values())) <= 60
