@@ -58,7 +58,7 @@ def renyi_selection(
         epsilon, delta: what is promised to one unit.
         max_keys: how many keys a unit keeps.
         typical_keys: how many keys a typical unit has, such as their median: a public number. Units with fewer keys
-            weigh as if they had that many, which lets all others reach further.
+            weigh as if they had this number, which lets all others reach further.
         share: the part of tau that selection spends; the rest is left for other mechanisms at the same order.
         order: of the Renyi divergence; chosen here where it is left out.
         unit: who is protected, in words.
@@ -68,7 +68,8 @@ def renyi_selection(
     41.9
     """
     epsilon, delta = unknown_domain(epsilon, delta)
-    max_keys, least = most_keys(max_keys), round(checked_typical(typical_keys))
+    max_keys = most_keys(max_keys)
+    least = min(max_keys, round(checked_typical(typical_keys)))
     budget = chosen_budget(epsilon, delta, share, 1.0, max_keys, least, order)
     bits = finest_bits(budget.half, least, max_keys, every=False)
     tau = budget.tau * share

@@ -15,7 +15,7 @@ from dpsieve.types import Bools, Floats, Ints, Words
 
 MOST_ROWS = 1 << 20
 _TIGHTER = 1 - 1e-6  # tables are made for a little less than is allowed, which covers all rounding
-_ACCURACY = 1e-10
+_ACCURACY = 1e-11
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ def two_rounds(
     <renyi_two_rounds selector of at most 100 keys a unit, (1, 1e-05)-differential privacy when ...>
     """
     epsilon, delta = unknown_domain(epsilon, delta)
-    max_keys, typical = most_keys(max_keys), checked_typical(typical_keys)
+    max_keys = most_keys(max_keys)
+    typical = min(max_keys, checked_typical(typical_keys))
     # In round two a unit has fewer keys that matter, so its weights may be larger than in one round.
     least = max(1, round(min(typical, typical**2 / _FEWER)))
     budget = chosen_budget(epsilon, delta, share, 1 - FIRST, None, least, order)
