@@ -239,6 +239,14 @@ def test_units_with_few_keys_can_be_made_lighter_for_the_sake_of_others():
     assert together.users_needed(1) > alone.users_needed(1)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "max_keys"), [(50.0, 1e-20, 10_000), (0.02, 1e-8, 50), (5.0, 0.5, 1), (1.0, 1e-20, 300)]
+)
+def test_every_budget_has_a_table(epsilon, delta, max_keys):
+    selection = renyi_selection(epsilon, delta, max_keys)
+    assert 0.99 * delta < selection.certify().worst <= delta
+
+
 def test_no_unit_weighs_more_than_one(ordinary):
     for keys, weight in enumerate(ordinary.weight.of_keys(ordinary.max_keys), 1):
         assert keys * weight**2 <= 4**ordinary.bits

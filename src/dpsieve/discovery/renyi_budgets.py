@@ -15,7 +15,7 @@ _BELOW = 1 - 1e-9  # both parts of delta together stay below it, whatever is rou
 _ROUGH, _ROUGH_ROWS = 5, 2500  # the search works with this number of weights, and tables about this long
 _RATIO, _ORDERS = 1.35, 13  # the orders that are tried first
 _WORK, _SOLVE = 3_000_000, 30  # how many steps a table may take; finding a row costs as much as 30 of them
-_FINE, _COARSE = 64, 3  # a light weight need not be above the first, and should not be below the second
+_FINE, _COARSE = 100, 3  # a light weight need not be above the first, and should not be below the second
 _MANY = 20  # a unit with this number of times the least keys has a light weight
 
 
