@@ -95,7 +95,7 @@ def test_divergences_of_what_is_stored_in_balls(epsilon, delta, max_keys, typica
     selection.certify()
     table, rng, ratios = selection.table, np.random.default_rng(1), []
     for _ in range(150):
-        h, w = int(rng.integers(1, table.last)), int(rng.choice(table.promise.steps))
+        h, w = int(rng.integers(1, table.last)), int(rng.choice(selection.promise.steps))
         with precision(400):
             p, q = (arb(integer(table, row)) / arb(2) ** 128 for row in (h, max(0, h - w)))
             u2 = (arb(w) / 2**selection.bits) ** 2
@@ -184,18 +184,18 @@ def test_a_forged_row_is_refused(ordinary, place, factor):
     high, low = table.high.copy(), table.low.copy()
     high[row], low[row] = value >> 64, value & (2**64 - 1)
     with pytest.raises(NotCertified, match="differ by more than a step"):
-        ReportingTable(table.promise, high, low).check()
+        ReportingTable(high, low).check(ordinary.promise)
 
 
 def test_a_forged_table_is_refused_by_the_mechanism(monkeypatch):
     selection = renyi_selection(1.0, LARGE, 3)
     table = selection.table
     for cut in (1, table.last // 2):  # certainty comes too early
-        forged = ReportingTable(table.promise, table.high[:-cut], table.low[:-cut])
+        forged = ReportingTable(table.high[:-cut], table.low[:-cut])
         monkeypatch.setitem(selection.__dict__, "table", forged)
         with pytest.raises(NotCertified):
             selection.certify()
-    monkeypatch.setitem(selection.__dict__, "table", ReportingTable(table.promise, table.high[1:], table.low[1:]))
+    monkeypatch.setitem(selection.__dict__, "table", ReportingTable(table.high[1:], table.low[1:]))
     with pytest.raises(NotCertified, match="zero"):
         selection.certify()
 
@@ -237,6 +237,14 @@ def test_units_with_few_keys_can_be_made_lighter_for_the_sake_of_others():
     assert (together.least, together.heaviest) == (10, together.weight.of_keys(10)[-1])
     assert together.users_needed(20) < 0.85 * alone.users_needed(20)
     assert together.users_needed(1) > alone.users_needed(1)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "max_keys"), [(50.0, 1e-20, 10_000), (0.02, 1e-8, 50), (5.0, 0.5, 1), (1.0, 1e-20, 300)]
+)
+def test_every_budget_has_a_table(epsilon, delta, max_keys):
+    selection = renyi_selection(epsilon, delta, max_keys)
+    assert 0.99 * delta < selection.certify().worst <= delta
 
 
 def test_no_unit_weighs_more_than_one(ordinary):

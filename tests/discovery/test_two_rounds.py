@@ -10,7 +10,6 @@ from statistical import binomial_band
 
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_selection import renyi_selection
-from dpsieve.discovery.reporting_tables import ReportingTable
 from dpsieve.discovery.two_rounds import TwoRounds, two_rounds
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.privacy.curves.renyi import renyi_delta
@@ -62,32 +61,31 @@ def test_the_squares_of_one_unit_sum_to_at_most_one(ordinary, bits, least):
 
 
 def test_the_weight_is_spent_nearly_whole(ordinary):
-    """What rounding and the cap leave unused: little, as long as there are keys below the cap."""
+    """What rounding and the cap leave unused: less than one key could take, as long as there are keys below the cap."""
     rng = np.random.default_rng(7)
     for keys in (8, 20, 90):
         weights = weights_of(ordinary, rng.integers(100, 1001, keys))
-        assert (weights**2).sum() > 0.9 * 4**ordinary.bits
+        assert (weights**2).sum() > 4**ordinary.bits - 2 * ordinary.heaviest
 
 
 def test_equal_importance_gives_the_weights_of_one_round(ordinary):
-    plain = renyi_selection(1.0, 1e-5, 100, typical_keys=8)
-    expected = dataclasses.replace(plain, bits=ordinary.bits, least=ordinary.least).weight.of_keys(100)
-    assert [int(weights_of(ordinary, [1] * keys)[0]) for keys in range(1, 101)] == list(expected)
+    """But for some keys that are rounded up."""
+    plain = dataclasses.replace(renyi_selection(1.0, 1e-5, 100), bits=ordinary.bits, least=ordinary.least)
+    for keys, expected in enumerate(plain.weight.of_keys(100), 1):
+        assert set(weights_of(ordinary, [1] * keys).tolist()) <= {expected, expected + 1}
 
 
-def test_the_order_of_keys_and_units_does_not_matter(ordinary):
+def test_the_order_of_units_and_the_numbers_of_keys_do_not_matter(ordinary):
     rng = np.random.default_rng(8)
     units = [rng.choice(30, rng.integers(1, 20), replace=False).tolist() for _ in range(60)]
-    by_key = dict(zip(range(30), rng.integers(0, 1001, 30).tolist(), strict=True))
+    by_key = rng.integers(0, 1001, 30)
 
     def sums(units):
-        held = Incidence.of(units)
+        held = Incidence.of(units)  # numbers keys as they come
         keys = held.keys["key"].to_pylist()
-        found = ordinary.sums(held, np.array([by_key[key] for key in keys]))
-        return dict(zip(keys, found.tolist(), strict=True))
+        return dict(zip(keys, ordinary.sums(held, by_key[keys]).tolist(), strict=True))
 
-    mixed = [rng.permutation(unit).tolist() for unit in units]
-    assert sums(units) == sums([mixed[k] for k in rng.permutation(len(mixed))])
+    assert sums(units) == sums([units[k] for k in rng.permutation(len(units))])
 
 
 def test_importance_rises_and_falls(ordinary):
@@ -193,7 +191,7 @@ def test_the_certificate(ordinary):
     assert [(part.scope, part.method) for part in certificate.parts] == [("one key", "formula"), ("one unit", "balls")]
     assert 0.999e-5 < certificate.worst <= 1e-5
     assert ordinary.second_tau == pytest.approx(0.8 * ordinary.tau)
-    assert len(ordinary.table.promise.steps) == ordinary.heaviest  # every whole step
+    assert len(ordinary.promise.steps) == ordinary.heaviest  # every whole step
 
 
 def test_what_is_forged_is_refused(ordinary, monkeypatch):
@@ -203,9 +201,9 @@ def test_what_is_forged_is_refused(ordinary, monkeypatch):
             from_json({**saved, name: saved[name] * factor})
     with pytest.raises(InvalidValue, match="sigma leaves nothing"):
         from_json({**saved, "sigma": saved["sigma"] / 3})
-    forged, table = from_json(saved), ordinary.table
+    forged = from_json(saved)
     generous = dataclasses.replace(forged, sigma=2 * forged.sigma).table  # made for a round one that costs less
-    monkeypatch.setitem(forged.__dict__, "table", ReportingTable(table.promise, generous.high, generous.low))
+    monkeypatch.setitem(forged.__dict__, "table", generous)
     with pytest.raises(NotCertified, match="differ by more"):
         forged.certify()
 

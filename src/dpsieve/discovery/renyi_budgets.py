@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dpsieve.discovery.reporting_tables import MOST_ROWS, Promise, rough_crossing
+from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import minimise, smallest
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.curves.renyi import renyi_tau
@@ -14,7 +15,8 @@ _BELOW = 1 - 1e-9  # both parts of delta together stay below it, whatever is rou
 _ROUGH, _ROUGH_ROWS = 5, 2500  # the search works with this number of weights, and tables about this long
 _RATIO, _ORDERS = 1.35, 13  # the orders that are tried first
 _WORK, _SOLVE = 3_000_000, 30  # how many steps a table may take; finding a row costs as much as 30 of them
-_FINE, _COARSE = 100, 4  # the lightest weight need not be above the first, and should not be below the second
+_FINE, _COARSE = 100, 3  # a light weight need not be above the first, and should not be below the second
+_MANY = 20  # a unit with this number of times the least keys has a light weight
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,12 @@ def best_budget(
         around = math.log(near / _RATIO), math.log(near * _RATIO)
         order = 1 + math.exp(minimise(lambda x: half(1 + math.exp(x), best_kept(1 + math.exp(x))), *around, rounds=5))
     kept = best_kept(order)
-    tau = renyi_tau(order, epsilon, delta * kept * _BELOW)
-    return Budget(order, tau, delta * (1 - kept) * _BELOW, half(order, kept))
+    if math.isinf(found := half(order, kept)):
+        text = (
+            f"order={order:.4g} and share={share:.4g} leave too little at epsilon={epsilon:.4g} and delta={delta:.4g}."
+        )
+        raise InvalidValue(f"{text} Raise one of them, or leave the order out.")
+    return Budget(order, renyi_tau(order, epsilon, delta * kept * _BELOW), delta * (1 - kept) * _BELOW, found)
 
 
 def finest_bits(half: float, least: int, max_keys: int, *, every: bool) -> int:
@@ -77,9 +83,10 @@ def finest_bits(half: float, least: int, max_keys: int, *, every: bool) -> int:
     """
     for bits in range(1, MOST_BITS):
         weights = Weight(bits + 1, least).of_keys(max_keys)
+        lightest = weights[min(max_keys, _MANY * least) - 1]
         rows = 2 * half * 2 ** (bits + 1)
         work = rows * (_SOLVE + (weights[0] if every else len(set(weights))))
-        if weights[-1] >= 2 * _FINE or (weights[-1] >= _COARSE and work > _WORK) or rows > MOST_ROWS / 2:
+        if lightest >= 2 * _FINE or (lightest >= 2 * _COARSE and work > _WORK) or rows > MOST_ROWS / 2:
             return bits
     return MOST_BITS
 

@@ -17,7 +17,9 @@ References: C. Dwork and G. Rothblum, "Concentrated Differential Privacy", 2016,
 """
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -56,7 +58,7 @@ def renyi_selection(
         epsilon, delta: what is promised to one unit.
         max_keys: how many keys a unit keeps.
         typical_keys: how many keys a typical unit has, such as their median: a public number. Units with fewer keys
-            weigh as if they had that many, which lets all others reach further.
+            weigh as if they had this number, which lets all others reach further.
         share: the part of tau that selection spends; the rest is left for other mechanisms at the same order.
         order: of the Renyi divergence; chosen here where it is left out.
         unit: who is protected, in words.
@@ -66,7 +68,8 @@ def renyi_selection(
     41.9
     """
     epsilon, delta = unknown_domain(epsilon, delta)
-    max_keys, least = most_keys(max_keys), round(checked_typical(typical_keys))
+    max_keys = most_keys(max_keys)
+    least = min(max_keys, round(checked_typical(typical_keys)))
     budget = chosen_budget(epsilon, delta, share, 1.0, max_keys, least, order)
     bits = finest_bits(budget.half, least, max_keys, every=False)
     tau = budget.tau * share
@@ -133,14 +136,35 @@ class RenyiSelector(Selector):
         beyond = renyi_delta(self.order, self.tau, self.epsilon)
         return upper(lambda: ball(self.leak) + ball(beyond))
 
-    def certificate_of(self, table: ReportingTable, covers: str) -> Certificate:
-        """Check every row of the table, and return the certificate of a unit whose squared weights sum to one."""
-        table.check()
-        most, promise = (self.heaviest / 2**self.bits) ** 2, table.promise
-        each = upper(lambda: ball(self.leak) * ball(most)) + renyi_delta(self.order, promise.tau * most, self.epsilon)
-        rows = f"{table.last:,} rows of reporting probabilities, {len(promise.steps):,} steps from each"
+    @property
+    @abstractmethod
+    def promise(self) -> Promise:
+        """What the table of reporting probabilities must keep."""
+
+    @cached_property
+    def table(self) -> ReportingTable:
+        """The reporting probability of each sum of weights."""
+        return reporting_table(self.promise)
+
+    @property
+    @abstractmethod
+    def covers(self) -> str:
+        """What adds up to the cost of a unit, in words."""
+
+    def certify(self) -> Certificate:
+        """Return the certificate, after checking the integers that are drawn from; raise NotCertified if one is off."""
+        return self._certificate
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        promise = self.promise
+        self.table.check(promise)
+        part = Fraction(self.heaviest**2, 4**self.bits)  # of tau and leak, for the key of the largest weight
+        beyond = renyi_delta(self.order, _above(promise.tau, part), self.epsilon)
+        each = upper(lambda: ball(_above(self.leak, part)) + ball(beyond))
+        rows = f"{self.table.last:,} rows of reporting probabilities, {len(promise.steps):,} steps to each"
         one_key = Part("one key", "formula", rows, self.epsilon, each, each)
-        return Certificate(self.guarantee, (one_key, whole_unit(self.guarantee, self.cost, "balls", covers)))
+        return Certificate(self.guarantee, (one_key, whole_unit(self.guarantee, self.cost, "balls", self.covers)))
 
 
 @register("renyi")
@@ -153,24 +177,20 @@ class RenyiSelection(RenyiSelector, WeightSelector):
         """What a unit adds to each of its keys."""
         return Weight(self.bits, self.least)
 
-    @cached_property
-    def table(self) -> ReportingTable:
-        """The reporting probability of each sum of weights."""
+    @property
+    def promise(self) -> Promise:
+        """What the table must keep, for the weights of units of 1 to `max_keys` keys."""
         steps = {step for step in self.weight.of_keys(self.max_keys) if step}
-        return reporting_table(Promise(self.order, self.tau, self.leak, self.bits, tuple(sorted(steps))))
+        return Promise(self.order, self.tau, self.leak, self.bits, tuple(sorted(steps)))
+
+    @property
+    def covers(self) -> str:
+        """What adds up to the cost of a unit, in words."""
+        return f"units of at most {self.max_keys:,} keys whose squared weights sum to one, at order {self.order:.4g}"
 
     def select_by_weights(self, weights: Ints, source: Source) -> Bools:
         """Return which keys are published, given the sum of weights of each."""
         return self.table.select(weights, source)
-
-    def certify(self) -> Certificate:
-        """Return the certificate, after checking the integers that are drawn from; raise NotCertified if one is off."""
-        return self._certificate
-
-    @cached_property
-    def _certificate(self) -> Certificate:
-        covers = f"units of at most {self.max_keys:,} keys whose squared weights sum to one, at order {self.order:.4g}"
-        return self.certificate_of(self.table, covers)
 
     def reporting_probability(self, weights: ArrayLike) -> Floats:
         """Return how likely keys with these sums of weights are published; sums are in units of 2^-bits."""
@@ -184,3 +204,7 @@ class RenyiSelection(RenyiSelector, WeightSelector):
         wanted = validate.between("probability", probability, 1e-12, 1 - 1e-12, hint=hint)
         weight = self.weight.of_keys(keys)[-1]
         return self.table.crossing(wanted, weight) if weight else math.inf
+
+
+def _above(number: float, part: Fraction) -> float:
+    return upper(lambda: ball(number) * part.numerator / part.denominator)

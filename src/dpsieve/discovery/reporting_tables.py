@@ -15,7 +15,7 @@ from dpsieve.types import Bools, Floats, Ints, Words
 
 MOST_ROWS = 1 << 20
 _TIGHTER = 1 - 1e-6  # tables are made for a little less than is allowed, which covers all rounding
-_ACCURACY = 1e-10
+_ACCURACY = 1e-11
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,6 @@ class ReportingTable:
     p(h) is the largest probability that every step allows, given the rows before it; a sum of zero is never reported.
     """
 
-    promise: Promise
     high: Words
     low: Words
 
@@ -81,9 +80,8 @@ class ReportingTable:
         at = int(np.searchsorted(floats, probability))
         return at - float((floats[at] - probability) / (floats[at] - floats[at - 1]))
 
-    def check(self) -> None:
-        """Check the integers that are drawn from, every step from every row; raise NotCertified naming the first."""
-        promise = self.promise
+    def check(self, promise: Promise) -> None:
+        """Check the integers that are drawn from, every step to every row; raise NotCertified naming the first."""
         if len(self.high) < 2 or self.high[0] or self.low[0]:
             raise NotCertified("a key with a sum of zero could be reported")
         leaks = [math.floor(Fraction(promise.leak) * step**2 * ONE / 4**promise.bits) for step in promise.steps]
@@ -98,8 +96,9 @@ class ReportingTable:
 def reporting_table(promise: Promise) -> ReportingTable:
     """Return the table that reports most under this promise.
 
-    >>> table = reporting_table(Promise(order=16.0, tau=0.4, leak=4e-6, bits=4, steps=tuple(range(1, 17))))
-    >>> table.check()
+    >>> promise = Promise(order=16.0, tau=0.4, leak=4e-6, bits=4, steps=tuple(range(1, 17)))
+    >>> table = reporting_table(promise)
+    >>> table.check(promise)
     >>> table.probability(np.array([0, 16, 32, 300, 10**6])).round(6).tolist()
     [0.0, 3e-06, 1.3e-05, 0.578485, 1.0]
     """
@@ -112,7 +111,7 @@ def reporting_table(promise: Promise) -> ReportingTable:
     high, low = (np.where(upper, ~b, a) for a, b in zip(low_half, high_half, strict=True))
     for one in (high, low):
         one.flags.writeable = False
-    return ReportingTable(promise, high, low)
+    return ReportingTable(high, low)
 
 
 def rough_crossing(promise: Promise, most: int) -> float:

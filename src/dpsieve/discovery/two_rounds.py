@@ -24,10 +24,9 @@ from dpsieve.discovery.compiled.shared_weights import add_weights
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_budgets import finest_bits
 from dpsieve.discovery.renyi_selection import RenyiSelector, checked_typical, chosen_budget
-from dpsieve.discovery.reporting_tables import Promise, ReportingTable, reporting_table
+from dpsieve.discovery.reporting_tables import Promise
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, lower, upper
-from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_gaussian
 from dpsieve.randomness.source import Source
@@ -59,7 +58,8 @@ def two_rounds(
     <renyi_two_rounds selector of at most 100 keys a unit, (1, 1e-05)-differential privacy when ...>
     """
     epsilon, delta = unknown_domain(epsilon, delta)
-    max_keys, typical = most_keys(max_keys), checked_typical(typical_keys)
+    max_keys = most_keys(max_keys)
+    typical = min(max_keys, checked_typical(typical_keys))
     # In round two a unit has fewer keys that matter, so its weights may be larger than in one round.
     least = max(1, round(min(typical, typical**2 / _FEWER)))
     budget = chosen_budget(epsilon, delta, share, 1 - FIRST, None, least, order)
@@ -91,11 +91,16 @@ class TwoRounds(RenyiSelector):
         """What round one leaves of tau, rounded down."""
         return lower(lambda: ball(self.tau) - ball(self.order) * 4**self.bits / (2 * ball(self.sigma) ** 2))
 
-    @cached_property
-    def table(self) -> ReportingTable:
-        """The reporting probability of each sum of weights of round two, for steps of every size."""
-        steps = tuple(range(1, self.heaviest + 1))
-        return reporting_table(Promise(self.order, self.second_tau, self.leak, self.bits, steps))
+    @property
+    def promise(self) -> Promise:
+        """What the table of round two must keep, for steps of every size."""
+        return Promise(self.order, self.second_tau, self.leak, self.bits, tuple(range(1, self.heaviest + 1)))
+
+    @property
+    def covers(self) -> str:
+        """What adds up to the cost of a unit, in words."""
+        first = f"discrete Gaussian noise of sigma {self.sigma:.4g} on all sums"
+        return f"{first}, then units whose squared weights sum to one, both at order {self.order:.4g}"
 
     def select(self, held: Incidence, source: Source) -> Bools:
         """Return which keys are published."""
@@ -123,12 +128,3 @@ class TwoRounds(RenyiSelector):
     @cached_property
     def _almost_sure(self) -> int:
         return round(self.table.crossing(_ALMOST_SURE))
-
-    def certify(self) -> Certificate:
-        """Return the certificate, after checking the integers that are drawn from; raise NotCertified if one is off."""
-        return self._certificate
-
-    @cached_property
-    def _certificate(self) -> Certificate:
-        covers = f"discrete Gaussian noise of sigma {self.sigma:.4g} on all sums, then units whose squared weights"
-        return self.certificate_of(self.table, f"{covers} sum to one, both at order {self.order:.4g}")

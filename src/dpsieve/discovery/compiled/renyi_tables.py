@@ -88,7 +88,8 @@ def grow(steps, leaks, limits, order, until, accuracy, rows, not_rows):
                 found = _highest(rows[before], not_rows[before], p, not_p, leaks[at], limits[at], order, accuracy)
                 p, not_p = found
                 binding = at
-        rows[h], not_rows[h] = p, not_p
+        # The last digits of a search could make a row fall.
+        rows[h], not_rows[h] = max(p, rows[h - 1]), min(not_p, not_rows[h - 1])
         if not_p <= 1 - until:
             return h + 1
     return 0

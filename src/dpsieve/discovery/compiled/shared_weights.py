@@ -12,10 +12,10 @@ def add_weights(starts, held, importance, bits, heaviest, squares, sums):
     """Add the weights of all units to the sums of their keys.
 
     A unit gives a key of importance a the weight a 2^bits / sqrt(sum of a^2), rounded down and at most `heaviest`; what
-    a capped key leaves is divided among the others in the same way. The squares of its weights sum to at most 4^bits:
-    a key is capped where a^2 left >= heaviest^2 rest, with `left` of 4^bits and `rest` the sum of a^2 of keys that are
-    not capped yet, so all that are capped at once take at most `left`. No order of keys matters.
-    `squares` is room for the keys of one unit.
+    a capped key leaves is divided among the others in the same way. A key is capped where a^2 left >= heaviest^2 rest,
+    with `left` of 4^bits and `rest` the sum of a^2 of keys that are not capped yet, so all that are capped at once take
+    at most `left`. At last keys are rounded up, in the unit's own order, as long as the squares of all its weights sum
+    to at most 4^bits. So they always do. `squares` is room for the keys of one unit.
     """
     cap = np.int64(heaviest) * heaviest
     for unit in range(len(starts) - 1):
@@ -36,9 +36,17 @@ def add_weights(starts, held, importance, bits, heaviest, squares, sums):
             left -= capped * cap
             rest -= taken
             more = capped > 0 and rest > 0
+        spare = np.int64(1) << (2 * bits)
         for k in range(end - begin):
-            if squares[k] < 0:
-                sums[held[begin + k]] += heaviest
-            elif squares[k] > 0:
-                # The quotient is below 2^24, where the root of a float, rounded down, is that of the integer.
-                sums[held[begin + k]] += np.int64(math.sqrt(squares[k] * left // rest))
+            weight = heaviest
+            if squares[k] >= 0:
+                # The quotient is at most 2^24, where the root of a float, rounded down, is that of the integer.
+                weight = np.int64(math.sqrt(squares[k] * left // rest)) if squares[k] > 0 else 0
+            squares[k] = weight
+            spare -= weight * weight
+        for k in range(end - begin):
+            weight = squares[k]
+            if 0 < weight < heaviest and 2 * weight + 1 <= spare:
+                spare -= 2 * weight + 1
+                weight += 1
+            sums[held[begin + k]] += weight
