@@ -116,6 +116,24 @@ def test_new_keys_get_equal_weights_and_leave_the_rest_to_others():
     assert worst_of(score, keys=6, tries=10, steps=30) <= 1 + 1e-12
 
 
+def risen(units, out, sums_of):
+    """Return how many keys have weight only where unit number `out` takes part."""
+    with_it, without = by_key(units, sums_of), by_key(units[:out] + units[out + 1 :], sums_of)
+    return sum(value > 0 and without.get(key, 0) == 0 for key, value in with_it.items())
+
+
+def test_a_whole_cutoff_lets_one_unit_raise_one_key():
+    """Between whole weights one unit can raise several keys from nothing, which the threshold does not allow for."""
+
+    def most(cutoff):
+        return worst_of(lambda units, out: risen(units, out, in_order(cutoff)), keys=6, most_units=14, tries=10)
+
+    assert most(1.0) == most(2.0) == 1
+    assert most(1.75) > 1
+    selector = policy_greedy(0.7, 1e-4, 9)
+    assert selector.cutoff == round(selector.cutoff) >= selector.threshold + 3 * math.sqrt(2) / 0.7 - 1e-3
+
+
 def test_rounding_stays_far_below_its_bound():
     """The doubles of 2,000 units against the same steps with 50 digits."""
     import mpmath
