@@ -175,8 +175,8 @@ class PolicyGreedy(Selector):
     Guarantee, for add/remove of one unit: (epsilon, q) with q = P[1 + noise >= T] = p^(T - 1)/(1 + p) for p =
     e^(-1/scale), scale and T - 1 in steps. Proof. As the cutoff is whole, so are all gaps, and a unit puts all its
     weight on its first key that is not full. So sums of neighbours are equal, or differ by 1 in one key k, by the
-    induction of `Greedy`. If both sums of k are above zero, the noise makes that epsilon-private. If one of them is zero,
-    k never shows there, and with probability q where its sum is 1: the outputs differ by no more.
+    induction of `Greedy`. If both sums of k are above zero, the noise makes that epsilon-private. If one of them is
+    zero, k never shows there, and with probability q where its sum is 1: the outputs differ by no more.
 
     With a cutoff between whole weights this fails, although sums of neighbours are still within 1 in l1: one unit can
     then raise several keys above zero, each by a little, and each of them may show.
