@@ -41,10 +41,9 @@ def difference(units, out, values_of):
 
 def divergence(first, second, epsilon):
     """Return the larger of sup P - e^eps Q and sup Q - e^eps P, for dicts from outcomes to probabilities."""
-    outcomes = [(first.get(each, 0.0), second.get(each, 0.0)) for each in first.keys() | second.keys()]
-    return max(
-        sum(max(0.0, a - np.exp(epsilon) * b) for a, b in pairs) for pairs in (outcomes, [o[::-1] for o in outcomes])
-    )
+    pairs = [(first.get(each, 0.0), second.get(each, 0.0)) for each in first.keys() | second.keys()]
+    p, q = np.array(pairs).T
+    return max(np.maximum(0, p - np.exp(epsilon) * q).sum(), np.maximum(0, q - np.exp(epsilon) * p).sum())
 
 
 def outcomes(chances):

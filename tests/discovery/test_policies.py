@@ -1,5 +1,6 @@
 """Policies: units add weights one after the other. Only some of them move by at most 1 where a unit is left out."""
 
+import itertools
 import json
 import math
 import time
@@ -53,7 +54,7 @@ def in_order(cutoff):
 
 
 def max_sum(cutoff):
-    """A policy of public code: fill keys in a fixed order while that leaves enough for the others, then share evenly."""
+    """A policy of public code: fill keys by name while that leaves enough for the others, then share what is left."""
 
     def sums_of(held):
         sums = np.zeros(held.keys.num_rows)
@@ -104,7 +105,7 @@ def test_new_keys_get_equal_weights_and_leave_the_rest_to_others():
 
     def score(units, out):
         others = {key for place, unit in enumerate(units) if place != out for key in unit}
-        new = [place for place, key in enumerate(dict.fromkeys(sum(units, []))) if key not in others]
+        new = [place for place, key in enumerate(dict.fromkeys(itertools.chain(*units))) if key not in others]
         changed = difference(units, out, descent(1.5))
         weights = changed[new]
         if len(new):
@@ -113,6 +114,24 @@ def test_new_keys_get_equal_weights_and_leave_the_rest_to_others():
         return (changed**2).sum()
 
     assert worst_of(score, keys=6, tries=10, steps=30) <= 1 + 1e-12
+
+
+def risen(units, out, sums_of):
+    """Return how many keys have weight only where unit number `out` takes part."""
+    with_it, without = by_key(units, sums_of), by_key(units[:out] + units[out + 1 :], sums_of)
+    return sum(value > 0 and without.get(key, 0) == 0 for key, value in with_it.items())
+
+
+def test_a_whole_cutoff_lets_one_unit_raise_one_key():
+    """Between whole weights one unit can raise several keys from nothing, which the threshold does not allow for."""
+
+    def most(cutoff):
+        return worst_of(lambda units, out: risen(units, out, in_order(cutoff)), keys=6, most_units=14, tries=10)
+
+    assert most(1.0) == most(2.0) == 1
+    assert most(1.75) > 1
+    selector = policy_greedy(0.7, 1e-4, 9)
+    assert selector.cutoff == round(selector.cutoff) >= selector.threshold + 3 * math.sqrt(2) / 0.7 - 1e-3
 
 
 def test_rounding_stays_far_below_its_bound():
@@ -138,7 +157,8 @@ def test_the_threshold_is_that_of_the_weighted_mechanism():
     weighted, policy = weighted_gaussian(1.0, 1e-5, 100), policy_gaussian(1.0, 1e-5, 100)
     assert weighted.threshold < policy.threshold < 1.001 * weighted.threshold
     assert policy.cutoff == policy.threshold + 3 * policy.sigma
-    assert 1 < policy.sensitivity < 1 + 1e-5
+    rounding = (100 / 2 + 6 + 10 * policy.cutoff) * 2**-53  # of one unit
+    assert policy.sensitivity - 1 == pytest.approx(2 * (10**8 + 1) * rounding, rel=0.01)
     assert policy_gaussian(0.1, 1e-12, 10_000, max_units=10**9).sensitivity < 1.05
 
 

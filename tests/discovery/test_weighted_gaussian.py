@@ -12,7 +12,7 @@ from scipy.special import ndtr as phi
 from scripted import Repeating, Scripted
 from statistical import binomial_band
 
-from dpsieve.discovery.gaussian_exposure import exposures, sizes_delta, whole_delta
+from dpsieve.discovery.gaussian_exposure import _delta, exposures, sizes_delta, whole_delta
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.weighted_gaussian import paper_threshold, weighted_gaussian
 from dpsieve.errors import DpsieveError, NotCertified
@@ -76,6 +76,13 @@ def test_the_certificate_looks_at_every_size_and_every_number_of_new_keys(epsilo
     sigma, threshold = selector.sigma, selector.threshold
     found = max(formula(epsilon, sigma, threshold, s, j) for s in range(1, 81) for j in range(s + 1))
     assert found <= selector.certify().worst <= found * 1.002
+
+
+@pytest.mark.parametrize(("size", "new"), [(1, 0), (2, 1), (9, 2), (9, 8), (64, 30), (64, 63)])
+def test_one_size_with_some_new_keys(size, new):
+    lost = new * exposures(1.3, 4.4, np.array([size**-0.5]))
+    found = _delta(1.0, 1.3, lost, np.array([(size - new) / size]))
+    assert found == pytest.approx(formula(1.0, 1.3, 4.4, size, new), rel=1e-8)
 
 
 def test_the_formula_is_the_divergence_of_the_two_outputs():

@@ -9,7 +9,8 @@ import in_engines
 import in_federated
 import in_privacy
 import in_randomness
+import in_set_union
 import in_sketches
 
-ROOMS = (in_randomness, in_privacy, in_channels, in_engines, in_sketches, in_federated)
+ROOMS = (in_randomness, in_privacy, in_channels, in_engines, in_sketches, in_federated, in_set_union)
 FAULTS = [fault for room in ROOMS for fault in room.FAULTS]

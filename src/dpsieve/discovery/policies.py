@@ -2,8 +2,8 @@
 
 Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin (ICML 2020). Units come in the order of `Incidence`, which for two
 units, and for two keys of a unit, depends on no other unit. Neighbours are add/remove of one unit; the guarantee is for
-a whole unit. A policy is private where one unit more, at any place, moves the final sums by at most 1. That holds for
-the two policies here; for others found in public code it does not.
+a whole unit. A policy must move the final sums by at most 1 where one unit more comes at any place, and must bound what
+it shows of keys that had no weight without that unit. The two policies here do; others found in public code do not.
 """
 
 import math
@@ -70,7 +70,7 @@ def policy_greedy(epsilon: float, delta: float, max_keys: int, *, unit: str = "o
 
     >>> policy = policy_greedy(1.0, 1e-5, 100)
     >>> round(policy.threshold, 2), round(policy.cutoff, 2)
-    (11.82, 16.06)
+    (11.82, 17.0)
     """
     epsilon, delta = unknown_domain(epsilon, delta)
     scale = laplace_scale(epsilon, STEPS)
@@ -166,22 +166,20 @@ class PolicyGaussian(Selector):
 @register("policy_greedy")
 @dataclass(frozen=True, repr=False)
 class PolicyGreedy(Selector):
-    """Every unit fills its keys, one after the other, by at most 1 in l1; then Laplace noise and a threshold.
+    """Every unit fills its keys, one after the other, by at most 1 in l1; then Laplace noise and a threshold T.
 
     Sums are integers in steps of 2^-16. A unit raises its first key to the cutoff if its weight allows, then the next
-    one. A key is selected when its sum plus discrete Laplace noise of scale 1/epsilon reaches the threshold; the
-    cutoff is three standard deviations above that.
+    one. A key with a sum above zero is selected when its sum plus discrete Laplace noise of scale 1/epsilon reaches T.
+    The cutoff is the next whole weight above T and three standard deviations.
 
-    Guarantee: with p = e^(-1/scale), (epsilon, p^(T - 1)/(1 + p)) in steps. Proof. Run it on neighbours, one of which
-    has one more unit. By induction over units the sums of the larger, H', are nowhere below H of the smaller, and
-    exceed them by at most 1 in all: the additional unit adds at most 1. Where a later unit meets H' >= H, its gaps in
-    H' are nowhere larger, so before each of its keys it has at least as much weight left there: min(c, H' + left') >=
-    min(c, H + left) is the new order; in all it adds min(1, sum of gaps), which is no more in H' than in H, so the
-    total excess does not grow. Of the keys that only the additional unit holds, one at most has weight w > 0, as its
-    gap, the cutoff, is at least 1. It shows with probability q <= P[1 + noise >= T]. On all other keys the l1 distance
-    is at most 1 - w, so their noisy sums, N with the unit and Q without, differ by a factor of e^epsilon at most. For
-    every set S of outputs P[S] <= q + (1 - q) N[S] <= q + e^epsilon Q[S]; and for S in which the key is silent
-    Q[S] - e^epsilon P[S] = Q[S] - (1 - q) e^epsilon N[S] <= q Q[S] <= q.
+    Guarantee, for add/remove of one unit: (epsilon, q) with q = P[1 + noise >= T] = p^(T - 1)/(1 + p) for p =
+    e^(-1/scale), scale and T - 1 in steps. Proof. As the cutoff is whole, so are all gaps, and a unit puts all its
+    weight on its first key that is not full. So sums of neighbours are equal, or differ by 1 in one key k, by the
+    induction of `Greedy`. If both sums of k are above zero, the noise makes that epsilon-private. If one of them is
+    zero, k never shows there, and with probability q where its sum is 1: the outputs differ by no more.
+
+    With a cutoff between whole weights this fails, although sums of neighbours are still within 1 in l1: one unit can
+    then raise several keys above zero, each by a little, and each of them may show.
     """
 
     steps: int
@@ -208,7 +206,7 @@ class PolicyGreedy(Selector):
 
     @property
     def _cutoff(self) -> int:
-        return self.steps + math.ceil(_ROOM * math.sqrt(2) * self.scale)
+        return math.ceil((self.steps + _ROOM * math.sqrt(2) * self.scale) / STEPS) * STEPS
 
     def sums(self, held: Incidence) -> Ints:
         """Return what the units add up to for each key, in steps of 2^-16; it is secret."""
