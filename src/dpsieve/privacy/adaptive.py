@@ -14,8 +14,8 @@ V_m - (1 - u) only grows. So between points of a grid the chord in u is an upper
 bounds too: the result is an upper bound, exact when all losses are multiples of the grid. All terms are positive, so
 floats keep their digits, also where delta is 1e-20; a margin at the end covers roundings.
 
-References: J. Dong, D. Durfee and R. Rogers, "Optimal Differential Privacy Composition for Exponential Mechanisms", ICML
-2020, who use the recursion for the exponential mechanism.
+Reference: J. Dong, D. Durfee and R. Rogers, "Optimal Differential Privacy Composition for Exponential Mechanisms",
+ICML 2020, who use the recursion for the exponential mechanism.
 """
 
 import math

@@ -15,12 +15,12 @@ The pick is e0-bounded-range (Durfee and Rogers 2019), which is half of what (e0
   m(s) = s^(a-1) ((1 - c^a) - s (c - c^a)) / (1 - c), which is largest at s = (a - 1)(1 - c^a) / (a (c - c^a)). This s
   always lies in [1, e^e0], by Bernoulli's inequality. The taus of picks at one order add up.
 - `picks_delta`: the exact adaptive composition (`privacy.adaptive`). For the whole range of s finitely many pairs
-  suffice. Let s_j = e^(j h), h = e0 / N. For s in [s_j, s_(j+1)] let V(u / s) be replaced by its chord in 1/s between
-  the ends, an upper bound as V is convex, and V(u / (c s)) likewise. What results is linear in the point (s, 1/s), which
-  moves on a hyperbola inside the triangle of its ends and of the point where the tangents there meet,
-  (2 s_j s_(j+1), 2) / (s_j + s_(j+1)). So its maximum is at most that over the three corners: two pairs with s = s_j and
-  s = s_(j+1), and one with four outcomes, all with losses on the grid of h. The loss against the optimum is of the order
-  1 / N^2.
+  suffice. Let s_j = e^(j h), h = e0 / N. For s in [s_j, s_(j+1)] replace V(u / s) by its chord in 1/s between the ends,
+  an upper bound as V is convex, and V(u / (c s)) likewise. The result is linear in the point (s, 1/s), which moves on
+  a hyperbola inside the triangle of its ends and of the point where the tangents there meet,
+  (2 s_j s_(j+1), 2) / (s_j + s_(j+1)). So its maximum is at most that over the three corners: two pairs with s = s_j
+  and s = s_(j+1), and one with four outcomes, all with losses on the grid of h. What this adds to the optimum is of the
+  order 1 / N^2.
 
 `hitting_delta` and `hitting_renyi` are for picks after which a unit is gone once one of its items is picked (see
 `discovery.hitting_set`): inside S both sides draw alike from then on, so that outcome is the last one.
@@ -80,10 +80,16 @@ def pick_renyi(order: float, each_epsilon: float) -> float:
     return max(0.0, upper(expression))
 
 
-def renyi_pick(order: float, tau: float) -> float:
-    """Return the largest epsilon of a pick that costs at most `tau` at this order, rounded down."""
-    order = checked_order(order)
-    return largest(lambda each: pick_renyi(order, each) <= tau, _SMALLEST, 100.0)
+def renyi_pick(order: float, tau: float, k: int = 1) -> float:
+    """Return the largest epsilon of each of k picks that cost at most `tau` at this order, rounded down."""
+    order, k, tau = checked_order(order), checked_picks(k), _tau(tau)
+    return largest(lambda each: picks_renyi(order, each, k) <= tau, _SMALLEST, 100.0)
+
+
+def picks_renyi(order: float, each_epsilon: float, k: int) -> float:
+    """Return the Renyi divergence that k picks cost, rounded up."""
+    one = pick_renyi(order, each_epsilon)
+    return upper(lambda: ball(one) * k)
 
 
 def picks_delta(k: int, epsilon: float, *, each_epsilon: float) -> float:
@@ -144,14 +150,12 @@ def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
     (0.0424, 0.9917)
     """
     order, each_epsilon, k = checked_order(order), _each(each_epsilon), checked_picks(k)
-    plain = upper(lambda: ball(pick_renyi(order, each_epsilon)) * k)
-    return min(plain, upper(lambda: _moments(order, each_epsilon, k)))
+    return min(picks_renyi(order, each_epsilon, k), upper(lambda: _moments(order, each_epsilon, k)))
 
 
 def hitting_pick(order: float, tau: float, k: int) -> float:
     """Return the epsilon of each of k picks for which `hitting_renyi` is at most `tau`: the largest, to four digits."""
-    order, k = checked_order(order), checked_picks(k)
-    tau = validate.between("tau", tau, 1e-12, 100.0, hint="Pass what the picks may cost, such as tau=0.1.")
+    order, k, tau = checked_order(order), checked_picks(k), _tau(tau)
     plain = lower(lambda: (8 * ball(tau) / (ball(order) * k)).sqrt())  # k order e0^2 / 8 is a bound
     return _largest(lambda each: hitting_renyi(order, each, k), tau, max(_SMALLEST, plain), slope=2.0)
 
@@ -164,6 +168,10 @@ def checked_picks(k: int, name: str = "k") -> int:
 def _each(value: float) -> float:
     hint = "Pass the epsilon of one pick, such as each_epsilon=0.1."
     return validate.between("each_epsilon", value, _SMALLEST, 100.0, hint=hint)
+
+
+def _tau(tau: float) -> float:
+    return validate.between("tau", tau, 1e-12, 100.0, hint="Pass what the picks may cost, such as tau=0.1.")
 
 
 def _cells(k: int) -> int:
