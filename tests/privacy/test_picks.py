@@ -7,6 +7,7 @@ import pytest
 
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.curves import picks
+from dpsieve.privacy.curves.renyi import renyi_delta
 from dpsieve.privacy.curves.repeated import repeated_delta
 
 # epsilon, delta, k, and the epsilon of one pick by the closed form
@@ -39,7 +40,6 @@ def test_renyi_of_a_pick_is_the_worst_over_all_pairs(order, e0):
     worst = max(math.log(np.sum(p * (p / q) ** (order - 1))) / (order - 1) for p, q in each)
     assert worst * (1 - 1e-9) - 1e-13 <= found <= worst * (1 + 1e-4) + 1e-9
     assert found <= min(order * e0**2 / 8 * (1 + 1e-12), e0)
-    assert picks.pick_renyi(order, picks.renyi_pick(order, found)) <= found
 
 
 def test_any_counts_stay_within_the_pairs():
@@ -118,6 +118,20 @@ def test_the_inverse_keeps_the_promise_and_wastes_little(epsilon, delta, k):
     assert picks.picks_delta(k, epsilon, each_epsilon=each * 1.001) > delta
     assert picks.lemma_epsilon(epsilon, delta, k) <= each <= hit * (1 + 1e-12)
     assert min(curve(k, epsilon, each_epsilon=hit) for curve in (picks.hitting_delta, picks.picks_delta)) <= delta
+
+
+@pytest.mark.parametrize(("k", "order", "e0"), [(1, 5.0, 0.5), (3, 8.0, 0.3), (100, 15.0, 0.04)])
+def test_picks_with_a_mechanism_of_known_renyi_divergence(k, order, e0):
+    """Randomised response stands for the other mechanism: its composition with the picks is known exactly."""
+    other, epsilon = 0.3, 0.9
+    chance = math.exp(other) / (1 + math.exp(other))
+    moment = chance * math.exp((order - 1) * other) + (1 - chance) * math.exp(-(order - 1) * other)
+    tau = math.log(moment) / (order - 1)
+    bound = renyi_delta(order, tau + picks.picks_tau(order, e0, k), epsilon)
+    ends = [(chance, epsilon - other), (1 - chance, epsilon + other)]
+    assert sum(p * picks.picks_delta(k, left, each_epsilon=e0) for p, left in ends) <= bound
+    assert bound <= renyi_delta(order, tau + picks.picks_renyi(order, e0, k), epsilon)
+    assert picks.picks_tau(order, picks.picks_from_tau(order, 0.1, k), k) <= 0.1
 
 
 def test_exact_adaptive_picks_beat_the_closed_form_by_a_quarter():

@@ -31,7 +31,7 @@ from dpsieve.privacy.curves.picks import (
     checked_picks,
     hitting_delta,
     hitting_epsilon,
-    hitting_pick,
+    hitting_from_tau,
     hitting_renyi,
     lemma_epsilon,
     picks_delta,
@@ -64,7 +64,7 @@ def hitting_keys(
         max_keys,
         lambda: renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit),
     )
-    by_tau, by_parts = (None, lemma_epsilon) if paper else (hitting_pick, hitting_epsilon)
+    by_tau, by_parts = (None, lemma_epsilon) if paper else (hitting_from_tau, hitting_epsilon)
     each = largest_pick(chosen, epsilon, delta, k=k, by_tau=by_tau, by_parts=by_parts)
     return HittingKeys(epsilon, delta, k, each, selector=chosen)
 
@@ -79,7 +79,7 @@ class HittingKeys(KeyPicker):
         self._together  # noqa: B018  # raises where the fields do not keep the promise
 
     def pick(self, held: Incidence, source: Source) -> Ints:
-        """Return the picked keys, in order, as rows of `held.keys`: the found keys, with all that units hold of them."""
+        """Return the picked keys, in order, as rows of `held.keys`: found keys, with all that units hold of them."""
         return peel(held, self.k, self.scale, source)
 
     def _tau(self, order: float) -> float:

@@ -12,7 +12,7 @@ from dpsieve.discovery.renyi_selection import RenyiSelector
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, upper
-from dpsieve.privacy.certificate import Certificate, Part, whole_unit
+from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
 from dpsieve.privacy.composed import remaining
 from dpsieve.privacy.curves.picks import checked_picks
 from dpsieve.privacy.curves.renyi import renyi_delta, renyi_tau
@@ -41,7 +41,7 @@ class KeyPicker(Mechanism):
     e^(each_epsilon * count_i). The found keys are an output of the selector, so picks among them compose adaptively
     with it, in one of two ways, of which the better counts:
 
-    - in Renyi terms, where the selector is leak-approximately (order, tau)-Renyi private: the picks cost some tau at
+    - in Renyi terms, where the selector is leak-approximately (order, tau)-Renyi private: the picks add some tau at
       the same order, and delta = leak + renyi_delta(order, sum of all taus, epsilon);
     - in parts: the selector's own (epsilon_1, delta_1), and the picks at what is left of epsilon:
       delta = delta_1 + delta_2(epsilon - epsilon_1).
@@ -94,9 +94,11 @@ class KeyPicker(Mechanism):
     def __repr__(self) -> str:
         return f"<{self.name} of {self.k:,} keys after {self.selector.name} selection, {self.guarantee}>"
 
+    _method: ClassVar[Method] = "balls"  # of what `_tau` returns
+
     @abstractmethod
     def _tau(self, order: float) -> float:
-        """Return what everything after the selection costs in Renyi terms at this order, rounded up."""
+        """Return what everything after the selection adds to its tau at this order, rounded up."""
 
     @abstractmethod
     def _picks_delta(self, epsilon: float) -> float:
@@ -111,7 +113,7 @@ class KeyPicker(Mechanism):
             tau = upper(lambda: ball(chosen.tau) + ball(self._tau(chosen.order)))
             cost = upper(lambda: ball(chosen.leak) + ball(renyi_delta(chosen.order, tau, self.epsilon)))
             if cost <= self.delta:
-                return whole_unit(self.guarantee, cost, "balls", f"{words}, in one Renyi budget")
+                return whole_unit(self.guarantee, cost, self._method, f"{words}, in one Renyi budget")
         return whole_unit(self.guarantee, self._parts_cost(), "formula", f"{words}, composed")
 
     def _parts_cost(self) -> float:

@@ -6,6 +6,8 @@ raises some of them by one and lowers none, so a pick is e0-bounded-range with e
 The k largest of the counts with Gumbel noise, drawn once, are distributed like k picks one after the other (Durfee and
 Rogers 2019).
 
+In one Renyi budget the selector enters with its divergence of one order, the picks with their exact curve (`picks_tau`).
+
 Counts of the chosen keys. One unit raises up to k of them by one. Let n be the number of units, S and G_1, ..., G_k
 independent Gaussian noise, rounded to integers. Publish n + S and 2 count_i - n + G_i for each i: one unit moves the
 first by 1, and each of the others by 1 or by -1. So this costs a/2 (1/var(S) + k/var(G)) in Renyi terms at order a;
@@ -13,7 +15,8 @@ rounding is post-processing. What is really published are the sums of the first 
 count_i + (S + G_i)/2, in which n is gone. With var(S) = 4 sigma^2 / (sqrt k + 1) and var(G) = 4 sigma^2 sqrt k /
 (sqrt k + 1) each count has the standard deviation sigma, at the cost of a/2 ((sqrt k + 1) / (2 sigma))^2: about half
 the noise of independent noise, which would need a/2 k / sigma^2 (Lebeda, "Better Gaussian Mechanism using Correlated
-Noise", SOSA 2025).
+Noise", SOSA 2025). Whatever was picked, this noise is dominated by the same pair of Gaussians, so that it may be thought of as
+drawn before the picks, and its tau adds to that of the selector.
 """
 
 import math
@@ -33,8 +36,8 @@ from dpsieve.privacy.curves.picks import (
     lemma_epsilon,
     picks_delta,
     picks_epsilon,
-    picks_renyi,
-    renyi_pick,
+    picks_from_tau,
+    picks_tau,
 )
 from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_gaussian, rounded_gaussian
@@ -52,7 +55,7 @@ def top_keys(
     *,
     selector: Selector | None = None,
     typical_keys: float | None = None,
-    share: float = 0.25,
+    share: float = 0.15,
     count_share: float = 0.0,
     analysis: str = "best",
     unit: str = "one row",
@@ -85,13 +88,13 @@ def top_keys(
         lambda: renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit),
     )
     if not count_share:
-        by_tau, by_parts = (None, lemma_epsilon) if paper else (renyi_pick, picks_epsilon)
+        by_tau, by_parts = (None, lemma_epsilon) if paper else (picks_from_tau, picks_epsilon)
         each = largest_pick(chosen, epsilon, delta, k=k, by_tau=by_tau, by_parts=by_parts)
         return TopKeys(epsilon, delta, k, each, selector=chosen)
     if paper or not isinstance(chosen, RenyiSelector) or not (left := tau_left(chosen, epsilon, delta)):
         raise InvalidValue("count_share needs a Renyi selector that leaves some tau. Pass one with share=0.25.")
     sigma = (math.sqrt(k) + 1) / 2 * math.sqrt(chosen.order / (2 * left * count_share))
-    each = renyi_pick(chosen.order, (left - _counts_tau(chosen.order, sigma, k)) * (1 - 1e-12), k)
+    each = picks_from_tau(chosen.order, (left - _counts_tau(chosen.order, sigma, k)) * (1 - 1e-12), k)
     return TopKeys(epsilon, delta, k, each, count_sigma=sigma, selector=chosen)
 
 
@@ -103,6 +106,8 @@ class TopKeys(KeyPicker):
     Attributes:
         count_sigma: the standard deviation of the noise on the counts of picked keys; 0 for no counts.
     """
+
+    _method = "formula"
 
     count_sigma: float = 0.0
 
@@ -136,7 +141,7 @@ class TopKeys(KeyPicker):
 
     def _tau(self, order: float) -> float:
         counts = _counts_tau(order, self.count_sigma, self.k) if self.count_sigma else 0.0
-        picks = picks_renyi(order, self.each_epsilon, self.k)
+        picks = picks_tau(order, self.each_epsilon, self.k)
         return upper(lambda: ball(picks) + ball(counts))
 
     def _picks_delta(self, epsilon: float) -> float:

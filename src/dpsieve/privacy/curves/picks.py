@@ -11,9 +11,10 @@ outside: in either direction the pair of distributions is, for some s in [1, e^e
 The pick is e0-bounded-range (Durfee and Rogers 2019), which is half of what (e0, 0)-privacy would cost. Three accounts:
 
 - `lemma_epsilon`: the closed form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2.
-- `pick_renyi`: the Renyi divergence of order a of a pair is ln(m(s)) / (a - 1) with
+- `pick_renyi`, `picks_renyi`: the Renyi divergence of order a of a pair is ln(m(s)) / (a - 1) with
   m(s) = s^(a-1) ((1 - c^a) - s (c - c^a)) / (1 - c), which is largest at s = (a - 1)(1 - c^a) / (a (c - c^a)). This s
-  always lies in [1, e^e0], by Bernoulli's inequality. The taus of picks at one order add up.
+  always lies in [1, e^e0], by Bernoulli's inequality. The taus of picks at one order add up;
+  `picks_tau` is what they add, by their exact curve, to the tau of a selector.
 - `picks_delta`: the exact adaptive composition (`privacy.adaptive`). For the whole range of s finitely many pairs
   suffice. Let s_j = e^(j h), h = e0 / N. For s in [s_j, s_(j+1)] replace V(u / s) by its chord in 1/s between the ends,
   an upper bound as V is convex, and V(u / (c s)) likewise. The result is linear in the point (s, 1/s), which moves on
@@ -31,8 +32,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from dpsieve import validate
-from dpsieve.exact.search import Ball, ball, largest, lower, upper
-from dpsieve.privacy.adaptive import MOST_USES, Outcome, Pair, adaptive_delta
+from dpsieve.exact.search import Ball, ball, lower, upper
+from dpsieve.privacy.adaptive import MOST_USES, Outcome, Pair, adaptive_delta, adaptive_peak
 from dpsieve.privacy.curves.renyi import checked_order
 
 _HITTING_CELLS = 96
@@ -80,16 +81,34 @@ def pick_renyi(order: float, each_epsilon: float) -> float:
     return max(0.0, upper(expression))
 
 
-def renyi_pick(order: float, tau: float, k: int = 1) -> float:
-    """Return the largest epsilon of each of k picks that cost at most `tau` at this order, rounded down."""
-    order, k, tau = checked_order(order), checked_picks(k), _tau(tau)
-    return largest(lambda each: picks_renyi(order, each, k) <= tau, _SMALLEST, 100.0)
-
-
 def picks_renyi(order: float, each_epsilon: float, k: int) -> float:
     """Return the Renyi divergence that k picks cost, rounded up."""
-    one = pick_renyi(order, each_epsilon)
+    one, k = pick_renyi(order, each_epsilon), checked_picks(k)
     return upper(lambda: ball(one) * k)
+
+
+def picks_tau(order: float, each_epsilon: float, k: int) -> float:
+    """Return what k picks add to the tau of other mechanisms, of which only Renyi divergences are known, rounded up.
+
+    It is at most `picks_renyi`: the picks enter with their exact curve (`privacy.adaptive.adaptive_peak`), and tau is
+    the one for which `renyi_delta` of the sum gives the delta of all. So it counts once in a sum, for all picks.
+
+    >>> round(picks_tau(16.0, 0.04, 100), 4), round(picks_renyi(16.0, 0.04, 100), 4)
+    (0.2488, 0.3183)
+    """
+    order, each_epsilon, k = checked_order(order), _each(each_epsilon), checked_picks(k)
+    plain = picks_renyi(order, each_epsilon, k)
+    top = k * each_epsilon**2 / 8 * (2 * order - 1) + 4 * math.sqrt(k) * each_epsilon
+    # Beyond the top the curve is at most what the Renyi divergence of twice the order allows.
+    beyond = (2 * order - 1) * (picks_renyi(2 * order, each_epsilon, k) - top) + _factor(2 * order) + (order - 1) * top
+    peak = _peak(k, order, each_epsilon, _cells(k), top)
+    return min(plain, _effective(order, max(peak, beyond)))
+
+
+def picks_from_tau(order: float, tau: float, k: int) -> float:
+    """Return the epsilon of each of k picks for which `picks_tau` is at most `tau`: the largest, to four digits."""
+    least = _plain_pick(order, tau, k)
+    return _largest(lambda each: picks_tau(order, each, k), tau, least, slope=2.0)
 
 
 def picks_delta(k: int, epsilon: float, *, each_epsilon: float) -> float:
@@ -153,11 +172,10 @@ def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
     return min(picks_renyi(order, each_epsilon, k), upper(lambda: _moments(order, each_epsilon, k)))
 
 
-def hitting_pick(order: float, tau: float, k: int) -> float:
+def hitting_from_tau(order: float, tau: float, k: int) -> float:
     """Return the epsilon of each of k picks for which `hitting_renyi` is at most `tau`: the largest, to four digits."""
-    order, k, tau = checked_order(order), checked_picks(k), _tau(tau)
-    plain = lower(lambda: (8 * ball(tau) / (ball(order) * k)).sqrt())  # k order e0^2 / 8 is a bound
-    return _largest(lambda each: hitting_renyi(order, each, k), tau, max(_SMALLEST, plain), slope=2.0)
+    least = _plain_pick(order, tau, k)
+    return _largest(lambda each: hitting_renyi(order, each, k), tau, least, slope=2.0)
 
 
 def checked_picks(k: int, name: str = "k") -> int:
@@ -170,8 +188,22 @@ def _each(value: float) -> float:
     return validate.between("each_epsilon", value, _SMALLEST, 100.0, hint=hint)
 
 
-def _tau(tau: float) -> float:
-    return validate.between("tau", tau, 1e-12, 100.0, hint="Pass what the picks may cost, such as tau=0.1.")
+def _plain_pick(order: float, tau: float, k: int) -> float:
+    """Return an epsilon that k order epsilon^2 / 8 <= tau allows."""
+    order, k = checked_order(order), checked_picks(k)
+    tau = validate.between("tau", tau, 1e-12, 100.0, hint="Pass what the picks may cost, such as tau=0.1.")
+    return max(_SMALLEST, lower(lambda: (8 * ball(tau) / (ball(order) * k)).sqrt()))
+
+
+def _factor(order: float) -> float:
+    """Return ln((1 - 1/a)^a / (a - 1)), the constant of `renyi_delta`."""
+    t = order - 1
+    return t * math.log(t) - (1 + t) * math.log1p(t)
+
+
+def _effective(order: float, peak: float) -> float:
+    """Return the tau at which `renyi_delta` is e^(peak - (order - 1) epsilon), rounded up; not below zero."""
+    return max(0.0, (peak - _factor(order)) / (order - 1) * (1 + 1e-12) + 1e-14)
 
 
 def _cells(k: int) -> int:
@@ -203,6 +235,12 @@ def _largest(cost: Callable[[float], float], most: float, good: float, slope: fl
 def _curve(k: int, epsilon: float, each_epsilon: float, cells: int, hitting: bool) -> float:
     grid = math.nextafter(each_epsilon / cells * (1 + 2**-50), 1000.0)
     return adaptive_delta(_pairs(cells, grid, hitting), k, epsilon, grid=grid)
+
+
+@lru_cache(maxsize=256)
+def _peak(k: int, order: float, each_epsilon: float, cells: int, top: float) -> float:
+    grid = math.nextafter(each_epsilon / cells * (1 + 2**-50), 1000.0)
+    return adaptive_peak(_pairs(cells, grid, False), k, order - 1, top, grid=grid)
 
 
 def _pairs(cells: int, grid: float, hitting: bool) -> list[Pair]:
