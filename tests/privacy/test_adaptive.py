@@ -64,9 +64,8 @@ def two_outcomes(high, low):
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.2, 0.4])
 def test_the_recursion_is_the_best_adaptive_plan(epsilon):
     pairs = [two_outcomes(0.1, -0.3), two_outcomes(0.3, -0.1), two_outcomes(0.2, -0.2)]
-    assert adaptive_delta(pairs, 3, epsilon, grid=0.1) == pytest.approx(
-        best_plan(pairs, 3, epsilon), rel=1e-6, abs=1e-12
-    )
+    best = best_plan(pairs, 3, epsilon)
+    assert adaptive_delta(pairs, 3, epsilon, grid=0.1) == pytest.approx(best, rel=1e-6, abs=1e-12)
 
 
 def test_after_a_last_outcome_nothing_is_lost():

@@ -1,6 +1,5 @@
 """What picks by the exponential mechanism cost: the closed form, Renyi, the exact adaptive composition."""
 
-import itertools
 import math
 
 import numpy as np
@@ -8,6 +7,7 @@ import pytest
 
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.curves import picks
+from dpsieve.privacy.curves.renyi import renyi_delta
 from dpsieve.privacy.curves.repeated import repeated_delta
 
 # epsilon, delta, k, and the epsilon of one pick by the closed form
@@ -40,7 +40,6 @@ def test_renyi_of_a_pick_is_the_worst_over_all_pairs(order, e0):
     worst = max(math.log(np.sum(p * (p / q) ** (order - 1))) / (order - 1) for p, q in each)
     assert worst * (1 - 1e-9) - 1e-13 <= found <= worst * (1 + 1e-4) + 1e-9
     assert found <= min(order * e0**2 / 8 * (1 + 1e-12), e0)
-    assert picks.pick_renyi(order, picks.renyi_pick(order, found)) <= found
 
 
 def test_any_counts_stay_within_the_pairs():
@@ -102,18 +101,12 @@ def test_hitting_does_not_grow_with_k():
 @pytest.mark.parametrize("order", [2.0, 12.0])
 def test_hitting_in_renyi_terms_is_the_worst_over_plans(order):
     e0, k = 0.2, 4
+    each = [pair(e0, s) for s in np.exp(np.linspace(0, e0, 4001)[1:-1])]
+    moments = [p * (p / q) ** (order - 1) for p, q in each]
     out = back = 1.0
-    for _ in range(k):
-        each = [pair(e0, s) for s in np.exp(np.linspace(0, e0, 4001)[1:-1])]
-        out = max(
-            [out, *((p[0] * (p[0] / q[0]) ** (order - 1) * out + p[1] * (p[1] / q[1]) ** (order - 1)) for p, q in each)]
-        )
-        back = max(
-            [
-                back,
-                *((p[0] * (p[0] / q[0]) ** (order - 1) + p[1] * (p[1] / q[1]) ** (order - 1) * back) for p, q in each),
-            ]
-        )
+    for _ in range(k):  # without to with: the low outcome is the hit, after which nothing is lost; then the reverse
+        out = max(high * out + low for high, low in moments)
+        back = max(high + low * back for high, low in moments)
     worst = math.log(max(out, back)) / (order - 1)
     assert worst - 1e-12 <= picks.hitting_renyi(order, e0, k) <= worst * (1 + 1e-4)
 
@@ -121,15 +114,24 @@ def test_hitting_in_renyi_terms_is_the_worst_over_plans(order):
 @pytest.mark.parametrize(("epsilon", "delta", "k"), [(1.0, 1e-5, 1), (1.0, 1e-5, 20), (0.1, 1e-12, 50), (2.0, 0.05, 5)])
 def test_the_inverse_keeps_the_promise_and_wastes_little(epsilon, delta, k):
     each, hit = picks.picks_epsilon(epsilon, delta, k), picks.hitting_epsilon(epsilon, delta, k)
-    assert (
-        picks.picks_delta(k, epsilon, each_epsilon=each)
-        <= delta
-        < picks.picks_delta(k, epsilon, each_epsilon=each * 1.001)
-    )
+    assert picks.picks_delta(k, epsilon, each_epsilon=each) <= delta
+    assert picks.picks_delta(k, epsilon, each_epsilon=each * 1.001) > delta
     assert picks.lemma_epsilon(epsilon, delta, k) <= each <= hit * (1 + 1e-12)
-    assert (
-        min(picks.hitting_delta(k, epsilon, each_epsilon=hit), picks.picks_delta(k, epsilon, each_epsilon=hit)) <= delta
-    )
+    assert min(curve(k, epsilon, each_epsilon=hit) for curve in (picks.hitting_delta, picks.picks_delta)) <= delta
+
+
+@pytest.mark.parametrize(("k", "order", "e0"), [(1, 5.0, 0.5), (3, 8.0, 0.3), (100, 15.0, 0.04)])
+def test_picks_with_a_mechanism_of_known_renyi_divergence(k, order, e0):
+    """Randomised response stands for the other mechanism: its composition with the picks is known exactly."""
+    other, epsilon = 0.3, 0.9
+    chance = math.exp(other) / (1 + math.exp(other))
+    moment = chance * math.exp((order - 1) * other) + (1 - chance) * math.exp(-(order - 1) * other)
+    tau = math.log(moment) / (order - 1)
+    bound = renyi_delta(order, tau + picks.picks_tau(order, e0, k), epsilon)
+    ends = [(chance, epsilon - other), (1 - chance, epsilon + other)]
+    assert sum(p * picks.picks_delta(k, left, each_epsilon=e0) for p, left in ends) <= bound
+    assert bound <= renyi_delta(order, tau + picks.picks_renyi(order, e0, k), epsilon)
+    assert picks.picks_tau(order, picks.picks_from_tau(order, 0.1, k), k) <= 0.1
 
 
 def test_exact_adaptive_picks_beat_the_closed_form_by_a_quarter():
@@ -140,31 +142,3 @@ def test_exact_adaptive_picks_beat_the_closed_form_by_a_quarter():
 def test_absurd_numbers_of_picks_are_refused(k):
     with pytest.raises(InvalidValue, match="k="):
         picks.lemma_epsilon(1.0, 1e-5, k)
-
-
-def test_enumerated_user_peeling_stays_within_the_curve():
-    """Every way to pick two of three keys, with and without one unit that holds a set of them."""
-    e0, epsilon = 0.8, 0.9
-    bound = picks.hitting_delta(2, epsilon, each_epsilon=e0)
-    units = [{0}, {1}, {0, 2}, {1, 2}]
-    for size in range(3):
-        for others in itertools.combinations(units, size):
-            for mine in ({0}, {0, 1}, {0, 1, 2}):
-                with_it, without = (peeling([*others, *more], e0) for more in ([mine], []))
-                for p, q in ((with_it, without), (without, with_it)):
-                    assert sum(max(0.0, p[o] - math.exp(epsilon) * q[o]) for o in p) <= bound + 1e-12
-
-
-def peeling(units, e0):
-    """The distribution of two picks of user peeling over three keys."""
-    chances = {}
-    for first, second in itertools.permutations(range(3), 2):
-        chance = 1.0
-        for pick, domain, left in (
-            (first, {0, 1, 2}, units),
-            (second, {0, 1, 2} - {first}, [u for u in units if first not in u]),
-        ):
-            weight = {key: math.exp(e0 * sum(key in u for u in left)) for key in domain}
-            chance *= weight[pick] / sum(weight.values())
-        chances[first, second] = chance
-    return chances

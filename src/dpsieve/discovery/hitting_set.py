@@ -14,8 +14,9 @@ larger by s = 1 + (e^e0 - 1) p. When it is hit, it is removed, and both sides dr
   e^(-loss / (e^e0 - 1)), for every number of picks. The exact worst case, over all adaptive sequences of p, is
   `privacy.curves.picks.hitting_delta`, and in Renyi terms `hitting_renyi`.
 
-References: Algorithm 4 of papers on missing mass; A. Gupta, K. Ligett, F. McSherry, A. Roth and K. Talwar,
-"Differentially Private Combinatorial Optimization", SODA 2010, for the idea that hit elements stop paying.
+References: T. Dick, M. Joseph and V. Raman, "Missing Mass for Differentially Private Domain Discovery", 2026, Algorithm
+4; A. Gupta, K. Ligett, F. McSherry, A. Roth and K. Talwar, "Differentially Private Combinatorial Optimization", SODA
+2010, for the idea that elements stop paying once they are covered.
 """
 
 from dataclasses import dataclass
@@ -23,15 +24,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.picker import KeyPicker, parts_left, tau_left
-from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
+from dpsieve.discovery.picker import KeyPicker, checked_analysis, chosen_selector, largest_pick
+from dpsieve.discovery.renyi_selection import renyi_selection
 from dpsieve.discovery.selector import Selector
-from dpsieve.errors import InvalidValue
 from dpsieve.privacy.curves.picks import (
     checked_picks,
     hitting_delta,
     hitting_epsilon,
-    hitting_pick,
+    hitting_from_tau,
     hitting_renyi,
     lemma_epsilon,
     picks_delta,
@@ -58,15 +58,15 @@ def hitting_keys(
 
     The arguments are those of `top_k.top_keys`.
     """
-    k = checked_picks(k)
-    chosen = selector or renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit)
-    if chosen.max_keys != max_keys:
-        raise InvalidValue(f"max_keys={max_keys} is not that of the selector. Pass max_keys={chosen.max_keys}.")
-    if analysis == "best" and isinstance(chosen, RenyiSelector) and (left := tau_left(chosen, epsilon, delta)) > 0:
-        each = hitting_pick(chosen.order, left * (1 - 1e-12), k)
-        return HittingKeys(epsilon, delta, k, each, selector=chosen)
-    split = lemma_epsilon if analysis == "paper" else hitting_epsilon
-    return HittingKeys(epsilon, delta, k, split(*parts_left(chosen, epsilon, delta), k), selector=chosen)
+    k, paper = checked_picks(k), checked_analysis(analysis) == "paper"
+    chosen = chosen_selector(
+        selector,
+        max_keys,
+        lambda: renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit),
+    )
+    by_tau, by_parts = (None, lemma_epsilon) if paper else (hitting_from_tau, hitting_epsilon)
+    each = largest_pick(chosen, epsilon, delta, k=k, by_tau=by_tau, by_parts=by_parts)
+    return HittingKeys(epsilon, delta, k, each, selector=chosen)
 
 
 @register("hitting_set")
@@ -79,8 +79,8 @@ class HittingKeys(KeyPicker):
         self._together  # noqa: B018  # raises where the fields do not keep the promise
 
     def pick(self, held: Incidence, source: Source) -> Ints:
-        """Return the picked keys, in order, as rows of `held.keys`, which are the found keys; units have all of theirs."""
-        return peel(held, self.k, 1 / self.each_epsilon, source)
+        """Return the picked keys, in order, as rows of `held.keys`: found keys, with all that units hold of them."""
+        return peel(held, self.k, self.scale, source)
 
     def _tau(self, order: float) -> float:
         return hitting_renyi(order, self.each_epsilon, self.k)

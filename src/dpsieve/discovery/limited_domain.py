@@ -65,8 +65,9 @@ def limited_domain(
 
 
 def _theorem(epsilon: float, delta: float, k: int) -> float:
-    """Return the largest e0, nearly, with min(k e0, k e0 tanh(e0/2) + e0 sqrt(2 k L), k e0^2/2 + e0 sqrt(k L/2))
-    at most epsilon, L = ln(1/delta).
+    """Return the largest e0, nearly, for k picks by Theorem 1.
+
+    With L = ln(1/delta): min(k e0, k e0 tanh(e0/2) + e0 sqrt(2 k L), k e0^2/2 + e0 sqrt(k L/2)) <= epsilon.
     """
     logarithm = math.log(1 / delta)
 

@@ -12,7 +12,7 @@ from dpsieve.discovery.renyi_selection import RenyiSelector
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, upper
-from dpsieve.privacy.certificate import Certificate, Part, whole_unit
+from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
 from dpsieve.privacy.composed import remaining
 from dpsieve.privacy.curves.picks import checked_picks
 from dpsieve.privacy.curves.renyi import renyi_delta, renyi_tau
@@ -41,8 +41,8 @@ class KeyPicker(Mechanism):
     e^(each_epsilon * count_i). The found keys are an output of the selector, so picks among them compose adaptively
     with it, in one of two ways, of which the better counts:
 
-    - in Renyi terms, where the selector is leak-approximately (order, tau)-Renyi private: the picks cost some tau at the
-      same order, and delta = leak + renyi_delta(order, sum of all taus, epsilon);
+    - in Renyi terms, where the selector is leak-approximately (order, tau)-Renyi private: the picks add some tau at
+      the same order, and delta = leak + renyi_delta(order, sum of all taus, epsilon);
     - in parts: the selector's own (epsilon_1, delta_1), and the picks at what is left of epsilon:
       delta = delta_1 + delta_2(epsilon - epsilon_1).
 
@@ -76,6 +76,11 @@ class KeyPicker(Mechanism):
         """What is promised to one privacy unit."""
         return Guarantee(self.epsilon, self.delta, unit=self.selector.unit)
 
+    @cached_property
+    def scale(self) -> float:
+        """The scale of the Gumbel noise, rounded up."""
+        return upper(lambda: 1 / ball(self.each_epsilon))
+
     @property
     def max_keys(self) -> int:
         """How many keys of a unit the selector sees."""
@@ -89,9 +94,11 @@ class KeyPicker(Mechanism):
     def __repr__(self) -> str:
         return f"<{self.name} of {self.k:,} keys after {self.selector.name} selection, {self.guarantee}>"
 
+    _method: ClassVar[Method] = "balls"  # of what `_tau` returns
+
     @abstractmethod
     def _tau(self, order: float) -> float:
-        """Return what everything after the selection costs in Renyi terms at this order, rounded up."""
+        """Return what everything after the selection adds to its tau at this order, rounded up."""
 
     @abstractmethod
     def _picks_delta(self, epsilon: float) -> float:
@@ -106,7 +113,7 @@ class KeyPicker(Mechanism):
             tau = upper(lambda: ball(chosen.tau) + ball(self._tau(chosen.order)))
             cost = upper(lambda: ball(chosen.leak) + ball(renyi_delta(chosen.order, tau, self.epsilon)))
             if cost <= self.delta:
-                return whole_unit(self.guarantee, cost, "balls", f"{words}, in one Renyi budget")
+                return whole_unit(self.guarantee, cost, self._method, f"{words}, in one Renyi budget")
         return whole_unit(self.guarantee, self._parts_cost(), "formula", f"{words}, composed")
 
     def _parts_cost(self) -> float:
@@ -122,15 +129,51 @@ class KeyPicker(Mechanism):
 
 
 def tau_left(selector: RenyiSelector, epsilon: float, delta: float) -> float:
-    """Return the tau that the selector leaves at its order, rounded down; zero or less where it leaves none."""
+    """Return the tau that a Renyi selector leaves at its order, rounded down; zero where that is next to nothing."""
+    if selector.leak >= delta:
+        return 0.0
     whole = renyi_tau(selector.order, epsilon, remaining(delta, selector.leak))
-    return remaining(whole, selector.tau)
+    left = remaining(whole, selector.tau) * (1 - 1e-12)
+    return left if left > 1e-3 * whole else 0.0
 
 
-def parts_left(selector: Selector, epsilon: float, delta: float) -> tuple[float, float]:
-    """Return what a selector leaves of epsilon and delta, rounded down; refuse one that leaves nothing."""
+def largest_pick(
+    selector: Selector,
+    epsilon: float,
+    delta: float,
+    *,
+    k: int,
+    by_tau: Callable[[float, float, int], float] | None,
+    by_parts: Callable[[float, float, int], float],
+) -> float:
+    """Return the largest epsilon of each of k picks that the selector leaves room for; refuse one that leaves none.
+
+    `by_tau` finds it from an order, a tau and k; `by_parts` from an epsilon, a delta and k.
+    """
+    found = [0.0]
+    if by_tau and isinstance(selector, RenyiSelector) and (tau := tau_left(selector, epsilon, delta)):
+        found.append(by_tau(selector.order, tau, k))
     left = remaining(epsilon, selector.guarantee.epsilon), remaining(delta, selector.guarantee.delta)
-    if min(left) <= 0:
+    if min(left) > 0:
+        found.append(by_parts(*left, k))
+    if not max(found):
         fix = "Pass one with a part of epsilon and delta, or a Renyi selector with a share below 1."
         raise InvalidValue(f"selector spends all of the budget. {fix}")
-    return left
+    return max(found)
+
+
+def chosen_selector(selector: Selector | None, max_keys: int, default: Callable[[], Selector]) -> Selector:
+    """Return the given selector, which must be for `max_keys`, or the default one."""
+    chosen = default() if selector is None else selector
+    if not isinstance(chosen, Selector):
+        raise InvalidType(f"selector must be a selector, not {type(chosen).__name__}. Leave it out, or pass one.")
+    if chosen.max_keys != max_keys:
+        raise InvalidValue(f"max_keys={max_keys} is not that of the selector. Pass max_keys={chosen.max_keys}.")
+    return chosen
+
+
+def checked_analysis(analysis: str) -> str:
+    """Return 'best' or 'paper'."""
+    if not isinstance(analysis, str) or analysis not in ("best", "paper"):
+        raise InvalidValue("analysis is not known. Choose 'best', or 'paper' to check a figure.")
+    return analysis

@@ -1,9 +1,12 @@
 """Top-k over keys that nobody listed: discovery, then picks with Gumbel noise (peeling), then counts on request.
 
-Algorithms 2 and 3 of papers on missing mass, with a tighter account. The counts are of all units that hold a found key,
-whatever the selector saw of them; one unit more raises some of them by one and lowers none, so a pick is
-e0-bounded-range with e0 = 1 / scale (`privacy.curves.picks`). The k largest of the counts with Gumbel noise, drawn once,
-are distributed like k picks one after the other (Durfee and Rogers 2019).
+Algorithms 2 and 3 of Dick, Joseph and Raman, "Missing Mass for Differentially Private Domain Discovery" (2026), with a
+tighter account. The counts are of all units that hold a found key, whatever the selector saw of them; one unit more
+raises some of them by one and lowers none, so a pick is e0-bounded-range with e0 = 1 / scale (`privacy.curves.picks`).
+The k largest of the counts with Gumbel noise, drawn once, are distributed like k picks one after the other (Durfee and
+Rogers 2019).
+
+In one Renyi budget the selector enters with its divergence of one order, the picks with their exact curve: `picks_tau`.
 
 Counts of the chosen keys. One unit raises up to k of them by one. Let n be the number of units, S and G_1, ..., G_k
 independent Gaussian noise, rounded to integers. Publish n + S and 2 count_i - n + G_i for each i: one unit moves the
@@ -12,7 +15,8 @@ rounding is post-processing. What is really published are the sums of the first 
 count_i + (S + G_i)/2, in which n is gone. With var(S) = 4 sigma^2 / (sqrt k + 1) and var(G) = 4 sigma^2 sqrt k /
 (sqrt k + 1) each count has the standard deviation sigma, at the cost of a/2 ((sqrt k + 1) / (2 sigma))^2: about half
 the noise of independent noise, which would need a/2 k / sigma^2 (Lebeda, "Better Gaussian Mechanism using Correlated
-Noise", SOSA 2025).
+Noise", SOSA 2025). Whatever was picked, this noise is dominated by the same pair of Gaussians. So it may be thought of
+as drawn before the picks, and its tau adds to that of the selector.
 """
 
 import math
@@ -22,20 +26,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.discovery.picker import KeyPicker, parts_left, tau_left
+from dpsieve.discovery.picker import KeyPicker, checked_analysis, chosen_selector, largest_pick, tau_left
 from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, upper
-from dpsieve.privacy.curves.picks import checked_picks, lemma_epsilon, pick_renyi, picks_delta, picks_epsilon, renyi_pick
+from dpsieve.privacy.curves.picks import (
+    checked_picks,
+    lemma_epsilon,
+    picks_delta,
+    picks_epsilon,
+    picks_from_tau,
+    picks_tau,
+)
 from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_gaussian, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_ROUNDED, LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
-
-ANALYSES = ("best", "paper")
 
 
 def top_keys(
@@ -46,7 +55,7 @@ def top_keys(
     *,
     selector: Selector | None = None,
     typical_keys: float | None = None,
-    share: float = 0.25,
+    share: float = 0.15,
     count_share: float = 0.0,
     analysis: str = "best",
     unit: str = "one row",
@@ -71,25 +80,22 @@ def top_keys(
     >>> mechanism.pick(np.array([0, 90_000, 50_000]), SystemSource()).tolist()[:2]
     [1, 2]
     """
-    k = checked_picks(k)
+    k, paper = checked_picks(k), checked_analysis(analysis) == "paper"
     count_share = validate.between("count_share", count_share, 0.0, 0.99, hint="Pass a part such as count_share=0.2.")
-    if not isinstance(analysis, str) or analysis not in ANALYSES:
-        raise InvalidValue(f"analysis is not known. Choose one of {', '.join(ANALYSES)}.")
-    chosen = selector or renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit)
-    if chosen.max_keys != max_keys:
-        raise InvalidValue(f"max_keys={max_keys} is not that of the selector. Pass max_keys={chosen.max_keys}.")
-    if analysis == "best" and isinstance(chosen, RenyiSelector) and (left := tau_left(chosen, epsilon, delta)) > 0:
-        order, sigma = chosen.order, 0.0
-        if count_share:
-            sigma = _sigma(order, left * count_share, k)
-            left = left - _counts_tau(order, sigma, k)
-        each = renyi_pick(order, left / k * (1 - 1e-12))
-        return TopKeys(epsilon, delta, k, each, count_sigma=sigma, selector=chosen)
-    if count_share:
+    chosen = chosen_selector(
+        selector,
+        max_keys,
+        lambda: renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit),
+    )
+    if not count_share:
+        by_tau, by_parts = (None, lemma_epsilon) if paper else (picks_from_tau, picks_epsilon)
+        each = largest_pick(chosen, epsilon, delta, k=k, by_tau=by_tau, by_parts=by_parts)
+        return TopKeys(epsilon, delta, k, each, selector=chosen)
+    if paper or not isinstance(chosen, RenyiSelector) or not (left := tau_left(chosen, epsilon, delta)):
         raise InvalidValue("count_share needs a Renyi selector that leaves some tau. Pass one with share=0.25.")
-    split = lemma_epsilon if analysis == "paper" else picks_epsilon
-    each = split(*parts_left(chosen, epsilon, delta), k)
-    return TopKeys(epsilon, delta, k, each, selector=chosen)
+    sigma = (math.sqrt(k) + 1) / 2 * math.sqrt(chosen.order / (2 * left * count_share))
+    each = picks_from_tau(chosen.order, (left - _counts_tau(chosen.order, sigma, k)) * (1 - 1e-12), k)
+    return TopKeys(epsilon, delta, k, each, count_sigma=sigma, selector=chosen)
 
 
 @register("top_k")
@@ -100,6 +106,8 @@ class TopKeys(KeyPicker):
     Attributes:
         count_sigma: the standard deviation of the noise on the counts of picked keys; 0 for no counts.
     """
+
+    _method = "formula"
 
     count_sigma: float = 0.0
 
@@ -113,7 +121,7 @@ class TopKeys(KeyPicker):
 
     def pick(self, counts: ArrayLike, source: Source) -> Ints:
         """Return the places of the picked keys in noisy order, given how many units hold each key that was found."""
-        return noisy_top(counts, self.k, scale=1 / self.each_epsilon, source=source)
+        return noisy_top(counts, self.k, scale=self.scale, source=source)
 
     def noisy_counts(self, counts: ArrayLike, source: Source) -> Floats:
         """Return the counts of the picked keys with noise, in halves; negative ones are possible."""
@@ -133,8 +141,8 @@ class TopKeys(KeyPicker):
 
     def _tau(self, order: float) -> float:
         counts = _counts_tau(order, self.count_sigma, self.k) if self.count_sigma else 0.0
-        each = pick_renyi(order, self.each_epsilon)
-        return upper(lambda: ball(each) * self.k + ball(counts))
+        picks = picks_tau(order, self.each_epsilon, self.k)
+        return upper(lambda: ball(picks) + ball(counts))
 
     def _picks_delta(self, epsilon: float) -> float:
         return 1.0 if self.count_sigma else picks_delta(self.k, epsilon, each_epsilon=self.each_epsilon)
@@ -150,11 +158,6 @@ def _counts_tau(order: float, sigma: float, k: int) -> float:
     """Return what noisy counts of k keys cost in Renyi terms, rounded up."""
     shared, own = _deviations(sigma, k)
     return upper(lambda: ball(order) / 2 * (1 / ball(shared) ** 2 + k / ball(own) ** 2))
-
-
-def _sigma(order: float, tau: float, k: int) -> float:
-    """Return the least noise of counts that costs `tau`, nearly."""
-    return (math.sqrt(k) + 1) / 2 * math.sqrt(order / (2 * tau)) * (1 + 1e-12)
 
 
 def _gaussian(sigma: float, size: int, source: Source) -> Ints:

@@ -14,8 +14,8 @@ V_m - (1 - u) only grows. So between points of a grid the chord in u is an upper
 bounds too: the result is an upper bound, exact when all losses are multiples of the grid. All terms are positive, so
 floats keep their digits, also where delta is 1e-20; a margin at the end covers roundings.
 
-References: J. Dong, D. Durfee and R. Rogers, "Optimal Differential Privacy Composition for Exponential Mechanisms", ICML
-2020, who use the recursion for the exponential mechanism.
+Reference: J. Dong, D. Durfee and R. Rogers, "Optimal Differential Privacy Composition for Exponential Mechanisms",
+ICML 2020, who use the recursion for the exponential mechanism.
 """
 
 import math
@@ -27,6 +27,7 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
+from dpsieve.types import Floats
 
 MOST_USES = 10_000
 _SNAP = 1e-9  # of a grid step: losses this near to the grid are moved to it, and epsilon is lowered by as much
@@ -58,38 +59,51 @@ def adaptive_delta(pairs: Sequence[Pair], uses: int, epsilon: float, *, grid: fl
     >>> round(adaptive_delta([flip], 2, math.log(3), grid=math.log(3)), 9)  # 9/16 - 3 * 1/16
     0.375
     """
-    uses = validate.whole("uses", uses, high=MOST_USES, hint="Pass how many uses are composed, such as 100.")
-    epsilon = validate.epsilon(epsilon)
-    grid = validate.positive("grid", grid, hint="Pass a small part of the losses, such as grid=0.01.")
-    for pair in pairs:
-        _check(pair)
+    epsilon, terms = validate.epsilon(epsilon), _checked(pairs, uses, grid)
     most = max((outcome.loss for pair in pairs for outcome in pair), default=0.0)
     if Fraction(epsilon) >= uses * Fraction(most):
         return 0.0
-    terms = _Terms(pairs, grid)
     aim = epsilon / grid - uses * _SNAP
-    reach = _SPREADS * math.sqrt(uses) * (terms.up + terms.down) / 2
-    low = min(0, math.floor(max(-uses * terms.stay_down - terms.down, aim - uses * terms.up, -reach - terms.down)))
-    high = max(0, math.floor(aim) + 1, math.ceil(min(uses * terms.up, aim + min(uses * terms.stay_down, reach))))
-    if high - low > _MOST_POINTS:
-        raise InvalidValue(f"grid={grid:g} is too fine beside the losses. Pass a larger one.")
-    from dpsieve.privacy.adaptive_loops import advance
-
-    at = np.arange(low - terms.up, high + terms.down + 1) * grid
-    with np.errstate(over="ignore"):
-        first = np.maximum(0.0, -np.expm1(at))
-    curve = advance(first, uses, terms.up, terms.down, terms.begins, terms.weights, terms.shifts, terms.last)
+    reach = terms.reach(uses)
+    high = math.ceil(min(uses * terms.up, aim + min(uses * terms.stay_down, reach)))
+    low, curve = terms.curve(uses, aim - uses * terms.up, max(high, math.floor(aim) + 1))
     below = math.floor(aim)
     part = math.expm1((aim - below) * grid) / math.expm1(grid)
-    left, right = curve[below - low + terms.up : below - low + terms.up + 2]
+    left, right = curve[below - low : below - low + 2]
     found = ((1 - part) * left + part * right) * (1 + (uses + 8) * _ROUNDING)
     return min(1.0, float(found) + 1e-300)
+
+
+def adaptive_peak(pairs: Sequence[Pair], uses: int, power: float, top: float, *, grid: float) -> float:
+    """Return the logarithm of the largest V(e) e^(power * e) over all e up to `top`, rounded up; V is the curve above.
+
+    With it, uses compose with a mechanism of which only a Renyi divergence is known, at most tau of order power + 1.
+    Its loss L has the moment E[e^(power L)] <= e^(power tau) under P, so that the delta of both at epsilon,
+    E[V(epsilon - L)], is at most e^(peak + power (tau - epsilon)).
+    """
+    terms = _checked(pairs, uses, grid)
+    high = math.ceil(min(uses * terms.up, top / grid)) + 1
+    low, curve = terms.curve(uses, -math.inf, high)
+    with np.errstate(divide="ignore"):
+        # Between two points the curve is at most its left value, and the power at most its right one.
+        peaks = np.log(curve[:-1]) + power * grid * (np.arange(low, low + len(curve) - 1) + 1 + uses * _SNAP)
+    peak = max(float(peaks.max()), power * (low + uses * _SNAP) * grid)
+    return peak + (uses + 8) * _ROUNDING + 1e-12 * abs(peak)
+
+
+def _checked(pairs: Sequence[Pair], uses: int, grid: float) -> "_Terms":
+    validate.whole("uses", uses, high=MOST_USES, hint="Pass how many uses are composed, such as 100.")
+    validate.positive("grid", grid, hint="Pass a small part of the losses, such as grid=0.01.")
+    for pair in pairs:
+        _check(pair)
+    return _Terms(pairs, grid)
 
 
 class _Terms:
     """The pairs as sums over grid points: losses between two points become both, by the chord in u."""
 
     def __init__(self, pairs: Sequence[Pair], grid: float) -> None:
+        self.grid = grid
         rows = [list(_on_grid(pair, grid)) for pair in pairs]
         flat = [term for row in rows for term in row]
         self.begins = np.cumsum([0, *map(len, rows)])
@@ -98,6 +112,24 @@ class _Terms:
         self.last = np.array([last for _, _, last in flat], np.bool_)
         self.up, self.down = max(1, int(self.shifts.max())), max(1, -int(self.shifts.min()))
         self.stay_down = -int(self.shifts[~self.last].min(initial=0))  # of outcomes after which there are more uses
+
+    def reach(self, uses: int) -> float:
+        """Return far more than the total loss spreads, in grid steps."""
+        return _SPREADS * math.sqrt(uses) * (self.up + self.down) / 2
+
+    def curve(self, uses: int, low: float, high: int) -> tuple[int, Floats]:
+        """Return the curve from some point, at most zero, to `high`, not below zero; none is needed below `low`."""
+        from dpsieve.privacy.adaptive_loops import advance
+
+        lowest = max(-uses * self.stay_down, -self.reach(uses)) - self.down
+        start, high = min(0, math.floor(max(low, lowest))), max(0, high)
+        if high - start > _MOST_POINTS:
+            raise InvalidValue(f"grid={self.grid:g} is too fine beside the losses. Pass a larger one.")
+        at = np.arange(start - self.up, high + self.down + 1) * self.grid
+        with np.errstate(over="ignore"):
+            first = np.maximum(0.0, -np.expm1(at))
+        full = advance(first, uses, self.up, self.down, self.begins, self.weights, self.shifts, self.last)
+        return start, full[self.up : len(full) - self.down]
 
 
 def _on_grid(pair: Pair, grid: float) -> list[tuple[float, int, bool]]:

@@ -11,16 +11,17 @@ outside: in either direction the pair of distributions is, for some s in [1, e^e
 The pick is e0-bounded-range (Durfee and Rogers 2019), which is half of what (e0, 0)-privacy would cost. Three accounts:
 
 - `lemma_epsilon`: the closed form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2.
-- `pick_renyi`: the Renyi divergence of order a of a pair is ln(m(s)) / (a - 1) with
+- `pick_renyi`, `picks_renyi`: the Renyi divergence of order a of a pair is ln(m(s)) / (a - 1) with
   m(s) = s^(a-1) ((1 - c^a) - s (c - c^a)) / (1 - c), which is largest at s = (a - 1)(1 - c^a) / (a (c - c^a)). This s
-  always lies in [1, e^e0], by Bernoulli's inequality. The taus of picks at one order add up.
+  always lies in [1, e^e0], by Bernoulli's inequality. The taus of picks at one order add up;
+  `picks_tau` is what they add, by their exact curve, to the tau of a selector.
 - `picks_delta`: the exact adaptive composition (`privacy.adaptive`). For the whole range of s finitely many pairs
-  suffice. Let s_j = e^(j h), h = e0 / N. For s in [s_j, s_(j+1)] let V(u / s) be replaced by its chord in 1/s between
-  the ends, an upper bound as V is convex, and V(u / (c s)) likewise. What results is linear in the point (s, 1/s), which
-  moves on a hyperbola inside the triangle of its ends and of the point where the tangents there meet,
-  (2 s_j s_(j+1), 2) / (s_j + s_(j+1)). So its maximum is at most that over the three corners: two pairs with s = s_j and
-  s = s_(j+1), and one with four outcomes, all with losses on the grid of h. The loss against the optimum is of the order
-  1 / N^2.
+  suffice. Let s_j = e^(j h), h = e0 / N. For s in [s_j, s_(j+1)] replace V(u / s) by its chord in 1/s between the ends,
+  an upper bound as V is convex, and V(u / (c s)) likewise. The result is linear in the point (s, 1/s), which moves on
+  a hyperbola inside the triangle of its ends and of the point where the tangents there meet,
+  (2 s_j s_(j+1), 2) / (s_j + s_(j+1)). So its maximum is at most that over the three corners: two pairs with s = s_j
+  and s = s_(j+1), and one with four outcomes, all with losses on the grid of h. What this adds to the optimum is of the
+  order 1 / N^2.
 
 `hitting_delta` and `hitting_renyi` are for picks after which a unit is gone once one of its items is picked (see
 `discovery.hitting_set`): inside S both sides draw alike from then on, so that outcome is the last one.
@@ -31,8 +32,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from dpsieve import validate
-from dpsieve.exact.search import Ball, ball, largest, lower, upper
-from dpsieve.privacy.adaptive import MOST_USES, Outcome, Pair, adaptive_delta
+from dpsieve.exact.search import Ball, ball, lower, upper
+from dpsieve.privacy.adaptive import MOST_USES, Outcome, Pair, adaptive_delta, adaptive_peak
 from dpsieve.privacy.curves.renyi import checked_order
 
 _HITTING_CELLS = 96
@@ -80,10 +81,34 @@ def pick_renyi(order: float, each_epsilon: float) -> float:
     return max(0.0, upper(expression))
 
 
-def renyi_pick(order: float, tau: float) -> float:
-    """Return the largest epsilon of a pick that costs at most `tau` at this order, rounded down."""
-    order = checked_order(order)
-    return largest(lambda each: pick_renyi(order, each) <= tau, _SMALLEST, 100.0)
+def picks_renyi(order: float, each_epsilon: float, k: int) -> float:
+    """Return the Renyi divergence that k picks cost, rounded up."""
+    one, k = pick_renyi(order, each_epsilon), checked_picks(k)
+    return upper(lambda: ball(one) * k)
+
+
+def picks_tau(order: float, each_epsilon: float, k: int) -> float:
+    """Return what k picks add to the tau of other mechanisms, of which only Renyi divergences are known, rounded up.
+
+    It is at most `picks_renyi`: the picks enter with their exact curve (`privacy.adaptive.adaptive_peak`), and tau is
+    the one for which `renyi_delta` of the sum gives the delta of all. So it counts once in a sum, for all picks.
+
+    >>> round(picks_tau(16.0, 0.04, 100), 4), round(picks_renyi(16.0, 0.04, 100), 4)
+    (0.2488, 0.3183)
+    """
+    order, each_epsilon, k = checked_order(order), _each(each_epsilon), checked_picks(k)
+    plain = picks_renyi(order, each_epsilon, k)
+    top = k * each_epsilon**2 / 8 * (2 * order - 1) + 4 * math.sqrt(k) * each_epsilon
+    # Beyond the top the curve is at most what the Renyi divergence of twice the order allows.
+    beyond = (2 * order - 1) * (picks_renyi(2 * order, each_epsilon, k) - top) + _factor(2 * order) + (order - 1) * top
+    peak = _peak(k, order, each_epsilon, _cells(k), top)
+    return min(plain, _effective(order, max(peak, beyond)))
+
+
+def picks_from_tau(order: float, tau: float, k: int) -> float:
+    """Return the epsilon of each of k picks for which `picks_tau` is at most `tau`: the largest, to four digits."""
+    least = _plain_pick(order, tau, k)
+    return _largest(lambda each: picks_tau(order, each, k), tau, least, slope=2.0)
 
 
 def picks_delta(k: int, epsilon: float, *, each_epsilon: float) -> float:
@@ -144,16 +169,13 @@ def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
     (0.0424, 0.9917)
     """
     order, each_epsilon, k = checked_order(order), _each(each_epsilon), checked_picks(k)
-    plain = upper(lambda: ball(pick_renyi(order, each_epsilon)) * k)
-    return min(plain, upper(lambda: _moments(order, each_epsilon, k)))
+    return min(picks_renyi(order, each_epsilon, k), upper(lambda: _moments(order, each_epsilon, k)))
 
 
-def hitting_pick(order: float, tau: float, k: int) -> float:
+def hitting_from_tau(order: float, tau: float, k: int) -> float:
     """Return the epsilon of each of k picks for which `hitting_renyi` is at most `tau`: the largest, to four digits."""
-    order, k = checked_order(order), checked_picks(k)
-    tau = validate.between("tau", tau, 1e-12, 100.0, hint="Pass what the picks may cost, such as tau=0.1.")
-    plain = lower(lambda: (8 * ball(tau) / (ball(order) * k)).sqrt())  # k order e0^2 / 8 is a bound
-    return _largest(lambda each: hitting_renyi(order, each, k), tau, max(_SMALLEST, plain), slope=2.0)
+    least = _plain_pick(order, tau, k)
+    return _largest(lambda each: hitting_renyi(order, each, k), tau, least, slope=2.0)
 
 
 def checked_picks(k: int, name: str = "k") -> int:
@@ -164,6 +186,24 @@ def checked_picks(k: int, name: str = "k") -> int:
 def _each(value: float) -> float:
     hint = "Pass the epsilon of one pick, such as each_epsilon=0.1."
     return validate.between("each_epsilon", value, _SMALLEST, 100.0, hint=hint)
+
+
+def _plain_pick(order: float, tau: float, k: int) -> float:
+    """Return an epsilon that k order epsilon^2 / 8 <= tau allows."""
+    order, k = checked_order(order), checked_picks(k)
+    tau = validate.between("tau", tau, 1e-12, 100.0, hint="Pass what the picks may cost, such as tau=0.1.")
+    return max(_SMALLEST, lower(lambda: (8 * ball(tau) / (ball(order) * k)).sqrt()))
+
+
+def _factor(order: float) -> float:
+    """Return ln((1 - 1/a)^a / (a - 1)), the constant of `renyi_delta`."""
+    t = order - 1
+    return t * math.log(t) - (1 + t) * math.log1p(t)
+
+
+def _effective(order: float, peak: float) -> float:
+    """Return the tau at which `renyi_delta` is e^(peak - (order - 1) epsilon), rounded up; not below zero."""
+    return max(0.0, (peak - _factor(order)) / (order - 1) * (1 + 1e-12) + 1e-14)
 
 
 def _cells(k: int) -> int:
@@ -195,6 +235,12 @@ def _largest(cost: Callable[[float], float], most: float, good: float, slope: fl
 def _curve(k: int, epsilon: float, each_epsilon: float, cells: int, hitting: bool) -> float:
     grid = math.nextafter(each_epsilon / cells * (1 + 2**-50), 1000.0)
     return adaptive_delta(_pairs(cells, grid, hitting), k, epsilon, grid=grid)
+
+
+@lru_cache(maxsize=256)
+def _peak(k: int, order: float, each_epsilon: float, cells: int, top: float) -> float:
+    grid = math.nextafter(each_epsilon / cells * (1 + 2**-50), 1000.0)
+    return adaptive_peak(_pairs(cells, grid, False), k, order - 1, top, grid=grid)
 
 
 def _pairs(cells: int, grid: float, hitting: bool) -> list[Pair]:
