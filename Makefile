@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PEERS := opendp pipelinedp tumult
 PEER_PYTHON ?= $(PYTHON)
 
-.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-peers clean
+.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -23,7 +23,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated
+bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery
 
 bench-kernel: $(VENV)/.dev
 	$(BIN)/python benchmarks/kernel.py
@@ -43,9 +43,13 @@ bench-streams: $(VENV)/.bench
 bench-federated: $(VENV)/.dev
 	$(BIN)/python benchmarks/federated.py
 
+bench-discovery: $(VENV)/.dev
+	$(BIN)/python benchmarks/discovery.py
+
 # The same with the peers, each in an environment of its own, in about a quarter of an hour. Tumult needs Java 17.
 bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 	$(BIN)/python benchmarks/release.py
+	$(BIN)/python benchmarks/discovery.py
 
 # Draw the plots of the pages in docs/ anew.
 docs: $(VENV)/.docs

@@ -250,6 +250,10 @@ def test_weights(other, rows, max_keys, salt):
         total.update(dict.fromkeys(kept, math.isqrt(4**20 // max(len(kept), 1))))
     assert counted(other, PLAIN, rows, measure=measure, **how) == total
     assert counted(other, PLAIN, rows[::-1], measure=measure, max_rows=3, **how) == total
+    least = Weight(20, least=3)
+    assert counted(other, PLAIN, rows, measure=least, max_keys=10, allow=True) == by_duckdb(
+        rows, max_keys=10, measure=least
+    )
     plain = by_duckdb(rows, max_keys=10, measure=measure)
     assert counted(other, PLAIN, rows, max_keys=10, measure=measure, allow=True) == plain
     listed = counted(other, PLAIN, rows, max_keys=10, measure=measure, allow=True, known=[("a", 0), ("ä", 1)])

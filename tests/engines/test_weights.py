@@ -38,7 +38,7 @@ def hashes(salt):
     return dict(zip(pairs, duckdb.sql(f"SELECT {', '.join(texts)}").fetchall()[0], strict=True))
 
 
-def reference(rows, bits, max_keys, salt, known=None):
+def reference(rows, bits, max_keys, salt, known=None, least=1):
     """Each unit keeps the keys with the smallest hashes, of equal ones the smallest, and adds its weight to them."""
     order, keys, total = hashes(salt), defaultdict(set), Counter(dict.fromkeys(known or (), 0))
     for unit, key in rows:
@@ -46,16 +46,22 @@ def reference(rows, bits, max_keys, salt, known=None):
             keys[unit].add(key)
     for unit, own in keys.items():
         kept = own if known else sorted(own, key=lambda key: (order[unit, key], key))[:max_keys]
-        weight = next(w for w in range(2**bits, -1, -1) if w * w * len(kept) <= 4**bits)
+        weight = next(w for w in range(2**bits, -1, -1) if w * w * max(len(kept), least) <= 4**bits)
         total.update(dict.fromkeys(kept, weight))
     return dict(total)
 
 
 @settings(max_examples=25, deadline=None)
-@given(data=st.data(), rows=ROWS, bits=st.integers(1, 9), max_keys=st.integers(1, 6), salt=st.integers(0, 2**64 - 1))
-def test_weights_are_those_of_the_reference(tmp_path_factory, data, rows, bits, max_keys, salt):
-    how = {"measure": Weight(bits), "max_keys": max_keys, "max_rows": 3, "salt": salt, "allow_null_units": True}
-    expected = reference(rows, bits, max_keys, salt)
+@given(
+    data=st.data(),
+    rows=ROWS,
+    weight=st.builds(Weight, st.integers(1, 9), st.integers(1, 8)),
+    max_keys=st.integers(1, 6),
+    salt=st.integers(0, 2**64 - 1),
+)
+def test_weights_are_those_of_the_reference(tmp_path_factory, data, rows, weight, max_keys, salt):
+    how = {"measure": weight, "max_keys": max_keys, "max_rows": 3, "salt": salt, "allow_null_units": True}
+    expected = reference(rows, weight.bits, max_keys, salt, least=weight.least)
     shuffled = table_of(data.draw(st.permutations(rows)))
     for group in (1, 7):
         path = tmp_path_factory.mktemp("weights") / "rows.parquet"
@@ -85,6 +91,7 @@ def test_without_a_unit_each_row_has_the_weight_of_one_key(frequencies):
     table = pa.table({"unit": [1, 1, 1, None], "key": ["a", "a", "b", None]})
     for max_keys in (1, 5):
         assert frequencies(table, unit=None, measure=Weight(10), max_keys=max_keys) == {"a": 2048, "b": 1024}
+        assert frequencies(table, unit=None, measure=Weight(10, 4), max_keys=max_keys) == {"a": 1024, "b": 512}
     known = pa.table({"key": ["b", "c"]})
     assert frequencies(table, unit=None, measure=Weight(10), known=known) == {"b": 1024, "c": 0}
 

@@ -132,7 +132,7 @@ class _Kept:
             return None
         target = np.empty(int(starts[-1]), np.uint8)
         gather(refs, self._arena, starts, target)
-        if self._weight > 1:
+        if self._weight != 1:
             counts *= self._weight
         keys = pa.StringArray.from_buffers(found, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(target))
         return pa.table({"k0": keys, "n": counts})
