@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dpsieve as ds
-from dpsieve.jobs.request import Request
+from dpsieve.jobs.request import DiscoverRequest, HitRequest, ReleaseRequest, TopRequest
 
 SOURCE = Path(ds.__file__).parent
 ROOMS = (
@@ -27,7 +27,7 @@ DOORS = {
     ("channels/private_size.py", "dpsieve.publication.release"),
 }
 # Files that play the same part in several rooms.
-SAME_PART = {"__init__", "coins", "engine", "order", "release", "rows"}
+SAME_PART = {"__init__", "coins", "discover", "engine", "order", "release", "rows"}
 
 
 def modules():
@@ -103,33 +103,45 @@ def test_names_of_files_are_not_repeated():
 def test_files_are_neither_tiny_nor_huge():
     sizes = {name: len(path.read_text().splitlines()) for path, name, _ in modules()}
     assert [name for name, lines in sizes.items() if lines > 430] == []
-    assert len(sizes) <= 150
+    assert len(sizes) <= 190
 
 
-REQUEST = {field.name: field.default for field in fields(Request)}
+REQUESTS = {
+    ds.release: ReleaseRequest,
+    ds.preview: ReleaseRequest,
+    ds.discover: DiscoverRequest,
+    ds.top_k: TopRequest,
+    ds.hitting_set: HitRequest,
+}
 
 
-@pytest.mark.parametrize("function", [ds.release, ds.preview])
-def test_the_arguments_of_a_request_are_the_same_everywhere(function):
+def defaults(request):
+    empty = inspect.Parameter.empty
+    return {field.name: empty if field.default is MISSING else field.default for field in fields(request)}
+
+
+@pytest.mark.parametrize("function", REQUESTS)
+def test_a_function_has_the_arguments_of_its_request(function):
     given = inspect.signature(function).parameters
-    for name, default in REQUEST.items():
-        expected = inspect.Parameter.empty if default is MISSING else default
+    for name, default in defaults(REQUESTS[function]).items():
         if (function, name) != (ds.preview, "key"):  # without data, there is no column to name
-            assert given[name].default == expected
-
-
-def test_preview_takes_what_release_takes():
-    assert set(inspect.signature(ds.preview).parameters) == set(inspect.signature(ds.release).parameters)
+            assert given[name].default == default
+    around = {"data", "engine", "ledger", "note", "progress", "source"}
+    assert set(given) == set(defaults(REQUESTS[function])) | around
 
 
 def test_commands_have_all_options_of_a_request():
-    from dpsieve.cli.options import REQUEST as OPTIONS
-    from dpsieve.cli.release import preview, release
+    from dpsieve.cli import discover, options, release
 
-    assert set(OPTIONS) == set(REQUEST) - {"scheme"}  # which has no short form yet
-    for command in (release, preview):
-        given = inspect.signature(command).parameters
-        for field, (name, _, default) in OPTIONS.items():
-            assert given[name].default == default
-            if REQUEST[field] is not MISSING:
-                assert default == REQUEST[field]
+    commands = {
+        release.release: (options.RELEASE, ds.release),
+        release.preview: (options.RELEASE, ds.preview),
+        discover.discover: (options.DISCOVER, ds.discover),
+        discover.top_k: (options.TOP, ds.top_k),
+        discover.hitting_set: (options.HITS, ds.hitting_set),
+    }
+    for command, (offered, function) in commands.items():
+        wanted, given = defaults(REQUESTS[function]), inspect.signature(command).parameters
+        assert set(offered) == set(wanted) - {"scheme"}  # which has no short form yet
+        for field, (name, _, default) in offered.items():
+            assert given[name].default == default == wanted[field]

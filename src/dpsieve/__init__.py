@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dpsieve import channels, errors, estimation, federated, privacy, randomness, sampling, sketches, testing
+    from dpsieve import (
+        channels, discovery, errors, estimation, federated, privacy, randomness, sampling, sketches, testing
+    )  # fmt: skip
+    from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK
+    from dpsieve.jobs.discover import discover, hitting_set, top_k
     from dpsieve.jobs.release import preview, release
     from dpsieve.privacy import Certificate, Guarantee
     from dpsieve.privacy.ledger import Ledger
@@ -21,13 +25,15 @@ if TYPE_CHECKING:
     from dpsieve.sketches import MisraGries, UserMisraGries
 
 __all__ = [
-    "Certificate", "Guarantee", "Ledger", "MisraGries", "Release", "UserMisraGries", "channels", "errors",
-    "estimation", "everything", "federated", "ppswor", "preview", "priority", "privacy", "randomness", "release",
-    "sampling", "sketches", "testing",
+    "Certificate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "TopK", "UserMisraGries",
+    "channels", "discover", "discovery", "errors", "estimation", "everything", "federated", "hitting_set", "ppswor",
+    "preview", "priority", "privacy", "randomness", "release", "sampling", "sketches", "testing", "top_k",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
 _NAMES = {
+    "discovery.key_sets": "HittingSet KeySet TopK",
+    "jobs.discover": "discover hitting_set top_k",
     "jobs.release": "preview release",
     "privacy": "Certificate Guarantee",
     "privacy.ledger": "Ledger",

@@ -175,3 +175,12 @@ def test_names_with_brackets_are_printed_as_they_are(tmp_path, unit):
     assert done.returncode == 0, done.stderr
     assert f"when one {unit} is added" in done.stdout and "Saved to o_[x]." in done.stdout
     assert f"one {unit}" in run("preview", *asked).stdout
+
+
+def test_a_preview_takes_the_options_of_a_release_and_writes_nothing(folder):
+    order = ("log.csv", "--key", "query", "--unit", "user_id", *BUDGET, "--ledger", "budget", "--note", "weekly")
+    assert run("ledger", "create", "budget", *BUDGET, "--unit", "one user_id", cwd=folder).returncode == 0
+    assert run("preview", *order, "--out", "published", cwd=folder).returncode == 0
+    assert not (folder / "published").exists() and "in 0 releases" in run("ledger", "show", "budget", cwd=folder).stdout
+    assert run("release", *order, "--out", "published", cwd=folder).returncode == 0
+    assert run("preview", *order[:-4], "--out", "published", cwd=folder).returncode == 2

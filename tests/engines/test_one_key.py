@@ -57,7 +57,7 @@ def compiled_runs(monkeypatch):
         answers.append(real(*arguments))
         return answers[-1]
 
-    monkeypatch.setattr("dpsieve.engines.duckdb.engine.run_compiled", watched)
+    monkeypatch.setattr("dpsieve.engines.duckdb.one_key.run_compiled", watched)
     return answers
 
 

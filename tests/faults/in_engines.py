@@ -20,8 +20,8 @@ FAULTS = [
     Fault(
         "bounding: the spelling of a unit decides",
         "engines/sql/bounded_query.py",
-        "hashed_alike=columns[unit].hashed_alike",
-        "hashed_alike=True",
+        '(task.salt, ["u"]), unit.hashed_alike',
+        '(task.salt, ["u"]), True',
         "engines/test_ties.py::test_units_that_a_collation_calls_equal_choose_alike_in_any_order",
     ),
     Fault(
@@ -117,14 +117,14 @@ FAULTS = [
     ),
     Fault(
         "weights are rounded up",
-        "engines/engine.py",
-        "math.isqrt(4**self.bits // d) for d",
-        "math.isqrt(4**self.bits // d - 1) + 1 for d",
+        "privacy/contribution.py",
+        "math.isqrt(4**self.bits // max(d, self.least)) for d",
+        "math.isqrt(4**self.bits // max(d, self.least) - 1) + 1 for d",
         "engines/test_weights.py::test_weights_round_down",
     ),
     Fault(
         "weights: a sum that might not fit is not noticed",
-        "engines/duckdb/engine.py",
+        "engines/duckdb/jobs.py",
         "if numbers.null_count and",
         "if False and",
         "engines/test_weights.py::test_a_sum_that_might_not_fit_is_refused",
@@ -145,8 +145,8 @@ FAULTS = [
     ),
     Fault(
         "bounding: units that are null are counted",
-        "engines/duckdb/engine.py",
-        "if keys.column(0).null_count:",
+        "engines/duckdb/jobs.py",
+        "if table.column(0).null_count:",
         "if False:",
         "engines/test_types.py::test_null_units_are_refused_unless_allowed",
     ),

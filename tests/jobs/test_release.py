@@ -317,3 +317,15 @@ def test_a_preview_without_its_table_says_the_same(monkeypatch):
     quick = ds.preview(**arguments)
     assert made.mechanism == quick.mechanism == "gaussian"
     assert made.width <= quick.width <= made.width * 1.002 + 4
+
+
+@pytest.mark.parametrize("call", [ds.release, ds.preview])
+def test_a_note_without_a_ledger_is_refused(call):
+    with pytest.raises(DpsieveError, match="note is kept in a ledger"):
+        call(events(COMMON), key="key", note="weekly", **BUDGET)
+
+
+@pytest.mark.parametrize("name", ["max_keys_per_unit", "max_rows_per_key"])
+def test_bounds_that_are_too_large_are_named_as_the_caller_knows_them(name):
+    with pytest.raises(DpsieveError, match=f"^{name}=10001 is not between"):
+        ds.release(events(COMMON), key="key", privacy_unit="user", **{name: 10_001}, **BUDGET)

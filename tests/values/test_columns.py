@@ -85,3 +85,9 @@ def test_keys_are_sorted_without_nulls_and_once():
 def test_a_failed_step_leaves_only_its_class():
     assert tried(lambda: 1) == (1, None)
     assert tried(lambda: int(SECRET)) == (None, ValueError)
+
+
+@pytest.mark.parametrize("name", ["", "a\x1b[2J", "a\nb", "count"])
+def test_names_of_key_columns_that_a_release_cannot_have(name):
+    with pytest.raises(DpsieveError, match=r"^key"):
+        key_table(pa.table({name: ["tea"]}))

@@ -1,6 +1,7 @@
 """`dpsieve demo`: the main job on made-up data, from events to a private release, in a few seconds."""
 
 import time
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ def demo(
     """
     from rich.console import Console
 
-    from dpsieve.cli.release import show
+    from dpsieve.cli.release import finish, show_release
     from dpsieve.jobs.release import preview
     from dpsieve.jobs.release import release as publish
     from dpsieve.synthetic import query_log
@@ -31,7 +32,7 @@ def demo(
         release = publish(log, key="query", privacy_unit="user_id", epsilon=epsilon, delta=delta)
     seconds = time.perf_counter() - start
     console.print(f"{rows:,} made-up events of {users:,} users. Each user counts once, for one of their queries.\n")
-    show(release, 10, None)
+    finish(release, None, partial(show_release, release, 10), as_json=False)
     half = preview(epsilon=epsilon, delta=delta).half
     console.print(f"{len(release):,} queries released, in {seconds:.2f} s. A query of {half} users has an even chance.")
     console.print(f"Certificate: {release.certificate}")

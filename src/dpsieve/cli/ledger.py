@@ -32,7 +32,8 @@ def create(
 
     if os.path.lexists(path):
         raise InvalidValue(f"{str(path)!r} exists already. Pass a new name, or see dpsieve ledger show.")
-    typer.echo(f"{path}: {Ledger(path, epsilon, delta, unit=f'one {unit}').budget}")
+    made = Ledger(path, epsilon, delta, unit=f"one {unit.removeprefix('one ')}")
+    typer.echo(f"{path}: {made.budget}")
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Data = Annotated[
     list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
 ]
+Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
 Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
 Out = Annotated[Path | None, typer.Option(help="A new folder for release.parquet and release.json.")]
 Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]
@@ -23,11 +24,16 @@ def _option(name: str, kind: Any, help: str, default: Any = inspect.Parameter.em
 
 
 # For each field of a request: the name of its option, the option, and its default.
-REQUEST: dict[str, tuple[str, Any, Any]] = {
+Options = dict[str, tuple[str, Any, Any]]
+_SHARED: Options = {
     "key": _option("key", list[str], "The column to publish; give it again for several."),
     "privacy_unit": _option("unit", str | None, "The column that says who is protected; else each row.", None),
     "epsilon": _option("epsilon", float, "Privacy budget: smaller is more private."),
     "delta": _option("delta", float, "Probability that a key of one unit may show; far below 1 / units."),
+    "allow_null_units": _option("allow_null_units", bool, "Leave out rows without a unit.", False),
+}
+RELEASE: Options = {
+    **_SHARED,
     "max_keys_per_unit": _option("max_keys", int, "Keys that one unit may add.", 1),
     "max_rows_per_key": _option("max_rows", int, "Rows of a unit that count in one key.", 1),
     "mechanism": _option(
@@ -38,23 +44,41 @@ REQUEST: dict[str, tuple[str, Any, Any]] = {
     ),
     "sample_size": _option("sample_size", int | None, "Sample about this many keys.", None),
     "keys_only": _option("keys_only", bool, "Publish keys without counts.", False),
-    "allow_null_units": _option("allow_null_units", bool, "Leave out rows without a unit.", False),
 }
+DISCOVER: Options = {
+    **_SHARED,
+    "max_keys_per_unit": _option("max_keys", int | None, "Keys that one unit may add.  [default: 100]", None),
+    "mechanism": _option(
+        "mechanism", str,
+        "auto, renyi, renyi_two_rounds, greedy, one_key, weighted_gaussian, policy_gaussian, policy_greedy, "
+        "repeated_rounds.", "auto",
+    ),
+    "typical_keys": _option(
+        "typical_keys", int | None, "Keys that a unit typically holds, if that is public; else 2 % of epsilon buys it.",
+        None,
+    ),
+}  # fmt: skip
+HITS: Options = {**DISCOVER, "k": _option("k", int, "How many keys to find.")}
+TOP: Options = {**HITS, "counts": _option("counts", bool, "Publish noisy counts of the keys too.", False)}
 
 
-def takes_request(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a request, which it gets as the dict `request`, beside its own."""
+def takes_request(options: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command these options, which it gets as the dict `request`, beside its own."""
+    return partial(_with_options, options)
+
+
+def _with_options(options: Options, command: Callable[..., None]) -> Callable[..., None]:
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "request"]
     keyword = inspect.Parameter.KEYWORD_ONLY
     shared = [
-        inspect.Parameter(name, keyword, default=value, annotation=kind) for name, kind, value in REQUEST.values()
+        inspect.Parameter(name, keyword, default=value, annotation=kind) for name, kind, value in options.values()
     ]
 
     @wraps(command)
     def run(**values: Any) -> None:
-        request = {field: values.pop(name) for field, (name, _, _) in REQUEST.items()}
+        request = {field: values.pop(name) for field, (name, _, _) in options.items()}
         warn_of_large_delta(request["delta"])
-        if request["known_keys"] is not None:
+        if request.get("known_keys") is not None:
             from dpsieve.values.public_keys import read_known
 
             request["known_keys"] = read_known(request["known_keys"], request["key"])

@@ -5,27 +5,31 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.options import AsJson, Data, LedgerPath, Note, Out, Top, takes_request
-from dpsieve.errors import InvalidValue
+from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+
     from dpsieve.publication.folders import Reserved
+    from dpsieve.publication.publication import Publication
     from dpsieve.publication.release import Release
 
 
-@takes_request
+@takes_request(RELEASE)
 def release(
     data: Data,
     request: dict[str, Any],
     ledger: LedgerPath = None,
     note: Note = "",
     out: Out = None,
-    memory: Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")] = None,
+    memory: Memory = None,
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -37,22 +41,22 @@ def release(
     from dpsieve.jobs.release import release as run
     from dpsieve.privacy.ledger import opened
 
-    if note and ledger is None:
-        raise InvalidValue("--note is kept in a ledger. Pass --ledger too, or leave it out.")
-    engine, book = DuckDB(memory_limit=memory), opened(ledger)
+    engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = run(_source(data), engine=engine, ledger=book, note=note, progress=progress, **request)
-        finish(made, place, top, as_json=as_json)
+        made = run(source_of(data), engine=engine, ledger=book, note=note, progress=progress, **request)
+        finish(made, place, partial(show_release, made, top), as_json=as_json)
 
 
-@takes_request
+@takes_request(RELEASE)
 def preview(
     request: dict[str, Any],
     data: Annotated[list[str] | None, typer.Argument(help="Files, to check that the columns are there.")] = None,
     ledger: LedgerPath = None,
+    note: Note = "",
+    out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a release would add and withhold; spends nothing. With a ledger, say whether it would fit.
+    """Say what a release would add and withhold; spends and writes nothing. With a ledger, say whether it would fit.
 
     Example: dpsieve preview --key query --unit user_id --epsilon 1 --delta 1e-8 --max-keys 5
     """
@@ -62,7 +66,8 @@ def preview(
 
     from dpsieve.jobs.release import preview as run
 
-    seen = run(_source(data) if data else None, ledger=ledger, **request)
+    with reserved(out):
+        seen = run(source_of(data) if data else None, ledger=ledger, note=note, **request)
     if as_json:
         typer.echo(json.dumps(seen.to_json()))
         return
@@ -72,38 +77,56 @@ def preview(
     Console(highlight=False).print(table)
 
 
-def finish(made: "Release", place: "Reserved | None", top: int, *, as_json: bool) -> None:
-    """Save a release, and print it."""
+def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Console], None]", *, as_json: bool) -> None:
+    """Save a publication, and print it: `show` prints its rows, then come the guarantee and where the rest is."""
+    from rich.console import Console
+
     kept = keep(made, place, quiet=as_json)
-    typer.echo(json.dumps(summary(made), default=str)) if as_json else show(made, top, kept)
+    if as_json:
+        typer.echo(json.dumps(summary(made), default=str))
+    else:
+        console = Console(highlight=False)
+        show(console)
+        _show_promise(made, console, kept)
     if place is not None and kept != place.target:
         raise typer.Exit(1)
 
 
-def show(made: "Release", top: int, out: Path | None) -> None:
-    """Print the most common keys, the guarantee in one sentence, and where the rest is."""
-    from rich.console import Console
+def show_release(made: "Release", top: int, console: "Console") -> None:
+    """Print the most common keys."""
+    counted = made.tokens is not None
+    rows = made.top(top) if counted else made.table.slice(0, top)
+    if len(made):
+        show_rows(f"The {min(top, len(made)):,} most common of {len(made):,} released keys", rows, console)
+    else:
+        console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
+
+
+def show_rows(title: str, rows: "pa.Table", console: "Console") -> None:
+    """Print rows of a publication: keys and, where there are any, counts with their intervals."""
     from rich.markup import escape
     from rich.table import Table
 
-    from dpsieve.privacy.composed import Composed
     from dpsieve.publication.publication import plain_rows, printable
+    from dpsieve.values.keys import TAKEN
 
-    console = Console(highlight=False)
-    table = Table(title=f"The {min(top, len(made)):,} most common of {len(made):,} released keys")
-    names = made.keys.column_names
+    table = Table(title=title)
+    names, counted = [name for name in rows.column_names if name not in TAKEN], "count" in rows.column_names
     for name in names:
         table.add_column(escape(printable(name)), overflow="fold")
-    if made.tokens is not None:
+    if counted:
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column("95 % interval", justify="right", no_wrap=True)
-    for row in plain_rows(made.table.slice(0, top) if made.tokens is None else made.top(top)):
-        numbers = () if made.tokens is None else (f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}")
+    for row in plain_rows(rows):
+        numbers = (f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}") if counted else ()
         table.add_row(*(escape(printable(row[name])) for name in names), *numbers)
-    if len(made):
-        console.print(table)
-    else:
-        console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
+    console.print(table)
+
+
+def _show_promise(made: "Publication", console: "Console", out: Path | None) -> None:
+    """Print the guarantee in one sentence, and where the publication is saved."""
+    from dpsieve.privacy.composed import Composed
+
     mechanism = made.mechanism.last if isinstance(made.mechanism, Composed) else made.mechanism
     console.print(f"Guarantee: {made.guarantee}", markup=False)
     console.print(f"Mechanism: {mechanism.name}: {made.notes.reason}.", markup=False)
@@ -111,8 +134,8 @@ def show(made: "Release", top: int, out: Path | None) -> None:
         console.print(f"Saved to {out}.", soft_wrap=True, markup=False)
 
 
-def summary(made: "Release") -> dict[str, Any]:
-    """Return all that a release says, for JSON."""
+def summary(made: "Publication") -> dict[str, Any]:
+    """Return all that a publication says, for JSON."""
     from dpsieve.publication.publication import plain_rows
 
     return {
@@ -125,7 +148,8 @@ def summary(made: "Release") -> dict[str, Any]:
     }
 
 
-def _source(names: list[str]) -> Any:
+def source_of(names: list[str]) -> Any:
+    """Return the data that a command was given: files, or standard input for '-'."""
     if names == ["-"]:
         from dpsieve.engines import CsvStream
 
@@ -156,7 +180,7 @@ def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
     return nullcontext() if out is None else Reserved(out)
 
 
-def keep(made: "Release", place: "Reserved | None", *, quiet: bool) -> Path | None:
+def keep(made: "Publication", place: "Reserved | None", *, quiet: bool) -> Path | None:
     """Save a release that is paid for; where that fails, among the temporary files, or at the least as printed JSON."""
     if place is None:
         return None

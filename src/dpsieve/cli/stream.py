@@ -3,13 +3,14 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpsieve.cli.options import AsJson, Note, Out, Top, warn_of_large_delta
-from dpsieve.cli.release import finish, reserved
+from dpsieve.cli.release import finish, reserved, show_release
 from dpsieve.cli.state import is_there, load, locked, save
 from dpsieve.errors import InvalidValue
 
@@ -73,6 +74,8 @@ def stream(
     from dpsieve.engines.inputs.stream_items import item_batches
     from dpsieve.sketches import MergedSketch
 
+    if note and ledger is None:
+        raise InvalidValue("--note is kept in a ledger. Pass --ledger too, or leave it out.")
     # Whatever can be wrong is found before a file is read: what was read is in the state, and would count twice.
     options: dict[str, Any] = {"ledger": _ledger(ledger, items_per_unit), "note": note}
     if universe is not None:
@@ -96,7 +99,8 @@ def stream(
             if not as_json:
                 typer.echo(f"Kept in {state}. It holds true keys and counts: guard it like the data.")
             return
-        finish(whole.release(epsilon, delta, **options), place, top, as_json=as_json)
+        made = whole.release(epsilon, delta, **options)
+        finish(made, place, partial(show_release, made, top), as_json=as_json)
 
 
 def _ledger(path: Path | None, items_per_unit: int) -> "Ledger | None":

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsieve.privacy.contribution import Weight
-from dpsieve.types import Ints
+from dpsieve.types import Bools, Ints
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +45,22 @@ class Incidence:
     def sizes(self) -> Ints:
         """How many keys each unit holds."""
         return np.diff(self.starts)
+
+    def bounded(self, most: int) -> "Incidence":
+        """Return the first `most` keys of each unit: those that an engine keeps under this bound and the same salt."""
+        places = np.arange(len(self.held)) - np.repeat(self.starts[:-1], self.sizes)
+        return self.keeping(places < most)
+
+    def restricted(self, found: Bools) -> "Incidence":
+        """Return what units hold of the keys that were found; units stay, also those left with nothing."""
+        number = np.cumsum(found, dtype=np.int32) - np.int32(1)
+        kept = self.keeping(found[self.held])
+        return Incidence(self.keys.filter(found), kept.starts, number[kept.held])
+
+    def keeping(self, kept: Bools) -> "Incidence":
+        """Return the pairs of a unit and a key that are kept, with all units and all keys."""
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])
+        return Incidence(self.keys, before[self.starts], self.held[kept])
 
     def counts(self) -> Ints:
         """Return how many units hold each key."""

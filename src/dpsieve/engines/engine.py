@@ -3,12 +3,13 @@
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import pyarrow as pa
 
 from dpsieve import validate
+from dpsieve.discovery.incidence import Incidence
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution, Weight
 from dpsieve.types import Ints
@@ -122,6 +123,12 @@ class Aggregation:
         return 1 if isinstance(self.measure, Weight) else self.contribution.rows
 
 
+def null_units(task: Aggregation) -> InvalidValue:
+    """Return the error of data with null units."""
+    why = f"privacy_unit={task.columns.unit!r} holds nulls, and nobody knows how many units they stand for."
+    return InvalidValue(f"{why} Fill them in, or drop their rows with allow_null_units=True.")
+
+
 class Engine(ABC):
     """Where tables are bounded and aggregated."""
 
@@ -172,17 +179,50 @@ class Engine(ABC):
                 An exception that it raises stops the work.
         """
         task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
-        if progress is not None and not callable(progress):
-            raise InvalidType("progress must be a function of one number. Leave it out, or pass such a function.")
-        return self._aggregate(data, task, known, None if progress is None else _rising(progress))
+        return self._aggregate(data, task, known, _rising(progress))
+
+    def incidence(
+        self,
+        data: Any,
+        columns: Columns,
+        contribution: Contribution,
+        *,
+        salt: int,
+        known: pa.Table | None = None,
+        allow_null_units: bool = False,
+        progress: Progress | None = None,
+    ) -> Incidence:
+        """Bound what each privacy unit adds, as `aggregate` does, and return which unit keeps which keys.
+
+        So the counts of the result, and its sums of weights, are those of `aggregate` with the same salt. How many rows
+        a unit has of a key does not matter. `contribution.keys` may be as large as 10^12, for no bound.
+
+        Units stand in the order of a hash of the unit with the salt, and the keys of a unit in the order by which they
+        are chosen; ties are broken by the values. So which of two units comes first depends on these two and the salt
+        alone, whatever the order of rows and whoever else is there. Where every row is a unit of its own, rows stand in
+        the order of a hash of their key with the salt.
+
+        The arguments are those of `aggregate`; with `known`, the keys are those of the list.
+        """
+        task = Aggregation(columns, contribution, COUNT, salt, bool(allow_null_units))
+        task = replace(task, contribution=Contribution(contribution.keys))
+        return self._incidence(data, task, known, _rising(progress))
 
     @abstractmethod
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
         """Aggregate, with checked arguments."""
 
+    @abstractmethod
+    def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
+        """Find which unit keeps which keys, with checked arguments."""
 
-def _rising(progress: Progress) -> Progress:
+
+def _rising(progress: Progress | None) -> Progress | None:
     """Never tell less than before, even where an engine starts again."""
+    if progress is None:
+        return None
+    if not callable(progress):
+        raise InvalidType("progress must be a function of one number. Leave it out, or pass such a function.")
     furthest = 0.0
 
     def tell(share: float) -> None:

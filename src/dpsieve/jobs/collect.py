@@ -58,7 +58,7 @@ def collect_table(
     if client is not None and validate.text("client", client, hint="Name the column of clients.") == column:
         raise InvalidValue("client is also the value, so every client would be counted. Name another column.")
     buckets, source = Histogram(plan, values).buckets, resolve(source)
-    book = opened(ledger)
+    book = opened(ledger, note)
     if book is not None:
         book.check(plan.channel)
     try:

@@ -10,7 +10,7 @@ from dpsieve.channels.makers import SMALLEST_DELTA, SMALLEST_EPSILON, unknown_do
 from dpsieve.channels.private_size import PrivateTotal
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import minimise
-from dpsieve.jobs.request import Request
+from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.privacy import Guarantee, Share, repeated_share
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.mechanism import Counting
@@ -48,7 +48,7 @@ class Plan:
         return self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
 
 
-def make_plan(request: Request) -> Plan:
+def make_plan(request: ReleaseRequest) -> Plan:
     """Return the plan for a request.
 
     Neighbours are add/remove of one unit. A channel for one key, used for several keys of a unit, gets the largest
@@ -57,7 +57,7 @@ def make_plan(request: Request) -> Plan:
     lowest frequency with probability one half. With a sample size, part of epsilon buys the total that sets the
     sampling rate (see `sampled`).
 
-    >>> make_plan(Request(key="query", epsilon=1.0, delta=1e-8)).name
+    >>> make_plan(ReleaseRequest(key="query", epsilon=1.0, delta=1e-8)).name
     'optimal'
     """
     if request.known_keys is not None:
@@ -71,7 +71,7 @@ def make_plan(request: Request) -> Plan:
     return _unknown(request, request.epsilon, request.scheme)
 
 
-def sampled(request: Request, scheme: Scheme) -> Plan:
+def sampled(request: ReleaseRequest, scheme: Scheme) -> Plan:
     """Return the plan for a request with a sample size, whose scheme came from a private total."""
     spent = request.epsilon * SHARE_FOR_SIZE
     rest = _unknown(request, remaining(request.epsilon, spent), scheme)
@@ -80,7 +80,7 @@ def sampled(request: Request, scheme: Scheme) -> Plan:
     return replace(rest, mechanism=Composed(request.epsilon, request.delta, (Use(total), *uses)))
 
 
-def _unknown(request: Request, epsilon: float, scheme: Scheme | None) -> Plan:
+def _unknown(request: ReleaseRequest, epsilon: float, scheme: Scheme | None) -> Plan:
     """Return the plan for keys that nobody listed in advance."""
     mechanism, delta, unit = request.mechanism, request.delta, request.unit
     keys, rows = request.contribution.keys, request.contribution.rows
@@ -118,7 +118,7 @@ def _unknown(request: Request, epsilon: float, scheme: Scheme | None) -> Plan:
     return Plan(whole if best == name else other, best, why, considered)
 
 
-def _known(request: Request) -> Plan:
+def _known(request: ReleaseRequest) -> Plan:
     """Return the plan for keys that are known in advance; see `dpsieve.channels.known_keys`."""
     if request.mechanism not in NOISES:
         raise InvalidValue(f"with known_keys, mechanism is one of {', '.join(NOISES)}.")

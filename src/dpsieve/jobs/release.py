@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dpsieve.channels import private_scheme
-from dpsieve.engines import Columns, Engine, choose
+from dpsieve.engines import Engine, choose
 from dpsieve.jobs.plan import SHARE_FOR_SIZE, make_plan, sampled
 from dpsieve.jobs.preview import Preview
-from dpsieve.jobs.request import Request
+from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.privacy.ledger import Ledger, charge, opened
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
@@ -68,13 +68,13 @@ def release(
         progress: called with the fraction of the scan that is done.
         source: randomness for tests; the release then says that it is unsafe to publish.
     """
-    request = Request.of(locals())
-    plan, book = make_plan(request), opened(ledger)
+    request = ReleaseRequest.of(locals())
+    plan, book = make_plan(request), opened(ledger, note)
     if book is not None:
         book.check(plan.mechanism, note)
     counted = choose(data, engine).aggregate(
         data,
-        Columns(request.key, request.privacy_unit),
+        request.columns,
         request.contribution,
         salt=uniform_bits(resolve(source), 63),
         allow_null_units=request.allow_null_units,
@@ -131,10 +131,10 @@ def preview(
     >>> print(preview(epsilon=1.0, delta=1e-8, privacy_unit="user_id").half)
     19
     """
-    request = Request.of(locals())
-    plan, book = make_plan(request), opened(ledger)
+    request = ReleaseRequest.of(locals())
+    plan, book = make_plan(request), opened(ledger, note)
     if book is not None:
         book.check(plan.mechanism, note)
     if data is not None:
-        choose(data, engine).check(data, Columns(request.key, request.privacy_unit))
+        choose(data, engine).check(data, request.columns)
     return Preview.of(plan, request.contribution)

@@ -2,52 +2,89 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Self
 
 from dpsieve import validate
+from dpsieve.channels.makers import most_keys, most_rows
+from dpsieve.engines import Columns
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.values.keys import check_names
 from dpsieve.values.public_keys import known_table
 
+_MANY = 100  # keys that a unit may add to a discovery by default
 _KEY = "Name the column to publish, such as key='query', or several."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The arguments of `dpsieve.release` that say what is wanted, checked; see there for their meaning."""
+    """What every job on a table is told: columns, budget, and how many keys a unit may add, checked."""
 
     key: tuple[str, ...]
     epsilon: float
     delta: float
     privacy_unit: str | None = None
     max_keys_per_unit: int = 1
-    max_rows_per_key: int = 1
-    scheme: Scheme | None = None
-    sample_size: int | None = None
-    mechanism: str = "auto"
-    known_keys: Any = None
-    keys_only: bool = False
     allow_null_units: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", _columns(self.key))
-        contribution = self.contribution
-        for name in ("keys_only", "allow_null_units"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidType(f"{name} must be True or False, not {type(getattr(self, name)).__name__}.")
+        most_keys(self.max_keys_per_unit, "max_keys_per_unit")
+        self._check_flags("allow_null_units")
         if self.privacy_unit is None:
-            if contribution != Contribution():
+            if self.contribution != Contribution():
                 raise InvalidValue(
                     "max_keys_per_unit and max_rows_per_key need a privacy_unit: without one each row is its own unit. "
                     "Name the column that says who is protected, such as privacy_unit='user_id'."
                 )
         elif validate.text("privacy_unit", self.privacy_unit, hint="Name the column of who is protected.") in self.key:
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Self:
+        """Return the request among the arguments of a function."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+    @property
+    def contribution(self) -> Contribution:
+        """How much one unit may add."""
+        return Contribution(self.max_keys_per_unit)
+
+    @property
+    def columns(self) -> Columns:
+        """What is read."""
+        return Columns(self.key, self.privacy_unit)
+
+    @property
+    def unit(self) -> str:
+        """Who is protected, in words."""
+        return "one row" if self.privacy_unit is None else f"one {self.privacy_unit}"
+
+    def _check_flags(self, *names: str) -> None:
+        for name in names:
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidType(f"{name} must be True or False, not {type(getattr(self, name)).__name__}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRequest(Request):
+    """The arguments of `dpsieve.release` that say what is wanted; see there for their meaning."""
+
+    max_rows_per_key: int = 1
+    scheme: Scheme | None = None
+    sample_size: int | None = None
+    mechanism: str = "auto"
+    known_keys: Any = None
+    keys_only: bool = False
+
+    def __post_init__(self) -> None:
+        most_rows(self.max_rows_per_key, "max_rows_per_key")
+        super().__post_init__()
+        self._check_flags("keys_only")
         if self.sample_size is not None:
             validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
-            if self.scheme is not None or contribution.rows > 1:
+            if self.scheme is not None or self.contribution.rows > 1:
                 raise InvalidValue(
                     "sample_size sets the scheme itself and counts units. Leave out scheme and max_rows_per_key."
                 )
@@ -56,20 +93,49 @@ class Request:
                 raise InvalidValue("known_keys are all answered. Leave out scheme, sample_size and keys_only.")
             object.__setattr__(self, "known_keys", known_table(self.known_keys, self.key))
 
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> "Request":
-        """Return the request among the arguments of a function."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
-
     @property
     def contribution(self) -> Contribution:
         """How much one unit may add."""
         return Contribution(self.max_keys_per_unit, self.max_rows_per_key)
 
-    @property
-    def unit(self) -> str:
-        """Who is protected, in words."""
-        return "one row" if self.privacy_unit is None else f"one {self.privacy_unit}"
+
+@dataclass(frozen=True, kw_only=True)
+class DiscoverRequest(Request):
+    """The arguments of `dpsieve.discover` that say what is wanted; see there for their meaning."""
+
+    max_keys_per_unit: int | None = None  # type: ignore[assignment]
+    mechanism: str = "auto"
+    typical_keys: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_keys_per_unit is None:
+            object.__setattr__(self, "max_keys_per_unit", 1 if self.privacy_unit is None else _MANY)
+        super().__post_init__()
+        if self.typical_keys is not None:
+            hint = "Pass how many keys a unit typically holds, from public knowledge."
+            validate.whole("typical_keys", self.typical_keys, low=1, high=10**6, hint=hint)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HitRequest(DiscoverRequest):
+    """The arguments of `dpsieve.hitting_set` that say what is wanted; see there for their meaning."""
+
+    k: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.whole("k", self.k, low=1, high=10_000, hint="Pass how many keys to find.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopRequest(HitRequest):
+    """The arguments of `dpsieve.top_k` that say what is wanted; see there for their meaning."""
+
+    counts: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_flags("counts")
 
 
 def _columns(key: str | Sequence[str]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def _read(data: Any) -> tuple[Use, ...]:
 @register("composed")
 @dataclass(frozen=True)
 class Composed(Counting):
-    """Mechanisms used one after the other; the last one gives out the tokens.
+    """Mechanisms used one after the other; the last one gives out what is published.
 
     All must be for the same neighbours and unit. The promise is checked: k uses that are each (e, d)-private compose
     optimally (Kairouz, Oh and Viswanath 2015), pure epsilons of other mechanisms are added to that; where several
@@ -79,8 +79,6 @@ class Composed(Counting):
         promises = [use.mechanism.guarantee for use in self.uses]
         if len({(promise.neighbours, promise.unit) for promise in promises}) > 1:
             raise InvalidValue("uses holds mechanisms for different neighbours or units. Compose those that agree.")
-        if not isinstance(self.uses[-1].mechanism, Counting):
-            raise InvalidValue("uses ends with a mechanism without tokens. Put the one that reports keys last.")
         if len(self.uses) > _MOST_USES or any(isinstance(use.mechanism, Composed) for use in self.uses):
             raise InvalidValue(f"uses holds a composition, or more than {_MOST_USES} mechanisms. Compose fewer.")
         object.__setattr__(self, "epsilon", self.guarantee.epsilon)
@@ -94,7 +92,7 @@ class Composed(Counting):
 
     @property
     def last(self) -> Counting:
-        """The mechanism that gives out the tokens."""
+        """The mechanism that gives out what is published; where that is no counts, it cannot read tokens."""
         return cast(Counting, self.uses[-1].mechanism)
 
     def certify(self) -> Certificate:

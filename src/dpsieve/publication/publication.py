@@ -36,6 +36,9 @@ _KINDS = {
     "release": "dpsieve.publication.release.Release",
     "heavy_hitters": "dpsieve.federated.server.trie.TrieRelease",
     "distribution": "dpsieve.federated.server.distribution.Distribution",
+    "hitting_set": "dpsieve.discovery.key_sets.HittingSet",
+    "key_set": "dpsieve.discovery.key_sets.KeySet",
+    "top_k": "dpsieve.discovery.key_sets.TopK",
 }
 _OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}
 _LONGEST = 10_000  # characters of a note

@@ -16,7 +16,7 @@ from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
-from dpsieve.values.keys import TAKEN, is_sorted, key_table, order_of, refuse_equal
+from dpsieve.values.keys import TAKEN, check_published, key_table, order_of, published, refuse_equal
 
 _SEARCH_ALL = 1 << 17
 _FIX = "Use the release as it was made."
@@ -79,12 +79,9 @@ class Release(Publication):
     def check(self) -> None:
         """Raise unless keys are distinct and sorted, tokens possible, and the other columns what these tell."""
         keys = key_table(self.keys)
-        refuse_equal(keys)
-        if not keys.num_columns or not is_sorted(keys):
-            raise InvalidValue(f"table has no keys, or is not sorted by key. {_FIX}")
-        if not keys.num_rows and any(kind != pa.string() for kind in keys.schema.types):
-            raise InvalidValue(f"table has a type of keys but no keys. {_FIX}")
-        if not isinstance(self.mechanism, Counting):
+        check_published(keys)
+        last = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
+        if not isinstance(last, Counting):
             raise InvalidValue(f"mechanism gives out no tokens. {_FIX}")
         if self.tokens is None and self.mechanism.reports_all:
             raise InvalidValue(f"table has no counts, where every key of a public list has one. {_FIX}")
@@ -160,13 +157,8 @@ def release_of(
     contribution: str = "",
     reason: str = "",
 ) -> Release:
-    """Return the release of tokens that a mechanism drew for these keys, sorted by key.
-
-    Without any key the columns are text, whatever the data holds: their type would tell that there was some.
-    """
-    table = key_table(keys)
-    if not table.num_rows:
-        table = pa.table({name: pa.array([], pa.string()) for name in table.column_names})
+    """Return the release of tokens that a mechanism drew for these keys, sorted by key."""
+    table = published(keys)
     refuse_equal(table)
     order = order_of(table)
     table, tokens = table.take(order), tokens[order.to_numpy()]

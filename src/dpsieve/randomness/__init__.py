@@ -1,6 +1,6 @@
 """The one door to randomness, and exact draws from it."""
 
-from dpsieve.randomness.coins import binomial, coins
+from dpsieve.randomness.coins import binomial, coins, gaussian_test
 from dpsieve.randomness.noise import discrete_gaussian, discrete_laplace, rounded_gaussian
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source, SystemSource
@@ -8,5 +8,5 @@ from dpsieve.randomness.tables import ExactTable
 
 __all__ = [
     "ExactTable", "Source", "SystemSource", "binomial", "coins", "discrete_gaussian", "discrete_laplace",
-    "noisy_top", "rounded_gaussian",
+    "gaussian_test", "noisy_top", "rounded_gaussian",
 ]  # fmt: skip

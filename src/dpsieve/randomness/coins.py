@@ -1,13 +1,18 @@
-"""Binomial counts and biased coins, drawn exactly: a rate is a float, hence a dyadic rational, and is taken as it is.
+"""Binomial counts, biased coins and the outcomes of Gaussian tests, drawn exactly.
 
-A trial succeeds when a uniform number U in [0, 1) is below the rate p. Compare the two bit by bit, for all trials of
-an entry together. Of m trials that agree with p so far, Z ~ Binomial(m, 1/2) have 0 as their next bit. Where the bit
-of p is 1, those Z are below p and succeed, and the others still agree; where it is 0, the m - Z others are above p and
-fail, and Z still agree. It ends when no trial agrees any more, or when p has no further bits: what agrees then is
-not below p. So the count has exactly the distribution Binomial(n, p).
+A rate is a float, hence a dyadic rational, and is taken as it is. A trial succeeds when a uniform number U in [0, 1) is
+below the rate p. Compare the two bit by bit, for all trials of an entry together. Of m trials that agree with p so far,
+Z ~ Binomial(m, 1/2) have 0 as their next bit. Where the bit of p is 1, those Z are below p and succeed, and the others
+still agree; where it is 0, the m - Z others are above p and fail, and Z still agree. It ends when no trial agrees any
+more, or when p has no further bits: what agrees then is not below p. So the count has exactly the distribution
+Binomial(n, p).
 
 Binomial(m, 1/2) is the number of ones among m random bits. Whole blocks of 2^20 and of 2^12 trials are drawn from exact
 tables instead, one word each, so that 10^12 trials cost about two million words.
+
+A Gaussian test asks whether v + N(0, sigma^2) >= threshold. Where nothing else about the noise is published, its answer
+is all that needs to be drawn: a uniform number below Phi((v - threshold) / sigma), by its first 64 bits and the value
+of Phi in floating point with a margin far above its error, and within the margin in ball arithmetic.
 """
 
 from collections.abc import Callable
@@ -21,13 +26,14 @@ from numpy.typing import ArrayLike, NDArray
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.randomness.tables import ExactTable, FallingSums
-from dpsieve.types import Bools, Ints
+from dpsieve.randomness.tables import ExactTable, FallingSums, LazyUniform
+from dpsieve.types import Bools, Floats, Ints
 
 MOST_TRIALS = 10**12
 _BLOCKS = (20, 12)  # a table of 2^20 trials has 9,500 entries, close to the most that a table may have
 _CHUNK = 1 << 18  # draws made at a time: memory stays bounded for any number of draws
 _WORD = 64
+_MARGIN = 2.0**-40  # relative; where Phi is at least 2^-70 its floating-point value is right to 2^-44
 
 
 def binomial(counts: ArrayLike, rate: float, *, source: Source | None = None) -> Ints:
@@ -81,6 +87,37 @@ def coins(count: int, rate: float, *, source: Source | None = None) -> Bools:
     for start in range(0, count, _CHUNK):
         _toss(heads[start : start + _CHUNK], p, source)
     return heads
+
+
+def gaussian_test(values: Floats, threshold: float, sigma: float, *, source: Source | None = None) -> Bools:
+    """Return, for each finite value v, whether v + N(0, sigma^2) >= threshold, drawn exactly and independently.
+
+    The floats are taken as the numbers that they are. Sigma is above 0.
+
+    >>> gaussian_test(np.array([-50.0, 50.0]), 1.0, 1.0).tolist()
+    [False, True]
+    """
+    source, passed = resolve(source), np.zeros(len(values), np.bool_)
+    for start in range(0, len(values), _CHUNK):
+        _test(values[start : start + _CHUNK], threshold, sigma, passed[start : start + _CHUNK], source)
+    return passed
+
+
+def _test(values: Floats, threshold: float, sigma: float, passed: Bools, source: Source) -> None:
+    from scipy.special import ndtr
+
+    words = source.words(len(values))
+    uniform = words * 2.0**-_WORD
+    chance = ndtr((values - threshold) / sigma)
+    margin = chance * _MARGIN + 2.0**-50 * uniform + 2.0**-63
+    np.less(uniform, chance, out=passed)
+    for i in np.flatnonzero(np.abs(uniform - chance) <= margin):
+        drawn = LazyUniform(source, int(words[i]), _WORD)
+        passed[i] = drawn.below(partial(_phi, float(values[i]), threshold, sigma))
+
+
+def _phi(value: float, threshold: float, sigma: float) -> arb:
+    return ((arb(threshold) - arb(value)) / arb(sigma) / arb(2).sqrt()).erfc() / 2
 
 
 def _toss(heads: Bools, p: Fraction, source: Source) -> None:

@@ -23,6 +23,7 @@ _TYPES = (str, bytes, bool, int, float, datetime.datetime, datetime.date, dateti
 def check_names(names: list[str]) -> None:
     """Refuse names of key columns that a release cannot have."""
     for name in names:
+        validate.text("key", name, hint="Rename the column.")
         if name in TAKEN:
             fix = f"Rename the column, such as to '{name}_'."
             raise InvalidValue(f"key={name!r} is the name of a column that a release adds. {fix}")
@@ -53,6 +54,22 @@ def key_table(keys: Any) -> pa.Table:
         if column.null_count:
             raise InvalidValue(f"keys holds nulls. {_HINT}")
     return table
+
+
+def published(keys: Any) -> pa.Table:
+    """Return keys as they are published: without any, the columns are text, as their type would tell there was one."""
+    table = key_table(keys)
+    return table if table.num_rows else pa.table({name: pa.array([], pa.string()) for name in table.column_names})
+
+
+def check_published(keys: pa.Table, *, in_order: bool = True) -> None:
+    """Raise unless a table holds keys as they are published: distinct, and sorted unless their order says more."""
+    fix = "Use the keys as they were published."
+    refuse_equal(key_table(keys))
+    if not keys.num_columns or (in_order and not is_sorted(keys)):
+        raise InvalidValue(f"table has no keys, or is not sorted by key. {fix}")
+    if not keys.num_rows and any(kind != pa.string() for kind in keys.schema.types):
+        raise InvalidValue(f"table has a type of keys but no keys. {fix}")
 
 
 def refuse_equal(keys: pa.Table) -> None:

@@ -3,27 +3,26 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.engines.duckdb.one_key import run_compiled, suits
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.duckdb.jobs import Job, aggregate, aggregate_by_loops, incidence, incidence_by_loops
 from dpsieve.engines.duckdb.queries import guarded, run
-from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask, columns_of, is_text, known_keys, scan_of, shown_as
+from dpsieve.engines.duckdb.scan import KNOWN, Scan, columns_of, is_text, known_keys, scan_of, shown_as
 from dpsieve.engines.engine import Aggregation, Columns, Counted, Engine, Progress
 from dpsieve.engines.inputs.detect import Foreign, Source, opened
-from dpsieve.engines.sql.bounded_query import Column, bounded_query
+from dpsieve.engines.sql.bounded_query import Column
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.locks import private_folder
-from dpsieve.privacy.contribution import Weight
-from dpsieve.values.columns import in_utc
 
+_T = TypeVar("_T")
 _LARGE, _FEW_CORES = 5_000_000, 4
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 # Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept.
@@ -48,8 +47,8 @@ class DuckDB(Engine):
         memory_limit: what DuckDB may use, such as '500MB', or a number of bytes; default 80 % of the memory.
         threads: how many; default all cores.
         temp_folder: where the private folder is made; default the system's place for temporary files.
-        compiled_from: from how many rows on, and with at most four threads, one text key for each unit is counted by
-            compiled loops (see `duckdb.one_key`) instead of SQL; None for never.
+        compiled_from: from how many rows on, and with at most four threads, compiled loops take the place of SQL where
+            they suit the columns (see `duckdb.one_key` and `duckdb.pairs`); None for never.
 
     >>> import pyarrow as pa
     >>> from dpsieve.engines import Columns
@@ -104,28 +103,40 @@ class DuckDB(Engine):
             return guarded(lambda: columns_of(source, connection), shown_as(source))
 
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
+        return self._answer(data, known, progress, task, by_loops=aggregate_by_loops, by_sql=aggregate)
+
+    def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
+        return self._answer(data, known, progress, task, by_loops=incidence_by_loops, by_sql=incidence)
+
+    def _answer(
+        self,
+        data: Any,
+        known: pa.Table | None,
+        progress: Progress | None,
+        task: Aggregation,
+        by_loops: Callable[[Job, int], _T | None],
+        by_sql: Callable[[Job], _T],
+    ) -> _T:
+        """Return what compiled loops find, where these are the faster way and do not give up, or SQL."""
         source = opened(data)
         with self._session(source, progress is not None) as (connection, folder):
             scan = guarded(lambda: scan_of(source, task.columns, connection, folder), shown_as(source))
             with _listed(known, scan, task.columns, connection) as listed:
-                table = None
-                if listed is None and self._compiles(scan, task, connection):
-                    quarter = _bytes(_setting(connection, "memory_limit")) // 4
-                    act = partial(run_compiled, connection, scan.text, scan.columns, task, quarter)
-                    table = run(partial(guarded, act, scan.shown), connection, progress)
-                if table is None:
-                    act = partial(ask, source, connection, _text(scan, task, listed))
-                    table = run(partial(guarded, act, scan.shown), connection, progress)
-        counted = _counted(table, task, listed)
+                job, answer = Job(task, source, connection, scan, listed), None
+                if self._compiles(scan, connection):
+                    act = partial(by_loops, job, _bytes(_setting(connection, "memory_limit")) // 4)
+                    answer = run(partial(guarded, act, scan.shown), connection, progress)
+                if answer is None:
+                    answer = run(partial(guarded, partial(by_sql, job), scan.shown), connection, progress)
         if progress is not None:
             progress(1.0)
-        return counted
+        return answer
 
-    def _compiles(self, scan: Scan, task: Aggregation, connection: duckdb.DuckDBPyConnection) -> bool:
+    def _compiles(self, scan: Scan, connection: duckdb.DuckDBPyConnection) -> bool:
         """Tell whether compiled loops are the faster way: they take time to load, and run on one core."""
         if scan.rows is None or self.compiled_from is None or scan.rows < self.compiled_from:
             return False
-        return suits(scan.columns, task, scan.rows) and int(_setting(connection, "threads")) <= _FEW_CORES
+        return int(_setting(connection, "threads")) <= _FEW_CORES
 
     @contextlib.contextmanager
     def _session(self, source: Source, progress: bool = False) -> Iterator[tuple[Any, Path]]:
@@ -164,33 +175,6 @@ def _listed(known: pa.Table | None, scan: Scan, columns: Columns, connection: An
         yield table
     finally:
         connection.unregister(KNOWN)
-
-
-def _text(scan: Scan, task: Aggregation, listed: pa.Table | None) -> str:
-    if listed is None:
-        return bounded_query(scan.text, scan.columns, task)
-    # Also under the default collation of a user's connection, keys are told apart by their bytes.
-    texts = [field.name for field in listed.schema if pa.types.is_string(field.type)]
-    names = [f'{name} COLLATE "C" AS {name}' if name in texts else name for name in listed.column_names]
-    return bounded_query(scan.text, scan.columns, task, f"(SELECT {', '.join(names)} FROM {KNOWN})")
-
-
-def _counted(table: pa.Table, task: Aggregation, listed: pa.Table | None) -> Counted:
-    width = len(task.columns.key) if listed is None else 1
-    keys, numbers = table.select(list(range(width))), table.column(width)
-    if keys.column(0).null_count:
-        why = f"privacy_unit={task.columns.unit!r} holds nulls, and nobody knows how many units they stand for."
-        raise InvalidValue(f"{why} Fill them in, or drop their rows with allow_null_units=True.")
-    if numbers.null_count and isinstance(task.measure, Weight):
-        many = f"more than {task.measure.most_units:,} units"
-        raise InvalidValue(f"bits={task.measure.bits} is too large where {many} share a key. Pass fewer bits.")
-    counts = numbers.to_numpy().astype(np.int64, copy=False)
-    if listed is not None:
-        every = np.zeros(len(listed), np.int64)
-        every[keys.column(0).to_numpy()] = counts
-        keys, counts = listed.drop_columns(["i"]), every
-    # DuckDB gives times the zone of this machine.
-    return Counted(pa.table(list(map(in_utc, keys.columns)), names=list(task.columns.key)), counts)
 
 
 def _size(limit: str | int) -> str:

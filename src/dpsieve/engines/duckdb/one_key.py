@@ -11,16 +11,17 @@ expected, this gives up, and the SQL text, which spills to disk and explains its
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsieve.engines.engine import Aggregation
+from dpsieve.engines.engine import Aggregation, null_units
 from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query
 from dpsieve.privacy.contribution import Weight
+from dpsieve.types import Words
 
 _NUMBERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split())
 _TEXTS = frozenset({"VARCHAR", "UUID"})
@@ -29,6 +30,7 @@ _BATCH = 1 << 15
 # No batch of texts is too long, and DuckDB reads on while a batch is looked through.
 _SETTINGS = {"arrow_large_buffer_size": "true", "streaming_buffer_size": "'64MB'"}
 _LONGEST_COLUMN = 2**31 - 1
+UNEXPECTED = (OSError, pa.ArrowException, MemoryError)  # errors of DuckDB come through Arrow, without their class
 
 
 def suits(columns: Mapping[str, Column], task: Aggregation, rows: int) -> bool:
@@ -45,39 +47,49 @@ def suits(columns: Mapping[str, Column], task: Aggregation, rows: int) -> bool:
 def run_compiled(
     connection: Any, scan: str, columns: Mapping[str, Column], task: Aggregation, memory: int
 ) -> pa.Table | None:
-    """Return keys and numbers as the SQL text does; None when it gives up, at the latest with `memory` bytes held.
-
-    As there, a row with a null key stands for units that are null.
-    """
+    """Return keys and numbers as the SQL text does; None when it gives up, at the latest with `memory` bytes held."""
     kind = "BIGINT" if columns[task.columns.unit or ""].kind in _NUMBERS else "VARCHAR"
     order = choice(task.salt, ["u", "k0"])
-    text = f"SELECT CAST(u AS {kind}) AS u, k0, {order} AS o FROM ({rows_query(scan, columns, task)})"
-    for name, value in _SETTINGS.items():
-        connection.execute(f"SET {name} = {value}")
+    text = f"SELECT CAST(u AS {kind}) AS u, k0, {order} AS o FROM ({rows_query(scan, columns, task)[0]})"
     try:
         kept = _Kept(task.salt, memory, task.weights[0])
         if not kept.fits():
             return None
-        with contextlib.closing(connection.sql(text).to_arrow_reader(_BATCH)) as batches:
+        with streamed(connection, text) as batches:
             for batch in batches:
                 if batch.column(0).null_count:
-                    return pa.table({"k0": pa.nulls(1, pa.string()), "n": np.ones(1, np.int64)})
+                    raise null_units(task)
                 if not kept.add(batch):
                     return None
         return kept.counted()
-    except (OSError, pa.ArrowException, MemoryError):  # so errors of DuckDB come through Arrow, without their class
+    except UNEXPECTED:
         return None
+
+
+@contextlib.contextmanager
+def streamed(connection: Any, text: str) -> Iterator[pa.RecordBatchReader]:
+    """Yield the batches of a query while DuckDB computes them."""
+    for name, value in _SETTINGS.items():
+        connection.execute(f"SET {name} = {value}")
+    try:
+        with contextlib.closing(connection.sql(text).to_arrow_reader(_BATCH)) as batches:
+            yield batches
     finally:
         for name in _SETTINGS:
             connection.execute(f"RESET {name}")
+
+
+def key_of_tables(salt: int) -> Words:
+    """Return eight words that place units and keys in tables, and choose none."""
+    words = hashlib.blake2b(salt.to_bytes(8, "little"), digest_size=64, person=b"dpsieve one key").digest()
+    return np.frombuffer(words, np.uint64)
 
 
 class _Kept:
     """The key of each unit so far."""
 
     def __init__(self, salt: int, memory: int, weight: int = 1) -> None:
-        words = hashlib.blake2b(salt.to_bytes(8, "little"), digest_size=64, person=b"dpsieve one key").digest()
-        self._salt = np.frombuffer(words, np.uint64)  # for the tables: it places units and keys, and chooses none
+        self._salt = key_of_tables(salt)
         self._memory, self._weight = memory, weight
         self._cells = _cells(_FIRST_CELLS)
         self._arena = np.empty(_FIRST_BYTES, np.uint8)
@@ -99,7 +111,7 @@ class _Kept:
             if unit.type not in (pa.int64(), pa.large_string()) or key.type != pa.large_string() or key.null_count:
                 return False
             tables = self._cells, self._arena, self._state, self._salt
-            done = add(len(batch), *_buffers(unit), *_buffers(key), order.to_numpy(), *tables)
+            done = add(len(batch), *buffers(unit), *buffers(key), order.to_numpy(), *tables)
             batch = batch.slice(done)
             if len(batch) and not self._grow(batch.slice(0, 1)):
                 return False
@@ -151,7 +163,7 @@ def _cells(count: int) -> NDArray[np.uint64]:
     return words[-words.ctypes.data % 32 // 8 :][: 4 * count].reshape(count, 4)
 
 
-def _buffers(column: pa.Array) -> tuple[int, NDArray[np.int64] | None]:
+def buffers(column: pa.Array) -> tuple[int, NDArray[np.int64] | None]:
     """Return where the values start, and for texts where each of them starts, and the last one ends, from there."""
     if column.type == pa.int64():
         return column.buffers()[1].address + 8 * column.offset, None

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import duckdb
-import pyarrow as pa
 
 from dpsieve.engines.engine import Progress
 from dpsieve.engines.inputs.data_files import bad_json_line
@@ -27,9 +26,7 @@ _JSON = re.compile(r'\AInvalid Input Error: (?:Malformed JSON|JSON transform err
 _JSON_LINE = re.compile(r'\A", (?:at byte \d{1,18} )?in line (\d{1,18}):')
 
 
-def run(
-    query: Callable[[], pa.Table], connection: duckdb.DuckDBPyConnection | None, progress: Progress | None
-) -> pa.Table:
+def run(query: Callable[[], _T], connection: duckdb.DuckDBPyConnection | None, progress: Progress | None) -> _T:
     """Return the result of a query on a connection; without one, just run it.
 
     The query runs in a thread of its own, so that this one gets an interrupt from the keyboard at once and can call
@@ -37,7 +34,7 @@ def run(
     """
     if connection is None:
         return query()
-    results: list[pa.Table] = []
+    results: list[_T] = []
     errors: list[BaseException] = []
     done = threading.Event()
 

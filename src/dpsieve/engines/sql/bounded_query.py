@@ -135,33 +135,50 @@ def bounded_query(
     With `known`, the name of a table of public keys (see `duckdb.scan.known_keys`), other rows are left out before
     anything is bounded, and the key is the place in that table.
     """
-    keys, rows, unit = _names(task), rows_query(scan, columns, task), task.columns.unit
-    if known is not None:
-        of_whom = "" if unit is None else "u, "
-        rows, keys = f"SELECT {of_whom}i AS k0 FROM ({rows}) JOIN {known} USING ({', '.join(keys)})", ["k0"]
+    rows, keys = rows_query(scan, columns, task, known)
+    unit = task.columns.unit
     if unit is None:
         return _summed(rows, keys, _total(task, pieces))
     order = pieces.choice(task.salt, ["u", *keys])
     if task.contribution.keys == task.max_rows == 1 and pieces.structs:
         return _summed(_one_key(rows, keys, order), keys, _total(task, pieces))
-    kept = _several_keys(rows, keys, order, task, hashed_alike=columns[unit].hashed_alike)
+    kept = _several_keys(rows, keys, order, task, columns[unit])
     return _summed(kept, keys, _total(task, pieces))
 
 
-def rows_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
-    """Return the query for the rows that are bounded: u, if there is a unit, and k0, k1, ..."""
-    key, unit = task.columns.key, task.columns.unit
-    chosen = [f"{columns[name].as_key} AS {k}" for name, k in zip(key, _names(task), strict=True)]
+def incidence_query(scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None) -> str:
+    """Return the query for which units hold which keys after bounding; see `bounded_query` for the arguments.
+
+    A row is a key with two lists: the places of its pairs among all pairs of a unit and a key, from 0 on, and those of
+    them that are the first of their unit. Units stand in the order of a hash with the salt, of equal ones by their
+    value; the keys of a unit in the order they are chosen by. Without a unit, a row is a key and its number of rows.
+    """
+    rows, keys = rows_query(scan, columns, task, known)
+    unit, names = task.columns.unit, ", ".join(keys)
+    if unit is None:
+        return f"{_summed(rows, keys, 'count(*)')} ORDER BY {choice(task.salt, keys)}, {names}"
+    order = choice(task.salt, ["u", *keys])
+    kept = _several_keys(rows, keys, order, task, columns[unit], ordered=True)
+    numbered = f"SELECT {names}, place, row_number() OVER (ORDER BY g, u, place) - 1 AS p FROM ({kept})"
+    return f"SELECT {names}, list(p) AS p, list(p) FILTER (place = 1) AS s FROM ({numbered}) GROUP BY {names}"
+
+
+def rows_query(
+    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None
+) -> tuple[str, list[str]]:
+    """Return the query for the rows that are bounded, u, if there is a unit, and k0, k1, ...; and the latter names."""
+    key, unit, keys = task.columns.key, task.columns.unit, [f"k{i}" for i in range(len(task.columns.key))]
+    chosen = [f"{columns[name].as_key} AS {k}" for name, k in zip(key, keys, strict=True)]
     present = [f"{columns[name].sql} IS NOT NULL" for name in key]
     if unit is not None:
         chosen.insert(0, f"{columns[unit].as_unit} AS u")
         if task.allow_null_units:
             present.append(f"{columns[unit].sql} IS NOT NULL")
-    return f"SELECT {', '.join(chosen)} FROM {scan} WHERE {' AND '.join(present)}"
-
-
-def _names(task: Aggregation) -> list[str]:
-    return [f"k{i}" for i in range(len(task.columns.key))]
+    rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {' AND '.join(present)}"
+    if known is None:
+        return rows, keys
+    of_whom = "" if unit is None else "u, "
+    return f"SELECT {of_whom}i AS k0 FROM ({rows}) JOIN {known} USING ({', '.join(keys)})", ["k0"]
 
 
 def _summed(kept: str, keys: list[str], total: str) -> str:
@@ -186,24 +203,31 @@ def _one_key(rows: str, keys: list[str], order: str) -> str:
     return f"SELECT {', '.join(f's.{k} AS {k}' for k in keys)} FROM ({kept})"
 
 
-def _several_keys(rows: str, keys: list[str], order: str, task: Aggregation, *, hashed_alike: bool) -> str:
+def _several_keys(
+    rows: str, keys: list[str], order: str, task: Aggregation, unit: Column, ordered: bool = False
+) -> str:
     """Distinct pairs first, so that a unit with a million rows of one key costs one row in the sort.
 
     A sort by the hash alone would be rewritten by DuckDB into a heap for each unit, which takes twice the time and
     memory that grows with the number of keys. Where rows of one unit may have different hashes, as under a collation,
     the pair has the smallest hash of its rows: which spelling DISTINCT keeps depends on the order of rows.
 
-    For weights, `d` is how many keys a unit has before it keeps some of them.
+    For weights, `d` is how many keys a unit has before it keeps some of them. If `ordered`, the units stay, with the
+    hash `g` that orders them and the places of their keys.
     """
     names, many, weighted = ", ".join(keys), task.max_rows > 1, len(task.weights) > 1
+    own, hashed_alike = choice(task.salt, ["u"]), unit.hashed_alike
     if hashed_alike and not many:
         pairs = f"SELECT DISTINCT u, {names} FROM ({rows})"
     else:
         more = [*([] if hashed_alike else [f"min({order}) AS h"]), *(["count(*) AS n"] if many else [])]
+        more += [f"min({own}) AS e"] if ordered and not hashed_alike else []
         pairs = f"SELECT u, {names}, {', '.join(more)} FROM ({rows}) GROUP BY u, {names}"
     first = order if hashed_alike else "h"
     windows = [f"row_number() OVER (PARTITION BY u ORDER BY {first}, {names}) AS place"]
     windows += ["count(*) OVER (PARTITION BY u) AS d"] if weighted else []
+    windows += [f"{own if hashed_alike else 'min(e) OVER (PARTITION BY u)'} AS g"] if ordered else []
     placed = f"SELECT *, {', '.join(windows)} FROM ({pairs})"
     marked = ["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:], *["n"] * many, *["d"] * weighted]
+    marked += ["u", "g", "place"] if ordered else []
     return f"SELECT {', '.join(marked)} FROM ({placed}) WHERE place <= {task.contribution.keys}"

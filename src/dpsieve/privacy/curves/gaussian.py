@@ -73,7 +73,7 @@ def gaussian_sigma(epsilon: float, delta: float, *, sensitivity: float = 1.0, co
     return smallest(lambda sigma: _delta(sigma, epsilon, sensitivity, count) <= delta, never, enough)
 
 
-def gaussian_curve(epsilon: Floats, mu: float) -> Floats:
+def gaussian_curve(epsilon: Floats, mu: float | Floats) -> Floats:
     """Return the exact delta at many epsilons of any sign, in floats, for mu in (0, 40]; an inner kernel, not checked.
 
     What is added at the end, 2^-39 of the first term, covers the roundings here, with special functions that are good

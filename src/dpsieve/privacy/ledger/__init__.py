@@ -249,8 +249,13 @@ AnyLedger: TypeAlias = Ledger | str | os.PathLike[str] | None
 """A ledger to be charged, its path, or None where nothing is charged."""
 
 
-def opened(ledger: AnyLedger) -> Ledger | None:
-    """Return a ledger that was passed as such, or by the path of its file; None where there is none to charge."""
+def opened(ledger: AnyLedger, note: str = "") -> Ledger | None:
+    """Return a ledger that was passed as such, or by the path of its file; None where there is none to charge.
+
+    A note without a ledger is refused, as nothing would keep it.
+    """
+    if ledger is None and note:
+        raise InvalidValue("note is kept in a ledger. Pass a ledger too, or leave the note out.")
     if ledger is None or isinstance(ledger, Ledger):
         return ledger
     if not isinstance(ledger, str | os.PathLike):
@@ -258,9 +263,9 @@ def opened(ledger: AnyLedger) -> Ledger | None:
     return Ledger.open(ledger)
 
 
-def charge(ledger: AnyLedger, mechanism: Mechanism, note: str = "") -> None:
-    """Write down what a mechanism spends, durably, before it draws; nothing where there is no ledger."""
-    book = opened(ledger)
+def charge(ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str = "") -> None:
+    """Write down what a mechanism spends or promises, durably, before it draws; nothing where there is no ledger."""
+    book = opened(ledger, note)
     if book is not None:
         book.spend(mechanism, note)
 

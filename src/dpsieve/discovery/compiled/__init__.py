@@ -1,0 +1,1 @@
+"""Loops over tables and incidences that numba compiles."""

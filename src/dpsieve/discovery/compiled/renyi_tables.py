@@ -1,0 +1,139 @@
+"""Reporting probabilities of sums of weights, one row for each sum, such that every step of a weight stays private.
+
+Two rows q = p(h - w) and p = p(h) are neighbours where a unit adds w. Both are coins, 'reported' or not, and the step
+between them may leak with probability d and diverge beyond that: with
+
+    P' = (p - d) / (1 - d)  and  Q' = q / (1 - d)
+
+the coin p is 'reported' with probability d and else a coin P', and q is 'not reported' with probability d and else a
+coin Q'. Where p - q <= d, both can be made the same coin. Otherwise the Renyi divergences of order a of P' and Q', in
+both directions, must be at most T. With S the sum over both outcomes of P'^a Q'^(1-a), a divergence is ln(S) / (a - 1),
+so S - 1 is compared with e^((a-1) T) - 1. With x = ln(P'/Q') and y = ln((1-Q')/(1-P')), both above zero,
+
+    S - 1 = Q' (e^(a x) - 1) + (1 - Q') (e^(-a y) - 1),
+
+a positive term and a negative one. Each is right to 2^-37 of itself: the four probabilities and P' - Q' are right to
+2^-51, hence x and y to 2^-49, and e^(a x) - 1 to 2^-48 (1 + a x), where a x < 710 or the sum is infinite.
+"""
+
+import numpy as np
+
+from dpsieve.exact.jit import jit
+from dpsieve.exact.wide import less, sub, to_float
+
+ERROR = 2.0**-36
+_HALF = 0.5
+_GRID = 2.0**-128
+_ZERO = np.uint64(0)
+
+
+@jit()
+def _sum(low, not_low, high, not_high, step, order):
+    """Return the larger S - 1 of both directions, rounded up, for coins Q' = low and P' = high = low + step."""
+    if low <= 0 or not_high <= 0:
+        return np.inf
+    up, down = order * np.log1p(step / low), order * np.log1p(step / not_high)
+    there = low * np.expm1(up) * (1 + ERROR) + not_low * np.expm1(-down) * (1 - ERROR)
+    back = not_high * np.expm1(down) * (1 + ERROR) + high * np.expm1(-up) * (1 - ERROR)
+    return max(there, back)
+
+
+@jit()
+def _allowed(q, not_q, p, not_p, leak, limit, order):
+    """Return whether a step from q to p is allowed, in floats that may be off in their last digits."""
+    step = (p - q if p <= _HALF else not_q - not_p) - leak
+    if step <= 0:
+        return True
+    rest = 1 - leak
+    return _sum(q / rest, (not_q - leak) / rest, (p - leak) / rest, not_p / rest, step / rest, order) <= limit
+
+
+@jit()
+def _highest(q, not_q, p, not_p, leak, limit, order, accuracy):
+    """Return nearly the largest probability below p to which a step from q may go, and one minus it."""
+    if q <= 0:
+        return leak, 1 - leak
+    good, not_good, bad, not_bad = q + leak, not_q - leak, p, not_p
+    while True:
+        if bad <= _HALF:
+            if bad - good <= accuracy * good:
+                return good, not_good
+            middle = np.sqrt(good * bad) if bad > 2 * good else (good + bad) / 2
+            not_middle = 1 - middle
+        else:
+            if not_good - not_bad <= accuracy * not_good:
+                return good, not_good
+            not_middle = np.sqrt(not_good * not_bad) if not_good > 2 * not_bad > 0 else (not_good + not_bad) / 2
+            middle = 1 - not_middle
+        if _allowed(q, not_q, middle, not_middle, leak, limit, order):
+            good, not_good = middle, not_middle
+        else:
+            bad, not_bad = middle, not_middle
+
+
+@jit()
+def grow(steps, leaks, limits, order, until, accuracy, rows, not_rows):
+    """Fill p(0), p(1), ... and 1 - p until p >= until; return the number of rows, or 0 where there is no room.
+
+    p(h) is the largest probability that every step w allows from p(max(0, h - w)), so it never decreases.
+    """
+    rows[0], not_rows[0], binding = 0.0, 1.0, len(steps) - 1
+    for h in range(1, len(rows)):
+        p, not_p, first = 1.0, 0.0, binding
+        for k in range(len(steps)):
+            # The step that decided the last row comes first: it nearly always decides this one.
+            at = first if k == 0 else k - 1 if k <= first else k
+            before = max(0, h - steps[at])
+            if not _allowed(rows[before], not_rows[before], p, not_p, leaks[at], limits[at], order):
+                found = _highest(rows[before], not_rows[before], p, not_p, leaks[at], limits[at], order, accuracy)
+                p, not_p = found
+                binding = at
+        rows[h], not_rows[h] = p, not_p
+        if not_p <= 1 - until:
+            return h + 1
+    return 0
+
+
+@jit()
+def broken(high, low, steps, heaviest, leak_high, leak_low, limits, order):
+    """Return the first row and step that break the promise, or (0, 0); `heaviest` is the largest step.
+
+    The integers high * 2^64 + low are probabilities in units of 2^-128, and so are the leaks, which are rounded down.
+    The first row is zero; the last one and all after it stand for one. Differences are taken in integers, so all that
+    enters a sum is rounded once.
+    """
+    last = len(high) - 1
+    for h in range(1, last + heaviest):
+        for k in range(len(steps)):
+            before = max(0, h - steps[k])
+            if before >= last:
+                continue
+            qh, ql, dh, dl = high[before], low[before], leak_high[k], leak_low[k]
+            if h >= last:  # to one: the other coin must be within the leak of it
+                rest_high, rest_low = sub(_ZERO, _ZERO, qh, ql)
+                if before == 0 or less(dh, dl, rest_high, rest_low):
+                    return h, steps[k]
+                continue
+            ph, pl = high[h], low[h]
+            if less(ph, pl, qh, ql):
+                return h, steps[k]
+            rise_high, rise_low = sub(ph, pl, qh, ql)
+            if not less(dh, dl, rise_high, rise_low):
+                continue
+            if (qh | ql) == _ZERO:
+                return h, steps[k]
+            rest = 1 - _float(dh, dl)
+            nph, npl = sub(_ZERO, _ZERO, ph, pl)
+            nqh, nql = sub(_ZERO, _ZERO, qh, ql)
+            nqh, nql = sub(nqh, nql, dh, dl)
+            gh, gl = sub(ph, pl, dh, dl)
+            sh, sl = sub(rise_high, rise_low, dh, dl)
+            coins = _float(qh, ql) / rest, _float(nqh, nql) / rest, _float(gh, gl) / rest, _float(nph, npl) / rest
+            if not _sum(coins[0], coins[1], coins[2], coins[3], _float(sh, sl) / rest, order) <= limits[k]:
+                return h, steps[k]
+    return 0, 0
+
+
+@jit()
+def _float(high, low):
+    return to_float(high, low) * _GRID

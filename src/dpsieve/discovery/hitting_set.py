@@ -1,0 +1,132 @@
+"""Hitting sets over keys that nobody listed: discovery, then picks that each remove the units they hit (user peeling).
+
+A pick takes a found key with probability proportional to e^(e0 * count), where count is the number of units that hold
+the key and no key picked before. Then these units are removed. There are always k picks, or as many as there are
+keys: stopping when all units are hit would tell that they are.
+
+Why the cost does not grow with k. Let D' be D and one unit more, and p the probability under D that the next pick hits
+this unit. As long as it is not hit, its keys have weights that are larger by e^e0 under D', and the sum of weights is
+larger by s = 1 + (e^e0 - 1) p. When it is hit, it is removed, and both sides draw alike from then on.
+
+- From D' to D: a miss has the loss -ln s <= 0, the hit e0 - ln s, and nothing follows. In all at most e0.
+- From D to D': a miss has the loss ln s, and happens with probability 1 - p alone; the hit has ln s - e0. So a large
+  loss needs many misses, of which each was likely to be a hit: the unit survives with probability about
+  e^(-loss / (e^e0 - 1)), for every number of picks. The exact worst case, over all adaptive sequences of p, is
+  `privacy.curves.picks.hitting_delta`, and in Renyi terms `hitting_renyi`.
+
+References: Algorithm 4 of papers on missing mass; A. Gupta, K. Ligett, F. McSherry, A. Roth and K. Talwar,
+"Differentially Private Combinatorial Optimization", SODA 2010, for the idea that hit elements stop paying.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.picker import KeyPicker, parts_left, tau_left
+from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
+from dpsieve.discovery.selector import Selector
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy.curves.picks import (
+    checked_picks,
+    hitting_delta,
+    hitting_epsilon,
+    hitting_pick,
+    hitting_renyi,
+    lemma_epsilon,
+    picks_delta,
+)
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.order import noisy_top
+from dpsieve.randomness.source import Source
+from dpsieve.types import Ints
+
+
+def hitting_keys(
+    epsilon: float,
+    delta: float,
+    max_keys: int,
+    k: int,
+    *,
+    selector: Selector | None = None,
+    typical_keys: float | None = None,
+    share: float = 0.5,
+    analysis: str = "best",
+    unit: str = "one row",
+) -> "HittingKeys":
+    """Return the mechanism that finds keys and picks k of them that together are held by many units.
+
+    The arguments are those of `top_k.top_keys`.
+    """
+    k = checked_picks(k)
+    chosen = selector or renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit)
+    if chosen.max_keys != max_keys:
+        raise InvalidValue(f"max_keys={max_keys} is not that of the selector. Pass max_keys={chosen.max_keys}.")
+    if analysis == "best" and isinstance(chosen, RenyiSelector) and (left := tau_left(chosen, epsilon, delta)) > 0:
+        each = hitting_pick(chosen.order, left * (1 - 1e-12), k)
+        return HittingKeys(epsilon, delta, k, each, selector=chosen)
+    split = lemma_epsilon if analysis == "paper" else hitting_epsilon
+    return HittingKeys(epsilon, delta, k, split(*parts_left(chosen, epsilon, delta), k), selector=chosen)
+
+
+@register("hitting_set")
+@dataclass(frozen=True, repr=False)
+class HittingKeys(KeyPicker):
+    """See `hitting_keys`, `KeyPicker` for the guarantee, and the head of this module for the picks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._together  # noqa: B018  # raises where the fields do not keep the promise
+
+    def pick(self, held: Incidence, source: Source) -> Ints:
+        """Return the picked keys, in order, as rows of `held.keys`, which are the found keys; units have all of theirs."""
+        return peel(held, self.k, 1 / self.each_epsilon, source)
+
+    def _tau(self, order: float) -> float:
+        return hitting_renyi(order, self.each_epsilon, self.k)
+
+    def _picks_delta(self, epsilon: float) -> float:
+        k, each = self.k, self.each_epsilon
+        found = hitting_delta(k, epsilon, each_epsilon=each)
+        return found if found <= self.delta else min(found, picks_delta(k, epsilon, each_epsilon=each))
+
+
+def peel(held: Incidence, k: int, scale: float | None, source: Source | None = None) -> Ints:
+    """Return k keys, each picked by counts with Gumbel noise, after which the units that hold it are removed.
+
+    With scale None there is no noise: the plain greedy algorithm, which is not private (ties go to the first key).
+    """
+    from dpsieve.discovery.compiled.removed_units import hit, holders
+
+    counts = held.counts().astype(np.int64)
+    begins, units = holders(held.starts, held.held, len(counts))
+    gone, open_ = np.zeros(len(held.starts) - 1, np.bool_), np.ones(len(counts), np.bool_)
+    picked = np.empty(min(k, len(counts)), np.int64)
+    for at in range(len(picked)):
+        left = np.flatnonzero(open_)
+        now = counts[left]
+        key = left[int(now.argmax()) if scale is None else int(noisy_top(now, 1, scale=scale, source=source)[0])]
+        picked[at], open_[key] = key, False
+        hit(key, begins, units, held.starts, held.held, gone, counts)
+    return picked
+
+
+def greedy_keys(held: Incidence, k: int) -> Ints:
+    """Return the keys of the plain greedy algorithm. A baseline for figures: it is not private."""
+    return peel(held, k, None)
+
+
+def known_domain_keys(
+    held: Incidence, k: int, epsilon: float, delta: float, *, analysis: str = "best", source: Source | None = None
+) -> Ints:
+    """Return k keys by user peeling over all keys of `held`. A baseline for figures: private if the keys are public."""
+    each = (lemma_epsilon if analysis == "paper" else hitting_epsilon)(epsilon, delta, checked_picks(k))
+    return peel(held, k, 1 / each, source)
+
+
+def hits(held: Incidence, picked: Ints) -> int:
+    """Return how many units hold a picked key. It is secret, for figures."""
+    chosen = np.zeros(held.keys.num_rows, np.bool_)
+    chosen[picked] = True
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen[held.held], dtype=np.int64)])
+    return int(np.count_nonzero(np.diff(before[held.starts])))

@@ -1,0 +1,162 @@
+"""Top-k over keys that nobody listed: discovery, then picks with Gumbel noise (peeling), then counts on request.
+
+Algorithms 2 and 3 of papers on missing mass, with a tighter account. The counts are of all units that hold a found key,
+whatever the selector saw of them; one unit more raises some of them by one and lowers none, so a pick is
+e0-bounded-range with e0 = 1 / scale (`privacy.curves.picks`). The k largest of the counts with Gumbel noise, drawn once,
+are distributed like k picks one after the other (Durfee and Rogers 2019).
+
+Counts of the chosen keys. One unit raises up to k of them by one. Let n be the number of units, S and G_1, ..., G_k
+independent Gaussian noise, rounded to integers. Publish n + S and 2 count_i - n + G_i for each i: one unit moves the
+first by 1, and each of the others by 1 or by -1. So this costs a/2 (1/var(S) + k/var(G)) in Renyi terms at order a;
+rounding is post-processing. What is really published are the sums of the first with each of the others, halved,
+count_i + (S + G_i)/2, in which n is gone. With var(S) = 4 sigma^2 / (sqrt k + 1) and var(G) = 4 sigma^2 sqrt k /
+(sqrt k + 1) each count has the standard deviation sigma, at the cost of a/2 ((sqrt k + 1) / (2 sigma))^2: about half
+the noise of independent noise, which would need a/2 k / sigma^2 (Lebeda, "Better Gaussian Mechanism using Correlated
+Noise", SOSA 2025).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsieve import validate
+from dpsieve.discovery.picker import KeyPicker, parts_left, tau_left
+from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
+from dpsieve.discovery.selector import Selector
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.search import ball, upper
+from dpsieve.privacy.curves.picks import checked_picks, lemma_epsilon, pick_renyi, picks_delta, picks_epsilon, renyi_pick
+from dpsieve.privacy.registry import register
+from dpsieve.randomness import discrete_gaussian, rounded_gaussian
+from dpsieve.randomness.noise import LARGEST_ROUNDED, LARGEST_SCALE, SMALLEST_SCALE
+from dpsieve.randomness.order import noisy_top
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Ints
+
+ANALYSES = ("best", "paper")
+
+
+def top_keys(
+    epsilon: float,
+    delta: float,
+    max_keys: int,
+    k: int,
+    *,
+    selector: Selector | None = None,
+    typical_keys: float | None = None,
+    share: float = 0.25,
+    count_share: float = 0.0,
+    analysis: str = "best",
+    unit: str = "one row",
+) -> "TopKeys":
+    """Return the mechanism that finds keys and picks the k most frequent of them.
+
+    Args:
+        epsilon, delta: what is promised to one unit.
+        max_keys: how many keys of a unit the selector sees; the picks count all of them.
+        k: how many keys to pick.
+        selector: finds the keys; left out, Renyi selection with a `share` of tau. A Renyi selector for the whole
+            (epsilon, delta) with a share below 1 leaves the rest of its tau for the picks; any other selector must be
+            for a part of epsilon and delta.
+        typical_keys: how many keys a typical unit has, a public number, for the default selector.
+        share: the part of tau for the default selector.
+        count_share: the part of what the selector leaves of tau that pays for counts of the picked keys.
+        analysis: 'paper' takes the closed form for the epsilon of a pick, to check figures.
+        unit: who is protected, in words, for the default selector.
+
+    >>> from dpsieve.randomness import SystemSource
+    >>> mechanism = top_keys(1.0, 1e-5, 10, k=20)
+    >>> mechanism.pick(np.array([0, 90_000, 50_000]), SystemSource()).tolist()[:2]
+    [1, 2]
+    """
+    k = checked_picks(k)
+    count_share = validate.between("count_share", count_share, 0.0, 0.99, hint="Pass a part such as count_share=0.2.")
+    if not isinstance(analysis, str) or analysis not in ANALYSES:
+        raise InvalidValue(f"analysis is not known. Choose one of {', '.join(ANALYSES)}.")
+    chosen = selector or renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit)
+    if chosen.max_keys != max_keys:
+        raise InvalidValue(f"max_keys={max_keys} is not that of the selector. Pass max_keys={chosen.max_keys}.")
+    if analysis == "best" and isinstance(chosen, RenyiSelector) and (left := tau_left(chosen, epsilon, delta)) > 0:
+        order, sigma = chosen.order, 0.0
+        if count_share:
+            sigma = _sigma(order, left * count_share, k)
+            left = left - _counts_tau(order, sigma, k)
+        each = renyi_pick(order, left / k * (1 - 1e-12))
+        return TopKeys(epsilon, delta, k, each, count_sigma=sigma, selector=chosen)
+    if count_share:
+        raise InvalidValue("count_share needs a Renyi selector that leaves some tau. Pass one with share=0.25.")
+    split = lemma_epsilon if analysis == "paper" else picks_epsilon
+    each = split(*parts_left(chosen, epsilon, delta), k)
+    return TopKeys(epsilon, delta, k, each, selector=chosen)
+
+
+@register("top_k")
+@dataclass(frozen=True, repr=False)
+class TopKeys(KeyPicker):
+    """See `top_keys`, `KeyPicker` for the guarantee, and the head of this module for the counts.
+
+    Attributes:
+        count_sigma: the standard deviation of the noise on the counts of picked keys; 0 for no counts.
+    """
+
+    count_sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sigma = validate.between("count_sigma", self.count_sigma, 0.0, LARGEST_SCALE / 4, hint="Pass the saved one.")
+        if 0 < sigma < SMALLEST_SCALE * math.sqrt(self.k):
+            raise InvalidValue("count_sigma is too small to be drawn. Pass the saved one.")
+        validate.store(self, count_sigma=sigma)
+        self._together  # noqa: B018  # raises where the fields do not keep the promise
+
+    def pick(self, counts: ArrayLike, source: Source) -> Ints:
+        """Return the places of the picked keys in noisy order, given how many units hold each key that was found."""
+        return noisy_top(counts, self.k, scale=1 / self.each_epsilon, source=source)
+
+    def noisy_counts(self, counts: ArrayLike, source: Source) -> Floats:
+        """Return the counts of the picked keys with noise, in halves; negative ones are possible."""
+        true = validate.integers("counts", counts, hint="Pass the counts of the picked keys.")
+        if not self.count_sigma:
+            raise InvalidValue("count_sigma is 0: counts were not paid for. Make the mechanism with a count_share.")
+        if len(true) > self.k:
+            raise InvalidValue(f"counts holds more than k={self.k} keys. Pass the counts of the picked keys.")
+        shared, own = _deviations(self.count_sigma, self.k)
+        return np.asarray(true + (_gaussian(shared, 1, source) + _gaussian(own, len(true), source)) / 2)
+
+    def half_width(self, level: float = 0.95) -> float:
+        """Return h such that a true count is within h of its noisy one with at least this probability."""
+        from scipy.special import ndtri
+
+        return float(-ndtri((1 - level) / 2)) * self.count_sigma * (1 + 1e-9) + 0.5
+
+    def _tau(self, order: float) -> float:
+        counts = _counts_tau(order, self.count_sigma, self.k) if self.count_sigma else 0.0
+        each = pick_renyi(order, self.each_epsilon)
+        return upper(lambda: ball(each) * self.k + ball(counts))
+
+    def _picks_delta(self, epsilon: float) -> float:
+        return 1.0 if self.count_sigma else picks_delta(self.k, epsilon, each_epsilon=self.each_epsilon)
+
+
+def _deviations(sigma: float, k: int) -> tuple[float, float]:
+    """Return the standard deviations of the shared noise and of each key's own, both in halves of a count."""
+    root = math.sqrt(k)
+    return 2 * sigma / math.sqrt(root + 1), 2 * sigma * math.sqrt(root / (root + 1))
+
+
+def _counts_tau(order: float, sigma: float, k: int) -> float:
+    """Return what noisy counts of k keys cost in Renyi terms, rounded up."""
+    shared, own = _deviations(sigma, k)
+    return upper(lambda: ball(order) / 2 * (1 / ball(shared) ** 2 + k / ball(own) ** 2))
+
+
+def _sigma(order: float, tau: float, k: int) -> float:
+    """Return the least noise of counts that costs `tau`, nearly."""
+    return (math.sqrt(k) + 1) / 2 * math.sqrt(order / (2 * tau)) * (1 + 1e-12)
+
+
+def _gaussian(sigma: float, size: int, source: Source) -> Ints:
+    draw = rounded_gaussian if sigma <= LARGEST_ROUNDED else discrete_gaussian
+    return draw(sigma, size, source=source)

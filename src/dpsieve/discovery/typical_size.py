@@ -1,0 +1,55 @@
+"""How many keys a unit typically holds: a private median, which decides how keys are selected."""
+
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.channels.makers import most_keys
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.noise import laplace_scale
+from dpsieve.randomness.order import noisy_top
+from dpsieve.randomness.source import Source
+from dpsieve.types import Ints
+
+
+@register("typical_size")
+@dataclass(frozen=True)
+class TypicalSize(Mechanism):
+    """The median number of keys of a unit, from 1 to `max_keys`, by the exponential mechanism.
+
+    A size x has the score -max(number of units with fewer keys, number of units with more). A unit more lowers each
+    score by 1 or leaves it, so all change in one direction and by at most 1, and picking x with probability
+    proportional to e^(epsilon score) is epsilon-private (McSherry and Talwar 2007; monotone scores need no factor 2).
+    Neighbours are add/remove of one unit.
+    """
+
+    epsilon: float
+    max_keys: int
+    _: KW_ONLY
+    unit: str = "one row"
+
+    def __post_init__(self) -> None:
+        hint = "Pass the part of the budget that buys the median, such as epsilon=0.02."
+        epsilon = validate.between("epsilon", self.epsilon, 1e-9, 500.0, hint=hint)
+        validate.store(self, epsilon=epsilon, max_keys=most_keys(self.max_keys), unit=self.guarantee.unit)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one privacy unit."""
+        return Guarantee(self.epsilon, unit=self.unit)
+
+    def certify(self) -> Certificate:
+        """Return the certificate: the order of scores with Gumbel noise is exact, and its scale rounded up."""
+        return formula(self.guarantee, 0.0, "balls", "one pick by the exponential mechanism, of monotone scores")
+
+    def draw(self, sizes: Ints, source: Source) -> int:
+        """Return the noisy median of the sizes of units."""
+        held = np.bincount(np.minimum(sizes, self.max_keys), minlength=self.max_keys + 1)[: self.max_keys + 1]
+        upto = np.cumsum(held)
+        fewer, more = upto[:-1], upto[-1] - upto[1:]
+        return 1 + int(noisy_top(-np.maximum(fewer, more), 1, scale=laplace_scale(self.epsilon, 1), source=source)[0])

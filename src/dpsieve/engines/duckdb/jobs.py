@@ -1,0 +1,113 @@
+"""The two jobs of an engine, to aggregate and to find which units hold which keys: in SQL, and by compiled loops.
+
+Compiled loops return None where they do not suit the data, or gave up.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.duckdb import one_key, pairs
+from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
+from dpsieve.engines.engine import Aggregation, Counted, null_units
+from dpsieve.engines.inputs.detect import Source
+from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy.contribution import Weight
+from dpsieve.values.columns import in_utc
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is done: the task, the data on its connection, and the public keys as the data would write them, if any."""
+
+    task: Aggregation
+    source: Source
+    connection: Any
+    scan: Scan
+    listed: pa.Table | None
+
+    @property
+    def known(self) -> str | None:
+        """The text of the table of public keys."""
+        if self.listed is None:
+            return None
+        # Also under the default collation of a user's connection, keys are told apart by their bytes.
+        texts = [field.name for field in self.listed.schema if pa.types.is_string(field.type)]
+        names = [f'{name} COLLATE "C" AS {name}' if name in texts else name for name in self.listed.column_names]
+        return f"(SELECT {', '.join(names)} FROM {KNOWN})"
+
+    def ask(self, text: str) -> pa.Table:
+        """Run a query over the scan; real keys never hold a null, and one that does stands for units that are null."""
+        table = ask(self.source, self.connection, text)
+        if table.column(0).null_count:
+            raise null_units(self.task)
+        return table
+
+    def keys(self, found: pa.Table) -> pa.Table:
+        """Return keys under the names of their columns: those that were found, or those of the list."""
+        columns = [f"k{i}" for i in range(len(self.task.columns.key))]
+        keys = (found if self.listed is None else self.listed).select(columns)
+        # DuckDB gives times the zone of this machine.
+        return pa.table(list(map(in_utc, keys.columns)), names=list(self.task.columns.key))
+
+
+def aggregate(job: Job) -> Counted:
+    """Return keys with their counts or sums of weights, by SQL."""
+    return _counted(job, job.ask(bounded_query(job.scan.text, job.scan.columns, job.task, job.known)))
+
+
+def aggregate_by_loops(job: Job, memory: int) -> Counted | None:
+    """Return the same with at most about `memory` bytes held."""
+    if job.listed is None and one_key.suits(job.scan.columns, job.task, job.scan.rows or 0):
+        table = one_key.run_compiled(job.connection, job.scan.text, job.scan.columns, job.task, memory)
+    else:
+        kept = _pairs(job, memory)
+        table = None if kept is None else kept.aggregated(job.task)
+    return None if table is None else _counted(job, table)
+
+
+def incidence(job: Job) -> Incidence:
+    """Return which units hold which keys, by SQL."""
+    table = job.ask(incidence_query(job.scan.text, job.scan.columns, job.task, job.known))
+    numbers = np.arange(table.num_rows) if job.listed is None else table.column("k0").to_numpy()
+    numbers = numbers.astype(np.int32)
+    if job.task.columns.unit is None:
+        held = np.repeat(numbers, table.column("n").to_numpy())
+        return Incidence(job.keys(table), np.arange(len(held) + 1), held)
+    places, firsts = (table.column(name).combine_chunks() for name in ("p", "s"))
+    sizes = places.value_lengths().to_numpy()
+    held = np.empty(int(sizes.sum()), np.int32)
+    held[places.flatten().to_numpy()] = np.repeat(numbers, sizes)
+    starts = np.sort(firsts.flatten().to_numpy())
+    return Incidence(job.keys(table), np.append(starts, len(held)), held)
+
+
+def incidence_by_loops(job: Job, memory: int) -> Incidence | None:
+    """Return the same with at most about `memory` bytes held."""
+    kept = _pairs(job, memory)
+    if kept is None:
+        return None
+    names, starts, held = kept.in_order(job.connection, job.scan.columns[job.task.columns.unit or ""], job.task.salt)
+    return Incidence(job.keys(names), starts, held)
+
+
+def _pairs(job: Job, memory: int) -> pairs.Pairs | None:
+    if not pairs.suits(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None):
+        return None
+    return pairs.read_pairs(job.connection, job.scan, job.task, job.known, memory)
+
+
+def _counted(job: Job, table: pa.Table) -> Counted:
+    numbers, measure = table.column("n"), job.task.measure
+    if numbers.null_count and isinstance(measure, Weight):
+        many = f"more than {measure.most_units:,} units"
+        raise InvalidValue(f"bits={measure.bits} is too large where {many} share a key. Pass fewer bits.")
+    counts = numbers.to_numpy().astype(np.int64, copy=False)
+    if job.listed is not None:
+        found, counts = counts, np.zeros(len(job.listed), np.int64)
+        counts[table.column(0).to_numpy()] = found
+    return Counted(job.keys(table), counts)

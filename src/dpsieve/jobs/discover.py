@@ -1,0 +1,251 @@
+"""Discovery on a table, in one call: which keys occur, the k most frequent, and k keys that reach most units.
+
+The order is that of `jobs.release`: check the arguments and the columns, bound and read, write the spend down, draw.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from dpsieve.discovery.choice import best_for, make_selector, shared_selector
+from dpsieve.discovery.hitting_set import hitting_keys
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
+from dpsieve.discovery.picker import KeyPicker
+from dpsieve.discovery.selector import Selector, WeightSelector
+from dpsieve.discovery.top_k import top_keys
+from dpsieve.discovery.typical_size import TypicalSize
+from dpsieve.engines import Engine, choose
+from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
+from dpsieve.privacy.composed import Composed, Use, remaining
+from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.randomness.source import Source, resolve, uniform_bits
+from dpsieve.types import Ints
+from dpsieve.values.keys import published
+
+SHARE_FOR_SIZE = 0.02  # of epsilon, for the median number of keys that decides how keys are selected
+SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
+_ALL_KEYS = Contribution(10**12)
+
+Progress = Callable[[float], None] | None
+
+
+class Selection(NamedTuple):
+    """A selector, what a unit goes through in all, and why it was chosen."""
+
+    selector: Selector
+    mechanism: Mechanism
+    reason: str
+
+
+def discover(
+    data: Any,
+    *,
+    key: str | Sequence[str],
+    epsilon: float,
+    delta: float,
+    privacy_unit: str | None = None,
+    max_keys_per_unit: int | None = None,
+    mechanism: str = "auto",
+    typical_keys: int | None = None,
+    allow_null_units: bool = False,
+    engine: Engine | None = None,
+    ledger: AnyLedger = None,
+    note: str = "",
+    progress: Progress = None,
+    source: Source | None = None,
+) -> KeySet:
+    """Find which keys occur in a table (set union), with (epsilon, delta)-differential privacy.
+
+    Neighbours are add/remove of one privacy unit with all its rows. Each unit keeps at most `max_keys_per_unit` of its
+    distinct keys, chosen by a hash with a fresh secret salt. Only keys are published; `dpsieve.release` adds counts.
+
+    Args:
+        data, key, privacy_unit, allow_null_units, engine, ledger, note, progress, source: see `dpsieve.release`.
+        epsilon, delta: the budget of this discovery.
+        max_keys_per_unit: how many keys a unit may add; default 100.
+        mechanism: 'auto', or the name of a selector: 'renyi', 'renyi_two_rounds', 'greedy', 'one_key',
+            'weighted_gaussian', 'policy_gaussian', 'policy_greedy', 'repeated_rounds'; see the page on discovery.
+        typical_keys: how many distinct keys a unit typically holds, if that is public knowledge. 'auto' chooses by it;
+            without it, 2 % of epsilon buy a private median.
+
+    >>> import pyarrow as pa
+    >>> log = pa.table({"user": [*range(400), *range(400)], "query": ["tea"] * 400 + ["milk"] * 399 + ["secret"]})
+    >>> discover(log, key="query", privacy_unit="user", epsilon=1.0, delta=1e-8).table.column("query").to_pylist()
+    ['milk', 'tea']
+    """
+    request = DiscoverRequest.of(locals())
+    found, book, source = _known_selection(request), opened(ledger, note), resolve(source)
+    cost = Guarantee(request.epsilon, request.delta, unit=request.unit) if found is None else found.mechanism
+    if book is not None:
+        book.check(cost, note)
+    chosen, options = choose(data, engine), _options(request, source, progress)
+    if found is not None and isinstance(found.selector, WeightSelector):
+        counted = chosen.aggregate(data, request.columns, request.contribution, found.selector.weight, **options)
+        charge(book, cost, note)
+        keys, selected = counted.keys, found.selector.select_by_weights(counted.frequencies, source)
+    else:
+        held = chosen.incidence(data, request.columns, request.contribution, **options)
+        charge(book, cost, note)
+        found = found or _bought_selection(request, held.sizes, source)
+        keys, selected = held.keys, found.selector.select(held, source)
+    table, words = selected_table(keys.filter(selected)), str(request.contribution)
+    return KeySet.of(found.mechanism, table, source=source, contribution=words, reason=found.reason)
+
+
+def top_k(
+    data: Any,
+    *,
+    key: str | Sequence[str],
+    epsilon: float,
+    delta: float,
+    k: int,
+    counts: bool = False,
+    privacy_unit: str | None = None,
+    max_keys_per_unit: int | None = None,
+    mechanism: str = "auto",
+    typical_keys: int | None = None,
+    allow_null_units: bool = False,
+    engine: Engine | None = None,
+    ledger: AnyLedger = None,
+    note: str = "",
+    progress: Progress = None,
+    source: Source | None = None,
+) -> TopK:
+    """Find the k keys that most units hold, the most common first, with (epsilon, delta)-differential privacy.
+
+    First keys are discovered, then k of them are picked by noisy order. `max_keys_per_unit` bounds what a unit adds to
+    the discovery; the order counts all its keys. Fewer than k rows mean that fewer keys were discovered.
+
+    Args:
+        k: how many keys to find.
+        counts: publish noisy counts of the found keys too, for a fifth of the budget that discovery leaves.
+        mechanism: the selector that discovers keys; 'auto' and the Renyi ones share one budget with the picks, others
+            get half of epsilon and delta.
+        data, key, epsilon, delta, privacy_unit, max_keys_per_unit, typical_keys, allow_null_units, engine, ledger,
+            note, progress, source: see `dpsieve.discover`.
+
+    >>> import pyarrow as pa
+    >>> log = pa.table({"drink": ["tea"] * 4000 + ["milk"] * 3000 + ["mate"] * 2000})
+    >>> top_k(log, key="drink", k=2, epsilon=1.0, delta=1e-8).table.column("drink").to_pylist()
+    ['tea', 'milk']
+    """
+    request = TopRequest.of(locals())
+    share = SHARE_FOR_COUNTS if request.counts else 0.0
+    made = top_keys(**_budget(request, 0.25), count_share=share)
+    held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
+    found = made.selector.select(held.bounded(made.max_keys), source)
+    numbers, keys = held.counts()[found], held.keys.filter(found)
+    order = made.pick(numbers, source)
+    noisy = made.noisy_counts(numbers[order], source) if request.counts else None
+    table, words = top_table(made, keys.take(pa.array(order)), noisy), str(request.contribution)
+    return TopK.of(made, table, source=source, contribution=words, reason=_by(made))
+
+
+def hitting_set(
+    data: Any,
+    *,
+    key: str | Sequence[str],
+    epsilon: float,
+    delta: float,
+    k: int,
+    privacy_unit: str | None = None,
+    max_keys_per_unit: int | None = None,
+    mechanism: str = "auto",
+    typical_keys: int | None = None,
+    allow_null_units: bool = False,
+    engine: Engine | None = None,
+    ledger: AnyLedger = None,
+    note: str = "",
+    progress: Progress = None,
+    source: Source | None = None,
+) -> HittingSet:
+    """Find k keys such that most units hold at least one of them, with (epsilon, delta)-differential privacy.
+
+    First keys are discovered, then picked one after the other, each by the noisy number of units that hold it and no
+    earlier one. `max_keys_per_unit` bounds what a unit adds to the discovery; the picks see all its keys.
+
+    Args:
+        k: how many keys to find.
+        mechanism: the selector that discovers keys, as for `dpsieve.top_k`.
+        data, key, epsilon, delta, privacy_unit, max_keys_per_unit, typical_keys, allow_null_units, engine, ledger,
+            note, progress, source: see `dpsieve.discover`.
+
+    >>> import pyarrow as pa
+    >>> log = pa.table({"user": [*range(400), *range(300), *range(300, 400)],
+    ...                 "drink": ["water"] * 400 + ["tea"] * 300 + ["milk"] * 100})
+    >>> hitting_set(log, key="drink", privacy_unit="user", k=1, epsilon=1.0, delta=1e-8).table.column(0).to_pylist()
+    ['water']
+    """
+    request = HitRequest.of(locals())
+    made = hitting_keys(**_budget(request, 0.75))
+    held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
+    among = held.restricted(made.selector.select(held.bounded(made.max_keys), source))
+    table = published(among.keys.take(pa.array(made.pick(among, source))))
+    return HittingSet.of(made, table, source=source, contribution=str(request.contribution), reason=_by(made))
+
+
+def _options(request: DiscoverRequest, source: Source, progress: Progress) -> dict[str, Any]:
+    """Return how an engine reads the data of a request, with a fresh salt."""
+    salt = uniform_bits(source, 63)
+    return {"salt": salt, "allow_null_units": request.allow_null_units, "progress": progress}
+
+
+def _known_selection(request: DiscoverRequest) -> Selection | None:
+    """Return the selector of a request; None where a private median decides."""
+    keys, typical = request.contribution.keys, request.typical_keys
+    if request.mechanism != "auto":
+        name, reason = request.mechanism, "requested by the caller"
+    elif keys == 1:
+        name, reason = "one_key", "no private mechanism reports keys of units with one key more often"
+    elif typical is not None:
+        name, reason = best_for(typical)
+    else:
+        return None
+    selector = make_selector(name, request.epsilon, request.delta, keys, typical_keys=typical, unit=request.unit)
+    return Selection(selector, selector, reason)
+
+
+def _bought_selection(request: DiscoverRequest, sizes: Ints, source: Source) -> Selection:
+    """Spend a part of epsilon on the typical number of keys, and return the selector for it."""
+    keys = request.contribution.keys
+    size = TypicalSize(request.epsilon * SHARE_FOR_SIZE, keys, unit=request.unit)
+    typical, rest = size.draw(sizes, source), remaining(request.epsilon, size.epsilon)
+    name, reason = best_for(typical)
+    selector = make_selector(name, rest, request.delta, keys, typical_keys=typical, unit=request.unit)
+    mechanism = Composed(request.epsilon, request.delta, (Use(size), Use(selector)))
+    return Selection(selector, mechanism, f"{reason}, by a private median")
+
+
+def _budget(request: HitRequest, share: float) -> dict[str, Any]:
+    """Return what makers of pickers take; the selector gets a share of their Renyi budget, or half of epsilon."""
+    epsilon, delta, keys, unit = request.epsilon, request.delta, request.contribution.keys, request.unit
+    selector = shared_selector(request.mechanism, epsilon, delta, keys, share, request.typical_keys, unit)
+    return {"epsilon": epsilon, "delta": delta, "max_keys": keys, "k": request.k, "selector": selector}
+
+
+def _all_held(
+    data: Any,
+    request: HitRequest,
+    made: KeyPicker,
+    engine: Engine | None,
+    ledger: AnyLedger,
+    note: str,
+    progress: Progress,
+    source: Source | None,
+) -> tuple[Incidence, Source]:
+    """Return all keys of all units, once the mechanism is paid for."""
+    book, source = opened(ledger, note), resolve(source)
+    if book is not None:
+        book.check(made, note)
+    held = choose(data, engine).incidence(data, request.columns, _ALL_KEYS, **_options(request, source, progress))
+    charge(book, made, note)
+    return held, source
+
+
+def _by(made: KeyPicker) -> str:
+    return f"{made.k:,} picks among the keys of {made.selector.name} selection"

@@ -1,0 +1,258 @@
+"""Renyi selection: a key is published with a probability that depends on its sum of weights."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from exact_neighbours import climb, exact_delta
+from flint import arb
+from scripted import Repeating, Scripted
+from statistical import binomial_band
+
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.renyi_selection import RenyiSelection, renyi_selection
+from dpsieve.discovery.reporting_tables import Promise, ReportingTable, reporting_table
+from dpsieve.errors import InvalidType, InvalidValue, NotCertified
+from dpsieve.exact.search import precision
+from dpsieve.privacy.curves.renyi import renyi_delta
+from dpsieve.privacy.registry import from_json
+from dpsieve.randomness import SystemSource
+
+SOURCE = SystemSource()
+LARGE = 0.05  # a delta large enough to measure
+
+
+@pytest.fixture(scope="module")
+def ordinary():
+    return renyi_selection(1.0, 1e-5, 100, typical_keys=8)
+
+
+def integer(table, row):
+    return int(table.high[row]) << 64 | int(table.low[row])
+
+
+def test_keys_that_many_units_hold_are_published():
+    units = [["common", f"own {k}", "second"] for k in range(200)] + [["second"]] * 40
+    held = Incidence.of(units)
+    chosen = renyi_selection(1.0, 1e-6, 3).select(held, SOURCE)
+    published = held.keys["key"].filter(chosen).to_pylist()
+    assert {"common", "second"} <= set(published)
+    assert len(published) <= 4  # each of the 200 keys of one unit shows once in several million releases
+
+
+@pytest.mark.parametrize(("keys", "users"), [(1, 11.6), (3, 26.8), (10, 41.7), (30, 61.1), (100, 95.2)])
+def test_how_many_users_give_an_even_chance(keys, users):
+    """What experiments with floats found for units that all have the same number of keys."""
+    selection = renyi_selection(1.0, 1e-5, keys, typical_keys=keys)
+    assert selection.users_needed(keys) == pytest.approx(users, rel=0.015)
+
+
+def test_one_key_a_unit_comes_close_to_the_optimal_channel():
+    optimal = math.log1p(math.expm1(1.0) * 0.5 / 1e-5)  # delta expm1(n) / expm1(1) = 1/2
+    assert optimal < renyi_selection(1.0, 1e-5, 1).users_needed(1) < 1.01 * optimal
+
+
+def test_rows_agree_with_a_plain_computation():
+    """The definition, step by step, in a few lines."""
+    order, tau, leak, bits = 6.0, 0.8, 0.01, 2
+    steps = (2, 3, 4)
+
+    def divergence(p, q):
+        if not (0 < p < 1 and 0 < q < 1):
+            return 0.0 if p == q else math.inf
+        both = p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order)
+        return math.log(both) / (order - 1)
+
+    def step(q, bound):
+        low, high = q, 1.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            fine = max(divergence(middle, q), divergence(q, middle)) <= bound
+            low, high = (middle, high) if fine else (low, middle)
+        return low
+
+    def after(q, w):
+        u2 = (w / 2**bits) ** 2
+        d = leak * u2
+        return 1.0 if q >= 1 - d else d + (1 - d) * step(q / (1 - d), tau * u2)
+
+    rows = [0.0]
+    while rows[-1] < 1:
+        rows.append(min(after(rows[max(0, len(rows) - w)], w) for w in steps))
+    table = reporting_table(Promise(order, tau, leak, bits, steps))
+    assert table.last == len(rows) - 1
+    assert table.probability(np.arange(len(rows))) == pytest.approx(rows, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "max_keys", "typical_keys"),
+    [(1.0, 1e-5, 100, 8), (0.1, 1e-5, 30, None), (3.0, 1e-12, 50, 20), (1.0, 0.05, 5, None), (20.0, 1e-20, 10, 4)],
+)
+def test_divergences_of_what_is_stored_in_balls(epsilon, delta, max_keys, typical_keys):
+    """The integers themselves keep the promise, for random rows and steps, with 400 bits; and they are tight."""
+    selection = renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys)
+    selection.certify()
+    table, rng, ratios = selection.table, np.random.default_rng(1), []
+    for _ in range(150):
+        h, w = int(rng.integers(1, table.last)), int(rng.choice(table.promise.steps))
+        with precision(400):
+            p, q = (arb(integer(table, row)) / arb(2) ** 128 for row in (h, max(0, h - w)))
+            u2 = (arb(w) / 2**selection.bits) ** 2
+            d, a = arb(selection.leak) * u2, arb(selection.order)
+            if not p - q > d:
+                continue
+            high, low = (p - d) / (1 - d), q / (1 - d)
+            there = high**a * low ** (1 - a) + (1 - high) ** a * (1 - low) ** (1 - a)
+            back = low**a * high ** (1 - a) + (1 - low) ** a * (1 - high) ** (1 - a)
+            bound = ((a - 1) * arb(selection.tau) * u2).exp()
+            assert there <= bound and back <= bound
+            ratios.append(max(float((there - 1) / (bound - 1)), float((back - 1) / (bound - 1))))
+    assert max(ratios) > 0.99
+
+
+def test_the_exact_delta_of_neighbours_is_below_the_promise():
+    """Random and climbing searches over what others hold, for units of all sizes; the worst comes close."""
+    selection, rng = renyi_selection(1.0, LARGE, 8), np.random.default_rng(2)
+    weights, last = selection.weight.of_keys(8), selection.table.last
+    worst = 0.0
+    for keys in range(1, 9):
+        weight = weights[keys - 1]
+
+        def score(sums, weight=weight):
+            coins = selection.reporting_probability(np.concatenate([sums + weight, sums]))
+            return exact_delta(coins[: len(sums)], coins[len(sums) :], 1.0)
+
+        def moved(sums, rng):
+            change = rng.integers(-60, 61, len(sums)) * (rng.random(len(sums)) < 0.4)
+            return np.clip(sums + change, 0, last)
+
+        for start in (np.zeros(keys, np.int64), *rng.integers(0, last, (3, keys))):
+            worst = max(worst, climb(score, start, moved, rng, 60))
+    assert 0.4 * LARGE < worst <= LARGE
+
+
+def test_the_measured_rate_of_keys_that_one_unit_holds_alone():
+    """Many lone units, each with many keys of its own: how often anything of one is published."""
+    selection, units, keys = renyi_selection(1.0, LARGE, 40), 20_000, 40
+    lone = Incidence.of([[(u, k) for k in range(keys)] for u in range(500)])
+    shown = sum(selection.select(lone, SOURCE).reshape(500, keys).any(axis=1).sum() for _ in range(units // 500))
+    each = float(selection.reporting_probability([selection.weight.of_keys(keys)[-1]])[0])
+    low, high = binomial_band(units, 1 - (1 - each) ** keys)
+    assert low <= shown <= high
+    assert 1 - (1 - each) ** keys <= selection.leak * (1 + 1e-9) < LARGE
+
+
+def test_draws_follow_the_table(ordinary):
+    sums = np.array([ordinary.table.last * k // 20 for k in range(1, 20)])
+    draws = sum(ordinary.select_by_weights(sums, SOURCE).astype(int) for _ in range(4000))
+    for drawn, chance in zip(draws, ordinary.reporting_probability(sums), strict=True):
+        low, high = binomial_band(4000, chance)
+        assert low <= drawn <= high
+
+
+def test_a_sum_of_zero_is_never_published_and_a_large_one_surely(ordinary):
+    sums = np.array([0, ordinary.table.last, 2**62])
+    assert ordinary.select_by_weights(sums, Repeating(0)).tolist() == [False, True, True]
+    assert ordinary.select_by_weights(sums, Repeating(2**64 - 1)).tolist() == [False, True, True]
+
+
+def test_a_word_that_decides_nothing_is_followed_by_another(ordinary):
+    row = ordinary.table.last // 2
+    high, low = int(ordinary.table.high[row]), int(ordinary.table.low[row])
+    for first, second, expected in (
+        (high - 1, 0, True),
+        (high, low - 1, True),
+        (high, low, False),
+        (high + 1, 0, False),
+    ):
+        assert ordinary.select_by_weights(np.array([row]), Scripted(first, second)).tolist() == [expected]
+
+
+def test_the_certificate(ordinary):
+    certificate = ordinary.certify()
+    assert [(part.scope, part.method) for part in certificate.parts] == [("one key", "formula"), ("one unit", "balls")]
+    assert 0.999e-5 < certificate.worst <= 1e-5
+    assert certificate.parts[0].worst < certificate.worst
+
+
+@pytest.mark.parametrize("factor", [1.0001, 0.9999])
+@pytest.mark.parametrize("place", [0.01, 0.1, 0.3, 0.5, 0.7, 0.9])
+def test_a_forged_row_is_refused(ordinary, place, factor):
+    table, row = ordinary.table, int(place * ordinary.table.last)
+    value = int(integer(table, row) * factor) if place < 0.5 else 2**128 - int((2**128 - integer(table, row)) * factor)
+    high, low = table.high.copy(), table.low.copy()
+    high[row], low[row] = value >> 64, value & (2**64 - 1)
+    with pytest.raises(NotCertified, match="differ by more than a step"):
+        ReportingTable(table.promise, high, low).check()
+
+
+def test_a_forged_table_is_refused_by_the_mechanism(monkeypatch):
+    selection = renyi_selection(1.0, LARGE, 3)
+    table = selection.table
+    for cut in (1, table.last // 2):  # certainty comes too early
+        forged = ReportingTable(table.promise, table.high[:-cut], table.low[:-cut])
+        monkeypatch.setitem(selection.__dict__, "table", forged)
+        with pytest.raises(NotCertified):
+            selection.certify()
+    monkeypatch.setitem(selection.__dict__, "table", ReportingTable(table.promise, table.high[1:], table.low[1:]))
+    with pytest.raises(NotCertified, match="zero"):
+        selection.certify()
+
+
+@pytest.mark.parametrize(
+    "field", [{"tau": 1.001}, {"leak": 1.001}, {"order": 0.99}, {"delta": 0.99}, {"epsilon": 0.999}], ids=str
+)
+def test_a_forged_field_is_refused(ordinary, field):
+    (name, factor), saved = *field.items(), ordinary.to_json()
+    with pytest.raises(InvalidValue, match="do not keep"):
+        from_json({**saved, name: saved[name] * factor})
+
+
+def test_it_is_saved_and_read_again(ordinary):
+    again = from_json(ordinary.to_json())
+    assert again == ordinary
+    assert isinstance(again, RenyiSelection)
+    assert again.table is ordinary.table
+    assert "renyi selector of at most 100 keys a unit" in repr(again)
+
+
+def test_a_share_leaves_the_rest_of_tau_at_the_same_order():
+    part = renyi_selection(1.0, 1e-5, 20, share=0.25)
+    assert part.certify().worst < 1e-5
+    assert part.leak + renyi_delta(part.order, part.tau / 0.25, 1.0) == pytest.approx(1e-5, rel=1e-6)
+    assert part.leak + renyi_delta(part.order, part.tau / 0.25, 1.0) <= 1e-5
+    assert part.users_needed(20) > 1.5 * renyi_selection(1.0, 1e-5, 20).users_needed(20)
+
+
+def test_the_order_can_be_chosen():
+    chosen, best = renyi_selection(1.0, 1e-5, 10, order=25.0), renyi_selection(1.0, 1e-5, 10)
+    assert chosen.order == 25
+    assert chosen.certify().worst <= 1e-5
+    assert chosen.users_needed(10) > best.users_needed(10)
+
+
+def test_units_with_few_keys_can_be_made_lighter_for_the_sake_of_others():
+    alone, together = renyi_selection(1.0, 1e-5, 100), renyi_selection(1.0, 1e-5, 100, typical_keys=10)
+    assert (together.least, together.heaviest) == (10, together.weight.of_keys(10)[-1])
+    assert together.users_needed(20) < 0.85 * alone.users_needed(20)
+    assert together.users_needed(1) > alone.users_needed(1)
+
+
+def test_no_unit_weighs_more_than_one(ordinary):
+    for keys, weight in enumerate(ordinary.weight.of_keys(ordinary.max_keys), 1):
+        assert keys * weight**2 <= 4**ordinary.bits
+
+
+def test_bad_arguments_are_named():
+    for wrong in ({"share": 0.0}, {"share": 1.5}, {"typical_keys": 0}, {"order": 1.0}, {"order": 3.0}):
+        with pytest.raises(InvalidValue, match=next(iter(wrong))):
+            renyi_selection(1.0, 1e-5, 10, **wrong)
+    with pytest.raises(InvalidType, match="max_keys"):
+        renyi_selection(1.0, 1e-5, "10")
+    with pytest.raises(InvalidValue, match="delta"):
+        renyi_selection(1.0, 0.0, 10)
+    with pytest.raises(InvalidValue, match="keys"):
+        renyi_selection(1.0, 1e-5, 10).users_needed(11)
+    with pytest.raises(InvalidValue, match="bits"):
+        dataclasses.replace(renyi_selection(1.0, 1e-5, 10), bits=1, least=10)

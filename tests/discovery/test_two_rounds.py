@@ -1,0 +1,224 @@
+"""Two rounds of Renyi selection: a noisy first look tells units where their weight counts."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from exact_neighbours import climb, exact_delta
+from statistical import binomial_band
+
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.renyi_selection import renyi_selection
+from dpsieve.discovery.reporting_tables import ReportingTable
+from dpsieve.discovery.two_rounds import TwoRounds, two_rounds
+from dpsieve.errors import InvalidValue, NotCertified
+from dpsieve.privacy.curves.renyi import renyi_delta
+from dpsieve.privacy.registry import from_json
+from dpsieve.randomness import SystemSource
+
+SOURCE = SystemSource()
+LARGE = 0.05  # a delta large enough to measure
+
+
+@pytest.fixture(scope="module")
+def ordinary():
+    return two_rounds(1.0, 1e-5, 100, typical_keys=8)
+
+
+def weights_of(selector, importance):
+    """Return what one unit with these keys adds to each of them."""
+    alone = Incidence.of([range(len(importance))])
+    return selector.sums(alone, np.array(importance, np.int64))
+
+
+def on_grid(selector, bits):
+    """Return the same mechanism on another grid."""
+    return dataclasses.replace(selector, bits=bits, sigma=selector.sigma * 2.0 ** (bits - selector.bits))
+
+
+def test_more_keys_are_published_than_in_one_round():
+    """Units hold a few of 3,000 keys, of which some are much more frequent than others."""
+    rng = np.random.default_rng(5)
+    chances = 1 / np.arange(1, 3001)
+    drawn = rng.choice(3000, (15_000, 9), p=chances / chances.sum())
+    held = Incidence.of(drawn.tolist())
+    one, two = (make(1.0, 1e-5, 10, typical_keys=8).select(held, SOURCE) for make in (renyi_selection, two_rounds))
+    assert two.sum() > 1.1 * one.sum() > 200
+    assert held.counts()[~two].sum() < held.counts()[~one].sum()
+
+
+@pytest.mark.parametrize(("bits", "least"), [(2, 1), (5, 3), (8, 4), (8, 1), (12, 50)])
+def test_the_squares_of_one_unit_sum_to_at_most_one(ordinary, bits, least):
+    selector = dataclasses.replace(on_grid(ordinary, bits), least=least)
+    rng, levels = np.random.default_rng(6), (0, 1, 100, 333, 999, 1000)
+    small = (each for keys in range(1, 5) for each in itertools.product(levels, repeat=keys))
+    random = [(rng.integers(0, 1001, keys) * (rng.random(keys) < rng.random())).tolist() for keys in range(1, 200)]
+    for importance in itertools.chain(small, random):
+        weights = weights_of(selector, importance)
+        assert 0 <= weights.min() <= weights.max() <= selector.heaviest
+        assert (weights**2).sum() <= 4**bits
+        assert (weights[np.array(importance) == 0] == 0).all()
+
+
+def test_the_weight_is_spent_nearly_whole(ordinary):
+    """What rounding and the cap leave unused: little, as long as there are keys below the cap."""
+    rng = np.random.default_rng(7)
+    for keys in (8, 20, 90):
+        weights = weights_of(ordinary, rng.integers(100, 1001, keys))
+        assert (weights**2).sum() > 0.9 * 4**ordinary.bits
+
+
+def test_equal_importance_gives_the_weights_of_one_round(ordinary):
+    plain = renyi_selection(1.0, 1e-5, 100, typical_keys=8)
+    expected = dataclasses.replace(plain, bits=ordinary.bits, least=ordinary.least).weight.of_keys(100)
+    assert [int(weights_of(ordinary, [1] * keys)[0]) for keys in range(1, 101)] == list(expected)
+
+
+def test_the_order_of_keys_and_units_does_not_matter(ordinary):
+    rng = np.random.default_rng(8)
+    units = [rng.choice(30, rng.integers(1, 20), replace=False).tolist() for _ in range(60)]
+    by_key = dict(zip(range(30), rng.integers(0, 1001, 30).tolist(), strict=True))
+
+    def sums(units):
+        held = Incidence.of(units)
+        keys = held.keys["key"].to_pylist()
+        found = ordinary.sums(held, np.array([by_key[key] for key in keys]))
+        return dict(zip(keys, found.tolist(), strict=True))
+
+    mixed = [rng.permutation(unit).tolist() for unit in units]
+    assert sums(units) == sums([mixed[k] for k in rng.permutation(len(mixed))])
+
+
+def test_importance_rises_and_falls(ordinary):
+    enough = int(ordinary.table.crossing(0.8))
+    noisy = np.array([-(10**15), -enough // 4, 0, enough // 2, enough, 2 * enough, 5 * enough, 10**15])
+    found = ordinary.importance(noisy).tolist()
+    assert found[:2] == [0, 0]
+    assert 320 <= found[2] <= 340
+    assert found[3:5] == [1000, 1000]
+    assert found[5:] == pytest.approx([500, 200, 100], rel=0.01)
+
+
+def pmf(sigma, reach):
+    x = np.arange(-reach, reach + 1)
+    mass = np.exp(-(x**2) / (2 * sigma**2))
+    return mass / mass.sum()
+
+
+@pytest.mark.parametrize("others", [[], ["ab"], ["a"] * 4, ["a"] * 6 + ["ab"] * 4, ["ab"] * 9, ["a"] * 20 + ["b"] * 3])
+def test_the_exact_delta_of_both_rounds_together(others):
+    """Two keys and every outcome of round one, as if it were published too, for a unit that holds both keys."""
+    selector = on_grid(two_rounds(1.0, LARGE, 2), 2)
+    selector.certify()
+    reach = int(6.5 * selector.sigma)
+    noise = pmf(selector.sigma, reach)
+    keys = Incidence.of(["ab"]).keys  # both keys exist in either case
+    without, with_unit = (dataclasses.replace(Incidence.of(units), keys=keys) for units in (others, [*others, "ab"]))
+    firsts = [selector.sums(held, np.ones(2, np.int64)) for held in (without, with_unit)]
+    span = np.arange(-reach, int(max(first.max() for first in firsts)) + reach + 1)
+    levels, place = np.unique(selector.importance(span), return_inverse=True)
+    joint = []
+    for held, first in zip((without, with_unit), firsts, strict=True):
+        looks = [np.zeros(len(span)) for _ in range(2)]
+        for look, start in zip(looks, first, strict=True):
+            look[int(start) : int(start) + len(noise)] = noise
+        pairs = [selector.sums(held, np.array(pair)) for pair in itertools.product(levels, repeat=2)]
+        coins = selector.table.probability(np.array(pairs)).reshape(len(levels), len(levels), 2)[place][:, place]
+        a, b = coins[..., 0], coins[..., 1]
+        outputs = np.stack([a * b, a * (1 - b), (1 - a) * b, (1 - a) * (1 - b)])
+        joint.append(outputs * np.outer(*looks))
+    q, p = joint
+    worst = max(np.maximum(0, p - np.e * q).sum(), np.maximum(0, q - np.e * p).sum())
+    assert worst <= LARGE
+
+
+def test_round_two_alone_on_searched_neighbours():
+    """What one unit more changes, by enumeration; importances and what others hold are found by climbing."""
+    selector, rng = two_rounds(1.0, LARGE, 6), np.random.default_rng(9)
+    allowed = selector.leak + renyi_delta(selector.order, selector.second_tau, 1.0)
+    last, worst = selector.table.last, 0.0
+
+    def score(state):
+        importance, sums = state
+        weights = weights_of(selector, importance)
+        coins = selector.table.probability(np.concatenate([sums + weights, sums]))
+        return exact_delta(coins[: len(sums)], coins[len(sums) :], 1.0)
+
+    def moved(state, rng):
+        importance, sums = state
+        some = rng.random(len(sums)) < 0.4
+        importance = np.where(some, rng.integers(0, 1001, len(sums)), importance)
+        return importance, np.clip(sums + rng.integers(-60, 61, len(sums)) * some, 0, last)
+
+    for keys in (1, 2, 4, 6):
+        for start in (np.zeros(keys, np.int64), *rng.integers(0, last, (2, keys))):
+            worst = max(worst, climb(score, (rng.integers(1, 1001, keys), start), moved, rng, 80))
+    assert 0.4 * allowed < worst <= allowed < LARGE
+
+
+def test_one_unit_more_changes_its_own_keys_alone():
+    """In round two, given the outcome of round one, whatever others hold."""
+    selector, rng = two_rounds(1.0, LARGE, 6), np.random.default_rng(10)
+    for _ in range(50):
+        units = [rng.choice(12, rng.integers(1, 7), replace=False).tolist() for _ in range(20)]
+        importance = rng.integers(0, 1001, 12)
+        whole = Incidence.of([range(12), *units])
+        starts = whole.starts[1:]
+        more, less = (Incidence(whole.keys, at, whole.held) for at in (starts, starts[:-1]))
+        change = selector.sums(more, importance) - selector.sums(less, importance)
+        own = np.isin(np.arange(12), units[-1])
+        assert (change[~own] == 0).all()
+        assert (change**2).sum() <= 4**selector.bits
+
+
+def test_the_measured_rate_of_keys_that_one_unit_holds_alone():
+    """Many lone units, each with many keys of its own: how often anything of one is published."""
+    selector, units, keys = two_rounds(1.0, LARGE, 40), 20_000, 40
+    lone = Incidence.of([[(u, k) for k in range(keys)] for u in range(500)])
+    shown = sum(selector.select(lone, SOURCE).reshape(500, keys).any(axis=1).sum() for _ in range(units // 500))
+    assert 0 < shown <= binomial_band(units, selector.leak)[1]
+    assert selector.leak < LARGE
+
+
+def test_a_key_that_nobody_holds_is_never_published(ordinary):
+    held = Incidence.of([["a", "b"], ["b"]])
+    nobody = Incidence(held.keys, np.array([0, 0]), held.held[:0])
+    assert not any(ordinary.select(nobody, SOURCE).any() for _ in range(20))
+    assert len(ordinary.select(Incidence.of([]), SOURCE)) == 0
+
+
+def test_the_certificate(ordinary):
+    certificate = ordinary.certify()
+    assert [(part.scope, part.method) for part in certificate.parts] == [("one key", "formula"), ("one unit", "balls")]
+    assert 0.999e-5 < certificate.worst <= 1e-5
+    assert ordinary.second_tau == pytest.approx(0.8 * ordinary.tau)
+    assert len(ordinary.table.promise.steps) == ordinary.heaviest  # every whole step
+
+
+def test_what_is_forged_is_refused(ordinary, monkeypatch):
+    saved = ordinary.to_json()
+    for name, factor in {"tau": 1.001, "leak": 1.001, "order": 0.99, "delta": 0.99, "epsilon": 0.999}.items():
+        with pytest.raises(InvalidValue, match="do not keep"):
+            from_json({**saved, name: saved[name] * factor})
+    with pytest.raises(InvalidValue, match="sigma leaves nothing"):
+        from_json({**saved, "sigma": saved["sigma"] / 3})
+    forged, table = from_json(saved), ordinary.table
+    generous = dataclasses.replace(forged, sigma=2 * forged.sigma).table  # made for a round one that costs less
+    monkeypatch.setitem(forged.__dict__, "table", ReportingTable(table.promise, generous.high, generous.low))
+    with pytest.raises(NotCertified, match="differ by more"):
+        forged.certify()
+
+
+def test_it_is_saved_and_read_again(ordinary):
+    again = from_json(ordinary.to_json())
+    assert again == ordinary
+    assert isinstance(again, TwoRounds)
+    assert again.importance(np.array([5])).tolist() == ordinary.importance(np.array([5])).tolist()
+
+
+def test_a_share_leaves_the_rest_of_tau_at_the_same_order():
+    part = two_rounds(1.0, 1e-5, 20, share=0.25, order=16.0)
+    assert part.order == 16
+    assert part.certify().worst < 1e-5
+    assert 0.99e-5 < part.leak + renyi_delta(16.0, part.tau / 0.25, 1.0) <= 1e-5
