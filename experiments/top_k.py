@@ -5,7 +5,7 @@
 Each point is the mean of 5 trials, with its standard error; delta is 1e-5 and selectors see 100 keys a user. 'half and
 half' is the paper's mechanism, with its closed form for the picks; 'one Renyi budget', 'two rounds' and 'greedy' are
 this library's. The limited domain is Durfee and Rogers' with their composition, and with our tighter one ('tight');
-where it looks at all keys, it sees 100 keys a user. See discovery_data.py for which sets are real and which are made up.
+where it looks at all keys, it sees 100 keys a user. See discovery_data.py for which sets are real and which made up.
 """
 
 from collections.abc import Callable
