@@ -13,7 +13,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from dpsieve import (
-        channels, discovery, errors, estimation, federated, privacy, randomness, sampling, sketches, testing
+        channels,
+        discovery,
+        errors,
+        estimation,
+        federated,
+        privacy,
+        randomness,
+        sampling,
+        sketches,
+        testing,
     )  # fmt: skip
     from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK
     from dpsieve.jobs.discover import discover, hitting_set, top_k

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
-from dpsieve.discovery.hitting_set import greedy_keys, hits, hitting_keys, known_domain_keys, peel, restricted
+from dpsieve.discovery.hitting_set import greedy_keys, hits, hitting_keys, known_domain_keys, peel
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_selection import renyi_selection
 from dpsieve.discovery.top_k import top_keys
@@ -30,7 +30,7 @@ def test_a_key_that_hits_nobody_new_is_left_out(three):
     # 'twin' is held by the same units as 'big', so after 'big' it hits nobody.
     units = [["big", "twin"]] * 4000 + [["middle"]] * 2000 + [["small"]] * 1000 + [["alone"]]
     held = Incidence.of(units)
-    found = restricted(held, three.selector.select(held, SOURCE))
+    found = held.restricted(three.selector.select(held, SOURCE))
     names = found.keys["key"].to_pylist()
     assert set(names) == {"big", "twin", "middle", "small"}
     picked = three.pick(found, SOURCE)
@@ -93,7 +93,7 @@ def test_baselines():
 
 def test_restricting_keeps_units_and_their_order():
     held = Incidence.of([["a", "b"], ["c"], ["b", "c", "a"]])
-    small = restricted(held, np.array([False, True, True]))
+    small = held.restricted(np.array([False, True, True]))
     assert small.keys["key"].to_pylist() == ["b", "c"]
     assert [small.held[s:e].tolist() for s, e in itertools.pairwise(small.starts)] == [[0], [1], [0, 1]]
 
@@ -164,7 +164,7 @@ def test_a_unit_alone_with_all_its_keys_shows_with_probability_delta_at_most():
     shown, runs = 0, 1000
     for _ in range(runs):
         chosen = mechanism.selector.select(held, SOURCE)
-        found = restricted(held, chosen)
+        found = held.restricted(chosen)
         shown += bool((np.flatnonzero(chosen)[mechanism.pick(found, SOURCE)] < 8).any())
     assert stats.binom.sf(shown - 1, runs, 0.05) > FALSE_ALARM
     assert shown > 0

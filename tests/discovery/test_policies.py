@@ -10,9 +10,9 @@ import pytest
 from discovery.neighbours import alone, assert_rate, by_key, difference, divergence, outcomes, worst_of
 from scipy import stats
 
+from dpsieve.discovery.compiled.policy_loops import descend, fill_in_order
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.policies import STEPS, policy_gaussian, policy_greedy
-from dpsieve.discovery.compiled.policy_loops import descend, fill_in_order
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.privacy import Composition

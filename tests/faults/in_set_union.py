@@ -33,14 +33,14 @@ FAULTS = [
     ),
     Fault(
         "a greedy unit counts in all its keys",
-        "discovery/policy_loops.py",
+        "discovery/compiled/policy_loops.py",
         "                counts[held[i]] += 1\n                break",
         "                counts[held[i]] += 1",
         "discovery/test_greedy.py::test_one_unit_changes_one_count_by_one",
     ),
     Fault(
         "a step of l2 descent is too long",
-        "discovery/policy_loops.py",
+        "discovery/compiled/policy_loops.py",
         "share = 1 / math.sqrt(squares)",
         "share = 1.001 / math.sqrt(squares)",
         "discovery/test_policies.py::test_one_unit_moves_the_sums_by_one_at_most",

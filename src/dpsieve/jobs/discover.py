@@ -137,7 +137,7 @@ def top_k(
     """
     request = TopRequest.of(locals())
     share = SHARE_FOR_COUNTS if request.counts else 0.0
-    made = top_keys(**_budget(request, 0.25), count_share=share)
+    made = top_keys(**_budget(request, 0.15), count_share=share)
     held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
     found = made.selector.select(held.bounded(made.max_keys), source)
     numbers, keys = held.counts()[found], held.keys.filter(found)
@@ -183,7 +183,7 @@ def hitting_set(
     ['water']
     """
     request = HitRequest.of(locals())
-    made = hitting_keys(**_budget(request, 0.75))
+    made = hitting_keys(**_budget(request, 0.5))
     held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
     among = held.restricted(made.selector.select(held.bounded(made.max_keys), source))
     table = published(among.keys.take(pa.array(made.pick(among, source))))
