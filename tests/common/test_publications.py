@@ -14,7 +14,6 @@ from dpsieve.privacy.registry import from_json
 from dpsieve.publication.publication import Notes, Publication
 
 
-
 @pytest.fixture(params=RELEASES)
 def made(request):
     return releases()[request.param]
