@@ -218,8 +218,9 @@ def test_delta_falls_with_epsilon():
 def test_epsilon_and_delta_are_inverse():
     curve = Composition(SPENDS[:4])
     for delta in (1e-3, 1e-6, 1e-8):
-        assert curve.delta(curve.epsilon(delta)) <= delta
-        assert curve.delta(curve.epsilon(delta) * (1 - 1e-9)) > delta
+        epsilon = curve.epsilon(delta)
+        assert curve.delta(epsilon) <= delta
+        assert curve.delta(epsilon * (1 - 1e-9)) > delta
 
 
 def test_many_leaks_stay_below_one():
