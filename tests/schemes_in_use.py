@@ -8,7 +8,7 @@ SCHEMES = {
     "everything": everything(),
     "ppswor": ppswor(0.05),
     "priority": priority(0.03),
-    "sqrt": ppswor(0.1, power=0.5),
+    "sqrt": ppswor(0.3, power=0.5),
     "quadratic": ppswor(0.002, power=2.0),
     "step": custom(np.concatenate([np.full(6, 0.1), np.full(9, 0.35), [0.9]])),
 }

@@ -1,5 +1,6 @@
 """Sample-and-threshold: exact rows, the exact guarantee under both relations, draws, and reading counts back."""
 
+import functools
 import itertools
 import json
 import math
@@ -40,7 +41,7 @@ class TestGuarantee:
     @pytest.mark.parametrize("threshold", [1, 2, 7])
     def test_one_client_by_enumeration(self, epsilon, rate, threshold):
         """Every adjacent pair of rows up to 260, both directions: what is claimed is the largest, and reached."""
-        rows = [full_row(k, rate, threshold, 260) for k in range(261)]
+        rows = full_rows(rate, threshold, 260)
         worst = max(ds.privacy.divergence(p, q, epsilon) for p, q in itertools.pairwise(rows))
         assert add_remove(epsilon, rate, threshold)[0] == pytest.approx(worst, rel=1e-9)
 
@@ -54,7 +55,7 @@ class TestGuarantee:
     def test_one_replacement_by_enumeration(self, epsilon, rate, threshold):
         """Every pair of cells that lose and gain a client, up to 60 clients each."""
         last = 60
-        rows = [full_row(k, rate, threshold, last + 1) for k in range(last + 2)]
+        rows = full_rows(rate, threshold, last + 1)
         worst = max(
             np.maximum(np.outer(rows[k], rows[n]) - math.exp(epsilon) * np.outer(rows[k - 1], rows[n + 1]), 0).sum()
             for k, n in itertools.product(range(1, last), range(last))
@@ -215,6 +216,16 @@ class TestGuarantee:
         assert channel.guarantee.delta == pytest.approx(0.316**4, rel=1e-9)
         assert low <= (channel.draw(np.full(1_000_000, 4)) > 0).sum() <= high
         assert not channel.draw(np.full(1000, 3)).any()
+
+
+@functools.cache
+def full_rows(rate, threshold, last):
+    """Return the rows of frequencies 0, ..., last, with the tokens 0, ..., last."""
+    numbers = np.arange(last + 1)
+    rows = stats.binom.pmf(numbers, numbers[:, None], rate)
+    rows[:, 0] = stats.binom.cdf(threshold - 1, numbers, rate)
+    rows[:, 1:threshold] = 0
+    return rows
 
 
 def full_row(k, rate, threshold, last):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command import run
 
 import dpsieve as ds
 from dpsieve.cli.release import keep
@@ -40,9 +41,8 @@ def spends(folder):
 
 @pytest.mark.parametrize("out", ["rows.parquet", "missing/x", "rows.parquet/x", "x" * 300])
 def test_an_out_that_cannot_be_written_costs_nothing(folder, out):
-    done = started(folder, "--out", out, "--ledger", "budget.ledger")
-    message = done.communicate()[1]
-    assert done.returncode == 2 and "error: folder" in message
+    done = run(*ASKED, "--out", out, "--ledger", "budget.ledger", cwd=folder)
+    assert done.returncode == 2 and "error: folder" in done.stderr
     assert spends(folder) == 0
 
 

@@ -15,6 +15,8 @@ from statistical import assert_counts, assert_follows
 from dpsieve.engines import DuckDB
 from dpsieve.engines.sql.bounded_query import choice
 
+pytestmark = pytest.mark.usefixtures("one_database")
+
 ROWS = st.lists(st.tuples(st.sampled_from([1, 2, 3, None]), st.sampled_from("abcde") | st.none()), max_size=40)
 BOUND = st.integers(1, 4)
 

@@ -28,6 +28,8 @@ from dpsieve.engines import COUNT, DuckDB, Weight
 from dpsieve.engines.sql.dialects import DIALECTS, query_for, sqlite_hash
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
+pytestmark = pytest.mark.usefixtures("one_database")
+
 ROW = st.tuples(
     st.sampled_from([1, 2, 3, None]),
     st.sampled_from(["a", "A", "ä", "", "'"]) | st.none(),
@@ -437,8 +439,10 @@ def test_there_is_a_test_for_each_dialect():
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", ["unit", *NAMES])
 def test_the_text_is_read_back(dialect, name):
+    """Every kind of query for a plain name, and the shortest or the longest for each that needs quotes."""
     types = dict(zip([name, "text", "real", "exact"], TYPES[dialect], strict=True))
-    for max_keys, max_rows, measure in ((1, 1, COUNT), (3, 1, COUNT), (1, 3, COUNT), (3, 1, Weight(30))):
+    kinds = ((1, 1, COUNT), (3, 1, Weight(30)), (3, 1, COUNT), (1, 3, COUNT))
+    for max_keys, max_rows, measure in kinds if name == "unit" else kinds[NAMES.index(name) % 2 :: 2][:1]:
         for key, known in ((("text",), None), (("text", "real", "exact", name), None), (("real", "text"), ("known",))):
             bounds = task(key, name, max_keys, max_rows, measure, salt=9)
             text = query_for(dialect, ("a b", 'r"s'), types, bounds, known)

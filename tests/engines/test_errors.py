@@ -21,6 +21,8 @@ from dpsieve.engines import CsvStream, DuckDB
 from dpsieve.engines.inputs.data_files import bad_json_line
 from dpsieve.errors import DpsieveError, InvalidType, UnreadableData
 
+pytestmark = pytest.mark.usefixtures("one_database")
+
 SECRET = "marked-secret"
 
 CSV = {

@@ -16,6 +16,8 @@ from dpsieve.engines import CsvStream, DuckDB
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.jobs.release import preview
 
+pytestmark = pytest.mark.usefixtures("one_database")
+
 ODD = "se\"lect; 键 'x'"
 ROWS = [
     ("ann", "tea", 1),

@@ -23,6 +23,8 @@ from dpsieve.engines.duckdb import one_key
 from dpsieve.engines.duckdb.one_key_loops import _home
 from dpsieve.errors import InvalidValue, UnreadableData
 
+pytestmark = pytest.mark.usefixtures("one_database")
+
 UNITS = st.sampled_from([-(2**63), -1, 0, 1, 2**63 - 1, None])
 KEYS = st.sampled_from(["", "a", "eight by", "nine byte", "🫖", "x" * 40, "x" * 40 + "y"]) | st.none()
 COMPILED = DuckDB(compiled_from=0, threads=2)

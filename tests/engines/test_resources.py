@@ -111,7 +111,9 @@ def started(call, folder):
     with subprocess.Popen([sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "ready\n"
-            time.sleep(1.0)
+            while call == "own" and not list(folder.iterdir()):
+                time.sleep(0.01)
+            time.sleep(0.3)
             yield process
         finally:
             process.kill()

@@ -3,6 +3,7 @@
 DuckDB's hash of text has no secret key, so texts with equal hashes can be made, and these tie for every unit and salt.
 """
 
+import functools
 from collections import Counter
 
 import duckdb
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from dpsieve.engines import DuckDB
 from dpsieve.engines.sql.bounded_query import choice
 
+pytestmark = pytest.mark.usefixtures("one_database")
+
 TIED = ("4vxs1mbpawq40olg", "f8eiydc9[LuSPw'%")
 ROWS = st.lists(st.tuples(st.sampled_from([1, 2, 3]), st.sampled_from([*TIED, "a", "zz"])), min_size=1, max_size=30)
 ENGINES = {
@@ -25,8 +28,13 @@ ENGINES = {
 }
 
 
+@functools.cache
+def database():
+    return duckdb.connect()
+
+
 def relation(table, folder):
-    connection = duckdb.connect()
+    connection = database().cursor()
     connection.register("given", table)
     return connection.sql("SELECT * FROM given ORDER BY random()")
 
@@ -117,9 +125,9 @@ def test_units_that_a_collation_calls_equal_choose_alike_in_any_order(max_keys, 
     seen = set()
     for salt in range(8):
         for order in (rows, rows[::-1], sorted(rows, key=lambda row: row[1])):
-            connection = duckdb.connect()
-            connection.execute("CREATE TABLE events (unit VARCHAR COLLATE NOCASE, key VARCHAR)")
-            connection.executemany("INSERT INTO events VALUES (?, ?)", order)
+            connection = database().cursor()
+            connection.execute("CREATE OR REPLACE TEMP TABLE events (unit VARCHAR COLLATE NOCASE, key VARCHAR)")
+            connection.execute(f"INSERT INTO events VALUES {', '.join(map(str, order))}")
             counts = found(DuckDB(), (connection, "events"), max_keys=max_keys, max_rows=max_rows, salt=salt)
             assert len(counts) == max_keys and set(counts.values()) == {max_rows}
             seen.add((salt, *sorted(counts)))

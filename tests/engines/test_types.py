@@ -15,6 +15,8 @@ from counting import count
 
 from dpsieve.errors import InvalidType, InvalidValue
 
+pytestmark = pytest.mark.usefixtures("one_database")
+
 TEXTS = [
     "",
     " ",

@@ -1,5 +1,6 @@
 """Channels to estimate from: with and without sampling, and one of another shape."""
 
+import functools
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,15 +55,20 @@ MAKE = {
 }
 
 
+@functools.cache
+def made(name):
+    return MAKE[name]()
+
+
 @pytest.fixture(params=MAKE)
 def channel(request):
-    return MAKE[request.param]()
+    return made(request.param)
 
 
 @pytest.fixture(params=[name for name in MAKE if name not in ("wobbly", "stability", "stability, sampled")])
 def private(request):
     """Channels whose tokens never exceed the frequency."""
-    return MAKE[request.param]()
+    return made(request.param)
 
 
 @pytest.fixture

@@ -18,21 +18,18 @@ PAIRS = [(1, 2), (3, 9), (8, 9), (12, 40), (19, 20), (30, 33), (20, 500)]
 def lead_by_hand(channel, i1, i2):
     """Return P[T1 < T2] - P[T1 > T2] from two rows, cell against cell, each spread evenly."""
     one, two = channel.row(i1), channel.row(i2)
-    total = one.silent * two.mass.sum() - two.silent * one.mass.sum()
-    for left1, right1, mass1 in zip(one.left, one.right, one.mass, strict=True):
-        for left2, right2, mass2 in zip(two.left, two.right, two.mass, strict=True):
-            total += mass1 * mass2 * even_lead(left1, right1, left2, right2)
-    return total
+    leads = even_lead(one.left[:, None], one.right[:, None], two.left, two.right)
+    return one.silent * two.mass.sum() - two.silent * one.mass.sum() + one.mass @ leads @ two.mass
 
 
 def even_lead(left1, right1, left2, right2):
-    """Return P[X < Y] - P[X > Y] for X even on (left1, right1] and Y even on (left2, right2]; points are allowed."""
-    if left1 == right1 and left2 == right2:
-        return float(np.sign(left2 - left1))
-    points = sorted({left1, right1, left2, right2})
-    below = np.clip((np.array(points) - left1) / (right1 - left1), 0, 1)
-    share = np.diff(np.clip((np.array(points) - left2) / (right2 - left2), 0, 1))
-    return float(share @ (below[:-1] + below[1:])) - 1
+    """Return P[X < Y] - P[X > Y] for X even on (left1, right1] and Y even on (left2, right2], or all cells points."""
+    if (left1 == right1).all() and (left2 == right2).all():
+        return np.sign(left2 - left1)
+    points = np.sort(np.stack(np.broadcast_arrays(left1, right1, left2, right2)), axis=0)
+    below = np.clip((points - left1) / (right1 - left1), 0, 1)
+    share = np.diff(np.clip((points - left2) / (right2 - left2), 0, 1), axis=0)
+    return (share * (below[:-1] + below[1:])).sum(axis=0) - 1
 
 
 @pytest.mark.parametrize(("i1", "i2"), PAIRS)

@@ -1,6 +1,7 @@
 """Saved releases of every kind, ways to damage them, and the one thing that must hold of each: for the fuzz test."""
 
 import copy
+import functools
 import hashlib
 import json
 import random
@@ -31,8 +32,16 @@ def several_keys(**options):
     )  # fmt: skip
 
 
+RELEASES = (
+    "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "sampled", "sized", "known",
+    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "users", "distribution", "trie cohorts",
+    "trie one_round", "trie rounds",
+)  # fmt: skip
+
+
+@functools.cache
 def releases():
-    """Return one release of each kind, by name, all with small parameters."""
+    """Return one release of each kind, by the names above, all with small parameters."""
     source, simple = insecure_source(3), ds.channels.simple(1.0, 1e-3)
     sketch = ds.MisraGries(8)
     sketch.update(np.repeat(np.arange(4), 200))
@@ -47,7 +56,7 @@ def releases():
         for how in ("cohorts", "one_round", "rounds")
     }
     answers = ds.federated.Quantiles(0.0, 1.0, epsilon=2.0, delta=1e-3, branching=2, depth=2, protocol="cohorts")
-    return {
+    made = {
         "plain": simple.release(KEYS, FREQUENCIES, source=source),
         "optimal": ds.channels.optimal(1.0, 1e-3).release([3, 7, 9], [100, 90, 80], source=source),
         "empty": simple.release([], [], source=source),
@@ -67,6 +76,8 @@ def releases():
         "distribution": answers.run(np.linspace(0, 1, 4000), source=source),
         **trie,
     }
+    assert tuple(made) == RELEASES
+    return made
 
 
 class Saved:

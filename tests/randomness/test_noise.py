@@ -97,7 +97,7 @@ def test_tails_reach_beyond_the_table(shape):
     """U below 2^-64 falls left of all table entries and is refined to a value further out, above 2^-64 to the right."""
     sampler = NoiseSampler(shape)
     ends = np.array([0, 2**64 - 1], np.uint64)
-    for _ in range(20):
+    for _ in range(6):
         low, high = sampler._table.search(ends, SystemSource()) * (1 << sampler._bits)
         depth = {Laplace: 64 * math.log(2), Gaussian: math.sqrt(2 * 64 * math.log(2))}[type(shape)]
         for x in (-low, high):

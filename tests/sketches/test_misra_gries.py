@@ -100,7 +100,7 @@ def all_streams(universe, longest):
 @pytest.fixture(scope="module", params=[1, 2, 3])
 def short(request):
     """The states after all short streams of three keys, and after somewhat shorter ones of four."""
-    streams = {*all_streams((0, 1, 2), 8), *all_streams((0, -1, 2, 3), 6)}
+    streams = {*all_streams((0, 1, 2), 7), *all_streams((0, -1, 2, 3), 6)}
     return request.param, {stream: state(sketch_of(request.param, stream)) for stream in streams}
 
 

@@ -171,7 +171,7 @@ def _bounding(tree: Any) -> list[str]:
 
     nodes = [*tree.find_all(exp.Distinct, exp.Group, exp.Is, exp.LTE, exp.Sum)]
     nodes += [node for window in tree.find_all(exp.Window) for node in window.args.get("partition_by") or []]
-    return [node.sql() for node in nodes]
+    return [node.sql(copy=False) for node in nodes]  # a list of ten thousand weights takes long to copy
 
 
 def sqlite_hash(*values: object) -> int:
