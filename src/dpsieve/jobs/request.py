@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from dpsieve import validate
-from dpsieve.channels.makers import most_keys, most_rows
+from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
 from dpsieve.engines import Columns
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
@@ -111,6 +111,7 @@ class DiscoverRequest(Request):
         if self.max_keys_per_unit is None:
             object.__setattr__(self, "max_keys_per_unit", 1 if self.privacy_unit is None else _MANY)
         super().__post_init__()
+        unknown_domain(self.epsilon, self.delta)
         if self.typical_keys is not None:
             hint = "Pass how many keys a unit typically holds, from public knowledge."
             validate.whole("typical_keys", self.typical_keys, low=1, high=10**6, hint=hint)
