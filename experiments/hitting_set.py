@@ -28,7 +28,7 @@ from discovery_data import (
 )  # fmt: skip
 
 from dpsieve.discovery.greedy import greedy
-from dpsieve.discovery.hitting_set import HittingKeys, greedy_keys, hitting_keys, known_domain_keys, restricted
+from dpsieve.discovery.hitting_set import HittingKeys, greedy_keys, hitting_keys, known_domain_keys
 from dpsieve.discovery.missing_mass import missed_units
 from dpsieve.discovery.two_rounds import two_rounds
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
@@ -69,7 +69,7 @@ def main() -> None:
                     made, drawn[label] = maker(k), []
                     for sample in samples:
                         found = made.selector.select(sample, source)
-                        picked = made.pick(restricted(held, found), source)
+                        picked = made.pick(held.restricted(found), source)
                         drawn[label].append(missed_units(held, np.flatnonzero(found)[picked]))
                 rows[epsilon] += [row_of(name, label, "k", k, missed) for label, missed in drawn.items()]
             here = [row for row in rows[epsilon] if row["data"] == name]
