@@ -40,6 +40,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 
 _SAVED = "Pass the saved one."
+_R = TypeVar("_R", bound="RenyiSelector")
 
 
 def renyi_selection(
@@ -70,10 +71,30 @@ def renyi_selection(
     epsilon, delta = unknown_domain(epsilon, delta)
     max_keys = most_keys(max_keys)
     least = min(max_keys, round(checked_typical(typical_keys)))
-    budget = chosen_budget(epsilon, delta, share, 1.0, max_keys, least, order)
-    bits = finest_bits(budget.half, least, max_keys, every=False)
-    tau = budget.tau * share
-    return RenyiSelection(epsilon, delta, max_keys, budget.order, tau, budget.leak, bits, least, unit=unit)
+
+    def made(least: int) -> RenyiSelection:
+        budget = chosen_budget(epsilon, delta, share, 1.0, max_keys, least, order)
+        bits, tau = finest_bits(budget.half, least, max_keys, every=False), budget.tau * share
+        return RenyiSelection(epsilon, delta, max_keys, budget.order, tau, budget.leak, bits, least, unit=unit)
+
+    return fitting(made, least)
+
+
+def fitting(made: Callable[[int], _R], least: int) -> _R:
+    """Return what is made for `least`, or for less where a grid of such light weights would need too long a table.
+
+    That is so for tiny epsilons, where keys need hundreds of thousands of units.
+    """
+    while True:
+        try:
+            selector = made(least)
+            selector.table  # noqa: B018  # refuses to be too long
+        except InvalidValue:
+            if least == 1:
+                raise
+            least = max(1, least // 4)
+        else:
+            return selector
 
 
 def checked_typical(typical_keys: float | None) -> float:
@@ -124,6 +145,11 @@ class RenyiSelector(Selector):
             raise InvalidValue(f"bits={bits} leaves no weight for least={least}. Pass the saved ones.")
         if self.cost > self.delta:
             raise InvalidValue("order, tau and leak do not keep epsilon and delta. Pass those that were saved.")
+
+    @property
+    @abstractmethod
+    def table(self) -> ReportingTable:
+        """The reporting probability of each sum of weights."""
 
     @property
     def heaviest(self) -> int:

@@ -23,7 +23,7 @@ from dpsieve.channels.makers import most_keys, unknown_domain
 from dpsieve.discovery.compiled.shared_weights import add_weights
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_budgets import finest_bits
-from dpsieve.discovery.renyi_selection import RenyiSelector, checked_typical, chosen_budget
+from dpsieve.discovery.renyi_selection import RenyiSelector, checked_typical, chosen_budget, fitting
 from dpsieve.discovery.reporting_tables import Promise
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, lower, upper
@@ -62,11 +62,14 @@ def two_rounds(
     typical = min(max_keys, checked_typical(typical_keys))
     # In round two a unit has fewer keys that matter, so its weights may be larger than in one round.
     least = max(1, round(min(typical, typical**2 / _FEWER)))
-    budget = chosen_budget(epsilon, delta, share, 1 - FIRST, None, least, order)
-    bits = finest_bits(budget.half, least, max_keys, every=True)
-    order, tau = budget.order, budget.tau * share
-    sigma = upper(lambda: (ball(order) * 4**bits / (2 * ball(FIRST) * ball(tau))).sqrt())
-    return TwoRounds(epsilon, delta, max_keys, order, tau, budget.leak, bits, least, sigma, unit=unit)
+
+    def made(least: int) -> TwoRounds:
+        budget = chosen_budget(epsilon, delta, share, 1 - FIRST, None, least, order)
+        bits, tau = finest_bits(budget.half, least, max_keys, every=True), budget.tau * share
+        sigma = upper(lambda: (ball(budget.order) * 4**bits / (2 * ball(FIRST) * ball(tau))).sqrt())
+        return TwoRounds(epsilon, delta, max_keys, budget.order, tau, budget.leak, bits, least, sigma, unit=unit)
+
+    return fitting(made, least)
 
 
 @register("renyi_two_rounds")
