@@ -9,7 +9,8 @@ DuckDB without a bound. Each job runs in a process of its own, so that peak memo
 and compiled code is loaded from its cache, as in every process but the first.
 
 Policy kernels are measured alone, on an incidence in memory, in entries a second. Last, on a cut of whole users, plain
-Python (dictionaries, and noise of the library `random`, which must not be published) and, where `make bench-peers` has
+Python (the weighted Gaussian mechanism with dictionaries, delta split in two halves, and noise of the library `random`,
+which must not be published) and, where `make bench-peers` has
 built its environment, PipelineDP.
 """
 
@@ -102,9 +103,20 @@ print([time.perf_counter() - start, 0.0, len(held.held)])
 PYTHON = """
 import math, random, sys
 from collections import defaultdict
+from statistics import NormalDist
 import pyarrow.parquet as pq
 from measure import measure
 path, keys = sys.argv[1], int(sys.argv[2])
+epsilon, half, normal = 1.0, 1e-5 / 2, NormalDist()
+low, high = 0.1, 100.0
+for _ in range(60):
+    sigma = (low + high) / 2
+    near, far = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
+    spent = normal.cdf(near) - math.exp(epsilon) * normal.cdf(far)
+    low, high = (sigma, high) if spent > half else (low, sigma)
+sigma = high
+tails = {t: -math.expm1(math.log1p(-half) / t) for t in range(1, keys + 1)}
+threshold = max(1 / math.sqrt(t) - sigma * normal.inv_cdf(tail) for t, tail in tails.items())
 def job():
     own = defaultdict(set)
     for batch in pq.ParquetFile(path).iter_batches(columns=["user", "item"]):
@@ -115,7 +127,7 @@ def job():
         kept = items if len(items) <= keys else random.sample(sorted(items), keys)
         for item in kept:
             total[item] += 1 / math.sqrt(len(kept))
-    return sum(weight + random.gauss(0, 4.0) > 19.0 for weight in total.values())
+    return sum(weight + random.gauss(0, sigma) > threshold for weight in total.values())
 measure(job)
 """
 
