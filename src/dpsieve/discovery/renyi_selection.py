@@ -18,9 +18,11 @@ References: C. Dwork and G. Rothblum, "Concentrated Differential Privacy", 2016,
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -145,11 +147,6 @@ class RenyiSelector(Selector):
             raise InvalidValue(f"bits={bits} leaves no weight for least={least}. Pass the saved ones.")
         if self.cost > self.delta:
             raise InvalidValue("order, tau and leak do not keep epsilon and delta. Pass those that were saved.")
-
-    @property
-    @abstractmethod
-    def table(self) -> ReportingTable:
-        """The reporting probability of each sum of weights."""
 
     @property
     def heaviest(self) -> int:
