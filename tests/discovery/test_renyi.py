@@ -152,9 +152,9 @@ def test_draws_follow_the_table(ordinary):
 
 
 def test_a_sum_of_zero_is_never_published_and_a_large_one_surely(ordinary):
-    sums = np.array([0, ordinary.table.last, 2**62])
-    assert ordinary.select_by_weights(sums, Repeating(0)).tolist() == [False, True, True]
-    assert ordinary.select_by_weights(sums, Repeating(2**64 - 1)).tolist() == [False, True, True]
+    sums = np.array([0, 0, ordinary.table.last, 2**62])
+    assert ordinary.select_by_weights(sums, Repeating(0)).tolist() == [False, False, True, True]
+    assert ordinary.select_by_weights(sums, Repeating(2**64 - 1)).tolist() == [False, False, True, True]
 
 
 def test_a_word_that_decides_nothing_is_followed_by_another(ordinary):

@@ -5,6 +5,7 @@ have written instead. The code must still run: the fault is in what it promises.
 """
 
 import in_channels
+import in_discovery
 import in_engines
 import in_federated
 import in_privacy
@@ -12,5 +13,5 @@ import in_randomness
 import in_set_union
 import in_sketches
 
-ROOMS = (in_randomness, in_privacy, in_channels, in_engines, in_sketches, in_federated, in_set_union)
+ROOMS = (in_randomness, in_privacy, in_channels, in_engines, in_sketches, in_federated, in_set_union, in_discovery)
 FAULTS = [fault for room in ROOMS for fault in room.FAULTS]

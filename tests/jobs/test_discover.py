@@ -70,6 +70,15 @@ def test_the_top_in_order_with_counts():
     assert ds.top_k(DRINKS, **COLUMNS, k=1, **BUDGET).table.column_names == ["drink"]
 
 
+def test_picks_see_all_keys_and_selection_only_some():
+    """Units with fifty keys each of their own and one key in common, of which selection sees one in 51."""
+    data = log([(u, f"{u} {k}") for u in range(600) for k in range(50)] + [(u, "water") for u in range(600)])
+    for call in (ds.top_k, ds.hitting_set):
+        one, all_ = (call(data, **COLUMNS, k=5, max_keys_per_unit=most, **BUDGET) for most in (1, 51))
+        assert len(one) == 0 and one.notes.contribution == "at most 1 key, once each"
+        assert all_.table["drink"].to_pylist()[:1] == ["water"]
+
+
 def test_a_hitting_set_reaches_who_is_not_reached_yet():
     sets = log(
         [(u, "water") for u in range(2000)]

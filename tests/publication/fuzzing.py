@@ -34,9 +34,19 @@ def several_keys(**options):
 
 RELEASES = (
     "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "sampled", "sized", "known",
-    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "users", "distribution", "trie cohorts",
+    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "users", "key set",
+    "key set, renyi", "key set, two rounds", "key set, noise",
+    "top", "hitting set", "distribution", "trie cohorts",
     "trie one_round", "trie rounds",
 )  # fmt: skip
+
+
+def discovered(call=ds.discover, **options):
+    """A discovery in a table whose units hold three keys each."""
+    rows = [(u, f"k{k}") for u in range(200) for k in range(3)]
+    table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(("user", "a"))})
+    budget = {"epsilon": 2.0, "delta": 1e-2, "max_keys_per_unit": 3}
+    return call(table, key="a", privacy_unit="user", source=insecure_source(5), **budget, **options)
 
 
 @functools.cache
@@ -73,6 +83,12 @@ def releases():
         "sum of sketches": merged.release(1.0, 1e-3, method="sum", source=source),
         "universe": sketch.release(1.0, universe=range(50), source=source),
         "users": users.release(1.0, 1e-3, source=source),
+        "key set": discovered(mechanism="greedy"),
+        "key set, renyi": discovered(mechanism="renyi", typical_keys=3),
+        "key set, two rounds": discovered(),
+        "key set, noise": discovered(mechanism="weighted_gaussian"),
+        "top": discovered(ds.top_k, k=2, counts=True),
+        "hitting set": discovered(ds.hitting_set, k=2),
         "distribution": answers.run(np.linspace(0, 1, 4000), source=source),
         **trie,
     }
