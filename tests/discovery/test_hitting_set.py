@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
-from dpsieve.discovery.hitting_set import greedy_keys, hits, hitting_keys, known_domain_keys, peel
+from dpsieve.discovery.hitting_set import greedy_keys, hitting_keys, known_domain_keys, peel
 from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.missing_mass import hits
 from dpsieve.discovery.renyi_selection import renyi_selection
 from dpsieve.discovery.top_k import top_keys
 from dpsieve.errors import InvalidValue, NotCertified

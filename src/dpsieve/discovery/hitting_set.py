@@ -122,11 +122,3 @@ def known_domain_keys(
     """Return k keys by user peeling over all keys of `held`. A baseline for figures: private if the keys are public."""
     each = (lemma_epsilon if analysis == "paper" else hitting_epsilon)(epsilon, delta, checked_picks(k))
     return peel(held, k, 1 / each, source)
-
-
-def hits(held: Incidence, picked: Ints) -> int:
-    """Return how many units hold a picked key. It is secret, for figures."""
-    chosen = np.zeros(held.keys.num_rows, np.bool_)
-    chosen[picked] = True
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(chosen[held.held], dtype=np.int64)])
-    return int(np.count_nonzero(np.diff(before[held.starts])))

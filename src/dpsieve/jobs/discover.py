@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from dpsieve.channels.makers import SMALLEST_EPSILON
 from dpsieve.discovery.choice import best_for, make_selector, shared_selector
 from dpsieve.discovery.hitting_set import hitting_keys
 from dpsieve.discovery.incidence import Incidence
@@ -205,6 +206,8 @@ def _known_selection(request: DiscoverRequest) -> Selection | None:
         name, reason = "one_key", "no private mechanism reports keys of units with one key more often"
     elif typical is not None:
         name, reason = best_for(typical)
+    elif request.epsilon * (1 - SHARE_FOR_SIZE) < SMALLEST_EPSILON * 1.001:
+        name, reason = "renyi", "epsilon is too small to buy the typical number of keys"
     else:
         return None
     selector = make_selector(name, request.epsilon, request.delta, keys, typical_keys=typical, unit=request.unit)

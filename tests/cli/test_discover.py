@@ -1,0 +1,77 @@
+"""`dpsieve discover`, `top-k` and `hitting-set`, as a user types them."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pytest
+from command import run
+
+import dpsieve as ds
+
+BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
+COLUMNS = ["--key", "drink", "--unit", "user"]
+COMMANDS = {"discover": [], "top-k": ["--k", "2"], "hitting-set": ["--k", "2"]}
+KINDS = {"discover": ds.KeySet, "top-k": ds.TopK, "hitting-set": ds.HittingSet}
+by_command = pytest.mark.parametrize("command", COMMANDS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("drinks")
+    drinks = {"water": range(2000), "tea": range(1500), **{f"own drink {u}": [u] for u in range(200)}}
+    pairs = [(user, drink) for drink, users in drinks.items() for user in users]
+    users, names = zip(*pairs, strict=True)
+    csv.write_csv(pa.table({"user": users, "drink": names}), place / "drinks.csv")
+    return place
+
+
+@by_command
+def test_to_the_screen_and_to_a_folder(command, folder):
+    out = f"published {command}"
+    done = run(command, "drinks.csv", *COLUMNS, *BUDGET, *COMMANDS[command], "--out", out, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "water" in done.stdout and "tea" in done.stdout and "own drink" not in done.stdout
+    assert "(1, 1e-06)-differential privacy when one user is added or removed." in done.stdout
+    assert len(KINDS[command].load(folder / out)) == 2
+    again = run(command, "drinks.csv", *COLUMNS, *BUDGET, *COMMANDS[command], "--out", out, cwd=folder)
+    assert again.returncode == 2 and "exists already" in again.stderr
+
+
+@by_command
+def test_as_json(command, folder):
+    done = run(command, "drinks.csv", *COLUMNS, *BUDGET, *COMMANDS[command], "--json", cwd=folder)
+    record = json.loads(done.stdout)
+    assert {row["drink"] for row in record["keys"]} == {"tea", "water"} and record["guarantee"]["epsilon"] == 1
+    assert record["certificate"]["parts"] and not record["unsafe_to_publish"]
+
+
+def test_counts_of_the_top(folder):
+    done = run("top-k", "drinks.csv", *COLUMNS, *BUDGET, "--k", "2", "--counts", "--json", cwd=folder)
+    rows = json.loads(done.stdout)["keys"]
+    assert [row["drink"] for row in rows] == ["water", "tea"]
+    assert all(row["low"] < row["count"] < row["high"] for row in rows)
+
+
+@by_command
+def test_nothing_found(command, folder):
+    done = run(command, "drinks.csv", *COLUMNS, "--epsilon", "0.001", "--delta", "1e-9", *COMMANDS[command], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "No key is published" in done.stdout and "Guarantee" in done.stdout
+
+
+@by_command
+def test_a_ledger(command, folder, tmp_path):
+    ledger = tmp_path / "budget"
+    assert run("ledger", "create", ledger, *BUDGET, "--unit", "user").returncode == 0
+    order = [command, "drinks.csv", *COLUMNS, *BUDGET, *COMMANDS[command], "--ledger", ledger, "--note", "drinks"]
+    assert run(*order, cwd=folder).returncode == 0
+    refused = run(*order, cwd=folder)
+    assert refused.returncode == 2 and "left" in refused.stderr
+    assert "in 1 release" in run("ledger", "show", ledger).stdout
+
+
+@by_command
+def test_help_has_an_example(command):
+    shown = run(command, "--help").stdout
+    assert f"dpsieve {command} events.parquet" in " ".join(shown.split()) and "--typical-keys" in shown
