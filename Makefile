@@ -6,6 +6,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PEERS := opendp pipelinedp tumult
 PEER_PYTHON ?= $(PYTHON)
 
+# Tests start many processes: each would compile every module again without its bytecode on disk.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-peers clean
 
 demo: $(VENV)/.run

@@ -8,7 +8,7 @@ from discovery.neighbours import assert_rate, by_key, divergence, outcomes, wors
 from scipy import stats
 
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.repeated_rounds import _without, repeated_rounds
+from dpsieve.discovery.repeated_rounds import repeated_rounds
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.privacy import Composition
@@ -20,7 +20,7 @@ from dpsieve.testing import insecure_source
 
 def test_units_put_their_weight_on_what_is_left():
     held = Incidence.of([["a", "b", "c", "d"], ["a"], ["a", "d"]])
-    left = _without(held, np.array([True, False, False, False]))
+    left = held.keeping(~np.array([True, False, False, False])[held.held])
     assert left.sizes.tolist() == [3, 0, 1]
     assert left.weights(Weight(10)).tolist() == [0, 591, 591, 591 + 1024]
 

@@ -127,6 +127,7 @@ def test_what_is_not_bytes(data):
         Report.from_bytes(data)
 
 
+TRIE, QUANTILES = trie(), quantiles()
 READERS = {
     "report": (Report.from_json, Report("tea", "0" * 32).to_json()),
     "report of a prefix": (
@@ -135,15 +136,15 @@ READERS = {
     ),
     "report of a side": (SplitReport.from_json, SplitReport(True, "0" * 32).to_json()),
     "question of values": (ValueQuestion.from_json, Histogram(plan(1.0, 1e-6), ["tea", "milk"]).question.to_json()),
-    "question": (Question.from_json, next(iter(trie().questions())).to_json()),
-    "question of ranges": (Question.from_json, next(iter(quantiles().questions())).to_json()),
+    "question": (Question.from_json, next(iter(TRIE.questions())).to_json()),
+    "question of ranges": (Question.from_json, next(iter(QUANTILES.questions())).to_json()),
     "split": (
         SplitQuestion.from_json,
         next(iter(QuantileSearch(0.5, 0.0, 1.0, epsilon=2.0, delta=1e-6, rounds=3).questions())).to_json(),
     ),
-    "plan of levels": (plan_from_json, trie().plan.to_json()),
-    "grid": (Grid.from_json, quantiles().grid.to_json()),
-    "strings": (Strings.from_json, trie().strings.to_json()),
+    "plan of levels": (plan_from_json, TRIE.plan.to_json()),
+    "grid": (Grid.from_json, QUANTILES.grid.to_json()),
+    "strings": (Strings.from_json, TRIE.strings.to_json()),
 }
 
 
