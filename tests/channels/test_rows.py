@@ -232,3 +232,14 @@ def test_delta_of_another_epsilon_and_of_replacement():
     for (a, b), (c, d) in itertools.product(itertools.pairwise(table), repeat=2):
         worst = max(worst, np.maximum(np.outer(b, c) - math.e**1.2 * np.outer(a, d), 0).sum())
     assert small.delta(1.2, neighbours="replace") == pytest.approx(worst, rel=1e-6)
+
+
+@pytest.mark.parametrize("delta", [0.3, 0.5, 0.50001, 0.7, 0.99])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
+@pytest.mark.parametrize("make", [optimal, simple])
+def test_large_deltas_report_as_often_as_the_recurrence_allows(make, epsilon, delta):
+    channel, chance = make(epsilon, delta), 0.0
+    for frequency in range(1, 7):
+        chance = min(math.exp(epsilon) * chance + delta, 1 - math.exp(-epsilon) * (1 - chance - delta), 1.0)
+        assert channel.reporting_probability([frequency])[0] == pytest.approx(chance, abs=1e-9)
+    channel.certify()

@@ -2,6 +2,7 @@
 
 import pickle
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -162,6 +163,9 @@ def test_the_ledger_is_charged_once_and_first(tmp_path):
         ({"key": "drunk"}, "Did you mean 'drink'"),
         ({"privacy_unit": "drink"}, "every unit would be published"),
         ({"note": "lost"}, "note is kept in a ledger"),
+        ({"typical_keys": 20_000}, "typical_keys=20000 is not between 1 and 10000"),
+        ({"allow_null_units": 1}, "allow_null_units must be True or False, not int. Pass"),
+        ({"privacy_unit": None, "max_keys_per_unit": 3}, "needs a privacy_unit"),
     ],
 )
 def test_wrong_arguments_name_themselves_and_cost_nothing(call, wrong, message, tmp_path):
@@ -171,7 +175,25 @@ def test_wrong_arguments_name_themselves_and_cost_nothing(call, wrong, message, 
     assert ledger is None or len(ledger) == 0
 
 
-@pytest.mark.parametrize("k", [0, -1, 2.5, 10**6])
+@pytest.mark.parametrize("epsilon", [0.001, 0.00102, 0.00103, 50.0])
+@pytest.mark.parametrize("delta", [1e-20, 0.7])
+@by_call
+def test_every_budget_that_is_accepted_is_served(call, epsilon, delta, tmp_path):
+    """A private median and a share for picks come on top of the limits of a budget; nothing fails once it is paid."""
+    ledger = ds.Ledger(tmp_path / "budget", epsilon=200.0, delta=0.95, unit="one user")
+    call(DRINKS.slice(0, 100), **COLUMNS, epsilon=epsilon, delta=delta, max_keys_per_unit=5, ledger=ledger)
+    assert len(ledger) == 1
+
+
+def test_halves_and_counts_are_named_as_the_caller_knows_them():
+    budget = {"epsilon": 0.0015, "delta": 1e-6}
+    with pytest.raises(DpsieveError, match=r"epsilon=0\.0015 and delta=1e-06 are too small to be halved for greedy"):
+        ds.top_k(DRINKS, **COLUMNS, k=2, mechanism="greedy", **budget)
+    with pytest.raises(DpsieveError, match="counts needs a mechanism that shares its budget"):
+        ds.top_k(DRINKS, **COLUMNS, k=2, mechanism="greedy", counts=True, **BUDGET)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.5, 1001])
 def test_k_is_a_sensible_number(k):
     for call in (ds.top_k, ds.hitting_set):
         with pytest.raises(DpsieveError, match=r"^k"):
@@ -184,6 +206,12 @@ def test_a_publication_is_saved_and_pickled(call, tmp_path):
     again = type(made).load(made.save(tmp_path / "x"))
     assert again.table.equals(made.table) and again.mechanism == made.mechanism
     assert pickle.loads(pickle.dumps(made)).table.equals(made.table)
+
+
+def test_a_saved_contribution_is_that_of_the_mechanism():
+    made = ds.discover(DRINKS, **COLUMNS, mechanism="greedy", **BUDGET)
+    with pytest.raises(DpsieveError, match="another contribution"):
+        replace(made, notes=replace(made.notes, contribution="at most 3 keys, once each")).check()
 
 
 def test_what_a_unit_adds_does_not_depend_on_the_order_of_rows():

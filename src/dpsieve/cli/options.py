@@ -47,7 +47,7 @@ RELEASE: Options = {
 }
 DISCOVER: Options = {
     **_SHARED,
-    "max_keys_per_unit": _option("max_keys", int | None, "Keys that one unit may add.  [default: 100]", None),
+    "max_keys_per_unit": _option("max_keys", int | None, "Keys that one unit may add; default 100.", None),
     "mechanism": _option(
         "mechanism", str,
         "auto, renyi, renyi_two_rounds, greedy, one_key, weighted_gaussian, policy_gaussian, policy_greedy, "
@@ -58,7 +58,11 @@ DISCOVER: Options = {
         None,
     ),
 }  # fmt: skip
-HITS: Options = {**DISCOVER, "k": _option("k", int, "How many keys to find.")}
+HITS: Options = {
+    **DISCOVER,
+    "typical_keys": _option("typical_keys", int | None, "Keys that a unit typically holds, if that is public.", None),
+    "k": _option("k", int, "How many keys to find, up to 1,000."),
+}
 TOP: Options = {**HITS, "counts": _option("counts", bool, "Publish noisy counts of the keys too.", False)}
 
 
@@ -94,7 +98,7 @@ def warn_of_large_delta(delta: float) -> None:
     """Say what a large delta would mean, on standard error."""
     if 1e-3 <= delta < 1:
         typer.echo(
-            f"warning: delta={delta:g} lets a key that one unit alone holds show with that probability: among "
-            f"{round(1 / delta):,} such keys about one is published. Use 1e-6 or less.",
+            f"warning: delta={delta:g} lets a key that one unit alone holds show with that probability: of a thousand "
+            f"such keys, about {round(1000 * delta):,} would be published. Use 1e-6 or less.",
             err=True,
         )

@@ -110,7 +110,8 @@ def show_rows(title: str, rows: "pa.Table", console: "Console") -> None:
     from dpsieve.publication.publication import plain_rows, printable
     from dpsieve.values.keys import TAKEN
 
-    table = Table(title=title)
+    console.print(title)
+    table = Table()
     names, counted = [name for name in rows.column_names if name not in TAKEN], "count" in rows.column_names
     for name in names:
         table.add_column(escape(printable(name)), overflow="fold")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from dpsieve.channels.makers import SMALLEST_DELTA, SMALLEST_EPSILON
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidValue
 
@@ -36,7 +37,14 @@ def best_for(typical_keys: int) -> tuple[str, str]:
 
 
 def make_selector(
-    name: str, epsilon: float, delta: float, max_keys: int, *, typical_keys: int | None, unit: str, **options: Any
+    name: str,
+    epsilon: float,
+    delta: float,
+    max_keys: int,
+    *,
+    typical_keys: int | None,
+    unit: str,
+    **options: Any,
 ) -> Selector:
     """Return the selector of this name; `typical_keys`, a public number, shapes those that can use it."""
     if not isinstance(name, str) or name not in _MAKERS:
@@ -57,4 +65,7 @@ def shared_selector(
     name = "renyi" if name == "auto" else name
     if name in _MAKERS and _MAKERS[name][2]:
         return make_selector(name, epsilon, delta, max_keys, typical_keys=typical_keys, unit=unit, share=share)
+    if name in _MAKERS and (epsilon / 2 < SMALLEST_EPSILON or delta / 2 < SMALLEST_DELTA):
+        fix = "Pass more, or use mechanism='auto'."
+        raise InvalidValue(f"epsilon={epsilon:g} and delta={delta:g} are too small to be halved for {name}. {fix}")
     return make_selector(name, epsilon / 2, delta / 2, max_keys, typical_keys=typical_keys, unit=unit)

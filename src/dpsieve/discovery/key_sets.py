@@ -12,6 +12,7 @@ from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.top_k import TopKeys
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.composed import Composed
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source
@@ -30,12 +31,13 @@ class KeySet(Publication):
     """
 
     kind: ClassVar[str] = "key_set"
-    maker: ClassVar[type] = Selector
+    maker: ClassVar[Any] = Selector
 
     @classmethod
-    def of(cls, mechanism: Mechanism, table: pa.Table, *, source: Source, contribution: str, reason: str) -> Self:
+    def of(cls, mechanism: Mechanism, table: pa.Table, *, source: Source, reason: str) -> Self:
         """Return the publication of a table that a mechanism let out."""
-        notes = Notes(contribution, reason)
+        last: Any = mechanism.last if isinstance(mechanism, Composed) else mechanism
+        notes = Notes(str(Contribution(last.max_keys)), reason)
         return cls(table, mechanism, unsafe_to_publish=not source.publishable, notes=notes)
 
     @property
@@ -54,8 +56,11 @@ class KeySet(Publication):
         check_published(self.table)
 
     def _check_maker(self) -> None:
-        if not isinstance(self.last, self.maker):
+        last = self.last
+        if not isinstance(last, self.maker):
             raise InvalidValue(f"mechanism publishes no {self.kind.replace('_', ' ')}. {_FIX}")
+        if self.notes.contribution != str(Contribution(last.max_keys)):
+            raise InvalidValue(f"notes have another contribution than the mechanism. {_FIX}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +73,7 @@ class HittingSet(KeySet):
     """
 
     kind: ClassVar[str] = "hitting_set"
-    maker: ClassVar[type] = HittingKeys
+    maker: ClassVar[Any] = HittingKeys
 
     def check(self) -> None:
         """Raise unless the table holds at most k distinct keys."""
@@ -88,7 +93,7 @@ class TopK(KeySet):
     """
 
     kind: ClassVar[str] = "top_k"
-    maker: ClassVar[type] = TopKeys
+    maker: ClassVar[Any] = TopKeys
 
     def check(self) -> None:
         """Raise unless the table holds at most k distinct keys, and counts with their intervals if they were paid."""

@@ -155,7 +155,8 @@ class PolicyGaussian(Selector):
     @cached_property
     def _certificate(self) -> Certificate:
         worst = _descent_delta(self.epsilon, self.sigma, self.threshold, self.max_keys, self.sensitivity)
-        return formula(self.guarantee, worst, "formula", "l2 descent, Gaussian noise and a threshold")
+        covers = f"l2 descent, Gaussian noise and a threshold, for data of at most {self.max_units:,} units"
+        return formula(self.guarantee, worst, "formula", covers)
 
     def spends(self) -> tuple[Spend, ...]:
         """Return the Gaussian curve of the noise, and the probability that a key which only one unit holds shows."""
@@ -253,7 +254,8 @@ def _sensitivity(sigma: float, threshold: float, keys: int, units: int) -> float
     """Return the l2 distance of the sums of neighbours, at most; refuse what doubles are too coarse for."""
     found = 1 + 2 * (units + 1) * _error(sigma, threshold, keys) * 1.001
     if found > _MOST_SENSITIVE:
-        raise InvalidValue(f"max_units={units:,} is too large for sums in doubles. Pass a smaller public limit.")
+        fix = "Pass a larger epsilon or delta, fewer keys, a smaller max_units, or another mechanism."
+        raise InvalidValue(f"epsilon and delta need sums that doubles are too coarse for, with {units:,} units. {fix}")
     return found
 
 

@@ -15,8 +15,8 @@ rounding is post-processing. What is really published are the sums of the first 
 count_i + (S + G_i)/2, in which n is gone. With var(S) = 4 sigma^2 / (sqrt k + 1) and var(G) = 4 sigma^2 sqrt k /
 (sqrt k + 1) each count has the standard deviation sigma, at the cost of a/2 ((sqrt k + 1) / (2 sigma))^2: about half
 the noise of independent noise, which would need a/2 k / sigma^2 (Lebeda, "Better Gaussian Mechanism using Correlated
-Noise", SOSA 2025). Whatever was picked, this noise is dominated by the same pair of Gaussians. So it may be thought of
-as drawn before the picks, and its tau adds to that of the selector.
+Noise", SOSA 2025). The noise is symmetric, so up to reflections neighbours are the same pair of distributions whatever
+was picked. So it may be thought of as drawn before the picks, and its tau adds to that of the selector.
 """
 
 import math

@@ -18,6 +18,7 @@ from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.discovery.top_k import top_keys
 from dpsieve.discovery.typical_size import TypicalSize
 from dpsieve.engines import Engine, choose
+from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.contribution import Contribution
@@ -95,8 +96,7 @@ def discover(
         charge(book, cost, note)
         found = found or _bought_selection(request, held.sizes, source)
         keys, selected = held.keys, found.selector.select(held, source)
-    table, words = selected_table(keys.filter(selected)), str(Contribution(found.selector.max_keys))
-    return KeySet.of(found.mechanism, table, source=source, contribution=words, reason=found.reason)
+    return KeySet.of(found.mechanism, selected_table(keys.filter(selected)), source=source, reason=found.reason)
 
 
 def top_k(
@@ -144,8 +144,7 @@ def top_k(
     numbers, keys = held.counts()[found], held.keys.filter(found)
     order = made.pick(numbers, source)
     noisy = made.noisy_counts(numbers[order], source) if request.counts else None
-    table, words = top_table(made, keys.take(pa.array(order)), noisy), str(Contribution(made.max_keys))
-    return TopK.of(made, table, source=source, contribution=words, reason=_by(made))
+    return TopK.of(made, top_table(made, keys.take(pa.array(order)), noisy), source=source, reason=_by(made))
 
 
 def hitting_set(
@@ -188,7 +187,7 @@ def hitting_set(
     held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
     among = held.restricted(made.selector.select(held.bounded(made.max_keys), source))
     table = published(among.keys.take(pa.array(made.pick(among, source))))
-    return HittingSet.of(made, table, source=source, contribution=str(Contribution(made.max_keys)), reason=_by(made))
+    return HittingSet.of(made, table, source=source, reason=_by(made))
 
 
 def _options(request: DiscoverRequest, source: Source, progress: Progress) -> dict[str, Any]:
@@ -220,7 +219,11 @@ def _bought_selection(request: DiscoverRequest, sizes: Ints, source: Source) -> 
     size = TypicalSize(request.epsilon * SHARE_FOR_SIZE, keys, unit=request.unit)
     typical, rest = size.draw(sizes, source), remaining(request.epsilon, size.epsilon)
     name, reason = best_for(typical)
-    selector = make_selector(name, rest, request.delta, keys, typical_keys=typical, unit=request.unit)
+    try:
+        selector = make_selector(name, rest, request.delta, keys, typical_keys=typical, unit=request.unit)
+    except InvalidValue:  # it is paid for: take what serves every budget
+        selector = make_selector("greedy", rest, request.delta, keys, typical_keys=typical, unit=request.unit)
+        reason = f"no {name} table fits this budget, chosen"
     mechanism = Composed(request.epsilon, request.delta, (Use(size), Use(selector)))
     return Selection(selector, mechanism, f"{reason}, by a private median")
 

@@ -9,6 +9,7 @@ from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
 from dpsieve.engines import Columns
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.curves.picks import checked_picks
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.values.keys import check_names
 from dpsieve.values.public_keys import known_table
@@ -35,7 +36,7 @@ class Request:
         if self.privacy_unit is None:
             if self.contribution != Contribution():
                 raise InvalidValue(
-                    "max_keys_per_unit and max_rows_per_key need a privacy_unit: without one each row is its own unit. "
+                    "more than one key or row of a unit needs a privacy_unit: without one each row is its own unit. "
                     "Name the column that says who is protected, such as privacy_unit='user_id'."
                 )
         elif validate.text("privacy_unit", self.privacy_unit, hint="Name the column of who is protected.") in self.key:
@@ -64,7 +65,8 @@ class Request:
     def _check_flags(self, *names: str) -> None:
         for name in names:
             if not isinstance(getattr(self, name), bool):
-                raise InvalidType(f"{name} must be True or False, not {type(getattr(self, name)).__name__}.")
+                given = type(getattr(self, name)).__name__
+                raise InvalidType(f"{name} must be True or False, not {given}. Pass {name}=True, or leave it out.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +116,7 @@ class DiscoverRequest(Request):
         unknown_domain(self.epsilon, self.delta)
         if self.typical_keys is not None:
             hint = "Pass how many keys a unit typically holds, from public knowledge."
-            validate.whole("typical_keys", self.typical_keys, low=1, high=10**6, hint=hint)
+            validate.whole("typical_keys", self.typical_keys, low=1, high=10_000, hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +127,7 @@ class HitRequest(DiscoverRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.whole("k", self.k, low=1, high=10_000, hint="Pass how many keys to find.")
+        checked_picks(self.k)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +139,9 @@ class TopRequest(HitRequest):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_flags("counts")
+        if self.counts and self.mechanism not in ("auto", "renyi", "renyi_two_rounds"):
+            fix = "Use mechanism='auto', 'renyi' or 'renyi_two_rounds', or leave counts out."
+            raise InvalidValue(f"counts needs a mechanism that shares its budget. {fix}")
 
 
 def _columns(key: str | Sequence[str]) -> tuple[str, ...]:

@@ -34,7 +34,13 @@ class Lag:
 
 
 def optimal_lag(steps: Steps, resolution: int) -> Lag:
-    """Return the distribution of the lag in parts of 1/resolution; it sums to one less a vanishing remainder."""
+    """Return the distribution of the lag in parts of 1/resolution; it sums to one less a vanishing remainder.
+
+    A delta above one half fits once: two units report surely, and all that vanishes from row to row is 1 - delta.
+    """
+    if 2 * steps.delta > ONE:
+        halves = steps.delta // resolution, (ONE - steps.delta - 1) // resolution
+        return Lag([0, resolution, 2 * resolution], list(halves))
     ladder = _Ladder(steps, resolution)
     c = first_whole(lambda c: ladder.total(c) > ONE, resolution + 1, 1 << 60, step=resolution) - 1
     # Raise the part that holds c, between its two regimes, until all mass is used.

@@ -29,14 +29,16 @@ The pick is e0-bounded-range (Durfee and Rogers 2019), which is half of what (e0
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import lru_cache
 
 from dpsieve import validate
 from dpsieve.exact.search import Ball, ball, lower, upper
-from dpsieve.privacy.adaptive import MOST_USES, Outcome, Pair, adaptive_delta, adaptive_peak
+from dpsieve.privacy.adaptive import Outcome, Pair, adaptive_delta, adaptive_peak
 from dpsieve.privacy.curves.renyi import checked_order
 
-_HITTING_CELLS = 96
+MOST_PICKS = 1000
+_HITTING_CELLS, _HITTING_WORK = 96, 4e7
 _HITTING_FROM = 64  # picks from which on removing hit units is always the better account
 _TOLERANCE = 1e-4
 _SMALLEST = 1e-9
@@ -143,7 +145,10 @@ def hitting_delta(k: int, epsilon: float, *, each_epsilon: float) -> float:
     ['2.8e-08', '1.4e-06', '2.6e-06']
     """
     k, epsilon, each_epsilon = checked_picks(k), validate.epsilon(epsilon), _each(each_epsilon)
-    return _curve(k, epsilon, each_epsilon, _HITTING_CELLS, True) if epsilon >= each_epsilon else 1.0
+    if epsilon < each_epsilon:
+        return 1.0
+    cells = math.sqrt(_HITTING_WORK * each_epsilon / (k * max(epsilon, each_epsilon)))  # few where it would take long
+    return _curve(k, epsilon, each_epsilon, max(4, min(_HITTING_CELLS, int(cells))), True)
 
 
 def hitting_epsilon(epsilon: float, delta: float, k: int) -> float:
@@ -180,7 +185,7 @@ def hitting_from_tau(order: float, tau: float, k: int) -> float:
 
 def checked_picks(k: int, name: str = "k") -> int:
     """Return how many keys are picked."""
-    return validate.whole(name, k, low=1, high=MOST_USES, hint=f"Pass how many keys to pick, such as {name}=100.")
+    return validate.whole(name, k, low=1, high=MOST_PICKS, hint=f"Pass how many keys to pick, such as {name}=100.")
 
 
 def _each(value: float) -> float:
@@ -208,7 +213,7 @@ def _effective(order: float, peak: float) -> float:
 
 def _cells(k: int) -> int:
     """Return into how many cells the range of s is cut: fewer for many picks, which take longer."""
-    return next(cells for most, cells in ((50, 48), (300, 24), (2000, 16), (MOST_USES, 8)) if k <= most)
+    return next(cells for most, cells in ((50, 48), (300, 24), (MOST_PICKS, 16)) if k <= most)
 
 
 def _largest(cost: Callable[[float], float], most: float, good: float, slope: float) -> float:
@@ -233,6 +238,8 @@ def _largest(cost: Callable[[float], float], most: float, good: float, slope: fl
 
 @lru_cache(maxsize=256)
 def _curve(k: int, epsilon: float, each_epsilon: float, cells: int, hitting: bool) -> float:
+    if Fraction(epsilon) >= k * Fraction(each_epsilon):  # no pick loses more than its epsilon
+        return 0.0
     grid = math.nextafter(each_epsilon / cells * (1 + 2**-50), 1000.0)
     return adaptive_delta(_pairs(cells, grid, hitting), k, epsilon, grid=grid)
 

@@ -173,7 +173,12 @@ class Chain:
         if left and delta is not None and left.delta != delta:
             rest = f"Nothing is left at delta={shown(delta)}. {rest}"
         fix = "Spend less." if left else "Ask whoever decides on the budget."
-        return f"{spend} does not fit {budget} (entries so far: {len(self.entries)}). {rest}. {fix}"
+        values = spend.to_json()
+        kind = values.pop("kind").replace("_", " ")
+        words = ", ".join(f"{name}={value:.6g}" for name, value in values.items() if name != "count")
+        times = f"{spend.count:,} times " if spend.count > 1 else ""
+        what = f"{times}{words}" if kind == "approximate" else f"{times}{kind} noise of {words}"
+        return f"{what} does not fit {budget} (entries so far: {len(self.entries)}). {rest}. {fix}"
 
 
 def canonical(data: Any) -> str:
