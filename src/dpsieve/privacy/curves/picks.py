@@ -38,7 +38,7 @@ from dpsieve.privacy.adaptive import Outcome, Pair, adaptive_delta, adaptive_pea
 from dpsieve.privacy.curves.renyi import checked_order
 
 MOST_PICKS = 1000
-_HITTING_CELLS, _HITTING_WORK = 96, 4e7
+_HITTING_CELLS, _HITTING_WORK = 96, 1e8
 _HITTING_FROM = 64  # picks from which on removing hit units is always the better account
 _TOLERANCE = 1e-4
 _SMALLEST = 1e-9
