@@ -48,8 +48,10 @@ class Incidence:
 
     def bounded(self, most: int) -> "Incidence":
         """Return the first `most` keys of each unit: those that an engine keeps under this bound and the same salt."""
-        places = np.arange(len(self.held)) - np.repeat(self.starts[:-1], self.sizes)
-        return self.keeping(places < most)
+        from dpsieve.discovery.compiled.first_keys import first_keys
+
+        few = int(self.sizes.max(initial=0)) <= most
+        return self if few else Incidence(self.keys, *first_keys(self.starts, self.held, most))
 
     def restricted(self, found: Bools) -> "Incidence":
         """Return what units hold of the keys that were found; units stay, also those left with nothing."""

@@ -1,0 +1,18 @@
+"""The loop behind `discovery.incidence`."""
+
+import numpy as np
+
+from dpsieve.exact.jit import jit
+
+
+@jit()
+def first_keys(starts, held, most):
+    """Return the first `most` keys of each unit: where those of each begin, and their numbers."""
+    begins = np.zeros(len(starts), np.int64)
+    for unit in range(len(starts) - 1):
+        begins[unit + 1] = begins[unit] + min(most, starts[unit + 1] - starts[unit])
+    kept = np.empty(begins[-1], np.int32)
+    for unit in range(len(starts) - 1):
+        for k in range(begins[unit + 1] - begins[unit]):
+            kept[begins[unit] + k] = held[starts[unit] + k]
+    return begins, kept

@@ -1,0 +1,42 @@
+"""Which keys units hold: bounded, restricted, counted and weighed."""
+
+import numpy as np
+import pytest
+
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.privacy.contribution import Weight
+
+UNITS = ["abcd", "", "ba", "d", "cab"]
+
+
+def lists(held):
+    names = held.keys["key"].to_pylist()
+    return ["".join(names[i] for i in held.held[a:b]) for a, b in zip(held.starts, held.starts[1:], strict=False)]
+
+
+def test_units_keep_their_order_and_that_of_their_keys():
+    held = Incidence.of(UNITS)
+    assert lists(held) == UNITS and held.sizes.tolist() == [4, 0, 2, 1, 3]
+    assert dict(zip("abcd", held.counts().tolist(), strict=True)) == {"a": 3, "b": 3, "c": 2, "d": 2}
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 10])
+def test_bounded_units_keep_their_first_keys(most):
+    held = Incidence.of(UNITS).bounded(most)
+    assert lists(held) == [unit[:most] for unit in UNITS] and held.keys.num_rows == 4
+    weights = [sum(Weight(10).of_keys(4)[len(u) - 1] for u in lists(held) if key in u) for key in "abcd"]
+    assert held.weights(Weight(10)).tolist() == weights
+
+
+def test_restricted_units_keep_what_was_found():
+    held = Incidence.of(UNITS).restricted(np.array([False, True, False, True]))
+    assert lists(held) == ["bd", "", "b", "d", "b"] and held.keys["key"].to_pylist() == ["b", "d"]
+
+
+def test_no_units_at_all():
+    nothing = Incidence.of([]).bounded(3)
+    assert nothing.counts().tolist() == [] and nothing.weights(Weight(10)).tolist() == []
+
+
+def test_it_shows_nothing():
+    assert repr(Incidence.of(UNITS)) == "<Incidence: true keys of units, not to be published>"
