@@ -4,6 +4,7 @@ import ast
 import inspect
 from collections import Counter, defaultdict
 from dataclasses import MISSING, fields
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -30,6 +31,7 @@ DOORS = {
 SAME_PART = {"__init__", "coins", "discover", "engine", "order", "release", "rows"}
 
 
+@cache
 def modules():
     return [(path, str(path.relative_to(SOURCE)), ast.parse(path.read_text())) for path in sorted(SOURCE.rglob("*.py"))]
 

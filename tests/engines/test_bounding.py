@@ -35,13 +35,13 @@ def reference(rows, max_rows):
     return dict(total)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=ROWS, max_rows=BOUND)
 def test_without_a_tight_bound_it_is_the_reference(rows, max_rows):
     assert counts(rows, max_keys=5, max_rows=max_rows) == reference(rows, max_rows)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=ROWS)
 def test_without_a_unit_it_counts_rows(rows):
     expected = Counter(key for _, key in rows if key is not None)
@@ -49,7 +49,7 @@ def test_without_a_unit_it_counts_rows(rows):
     assert counts(rows, unit=None, max_keys=3, max_rows=2) == expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(rows=ROWS, max_keys=BOUND, max_rows=BOUND, salt=st.integers(0, 2**64 - 1))
 def test_the_whole_is_the_sum_of_its_units(rows, max_keys, max_rows, salt):
     """The privacy of everything else rests on this: a unit's rows change nothing of what other units add."""

@@ -172,7 +172,7 @@ def by_duckdb(rows, key=("key",), unit="unit", known=None, **bounds):
     return found(DuckDB(), table, key=key, unit=unit, allow_null_units=True, known=known, **bounds)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=ROWS, max_keys=BOUND, max_rows=BOUND, key=st.sampled_from([("key",), ("key", "more"), ("more", "key")]))
 def test_it_counts_as_duckdb_does(other, rows, max_keys, max_rows, key):
     """Which keys are kept differs, but not how many; and where all are kept, nothing does."""
@@ -186,7 +186,7 @@ def test_it_counts_as_duckdb_does(other, rows, max_keys, max_rows, key):
     assert counted(other, PLAIN, rows, unit=None, **how) == by_duckdb(rows, unit=None, max_keys=1, **how)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=ROWS, max_keys=BOUND, max_rows=BOUND, salt=SALT)
 def test_the_whole_is_the_sum_of_its_units(other, rows, max_keys, max_rows, salt):
     """The privacy of everything else rests on this: a unit's rows change nothing of what other units add."""
@@ -218,7 +218,7 @@ def test_a_unit_with_many_rows_and_keys(other, max_keys, max_rows):
     assert listed == {0: 3 * min(max_rows, 7)}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=ROWS, max_keys=BOUND, max_rows=BOUND, salt=SALT)
 def test_a_looser_bound_keeps_what_a_tighter_one_kept(other, rows, max_keys, max_rows, salt):
     rows = [row for row in rows if row[0] == 1]
@@ -227,7 +227,7 @@ def test_a_looser_bound_keeps_what_a_tighter_one_kept(other, rows, max_keys, max
     assert tight.keys() == counted(other, PLAIN, rows, max_keys=max_keys, max_rows=max_rows, salt=salt).keys()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=ROWS, listed=st.sets(st.tuples(st.sampled_from("aAbä'"), st.integers(0, 2))), max_rows=BOUND)
 def test_keys_that_are_not_known_are_dropped_first(other, rows, listed, max_rows):
     listed = sorted(listed)
@@ -241,7 +241,7 @@ def test_keys_that_are_not_known_are_dropped_first(other, rows, listed, max_rows
         assert list(counted(other, PLAIN, own, known=places, key=("key", "more")).values()) == [1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=ROWS, max_keys=BOUND, salt=SALT)
 def test_weights(other, rows, max_keys, salt):
     """A unit adds the weight of the number of keys that it keeps, and nothing depends on other units."""
@@ -279,7 +279,7 @@ def test_ten_thousand_weights_and_a_sum_that_might_not_fit(other):
         assert "overflow" in str(error)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=ROWS, max_keys=BOUND, salt=SALT)
 def test_the_smallest_hashes_are_kept(rows, max_keys, salt):
     other, total = Sqlite(), Counter()

@@ -17,6 +17,8 @@ from dpsieve.engines.sql.bounded_query import choice
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
 
+pytestmark = pytest.mark.usefixtures("one_database")
+
 TIED = ("4vxs1mbpawq40olg", "f8eiydc9[LuSPw'%")  # equal hashes, as units and as keys, for every salt
 UNITS, KEYS = [*TIED, "ann", "bob", None], [*TIED, "a", "b", "zz", None]
 ROWS = st.lists(st.tuples(st.sampled_from(UNITS), st.sampled_from(KEYS)), max_size=40)

@@ -175,8 +175,9 @@ def test_wrong_arguments_name_themselves_and_cost_nothing(call, wrong, message, 
     assert ledger is None or len(ledger) == 0
 
 
-@pytest.mark.parametrize("epsilon", [0.001, 0.00102, 0.00103, 50.0])
-@pytest.mark.parametrize("delta", [1e-20, 0.7])
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.001, 1e-9), (0.00102, 1e-9), (0.00103, 1e-9), (50.0, 1e-20), (1.0, 0.7)]
+)
 @by_call
 def test_every_budget_that_is_accepted_is_served(call, epsilon, delta, tmp_path):
     """A private median and a share for picks come on top of the limits of a budget; nothing fails once it is paid."""
