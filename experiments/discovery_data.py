@@ -177,7 +177,9 @@ def save(name: str, chart: alt.FacetChart | alt.HConcatChart) -> None:
 
 def chosen(names: Iterable[str]) -> list[str]:
     """Return the sets whose names contain one of the words on the command line; without words, all."""
-    words = [word.lower() for word in sys.argv[1:]]
+    words, known = [word.lower() for word in sys.argv[1:]], (*LARGE, *SMALL, *MORE)
+    if words and not any(word in name.lower() for word in words for name in known):
+        sys.exit(f"no set has such a name. Choose from {', '.join(dict.fromkeys(known))}.")
     return [name for name in names if not words or any(word in name.lower() for word in words)]
 
 
