@@ -72,7 +72,7 @@ def test_concordance_of_drawn_tokens(channel):
 
 
 @pytest.mark.parametrize(
-    "frequencies", [[1, 2], [3, 8, 9, 30, 31, 90, 1000], list(range(2, 80, 2)), [5, 6, 10**6, 10**12]]
+    "frequencies", [[1, 2], [3, 8, 9, 30, 31, 90, 1000], list(range(2, 50, 2)), [5, 6, 10**6, 10**12]]
 )
 def test_kendall_tau_is_a_mean_over_pairs(channel, frequencies):
     counts = np.arange(len(frequencies)) % 4 + 0.5
@@ -117,7 +117,7 @@ class TestTopK:
             expected = float(concordance(channel, i1, i2)) - silent / 2  # an unreported key is not on top
             assert top_k_recall(channel, [i1, i2], None, 1) == pytest.approx(expected, abs=1e-12)
 
-    @pytest.mark.parametrize("k", [1, 3, 4, 8])
+    @pytest.mark.parametrize("k", [1, 3, 8])
     def test_drawn_tokens(self, channel, k):
         frequencies, counts, rounds = [14, 16, 17, 20, 23], [30, 5, 1, 2, 2], 30_000
         keys = np.sort(np.repeat(frequencies, counts))[::-1]

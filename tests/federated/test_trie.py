@@ -105,7 +105,7 @@ class TestPlans:
         assert points.half > 3 * composed.half
 
     @pytest.mark.parametrize(("rate", "threshold"), [(0.1, 11), (0.4, 3), (0.02, 5), (0.9, 6)])
-    @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 3.0])
+    @pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0])
     def test_one_round_by_the_curve_is_the_exact_delta(self, rate, threshold, epsilon):
         channel = sample_threshold(rate, threshold, epsilon=5.0)
         for neighbours, slack in (("add_remove", 1.01), ("replace", 1.3))[: 1 if epsilon == 0 else 2]:

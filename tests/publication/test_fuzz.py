@@ -12,7 +12,7 @@ from publication.fuzzing import Saved, damaged_bytes, damaged_record, damaged_ta
 from dpsieve.privacy import registry
 from dpsieve.publication import folders, publication
 
-RECORDS, TABLES, BYTES = 110, 60, 40  # cases for each of 20 releases
+RECORDS, TABLES, BYTES = 70, 40, 25  # cases for each of 26 publications
 
 
 @pytest.fixture(scope="module")
