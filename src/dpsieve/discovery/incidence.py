@@ -48,7 +48,7 @@ class Incidence:
 
     def bounded(self, most: int) -> "Incidence":
         """Return the first `most` keys of each unit: those that an engine keeps under this bound and the same salt."""
-        from dpsieve.discovery.compiled.first_keys import first_keys
+        from dpsieve.discovery.compiled.held_keys import first_keys
 
         few = int(self.sizes.max(initial=0)) <= most
         return self if few else Incidence(self.keys, *first_keys(self.starts, self.held, most))
@@ -66,7 +66,11 @@ class Incidence:
 
     def counts(self) -> Ints:
         """Return how many units hold each key."""
-        return np.bincount(self.held, minlength=self.keys.num_rows)
+        from dpsieve.discovery.compiled.held_keys import count_keys
+
+        counts = np.zeros(self.keys.num_rows, np.int64)
+        count_keys(self.held, counts)
+        return counts
 
     def weights(self, weight: Weight) -> Ints:
         """Return the sum of the weights of each key, as an engine computes it."""

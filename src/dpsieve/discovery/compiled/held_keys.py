@@ -1,4 +1,4 @@
-"""The loop behind `discovery.incidence`."""
+"""The loops behind `discovery.incidence`."""
 
 import numpy as np
 
@@ -16,3 +16,10 @@ def first_keys(starts, held, most):
         for k in range(begins[unit + 1] - begins[unit]):
             kept[begins[unit] + k] = held[starts[unit] + k]
     return begins, kept
+
+
+@jit()
+def count_keys(held, counts):
+    """Add one to the count of a key for each unit that holds it."""
+    for key in held:
+        counts[key] += 1
