@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from statistical import binomial_band
 
 import dpsieve as ds
+from dpsieve.discovery import policies
 from dpsieve.discovery.choice import MECHANISMS
 from dpsieve.errors import BudgetExceeded, DpsieveError
 from dpsieve.testing import insecure_source
@@ -147,6 +149,15 @@ def test_the_ledger_is_charged_once_and_first(tmp_path):
         with pytest.raises(BudgetExceeded):
             call(DRINKS, **COLUMNS, ledger=path, **BUDGET)
     assert len(ds.Ledger(path)) == 1
+
+
+@by_call
+def test_more_units_than_a_policy_allows_are_refused_before_they_are_paid(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(policies, "policy_gaussian", partial(policies.policy_gaussian, max_units=100))
+    ledger = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6, unit="one user")
+    with pytest.raises(DpsieveError, match="more units than policy_gaussian allows, 100"):
+        call(DRINKS, **COLUMNS, mechanism="policy_gaussian", ledger=ledger, **BUDGET)
+    assert len(ledger) == 0
 
 
 @by_call

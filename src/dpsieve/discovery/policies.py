@@ -131,12 +131,17 @@ class PolicyGaussian(Selector):
         """The l2 distance of the sums of neighbours, at most: 1 and what rounding may add."""
         return _sensitivity(self.sigma, self.threshold, self.max_keys, self.max_units)
 
+    def check(self, held: Incidence) -> None:
+        """Refuse more units than the public limit."""
+        if len(held.starts) - 1 > self.max_units:
+            fix = "Use another mechanism, or make this one with a larger max_units."
+            raise InvalidValue(f"data has more units than policy_gaussian allows, {self.max_units:,}. {fix}")
+
     def sums(self, held: Incidence) -> Floats:
         """Return what the units add up to for each key; it is secret."""
         from dpsieve.discovery.compiled.policy_loops import descend
 
-        if len(held.starts) - 1 > self.max_units:
-            raise InvalidValue(f"max_units={self.max_units:,} is below the number of units. Pass a larger limit.")
+        self.check(held)
         sums = np.zeros(held.keys.num_rows)
         descend(held.starts, held.held, self.cutoff, sums)
         return sums

@@ -48,6 +48,9 @@ class Selector(Mechanism):
     def __repr__(self) -> str:
         return f"<{self.name} selector of at most {self.max_keys:,} keys a unit, {self.guarantee}>"
 
+    def check(self, held: Incidence) -> None:
+        """Refuse data that this selector cannot take, before it is paid for; most take any."""
+
     @abstractmethod
     def select(self, held: Incidence, source: Source) -> Bools:
         """Return which keys are published. No unit of `held` has more than `max_keys` keys."""

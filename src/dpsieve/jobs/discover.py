@@ -93,6 +93,8 @@ def discover(
         keys, selected = counted.keys, found.selector.select_by_weights(counted.frequencies, source)
     else:
         held = chosen.incidence(data, request.columns, request.contribution, **options)
+        if found is not None:
+            found.selector.check(held)
         charge(book, cost, note)
         found = found or _bought_selection(request, held.sizes, source)
         keys, selected = held.keys, found.selector.select(held, source)
@@ -250,6 +252,7 @@ def _all_held(
     if book is not None:
         book.check(made, note)
     held = choose(data, engine).incidence(data, request.columns, _ALL_KEYS, **_options(request, source, progress))
+    made.selector.check(held)
     charge(book, made, note)
     return held, source
 
