@@ -1,0 +1,104 @@
+"""What stores the entries of a vector in cells whose number does not depend on them, and how far off it answers."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Words
+
+Relation = Literal["l1", "one_entry"]
+UNITS: dict[Relation, str] = {"l1": "a total of 1 over any entries", "one_entry": "1 in one entry"}
+"""What is added or removed between neighbouring vectors, in words."""
+
+
+class Embedding(Mechanism):
+    """A mechanism that turns the entries of a vector into cells, and cells and an index into an estimate.
+
+    Neighbouring vectors x, x' are those of `neighbours`: 'l1', sum over i of |x_i - x'_i| <= 1, for real values; or
+    'one_entry', whole values of which one differs by 1. An entry that is not there is 0.
+    """
+
+    neighbours: Relation
+    unit: str
+
+    @property
+    @abstractmethod
+    def words(self) -> int:
+        """How many words it stores."""
+
+    @abstractmethod
+    def draw(self, digests: Words, values: Any, source: Source) -> Words:
+        """Return the cells, after the words of the hash key that they were placed with.
+
+        Args:
+            digests: two words for each entry, distinct (see `places`).
+            values: of the entries, none of them 0: int64 where `neighbours` is 'one_entry', else float64.
+            source: of randomness.
+        """
+
+    @abstractmethod
+    def get(self, cells: Words, digests: Words) -> Floats:
+        """Return an estimate for each entry, from what `draw` returned."""
+
+    @abstractmethod
+    def errors(self, value: float) -> "Errors":
+        """Return how estimate - value is distributed for an entry of this value; 0 stands for one that is not there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """A distribution of errors: sorted, distinct values, and their probabilities, which sum to 1.
+
+    >>> noise = Errors.of(np.array([-1.0, 0.0, 1.0]), np.array([0.25, 0.5, 0.25]))
+    >>> noise.mean, noise.bias, noise.bound(0.5), noise.bound(0.9)
+    (0.5, 0.0, 0.0, 1.0)
+    """
+
+    values: Floats
+    masses: Floats
+
+    @classmethod
+    def of(cls, values: Floats, masses: Floats) -> "Errors":
+        """Make it from values in any order, also repeated, and masses whose sum is scaled to 1."""
+        distinct, places = np.unique(values, return_inverse=True)
+        summed = np.bincount(places, weights=masses, minlength=len(distinct))
+        return cls(distinct, summed / summed.sum())
+
+    @property
+    def mean(self) -> float:
+        """The mean of the absolute error."""
+        return float(np.abs(self.values) @ self.masses)
+
+    @property
+    def bias(self) -> float:
+        """The mean error."""
+        return float(self.values @ self.masses)
+
+    def bound(self, level: float) -> float:
+        """Return the least b with P[|error| <= b] >= level."""
+        level = validate.between("level", level, 0.0, 1.0, hint="Pass a probability such as level=0.95.")
+        sizes = np.abs(self.values)
+        order = np.argsort(sizes, kind="stable")
+        reached = int(np.searchsorted(np.cumsum(self.masses[order]), level * (1 - 1e-12)))
+        return float(sizes[order][min(reached, len(order) - 1)])
+
+    def mixed(self, other: "Errors", share: float) -> "Errors":
+        """Return the distribution that is this one with probability share, and else the other."""
+        return Errors.of(
+            np.concatenate([self.values, other.values]),
+            np.concatenate([self.masses * share, other.masses * (1 - share)]),
+        )
+
+
+def relation(value: object) -> Relation:
+    """Return the name of a neighbour relation between vectors."""
+    if not isinstance(value, str) or value not in UNITS:
+        hint = "Choose 'one_entry' (whole counts, one of which changes by 1) or 'l1' (real values, a total of 1)."
+        raise InvalidValue(f"neighbours is not a relation between vectors. {hint}")
+    return value
