@@ -36,6 +36,7 @@ _KINDS = {
     "release": "dpsieve.publication.release.Release",
     "heavy_hitters": "dpsieve.federated.server.trie.TrieRelease",
     "distribution": "dpsieve.federated.server.distribution.Distribution",
+    "estimate": "dpsieve.vectors.means.estimate.Estimate",
     "hitting_set": "dpsieve.discovery.key_sets.HittingSet",
     "key_set": "dpsieve.discovery.key_sets.KeySet",
     "top_k": "dpsieve.discovery.key_sets.TopK",

@@ -1,0 +1,1 @@
+"""Private sums, quantiles and means of numbers and vectors."""

@@ -1,0 +1,107 @@
+"""Private numbers, one for each coordinate or quantile: what a private sum, quantile or mean publishes."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.composed import Composed
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.publication.publication import Notes, Publication
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats
+
+_FIX = "Use it as it was made."
+
+
+class Estimating(Mechanism):
+    """A mechanism that gives out real numbers, as many as `size` says."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many numbers it gives out."""
+
+    @abstractmethod
+    def columns(self, values: Floats) -> dict[str, Floats]:
+        """Return what else is published with each value, by name, from public numbers and the values alone."""
+
+    @abstractmethod
+    def possible(self, values: Floats) -> bool:
+        """Return whether it can have given out these finite values, as far as public numbers tell."""
+
+
+@dataclass(frozen=True)
+class EstimateNotes(Notes):
+    """How numbers were made, in words, and whether it is one number alone."""
+
+    single: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.single, bool):
+            raise InvalidType("single must be True or False.")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate(Publication):
+    """Private numbers: a sum, a mean, or quantiles.
+
+    Attributes:
+        table: one row for each number: `name` (of the coordinate or the quantile), `value`, and what is known about
+            its error.
+    """
+
+    kind: ClassVar[str] = "estimate"
+    notes_kind: ClassVar[type[Notes]] = EstimateNotes
+
+    notes: EstimateNotes = field(default_factory=EstimateNotes, kw_only=True)
+
+    @classmethod
+    def of(
+        cls, mechanism: Mechanism, values: Floats, names: Sequence[str], *, source: Source, reason: str,
+        contribution: str = "", single: bool = False,
+    ) -> Self:  # fmt: skip
+        """Return the publication of values that a mechanism let out."""
+        table = _table(_last(mechanism), values, pa.array(names, pa.string()))
+        notes = EstimateNotes(contribution, reason, single)
+        return cls(table, mechanism, unsafe_to_publish=not source.publishable, notes=notes)
+
+    @property
+    def value(self) -> Any:
+        """The numbers, as an array; the number itself, where one was asked for."""
+        values = self.table.column("value").to_numpy()
+        return float(values[0]) if self.notes.single else values
+
+    @property
+    def last(self) -> Any:
+        """The mechanism that let the numbers out, after others may have told how."""
+        return _last(self.mechanism)
+
+    def check(self) -> None:
+        """Raise unless the table holds numbers that the mechanism can have let out."""
+        last, table = self.last, self.table
+        if not isinstance(last, Estimating):
+            raise InvalidValue(f"mechanism gives out no numbers. {_FIX}")
+        if table.column_names[:2] != ["name", "value"] or table.schema.types[:2] != [pa.string(), pa.float64()]:
+            raise InvalidValue(f"table has other columns than the mechanism publishes. {_FIX}")
+        if any(column.null_count for column in table.columns) or len(self) != last.size:
+            raise InvalidValue(f"table has nulls, or another number of rows than the mechanism publishes. {_FIX}")
+        values = table.column("value").to_numpy()
+        if not np.isfinite(values).all() or not last.possible(values) or (self.notes.single and len(self) != 1):
+            raise InvalidValue(f"table holds values that the mechanism does not let out. {_FIX}")
+        if not table.equals(_table(last, values, table.column("name"))):
+            raise InvalidValue(f"table says something else about errors than the mechanism. {_FIX}")
+
+
+def _last(mechanism: Mechanism) -> Any:
+    return mechanism.last if isinstance(mechanism, Composed) else mechanism
+
+
+def _table(mechanism: Any, values: Floats, names: Any) -> pa.Table:
+    more = {name: pa.array(column, pa.float64()) for name, column in mechanism.columns(values).items()}
+    return pa.table({"name": names, "value": pa.array(values, pa.float64()), **more})
