@@ -59,8 +59,8 @@ def same_digests(keys: int) -> float:
 
 
 def failure(keys: int, starts: int) -> float:
-    """Return an upper bound on the probability that the rows of keys depend on each other, for the same digest or not."""
-    return upper(lambda: ball(dependence(keys, starts)) + ball(same_digests(keys)))
+    """Return an upper bound on the probability that rows of keys depend on each other or two keys share a digest."""
+    return min(1.0, upper(lambda: ball(dependence(keys, starts)) + ball(same_digests(keys))))
 
 
 def least_starts(keys: int, delta: float) -> int:

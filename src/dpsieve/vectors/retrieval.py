@@ -1,9 +1,9 @@
 """A table of noisy values that only those who name a key can read: one random linear equation for each key.
 
-The content of a key (`retrieval_code`) is a draw of nearly geometric noise on its value, coded so that the value 0 gives
-b fair bits. A hash gives each key a window of 256 random bits that starts at a random column of a table with cells of b
-bits. The table is drawn uniformly among those in which, for each key, the exclusive or of the cells at the set bits of
-its window is its content. What a key reads that was not put in is b fair bits, the content of the value 0.
+The content of a key (`retrieval_code`) is its value with nearly geometric noise, coded so that the value 0 gives b fair
+bits. A hash gives each key a window of 256 random bits that starts at a random column of a table with cells of b bits.
+The table is drawn uniformly among those in which, for each key, the exclusive or of the cells at the set bits of its
+window is its content. A key that was not put in reads b fair bits, the content of the value 0.
 
 This carries the retrieval structures of Dietzfelbinger and Walzer 2019 (windows) from sets (Patel, Persiano, Seo and
 Yeo 2024) to counts.
@@ -25,7 +25,7 @@ from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints, Words
-from dpsieve.vectors.embedding import UNITS, Embedding, Errors, Relation
+from dpsieve.vectors.embedding import UNITS, Embedding, Errors
 from dpsieve.vectors.places import KEY_WORDS, words_of
 from dpsieve.vectors.rank_bound import WINDOW, failure, least_starts
 from dpsieve.vectors.retrieval_code import ContentCode, content_code
@@ -62,11 +62,13 @@ class Retrieval(Embedding):
         epsilon, delta: the promise.
         sparsity: the largest number of entries that are not 0.
         max_value: U; values are clamped to [0, U], or to [-U, U] where `signed`.
-        signed: 1 where values may be below 0, else 0.
+        signed: whether values may be below 0.
         bits: b, of a content and so of a cell.
         starts: n, the number of columns at which a window may start; the table has n + 255 columns.
         unit: what one entry changes by.
     """
+
+    neighbours = "one_entry"
 
     epsilon: float
     delta: float
@@ -77,11 +79,6 @@ class Retrieval(Embedding):
     bits: int
     starts: int
     unit: str = UNITS["one_entry"]
-
-    @property
-    def neighbours(self) -> Relation:  # type: ignore[override]
-        """Whole vectors of which one entry differs by 1."""
-        return "one_entry"
 
     def __post_init__(self) -> None:
         epsilon, delta, sparsity, max_value = _checked(self.epsilon, self.delta, self.sparsity, self.max_value)
@@ -167,7 +164,9 @@ class Retrieval(Embedding):
         return self.code.errors(validate.real("value", value, hint="Pass the value of an entry, such as 3."))
 
     def __repr__(self) -> str:
-        return f"<retrieval table of {self.bits} bits an entry, epsilon={shown(self.epsilon)}, delta={shown(self.delta)}>"
+        return (
+            f"<retrieval table of {self.bits} bits an entry, epsilon={shown(self.epsilon)}, delta={shown(self.delta)}>"
+        )
 
 
 def retrieval(

@@ -101,11 +101,12 @@ class ContentCode:
     def check(self) -> None:
         """Raise NotCertified unless each step of the value keeps the promise and a value of 0 is uniform, exactly."""
         factor, one = exp_floor(self.epsilon), 1 << GUARD
-        least = min(*self.rest, self.unit) if self.far else min(self.rest)
-        if len(self.noise) % 2 == 0 or min(self.noise) < 0 or min(self.codes) < 1 or least <= 0:
-            raise NotCertified("the masses of contents are not those of a distribution")
-        if len(self.codes) != self.last - self.first + 1 or sum(self.codes) + self.far != 1 << self.bits:
+        sizes = len(self.noise) % 2 == 1 and len(self.codes) == self.last - self.first + 1
+        if not sizes or min(self.codes) < 1 or sum(self.codes) + self.far != 1 << self.bits:
             raise NotCertified("the codes of the outcomes are not all codes")
+        least = min(*self.rest, self.unit) if self.far else min(self.rest)
+        if min(*self.noise, least) <= 0:
+            raise NotCertified("the masses of contents are not those of a distribution")
         for one_mass, next_mass in zip(self.noise, self.noise[1:], strict=False):
             if max(one_mass, next_mass) * one > factor * min(one_mass, next_mass):
                 raise NotCertified("neighbouring masses of the noise differ by more than e^epsilon")
@@ -226,7 +227,9 @@ def content_code(epsilon: float, low: int, high: int, bits: int) -> ContentCode:
             return ContentCode(epsilon, low, high, bits, noise, tuple(codes))
         # The mass of all noise is to shrink by what is missing; the part of g(0) in it is the same.
         top -= -(-top * missing * unit // sum(noise))
-    raise InvalidValue(f"bits={bits} is too few for outcomes from {low} to {high}. Pass more bits or a lower max_value.")
+    raise InvalidValue(
+        f"bits={bits} is too few for outcomes from {low} to {high}. Pass more bits or a lower max_value."
+    )
 
 
 def _sums(masses: Sequence[int]) -> list[int]:

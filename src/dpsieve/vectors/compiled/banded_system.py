@@ -120,7 +120,12 @@ def _joined(table, bits, column, a, b, c, d):
     a = a << shift
     last = len(table) - bits
     at = (column >> 6) * bits
-    at1, at2, at3, at4 = min(at + bits, last), min(at + 2 * bits, last), min(at + 3 * bits, last), min(at + 4 * bits, last)
+    at1, at2, at3, at4 = (
+        min(at + bits, last),
+        min(at + 2 * bits, last),
+        min(at + 3 * bits, last),
+        min(at + 4 * bits, last),
+    )
     content = _ZERO
     for p in range(bits):
         x = a & table[at + p] ^ b & table[at1 + p] ^ c & table[at2 + p] ^ d & table[at3 + p] ^ e & table[at4 + p]
