@@ -23,7 +23,8 @@ on whole numbers, for any range.
 
 Noise g(0), then g(z) = ceil(g(z-1) / E) on both sides, ends at the first Z with g(Z) <= (E - 1) 2^(128-b) / 16, and M_o
 is the least number that leaves r(o) >= 2^(128-b) / 16; g(0) is about the largest for which the codes suffice. What is
-left over goes to outcome 0.
+left over goes to outcome 0. All this is arithmetic on whole numbers, so that any machine reads a saved table alike; it
+is part of what a saved table means, and must not change.
 """
 
 from collections.abc import Sequence
