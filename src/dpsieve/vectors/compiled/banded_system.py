@@ -9,9 +9,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from dpsieve.exact.hashing import prefetch
 from dpsieve.exact.jit import jit
 
-_ZERO, _ONE, _LAST = np.uint64(0), np.uint64(1), np.uint64(63)
+_ZERO, _ONE, _TWO, _THREE, _FOUR, _LAST = (np.uint64(number) for number in (0, 1, 2, 3, 4, 63))
+_AHEAD = 4  # rows whose cells are fetched early
 
 
 @intrinsic
@@ -103,7 +105,12 @@ def solve(windows, starts, contents, table, bits):
 def look_up(table, bits, windows, starts):
     """Return the content of each row."""
     out = np.empty(len(starts), np.uint64)
+    address, line = np.int64(table.ctypes.data), 64
     for i in range(len(starts)):
+        if i + _AHEAD < len(starts):
+            place = address + (starts[i + _AHEAD] >> 6) * bits * 8
+            for k in range(0, 5 * bits * 8, line):
+                prefetch(place + k)
         out[i] = _joined(table, bits, starts[i], windows[i, 0], windows[i, 1], windows[i, 2], windows[i, 3])
     return out
 
@@ -118,16 +125,14 @@ def _joined(table, bits, column, a, b, c, d):
     c = c << shift | b >> _ONE >> left
     b = b << shift | a >> _ONE >> left
     a = a << shift
-    last = len(table) - bits
-    at = (column >> 6) * bits
-    at1, at2, at3, at4 = (
-        min(at + bits, last),
-        min(at + 2 * bits, last),
-        min(at + 3 * bits, last),
-        min(at + 4 * bits, last),
-    )
+    # Places are unsigned, for which numba allows vector instructions.
+    size = np.uint64(bits)
+    last = np.uint64(len(table)) - size
+    at = np.uint64(column >> 6) * size
+    at1, at2 = min(at + size, last), min(at + _TWO * size, last)
+    at3, at4 = min(at + _THREE * size, last), min(at + _FOUR * size, last)
     content = _ZERO
-    for p in range(bits):
+    for p in range(size):
         x = a & table[at + p] ^ b & table[at1 + p] ^ c & table[at2 + p] ^ d & table[at3 + p] ^ e & table[at4 + p]
-        content |= (_set_bits(x) & _ONE) << np.uint64(p)
+        content |= (_set_bits(x) & _ONE) << p
     return content
