@@ -108,7 +108,7 @@ class Retrieval(Embedding):
         return KEY_WORDS + -(-(self.starts + WINDOW - 1) // 64) * self.bits
 
     def failure(self, entries: int) -> float:
-        """Return a bound on the probability that the table of this many entries is not private, and then uniform."""
+        """Return the delta that holds for this many entries: a bound on the chance that their rows are dependent."""
         entries = validate.whole("entries", entries, low=1, high=2**40, hint="Pass how many entries are not 0.")
         return failure(entries, self.starts)
 
