@@ -34,6 +34,7 @@ _HOMES = {
     "renyi": "dpsieve.discovery.renyi_selection",
     "renyi_two_rounds": "dpsieve.discovery.two_rounds",
     "repeated_rounds": "dpsieve.discovery.repeated_rounds",
+    "retrieval": "dpsieve.vectors.retrieval",
     "rows_of_units": "dpsieve.channels.makers",
     "sample_threshold": "dpsieve.channels.binomial.rows",
     "simple": "dpsieve.channels.makers",
