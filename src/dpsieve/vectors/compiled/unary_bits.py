@@ -1,0 +1,90 @@
+"""The bits of entries: a column of places for each level, and in every column one place for each entry.
+
+The place of an entry in column c of s places is floor(u s / 2^32), where u is the upper half of splitmix64's
+finaliser at a + (c + 1) b modulo 2^64, and a and b are the two words of the entry. Bit c s + place of the cells is it.
+Loops run without the lock of the interpreter, so that callers can share the work among threads.
+"""
+
+import numpy as np
+
+from dpsieve.exact.jit import jit
+
+_ONE, _SIX, _HALF = np.uint64(1), np.uint64(6), np.uint64(32)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+@jit(forceinline=True)
+def _bit(a, b, column, places):
+    z = a + np.uint64(column + 1) * b
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
+    z ^= z >> np.uint64(31)
+    return np.uint64(column) * places + ((z >> _HALF) * places >> _HALF)
+
+
+@jit(nogil=True)
+def set_bits(levels, words, places, columns, negative, first, last, cells):
+    """Set the bits of all entries, in the words of `cells` from `first` to before `last`.
+
+    The first `negative` columns stand for the levels -1, -2, ..., the others for 1, 2, ...
+    """
+    size = np.uint64(places)
+    for column in range(64 * first // places, min(columns, 64 * last // places + 1)):
+        sign, level = (-1, column + 1) if column < negative else (1, column - negative + 1)
+        for i in range(len(levels)):
+            if sign * levels[i] >= level:
+                bit = _bit(words[i, 0], words[i, 1], column, size)
+                if first <= np.int64(bit >> _SIX) < last:
+                    cells[bit >> _SIX] |= _ONE << (bit & np.uint64(63))
+
+
+@jit(nogil=True)
+def highest_points(words, cells, places, columns, ones, zeros, average, out):
+    """Walk along the columns of each entry, and set where the walk is highest, as a number of steps.
+
+    A step is ones[t] or zeros[t], by the bit in columns[t]. Of several highest points it is the average of all, or the
+    middle between the first and the last.
+    """
+    size = np.uint64(places)
+    for i in range(len(words)):
+        height = best = first = last = total = 0
+        count = 1
+        for t in range(len(columns)):
+            bit = _bit(words[i, 0], words[i, 1], columns[t], size)
+            height += ones[t] if cells[bit >> _SIX] >> (bit & np.uint64(63)) & _ONE else zeros[t]
+            if height >= best:
+                if height > best:
+                    best, first, total, count = height, t + 1, 0, 0
+                last = t + 1
+                total += last
+                count += 1
+        out[i] = total / count if average else (first + last) / 2
+
+
+@jit(nogil=True)
+def medians(words, cells, places, columns, ones, zeros, prior, out):
+    """Set the median of each entry's level, as a number of steps, where `prior` has the logarithms of its chances.
+
+    Steps are logarithms of likelihood ratios, in units of 1/1024.
+    """
+    size = np.uint64(places)
+    steps = len(columns)
+    height = np.empty(steps + 1)
+    for i in range(len(words)):
+        at, best = 0, prior[0]
+        height[0] = prior[0]
+        for t in range(steps):
+            bit = _bit(words[i, 0], words[i, 1], columns[t], size)
+            at += ones[t] if cells[bit >> _SIX] >> (bit & np.uint64(63)) & _ONE else zeros[t]
+            height[t + 1] = at / 1024 + prior[t + 1]
+            best = max(best, height[t + 1])
+        total = 0.0
+        for t in range(steps + 1):
+            apart = height[t] - best
+            height[t] = np.exp(apart) if apart > -40 else 0.0
+            total += height[t]
+        t, below = 0, height[0]
+        while 2 * below < total and t < steps:
+            t += 1
+            below += height[t]
+        out[i] = t
