@@ -194,11 +194,16 @@ class Alp(Embedding):
         return parts[1].mixed(parts[0], share)
 
     def expected_error(self, decoder: str = "likelihood") -> tuple[float, float]:
-        """Return the mean absolute error of an entry in the middle of the levels, and of one that is not there."""
-        at = self.edges[self.levels // 2] + np.diff(self.edges)[self.levels // 2 - 1] * np.arange(4) / 4
-        if self.neighbours == "one_entry":
-            at = np.unique(np.floor(at))
-        present = float(np.mean([self.errors(float(value), decoder).mean for value in at]))
+        """Return the mean absolute error of entries that are there, and of those that are not.
+
+        The former have values x from 1 (or 1/epsilon under 'l1') to v_m, in proportion to x^-1.5: small values are
+        the most, as in most sparse data. All other entries are as large as can be, which is the worst case.
+        """
+        least = 1.0 if self.neighbours == "one_entry" else min(1 / self.epsilon, self.max_value / 2)
+        quantiles = np.arange(1, 32, 2) / 32
+        values = (least**-0.5 * (1 - quantiles) + self.max_value**-0.5 * quantiles) ** -2
+        values = np.floor(values) if self.neighbours == "one_entry" else values
+        present = float(np.mean([self.errors(float(value), decoder).mean for value in values]))
         return present, self.errors(0.0, decoder).mean
 
     def _level_errors(self, level: int, sign: float, value: float, decoder: str) -> Errors:

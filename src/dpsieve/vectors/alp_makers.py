@@ -12,7 +12,8 @@ from dpsieve.vectors.alp import FLIP_BITS, MOST_COLUMNS, Alp, checked_sparsity, 
 from dpsieve.vectors.embedding import Relation, relation
 
 SHAPES = ("even", "geometric")
-_LEAST_ALPHA, _MOST_ALPHA, _TRIED = 0.7, 12.0, 12
+_ALPHAS = {"even": (0.7, 12.0), "geometric": (2.5, 20.0)}  # Section 2.6: the best additive, multiplicative error
+_TRIED = 12
 
 
 def alp(
@@ -70,8 +71,9 @@ def _searched(
     """Return the mechanism of the least expected error over a grid of distances between levels."""
     most = bits / (4 if signed else 2)  # so that there are two places in a column for each entry
     widest = max(top, 1.0) if neighbours == "one_entry" else top
-    first = min(widest, max(_LEAST_ALPHA / epsilon, top / most if shape == "even" else 0.0))
-    last = min(widest, max(_MOST_ALPHA / epsilon, 4 * first))
+    least, largest = _ALPHAS[shape]
+    first = min(widest, max(least / epsilon, top / most if shape == "even" else 0.0))
+    last = min(widest, max(largest / epsilon, 4 * first))
     tried = first * (last / first) ** np.linspace(0, 1, _TRIED)
     gaps = sorted({_gap(float(gap), neighbours) for gap in tried})
     made = [_with_gap(epsilon, neighbours, sparsity, top, gap, bits, shape, signed) for gap in gaps]
@@ -79,8 +81,9 @@ def _searched(
 
 
 def _score(made: Alp) -> float:
-    """Return the mean of the errors of present and of absent entries."""
-    return sum(made.expected_error()) / 2
+    """Return the mean error, where two of three entries that are asked about are there."""
+    present, absent = made.expected_error()
+    return (2 * present + absent) / 3
 
 
 def _with_gap(

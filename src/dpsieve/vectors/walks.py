@@ -22,10 +22,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from dpsieve.errors import InvalidValue
 from dpsieve.types import Floats
 from dpsieve.vectors.compiled.walk_sums import climbs, returns, spread, stays
 
 _LEFT_OUT = 1e-10
+_MOST_CELLS, _MOST_MIXED = 1 << 26, 4000
 MOST_UNITS = 24
 
 
@@ -37,6 +39,11 @@ class Stretch:
     chance: float
     up: int
     down: int
+
+    @property
+    def step(self) -> tuple[float, int, int]:
+        """One of the steps."""
+        return self.chance, self.up, self.down
 
     @property
     def decay(self) -> float:
@@ -81,14 +88,26 @@ class _Side:
         decay = min((one.decay for one in kinds), default=0.0)
         far = min(far, math.ceil(-math.log(_LEFT_OUT / 10) / decay)) if decay else far
         self.same = len(kinds) < 2 or n <= kinds[0].count
+        if (n + 1) * (far + 1) > _MOST_CELLS or not self.same and n > _MOST_MIXED:
+            hint = "Use more bits an entry, so that fewer entries collide, or fewer levels."
+            raise InvalidValue(f"errors of this size take too long to compute. {hint}")
         self.stay = stays(chance, up, down, far)
-        if self.same:
-            self.rise, self.back = climbs(chance, up, down, n, far), returns(chance, up, down, 0, far)[None]
-        else:
-            self.rise = np.array([climbs(chance, up, down, f, far)[f] for f in range(n + 1)])
+        at_zero = np.zeros(far + 1)
+        at_zero[0] = 1.0
+        if not kinds:
+            self.rise, self.back = at_zero[None], np.ones((1, 1))
+        elif self.same:
+            self.rise = climbs(*kinds[0].step, n, at_zero)
+            self.back = returns(chance, up, down, 0, far)[None]
+        else:  # read backwards, a walk that gets beyond the first stretch begins in the second one
+            c = kinds[0].count
+            beyond = climbs(*kinds[1].step, n - c, at_zero)[1:]
+            through = [climbs(*kinds[0].step, c, row)[c] for row in beyond]
+            self.rise = np.concatenate([climbs(*kinds[0].step, c, at_zero), through])
             self.back = np.zeros((n + 1, n + 1))
+            later = returns(chance, up, down, c, far)
             for f in range(n + 1):
-                self.back[f, : n + 1 - f] = returns(chance, up, down, f, far)
+                self.back[f, : n + 1 - f] = returns(chance, up, down, f, far) if f < c else later[: n + 1 - f]
         self.steps, self.far = n, far
         self.maximum = spread(np.zeros(n + 1), self.back, self.stay, np.zeros(2 * n + 1)) @ self.rise
 

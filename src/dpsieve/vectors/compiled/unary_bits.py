@@ -38,6 +38,15 @@ def set_bits(levels, words, places, columns, negative, first, last, cells):
                     cells[bit >> _SIX] |= _ONE << (bit & np.uint64(63))
 
 
+@jit(forceinline=True)
+def _steps(a, b, cells, places, columns, ones, zeros, steps):
+    """Set the step of each column. It is apart from the walk, so that no branch waits for memory."""
+    for t in range(len(columns)):
+        bit = _bit(a, b, columns[t], places)
+        seen = np.int64(cells[bit >> _SIX] >> (bit & np.uint64(63)) & _ONE)
+        steps[t] = zeros[t] + seen * (ones[t] - zeros[t])
+
+
 @jit(nogil=True)
 def highest_points(words, cells, places, columns, ones, zeros, average, out):
     """Walk along the columns of each entry, and set where the walk is highest, as a number of steps.
@@ -45,19 +54,20 @@ def highest_points(words, cells, places, columns, ones, zeros, average, out):
     A step is ones[t] or zeros[t], by the bit in columns[t]. Of several highest points it is the average of all, or the
     middle between the first and the last.
     """
-    size = np.uint64(places)
+    steps = np.empty(len(columns), np.int64)
     for i in range(len(words)):
+        _steps(words[i, 0], words[i, 1], cells, np.uint64(places), columns, ones, zeros, steps)
         height = best = first = last = total = 0
         count = 1
-        for t in range(len(columns)):
-            bit = _bit(words[i, 0], words[i, 1], columns[t], size)
-            height += ones[t] if cells[bit >> _SIX] >> (bit & np.uint64(63)) & _ONE else zeros[t]
-            if height >= best:
-                if height > best:
-                    best, first, total, count = height, t + 1, 0, 0
-                last = t + 1
-                total += last
-                count += 1
+        for t in range(len(steps)):
+            height += steps[t]
+            above, level = height > best, height >= best
+            best = max(best, height)
+            first = t + 1 if above else first
+            last = t + 1 if level else last
+            if average:
+                total = (0 if above else total) + (t + 1 if level else 0)
+                count = (0 if above else count) + (1 if level else 0)
         out[i] = total / count if average else (first + last) / 2
 
 
@@ -67,24 +77,22 @@ def medians(words, cells, places, columns, ones, zeros, prior, out):
 
     Steps are logarithms of likelihood ratios, in units of 1/1024.
     """
-    size = np.uint64(places)
-    steps = len(columns)
-    height = np.empty(steps + 1)
+    steps, chances = np.empty(len(columns), np.int64), np.empty(len(columns) + 1)
     for i in range(len(words)):
-        at, best = 0, prior[0]
-        height[0] = prior[0]
-        for t in range(steps):
-            bit = _bit(words[i, 0], words[i, 1], columns[t], size)
-            at += ones[t] if cells[bit >> _SIX] >> (bit & np.uint64(63)) & _ONE else zeros[t]
-            height[t + 1] = at / 1024 + prior[t + 1]
-            best = max(best, height[t + 1])
+        _steps(words[i, 0], words[i, 1], cells, np.uint64(places), columns, ones, zeros, steps)
+        height, best = 0, prior[0]
+        chances[0] = prior[0]
+        for t in range(len(steps)):
+            height += steps[t]
+            chances[t + 1] = height / 1024 + prior[t + 1]
+            best = max(best, chances[t + 1])
         total = 0.0
-        for t in range(steps + 1):
-            apart = height[t] - best
-            height[t] = np.exp(apart) if apart > -40 else 0.0
-            total += height[t]
-        t, below = 0, height[0]
-        while 2 * below < total and t < steps:
+        for t in range(len(chances)):
+            apart = chances[t] - best
+            chances[t] = np.exp(apart) if apart > -40 else 0.0
+            total += chances[t]
+        t, below = 0, chances[0]
+        while 2 * below < total and t < len(steps):
             t += 1
-            below += height[t]
+            below += chances[t]
         out[i] = t

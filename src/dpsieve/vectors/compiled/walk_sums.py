@@ -1,4 +1,4 @@
-"""Chances of random walks of whole steps: `up` with probability `chance`, else `down`, each an array over the steps."""
+"""Chances of random walks of whole steps: `up` with probability `chance`, else `down`; arrays have one for each step."""
 
 import numpy as np
 
@@ -6,23 +6,23 @@ from dpsieve.exact.jit import jit
 
 
 @jit(nogil=True)
-def climbs(chance, up, down, start, highest):
-    """Return P[height after t steps is x, above 0 in all of them] for all t and x, with the steps before `start`.
+def climbs(chance, up, down, steps, begin):
+    """Return P[height after t steps is x, above 0 in all of them] for all t and x, from these chances at the beginning.
 
-    They are taken backwards. What is above `highest` is left out.
+    All steps are of one kind. What is above the highest x of `begin` is left out.
     """
-    out = np.zeros((start + 1, highest + 1))
-    out[0, 0] = 1.0
-    for t in range(start):
-        i = start - 1 - t
+    highest = len(begin) - 1
+    out = np.zeros((steps + 1, highest + 1))
+    out[0] = begin
+    for t in range(steps):
         for x in range(highest + 1):
             mass = out[t, x]
             if mass == 0.0:
                 continue
-            if x + up[i] <= highest:
-                out[t + 1, x + up[i]] += mass * chance[i]
-            if x > down[i]:
-                out[t + 1, x - down[i]] += mass * (1 - chance[i])
+            if x + up <= highest:
+                out[t + 1, x + up] += mass * chance
+            if x > down:
+                out[t + 1, x - down] += mass * (1 - chance)
     return out
 
 
