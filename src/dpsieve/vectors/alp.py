@@ -35,8 +35,8 @@ _BAND = 2.0**-48
 class Alp(Embedding):
     """Random access to a sparse vector under pure privacy: Aumüller, Lebeda and Pagh, 'Representing Sparse Vectors'.
 
-    Public levels 0 = v_0 < v_1 < ... < v_m lie `gap`, gap * ratio, gap * ratio^2, ... apart. An entry x, at most v_m, is
-    rounded at random to one of the levels next to it: up from v_j to v_(j+1) with probability (x - v_j)/(v_(j+1) - v_j).
+    Public levels 0 = v_0 < v_1 < ... < v_m lie `gap`, gap * ratio, gap * ratio^2, ... apart. An entry x, at most v_m,
+    is rounded at random to a level next to it: from v_j up to v_(j+1) with probability (x - v_j) / (v_(j+1) - v_j).
     Column b = 1, ..., m has s `places`, all 0; an entry at level y sets its place h_b(i) in every column b <= y. Then
     each bit is flipped with probability p = flips / 2^24. With `signed`, m more columns do the same for -x.
 
@@ -50,8 +50,8 @@ class Alp(Embedding):
     no other entry does. If r changes by d, then q and 1 - q change by at most (1 - 2p) d, and both are at least p,
     so the probability of what is in the cell changes by a factor of at most 1 + (1 - 2p) d / p. If x_i changes by a,
     the d of its columns sum to at most a / w: each column's r is linear in x_i between two levels and constant beyond.
-    Under 'one_entry' x_i and x_i + 1 lie between the same two levels: one factor, with d <= 1 / w. Under 'l1' change one
-    entry after the other: the product of all factors is at most exp((1 - 2p) / p * sum of d) <= exp((1 - 2p) / (p w)).
+    Under 'one_entry' x_i and x_i + 1 lie between the same two levels: one factor, with d <= 1 / w. Under 'l1' change
+    the entries one by one: the product of all factors is at most exp((1 - 2p) / p * sum of d) <= e^epsilon.
     Negative and positive parts change by |x_i - x'_i| together, and clamping to v_m only shrinks it.
 
     With gap = alpha / epsilon and ratio 1 this is Algorithms 2 to 5 (p = 1/(alpha + 2)); with gap 1 under 'one_entry'
@@ -126,7 +126,7 @@ class Alp(Embedding):
     @property
     def flip(self) -> float:
         """The probability with which a bit is flipped, exactly."""
-        return self.flips / 2**FLIP_BITS
+        return self.flips / float(1 << FLIP_BITS)
 
     @cached_property
     def edges(self) -> Floats:
@@ -182,8 +182,8 @@ class Alp(Embedding):
     def errors(self, value: float, decoder: str = "likelihood") -> Errors:
         """Return how estimate - value is distributed where all other entries are as large as can be.
 
-        It is exact for steps of the decoder that are whole numbers: those of 'likelihood' are brought to a sum of at
-        most 24 (`walks.whole_steps`), and of several highest points the middle is taken, also for 'prefix'.
+        It is exact (`walks`) for 'likelihood', but for the error of the estimated shares of taken places. For 'prefix'
+        the middle between the first and the last highest point stands for the average of all.
         """
         value = validate.real("value", value, hint="Pass a value of an entry, or 0.0 for one that is not there.")
         top, sign = self.max_value, -1.0 if value < 0 and self.signed else 1.0
@@ -200,20 +200,21 @@ class Alp(Embedding):
         the most, as in most sparse data. All other entries are as large as can be, which is the worst case.
         """
         least = 1.0 if self.neighbours == "one_entry" else min(1 / self.epsilon, self.max_value / 2)
-        quantiles = np.arange(1, 32, 2) / 32
+        quantiles = np.arange(1, 20, 2) / 20
         values = (least**-0.5 * (1 - quantiles) + self.max_value**-0.5 * quantiles) ** -2
         values = np.floor(values) if self.neighbours == "one_entry" else values
         present = float(np.mean([self.errors(float(value), decoder).mean for value in values]))
         return present, self.errors(0.0, decoder).mean
 
     def _level_errors(self, level: int, sign: float, value: float, decoder: str) -> Errors:
-        from dpsieve.vectors.walks import Stretch, middles, whole_steps
+        from dpsieve.vectors.walks import Stretch, middles
 
         if checked_decoder(decoder) == "posterior":
             raise InvalidValue("decoder='posterior' has no exact errors. Choose 'likelihood' or 'prefix'.")
         taken = min(self.collision, MOST_TAKEN)
         ones, zeros = steps_for(decoder, self.flip, np.array([taken]))
-        up, down = whole_steps(max(int(ones[0]), 1), max(-int(zeros[0]), 1))
+        common = math.gcd(int(ones[0]), int(zeros[0]))
+        up, down = int(ones[0]) // common, -int(zeros[0]) // common
         other = self.flip + self.collision * (1 - 2 * self.flip)
         above = Stretch(self.levels - level, other, up, down)
         below = (Stretch(level, self.flip, down, up), Stretch(self.levels if self.signed else 0, other, up, down))
@@ -233,7 +234,7 @@ class Alp(Embedding):
             top = min(int(top), 2**62)
         near = np.clip(values, -top if self.signed else 0, top).astype(np.float64)
         sizes, edges = np.abs(near), np.append(self.edges, np.inf)
-        levels = np.searchsorted(self.edges, sizes, side="right") - 1
+        levels: Ints = np.searchsorted(self.edges, sizes, side="right") - 1
         words = source.words(len(sizes))
         uniform = words * 2.0**-64
         chance = (sizes - edges[levels]) / (edges[levels + 1] - edges[levels])
@@ -241,7 +242,9 @@ class Alp(Embedding):
         for i in np.flatnonzero(np.abs(uniform - chance) <= _BAND * (uniform + chance) + 2.0**-62):
             low, high, size = (float(number) for number in (edges[levels[i]], edges[levels[i] + 1], sizes[i]))
             raised[i] = high < math.inf and _below(low, size, high, int(words[i]), source)
-        return np.where(near < 0, -(levels + raised), levels + raised)
+        levels += raised
+        np.negative(levels, where=near < 0, out=levels)
+        return levels
 
 
 def checked_sparsity(value: object) -> int:

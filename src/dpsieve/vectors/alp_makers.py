@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
@@ -38,15 +39,15 @@ def alp(
         neighbours: 'l1' or 'one_entry'.
         alpha: the distance of levels times epsilon, under 'one_entry' rounded to whole distances. Default: the
             least expected error, by public numbers alone.
-        bits: stored for each entry. More bits mean fewer collisions; below 2 alpha / (epsilon max_value) there are
-            fewer places in a column than twice the entries, which still works, with a larger error.
+        bits: stored for each entry. More bits mean fewer collisions; with fewer than two for each column there are
+            less places in it than twice the entries, which still works, with a larger error.
         shape: 'even', for an error that is the same for all values, or 'geometric', for one in proportion to them.
         signed: whether values may be below 0.
         unit: in words, what is added or removed.
 
     >>> made = alp(1.0, 100_000, 60, neighbours="one_entry")
     >>> made.gap, made.levels, made.places, [round(error, 1) for error in made.expected_error()]
-    (2.0, 30, 1000000, [2.1, 1.6])
+    (2.0, 30, 1000000, [2.4, 1.5])
     """
     epsilon, name = validate.positive_epsilon(epsilon), relation(neighbours)
     count = checked_sparsity(sparsity)
@@ -89,8 +90,6 @@ def _score(made: Alp) -> float:
 def _with_gap(
     epsilon: float, neighbours: Relation, sparsity: int, top: float, gap: float, bits: float, shape: str, signed: bool
 ) -> Alp:
-    from fractions import Fraction
-
     flips = least_flips(epsilon, neighbours, Fraction(gap))
     if flips >= 1 << FLIP_BITS - 1:
         raise InvalidValue("epsilon is too small for so close levels. Pass a larger epsilon, or a larger alpha.")

@@ -17,8 +17,7 @@ What is computed in floats is right to 1e-9: the walks are cut where what is lef
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -28,7 +27,6 @@ from dpsieve.vectors.compiled.walk_sums import climbs, returns, spread, stays
 
 _LEFT_OUT = 1e-10
 _MOST_CELLS, _MOST_MIXED = 1 << 26, 4000
-MOST_UNITS = 24
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Stretch:
         """One of the steps."""
         return self.chance, self.up, self.down
 
-    @property
+    @cached_property
     def decay(self) -> float:
         """The l > 0 with E[e^(l step)] = 1, so that P[maximum >= M] <= e^(-l M); 0 where the drift is not downward."""
         if self.chance * self.up >= (1 - self.chance) * self.down:
@@ -57,7 +55,7 @@ class Stretch:
             low, high = (middle, high) if risen < 1 else (low, middle)
         return low
 
-    @property
+    @cached_property
     def reach(self) -> int:
         """After how many steps of an endless stretch the walk is hardly ever at or above 0."""
         if not self.decay:
@@ -88,7 +86,7 @@ class _Side:
         decay = min((one.decay for one in kinds), default=0.0)
         far = min(far, math.ceil(-math.log(_LEFT_OUT / 10) / decay)) if decay else far
         self.same = len(kinds) < 2 or n <= kinds[0].count
-        if (n + 1) * (far + 1) > _MOST_CELLS or not self.same and n > _MOST_MIXED:
+        if (n + 1) * (far + 1) > _MOST_CELLS or (not self.same and n > _MOST_MIXED):
             hint = "Use more bits an entry, so that fewer entries collide, or fewer levels."
             raise InvalidValue(f"errors of this size take too long to compute. {hint}")
         self.stay = stays(chance, up, down, far)
@@ -152,12 +150,3 @@ def middles(left: tuple[Stretch, ...], right: tuple[Stretch, ...]) -> tuple[Floa
     chances[zero:] += upper.winning(lower)
     chances = np.where(chances > 1e-15, chances, 0.0)
     return (np.arange(len(chances)) - zero) / 2, chances / chances.sum()
-
-
-def whole_steps(up: float, down: float) -> tuple[int, int]:
-    """Return the coprime whole numbers of sum at most 24 whose ratio is nearest to that of two positive steps."""
-    share = up / (up + down)
-    pairs = [(a, b) for total in range(2, MOST_UNITS + 1) for a in range(1, total) for b in [total - a]]
-    a, b = min(pairs, key=lambda pair: (abs(pair[0] / sum(pair) - share), sum(pair)))
-    nearest = Fraction(a, b)
-    return nearest.numerator, nearest.denominator

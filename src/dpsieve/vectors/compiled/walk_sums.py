@@ -1,4 +1,4 @@
-"""Chances of random walks of whole steps: `up` with probability `chance`, else `down`; arrays have one for each step."""
+"""Chances of random walks of whole steps: `up` with probability `chance`, else `down`; arrays have one a step."""
 
 import numpy as np
 
@@ -69,15 +69,15 @@ def stays(chance, up, down, deepest):
 def spread(weights, back, stay, out):
     """Add the chance that the first highest point is f and the last one l to out[f + l]; return the sums over l.
 
-    It is weights[f] times P[back at that height at l, and never above] times P[below it after l]; the sums are without
+    It is weights[f] times P[back at that height at l, never above it] times P[below it after l]; the sums are without
     the weights. `back` has a row for each f, or a single one if all are alike.
     """
     steps = len(stay)
     ends = np.zeros(steps)
     for f in range(steps):
         row = back[f] if len(back) > 1 else back[0]
-        for l in range(f, steps):
-            mass = row[l - f] * stay[l]
+        for last in range(f, steps):
+            mass = row[last - f] * stay[last]
             ends[f] += mass
-            out[f + l] += weights[f] * mass
+            out[f + last] += weights[f] * mass
     return ends
