@@ -70,7 +70,7 @@ def test_figure_2_4_of_the_thesis(collision, mean, deviation, median_error, nine
     masses = np.concatenate([chances * (share if up else 1 - share) / 20 for share in shares for up in (0, 1)])
     assert np.abs(errors) @ masses == pytest.approx(mean, rel=0.02)
     assert np.sqrt(errors**2 @ masses - (errors @ masses) ** 2) == pytest.approx(deviation, rel=0.03)
-    assert errors @ masses == pytest.approx(median_error, abs=0.05)
+    assert errors @ masses == pytest.approx(bias, abs=0.05)
     order = np.argsort(np.abs(errors))
     assert np.abs(errors)[order][np.searchsorted(np.cumsum(masses[order]), 0.9)] == pytest.approx(ninety, rel=0.02)
 

@@ -33,7 +33,10 @@ _BAND = 2.0**-48
 @register("alp")
 @dataclass(frozen=True, repr=False)
 class Alp(Embedding):
-    """Random access to a sparse vector under pure privacy: Aumüller, Lebeda and Pagh, 'Representing Sparse Vectors'.
+    """Random access to a sparse vector under pure privacy, by approximate Laplace projection.
+
+    (Aumüller, Lebeda and Pagh, 'Representing Sparse Vectors with Differential Privacy, Low Error, Optimal Space, and
+    Fast Access', 2022; chapter 2 of Lebeda's thesis, whose algorithms and sections are named here.)
 
     Public levels 0 = v_0 < v_1 < ... < v_m lie `gap`, gap * ratio, gap * ratio^2, ... apart. An entry x, at most v_m,
     is rounded at random to a level next to it: from v_j up to v_(j+1) with probability (x - v_j) / (v_(j+1) - v_j).

@@ -99,8 +99,9 @@ def _with_gap(
     if levels > MOST_COLUMNS:
         raise InvalidValue("alpha needs more than 2^16 levels. Pass a larger alpha, or a smaller max_value.")
     levels = max(levels, 1)
-    while level_edges(gap, ratio, levels, neighbours)[-1] < top:
+    while (edges := level_edges(gap, ratio, levels, neighbours))[-1] < top:
         levels += 1
+    flips = least_flips(epsilon, neighbours, Fraction(float(np.diff(edges).min())))
     places = max(int(bits * sparsity / (2 * levels if signed else levels)), 1)
     return Alp(epsilon, neighbours, sparsity, levels, places, flips, gap, ratio, signed=signed)
 
