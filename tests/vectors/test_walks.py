@@ -57,10 +57,10 @@ def test_a_far_away_end_does_not_matter():
 
 
 @pytest.mark.parametrize(
-    ("collision", "mean", "deviation", "median_error", "ninety"),
+    ("collision", "mean", "deviation", "bias", "ninety"),
     [(0.1, 6.4, 11, 2.33, 15.8), (0.01, 4.8, 7.8, 0.18, 11.5)],
 )
-def test_figure_2_4_of_the_thesis(collision, mean, deviation, median_error, ninety):
+def test_figure_2_4_of_the_thesis(collision, mean, deviation, bias, ninety):
     """alpha = 3, epsilon = 1: mean, deviation, mean error and 90th percentile, of uniform values and steps of one."""
     p, alpha = 0.2, 3.0
     other = p + collision * (1 - 2 * p)
