@@ -17,6 +17,7 @@ _FIX = "Pass what to_json returned."
 
 # The module in which each mechanism registers itself; it is loaded when the name is first read.
 _HOMES = {
+    "alp": "dpsieve.vectors.alp",
     "composed": "dpsieve.privacy.composed",
     "gaussian": "dpsieve.channels.makers",
     "greedy": "dpsieve.discovery.greedy",
