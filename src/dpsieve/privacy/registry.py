@@ -18,11 +18,14 @@ _FIX = "Pass what to_json returned."
 # The module in which each mechanism registers itself; it is loaded when the name is first read.
 _HOMES = {
     "composed": "dpsieve.privacy.composed",
+    "dense_laplace": "dpsieve.vectors.dense_laplace",
+    "entry_list": "dpsieve.vectors.entry_list",
     "gaussian": "dpsieve.channels.makers",
     "greedy": "dpsieve.discovery.greedy",
     "hitting_set": "dpsieve.discovery.hitting_set",
     "known_keys": "dpsieve.channels.known_keys",
     "levels": "dpsieve.federated.plans.level_plans",
+    "max_projection": "dpsieve.vectors.max_projection",
     "misra_gries": "dpsieve.sketches.noisy",
     "misra_gries_sum": "dpsieve.sketches.summed",
     "one_key": "dpsieve.discovery.greedy",
@@ -30,6 +33,8 @@ _HOMES = {
     "optimal": "dpsieve.channels.makers",
     "policy_gaussian": "dpsieve.discovery.policies",
     "policy_greedy": "dpsieve.discovery.policies",
+    "private_norm": "dpsieve.vectors.bought_sizes",
+    "private_sparsity": "dpsieve.vectors.bought_sizes",
     "private_total": "dpsieve.channels.private_size",
     "renyi": "dpsieve.discovery.renyi_selection",
     "renyi_two_rounds": "dpsieve.discovery.two_rounds",
