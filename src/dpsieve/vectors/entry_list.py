@@ -81,10 +81,14 @@ class EntryList(Mechanism):
         limit = validate.positive("threshold", self.threshold, hint=hint)
         validate.store(self, threshold=validate.between("threshold", limit, 0.0, MOST_VALUE, hint=hint))
         if not (limit * 2.0**self.noise.digits).is_integer():
-            raise InvalidValue(f"threshold is not a multiple of {2.0**-self.noise.digits}, the step of values. {_ENOUGH}")
+            raise InvalidValue(
+                f"threshold is not a multiple of {2.0**-self.noise.digits}, the step of values. {_ENOUGH}"
+            )
         if delta == 0 and isinstance(dimension, str):
             hint = "Pass the number of indices as dimension, or a delta such as 1e-8."
-            raise InvalidValue(f"delta=0 lists false entries too, and those of keys have no number to draw from. {hint}")
+            raise InvalidValue(
+                f"delta=0 lists false entries too, and those of keys have no number to draw from. {hint}"
+            )
         if delta == 0 and self.false_entries > _MOST_FALSE:
             raise InvalidValue(f"threshold={limit:g} lists more than 2^24 entries falsely. Pass a larger threshold.")
         if delta and (limit < 1 or upper(self._shown) > delta):

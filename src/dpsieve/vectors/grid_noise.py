@@ -123,7 +123,9 @@ class GridNoise:
         """Return the steps that a value is rounded to, with their probabilities."""
         share, whole = math.modf(abs(value) * 2.0**self.digits)
         sign = -1 if value < 0 else 1
-        return ((sign * int(whole), 1 - share), (sign * (int(whole) + 1), share)) if share else ((sign * int(whole), 1.0),)
+        return (
+            ((sign * int(whole), 1 - share), (sign * (int(whole) + 1), share)) if share else ((sign * int(whole), 1.0),)
+        )
 
     def errors(self, value: float, least: int | None = None) -> Errors:
         """Return how the noisy value - value is distributed, or that given that the noisy steps are at least `least`.
@@ -133,7 +135,9 @@ class GridNoise:
         parts = self.spread(value)
         found = [self._law(least and least - step) for step, _ in parts]
         shares = [share * (1.0 if least is None else self.share_from(least - step)) for step, share in parts]
-        places = [(noise + step) * 2.0**-self.digits - value for (noise, _), (step, _) in zip(found, parts, strict=True)]
+        places = [
+            (noise + step) * 2.0**-self.digits - value for (noise, _), (step, _) in zip(found, parts, strict=True)
+        ]
         masses = [mass / mass.sum() * share for (_, mass), share in zip(found, shares, strict=True)]
         return Errors.of(np.concatenate(places), np.concatenate(masses))
 
