@@ -114,7 +114,7 @@ class PrivateNorm(_BoughtSize):
     def draw(self, values: Any, source: Source) -> int:
         """Return a noisy upper bound on the sum of |value|."""
         sizes = np.abs(clamped(values, -MOST_VALUE))
-        if sizes.dtype == np.int64:
+        if self.neighbours == "one_entry":
             return self._bound(_whole_sum(sizes), source)
         total = _exact_sum(sizes) * (1 << self.noise.digits)
         whole = math.floor(total)

@@ -25,8 +25,9 @@ MOST_ENTRIES = 2**24
 class DenseLaplace(Embedding):
     """The Laplace mechanism (Dwork, McSherry, Nissim and Smith 2006) with the discrete noise of `grid_noise`.
 
-    Every one of `dimension` entries gets noise, zeros too, and takes a word. Epsilon-private for both relations: nothing
-    but the noisy entries is stored. Values are clamped to 2^40, and answers to 0 or more unless `signed`.
+    Every one of `dimension` entries gets noise, zeros too, and takes a word. Epsilon-private for both relations, as
+    nothing but noisy entries is stored. Values are clamped to 2^40, and where `signed` is False, values and answers
+    are clamped to 0 from below.
     """
 
     epsilon: float

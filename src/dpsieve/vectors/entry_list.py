@@ -47,17 +47,20 @@ class EntryList(Mechanism):
     or else 0, which is not listed. With q = P[1 + X >= t] the list is (epsilon, q)-private for both relations, and
     no better: an entry of value 1, that the neighbour does not have, is listed with probability q.
 
-    Proof. Let L be the output of a listed entry of value 1. An entry |x| <= 1 is listed with probability |x| q, and then
-    it gives L; larger ones are those of the noise. For whole values, an entry that appears or goes costs q, and any
-    other change is one between noisy values. For real ones, go from x to x' in two steps. (1) Entries |x_i| <= 1
-    move towards x'_i, up to 1 or -1 at most: a move by a_i changes the probability of any set by at most a_i q. (2) The
-    others move by d_i. If they stay at 1 or above, it costs a factor e^(epsilon d_i). Else, x_i = 1 + b and x'_i = 1 - a
-    with a + b = d_i: an output o of the list has P[o | x_i] <= e^(epsilon b) q L(o) and P[o | x'_i] = (1 - a) q L(o),
-    and not to be listed is likelier for x'_i. So P[. | x_i] <= e^(epsilon d_i) P[. | x'_i] + r_i with
-    r_i = q e^(epsilon d_i) max(0, e^(-epsilon a) - (1 - a)) <= a q e^(-epsilon (1 - d_i)), as the maximum is convex in a
-    and has the ends 0 and e^(-epsilon). Exchanging the entries one after another, r_i counts at most e^(epsilon D) times,
-    where D <= 1 - d_i is the sum of the d of other entries: at most a q. In total (1) and (2) cost at most the factor
-    e^epsilon, and q times the sum of the a_i, which is at most 1.
+    Proof. Let L be the distribution of a listed entry of value 1. An entry |x| <= 1 is listed with probability |x| q,
+    as L; a larger one as its noise says. For whole values, an entry that appears or disappears costs q, and any other
+    change is one between noisy values. For real values, go from x to x' in two steps.
+
+    (1) Entries |x_i| <= 1 move towards x'_i, up to 1 or -1 at most: a move by a_i changes the probability of any set of
+    outputs by at most a_i q. (2) The others move by d_i. If they stay at 1 or above, that costs a factor
+    e^(epsilon d_i). Else x_i = 1 + b and x'_i = 1 - a with a + b = d_i (or both negative). An output o has
+    P[o | x_i] <= e^(epsilon b) q L(o) and P[o | x'_i] = (1 - a) q L(o), and not to be listed is likelier for x'_i. So
+    P[. | x_i] <= e^(epsilon d_i) P[. | x'_i] plus a measure of mass
+    r_i = q e^(epsilon d_i) max(0, e^(-epsilon a) - (1 - a)) <= a q e^(-epsilon (1 - d_i)), as
+    e^(-epsilon a) - (1 - a) is convex, 0 at a = 0 and e^(-epsilon) at a = 1. When the entries are exchanged one after
+    another, r_i is multiplied by at most e^(epsilon D), where D <= 1 - d_i is the sum of the other d: at most a q.
+
+    Together, the factors are at most e^epsilon, and the rest is at most q times the sum of all a, which is at most q.
 
     Attributes:
         dimension: the number of indices, or the kind of keys (see `places`).
@@ -81,14 +84,11 @@ class EntryList(Mechanism):
         limit = validate.positive("threshold", self.threshold, hint=hint)
         validate.store(self, threshold=validate.between("threshold", limit, 0.0, MOST_VALUE, hint=hint))
         if not (limit * 2.0**self.noise.digits).is_integer():
-            raise InvalidValue(
-                f"threshold is not a multiple of {2.0**-self.noise.digits}, the step of values. {_ENOUGH}"
-            )
+            step = 2.0**-self.noise.digits
+            raise InvalidValue(f"threshold={limit!r} is not a multiple of {step}, the step of values. {_ENOUGH}")
         if delta == 0 and isinstance(dimension, str):
             hint = "Pass the number of indices as dimension, or a delta such as 1e-8."
-            raise InvalidValue(
-                f"delta=0 lists false entries too, and those of keys have no number to draw from. {hint}"
-            )
+            raise InvalidValue(f"delta=0 lists false entries too, which cannot be drawn from all possible keys. {hint}")
         if delta == 0 and self.false_entries > _MOST_FALSE:
             raise InvalidValue(f"threshold={limit:g} lists more than 2^24 entries falsely. Pass a larger threshold.")
         if delta and (limit < 1 or upper(self._shown) > delta):

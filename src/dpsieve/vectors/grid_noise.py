@@ -12,13 +12,14 @@ entry by d within a cell of the grid multiplies P[out | x] by at most 1 + (d/g)(
 over several cells and entries multiply these bounds: a total change of 1 costs (r - 1)/g, which must be at most
 epsilon. With g about 2^-10/epsilon, the scale is within 0.1 % of the best one, 1/epsilon.
 
-Rounding to the nearest grid point instead would not be private: changes of 2^-40 in each of a million entries could move
-all of them by a whole step.
+Rounding to the nearest grid point instead would not be private: changes of 2^-40 in each of a million entries could
+move all of them by a whole step.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,7 @@ class GridNoise:
 
     def values(self, steps: Ints) -> Floats:
         """Return what steps stand for."""
-        return steps * 2.0**-self.digits
+        return np.multiply(steps, 2.0**-self.digits, dtype=np.float64)
 
     def tail(self, least: int) -> Ball:
         """Enclose P[X >= least] = p^least / (1 + p) for a whole number least >= 0, at the precision in force."""
@@ -123,22 +124,19 @@ class GridNoise:
         """Return the steps that a value is rounded to, with their probabilities."""
         share, whole = math.modf(abs(value) * 2.0**self.digits)
         sign = -1 if value < 0 else 1
-        return (
-            ((sign * int(whole), 1 - share), (sign * (int(whole) + 1), share)) if share else ((sign * int(whole), 1.0),)
-        )
+        parts = (sign * int(whole), 1 - share), (sign * (int(whole) + 1), share)
+        return parts if share else parts[:1]
 
     def errors(self, value: float, least: int | None = None) -> Errors:
         """Return how the noisy value - value is distributed, or that given that the noisy steps are at least `least`.
 
         Where the scale is above 64 steps, blocks of about 1/64 of it are taken together.
         """
-        parts = self.spread(value)
-        found = [self._law(least and least - step) for step, _ in parts]
-        shares = [share * (1.0 if least is None else self.share_from(least - step)) for step, share in parts]
-        places = [
-            (noise + step) * 2.0**-self.digits - value for (noise, _), (step, _) in zip(found, parts, strict=True)
-        ]
-        masses = [mass / mass.sum() * share for (_, mass), share in zip(found, shares, strict=True)]
+        places, masses = [], []
+        for step, share in self.spread(value):
+            noise, law = self._law(None if least is None else least - step)
+            places.append((noise + step) * 2.0**-self.digits - value)
+            masses.append(law / law.sum() * share * (1.0 if least is None else self.share_from(least - step)))
         return Errors.of(np.concatenate(places), np.concatenate(masses))
 
     def _law(self, least: int | None) -> tuple[Floats, Floats]:
@@ -154,7 +152,7 @@ class GridNoise:
 
 
 def heads(rates: Floats, source: Source) -> Bools:
-    """Return independent coins of these rates below 1, exactly: 64 bits of a uniform number at a time, while they tie."""
+    """Return independent coins of these rates below 1, exactly: each compared with 64 bits at a time, while they tie."""
     up = np.zeros(len(rates), np.bool_)
     undecided, rest = np.arange(len(rates)), rates
     while len(undecided):
@@ -166,7 +164,7 @@ def heads(rates: Floats, source: Source) -> Bools:
     return up
 
 
-def clamped(values: Ints | Floats, low: float = 0.0, high: float = MOST_VALUE) -> Ints | Floats:
+def clamped(values: Any, low: float = 0.0, high: float = MOST_VALUE) -> Any:
     """Return values within bounds that are whole numbers where the values are."""
     if values.dtype == np.int64:
         return np.clip(values, math.ceil(low), math.floor(high))

@@ -29,8 +29,8 @@ class MaxProjection(Embedding):
 
     Epsilon-private for both relations (Aumueller, Lebeda and Pagh 2022, Section 2.8): the hash key is drawn without the
     data, and given the key, a change of an entry by d changes one maximum by at most d, so that all cells together
-    change by no more than the vector. Cells that hold no entry are 0. Values are clamped to [0, max_value], which brings
-    no vectors further apart; negative values are not for this mechanism.
+    change by no more than the vector. Cells that hold no entry are 0. Values are clamped to [0, max_value], which
+    brings no vectors further apart; negative values are not for this mechanism.
 
     An answer is wrong by noise alone unless the entry shares its cell with a larger one, which happens to an entry with
     probability at most sparsity / places; more entries than `sparsity` make it more likely, and nothing else.
@@ -127,6 +127,5 @@ def checked_size(sparsity: object, max_value: object) -> tuple[int, float]:
     """Return the public bounds of a vector: on the number of its entries, and on their values."""
     count = validate.whole("sparsity", sparsity, low=1, high=2**40, hint="Pass about how many entries there are.")
     hint = "Pass a bound on the values, at most 2^40, such as max_value=100."
-    return count, validate.between(
-        "max_value", validate.positive("max_value", max_value, hint=hint), 0.0, MOST_VALUE, hint=hint
-    )
+    most = validate.positive("max_value", max_value, hint=hint)
+    return count, validate.between("max_value", most, 0.0, MOST_VALUE, hint=hint)
