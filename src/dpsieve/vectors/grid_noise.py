@@ -152,7 +152,7 @@ class GridNoise:
 
 
 def heads(rates: Floats, source: Source) -> Bools:
-    """Return independent coins of these rates below 1, exactly: each compared with 64 bits at a time, while they tie."""
+    """Return independent coins of these rates below 1, exactly, by 64 bits at a time while these tie."""
     up = np.zeros(len(rates), np.bool_)
     undecided, rest = np.arange(len(rates)), rates
     while len(undecided):
