@@ -14,14 +14,15 @@ def rounded(noise, value):
 
 
 def tail(noise, least):
-    """Return P[X >= least]."""
+    """Return P[X >= least], for one number or many."""
     p = math.exp(-1 / noise.scale)
-    return p**least / (1 + p) if least > 0 else 1 - p ** (1 - least) / (1 + p)
+    outer = p ** np.maximum(least, 1 - least) / (1 + p)
+    return np.where(least > 0, outer, 1 - outer)
 
 
 def cells(noise, value, edges):
-    """Return the probabilities that the noisy value is below edges[0], in [edges[i], edges[i + 1]), and above the last."""
-    above = np.array([sum(w * tail(noise, edge - at) for at, w in rounded(noise, value)) for edge in edges])
+    """Return the probabilities that the noisy value is below the first edge, between two, and above the last."""
+    above = sum(weight * tail(noise, edges - at) for at, weight in rounded(noise, value))
     return np.append(-np.diff(np.append(1.0, above)), above[-1])
 
 
