@@ -1,0 +1,131 @@
+"""A table of maxima with noise: a look-up reads one cell."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.curves.spends import Spend
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Ints, Words
+from dpsieve.vectors.embedding import Embedding, Errors, Relation
+from dpsieve.vectors.grid_noise import MOST_VALUE, GridNoise, checked_noise, clamped
+from dpsieve.vectors.places import KEY_WORDS, words_of
+
+MOST_PLACES = 2**31
+_CELL_BITS = 64
+
+
+@register("max_projection")
+@dataclass(frozen=True)
+class MaxProjection(Embedding):
+    """Each entry is hashed to one of `places` cells; a cell is the maximum of its entries, with noise (`grid_noise`).
+
+    Epsilon-private for both relations (Aumueller, Lebeda and Pagh 2022, Section 2.8): the hash key is drawn without the
+    data, and given the key, a change of an entry by d changes one maximum by at most d, so that all cells together
+    change by no more than the vector. Cells that hold no entry are 0. Values are clamped to [0, max_value], which
+    brings no vectors further apart; negative values are not for this mechanism.
+
+    An answer is wrong by noise alone unless the entry shares its cell with a larger one, which happens to an entry with
+    probability at most sparsity / places; more entries than `sparsity` make it more likely, and nothing else.
+
+    Attributes:
+        places: the number of cells.
+        sparsity: the number of entries that errors are computed for.
+        max_value: the largest value that is stored.
+    """
+
+    epsilon: float
+    neighbours: Relation
+    places: int
+    sparsity: int
+    max_value: float
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        epsilon, near, unit = checked_noise(self.epsilon, self.neighbours, self.unit)
+        hint = "Pass how many cells to store, such as places=1_000_000."
+        places = validate.whole("places", self.places, low=1, high=MOST_PLACES, hint=hint)
+        sparsity, most = checked_size(self.sparsity, self.max_value)
+        validate.store(self, epsilon=epsilon, neighbours=near, unit=unit)
+        validate.store(self, places=places, sparsity=sparsity, max_value=most)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised for neighbouring vectors."""
+        return Guarantee(self.epsilon, unit=self.unit)
+
+    @cached_property
+    def noise(self) -> GridNoise:
+        """The noise of each cell."""
+        return GridNoise(self.epsilon, self.neighbours)
+
+    @property
+    def words(self) -> int:
+        """How many words it stores."""
+        return KEY_WORDS + self.places
+
+    def certify(self) -> Certificate:
+        """Return the certificate, by proven bounds on the noise."""
+        return self.noise.certificate(self.guarantee, "noise on every cell of a table of maxima")
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise: one whole value more changes one cell by 1 at most."""
+        return self.noise.spends()
+
+    def draw(self, digests: Words, values: Any, source: Source) -> Words:
+        """Return the hash key and the noisy maxima, in steps."""
+        key, real = source.words(KEY_WORDS), clamped(values, 0.0, self.max_value)
+        largest = np.zeros(self.places, real.dtype)
+        np.maximum.at(largest, self._cells(key, digests), real)
+        steps = self.noise.noisy(self.noise.steps(largest, source), source)
+        return np.concatenate([key, steps.view(np.uint64)])
+
+    def get(self, cells: Words, digests: Words) -> Floats:
+        """Return what each cell says, from 0 to `max_value`."""
+        steps = cells[KEY_WORDS:].view(np.int64)[self._cells(cells[:KEY_WORDS], digests)]
+        return np.clip(self.noise.values(steps), 0.0, self.max_value)
+
+    def errors(self, value: float) -> Errors:
+        """Return the errors where `sparsity` entries are there, and all others have `max_value`, the worst case."""
+        value = float(np.clip(value, 0.0, self.max_value))
+        others = self.sparsity - (1 if value else 0)
+        alone = math.exp(others * math.log1p(-1 / self.places)) if self.places > 1 else float(others == 0)
+        return self._answers(value, value).mixed(self._answers(self.max_value, value), alone)
+
+    def _answers(self, stored: float, value: float) -> Errors:
+        if self.neighbours == "one_entry":
+            stored = math.floor(stored)
+        noisy = self.noise.errors(stored)
+        return Errors.of(np.clip(noisy.values + stored, 0.0, self.max_value) - value, noisy.masses)
+
+    def _cells(self, key: Words, digests: Words) -> Ints:
+        return (words_of(key, digests, 1)[:, 0] % np.uint64(self.places)).view(np.int64)
+
+
+def max_projection(
+    epsilon: float, sparsity: int, max_value: float, *, neighbours: Relation, bits: float = 640.0, unit: str = ""
+) -> MaxProjection:
+    """Return the table of maxima with about `bits` bits for each of `sparsity` entries, at 64 bits a cell.
+
+    >>> max_projection(1.0, 1000, 60, neighbours="one_entry").places
+    10000
+    """
+    sparsity, most = checked_size(sparsity, max_value)
+    bits = validate.between("bits", bits, 1.0, 2.0**20, hint="Pass bits for each entry, such as bits=640.")
+    places = math.ceil(bits * sparsity / _CELL_BITS)
+    return MaxProjection(epsilon, neighbours, places, sparsity, most, unit)
+
+
+def checked_size(sparsity: object, max_value: object) -> tuple[int, float]:
+    """Return the public bounds of a vector: on the number of its entries, and on their values."""
+    count = validate.whole("sparsity", sparsity, low=1, high=2**40, hint="Pass about how many entries there are.")
+    hint = "Pass a bound on the values, at most 2^40, such as max_value=100."
+    most = validate.positive("max_value", max_value, hint=hint)
+    return count, validate.between("max_value", most, 0.0, MOST_VALUE, hint=hint)
