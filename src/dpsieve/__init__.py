@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         sampling,
         sketches,
         testing,
+        vectors,
     )  # fmt: skip
     from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK
     from dpsieve.jobs.discover import discover, hitting_set, top_k
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
     from dpsieve.publication import Release
     from dpsieve.sampling import everything, ppswor, priority
     from dpsieve.sketches import MisraGries, UserMisraGries
+    from dpsieve.vectors.sparse_vector import SparseVector
 
 __all__ = [
-    "Certificate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "TopK", "UserMisraGries",
-    "channels", "discover", "discovery", "errors", "estimation", "everything", "federated", "hitting_set", "ppswor",
-    "preview", "priority", "privacy", "randomness", "release", "sampling", "sketches", "testing", "top_k",
+    "Certificate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "SparseVector", "TopK",
+    "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything", "federated",
+    "hitting_set", "ppswor", "preview", "priority", "privacy", "randomness", "release", "sampling", "sketches", "testing", "top_k", "vectors",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
@@ -49,6 +51,7 @@ _NAMES = {
     "publication": "Release",
     "sampling": "everything ppswor priority",
     "sketches": "MisraGries UserMisraGries",
+    "vectors.sparse_vector": "SparseVector",
 }
 _HOME = {name: f"dpsieve.{home}" for home, names in _NAMES.items() for name in names.split()}
 

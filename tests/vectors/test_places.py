@@ -54,8 +54,8 @@ def test_words_look_uniform():
     ("values", "dimension"),
     [
         ([-1], 10), ([10], 10), ([2**64], 2**64), ([1.5], 10), (["a"], 10), ([None], 10), ([None], "text"),
-        (["a"], "bytes"), ([b"a"], "text"), ([1], "text"), (["a", 1], "text"), ("tea", "text"), (["a" * 70_000], "text"),
-        ([[1]], 10), ({1: 2}, 10), (np.zeros((2, 2), np.uint64), 10), ([True], 10), (5, 10),
+        (["a"], "bytes"), ([b"a"], "text"), ([1], "text"), (["a", 1], "text"), ("tea", "text"),
+        (["a" * 70_000], "text"), ([[1]], 10), ({1: 2}, 10), (np.zeros((2, 2), np.uint64), 10), ([True], 10), (5, 10),
     ],
 )  # fmt: skip
 def test_other_indices_are_refused(values, dimension):

@@ -39,6 +39,7 @@ _KINDS = {
     "estimate": "dpsieve.vectors.means.estimate.Estimate",
     "hitting_set": "dpsieve.discovery.key_sets.HittingSet",
     "key_set": "dpsieve.discovery.key_sets.KeySet",
+    "sparse_vector": "dpsieve.vectors.sparse_vector.SparseVector",
     "top_k": "dpsieve.discovery.key_sets.TopK",
 }
 _OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}

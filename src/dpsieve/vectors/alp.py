@@ -152,12 +152,12 @@ class Alp(Embedding):
         covers = f"a flip of each bit with probability {self.flips}/2^{FLIP_BITS}, levels at least {closest} apart"
         return formula(self.guarantee, 0.0 if kept else 1.0, "kernel", covers)
 
-    def draw(self, digests: Words, values: Any, source: Source) -> Words:
+    def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         """Return the words of the hash key, then the bits: bit c s + place of column c, the negative columns first."""
         from dpsieve.vectors.compiled.unary_bits import set_bits
 
         cells = np.zeros(self.words, np.uint64)
-        cells[:KEY_WORDS] = source.words(KEY_WORDS)
+        cells[:KEY_WORDS] = source.words(KEY_WORDS) if key is None else key
         bits, levels = cells[KEY_WORDS:], self._rounded(np.asarray(values), source)
         words = words_of(cells[:KEY_WORDS], digests, 1)
         negative = self.levels if self.signed else 0

@@ -10,8 +10,9 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.search import upper
 from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.curves.spends import DiscreteLaplace, Spend
+from dpsieve.privacy.curves.spends import Approximate, DiscreteLaplace, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.privacy.registry import register
@@ -19,7 +20,7 @@ from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.source import Source, uniform_bits
 from dpsieve.types import Floats, Ints
 from dpsieve.vectors.embedding import Relation
-from dpsieve.vectors.grid_noise import MOST_VALUE, GridNoise, checked_noise, clamped
+from dpsieve.vectors.grid_noise import MOST_VALUE, GridNoise, checked_noise, clamped, yes_or_no
 
 _HALF = 20  # bits: whole values are summed in two halves, of which no sum overflows
 _MANTISSA = 53
@@ -31,23 +32,26 @@ class _BoughtSize(Mechanism):
 
     Attributes:
         miss: the probability at most with which the result is below the true size, or below that of a neighbour.
+        needed: whether the privacy of what follows rests on it; then `miss` is a part of delta.
     """
 
     epsilon: float
     miss: float
     neighbours: Relation = "one_entry"
     unit: str = ""
+    needed: bool = False
 
     def __post_init__(self) -> None:
         epsilon, near, unit = checked_noise(self.epsilon, self.neighbours, self.unit)
         hint = "Pass a small probability such as miss=1e-6."
         miss = validate.between("miss", self.miss, 1e-300, 0.5, hint=hint)
         validate.store(self, epsilon=epsilon, miss=miss, neighbours=near, unit=unit)
+        validate.store(self, needed=yes_or_no("needed", self.needed))
 
     @cached_property
     def guarantee(self) -> Guarantee:
         """What is promised for neighbouring vectors."""
-        return Guarantee(self.epsilon, unit=self.unit)
+        return Guarantee(self.epsilon, self.miss if self.needed else 0.0, unit=self.unit)
 
     @cached_property
     def noise(self) -> GridNoise:
@@ -61,12 +65,19 @@ class _BoughtSize(Mechanism):
         With the least c such that P[X >= c] <= miss: size + X + c is below size + 1 with probability P[X <= -c], at
         most `miss`. A real size may be rounded down by a step, and a neighbour's be larger by 1, so that is added.
         """
-        least = self.noise.tail_at_most(self.miss)
-        return least if self.neighbours == "one_entry" else least + (1 << self.noise.digits)
+        return self._margin if self.neighbours == "one_entry" else self._margin + (1 << self.noise.digits)
+
+    @cached_property
+    def _margin(self) -> int:
+        return self.noise.tail_at_most(self.miss)
 
     def certify(self) -> Certificate:
         """Return the certificate, by proven bounds on the noise."""
-        return self.noise.certificate(self.guarantee, "discrete Laplace noise on one number")
+        covers = "discrete Laplace noise on one number"
+        if not self.needed:
+            return self.noise.certificate(self.guarantee, covers)
+        worst = upper(lambda: self.noise.tail(self._margin))
+        return self.noise.certificate(self.guarantee, f"{covers}, and that it is large enough", worst)
 
     def spends(self) -> tuple[Spend, ...]:
         """Return the curve of the noise, on a number that changes by at most 1.
@@ -74,6 +85,8 @@ class _BoughtSize(Mechanism):
         A real number x is rounded to floor(x/g + U) or its like for a uniform U, which for the same U differs between
         neighbours by at most 1/g steps: so the curve is that of whole numbers that change by 1/g.
         """
+        if self.needed:
+            return (Approximate(self.epsilon, self.miss),)
         return (DiscreteLaplace(self.noise.scale, 1 << self.noise.digits),)
 
     def _bound(self, steps: int, source: Source) -> int:

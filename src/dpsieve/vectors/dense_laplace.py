@@ -66,9 +66,10 @@ class DenseLaplace(Embedding):
         """Return the curve of the noise."""
         return self.noise.spends()
 
-    def draw(self, digests: Words, values: Any, source: Source) -> Words:
+    def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         """Return a hash key, which nothing reads here, and the noisy entries, in steps."""
-        key, real = source.words(KEY_WORDS), clamped(values, self._low)
+        key = source.words(KEY_WORDS) if key is None else key
+        real = clamped(values, self._low)
         dense = np.zeros(self.dimension, real.dtype)
         dense[digests[:, 0].astype(np.int64)] = real
         return np.concatenate([key, self.noise.noisy(self.noise.steps(dense, source), source).view(np.uint64)])

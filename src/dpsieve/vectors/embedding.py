@@ -33,13 +33,14 @@ class Embedding(Mechanism):
         """How many words it stores."""
 
     @abstractmethod
-    def draw(self, digests: Words, values: Any, source: Source) -> Words:
+    def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         """Return the cells, after the words of the hash key that they were placed with.
 
         Args:
             digests: two words for each entry, distinct (see `places`).
             values: of the entries, none of them 0: int64 where `neighbours` is 'one_entry', else float64.
             source: of randomness.
+            key: the hash key, where the digests were made with it; else it is drawn first.
         """
 
     @abstractmethod

@@ -159,6 +159,12 @@ class EntryList(Mechanism):
         share, errors = self.listed(value)
         return errors.mixed(Errors.of(np.array([-float(value)]), np.ones(1)), share)
 
+    def possible(self, values: Floats) -> bool:
+        """Return whether these may be listed values: on the grid, and at the threshold or beyond."""
+        steps = values * 2.0**self.noise.digits
+        reached = np.abs(values) if self.signed else values
+        return bool((np.isfinite(values) & (np.rint(steps) == steps) & (reached >= self.threshold)).all())
+
     @property
     def _least(self) -> int:
         return int(self.threshold * 2.0**self.noise.digits)

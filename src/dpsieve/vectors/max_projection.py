@@ -79,9 +79,10 @@ class MaxProjection(Embedding):
         """Return the curve of the noise: one whole value more changes one cell by 1 at most."""
         return self.noise.spends()
 
-    def draw(self, digests: Words, values: Any, source: Source) -> Words:
+    def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         """Return the hash key and the noisy maxima, in steps."""
-        key, real = source.words(KEY_WORDS), clamped(values, 0.0, self.max_value)
+        key = source.words(KEY_WORDS) if key is None else key
+        real = clamped(values, 0.0, self.max_value)
         largest = np.zeros(self.places, real.dtype)
         np.maximum.at(largest, self._cells(key, digests), real)
         steps = self.noise.noisy(self.noise.steps(largest, source), source)

@@ -121,11 +121,11 @@ class Retrieval(Embedding):
         whole = whole_unit(self.guarantee, self.failure(self.sparsity), "balls", covers)
         return Certificate(self.guarantee, (content, whole))
 
-    def draw(self, digests: Words, values: Ints, source: Source) -> Words:
+    def draw(self, digests: Words, values: Ints, source: Source, key: Words | None = None) -> Words:
         """Return the table, after the words of the hash key; values outside the range are clamped."""
         from dpsieve.vectors.compiled.banded_system import solve, starts_of
 
-        key = source.words(KEY_WORDS)
+        key = source.words(KEY_WORDS) if key is None else key
         table = source.words(self.words - KEY_WORDS)
         windows, contents = np.empty((len(digests), WINDOW // 64), np.uint64), np.empty(len(digests), np.uint64)
         starts = np.empty(len(digests), np.int64)

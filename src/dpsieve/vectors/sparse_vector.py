@@ -23,7 +23,7 @@ from dpsieve.values.items import PLAIN
 from dpsieve.vectors.embedding import Embedding, Errors
 from dpsieve.vectors.entry_list import EntryList
 from dpsieve.vectors.places import KEY_WORDS, Dimension, checked_dimension, digests_of, items_of
-from dpsieve.vectors.vector_choice import Ask
+from dpsieve.vectors.vector_choice import Ask, Recipe
 
 _MAGIC = b"dpsieve sparse vector 1\n"
 _DIGEST = 32
@@ -132,7 +132,8 @@ class SparseVector(Publication):
         words: Words = np.empty(0, np.uint64)
         if recipe.embedding is not None:
             key = source.words(KEY_WORDS)
-            words = recipe.embedding.draw(key, digests_of(items, key), numbers, source)
+            kind = np.int64 if recipe.embedding.neighbours == "one_entry" else np.float64
+            words = recipe.embedding.draw(digests_of(items, key), numbers.astype(kind, copy=False), source, key)
         return cls(
             pa.table([listed[0], pa.array(listed[1], pa.float64())], names=[_name(ask.dimension), "value"]),
             ask.mechanism(recipe),
@@ -169,11 +170,7 @@ class SparseVector(Publication):
         at the largest value.
         """
         value = validate.real("value", value, hint="Pass the value of an entry, 0 for one that is not there.")
-        rest = Errors.of(np.array([-value]), np.ones(1)) if self._embedding is None else self._embedding.errors(value)
-        if self._list is None:
-            return rest
-        share, listed = self._list.listed(value)
-        return listed.mixed(rest, share)
+        return Recipe(self._list, self._embedding).errors(value)
 
     def expected_error(self, value: float = 0.0) -> float:
         """Return the mean of |estimate - value|; see `errors`."""
@@ -306,7 +303,7 @@ def _type(dimension: Dimension) -> pa.DataType:
 def _plain_bytes(column: pa.Array) -> bytes:
     """Return numbers as words; texts as the words of their ends, and then their bytes."""
     if pa.types.is_integer(column.type):
-        return column.to_numpy().view(np.uint64).astype("<u8").tobytes()
+        return bytes(column.to_numpy().view(np.uint64).astype("<u8").data)
     texts = [text.encode() if isinstance(text, str) else text for text in column.to_pylist()]
     return np.cumsum([len(text) for text in texts], dtype="<u8").tobytes() + b"".join(texts)
 

@@ -126,7 +126,7 @@ class Ask:
         if variant not in ("alp", "histogram", "multiplicative") and self.alpha is not None:
             raise InvalidValue(f"alpha is not for variant={variant!r}. Leave it out.")
         if variant == "max_projection" and self.signed:
-            raise InvalidValue("signed is not for variant='max_projection', which keeps the largest. Use variant='alp'.")
+            raise InvalidValue("signed is not for variant='max_projection', of largest values. Use variant='alp'.")
         levels = variant not in ("dense", "cormode", "korolova", "retrieval")
         if levels and not self._may_list and (self.threshold or self._top is None):
             why = "needs a number as dimension, or a delta above zero, since it could list any key falsely"
@@ -172,19 +172,23 @@ class Ask:
             return Recipe(None, made, "few indices: noise on each of them")
         if self.chosen in ("cormode", "korolova"):
             return Recipe(self._list(epsilon, self.delta if self.chosen == "korolova" else 0.0), None, "as asked for")
-        sized = self if size is None else replace(self, **{"total" if self.neighbours == "l1" else "sparsity": size})
-        return sized._retrieval(epsilon) if self.chosen == "retrieval" else sized._levels(epsilon)
+        sized = replace(self, variant=self.chosen)
+        if size is not None:
+            sized = replace(sized, total=size) if self.neighbours == "l1" else replace(sized, sparsity=size)
+        if self.chosen == "retrieval":
+            return sized._retrieval(epsilon, remaining(self.delta, self.bought.guarantee.delta if self.bought else 0.0))
+        return sized._levels(epsilon)
 
     def mechanism(self, recipe: Recipe) -> Mechanism:
         """Return all that is drawn as one mechanism with the guarantee that was asked for."""
         parts = [part for part in (self.bought, recipe.entry_list, recipe.embedding) if part is not None]
         return parts[0] if len(parts) == 1 else Composed(self.epsilon, self.delta, tuple(Use(part) for part in parts))
 
-    def _retrieval(self, epsilon: float) -> Recipe:
+    def _retrieval(self, epsilon: float, delta: float) -> Recipe:
         count = self.sparsity or math.ceil(self.total or 1)
-        delta = self.delta if self.bought is None else remaining(self.delta, self.delta / 2)
         most = math.floor(min(self.max_value or LARGEST_COUNT, self.total or math.inf)) or 1
-        made = retrieval(epsilon, delta, count, most, signed=self.signed, bits=self._cell_bits(count, delta), unit=self.unit)
+        bits = self._cell_bits(count, delta)
+        made = retrieval(epsilon, delta, count, most, signed=self.signed, bits=bits, unit=self.unit)
         return Recipe(None, made, "delta allows the values themselves, behind a random linear system")
 
     def _levels(self, epsilon: float) -> Recipe:
@@ -217,8 +221,8 @@ class Ask:
         return alp(epsilon, max(1, math.ceil(total / guess.gap)), largest, alpha=guess.gap * epsilon, **more)
 
     def _list(self, epsilon: float, delta: float) -> EntryList:
-        more = {"neighbours": self.neighbours, "dimension": self.dimension, "signed": self.signed, "unit": self.unit}
-        return entry_list(epsilon, delta, **more)
+        near, signed, unit = self.neighbours, self.signed, self.unit
+        return entry_list(epsilon, delta, neighbours=near, dimension=self.dimension, signed=signed, unit=unit)
 
     @property
     def _top(self) -> float | None:
