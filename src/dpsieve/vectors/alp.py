@@ -174,7 +174,8 @@ class Alp(Embedding):
     def get(self, cells: Words, digests: Words, decoder: str = "likelihood") -> Floats:
         """Return an estimate for each entry, by one of the `decoders`: 'likelihood', 'prefix' or 'posterior'."""
         words, edges = words_of(cells[:KEY_WORDS], digests, 1), self._all_edges
-        found = decode(checked_decoder(decoder), cells[KEY_WORDS:], words, edges, self.places, self.flip)
+        decoder, between = checked_decoder(decoder), self.neighbours == "l1" or self.gap > 1
+        found = decode(decoder, cells[KEY_WORDS:], words, edges, self.places, self.flip, between=between)
         return np.interp(found, np.arange(len(edges)), edges)
 
     @property

@@ -8,8 +8,9 @@ Every step of the walk along the columns weighs one bit; the estimate is read of
   ln((1 - p) / r) for a one and ln(p / (1 - r)) for a zero, so that the highest point is the likeliest level; the middle
   between the first and the last. The share c of each column is estimated from what was released: the share of ones in
   it is near p + c (1 - 2p).
-- 'posterior': the same steps, and the median of the level where half of all entries asked about are zeros, and others
-  have the value x with probability in proportion to x^-1.5. This prior is public and fixed.
+- 'posterior': the same steps, and the median of the value where half of all entries asked about are zeros, and others
+  have values x in proportion to x^-1.5: at levels and half way between them, where such values are possible, which
+  are at either level with probability 1/2. This prior is public and fixed.
 
 Steps are whole numbers, so that sums are the same on every machine: multiples of 1/1024 for 'posterior', and of 1/12 of
 ln((1 - p) / p) for 'likelihood', rounded towards lower levels. This coarse unit costs nothing: it makes ties, whose
@@ -56,7 +57,9 @@ def taken_shares(cells: Words, places: int, columns: int, flip: float) -> Floats
     return np.clip((ones / places - flip) / (1 - 2 * flip), 0.0, MOST_TAKEN)
 
 
-def decode(decoder: str, cells: Words, words: Words, edges: Floats, places: int, flip: float) -> Floats:
+def decode(
+    decoder: str, cells: Words, words: Words, edges: Floats, places: int, flip: float, *, between: bool
+) -> Floats:
     """Return the position of each entry among `edges`, the values of levels: a whole number, or one in between.
 
     Args:
@@ -66,6 +69,7 @@ def decode(decoder: str, cells: Words, words: Words, edges: Floats, places: int,
         edges: increasing, from 0 or from the value of the last negative level on.
         places: in each column.
         flip: the probability with which a bit was flipped.
+        between: whether values may lie half way between levels, which the prior of 'posterior' needs to know.
     """
     from dpsieve.vectors.compiled.unary_bits import highest_points, medians
 
@@ -76,7 +80,7 @@ def decode(decoder: str, cells: Words, words: Words, edges: Floats, places: int,
     order = np.arange(columns)
     order[:negative] = order[:negative][::-1]
     ones, zeros, found = ones[order], zeros[order], np.empty(len(words))
-    prior = _prior(edges) if decoder == "posterior" else None
+    prior = _prior(edges, between) if decoder == "posterior" else None
 
     def some(start: int, stop: int) -> None:
         here, out = words[start:stop], found[start:stop]
@@ -100,11 +104,15 @@ def in_threads(work: Callable[[int, int], None], count: int, each: int) -> None:
         list(pool.map(work, cuts[:-1], cuts[1:]))
 
 
-def _prior(edges: Floats) -> Floats:
-    """Return the logarithm of the public prior for each level."""
-    zero, widths = edges == 0.0, np.gradient(edges)
-    tail = np.where(zero, 0.0, np.abs(np.where(zero, 1.0, edges)) ** -1.5 * widths)
-    return np.log(np.where(zero, 0.5, 0.5 * tail / tail.sum()))
+def _prior(edges: Floats, between: bool) -> Floats:
+    """Return the public prior of the values of levels and, where there are any `between`, of those half way."""
+    points = np.interp(np.arange(2 * len(edges) - 1) / 2, np.arange(len(edges)), edges)
+    step = 1 if between else 2
+    given = points[::step]
+    tail = np.abs(np.where(given == 0.0, np.inf, given)) ** -1.5 * np.gradient(given)
+    prior = np.zeros(len(points))
+    prior[::step] = np.where(given == 0.0, 0.5, 0.5 * tail / tail.sum())
+    return prior
 
 
 def _ones(cells: Words, start: int, stop: int) -> int:

@@ -73,26 +73,28 @@ def highest_points(words, cells, places, columns, ones, zeros, average, out):
 
 @jit(nogil=True)
 def medians(words, cells, places, columns, ones, zeros, prior, out):
-    """Set the median of each entry's level, as a number of steps, where `prior` has the logarithms of its chances.
+    """Set the median of each entry's value, as a number of steps, which is whole or half way between two.
 
-    Steps are logarithms of likelihood ratios, in units of 1/1024.
+    `prior` has the chances of 0, 1/2, 1, ... steps; a value half way is rounded either way with probability 1/2. Steps
+    are logarithms of likelihood ratios, in units of 1/1024.
     """
     steps, chances = np.empty(len(columns), np.int64), np.empty(len(columns) + 1)
     for i in range(len(words)):
         _steps(words[i, 0], words[i, 1], cells, np.uint64(places), columns, ones, zeros, steps)
-        height, best = 0, prior[0]
-        chances[0] = prior[0]
+        height = best = 0
         for t in range(len(steps)):
             height += steps[t]
-            chances[t + 1] = height / 1024 + prior[t + 1]
-            best = max(best, chances[t + 1])
-        total = 0.0
+            best = max(best, height)
+        height = -best
         for t in range(len(chances)):
-            apart = chances[t] - best
-            chances[t] = np.exp(apart) if apart > -40 else 0.0
-            total += chances[t]
-        t, below = 0, chances[0]
-        while 2 * below < total and t < len(steps):
-            t += 1
-            below += chances[t]
-        out[i] = t
+            chances[t] = np.exp(height / 1024) if height > -40_000 else 0.0
+            height += steps[t] if t < len(steps) else 0
+        total = prior[0] * chances[0]
+        for t in range(len(steps)):
+            total += prior[2 * t + 1] * (chances[t] + chances[t + 1]) / 2 + prior[2 * t + 2] * chances[t + 1]
+        at, below = 0, prior[0] * chances[0]
+        while 2 * below < total and at < 2 * len(steps):
+            at += 1
+            t = at // 2
+            below += prior[at] * (chances[t] if at % 2 == 0 else (chances[t] + chances[t + 1]) / 2)
+        out[i] = at / 2
