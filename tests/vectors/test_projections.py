@@ -85,6 +85,7 @@ def test_places_are_bought_by_bits():
     assert made.places == 2000 and made.guarantee.unit == "a total of 1 over any entries"
     more = max_projection(1.0, 1000, 60, neighbours="l1", bits=1280)
     assert more.errors(0).mean < made.errors(0).mean
+    assert made.errors(100).mean == pytest.approx(40.5, abs=0.1)  # a value above the bound is cut to it
 
 
 @pytest.mark.parametrize("neighbours", ["one_entry", "l1"])
