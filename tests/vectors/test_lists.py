@@ -67,7 +67,7 @@ def test_rounding_to_the_grid_is_decided_by_as_many_bits_as_it_needs():
     rate = np.array([2.0**-65])
     assert heads(rate, Scripted(0, 2**63 - 1)).tolist() == [True]
     assert heads(rate, Scripted(0, 2**63)).tolist() == [False]
-    assert heads(np.array([0.0, 5e-324, 0.5]), Scripted(0, 1, 2**63 - 1)).tolist() == [False, False, True]
+    assert heads(np.array([0.0, 5e-324, 0.5]), Scripted(1, 2**63 - 1)).tolist() == [False, False, True]
     noise = GridNoise(1.0, "l1")
     steps = noise.steps(np.full(40_000, -0.3), SOURCE)
     assert_follows(steps, [-307, -308], [0.8, 0.2])  # 0.3 * 1024 = 307.2

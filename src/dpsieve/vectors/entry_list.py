@@ -146,12 +146,12 @@ class EntryList(Mechanism):
 
     def listed(self, value: float) -> tuple[float, Errors]:
         """Return the probability that an entry of this value is listed, and how the error is distributed if it is."""
-        value = float(np.clip(value, -MOST_VALUE if self.signed else 0.0, MOST_VALUE))
-        sides = list(self._sides(value))
+        near = float(np.clip(value, -MOST_VALUE if self.signed else 0.0, MOST_VALUE))
+        sides = list(self._sides(near))
         share = math.fsum(part for part, _ in sides)
         if not share:
             return 0.0, Errors.of(np.zeros(1), np.ones(1))
-        values = np.concatenate([errors.values for _, errors in sides])
+        values = np.concatenate([errors.values for _, errors in sides]) + (near - value)
         return share, Errors.of(values, np.concatenate([part / share * errors.masses for part, errors in sides]))
 
     def errors(self, value: float) -> Errors:

@@ -57,7 +57,8 @@ class GridNoise:
     @cached_property
     def digits(self) -> int:
         """The number of binary digits after the point."""
-        return 0 if self.neighbours == "one_entry" else max(0, math.ceil(math.log2(self.epsilon)) + _FINE)
+        part, power = math.frexp(self.epsilon)  # exact, as stored cells are read with it: the ceiling of log2(epsilon)
+        return 0 if self.neighbours == "one_entry" else max(0, power - (part == 0.5) + _FINE)
 
     @cached_property
     def scale(self) -> float:
@@ -154,7 +155,8 @@ class GridNoise:
 def heads(rates: Floats, source: Source) -> Bools:
     """Return independent coins of these rates below 1, exactly, by 64 bits at a time while these tie."""
     up = np.zeros(len(rates), np.bool_)
-    undecided, rest = np.arange(len(rates)), rates
+    undecided = np.flatnonzero(rates)
+    rest = rates[undecided]
     while len(undecided):
         rest, edge = np.modf(rest * 2.0**64)
         words, bound = source.words(len(undecided)), edge.astype(np.uint64)

@@ -95,10 +95,10 @@ class MaxProjection(Embedding):
 
     def errors(self, value: float) -> Errors:
         """Return the errors where `sparsity` entries are there, and all others have `max_value`, the worst case."""
-        value = float(np.clip(value, 0.0, self.max_value))
+        near = float(np.clip(value, 0.0, self.max_value))
         others = self.sparsity - (1 if value else 0)
         alone = math.exp(others * math.log1p(-1 / self.places)) if self.places > 1 else float(others == 0)
-        return self._answers(value, value).mixed(self._answers(self.max_value, value), alone)
+        return self._answers(near, value).mixed(self._answers(self.max_value, value), alone)
 
     def _answers(self, stored: float, value: float) -> Errors:
         if self.neighbours == "one_entry":
