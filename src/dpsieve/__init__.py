@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "SparseVector", "TopK",
     "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything", "federated",
-    "hitting_set", "ppswor", "preview", "priority", "privacy", "randomness", "release", "sampling", "sketches", "testing", "top_k", "vectors",
+    "hitting_set", "ppswor", "preview", "priority", "privacy", "randomness", "release", "sampling", "sketches",
+    "testing", "top_k", "vectors",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from dpsieve import validate
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism, restored
 from dpsieve.privacy.registry import from_json
@@ -119,12 +120,12 @@ class SparseVector(Publication):
         [40.0, 25.0, 0.0]
         """
         ask = Ask.of(locals())
-        book, source = opened(ledger, note), resolve(source)
+        book, source, size = opened(ledger, note), resolve(source), ask.bought
+        cost: Mechanism | Guarantee = ask.mechanism(ask.recipe()) if size is None else ask.guarantee
         if book is not None:
-            book.check(ask.guarantee, note)
+            book.check(cost, note)
         items, numbers = _entries(indices, values, ask)
-        charge(book, ask.guarantee, note)
-        size = ask.bought
+        charge(book, cost, note)
         recipe = ask.recipe(None if size is None else size.draw(numbers, source))
         listed = (items.slice(0, 0), np.empty(0))
         if recipe.entry_list is not None:

@@ -15,7 +15,7 @@ from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.vectors.alp_makers import alp
 from dpsieve.vectors.bought_sizes import PrivateNorm, PrivateSparsity
-from dpsieve.vectors.dense_laplace import DenseLaplace
+from dpsieve.vectors.dense_laplace import MOST_ENTRIES, DenseLaplace
 from dpsieve.vectors.embedding import UNITS, Embedding, Errors, Relation, relation
 from dpsieve.vectors.entry_list import EntryList, entry_list
 from dpsieve.vectors.max_projection import max_projection
@@ -144,9 +144,10 @@ class Ask:
         """The variant: the one that was asked for, or the one with the least expected error of its kind."""
         if self.variant != "auto":
             return self.variant
-        many = isinstance(self.dimension, str) or self.dimension > _DENSE
-        if not many or (self.sparsity and _DENSE_BITS * float(self.dimension) <= (self.bits or BITS) * self.sparsity):
-            return "dense"
+        if not isinstance(self.dimension, str) and self.dimension <= MOST_ENTRIES:
+            budget = (self.bits or BITS) * (self.sparsity or 0)
+            if self.dimension <= _DENSE or _DENSE_BITS * self.dimension <= budget:
+                return "dense"
         if self.neighbours == "l1":
             return "alp"
         return "retrieval" if self.delta else "histogram"
@@ -163,7 +164,7 @@ class Ask:
             return PrivateSparsity(share, self.delta / 2, unit=self.unit, needed=True)
         return PrivateSparsity(share, MISS, unit=self.unit)
 
-    def recipe(self, size: int | None) -> Recipe:
+    def recipe(self, size: int | None = None) -> Recipe:
         """Return what is drawn, given the size that was bought, if any was."""
         spent = 0.0 if self.bought is None else self.bought.guarantee.epsilon
         epsilon = remaining(self.epsilon, spent) if spent else self.epsilon
@@ -196,7 +197,8 @@ class Ask:
         tried = []
         if self._top is not None and self.threshold is not True:
             tried.append(Recipe(None, self._cells(epsilon, self._top), "cells for all values"))
-        if self._may_list and self.threshold is not False:
+        proportional = self.chosen == "multiplicative" and bool(tried)  # its aim is no small error of large values
+        if self._may_list and self.threshold is not False and not proportional:
             for share in LIST_SHARES:
                 part = self._list(epsilon * share, self.delta)
                 cells = self._cells(remaining(epsilon, part.epsilon), part.threshold)
