@@ -16,6 +16,7 @@ from dpsieve.privacy import Approximate, DiscreteLaplace
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.vectors.bought_sizes import PrivateNorm, PrivateSparsity
+from dpsieve.vectors.compiled.packed_cells import pack, unpack
 from dpsieve.vectors.dense_laplace import DenseLaplace
 from dpsieve.vectors.max_projection import MaxProjection, max_projection
 from dpsieve.vectors.places import KEY_WORDS
@@ -82,7 +83,7 @@ def test_errors_of_maxima_are_those_of_the_worst_case(neighbours, epsilon):
 
 def test_places_are_bought_by_bits():
     made = max_projection(1.0, 1000, 60, neighbours="l1", bits=128)
-    assert made.places == 2000 and made.guarantee.unit == "a total of 1 over any entries"
+    assert made.places == 16_000 and made.cell_bits == 8 and made.guarantee.unit == "a total of 1 over any entries"
     more = max_projection(1.0, 1000, 60, neighbours="l1", bits=1280)
     assert more.errors(0).mean < made.errors(0).mean
     assert made.errors(100).mean == pytest.approx(40.5, abs=0.1)  # a value above the bound is cut to it
@@ -153,7 +154,7 @@ def test_mechanisms_are_saved_and_refuse_bad_fields(made):
     assert made.certify().guarantee == made.guarantee and made.certify().parts[-1].method == "balls"
     for field in set(data) - {"mechanism"}:
         for bad in (None, "x", -1, math.nan, [], {}, True):
-            if [field, bad] not in [["unit", "x"], ["signed", True]]:
+            if [field, bad] not in [["unit", "x"], ["signed", True], ["needed", True]]:
                 with pytest.raises(DpsieveError):
                     from_json({**data, field: bad})
 
@@ -169,3 +170,20 @@ def test_any_entries_can_be_stored(made):
         cells = made.draw(digests(range(count)), huge[:count], SOURCE)
         assert len(cells) == made.words and np.isfinite(made.get(cells, digests(range(4)))).all()
     assert len(made.get(cells, digests([]))) == 0
+
+
+def test_a_size_that_privacy_rests_on_is_charged():
+    bought = PrivateSparsity(1.0, 1e-6, needed=True)
+    assert bought.guarantee.delta == 1e-6 and 0 < bought.certify().worst <= 1e-6
+    assert bought.spends() == (Approximate(1.0, 1e-6),)
+
+
+@pytest.mark.parametrize("bits", [1, 5, 6, 31, 63, 64])
+def test_cells_are_packed_side_by_side(bits):
+    values = SOURCE.words(200) >> np.uint64(64 - bits)
+    words = np.zeros(-(-200 * bits // 64), np.uint64)
+    pack(values, bits, words)
+    whole = sum(int(value) << i * bits for i, value in enumerate(values))
+    assert [int(word) for word in words] == [whole >> 64 * i & (2**64 - 1) for i in range(len(words))]
+    if bits < 64:
+        assert (unpack(words, bits, np.arange(200)[::-1]) == values[::-1]).all()

@@ -18,8 +18,9 @@ from dpsieve.vectors.embedding import Embedding, Errors, Relation
 from dpsieve.vectors.grid_noise import MOST_VALUE, GridNoise, checked_noise, clamped
 from dpsieve.vectors.places import KEY_WORDS, words_of
 
-MOST_PLACES = 2**31
-_CELL_BITS = 64
+MOST_PLACES = 2**36
+_FINE = 8  # bits of the grid of real noise that cells leave out
+_CHUNK = 1 << 18  # cells at a time, a multiple of 64
 
 
 @register("max_projection")
@@ -31,6 +32,9 @@ class MaxProjection(Embedding):
     data, and given the key, a change of an entry by d changes one maximum by at most d, so that all cells together
     change by no more than the vector. Cells that hold no entry are 0. Values are clamped to [0, max_value], which
     brings no vectors further apart; negative values are not for this mechanism.
+
+    Cells hold [0, max_value] in whole numbers, or in quarters of 1/epsilon for real values, in as few bits as they need;
+    they are rounded after the noise. So there are many cells for few bits, and few entries share one.
 
     An answer is wrong by noise alone unless the entry shares its cell with a larger one, which happens to an entry with
     probability at most sparsity / places; more entries than `sparsity` make it more likely, and nothing else.
@@ -67,9 +71,14 @@ class MaxProjection(Embedding):
         return GridNoise(self.epsilon, self.neighbours)
 
     @property
+    def cell_bits(self) -> int:
+        """How many bits a cell has."""
+        return math.ceil(math.ldexp(self.max_value, self._kept)).bit_length()
+
+    @property
     def words(self) -> int:
         """How many words it stores."""
-        return KEY_WORDS + self.places
+        return KEY_WORDS + -(-self.places * self.cell_bits // 64)
 
     def certify(self) -> Certificate:
         """Return the certificate, by proven bounds on the noise."""
@@ -82,16 +91,27 @@ class MaxProjection(Embedding):
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         """Return the hash key and the noisy maxima, in steps."""
         key = source.words(KEY_WORDS) if key is None else key
-        real = clamped(values, 0.0, self.max_value)
-        largest = np.zeros(self.places, real.dtype)
-        np.maximum.at(largest, self._cells(key, digests), real)
-        steps = self.noise.noisy(self.noise.steps(largest, source), source)
-        return np.concatenate([key, steps.view(np.uint64)])
+        from dpsieve.vectors.compiled.packed_cells import pack
+
+        real, cells = clamped(values, 0.0, self.max_value), self._cells(key, digests)
+        order = np.argsort(cells, kind="stable")
+        real, cells = real[order], cells[order]
+        packed = np.zeros(self.words - KEY_WORDS, np.uint64)
+        for start in range(0, self.places, _CHUNK):
+            size = min(_CHUNK, self.places - start)
+            first, last = np.searchsorted(cells, [start, start + size])
+            largest = np.zeros(size, real.dtype)
+            np.maximum.at(largest, cells[first:last] - start, real[first:last])
+            noisy = self.noise.values(self.noise.noisy(self.noise.steps(largest, source), source))
+            pack(self._stored(noisy).astype(np.uint64), self.cell_bits, packed[start // 64 * self.cell_bits :])
+        return np.concatenate([key, packed])
 
     def get(self, cells: Words, digests: Words) -> Floats:
         """Return what each cell says, from 0 to `max_value`."""
-        steps = cells[KEY_WORDS:].view(np.int64)[self._cells(cells[:KEY_WORDS], digests)]
-        return np.clip(self.noise.values(steps), 0.0, self.max_value)
+        from dpsieve.vectors.compiled.packed_cells import unpack
+
+        stored = unpack(cells[KEY_WORDS:], self.cell_bits, self._cells(cells[:KEY_WORDS], digests))
+        return self._read(stored.astype(np.float64))
 
     def errors(self, value: float) -> Errors:
         """Return the errors where `sparsity` entries are there, and all others have `max_value`, the worst case."""
@@ -104,24 +124,37 @@ class MaxProjection(Embedding):
         if self.neighbours == "one_entry":
             stored = math.floor(stored)
         noisy = self.noise.errors(stored)
-        return Errors.of(np.clip(noisy.values + stored, 0.0, self.max_value) - value, noisy.masses)
+        return Errors.of(self._read(self._stored(noisy.values + stored)) - value, noisy.masses)
+
+    @property
+    def _kept(self) -> int:
+        """The binary digits after the point that cells have."""
+        return max(self.noise.digits - _FINE, 0)
+
+    def _stored(self, noisy: Floats) -> Floats:
+        """Return noisy values as whole numbers of cells."""
+        return np.clip(np.rint(np.ldexp(noisy, self._kept)), 0, math.ceil(math.ldexp(self.max_value, self._kept)))
+
+    def _read(self, stored: Floats) -> Floats:
+        return np.minimum(np.ldexp(stored, -self._kept), self.max_value)
 
     def _cells(self, key: Words, digests: Words) -> Ints:
         return (words_of(key, digests, 1)[:, 0] % np.uint64(self.places)).view(np.int64)
 
 
 def max_projection(
-    epsilon: float, sparsity: int, max_value: float, *, neighbours: Relation, bits: float = 640.0, unit: str = ""
+    epsilon: float, sparsity: int, max_value: float, *, neighbours: Relation, bits: float = 300.0, unit: str = ""
 ) -> MaxProjection:
-    """Return the table of maxima with about `bits` bits for each of `sparsity` entries, at 64 bits a cell.
+    """Return the table of maxima with about `bits` bits for each of `sparsity` entries.
 
-    >>> max_projection(1.0, 1000, 60, neighbours="one_entry").places
-    10000
+    >>> made = max_projection(1.0, 1000, 60, neighbours="one_entry")
+    >>> made.places, made.cell_bits
+    (50000, 6)
     """
     sparsity, most = checked_size(sparsity, max_value)
-    bits = validate.between("bits", bits, 1.0, 2.0**20, hint="Pass bits for each entry, such as bits=640.")
-    places = math.ceil(bits * sparsity / _CELL_BITS)
-    return MaxProjection(epsilon, neighbours, places, sparsity, most, unit)
+    bits = validate.between("bits", bits, 1.0, 2.0**20, hint="Pass bits for each entry, such as bits=300.")
+    each = MaxProjection(epsilon, neighbours, 1, sparsity, most, unit).cell_bits
+    return MaxProjection(epsilon, neighbours, max(1, int(bits * sparsity / each)), sparsity, most, unit)
 
 
 def checked_size(sparsity: object, max_value: object) -> tuple[int, float]:

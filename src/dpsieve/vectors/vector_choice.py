@@ -178,7 +178,12 @@ class Ask:
             sized = replace(sized, total=size) if self.neighbours == "l1" else replace(sized, sparsity=size)
         if self.chosen == "retrieval":
             return sized._retrieval(epsilon, remaining(self.delta, self.bought.guarantee.delta if self.bought else 0.0))
-        return sized._levels(epsilon)
+        other = self.variant == "auto" and not self.signed and self.alpha is None
+        variants = (self.chosen, "max_projection") if other else (self.chosen,)
+        tried = [one for variant in variants for one in replace(sized, variant=variant)._cells_or_both(epsilon)]
+        reach = [2 * made.entry_list.threshold for made in tried if made.entry_list is not None]
+        largest = sized._top if sized._top is not None else max(reach)
+        return min(tried, key=lambda made: made.expected_error(largest))
 
     def mechanism(self, recipe: Recipe) -> Mechanism:
         """Return all that is drawn as one mechanism with the guarantee that was asked for."""
@@ -192,29 +197,28 @@ class Ask:
         made = retrieval(epsilon, delta, count, most, signed=self.signed, bits=bits, unit=self.unit)
         return Recipe(None, made, "delta allows the values themselves, behind a random linear system")
 
-    def _levels(self, epsilon: float) -> Recipe:
-        """Return levels or maxima in hashed places, with a list of large entries or without, whichever errs less."""
-        tried = []
+    def _cells_or_both(self, epsilon: float) -> list[Recipe]:
+        """Return cells for all values, and cells beside a list of large entries, as far as they are allowed."""
+        made = []
         if self._top is not None and self.threshold is not True:
-            tried.append(Recipe(None, self._cells(epsilon, self._top), "cells for all values"))
-        proportional = self.chosen == "multiplicative" and bool(tried)  # its aim is no small error of large values
+            made.append(Recipe(None, self._cells(epsilon, self._top), f"{self.variant} for all values"))
+        proportional = self.variant == "multiplicative" and bool(made)  # its aim is no small error of large values
         if self._may_list and self.threshold is not False and not proportional:
             for share in LIST_SHARES:
                 part = self._list(epsilon * share, self.delta)
                 cells = self._cells(remaining(epsilon, part.epsilon), part.threshold)
-                why = f"large entries by name with {share:.0%} of the budget, and cells for smaller values"
-                tried.append(Recipe(part, cells, why))
-        largest = self._top or 2 * max(made.entry_list.threshold for made in tried if made.entry_list is not None)
-        return min(tried, key=lambda made: made.expected_error(largest))
+                why = f"large entries by name with {share:.0%} of the budget, {self.variant} for smaller values"
+                made.append(Recipe(part, cells, why))
+        return made
 
     def _cells(self, epsilon: float, largest: float) -> Embedding:
-        near: Relation = "l1" if self.chosen == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
+        near: Relation = "l1" if self.variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
         bits: dict[str, Any] = {} if self.bits is None else {"bits": self.bits}
-        if self.chosen == "max_projection":
+        if self.variant == "max_projection":
             count = self.sparsity or math.ceil(self.total or 1)
             return max_projection(epsilon, count, largest, neighbours=near, unit=self.unit, **bits)
         alpha = None if self.alpha is None else self.alpha * epsilon if near == "one_entry" else self.alpha
-        shape = "geometric" if self.chosen == "multiplicative" else "even"
+        shape = "geometric" if self.variant == "multiplicative" else "even"
         more = {"neighbours": near, "shape": shape, "signed": self.signed, "unit": self.unit, **bits}
         if self.sparsity:
             return alp(epsilon, self.sparsity, largest, alpha=alpha, **more)
