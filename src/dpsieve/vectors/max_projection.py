@@ -33,7 +33,7 @@ class MaxProjection(Embedding):
     change by no more than the vector. Cells that hold no entry are 0. Values are clamped to [0, max_value], which
     brings no vectors further apart; negative values are not for this mechanism.
 
-    Cells hold [0, max_value] in whole numbers, or in quarters of 1/epsilon for real values, in as few bits as they need;
+    Cells hold [0, max_value] in whole numbers, or for real values in quarters of 1/epsilon, in as few bits as possible;
     they are rounded after the noise. So there are many cells for few bits, and few entries share one.
 
     An answer is wrong by noise alone unless the entry shares its cell with a larger one, which happens to an entry with

@@ -215,7 +215,8 @@ class Ask:
         near: Relation = "l1" if self.variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
         bits: dict[str, Any] = {} if self.bits is None else {"bits": self.bits}
         if self.variant == "max_projection":
-            count = self.sparsity or math.ceil(self.total or 1)
+            # Section 2.8: with a total n, the error by collisions is at most n / places, here about 1 / (4 epsilon).
+            count = self.sparsity or max(1, math.ceil((self.total or 1.0) * epsilon / 8))
             return max_projection(epsilon, count, largest, neighbours=near, unit=self.unit, **bits)
         alpha = None if self.alpha is None else self.alpha * epsilon if near == "one_entry" else self.alpha
         shape = "geometric" if self.variant == "multiplicative" else "even"
