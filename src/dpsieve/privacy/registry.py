@@ -18,6 +18,7 @@ _FIX = "Pass what to_json returned."
 # The module in which each mechanism registers itself; it is loaded when the name is first read.
 _HOMES = {
     "composed": "dpsieve.privacy.composed",
+    "gap_quantiles": "dpsieve.vectors.means.gap_quantiles",
     "gaussian": "dpsieve.channels.makers",
     "greedy": "dpsieve.discovery.greedy",
     "hitting_set": "dpsieve.discovery.hitting_set",
@@ -31,6 +32,7 @@ _HOMES = {
     "policy_gaussian": "dpsieve.discovery.policies",
     "policy_greedy": "dpsieve.discovery.policies",
     "private_total": "dpsieve.channels.private_size",
+    "quantile_search": "dpsieve.vectors.means.quantile_search",
     "renyi": "dpsieve.discovery.renyi_selection",
     "renyi_two_rounds": "dpsieve.discovery.two_rounds",
     "repeated_rounds": "dpsieve.discovery.repeated_rounds",
