@@ -12,8 +12,9 @@ from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import LazyUniform
 from dpsieve.types import Ints
 
-# Relative errors: of a weight (the exponent, at most 745 before it is zero, to 2^-50; its exponential to 2^-48), and
-# for each weight of a sum.
+_NEGLIGIBLE = 700.0  # an exponent: e^-700 < 2^-1000
+# Relative errors: of a weight (its exponent, at most 700, is right to 2^-51; its exponential to 2^-48), and for each
+# addition.
 _OF_WEIGHT, _OF_ADDING = 2.0**-40, 2.0**-52
 
 
@@ -26,14 +27,16 @@ def weighted_pick(lengths: Ints, falls: Ints, epsilon: float, divisor: int, sour
     >>> weighted_pick(np.array([0, 5, 1]), np.array([0, 0, 9]), 100.0, 1, insecure_source(1))
     1
     """
-    sums = np.cumsum(lengths * np.exp(falls * (-epsilon / divisor)))
+    rate = epsilon / divisor
+    heavy = np.flatnonzero(falls <= _NEGLIGIBLE / rate)  # the others together are far below the error
+    sums = np.cumsum(lengths[heavy] * np.exp(falls[heavy] * -rate))
     total = sums[-1]
     error = total * (len(sums) * _OF_ADDING + _OF_WEIGHT)
     word = int(source.words(1)[0])
     place = word * 2.0**-64 * total
     found = int(np.searchsorted(sums, place, side="right"))
     if found < len(sums) and place + 3 * error < sums[found] and (found == 0 or sums[found - 1] + 3 * error < place):
-        return found
+        return int(heavy[found])
     return _exact_pick(lengths, falls, epsilon, divisor, LazyUniform(source, word, 64))
 
 

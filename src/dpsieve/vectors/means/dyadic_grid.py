@@ -96,8 +96,11 @@ class DyadicGrid:
         if self.scale == "log":
             multiple = (within.view(np.int64) + ((1 << self.exponent) - 1)) >> self.exponent
         else:
-            multiple = np.ceil(np.ldexp(within, -self.exponent)).astype(np.int64)
-        return np.clip(multiple - self.first, 0, self.size - 1)
+            # A product with a power of two is exact, and quicker where that is a float.
+            scaled = within * 2.0**-self.exponent if self.exponent > -1000 else np.ldexp(within, -self.exponent)
+            multiple = np.ceil(scaled, out=scaled).astype(np.int64)
+        multiple -= self.first
+        return np.clip(multiple, 0, self.size - 1, out=multiple)
 
     def points(self, index: Ints) -> Floats:
         """Return the points of these numbers, exactly."""
