@@ -1,14 +1,17 @@
 """Quantiles by noisy binary search (Huang, Liang and Yi 2021), of one column or of all columns of a matrix.
 
 A grid of at most 2^T points is halved T times. Each time the middle point k is compared with the target rank of the
-quantile q = A/B: the whole number B #(rows <= k) - A N gets noise, and the search continues in the lower half where the
-sum is not negative. The number is B times 'rows at or below k minus q N', or (1 - q) #(at or below) - q #(above): so N,
-which is not public when rows are added or removed, needs no answer of its own.
+quantile q = A/B: a whole number that says where the target is gets noise, and the search continues in the lower half
+where the sum says that enough rows are at or below k.
 
-Privacy. One row changes the number by at most D = max(A, B - A) when it is added or removed, and D = B when it is
-replaced (N stays, and one row at most crosses k). With discrete Gaussian noise of standard deviation sigma D each
-comparison is 1/(2 sigma^2)-zCDP (Canonne, Kamath and Steinke 2020, Theorem 4), with discrete Laplace noise of scale b D
-it is 1/b-private. What is compared depends on earlier answers alone, so m searches cost m T / (2 sigma^2) or m T / b.
+- When a row is replaced, the number of rows N is the same for neighbours. The number is #(rows <= k), to be at least
+  q N. One row at most crosses k, so it changes by at most D = 1.
+- When a row is added or removed, N differs too. The number is B #(rows <= k) - A N, to be at least 0: it is B times
+  (1 - q) #(at or below) - q #(above). It changes by at most D = max(A, B - A).
+
+Privacy. With discrete Gaussian noise of standard deviation sigma D each comparison is 1/(2 sigma^2)-zCDP (Canonne,
+Kamath and Steinke 2020, Theorem 4), with discrete Laplace noise of scale b D it is 1/b-private. What is compared
+depends on earlier answers alone, so m searches cost m T / (2 sigma^2) or m T / b.
 """
 
 import math
@@ -54,8 +57,8 @@ class QuantileSearch(GridQuantiles):
 
     @cached_property
     def noise_scales(self) -> tuple[float, ...]:
-        """For each of `shares`, the scale of the noise on B times the difference of ranks."""
-        moves = [sensitivity(share, self.neighbours) for share in self.shares]
+        """For each of `shares`, the scale of the noise on the number that is compared."""
+        moves = [change(share, self.neighbours) for share in self.shares]
         if not self.rho:
             return tuple(laplace_scale(self.epsilon, move * self.comparisons) for move in moves)
         deviation = upper(lambda: (ball(self.comparisons) / ball(self.rho) / 2).sqrt())
@@ -71,12 +74,12 @@ class QuantileSearch(GridQuantiles):
         tail = UNCERTAIN / self.comparisons
         reach = NormalDist().inv_cdf(1 - tail) if self.rho else -math.log(tail)
         pairs = zip(self.shares, self.noise_scales, strict=True)
-        worst = max((reach * scale + 1) / share.denominator for share, scale in pairs)
+        worst = max((reach * scale + 1) * grain(share, self.neighbours) / share.denominator for share, scale in pairs)
         return (float(math.ceil(worst)),) * len(self.shares)
 
     def certify(self) -> Certificate:
         """Return the certificate, by exact fractions for Laplace noise, and by bounds rounded up for Gaussian noise."""
-        moves = [sensitivity(share, self.neighbours) for share in self.shares]
+        moves = [change(share, self.neighbours) for share in self.shares]
         pairs, depth = list(zip(moves, self.noise_scales, strict=True)), max(1, self.grid.depth)
         words = f"{self.comparisons:,} noisy comparisons"
         if not self.rho:
@@ -91,15 +94,25 @@ class QuantileSearch(GridQuantiles):
         if self.rho:
             return super().spends()
         pairs, depth = zip(self.shares, self.noise_scales, strict=True), max(1, self.grid.depth)
-        return tuple(DiscreteLaplace(scale, sensitivity(share, self.neighbours), depth) for share, scale in pairs)
+        return tuple(DiscreteLaplace(scale, change(share, self.neighbours), depth) for share, scale in pairs)
 
     def draw_sorted(self, rows: Ints, source: Source) -> Ints:
         """Return a point for each of `shares`, in order, from the sorted points of the rows."""
         found, add = [], discrete_gaussian if self.rho else discrete_laplace
         for share, scale in zip(self.shares, self.noise_scales, strict=True):
-            noise = add(scale, self.grid.depth, source=source)
+            noise = add(scale, self.grid.depth, source=source) * grain(share, self.neighbours)
             found.append(_search(rows, share, self.grid.size, noise.tolist()))
         return np.sort(np.array(found, np.int64))
+
+
+def change(share: Fraction, neighbours: Neighbours) -> int:
+    """Return D, by how much one row changes the number that is compared; see the head of this module."""
+    return sensitivity(share, neighbours) // grain(share, neighbours)
+
+
+def grain(share: Fraction, neighbours: Neighbours) -> int:
+    """Return what 1 in the number that is compared is, in B-th parts of a row."""
+    return share.denominator if neighbours == "replace" else 1
 
 
 def _search(rows: Ints, share: Fraction, size: int, noise: list[int]) -> int:
@@ -147,8 +160,9 @@ def search_columns(
         raise InvalidValue("centre must hold one number for each column.")
     from dpsieve.vectors.compiled.column_search import search_each
 
-    scale = _whole_noise(sigma, sensitivity(share, validate.neighbours(neighbours)))
-    noise = discrete_gaussian(scale, columns * grid.depth, source=resolve(source)).reshape(columns, grid.depth)
+    scale = _whole_noise(sigma, change(share, validate.neighbours(neighbours)))
+    drawn = discrete_gaussian(scale, columns * grid.depth, source=resolve(source))
+    noise = drawn.reshape(columns, grid.depth) * grain(share, neighbours)
     shift, step = (grid.exponent, 0.0) if grid.scale == "log" else (-1, math.ldexp(1.0, grid.exponent))
     found, fraction = np.empty(columns, np.int64), (share.numerator, share.denominator)
     search_each(matrix, around, centre is not None, grid.first, step, shift, grid.size, fraction, noise, found)
