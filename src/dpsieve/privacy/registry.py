@@ -32,7 +32,7 @@ _HOMES = {
     "policy_gaussian": "dpsieve.discovery.policies",
     "policy_greedy": "dpsieve.discovery.policies",
     "private_total": "dpsieve.channels.private_size",
-    "quantile_search": "dpsieve.vectors.means.quantile_search",
+    "quantile_search": "dpsieve.vectors.means.noisy_search",
     "renyi": "dpsieve.discovery.renyi_selection",
     "renyi_two_rounds": "dpsieve.discovery.two_rounds",
     "repeated_rounds": "dpsieve.discovery.repeated_rounds",

@@ -117,16 +117,27 @@ class GapQuantiles(GridQuantiles):
     def rank_errors(self) -> tuple[float, ...]:
         """How many rows each value is off at most, all of them with probability 0.95.
 
-        Some point has u = 0, so one pick among G points misses by r or more with probability at most G e^(-c r). A node
-        adds to that what its ends, found before, are off.
+        Some point has u = 0, so one pick among G points misses by r or more with probability at most G e^(-c r).
+        """
+        log_size = math.log(self.grid.size) + self._parts * math.log(2)
+        off = self._added_up(log_size + math.log(len(self.shares) / UNCERTAIN))
+        return tuple(float(math.ceil(one)) for one in off)
+
+    @property
+    def typical_error(self) -> float:
+        """About how many rows the values are off where rows are spread: a pick has a mean error of 1/c there."""
+        return max(self._added_up(1.0))
+
+    def _added_up(self, miss: float) -> list[float]:
+        """Return how far each value is off if every pick misses by miss/c.
+
+        A target between two found points lies between what these are off, so a node adds the larger of both.
         """
         off = {-1: 0.0, len(self.shares): 0.0}
-        log_size = math.log(self.grid.size) + self._parts * math.log(2)
         for node in self.nodes:
             rate = self.pick_epsilon / 2 * node.share.denominator / node.sensitivity(self.neighbours)
-            own = (log_size + math.log(len(self.shares) / UNCERTAIN)) / rate
-            off[node.place] = own + max(off[node.left], off[node.right])
-        return tuple(float(math.ceil(off[place])) for place in range(len(self.shares)))
+            off[node.place] = miss / rate + max(off[node.left], off[node.right])
+        return [off[place] for place in range(len(self.shares))]
 
     @property
     def _parts(self) -> int:

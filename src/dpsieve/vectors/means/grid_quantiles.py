@@ -46,7 +46,8 @@ class GridQuantiles(Estimating):
         low, high, steps, scale: of the grid (`DyadicGrid`).
         rho: the zCDP budget; 0 for a mechanism that keeps a pure epsilon.
         neighbours: 'add_remove' or 'replace' of one row.
-        rank_errors: how many rows each value is off its target rank at most, all of them with probability 0.95.
+        rank_errors: how many rows each value is off its target rank at most, all of them with probability 0.95. Rows
+            count as the grid points they are rounded up to.
     """
 
     epsilon: float
@@ -110,6 +111,11 @@ class GridQuantiles(Estimating):
     @abstractmethod
     def rank_errors(self) -> tuple[float, ...]:
         """For each of `shares`, a bound on u of the published value; all hold together with probability 0.95."""
+
+    @property
+    @abstractmethod
+    def typical_error(self) -> float:
+        """About how many rows the values are off where rows are spread over the range; method='auto' goes by it."""
 
     @abstractmethod
     def draw_sorted(self, rows: Ints, source: Source) -> Ints:

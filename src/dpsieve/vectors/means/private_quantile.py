@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.estimate import Estimate
 from dpsieve.vectors.means.gap_quantiles import GapQuantiles
 from dpsieve.vectors.means.grid_quantiles import GridQuantiles, several
-from dpsieve.vectors.means.quantile_search import QuantileSearch
+from dpsieve.vectors.means.noisy_search import QuantileSearch
 
 METHODS = ("auto", "search", "gaps", "halving")
 USUAL_DELTA = 1e-6
@@ -51,7 +50,8 @@ def private_quantile(
     The values are points of a public grid of at most 2^steps points between the bounds (`DyadicGrid`). Values outside
     of the bounds count as the bounds, infinities too; NaN is refused. The table has, for each quantile, a bound
     'rank_error': at most how many rows the value is off its rank q n, for all quantiles together with probability 0.95.
-    It depends on public numbers alone. With few rows beside it, as with none, any point may come out.
+    It depends on public numbers alone, and is about rows rounded up to the grid: for values that are tiny beside the
+    bounds, choose scale='log'. With few rows beside it, as with none, any point may come out.
 
     Args:
         x: the column; each unit has one row.
@@ -61,8 +61,9 @@ def private_quantile(
         epsilon, delta: the budget; epsilon alone gives pure privacy.
         rho: a budget of zero-concentrated privacy instead; delta then says at which delta the epsilon is stated.
         method: 'search' (noisy binary search), 'gaps' (one quantile by the exponential mechanism), 'halving' (many by
-            it), or 'auto': the least rank error of these. 'gaps' and 'halving' do much better than their bound where
-            rows are spread over the range; 'search' is as good for columns of few different values.
+            it), or 'auto': the least typical error of these. 'gaps' and 'halving' do much better than their bound where
+            rows are spread over the range. 'search' has the lower bound with a rho or a delta, and is the better one
+            for columns of few different values.
         scale: 'linear', or 'log' for bounds above zero: a grid whose spacing is relative to the value.
         steps: how often the bounds are halved.
         unit: who is protected, in words.
@@ -96,11 +97,13 @@ def _mechanisms(
         raise InvalidValue("method='gaps' finds one quantile. Pass method='halving' for many.")
     if not isinstance(bounds, Sequence | np.ndarray) or len(bounds) != 2:
         raise InvalidType("bounds must be two numbers. Pass public bounds of the values, such as bounds=(0, 100).")
-    kinds = {"search": [QuantileSearch], "auto": [QuantileSearch, GapQuantiles]}.get(method, [GapQuantiles])
+    kinds: list[type[GridQuantiles]] = {"search": [QuantileSearch], "auto": [QuantileSearch, GapQuantiles]}.get(
+        method, [GapQuantiles]
+    )
     more = {"steps": steps, "scale": scale, "neighbours": validate.neighbours(neighbours), "unit": unit}
     made: list[GridQuantiles] = []
     refused = None
-    for each, kind in product(_budgets(epsilon, delta, rho), kinds):
+    for each, kind in [(each, kind) for each in _budgets(epsilon, delta, rho) for kind in kinds]:
         try:
             one = kind(each["epsilon"], listed, *bounds, delta=each["delta"], rho=each["rho"], **more)
         except InvalidValue as error:  # noise too large for this kind alone, or something that no kind takes
@@ -133,9 +136,9 @@ def _budgets(epsilon: float | None, delta: float | None, rho: float | None) -> l
 
 
 def _chosen(made: list[GridQuantiles]) -> tuple[GridQuantiles, str]:
-    """Return the mechanism of the least rank error, and why it was chosen."""
-    best = min(made, key=lambda one: max(one.rank_errors))
-    return best, f"the least bound on the rank error, {max(best.rank_errors):g} rows"
+    """Return the mechanism of the least typical error, and why it was chosen."""
+    best = min(made, key=lambda one: one.typical_error)
+    return best, f"typically off by about {best.typical_error:.2g} rows, the least of all methods"
 
 
 def _column(x: ArrayLike) -> Floats:
