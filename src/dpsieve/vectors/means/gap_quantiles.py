@@ -7,7 +7,7 @@ weight L e^(-c u), a row itself the weight e^(-c u); one of these is drawn, then
 Privacy. One row moves every u(k) by at most s = D/B, up for some points and down for others (a row below the target
 makes points between it and the target better, those above the target worse). So ln P'(k)/P(k) ranges over at most
 2 s c: the factor 2 is needed. With c = e/(2 s) the pick is e-private, and as its loss has a range of e, it is
-e^2/8-zCDP (Cesar and Rogers 2021, Lemma 3.2).
+e^2/8-zCDP (Durfee and Rogers 2019; Cesar and Rogers 2021).
 
 Many quantiles (Kaplan, Schnapp and Stemmer 2022): first the middle one, from all rows; then those below it from the
 rows up to the found point, those above from the other rows, and so on. Between the found points for q_a and q_b, the

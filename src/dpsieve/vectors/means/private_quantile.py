@@ -74,8 +74,11 @@ def private_quantile(
     >>> abs(median.value - 5_000) <= 100, median.table.column("rank_error").to_pylist()
     (True, [26.0])
     """
-    values, single = _column(x), not isinstance(q, Sequence | np.ndarray)
-    mechanism, reason = _chosen(_mechanisms(q, bounds, neighbours, method, scale, steps, unit, epsilon, delta, rho))
+    values, asked = _column(x), q.tolist() if isinstance(q, np.ndarray) else q
+    single = not isinstance(asked, Sequence) or isinstance(asked, str)
+    listed = several([asked] if single else list(asked))
+    made = _mechanisms(listed, bounds, neighbours, method, scale, steps, unit, epsilon, delta, rho)
+    mechanism, reason = _chosen(made)
     mechanism.certify()
     book, drawn_from = opened(ledger, note), resolve(source)
     charge(book, mechanism, note)
@@ -86,20 +89,21 @@ def private_quantile(
 
 
 def _mechanisms(
-    q: Any, bounds: Any, neighbours: Any, method: Any, scale: Any, steps: Any, unit: Any,
+    listed: tuple[float, ...], bounds: Any, neighbours: Any, method: Any, scale: Any, steps: Any, unit: Any,
     epsilon: float | None, delta: float | None, rho: float | None,
 ) -> list[GridQuantiles]:  # fmt: skip
     """Return all mechanisms of a method that keep the budget."""
     if not isinstance(method, str) or method not in METHODS:
         raise InvalidValue(f"method is not known. Choose one of {', '.join(METHODS)}.")
-    listed = several(np.asarray(q).tolist() if isinstance(q, Sequence | np.ndarray) and not isinstance(q, str) else [q])
     if method == "gaps" and len(set(listed)) > 1:
         raise InvalidValue("method='gaps' finds one quantile. Pass method='halving' for many.")
     if not isinstance(bounds, Sequence | np.ndarray) or len(bounds) != 2:
         raise InvalidType("bounds must be two numbers. Pass public bounds of the values, such as bounds=(0, 100).")
-    kinds: list[type[GridQuantiles]] = {"search": [QuantileSearch], "auto": [QuantileSearch, GapQuantiles]}.get(
-        method, [GapQuantiles]
-    )
+    of_method: dict[str, list[type[GridQuantiles]]] = {
+        "search": [QuantileSearch],
+        "auto": [QuantileSearch, GapQuantiles],
+    }
+    kinds = of_method.get(method, [GapQuantiles])
     more = {"steps": steps, "scale": scale, "neighbours": validate.neighbours(neighbours), "unit": unit}
     made: list[GridQuantiles] = []
     refused = None
