@@ -350,10 +350,10 @@ def off(rows, q, value):
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", ["search", "halving"])
 @pytest.mark.parametrize("budget", [{"epsilon": 1.0}, {"rho": 0.1}])
-@pytest.mark.parametrize("q", [[0.5], [0.05, 0.3, 0.5, 0.6, 0.99]])
+@pytest.mark.parametrize("q", [[0.5], [0.05, 0.5, 0.99]])
 def test_rank_errors_stay_below_their_bound(relation, method, budget, q):
     """On rows on the grid, half of them equal; all quantiles together miss the bound in 5 % of runs at most."""
-    rng, runs, missed_bound, largest = np.random.default_rng(2), 40, 0, 0
+    rng, runs, missed_bound, largest = np.random.default_rng(2), 25, 0, 0
     rows = np.concatenate([np.full(2_000, 77), rng.integers(0, 4096, 2_000)]).astype(float)
     for seed in range(runs):
         options = {"bounds": (0, 2**20 - 1), "steps": 20, "source": insecure_source(seed), "method": method}
@@ -507,7 +507,7 @@ def test_columns_that_hold_no_numbers_are_refused(x):
 def test_arguments_that_are_refused():
     good = {"x": [1.0], "q": 0.5, "bounds": (0, 1), "neighbours": "replace", "epsilon": 1.0}
     wrong = [
-        ("q", [None, "x", "0.5", -0.1, 1.1, math.nan, [], True, {}, [0.5, None], [[0.5]], [[0.5], [1, 2]], np.array([[0.5]])]),
+        ("q", [None, "x", "0.5", -0.1, 1.1, math.nan, [], True, {}, [0.5, None], [[0.5], [1, 2]], np.array([[0.5]])]),
         ("bounds", [None, 5, (1,), (1, 0), (0, 0), (0, math.inf), ("a", "b"), (0, None), "ab"]),
         ("neighbours", [None, "x", 5]), ("method", [None, "x", []]), ("scale", [None, "x"]), ("steps", [0, 99, 1.5]),
         ("delta", [-1, 1, "x"]), ("unit", ["", 5]), ("source", [7]), ("ledger", [7]),

@@ -25,18 +25,34 @@ def search_each(matrix, centre, folded, first, step, shift, size, share, noise, 
                 value = np.float64(matrix[i, start + j])
                 held[j, i] = abs(value - centre[start + j]) if folded else value
         for j in range(width):
-            low, high, t = 0, size - 1, 0
+            # The first `left` values are those that may still differ from the point searched; `under` are below all.
+            low, high, t, left, under = 0, size - 1, 0, rows, 0
             while low < high:
                 middle = (low + high) // 2
                 pattern[0] = (first + middle) << max(shift, 0)
                 point = (first + middle) * step if shift < 0 else as_float[0]
-                upto = _count(held[j], point)
-                if share[1] * upto - share[0] * rows + noise[start + j, t] >= 0:
-                    high = middle
+                count = _count(held[j, :left], point)
+                below = share[1] * (under + count) - share[0] * rows + noise[start + j, t] >= 0
+                if below:
+                    high, kept = middle, count
                 else:
-                    low = middle + 1
+                    low, kept = middle + 1, left - count
+                if 2 * kept <= left:
+                    _keep(held[j, :left], point, below)
+                    under += 0 if below else count
+                    left = kept
                 t += 1
             out[start + j] = low
+
+
+@jit(nogil=True)
+def _keep(values, point, below):
+    """Move the values at most at the point, or all others, to the front."""
+    place = 0
+    for i in range(len(values)):
+        value = values[i]
+        values[place] = value
+        place += (value <= point) == below
 
 
 @jit(nogil=True)

@@ -30,7 +30,7 @@ _COLUMN = "Pass one column of numbers, such as [1.5, 2.0, 7.25]."
 
 def private_quantile(
     x: ArrayLike,
-    q: float | Sequence[float],
+    q: float | Sequence[float] | Floats,
     *,
     bounds: tuple[float, float],
     neighbours: Neighbours,
@@ -74,7 +74,8 @@ def private_quantile(
     >>> abs(median.value - 5_000) <= 100, median.table.column("rank_error").to_pylist()
     (True, [26.0])
     """
-    values, asked = _column(x), q.tolist() if isinstance(q, np.ndarray) else q
+    values = _column(x)
+    asked: Any = q.tolist() if isinstance(q, np.ndarray) else q
     single = not isinstance(asked, Sequence) or isinstance(asked, str)
     listed = several([asked] if single else list(asked))
     made = _mechanisms(listed, bounds, neighbours, method, scale, steps, unit, epsilon, delta, rho)
