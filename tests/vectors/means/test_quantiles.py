@@ -275,7 +275,7 @@ def test_many_are_drawn_as_the_exact_probabilities_say(monkeypatch, relation):
     monkeypatch.setattr(gap_quantiles, "PARTS_BITS", 1)
     made = GapQuantiles(4.0, (0.2, 0.5, 0.9), 0, 2, steps=2, neighbours=relation)
     unit = math.lcm(*(node.sensitivity(relation) for node in made.nodes))
-    base = Fraction(math.exp(-made.pick_epsilon / (2 * unit)))
+    base = math.exp(-made.pick_epsilon / (2 * unit))
     exact = halving_chances(made, (0, 1, 1), 1, base, unit)
     source, data = insecure_source(12), np.array([0, 1, 1])
     draws = [int(made.draw_sorted(data, source) @ [9, 3, 1]) for _ in range(1_500)]
