@@ -69,7 +69,8 @@ class QuantileSearch(GridQuantiles):
         """How many rows the values are off at most, all of them with probability 0.95.
 
         A search ends at a point that is off by more than r only if, in a comparison that is off by more, the noise
-        exceeds r in the direction that misleads. The tails of discrete noise are those of Canonne et al., Prop. 25.
+        exceeds r in the direction that misleads. Discrete Gaussian noise of m or more is at most as
+        likely as real Gaussian noise of m - 1 or more (Canonne, Kamath and Steinke 2020).
         """
         tail = UNCERTAIN / self.comparisons
         reach = NormalDist().inv_cdf(1 - tail) if self.rho else -math.log(tail)
