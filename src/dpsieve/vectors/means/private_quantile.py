@@ -1,0 +1,160 @@
+"""Private quantiles of a column of numbers, in one call."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.curves.gaussian import positive_delta
+from dpsieve.privacy.curves.zcdp import zcdp_epsilon, zcdp_rho
+from dpsieve.privacy.guarantee import shown
+from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.types import Floats
+from dpsieve.validate import Neighbours
+from dpsieve.vectors.means.estimate import Estimate
+from dpsieve.vectors.means.gap_quantiles import GapQuantiles
+from dpsieve.vectors.means.grid_quantiles import GridQuantiles, several
+from dpsieve.vectors.means.noisy_search import QuantileSearch
+
+METHODS = ("auto", "search", "gaps", "halving")
+USUAL_DELTA = 1e-6
+"""The delta at which a zCDP budget is stated, where none is given."""
+_BUDGET = "Pass epsilon=1.0, or epsilon and delta, or rho=0.1 for zero-concentrated privacy."
+_COLUMN = "Pass one column of numbers, such as [1.5, 2.0, 7.25]."
+
+
+def private_quantile(
+    x: ArrayLike,
+    q: float | Sequence[float] | Floats,
+    *,
+    bounds: tuple[float, float],
+    neighbours: Neighbours,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    method: str = "auto",
+    scale: str = "linear",
+    steps: int = 32,
+    unit: str = "one row",
+    ledger: AnyLedger = None,
+    note: str = "",
+    source: Source | None = None,
+) -> Estimate:
+    """Publish one or many quantiles of a column of numbers, under differential privacy for one row.
+
+    The values are points of a public grid of at most 2^steps points between the bounds (`DyadicGrid`). Values outside
+    of the bounds count as the bounds, infinities too; NaN is refused. The table has, for each quantile, a bound
+    'rank_error': at most how many rows the value is off its rank q n, for all quantiles together with probability 0.95.
+    It depends on public numbers alone, and is about rows rounded up to the grid: for values that are tiny beside the
+    bounds, choose scale='log'. With few rows beside it, as with none, any point may come out.
+
+    Args:
+        x: the column; each unit has one row.
+        q: the quantile, from 0 to 1, or a list of them, in any order.
+        bounds: public numbers between which the values lie; the error hardly grows with their distance.
+        neighbours: 'add_remove' (one row more or less) or 'replace' (one row changes, the number of rows is public).
+        epsilon, delta: the budget; epsilon alone gives pure privacy.
+        rho: a budget of zero-concentrated privacy instead; delta then says at which delta the epsilon is stated.
+        method: 'search' (noisy binary search), 'gaps' (one quantile by the exponential mechanism), 'halving' (many by
+            it), or 'auto': the least typical error of these. 'gaps' and 'halving' do much better than their bound where
+            rows are spread over the range. 'search' has the lower bound with a rho or a delta, and is the better one
+            for columns of few different values.
+        scale: 'linear', or 'log' for bounds above zero: a grid whose spacing is relative to the value.
+        steps: how often the bounds are halved.
+        unit: who is protected, in words.
+        ledger, note: a `Ledger` or its path to charge before anything is drawn, and words to keep there.
+        source: of randomness; leave it out.
+
+    >>> median = private_quantile(range(10_001), 0.5, bounds=(0, 1e6), neighbours="add_remove", epsilon=1.0)
+    >>> abs(median.value - 5_000) <= 100, median.table.column("rank_error").to_pylist()
+    (True, [26.0])
+    """
+    values = _column(x)
+    asked: Any = q.tolist() if isinstance(q, np.ndarray) else q
+    single = not isinstance(asked, Sequence) or isinstance(asked, str)
+    listed = several([asked] if single else list(asked))
+    made = _mechanisms(listed, bounds, neighbours, method, scale, steps, unit, epsilon, delta, rho)
+    mechanism, reason = _chosen(made)
+    mechanism.certify()
+    book, drawn_from = opened(ledger, note), resolve(source)
+    charge(book, mechanism, note)
+    names = [shown(one) for one in mechanism.quantiles]
+    found = mechanism.draw(values, drawn_from)
+    told = reason if method == "auto" else "requested by the caller"
+    return Estimate.of(mechanism, found, names, source=drawn_from, reason=told, single=single)
+
+
+def _mechanisms(
+    listed: tuple[float, ...], bounds: Any, neighbours: Any, method: Any, scale: Any, steps: Any, unit: Any,
+    epsilon: float | None, delta: float | None, rho: float | None,
+) -> list[GridQuantiles]:  # fmt: skip
+    """Return all mechanisms of a method that keep the budget."""
+    if not isinstance(method, str) or method not in METHODS:
+        raise InvalidValue(f"method is not known. Choose one of {', '.join(METHODS)}.")
+    if method == "gaps" and len(set(listed)) > 1:
+        raise InvalidValue("method='gaps' finds one quantile. Pass method='halving' for many.")
+    if not isinstance(bounds, Sequence | np.ndarray) or len(bounds) != 2:
+        raise InvalidType("bounds must be two numbers. Pass public bounds of the values, such as bounds=(0, 100).")
+    of_method: dict[str, list[type[GridQuantiles]]] = {
+        "search": [QuantileSearch],
+        "auto": [QuantileSearch, GapQuantiles],
+    }
+    kinds = of_method.get(method, [GapQuantiles])
+    more = {"steps": steps, "scale": scale, "neighbours": validate.neighbours(neighbours), "unit": unit}
+    made: list[GridQuantiles] = []
+    refused = None
+    for each, kind in [(each, kind) for each in _budgets(epsilon, delta, rho) for kind in kinds]:
+        try:
+            one = kind(each["epsilon"], listed, *bounds, delta=each["delta"], rho=each["rho"], **more)
+        except InvalidValue as error:  # noise too large for this kind alone, or something that no kind takes
+            refused = error
+            continue
+        if isinstance(one, GapQuantiles) and one.rho and one.pure_epsilon <= one.epsilon:  # it needs no delta
+            one = replace(one, epsilon=one.pure_epsilon, delta=0.0)
+        made.append(one)
+    if not made and refused is not None:
+        raise refused
+    return made
+
+
+def _budgets(epsilon: float | None, delta: float | None, rho: float | None) -> list[dict[str, float]]:
+    """Return the ways to spend a budget: as a pure epsilon, and as a rho with the epsilon and delta it implies."""
+    if (epsilon is None) == (rho is None):
+        raise InvalidValue(f"epsilon or rho must be given, and not both. {_BUDGET}")
+    if rho is not None:
+        rho = validate.between("rho", rho, 1e-12, 1e6, hint=_BUDGET)
+        stated = positive_delta(USUAL_DELTA if delta is None else delta)
+        whole = zcdp_epsilon(rho, stated)
+        if whole > 500:
+            raise InvalidValue(f"rho={rho:g} is beyond every epsilon up to 500. {_BUDGET}")
+        return [{"epsilon": whole, "delta": stated, "rho": rho}]
+    promised, stated = validate.positive_epsilon(epsilon), validate.delta(0.0 if delta is None else delta)
+    pure = {"epsilon": promised, "delta": 0.0, "rho": 0.0}
+    if not stated:
+        return [pure]
+    return [pure, {"epsilon": promised, "delta": stated, "rho": zcdp_rho(promised, stated)}]
+
+
+def _chosen(made: list[GridQuantiles]) -> tuple[GridQuantiles, str]:
+    """Return the mechanism of the least typical error, and why it was chosen."""
+    best = min(made, key=lambda one: one.typical_error)
+    return best, f"typically off by about {best.typical_error:.2g} rows, the least of all methods"
+
+
+def _column(x: ArrayLike) -> Floats:
+    """Return a flat array of floats without NaN."""
+    try:
+        array = np.asarray(validate.listed(x))
+    except ValueError:
+        raise InvalidType(f"x must be one column of numbers. {_COLUMN}") from None
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise InvalidType(f"x must be one column of numbers. {_COLUMN}")
+    floats = array.astype(np.float64, copy=False)
+    if np.isnan(floats).any():
+        raise InvalidValue("x holds NaN. Leave out or fill in what is missing, by a rule for each row alone.")
+    return floats
