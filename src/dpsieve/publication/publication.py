@@ -45,7 +45,7 @@ _KINDS = {
 _OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}
 _LONGEST = 10_000  # characters of a note
 _MOST_ROWS = 3 << 19  # of the tables behind one publication: one of the longest, not two
-_UNSAFE = "UNSAFE TO PUBLISH: drawn from a test source."
+UNSAFE = "UNSAFE TO PUBLISH: drawn from a test source."
 _ROWS = 10  # shown in a notebook
 
 # What reading values of the wrong kind may raise.
@@ -118,7 +118,7 @@ class Publication(ABC):
 
     def __repr__(self) -> str:
         rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
-        warning = f" {_UNSAFE}" if self.unsafe_to_publish else ""
+        warning = f" {UNSAFE}" if self.unsafe_to_publish else ""
         return f"<{type(self).__name__} of {rows}: {self.guarantee}{warning}>"
 
     def _repr_html_(self) -> str:
@@ -130,7 +130,7 @@ class Publication(ABC):
             for row in plain_rows(self.table.slice(0, _ROWS))
         )
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
-        warning = f"<p><strong>{_UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
+        warning = f"<p><strong>{UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
         words = f"<p>{escape(str(self.guarantee))}</p><p><small>{escape(str(self.certificate))}</small></p>"
         return f"<div>{warning}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}{words}</div>"
 

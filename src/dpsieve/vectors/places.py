@@ -2,7 +2,7 @@
 
 An index is its own digest. A text or a byte string is read as a polynomial over the integers modulo p = 2^61 - 1, with
 7 bytes a coefficient and its length as the leading one, and evaluated at two random points: two different texts of at
-most n bytes have the same digest with probability at most ((n / 7 + 1) / p)^2 (Carter and Wegman 1979).
+most n bytes have the same digest with probability at most ((n / 7 + 2) / p)^2 (Carter and Wegman 1979).
 
 The words of an entry are AES-256 of its digest under a random key, which is drawn for each vector before any entry is
 placed. So for entries that were fixed before, they are as good as independent and uniform, under the one assumption of
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.types import Words
-from dpsieve.values.items import kind_of_type, plain_items
+from dpsieve.values.items import PLAIN, kind_of_type, plain_items
 
 Dimension = int | Literal["integers", "text", "bytes"]
 KINDS = ("integers", "text", "bytes")
@@ -47,9 +47,11 @@ def items_of(values: Any, dimension: Dimension, name: str) -> pa.Array:
     if isinstance(dimension, str):
         hint = f"Pass a list of {dimension}, as dimension says."
         items = _whole_column(values, name, hint)
-        if len(items) and kind_of_type(items.type) != dimension:
+        if not len(items):
+            return pa.array([], PLAIN[dimension])
+        if kind_of_type(items.type) != dimension:
             raise InvalidType(f"{name} holds another kind of keys than dimension={dimension!r}. {hint}")
-        if dimension != "integers" and len(items) and int(np.diff(_offsets(items)).max()) > MOST_BYTES:
+        if dimension != "integers" and int(np.diff(_offsets(items)).max()) > MOST_BYTES:
             raise InvalidValue(f"{name} holds a key of more than 2^16 bytes. Pass shorter keys.")
         return items
     hint = f"Pass whole numbers from 0 to {dimension - 1:,}."

@@ -17,10 +17,12 @@ from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism, restored
 from dpsieve.privacy.registry import from_json
-from dpsieve.publication.publication import Notes, Publication
+from dpsieve.publication.publication import UNSAFE, Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.values.items import PLAIN
+from dpsieve.vectors.alp import Alp
+from dpsieve.vectors.decoders import DECODERS
 from dpsieve.vectors.embedding import Embedding, Errors
 from dpsieve.vectors.entry_list import EntryList
 from dpsieve.vectors.places import KEY_WORDS, Dimension, checked_dimension, digests_of, items_of
@@ -151,13 +153,16 @@ class SparseVector(Publication):
             decoder: 'likelihood' (default), 'posterior' or 'prefix', where the cells hold levels; see `Alp.get`.
         """
         items = items_of(indices, self.notes.dimension, "indices")
+        if decoder is not None and not isinstance(self._embedding, Alp):
+            raise InvalidValue("decoder is for variants with levels. Leave it out.")
         if self._embedding is None:
-            if decoder is not None:
-                raise InvalidValue("decoder is for variants with levels. Leave it out.")
             found = np.zeros(len(items))
         else:
-            more = {} if decoder is None else {"decoder": decoder}
-            found = self._embedding.get(self._words, digests_of(items, self._words[:KEY_WORDS]), **more)
+            digests = digests_of(items, self._words[:KEY_WORDS])
+            if isinstance(self._embedding, Alp):
+                found = self._embedding.get(self._words, digests, decoder or DECODERS[0])
+            else:
+                found = self._embedding.get(self._words, digests)
         if len(self):
             place = pc.index_in(items, self.table.column(0).combine_chunks()).to_numpy(zero_copy_only=False)
             listed = np.flatnonzero(~np.isnan(place.astype(np.float64)))
@@ -254,7 +259,9 @@ class SparseVector(Publication):
 
     def __repr__(self) -> str:
         last = self._embedding or self._list
-        return f"<SparseVector, {'' if last is None else last.name}, {self.bits // 8:,} bytes: {self.guarantee}>"
+        warning = f" {UNSAFE}" if self.unsafe_to_publish else ""
+        name = "" if last is None else f", {last.name.replace('_', ' ')}"
+        return f"<SparseVector{name}, {self.bits // 8:,} bytes: {self.guarantee}{warning}>"
 
     @cached_property
     def _words(self) -> Words:
@@ -285,9 +292,11 @@ def _entries(indices: Any, values: Any, ask: Ask) -> tuple[pa.Array, Ints | Floa
         raise InvalidValue(f"values has another length than indices. {hint}")
     if len(pc.unique(items)) != len(items):
         raise InvalidValue("indices holds one more than once. Add up the values of equal indices first.")
-    numbers = np.minimum(numbers, _LARGEST)  # whole numbers up to here are floats too
-    if numbers.dtype.kind != "u":
-        numbers = np.maximum(numbers, -_LARGEST if ask.signed else 0)
+    if numbers.dtype.kind == "u":
+        numbers = np.minimum(numbers, np.uint64(_LARGEST)).astype(np.int64)
+    elif numbers.dtype.kind == "i":
+        numbers = numbers.astype(np.int64)
+    numbers = np.clip(numbers, -_LARGEST if ask.signed else 0, _LARGEST)  # up to here whole numbers are floats too
     kept = np.floor(numbers).astype(np.int64) if ask.neighbours == "one_entry" else numbers.astype(np.float64)
     held = np.flatnonzero(kept)
     return (items, kept) if len(held) == len(kept) else (items.take(pa.array(held)), kept[held])

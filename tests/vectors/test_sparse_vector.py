@@ -1,0 +1,238 @@
+"""Private sparse vectors as users meet them: made, asked, saved, and refused."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import dpsieve as ds
+from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue
+from dpsieve.privacy import Composition
+from dpsieve.testing import insecure_source
+from dpsieve.vectors.vector_choice import VARIANTS
+
+ONE_USER = {"unit": "one user"}
+COUNTS = {"neighbours": "one_entry", "dimension": 2**40, "epsilon": 1.0}
+INDICES = np.arange(2000) * 99_991 + 5
+VALUES = np.minimum(60, 1 + 4000 // (np.arange(2000) + 20))
+
+
+def private(**options):
+    return ds.SparseVector.private(INDICES, VALUES, **{**COUNTS, "sparsity": 2000, **options})
+
+
+def every_kind():
+    """One small vector of each variant, with and without what can be added to it."""
+    for near, delta in itertools.product(("one_entry", "l1"), (0.0, 1e-4)):
+        budget = {"neighbours": near, "delta": delta, "source": insecure_source(7)}
+        yield f"auto, {near}, {delta}", private(max_value=60, **budget)
+        yield f"all bought, {near}, {delta}", private(sparsity=None, **budget)
+        yield f"dense, {near}, {delta}", ds.SparseVector.private([1], [5], **{**COUNTS, **budget, "dimension": 9})
+        for variant in ("alp", "multiplicative", "max_projection"):
+            for listed in (False, True):
+                made = private(max_value=60, variant=variant, threshold=listed, **budget)
+                yield f"{variant}, {near}, {delta}, {listed}", made
+        yield f"cormode, {near}, {delta}", private(variant="cormode", **budget)
+    for signed in (False, True):
+        yield f"histogram, {signed}", private(variant="histogram", max_value=60, signed=signed, epsilon=2.0)
+        yield f"retrieval, {signed}", private(variant="retrieval", delta=1e-6, signed=signed, bits=30)
+        yield f"korolova, {signed}", private(variant="korolova", delta=1e-6, signed=signed)
+
+
+KINDS = dict(every_kind())
+
+
+@pytest.fixture(params=KINDS)
+def vector(request):
+    return KINDS[request.param]
+
+
+def test_entries_are_found_again(vector):
+    """Within 8 standard deviations of what the exact distribution of errors says."""
+    if len(vector.notes.reason) and "few indices" in vector.notes.reason:
+        assert vector.get(range(9)).shape == (9,)
+        return
+    errors = vector.errors(float(VALUES[0]))
+    spread = math.sqrt(errors.values**2 @ errors.masses)
+    assert np.abs(vector.get(INDICES[:1]) - VALUES[:1]).mean() <= errors.mean + 8 * spread
+    assert np.isfinite(vector.get(np.arange(1000))).all()
+
+
+def test_the_promise_is_kept_by_the_sum_of_the_parts(vector):
+    assert vector.guarantee.epsilon <= 2.0 and vector.certificate.worst <= vector.guarantee.delta
+    spent = Composition(vector.mechanism.spends())
+    assert spent.delta(vector.guarantee.epsilon) <= max(vector.guarantee.delta * (1 + 1e-6), 1e-12)
+
+
+def test_bytes_and_folders_say_all(vector, tmp_path):
+    data, asked = vector.to_bytes(), [*INDICES[:50].tolist(), 1, 2] if vector.notes.dimension > 9 else [1, 2]
+    for again in (ds.SparseVector.from_bytes(data), ds.SparseVector.load(vector.save(tmp_path / "x"))):
+        assert (again.get(asked) == vector.get(asked)).all() and again.to_bytes() == data
+        assert again.guarantee == vector.guarantee and again.unsafe_to_publish == vector.unsafe_to_publish
+    assert len(data) <= 1.2 * vector.bits / 8 + 4096
+
+
+@pytest.mark.parametrize("variant", ["retrieval", "histogram", "alp", "multiplicative", "max_projection"])
+def test_what_is_stored_has_a_public_size(variant):
+    """As many words for no entries at all as for many."""
+    options = {**COUNTS, "variant": variant, "sparsity": 2000, "max_value": 60, "delta": 1e-6, "bits": 30}
+    options |= {} if variant == "retrieval" else {"threshold": False}
+    few, many = (ds.SparseVector.private(v, v, **options) for v in (np.empty(0, np.int64), np.arange(9)))
+    assert few.cells.num_rows == many.cells.num_rows and few.mechanism == many.mechanism
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name not in ("auto", "dense", "cormode", "korolova")])
+def test_too_many_and_too_large_entries_do_not_raise(variant):
+    """That would tell. Answers get worse instead."""
+    values = np.full(2000, 2**53 + 1)
+    options = {"variant": variant, "sparsity": 100, "max_value": 20, "delta": 1e-6, "signed": variant == "alp"}
+    made = ds.SparseVector.private(INDICES, values, **{**COUNTS, **options})
+    assert np.abs(made.get(INDICES)).max() <= 40  # the highest level may lie above max_value
+
+
+def test_keys_of_every_kind():
+    words = [f"word {i}" for i in range(500)] + ["", "Grüße", "\0", "a" * 5000]
+    for kind, keys in (("text", words), ("bytes", [w.encode() for w in words]), ("integers", list(range(-250, 254)))):
+        options = {**COUNTS, "dimension": kind, "delta": 1e-9, "epsilon": 8.0, "sparsity": len(keys), "max_value": 90}
+        made = ds.SparseVector.private(keys, np.full(len(keys), 77), **options)
+        assert np.abs(made.get(keys) - 77).mean() < 0.1
+        listed = ds.SparseVector.private(keys, np.full(len(keys), 77), **{**options, "variant": "korolova"})
+        again = ds.SparseVector.from_bytes(listed.to_bytes())
+        assert again.table.equals(listed.table) and len(listed) == len(keys)
+        assert np.abs(again.get(keys[::-1]) - 77).mean() < 1 and again.get(keys[:0]).tolist() == []
+
+
+@pytest.mark.parametrize("form", [list, tuple, pa.array, pd.Series, pl.Series, iter, lambda v: dict.fromkeys(v).keys()])
+def test_columns_of_every_library(form):
+    options = {**COUNTS, "epsilon": 8.0, "delta": 1e-9, "sparsity": 5, "max_value": 90}
+    made = ds.SparseVector.private(form([3, 5]), form([50, 60]), **options)
+    assert made.get(form([5, 3])).tolist() == pytest.approx([60, 50], abs=4)
+
+
+@pytest.mark.parametrize("kind", ["i1", "u1", "i4", "u8", "f2", "f4", "f8"])
+def test_numbers_of_every_kind(kind):
+    options = {**COUNTS, "epsilon": 8.0, "delta": 1e-9, "sparsity": 5, "max_value": 90}
+    made = ds.SparseVector.private(np.array([3, 5], "u8"), np.array([50, 60], kind), **options)
+    assert made.get([5, 3]).tolist() == pytest.approx([60, 50], abs=4)
+
+
+def test_whole_numbers_beyond_what_floats_hold_change_by_one():
+    """2^53 + 1 is no float: next to each other they must not become two apart. All above 2^53 count as 2^53."""
+    options = {**COUNTS, "epsilon": 50.0, "sparsity": 5, "variant": "cormode"}
+    got = [ds.SparseVector.private([3], [2**40 - 1 + i], **options).get([3])[0] for i in range(3)]
+    assert got == [2**40 - 1, 2**40, 2**40]
+    ds.SparseVector.private([3, 4], np.array([2**64 - 1, 1], np.uint64), **options)
+
+
+def test_fractions_of_counts_are_dropped_and_negative_values_count_as_zero():
+    options = {**COUNTS, "epsilon": 50.0, "sparsity": 5, "variant": "korolova", "delta": 1e-3}
+    made = ds.SparseVector.private([1, 2, 3, 4], [9.99, -50.0, 0.5, 0.0], **options)
+    assert made.get([1, 2, 3, 4]).tolist() == [9, 0, 0, 0]
+    signed = ds.SparseVector.private([1, 2], [9, -50], signed=True, **options)
+    assert signed.get([1, 2]).tolist() == [9, -50]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"indices": [1, 1]}, "indices"), ({"indices": [1]}, "values"), ({"indices": [-1, 2]}, "indices"),
+        ({"indices": [1, 2**40]}, "indices"), ({"indices": [1.0, 2.0]}, "indices"), ({"indices": [1, None]}, "indices"),
+        ({"values": [1, math.nan]}, "values"), ({"values": [1, math.inf]}, "values"),
+        ({"values": ["a", "b"]}, "values"), ({"values": [[1, 2]]}, "values"), ({"values": [True, False]}, "values"),
+        ({"values": [None, 1]}, "values"),
+        ({"neighbours": "l2"}, "neighbours"), ({"neighbours": None}, "neighbours"), ({"dimension": 0}, "dimension"),
+        ({"dimension": "words"}, "dimension"), ({"dimension": 2**64 + 1}, "dimension"), ({"epsilon": 0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"), ({"delta": 1.0}, "delta"), ({"delta": -1}, "delta"),
+        ({"variant": "magic"}, "variant"), ({"variant": "korolova"}, "delta"), ({"variant": "retrieval"}, "delta"),
+        ({"variant": "retrieval", "neighbours": "l1", "delta": 0.1}, "one_entry"),
+        ({"variant": "histogram", "neighbours": "l1"}, "one_entry"), ({"variant": "dense"}, "dimension"),
+        ({"variant": "max_projection", "signed": True}, "signed"), ({"signed": 1}, "signed"), ({"alpha": 0}, "alpha"),
+        ({"variant": "dense", "alpha": 2.0}, "alpha"), ({"sparsity": 0}, "sparsity"), ({"sparsity": 1.5}, "sparsity"),
+        ({"max_value": 0}, "max_value"), ({"max_value": math.inf}, "max_value"), ({"total": -3}, "total"),
+        ({"bits": 0}, "bits"), ({"threshold": "yes"}, "threshold"), ({"threshold": False}, "max_value"),
+        ({"variant": "cormode", "threshold": True}, "threshold"), ({"unit": " "}, "unit"), ({"note": "x"}, "note"),
+        ({"ledger": 5}, "ledger"), ({"source": 5}, "source"),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_named(change, named):
+    asked = {"indices": [1, 2], "values": [3, 4], **COUNTS, "sparsity": 5, **change}
+    with pytest.raises(DpsieveError, match=named):
+        ds.SparseVector.private(asked.pop("indices"), asked.pop("values"), **asked)
+
+
+def test_false_entries_of_texts_cannot_be_drawn():
+    for options in ({"variant": "cormode"}, {"threshold": True, "max_value": 9}, {"variant": "histogram"}):
+        with pytest.raises(InvalidValue, match=r"dimension|delta"):
+            ds.SparseVector.private(["a"], [1], **{**COUNTS, "dimension": "text", "sparsity": 3, **options})
+    made = ds.SparseVector.private(["a"], [1], **{**COUNTS, "dimension": "text", "sparsity": 3, "max_value": 9})
+    assert made.get(["a", "b"]).shape == (2,)
+    with pytest.raises(DpsieveError, match="indices"):
+        made.get([1])
+
+
+def test_a_ledger_is_charged_first_and_with_the_curve_of_the_noise(tmp_path):
+    with ds.Ledger(tmp_path / "x", epsilon=3.0, delta=1e-6) as book:
+        private(variant="max_projection", max_value=60, ledger=book, note="maxima", **ONE_USER)
+        assert "DiscreteLaplace" in str(book.history())
+        private(sparsity=None, delta=1e-8, ledger=book, **ONE_USER)
+        with pytest.raises(DpsieveError, match="values"):
+            ds.SparseVector.private([1], [math.nan], ledger=book, **COUNTS, **ONE_USER, sparsity=5)
+        assert len(book.history()) == 2
+        with pytest.raises(BudgetExceeded):
+            private(epsilon=2.0, max_value=60, ledger=book, **ONE_USER)
+        assert len(book.history()) == 2
+
+
+def test_a_bought_size_is_part_of_the_promise():
+    made = private(sparsity=None, delta=1e-6)
+    parts = [use.mechanism for use in made.mechanism.uses]
+    assert [part.name for part in parts] == ["private_sparsity", "retrieval"]
+    assert sum(part.guarantee.epsilon for part in parts) <= 1.0 and parts[1].sparsity > 2000
+    assert sum(part.guarantee.delta for part in parts) <= 1e-6 * (1 + 1e-12)
+
+
+def test_damaged_bytes_are_refused():
+    """Cut off anywhere, or with any byte changed, with a digest that fits or not."""
+    import hashlib
+
+    vector = private(variant="korolova", delta=1e-3, source=insecure_source(1))
+    data = vector.to_bytes()
+    for cut in (0, 1, 23, 24, 40, len(data) // 2, len(data) - 33, len(data) - 1):
+        with pytest.raises(CorruptRelease):
+            ds.SparseVector.from_bytes(data[:cut])
+    for at in range(0, len(data) - 32, max(1, len(data) // 150)):
+        changed = bytearray(data[:-32])
+        changed[at] ^= 0x11
+        with pytest.raises(CorruptRelease):
+            ds.SparseVector.from_bytes(bytes(changed) + data[-32:])
+        try:
+            again = ds.SparseVector.from_bytes(bytes(changed) + hashlib.sha256(changed).digest())
+        except CorruptRelease:
+            continue
+        again.check()  # another value or index that the mechanism may have let out
+    with pytest.raises(DpsieveError, match="bytes"):
+        ds.SparseVector.from_bytes("text")
+
+
+def test_the_stored_form_is_the_same_everywhere():
+    """A fixed source gives these bytes on every machine and in later versions."""
+    import hashlib
+
+    vector = private(delta=1e-6, max_value=60, source=insecure_source(3))
+    digest = hashlib.sha256(np.ascontiguousarray(vector._words).astype("<u8").tobytes()).hexdigest()
+    assert digest[:16] == "075dbe25d50aa47f"
+
+
+def test_it_says_what_it_is():
+    made = private(delta=1e-6, max_value=60)
+    assert "retrieval" in repr(made) and "one entry" in repr(made) and "UNSAFE" not in repr(made)
+    assert "UNSAFE" in repr(private(delta=1e-6, max_value=60, source=insecure_source(3)))
+    for decoder in ("prefix", "likelihood", "posterior"):
+        answers = private(variant="histogram", max_value=60).get(INDICES, decoder=decoder)
+        assert np.abs(answers - VALUES).mean() < 6
+    with pytest.raises(DpsieveError, match="decoder"):
+        made.get([1], decoder="prefix")
