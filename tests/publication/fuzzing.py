@@ -18,6 +18,8 @@ from dpsieve.errors import DpsieveError
 from dpsieve.publication.folders import _seal
 from dpsieve.sketches.merged import MergedSketch
 from dpsieve.testing import insecure_source
+from dpsieve.vectors.means.private_quantile import private_quantile
+from dpsieve.vectors.means.private_sum import private_sum
 
 KEYS, FREQUENCIES = ["coffee", "juice", "tea", "water"], [900, 400, 700, 500]
 
@@ -37,7 +39,7 @@ RELEASES = (
     "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "users", "key set",
     "key set, renyi", "key set, two rounds", "key set, noise",
     "top", "hitting set", "distribution", "trie cohorts",
-    "trie one_round", "trie rounds",
+    "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels", "sum", "quantiles",
 )  # fmt: skip
 
 
@@ -47,6 +49,12 @@ def discovered(call=ds.discover, **options):
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(("user", "a"))})
     budget = {"epsilon": 2.0, "delta": 1e-2, "max_keys_per_unit": 3}
     return call(table, key="a", privacy_unit="user", source=insecure_source(5), **budget, **options)
+
+
+def vector(**options):
+    """A private sparse vector of a few entries."""
+    asked = {"neighbours": "one_entry", "dimension": 2**40, "epsilon": 2.0, "sparsity": 20, **options}
+    return ds.SparseVector.private([3, 7, 2**29], [50, 40, 90], source=insecure_source(5), **asked)
 
 
 @functools.cache
@@ -91,6 +99,14 @@ def releases():
         "hitting set": discovered(ds.hitting_set, k=2),
         "distribution": answers.run(np.linspace(0, 1, 4000), source=source),
         **trie,
+        "vector": vector(delta=1e-3, max_value=60),
+        "vector, bought": vector(sparsity=None, delta=1e-3, dimension=2**30),
+        "vector, listed": vector(threshold=True, max_value=60, variant="max_projection", neighbours="l1"),
+        "vector, levels": vector(variant="histogram", max_value=60, signed=True, threshold=False),
+        "sum": private_sum(np.ones((9, 2)), [4.0, 1.0], neighbours="replace", rho=0.5, source=source),
+        "quantiles": private_quantile(
+            range(99), [0.2, 0.9], bounds=(0, 128), neighbours="replace", epsilon=1.0, source=source
+        ),
     }
     assert tuple(made) == RELEASES
     return made
@@ -246,7 +262,11 @@ def damaged_table(table, chance: random.Random):
     else:
         k = chance.randrange(rows)
         values[k] = _other(values[k], chance)
-    return table.set_column(at, name, pa.array(values, column.type))
+    try:
+        changed = pa.array(values, column.type)
+    except OverflowError:  # a number below 0 among unsigned ones
+        changed = pa.array([float(value) for value in values])
+    return table.set_column(at, name, changed)
 
 
 def _other(value, chance):
