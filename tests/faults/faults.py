@@ -12,6 +12,10 @@ import in_privacy
 import in_randomness
 import in_set_union
 import in_sketches
+import in_vectors
 
-ROOMS = (in_randomness, in_privacy, in_channels, in_engines, in_sketches, in_federated, in_set_union, in_discovery)
+ROOMS = (
+    in_randomness, in_privacy, in_channels, in_engines, in_sketches, in_federated, in_vectors, in_set_union,
+    in_discovery,
+)  # fmt: skip
 FAULTS = [fault for room in ROOMS for fault in room.FAULTS]
