@@ -130,7 +130,7 @@ class TestPlans:
                 if not less:
                     assert bound < 1.5 * worst
 
-    @pytest.mark.parametrize(("rate", "threshold"), [(0.9, 1), (0.1, 1), (0.5, 2), (0.1, 11), (1e-6, 1), (0.99, 5)])
+    @pytest.mark.parametrize(("rate", "threshold"), [(0.9, 1), (0.1, 11), (1e-6, 1), (0.99, 5)])
     def test_losses_have_the_mass_one_and_still_bound_three_rounds(self, rate, threshold):
         """Rounding up must not add mass: an infinite loss would count for less than it weighs in other rounds."""
 
@@ -272,7 +272,7 @@ class TestPaths:
     @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
     def test_clients_one_by_one_and_all_at_once_tell_the_same(self, protocol):
         exact = outputs(self.people, protocol, 0.6, 2)
-        rounds, seen = 300, {"clients": Counter(), "run": Counter()}
+        rounds, seen = 200, {"clients": Counter(), "run": Counter()}
         for _ in range(rounds):
             for path, told in seen.items():
                 server = TrieHeavyHitters(
