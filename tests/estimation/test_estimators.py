@@ -17,7 +17,7 @@ KINDS = {
     "biased_down": {},
     "minimax": {"low": 5, "high": 40},
 }
-TARGETS = {"w": None, "sqrt": np.sqrt, "square": np.square, "capped": lambda w: np.minimum(w, 12.0)}
+TARGETS = {"w": None, "square": np.square, "capped": lambda w: np.minimum(w, 12.0)}
 
 
 def by_hand(estimator, channel, i):
