@@ -10,9 +10,9 @@ from unittest import mock
 from dpsieve.cli import main
 
 
-def run(*arguments, cwd=None, input=""):  # noqa: A002 (as subprocess.run calls it)
+def run(*arguments, cwd=None, input="", encoding="utf-8"):  # noqa: A002 (as subprocess.run calls it)
     """Return what `dpsieve` with these arguments exits with and prints."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
     given = io.TextIOWrapper(io.BytesIO(input.encode() if isinstance(input, str) else input))
     with (
         contextlib.chdir(cwd or "."),

@@ -1,6 +1,28 @@
 """What tests rely on, however they were started."""
 
+import functools
 import signal
+
+import pytest
+
+from dpsieve.engines.duckdb import engine as engine_module
 
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, which processes of tests would inherit
+
+
+@pytest.fixture(scope="module")
+def one_database():
+    """Count on new connections to one database for each setting: to open one takes longer than most counts here."""
+
+    @functools.cache
+    def database(**settings):
+        return real(settings)
+
+    def connected(settings):
+        return database(**{name: value for name, value in settings.items() if name != "temp_directory"}).cursor()
+
+    real = engine_module._connected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_module, "_connected", connected)
+        yield

@@ -55,7 +55,7 @@ def test_closed_forms_where_l_is_whole(epsilon, levels):
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 10.0])
-@pytest.mark.parametrize("delta", [1e-20, 1e-12, 1e-6, 0.01, 0.5])
+@pytest.mark.parametrize("delta", [1e-20, 1e-6, 0.01, 0.5])
 def test_reporting_is_the_recurrence_with_sixty_digits(epsilon, delta):
     with mpmath.workdps(60):
         e, d, pi = mpmath.exp(mpmath.mpf(epsilon)), mpmath.mpf(delta), [mpmath.mpf(0)]

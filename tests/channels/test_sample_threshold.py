@@ -36,8 +36,8 @@ class TestGuarantee:
         delta, worst = add_remove(1.0, (1 - math.exp(-1)) / 6, 20)
         assert delta == pytest.approx(6.87e-15, rel=2e-3) and worst == 29
 
-    @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.7, 1.0, 2.5])
-    @pytest.mark.parametrize("rate", [0.03, 0.25, 0.5, 0.7, 0.95])
+    @pytest.mark.parametrize("epsilon", [0.0, 0.1, 1.0, 2.5])
+    @pytest.mark.parametrize("rate", [0.03, 0.5, 0.95])
     @pytest.mark.parametrize("threshold", [1, 2, 7])
     def test_one_client_by_enumeration(self, epsilon, rate, threshold):
         """Every adjacent pair of rows up to 260, both directions: what is claimed is the largest, and reached."""

@@ -132,8 +132,7 @@ def test_an_interrupt_while_it_starts_is_quiet():
 
 def test_a_table_without_a_header_is_not_shown(folder):
     (folder / "rows.csv").write_text("ann,divorce lawyer\nbob,tea\n")
-    command = [COMMAND, "preview", "rows.csv", "--key", "query", "--epsilon", "1", "--delta", "1e-6"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = run("preview", "rows.csv", "--key", "query", "--epsilon", "1", "--delta", "1e-6", cwd=folder)
     assert done.returncode == 2 and "divorce" not in done.stderr + done.stdout and "ann" not in done.stderr
 
 
@@ -142,10 +141,9 @@ def test_whatever_the_key_a_release_that_is_paid_for_is_printed(folder, more):
     keys = {"late": pa.array([3_000_000] * 500, pa.int32()).cast(pa.date32()), "accent": pa.array(["\u00e9"] * 500)}
     for name, column in keys.items():
         pq.write_table(pa.table({"user": list(range(500)), "query": column}), folder / "rows.parquet")
-        process = started(folder, *more, env={**os.environ, "PYTHONIOENCODING": "ascii"})
-        printed, message = process.communicate()
-        assert process.returncode == 0, message
-        assert {"late": "10183", "accent": "xe9" if not more else "00e9"}[name] in printed
+        done = run(*ASKED, *more, cwd=folder, encoding="ascii")
+        assert done.returncode == 0, done.stderr
+        assert {"late": "10183", "accent": "xe9" if not more else "00e9"}[name] in done.stdout
 
 
 def test_what_should_not_happen_prints_no_data(folder, monkeypatch, capsys):

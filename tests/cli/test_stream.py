@@ -189,7 +189,7 @@ def test_an_interrupted_pipe_keeps_what_it_has_read(folder, monkeypatch):
 def test_a_process_killed_at_any_time_leaves_a_whole_state(folder):
     run("lines.txt", "--state", "sketch", cwd=folder)
     size = len(LINES.splitlines())
-    for delay in (0.2, 0.6, 1.0, 1.4):
+    for delay in (0.4, 0.8, 1.2):
         with subprocess.Popen([COMMAND, "stream", "lines.txt", "--state", "sketch"], cwd=folder, stdout=-3) as process:
             time.sleep(delay)
             process.kill()

@@ -37,14 +37,15 @@ def on_grid(selector, bits):
 
 
 def test_more_keys_are_published_than_in_one_round():
-    """Units hold a few of 3,000 keys, of which some are much more frequent than others."""
+    """Units hold a few of 3,000 keys, of which some are much more frequent than others; 25 draws of each."""
     rng = np.random.default_rng(5)
     chances = 1 / np.arange(1, 3001)
     drawn = rng.choice(3000, (15_000, 9), p=chances / chances.sum())
     held = Incidence.of(drawn.tolist())
-    one, two = (make(1.0, 1e-5, 10, typical_keys=8).select(held, SOURCE) for make in (renyi_selection, two_rounds))
-    assert two.sum() > 1.1 * one.sum() > 200
-    assert held.counts()[~two].sum() < held.counts()[~one].sum()
+    selectors = [make(1.0, 1e-5, 10, typical_keys=8) for make in (renyi_selection, two_rounds)]
+    one, two = (np.array([selector.select(held, SOURCE) for _ in range(25)]) for selector in selectors)
+    assert two.sum() > 1.1 * one.sum() > 25 * 200
+    assert (held.counts() * ~two).sum() < (held.counts() * ~one).sum()
 
 
 @pytest.mark.parametrize(("bits", "least"), [(2, 1), (5, 3), (8, 4), (8, 1), (12, 50)])
@@ -104,7 +105,7 @@ def pmf(sigma, reach):
     return mass / mass.sum()
 
 
-@pytest.mark.parametrize("others", [[], ["ab"], ["a"] * 4, ["a"] * 6 + ["ab"] * 4, ["ab"] * 9, ["a"] * 20 + ["b"] * 3])
+@pytest.mark.parametrize("others", [[], ["ab"], ["a"] * 6 + ["ab"] * 4, ["a"] * 20 + ["b"] * 3])
 def test_the_exact_delta_of_both_rounds_together(others):
     """Two keys and every outcome of round one, as if it were published too, for a unit that holds both keys."""
     selector = on_grid(two_rounds(1.0, LARGE, 2), 2)

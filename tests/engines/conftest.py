@@ -1,6 +1,5 @@
 """Every engine passes this suite: add it to ENGINES. Every kind of input gives the same counts: add it to KINDS."""
 
-import functools
 import gzip
 import io
 import json
@@ -16,7 +15,6 @@ import pytest
 from counting import found
 
 from dpsieve.engines import CsvStream, DuckDB
-from dpsieve.engines.duckdb import engine as engine_module
 
 
 def compiled():
@@ -138,23 +136,6 @@ TYPED_KINDS = {
     "connection and table": database,
 }
 KINDS = TEXT_KINDS | TYPED_KINDS
-
-
-@pytest.fixture(scope="module")
-def one_database():
-    """Count on new connections to one database for each setting: to open one takes longer than most counts here."""
-
-    @functools.cache
-    def database(**settings):
-        return real(settings)
-
-    def connected(settings):
-        return database(**{name: value for name, value in settings.items() if name != "temp_directory"}).cursor()
-
-    real = engine_module._connected
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "_connected", connected)
-        yield
 
 
 @pytest.fixture(params=ENGINES, ids=lambda make: make.__name__)

@@ -123,7 +123,7 @@ def test_the_same_salt_picks_the_same_and_another_one_differently(frequencies):
     "keys", [["a", "b", "c"], list(range(7)), [0.5, -1.5, 1e300], [b"\x00", b"\xff", b"", b"\x00\x00"]]
 )
 def test_no_key_is_favoured_over_all_units(engine, keys):
-    units = 20_000
+    units = 8_000
     table = pa.table({"unit": np.repeat(np.arange(units), len(keys)), "key": keys * units})
     for max_keys in (1, 2):
         counted = count(engine, table, max_keys=max_keys, salt=fresh())
@@ -146,15 +146,14 @@ def test_each_key_of_a_unit_is_as_likely_over_salts():
 
 
 def test_the_choices_of_different_units_are_independent(engine):
-    """Were units to lean the same way for one salt, the counts would vary more over salts than a binomial."""
-    connection = duckdb.connect()
-    connection.execute("CREATE TABLE rows AS SELECT u AS unit, k AS key FROM range(60) a(u), range(2) b(k)")
+    """Units in blocks, each block with two keys of its own: were units to lean one way, its counts would vary more."""
+    units, blocks = np.repeat(np.arange(6000), 2), 100
+    keys = [f"{unit // 60} {key}" for unit, key in zip(units, [0, 1] * 6000, strict=True)]
     drawn = []
-    for _ in range(400):
-        data = (connection, "rows")
-        counted = count(engine, data, salt=fresh())
+    for _ in range(8):
+        counted = count(engine, pa.table({"unit": units, "key": keys}), salt=fresh())
         found = dict(zip(counted.keys.column(0).to_pylist(), counted.frequencies.tolist(), strict=True))
-        drawn.append(found.get(0, 0))
+        drawn += [found.get(f"{block} 0", 0) for block in range(blocks)]
     assert_follows(drawn, range(61), stats.binom.pmf(np.arange(61), 60, 0.5))
 
 

@@ -204,11 +204,16 @@ except Exception as error:
 """
 
 
-def test_nothing_is_printed_or_logged(tmp_path, engine, capfd, caplog):
+def test_a_process_that_fails_prints_nothing(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(CSV["too many fields"])
     done = subprocess.run([sys.executable, "-c", QUIET, str(path)], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"")
+
+
+def test_nothing_is_printed_or_logged(tmp_path, engine, capfd, caplog):
+    path = tmp_path / "rows.csv"
+    path.write_text(CSV["too many fields"])
     with caplog.at_level(logging.NOTSET), pytest.raises(UnreadableData):
         count(engine, path)
     assert not caplog.records and capfd.readouterr() == ("", "")

@@ -20,10 +20,10 @@ from dpsieve.locks import private_folder
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """1.6 million rows of 800,000 units; the pairs alone need more than the limit below."""
+    """800,000 rows of 400,000 units; the pairs alone need more than the limit below."""
     path = tmp_path_factory.mktemp("large") / "rows.parquet"
-    text = "SELECT hash(i) % 800000 AS unit, 'a key with quite a long name, number ' || hash(i + 1) % 700000 AS key"
-    duckdb.connect().execute(f"COPY (SELECT * FROM ({text} FROM range(1600000) AS t(i))) TO '{path}'")
+    text = "SELECT hash(i) % 400000 AS unit, 'a key with quite a long name, number ' || hash(i + 1) % 350000 AS key"
+    duckdb.connect().execute(f"COPY (SELECT * FROM ({text} FROM range(800000) AS t(i))) TO '{path}'")
     return path
 
 
@@ -36,7 +36,7 @@ def test_what_does_not_fit_into_memory_goes_to_disk_and_leaves_nothing(large, tm
         assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700]
         seen.extend(file.name for file in folders[0].iterdir())
 
-    small = DuckDB(memory_limit="100MB", threads=1, temp_folder=tmp_path)
+    small = DuckDB(memory_limit="50MB", threads=1, temp_folder=tmp_path)
     counted = count(small, large, max_keys=max_keys, progress=lambda share: watch(share) if share < 1 else None)
     assert seen, "nothing was spilled: make the table larger"
     assert list(tmp_path.iterdir()) == []

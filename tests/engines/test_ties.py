@@ -69,7 +69,7 @@ def test_the_two_keys_do_tie():
             assert first == second
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     data=st.data(), rows=ROWS, max_keys=st.integers(1, 2), max_rows=st.integers(1, 2), salt=st.integers(0, 2**64 - 1)
 )

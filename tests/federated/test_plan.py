@@ -79,7 +79,7 @@ def test_the_least_error_of_values_up_to_a_size(frequency, neighbours):
     def worst(plan):
         error = plan.channel.estimator(kind="scaled").mse
         asked = np.unique(np.geomspace(1, frequency, 300).astype(int))
-        return max(error(w) for w in asked.tolist())
+        return error(asked).max()
 
     best = plan(1.0, 1e-8, goal="error", frequency=frequency, neighbours=neighbours)
     assert best.half <= frequency
@@ -87,13 +87,15 @@ def test_the_least_error_of_values_up_to_a_size(frequency, neighbours):
         assert worst(plan(1.0, 1e-8, rate=other, neighbours=neighbours)) >= 0.99 * worst(best)
 
 
-@pytest.mark.parametrize("frequency", [200, 3000, 10**6])
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-4), (1.0, 1e-8), (2.0, 1e-6)])
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "frequency"),
+    [(0.3, 1e-4, 200), (0.3, 1e-4, 3000), (1.0, 1e-8, 200), (1.0, 1e-8, 10**6), (2.0, 1e-6, 3000)],
+)
 def test_no_threshold_has_a_lower_error(epsilon, delta, frequency):
     """Every threshold from half to twice the one found, each at its largest rate, over many frequencies."""
 
     def worst(rate, threshold):
-        w = np.unique(np.append(np.geomspace(min(threshold, frequency), frequency, 4000).astype(int), frequency))
+        w = np.unique(np.append(np.geomspace(min(threshold, frequency), frequency, 1000).astype(int), frequency))
         x = np.arange(threshold)
         hidden = w[w * rate < 4 * threshold + 60]  # beyond, nothing is hidden to speak of
         chance = stats.binom.pmf(x, hidden[:, None], rate)
@@ -116,7 +118,7 @@ def test_the_least_error_needs_values_that_can_be_reported():
         plan(1.0, 1e-8, goal="error", frequency=60)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-12), (0.1, 1e-4), (1.0, 1e-8)])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-12), (1.0, 1e-8)])
 def test_the_least_error_of_very_frequent_values_that_are_replaced(epsilon, delta):
     found = plan(epsilon, delta, neighbours="replace", goal="error", frequency=10**7)
     assert found.threshold > 500 and 0.8 * delta < found.exact_delta <= delta

@@ -122,15 +122,15 @@ class TestPlans:
 
         pairs = [(row(k), row(k - 1)) for k in range(1, 36)]
         for epsilon in (0.2, 1.0):
+            bound = rounds_delta(epsilon, rate, threshold, 2, "add_remove")
             for less in (False, True):
                 both = [(q, p) if less else (p, q) for p, q in pairs]
                 worst = max(joint_divergence(a, b, epsilon) for a in both[::2] for b in both)
-                bound = rounds_delta(epsilon, rate, threshold, 2, "add_remove")
                 assert worst <= bound * (1 + 1e-9)
                 if not less:
                     assert bound < 1.5 * worst
 
-    @pytest.mark.parametrize(("rate", "threshold"), [(0.9, 1), (0.1, 1), (0.5, 2), (0.1, 11), (1e-6, 1), (0.99, 5)])
+    @pytest.mark.parametrize(("rate", "threshold"), [(0.9, 1), (0.1, 11), (1e-6, 1), (0.99, 5)])
     def test_losses_have_the_mass_one_and_still_bound_three_rounds(self, rate, threshold):
         """Rounding up must not add mass: an infinite loss would count for less than it weighs in other rounds."""
 
@@ -144,11 +144,12 @@ class TestPlans:
                 losses = _total(sides, rounds)
                 assert losses.mass.min() >= 0 and losses.lost >= 0
                 assert abs(losses.mass.sum() + losses.lost - 1) <= 1e-12 * rounds * len(sides)
+            bound = rounds_delta(epsilon, rate, threshold, 3, "add_remove")
             for k in range(1, 25, 4):
                 for p, q in ((row(k), row(k - 1)), (row(k - 1), row(k))):
                     p3, q3 = (np.einsum("i,j,k->ijk", r, r, r) for r in (p, q))
                     apart = np.maximum(p3 - math.exp(epsilon) * q3, 0).sum()
-                    assert apart <= rounds_delta(epsilon, rate, threshold, 3, "add_remove") * (1 + 1e-12)
+                    assert apart <= bound * (1 + 1e-12)
         assert rounds_delta(0.3, 1 - 1e-9, 1, 50, "add_remove") == 1, "next to nothing is finite"
 
     def test_more_rounds_cost_more_and_replacement_at_least_as_much(self):
@@ -202,7 +203,7 @@ class TestPlans:
     def test_no_coin_is_much_larger_and_no_threshold_much_better(self, neighbours):
         chosen = level_plan(4.0, 1e-10, 50, neighbours=neighbours)
         assert rounds_delta(4.0, 1.01 * chosen.coin, chosen.threshold, 50, neighbours) > 1e-10
-        for away in (-4, -2, 2, 4):
+        for away in (-3, 3):
             other = level_plan(4.0, 1e-10, 50, threshold=chosen.threshold + away, neighbours=neighbours)
             assert chosen.half <= 1.01 * other.half
 
@@ -271,7 +272,7 @@ class TestPaths:
     @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
     def test_clients_one_by_one_and_all_at_once_tell_the_same(self, protocol):
         exact = outputs(self.people, protocol, 0.6, 2)
-        rounds, seen = 300, {"clients": Counter(), "run": Counter()}
+        rounds, seen = 200, {"clients": Counter(), "run": Counter()}
         for _ in range(rounds):
             for path, told in seen.items():
                 server = TrieHeavyHitters(

@@ -12,6 +12,8 @@ from statistical import assert_follows
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
 
+pytestmark = pytest.mark.usefixtures("one_database")
+
 SURE = {"epsilon": 60.0, "delta": 0.0, "key": "key", "privacy_unit": "user"}  # noise other than 0: below 1e-25
 
 

@@ -50,14 +50,14 @@ def response(epsilon):
         return [(e, 1 / (1 + mpmath.exp(-e))), (-e, 1 / (1 + mpmath.exp(e)))]
 
 
-def laplace(scale, sensitivity):
-    """The losses of discrete Laplace noise, read off its own masses at 0 and at the sensitivity."""
+def laplace(scale, sensitivity, reach=160):
+    """The losses of discrete Laplace noise up to so many scales, read off its masses at 0 and at the sensitivity."""
     with mpmath.workdps(60):
         b = mpmath.mpf(scale)
         r = mpmath.exp(-1 / b)
         return [
             ((abs(z - sensitivity) - abs(z)) / b, (1 - r) / (1 + r) * r ** abs(z))
-            for z in range(-int(160 * b), int(160 * b) + sensitivity)
+            for z in range(-int(reach * b), int(reach * b) + sensitivity)
         ]
 
 
@@ -140,13 +140,13 @@ def test_what_is_cut_off_is_given_back():
     assert repeated_delta(1000, 99.0, each_epsilon=0.1, each_delta=0.0) <= cut < 1e-30
 
 
-@pytest.mark.parametrize("delta", [1e-6, 1e-20])
-def test_a_thousand_small_different_spends(delta):
+def test_a_thousand_small_different_spends():
     # So close to each other that the optimum for equal ones is known to lie just below and just above.
     spends = Composition([Approximate(0.001 * (1 + 1e-8 * i)) for i in range(1000)])
-    ours = spends.epsilon(delta)
-    assert repeated_epsilon(1000, delta, each_epsilon=0.001, each_delta=0.0) <= ours
-    assert ours <= 1.0001 * repeated_epsilon(1000, delta, each_epsilon=0.00100001, each_delta=0.0)
+    for delta in (1e-6, 1e-20):
+        ours = spends.epsilon(delta)
+        assert repeated_epsilon(1000, delta, each_epsilon=0.001, each_delta=0.0) <= ours
+        assert ours <= 1.0001 * repeated_epsilon(1000, delta, each_epsilon=0.00100001, each_delta=0.0)
 
 
 def test_gaussians_are_one_gaussian():
@@ -159,7 +159,7 @@ def test_gaussians_are_one_gaussian():
 @pytest.mark.parametrize("epsilon", [0.0, 2.0, 6.0])
 def test_a_gaussian_and_others(epsilon):
     # The mixture of the Gaussian's exact curve over the losses of the others, in 60 digits.
-    parts = [response(0.3), response(0.8), laplace(3.0, 2)]
+    parts = [response(0.3), response(0.8), laplace(3.0, 2, reach=50)]
     ours = Composition([Approximate(0.3), Gaussian(1.5), Approximate(0.8), DiscreteLaplace(3.0, 2)]).delta(epsilon)
     with mpmath.workdps(60):
         mu, exact = 1 / mpmath.mpf(1.5), mpmath.mpf(0)
@@ -209,7 +209,7 @@ def test_zcdp_with_others_is_sound_and_better_than_either_way(rho, others):
 
 def test_delta_falls_with_epsilon():
     curve = Composition(SPENDS)
-    deltas = [curve.delta(epsilon) for epsilon in np.linspace(0, 12, 7)]
+    deltas = [curve.delta(epsilon) for epsilon in (0.0, 4.0, 12.0)]
     assert deltas == sorted(deltas, reverse=True)
     assert 0.5 < deltas[0] < 1
     assert deltas[-1] < 1e-5
@@ -217,7 +217,7 @@ def test_delta_falls_with_epsilon():
 
 def test_epsilon_and_delta_are_inverse():
     curve = Composition(SPENDS[:4])
-    for delta in (1e-3, 1e-6, 1e-8):
+    for delta in (1e-3, 1e-8):
         epsilon = curve.epsilon(delta)
         assert curve.delta(epsilon) <= delta
         assert curve.delta(epsilon * (1 - 1e-9)) > delta

@@ -97,7 +97,7 @@ def test_forged_rows_with_hashes_that_fit(path):
     chance = random.Random(1)
     whole = {"epsilon": 1.0, "delta": 1e-6, "neighbours": "add_remove", "unit": "one user"}
     opened = refused = 0
-    for _ in range(1500):
+    for _ in range(800):
         budget, spends = written(whole), chance.sample(SPENDS, chance.randrange(1, 4))
         rows = [[MOMENT, written([spend.to_json()]), "May"] for spend in spends]
         place = chance.randrange(6)
@@ -119,7 +119,7 @@ def test_forged_rows_with_hashes_that_fit(path):
                 opened += 1
             except LedgerError:
                 refused += 1
-    assert opened > 100 and refused > 700
+    assert opened > 50 and refused > 350
 
 
 def damaged(whole, chance):
@@ -149,7 +149,7 @@ def test_files_with_damaged_bytes(path):
         ledger.spend(SPENDS[0], "x" * 900)
     whole, journal = path.read_bytes(), path.with_name(path.name + "-journal")
     opened = refused = 0
-    for number in range(1500):
+    for number in range(800):
         path.write_bytes(damaged(whole, chance))
         journal.unlink(missing_ok=True)
         if number % 10 == 0:
@@ -164,7 +164,7 @@ def test_files_with_damaged_bytes(path):
                     assert Ledger(path).history()[-1] == entry
             except LedgerError:
                 refused += 1
-    assert opened > 100 and refused > 500
+    assert opened > 50 and refused > 250
 
 
 def test_rows_longer_than_any_ledger_writes_are_not_read(path):

@@ -2,11 +2,8 @@
 
 import hashlib
 import json
-import os
-import signal
 import subprocess
 import sys
-import textwrap
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -102,46 +99,57 @@ def test_damage_is_noticed(tmp_path, damage):
         ds.Release.load(folder)
 
 
-@pytest.mark.parametrize("step", ["write_table", "_digest", "_seal", "rename"])
-def test_a_killed_process_leaves_no_release(tmp_path, step):
-    """Kill the writer at each step: the folder must not exist, or load."""
-    script = textwrap.dedent(f"""
-        import os, signal, dpsieve as ds
-        from pathlib import Path
-        from dpsieve.publication import folders
-        def die(*args, **kwargs): os.kill(os.getpid(), signal.SIGKILL)
-        if {step!r} == "write_table": folders.pq.write_table = die
-        elif {step!r} == "rename": Path.rename = die
-        else: setattr(folders, {step!r}, die)
-        ds.channels.optimal(1.0, 1e-8).release(["a"], [500]).save({str(tmp_path / "x")!r})
-    """)
-    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ)
-    assert done.returncode == -signal.SIGKILL
-    assert not (tmp_path / "x").exists()
-    made().save(tmp_path / "x")
-    assert len(ds.Release.load(tmp_path / "x")) == 3
+KILLED = """
+import os, signal, sys, dpsieve as ds
+from pathlib import Path
+from dpsieve.publication import folders
+
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def killed_in(step, release):
+    '''Save in a process of its own, which is killed in this step.'''
+    if child := os.fork():
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        return
+    if step == "write_table":
+        folders.pq.write_table = die
+    elif step == "rename":
+        Path.rename = die
+    elif isinstance(step, int):  # the number of the file that is forced to disk
+        force, calls = folders._force, []
+        folders._force = lambda path: calls.append(path) or (die() if len(calls) == step else force(path))
+    else:
+        setattr(folders, step, die)
+    release.save(Path(sys.argv[1], str(step)))
+    os._exit(1)
+"""
+ONE_TABLE = """
+release = ds.channels.optimal(1.0, 1e-8).release(["a"], [500])
+for step in ("write_table", "_digest", "_seal", "rename"):
+    killed_in(step, release)
+"""
+TWO_TABLES = """
+release = ds.federated.TrieHeavyHitters(1.0, 1e-6, max_length=3, protocol="one_round").run(["abc"] * 500)
+for step in (2, 4, 5):
+    killed_in(step, release)
+"""
 
 
-@pytest.mark.parametrize("step", [2, 4, 5])
-def test_a_killed_process_leaves_a_folder_of_two_tables_whole_or_not_at_all(tmp_path, step):
+def test_a_killed_process_leaves_no_release(tmp_path):
+    """Kill the writer at each step: the folder must not exist, and can be written later."""
+    subprocess.run([sys.executable, "-c", KILLED + ONE_TABLE, tmp_path], check=True)
+    for step in ("write_table", "_digest", "_seal", "rename"):
+        assert not (tmp_path / step).exists()
+        made().save(tmp_path / step)
+        assert len(ds.Release.load(tmp_path / step)) == 3
+
+
+def test_a_killed_process_leaves_a_folder_of_two_tables_whole_or_not_at_all(tmp_path):
     """Kill the writer as it forces its second table, its folder, and, after the rename, the place to disk."""
-    script = textwrap.dedent(f"""
-        import os, signal, dpsieve as ds
-        from dpsieve.publication import folders
-        calls, force = [], folders._force
-        def dying(path):
-            calls.append(path)
-            if len(calls) == {step}: os.kill(os.getpid(), signal.SIGKILL)
-            force(path)
-        folders._force = dying
-        release = ds.federated.TrieHeavyHitters(1.0, 1e-6, max_length=3, protocol="one_round").run(["abc"] * 500)
-        release.save({str(tmp_path / "x")!r})
-    """)
-    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ)
-    assert done.returncode == -signal.SIGKILL
-    assert (tmp_path / "x").exists() == (step == 5)
-    if step == 5:
-        assert ds.Release.load(tmp_path / "x").trie["prefix"].to_pylist() == ["abc"]
+    subprocess.run([sys.executable, "-c", KILLED + TWO_TABLES, tmp_path], check=True)
+    assert not (tmp_path / "2").exists() and not (tmp_path / "4").exists()
+    assert ds.Release.load(tmp_path / "5").trie["prefix"].to_pylist() == ["abc"]
 
 
 def test_a_record_cannot_name_a_table_elsewhere(tmp_path):

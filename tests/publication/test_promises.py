@@ -227,9 +227,9 @@ def test_a_token_that_cannot_be_drawn_is_refused(release, token):
         replace(honest, tokens=np.array([token])).check()
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+@pytest.mark.parametrize("rows", [1, 3, 7])
 def test_gaussian_channels_load_as_they_were_saved(tmp_path, rows):
-    for number, epsilon in enumerate((0.3, 0.7, 1.0)):
+    for number, epsilon in enumerate((0.3, 1.0)):
         release = ds.channels.gaussian(epsilon, 1e-5, 3, rows).release(["a"], [5000])
         again = ds.Release.load(release.save(tmp_path / str(number)))
         assert again.mechanism.to_json() == release.mechanism.to_json()

@@ -105,9 +105,9 @@ def test_the_rate_of_a_key_that_only_one_sketch_holds():
 
 def test_the_loss_is_told_with_the_noise_that_all_counters_share():
     """Published are gamma - Y and c + X + Y: so the draws tell Y and X, which are discrete Laplace each."""
-    made, shared, own = NoisySketch(1.0, 1e-6, 3), [], []
+    made, shared, own, source = NoisySketch(1.0, 1e-6, 3), [], [], SystemSource()
     for _ in range(4000):
-        drawn, tokens = made.draw(np.array([1000]), 70, SystemSource())
+        drawn, tokens = made.draw(np.array([1000]), 70, source)
         shared.append(70 - drawn.decrements)
         own.append(int(tokens[0]) - 1000 - shared[-1])
     x = np.arange(-8, 9)

@@ -1,5 +1,6 @@
 """Private releases of sketches, from the stream to the table: one sketch, merged ones, known universes."""
 
+import functools
 import hashlib
 from itertools import product
 
@@ -206,8 +207,11 @@ class TestMerged:
     def test_bounded_merges_change_by_one_in_one_direction(self, k):
         """Lemma 3.6 by enumeration, with what was lost: all pairs of short streams, one item less in the first."""
 
+        made = functools.cache(functools.partial(misra_gries, k))
+
+        @functools.cache
         def merge(first, second):
-            (a, gone), (b, lost) = misra_gries(k, first), misra_gries(k, second)
+            (a, gone), (b, lost) = made(first), made(second)
             whole = {key: a.get(key, 0) + b.get(key, 0) for key in a | b}
             over = sorted(whole.values(), reverse=True)[k] if len(whole) > k else 0
             return {key: c - over for key, c in whole.items() if c > over}, gone + lost + over

@@ -109,7 +109,8 @@ def test_a_user_with_keys_of_its_own_shows_at_most_with_delta():
     made.update([[f"mine {i}" for i in range(k)]])
     mechanism = OneSidedSketch(1.0, delta, k)
     ones = np.ones(k, np.int64)
-    shown = sum(bool(mechanism.draw(ones, 0, ds.randomness.SystemSource())[1].any()) for _ in range(runs))
+    source = ds.randomness.SystemSource()
+    shown = sum(bool(mechanism.draw(ones, 0, source)[1].any()) for _ in range(runs))
     assert shown <= binomial_band(runs, delta)[1]
     assert shown >= binomial_band(runs, delta / 20)[0]
 
@@ -117,7 +118,8 @@ def test_a_user_with_keys_of_its_own_shows_at_most_with_delta():
 def test_the_loss_is_told_with_noise():
     """It is Gaussian, of the same sigma as that of the counters, and rounded: by less than two units here."""
     mechanism, runs = OneSidedSketch(0.2, 1e-6, 6), 3000
-    drawn = (mechanism.draw(np.empty(0, np.int64), 70, ds.randomness.SystemSource())[0] for _ in range(runs))
+    source = ds.randomness.SystemSource()
+    drawn = (mechanism.draw(np.empty(0, np.int64), 70, source)[0] for _ in range(runs))
     far = sum(abs(made.lost - 70) > mechanism.channel.sigma for made in drawn)
     least, most = (2 * ndtr(-1 + rounding / mechanism.channel.sigma) for rounding in (-2, 2))
     assert binomial_band(runs, least)[0] <= far <= binomial_band(runs, most)[1]

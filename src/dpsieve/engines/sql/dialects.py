@@ -157,9 +157,11 @@ def query_for(
     for number, query in enumerate(tree.find_all(exp.Subquery)):
         # Some engines want a name for each.
         query.set("alias", exp.TableAlias(this=exp.to_identifier(f"q{number}")))
-    written = tree.sql(dialect=dialect, unsupported_level=sqlglot.ErrorLevel.RAISE)
+    meant = _bounding(tree)
+    # Trees are not copied before they are written: one with a list of ten thousand weights takes long to copy.
+    written = tree.sql(dialect=dialect, unsupported_level=sqlglot.ErrorLevel.RAISE, copy=False)
     # Privacy rests on it: there were versions of sqlglot that left out an argument.
-    if _bounding(sqlglot.parse_one(written, read=dialect)) != _bounding(tree):
+    if _bounding(sqlglot.parse_one(written, read=dialect)) != meant:
         hint = "Install the version of it that constraints.txt names."
         raise DpsieveError(f"This version of sqlglot changes what the query for {dialect} means. {hint}")
     return written
@@ -169,9 +171,11 @@ def _bounding(tree: Any) -> list[str]:
     """Return what bounds a unit, in words that are the same for all dialects."""
     from sqlglot import exp
 
-    nodes = [*tree.find_all(exp.Distinct, exp.Group, exp.Is, exp.LTE, exp.Sum)]
-    nodes += [node for window in tree.find_all(exp.Window) for node in window.args.get("partition_by") or []]
-    return [node.sql(copy=False) for node in nodes]  # a list of ten thousand weights takes long to copy
+    found = tree.find_all(exp.Distinct, exp.Group, exp.Is, exp.LTE, exp.Sum, exp.Window)
+    nodes = [
+        part for node in found for part in (node.args.get("partition_by") or [] if type(node) is exp.Window else [node])
+    ]
+    return [node.sql(copy=False) for node in nodes]
 
 
 def sqlite_hash(*values: object) -> int:
