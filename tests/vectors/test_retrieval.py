@@ -94,6 +94,25 @@ def test_wide_ranges_are_checked_without_a_look_at_each_outcome(epsilon, low, hi
     content_code(epsilon, low, high, bits).check()
 
 
+def test_noise_that_ends_too_early_is_refused():
+    """Its steps are within e^epsilon, but from one value to the next an outcome would appear from nearly nothing."""
+    code = content_code(0.1, 0, 600, 18)
+    cut = next(k for k in range(1, 99) if code.codes[-k - 1] > 1)  # as far as outcomes have one code, as far ones have
+    verdicts = []
+    for drop in range(cut + 1):
+        early = replace(
+            code, noise=code.noise[drop : len(code.noise) - drop], codes=code.codes[: len(code.codes) - drop]
+        )
+        assert sum(early.codes) + early.far == 2**18
+        told = early.noise[0] / min(*early.rest, early.unit) > math.expm1(0.1) * (1 + 1e-9)
+        try:
+            early.check()
+            verdicts.append((told, False))
+        except NotCertified:
+            verdicts.append((told, True))
+    assert set(verdicts) == {(False, False), (True, True)}
+
+
 def test_forged_numbers_are_refused():
     code = content_code(1.0, 0, 60, 12)
     middle = code.reach

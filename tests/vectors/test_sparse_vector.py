@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -26,29 +27,36 @@ def private(**options):
 
 
 def every_kind():
-    """One small vector of each variant, with and without what can be added to it."""
+    """One small vector of each variant, with and without what can be added to it: its name, and how it is made."""
     for near, delta in itertools.product(("one_entry", "l1"), (0.0, 1e-4)):
         budget = {"neighbours": near, "delta": delta, "source": insecure_source(7)}
-        yield f"auto, {near}, {delta}", private(max_value=60, **budget)
-        yield f"all bought, {near}, {delta}", private(sparsity=None, **budget)
-        yield f"dense, {near}, {delta}", ds.SparseVector.private([1], [5], **{**COUNTS, **budget, "dimension": 9})
-        for variant in ("alp", "multiplicative", "max_projection"):
-            for listed in (False, True):
-                made = private(max_value=60, variant=variant, threshold=listed, **budget)
-                yield f"{variant}, {near}, {delta}, {listed}", made
-        yield f"cormode, {near}, {delta}", private(variant="cormode", **budget)
+        yield f"auto, {near}, {delta}", partial(private, max_value=60, **budget)
+        yield f"all bought, {near}, {delta}", partial(private, sparsity=None, **budget)
+        yield (
+            f"dense, {near}, {delta}",
+            partial(ds.SparseVector.private, [1], [5], **{**COUNTS, **budget, "dimension": 9}),
+        )
+        for variant, listed in itertools.product(("alp", "multiplicative", "max_projection"), (False, True)):
+            options = {"max_value": 60, "variant": variant, "threshold": listed, **budget}
+            yield f"{variant}, {near}, {delta}, {listed}", partial(private, **options)
+        yield f"cormode, {near}, {delta}", partial(private, variant="cormode", **budget)
     for signed in (False, True):
-        yield f"histogram, {signed}", private(variant="histogram", max_value=60, signed=signed, epsilon=2.0)
-        yield f"retrieval, {signed}", private(variant="retrieval", delta=1e-6, signed=signed, bits=30)
-        yield f"korolova, {signed}", private(variant="korolova", delta=1e-6, signed=signed)
+        yield f"histogram, {signed}", partial(private, variant="histogram", max_value=60, signed=signed, epsilon=2.0)
+        yield f"retrieval, {signed}", partial(private, variant="retrieval", delta=1e-6, signed=signed, bits=30)
+        yield f"korolova, {signed}", partial(private, variant="korolova", delta=1e-6, signed=signed)
 
 
 KINDS = dict(every_kind())
 
 
+@cache
+def made(name):
+    return KINDS[name]()
+
+
 @pytest.fixture(params=KINDS)
 def vector(request):
-    return KINDS[request.param]
+    return made(request.param)
 
 
 def test_entries_are_found_again(vector):
