@@ -4,7 +4,8 @@ Coordinate i of a row lies in [low_i, high_i]. It becomes the whole number neare
 to those of low_i and high_i themselves. So a row becomes a vector of whole numbers that depends on this row alone, and
 each of them is between two public whole numbers: rounding is inside the bounds and adds nothing to how far a unit can
 move a sum. The origin is 0; where neighbours have equally many rows and 0 is outside of the box, it is the bound next
-to 0.
+to 0. A unit of several rows may have fewer than another, so then the origin is 0, and a row that is not there counts as
+one of zeros: a unit of m rows moves sums by m times what one row in the box, widened to hold 0, does.
 
 Sums are 64-bit whole numbers, so neither the order of rows nor the size of batches changes them.
 """
@@ -37,19 +38,18 @@ class BoxGrid:
     highs: Floats
     steps: Floats
     neighbours: Neighbours
+    rows_per_unit: int = 1
 
     @cached_property
     def origins(self) -> Floats:
         """Where each coordinate counts from."""
         nearest = np.clip(0.0, self.lows, self.highs)
-        return nearest if self.neighbours == "replace" else np.zeros_like(nearest)
+        return nearest if self.neighbours == "replace" and self.rows_per_unit == 1 else np.zeros_like(nearest)
 
     @cached_property
     def changes(self) -> Ints:
         """How many steps one unit can move each sum."""
-        low, high = self._ends
-        most = high - low if self.neighbours == "replace" else np.maximum(np.abs(low), np.abs(high))
-        return most.astype(np.int64)
+        return _moves(*self._ends, self.neighbours, self.rows_per_unit).astype(np.int64)
 
     @cached_property
     def _per_step(self) -> Floats:
@@ -92,14 +92,15 @@ class BoxGrid:
 
 
 def fitted_grid(
-    lows: Floats, highs: Floats, neighbours: Neighbours, noise: str, shape: str, p: float, budget: float
-) -> tuple[BoxGrid, float]:
+    lows: Floats, highs: Floats, neighbours: Neighbours, noise: str, shape: str, p: float, budget: float,
+    rows_per_unit: int = 1,
+) -> tuple[BoxGrid, float]:  # fmt: skip
     """Return a grid, and the scale of the noise in its steps, with which whole numbers keep a budget exactly.
 
     The budget is mu for Gaussian noise, epsilon for Laplace noise. The scale is a power of two, the same for nearly all
     budgets, so that the tables to draw from are made once.
     """
-    widths = highs - lows if neighbours == "replace" else np.maximum(np.abs(lows), np.abs(highs))
+    widths = _moves(lows, highs, neighbours, rows_per_unit)
     largest = float(widths.max())
     if largest == 0:
         raise InvalidValue("widths are all zero, so that there is nothing to sum. Pass one above zero.")
@@ -111,7 +112,7 @@ def fitted_grid(
         scale /= 2
     unit = whole * largest / (budget * scale)
     for attempt in range(_TRIES):
-        grid = BoxGrid(lows, highs, parts * unit, neighbours)
+        grid = BoxGrid(lows, highs, parts * unit, neighbours, rows_per_unit)
         changes = grid.changes.tolist()
         squares, total = sum(change * change for change in changes), sum(changes)
         kept = fits(squares, budget, scale) if noise == "gaussian" else total <= Fraction(budget) * Fraction(scale)
@@ -122,6 +123,15 @@ def fitted_grid(
         if not total:
             break
     raise InvalidValue("the budget is too small for so many coordinates. Pass a larger epsilon or rho.")
+
+
+def _moves(lows: Floats, highs: Floats, neighbours: Neighbours, rows_per_unit: int) -> Floats:
+    """Return how far one unit moves each sum at most, in the unit of its bounds."""
+    if neighbours == "add_remove":
+        return rows_per_unit * np.maximum(np.abs(lows), np.abs(highs))
+    if rows_per_unit == 1:
+        return highs - lows
+    return rows_per_unit * (np.maximum(highs, 0.0) - np.minimum(lows, 0.0))
 
 
 def _batches(count: int, size: int) -> Iterator[slice]:

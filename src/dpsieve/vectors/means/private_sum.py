@@ -20,6 +20,7 @@ from dpsieve.vectors.means.scaled_noise import NOISES, ScaledNoise, l2_distance
 
 _ROWS = "Pass rows of numbers: an array, a list of rows, a table with columns of numbers, or a sparse matrix."
 _WIDTHS = "Pass one width, one for each coordinate, or a pair (low, high) for each coordinate."
+MOST_ROWS_PER_UNIT = 10_000
 _SMALLEST, _LARGEST = 1e-60, 1e60  # of bounds, so that no step is too small or too large for a float
 
 
@@ -35,12 +36,13 @@ def private_sum(
     noise: str = "auto",
     shape: str = "best",
     names: Sequence[str] | None = None,
+    rows_per_unit: int = 1,
     unit: str = "one row",
     ledger: AnyLedger = None,
     note: str = "",
     source: Source | None = None,
 ) -> Estimate:
-    """Return the private sum of all rows, coordinate by coordinate; one row belongs to one privacy unit.
+    """Return the private sum of all rows, coordinate by coordinate; a privacy unit has one row.
 
     Each coordinate has public bounds; values outside are clipped to them. What a unit can change decides the noise:
     under 'replace' (another row in its place; the number of rows is public) high - low, under 'add_remove' (a row more
@@ -60,6 +62,8 @@ def private_sum(
         shape: 'best' splits the noise as above; 'equal' gives each coordinate the same noise (the plain mechanism),
             'proportional' each one its width's share.
         names: of the coordinates; default: those of the columns of a table, else 0, 1, 2, ...
+        rows_per_unit: at most how many rows of x belong to one unit; the noise grows with it. Above 1, units may have
+            different numbers of rows, so that 'replace' has bounds that are widened to hold 0.
         unit: who is protected, in words.
         ledger, note: where the spend is written down before anything is drawn, and a note for it.
         source: of randomness, for tests.
@@ -77,7 +81,7 @@ def private_sum(
     labels = coordinate_names(names, rows)
     made, grid = best_noise(
         lows, highs, neighbours, p=p, rho=rho, epsilon=epsilon, delta=delta, noise=noise, shape=shape, unit=unit,
-        rows=count,
+        rows=count, rows_per_unit=rows_per_unit,
     )  # fmt: skip
     if book is not None:
         book.check(made, note)
@@ -85,14 +89,13 @@ def private_sum(
     charge(book, made, note)
     values = made.draw(sums, source)
     kinds = {"best": f"best for moment {moment(p):g} of the error", "equal": "equal", "proportional": "like the widths"}
-    held = "one row of numbers within public bounds"
-    words = {"reason": f"{made.noise} noise, its split {kinds[shape]}", "contribution": held}
+    words = {"reason": f"{made.noise} noise, its split {kinds[shape]}", "contribution": bounded_words(rows_per_unit)}
     return Estimate.of(made, values, labels, source=source, single=rows.single, **words)
 
 
 def best_noise(
     lows: Floats, highs: Floats, neighbours: Neighbours, *, p: float, rho: float | None, epsilon: float | None,
-    delta: float | None, noise: str, shape: str, unit: str, rows: int = 0,
+    delta: float | None, noise: str, shape: str, unit: str, rows: int = 0, rows_per_unit: int = 1,
 ) -> tuple[ScaledNoise, BoxGrid]:  # fmt: skip
     """Return the noise for rows in a box, and the grid on which rows are summed; `rows` counts under 'replace' alone.
 
@@ -102,6 +105,7 @@ def best_noise(
         raise InvalidValue("exactly one of rho and epsilon is the budget. Pass rho=0.5, or epsilon=1.0 with delta.")
     if not isinstance(noise, str) or noise not in ("auto", *NOISES):
         raise InvalidValue(f"noise is not known. Choose one of auto, {', '.join(NOISES)}.")
+    rows_per_unit = unit_rows(rows_per_unit)
     pure = rho is None and (delta is None or validate.delta(delta) == 0)
     kinds = ["gaussian"] if rho is not None else ["laplace"] if pure else list(NOISES)
     if noise != "auto" and noise not in kinds:
@@ -110,12 +114,24 @@ def best_noise(
     made = []
     for kind in kinds if noise == "auto" else [noise]:
         budget = budget_mu(rho, epsilon, delta) if kind == "gaussian" else validate.positive_epsilon(epsilon)
-        grid, scale = fitted_grid(lows, highs, neighbours, kind, shape, p, budget)
+        grid, scale = fitted_grid(lows, highs, neighbours, kind, shape, p, budget, rows_per_unit)
         changes, steps, offsets = (tuple(a.tolist()) for a in (grid.changes, grid.steps, grid.origins * rows))
         promise = promised(scale, l2_distance(changes), epsilon, delta) if kind == "gaussian" else (budget, 0.0)
         numbers = (*promise, changes, scale, steps, offsets if any(offsets) else ())
         made.append((ScaledNoise(*numbers, noise=kind, neighbours=neighbours, unit=unit), grid))
     return min(made, key=lambda one: one[0].expected_error(p))
+
+
+def unit_rows(count: object) -> int:
+    """Return how many rows a unit may have."""
+    hint = "Pass at most how many rows belong to one unit."
+    return validate.whole("rows_per_unit", count, low=1, high=MOST_ROWS_PER_UNIT, hint=hint)
+
+
+def bounded_words(rows_per_unit: int) -> str:
+    """Return how much a unit adds, in words."""
+    many = "one row" if rows_per_unit == 1 else f"at most {rows_per_unit:,} rows"
+    return f"{many} of numbers within public bounds"
 
 
 class Rows(NamedTuple):
