@@ -55,7 +55,7 @@ def test_wide_gaussian_follows_its_distribution(sigma):
     assert_cdf(discrete_gaussian(sigma, DRAWS), edges, gaussian_cdf(sigma))
 
 
-@pytest.mark.parametrize("sigma", [0.3, 1.0, 3.7, 100.0, 800.0])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 3.7, 100.0, 800.0, 801.0, 54321.0, 2.0**29])
 def test_rounded_gaussian_follows_its_distribution(sigma):
     edges = np.unique(np.round(sigma * special.ndtri(np.linspace(0.0005, 0.9995, 400))).astype(np.int64))
     assert_cdf(rounded_gaussian(sigma, DRAWS), edges, gaussian_cdf(sigma))
