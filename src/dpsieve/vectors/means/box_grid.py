@@ -3,7 +3,8 @@
 Coordinate i of a row lies in [low_i, high_i]. It becomes the whole number nearest to (x_i - origin_i) / step_i, limited
 to those of low_i and high_i themselves. So a row becomes a vector of whole numbers that depends on this row alone, and
 each of them is between two public whole numbers: rounding is inside the bounds and adds nothing to how far a unit can
-move a sum. The origin is 0 or, where neighbours have equally many rows and 0 is outside of the box, the bound next to 0.
+move a sum. The origin is 0; where neighbours have equally many rows and 0 is outside of the box, it is the bound next
+to 0.
 
 Sums are 64-bit whole numbers, so neither the order of rows nor the size of batches changes them.
 """
@@ -127,7 +128,8 @@ def _batches(count: int, size: int) -> Iterator[slice]:
 
 def _finite(values: Any) -> Floats:
     """Return a copy as floats; NaN and infinities are refused."""
-    copy = np.array(values, np.float64, order="C")
+    with np.errstate(over="ignore"):  # long floats beyond all doubles become infinite
+        copy = np.array(values, np.float64, order="C")
     if not np.isfinite(copy).all():
         raise InvalidValue("x holds NaN or infinite values. Fill them in, or leave those rows out.")
     return copy

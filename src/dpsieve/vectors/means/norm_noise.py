@@ -16,7 +16,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -166,7 +165,8 @@ class NoisySums(Estimating):
         about scale^-min(p + 1, 2), nothing at the scales that `private_sum` takes.
         """
         p = moment(p)
-        return self._moment(p) * float(((np.array(self.steps) * self.scale) ** p).sum())
+        with np.errstate(over="ignore"):  # a moment too large for a float is infinite
+            return self._moment(p) * float(((np.array(self.steps) * self.scale) ** p).sum())
 
     def _moment(self, p: float) -> float:
         """The p-th absolute moment of noise of scale 1."""

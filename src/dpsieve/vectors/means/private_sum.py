@@ -12,11 +12,11 @@ from dpsieve.privacy.ledger import AnyLedger, charge, opened
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
-from dpsieve.values.columns import converted
+from dpsieve.values.columns import column_of, converted
 from dpsieve.vectors.means.box_grid import BoxGrid, fitted_grid
 from dpsieve.vectors.means.estimate import Estimate
 from dpsieve.vectors.means.norm_noise import budget_mu, moment, promised
-from dpsieve.vectors.means.scaled_noise import NOISES, ScaledNoise
+from dpsieve.vectors.means.scaled_noise import NOISES, ScaledNoise, l2_distance
 
 _ROWS = "Pass rows of numbers: an array, a list of rows, a table with columns of numbers, or a sparse matrix."
 _WIDTHS = "Pass one width, one for each coordinate, or a pair (low, high) for each coordinate."
@@ -49,7 +49,8 @@ def private_sum(
 
     Args:
         x: n rows of d numbers: an array, a list of rows, a pandas, Polars or Arrow table, or a SciPy sparse matrix,
-            which stays sparse. An array of one dimension is one coordinate. NaN and infinities are refused.
+            which stays sparse. An array of one dimension, or an empty list, is one coordinate. NaN and infinities are
+            refused.
         widths: one number for all coordinates, one for each, or a pair (low, high) for each.
         neighbours: 'replace' or 'add_remove'.
         p: the moment of the total error, the sum over coordinates of |error|^p, that the split of noise makes least.
@@ -71,24 +72,22 @@ def private_sum(
     """
     neighbours, book, source = validate.neighbours(neighbours), opened(ledger, note), resolve(source)
     rows = matrix(x)
-    lows, highs = box(widths, rows.values.shape[1], rows.single)
-    if not rows.values.shape[0] and not rows.single and not rows.values.shape[1]:
-        raise InvalidType(f"x has no coordinates. {_ROWS}")
+    count, size = rows.values.shape
+    lows, highs = box(widths, size, rows.single)
     labels = coordinate_names(names, rows)
     made, grid = best_noise(
         lows, highs, neighbours, p=p, rho=rho, epsilon=epsilon, delta=delta, noise=noise, shape=shape, unit=unit,
-        rows=rows.values.shape[0],
+        rows=count,
     )  # fmt: skip
     if book is not None:
         book.check(made, note)
     sums = grid.sums(rows.values)
     charge(book, made, note)
     values = made.draw(sums, source)
-    reason = f"{made.noise} noise, {'the best split' if shape == 'best' else shape} for moment {moment(p):g} of the error"
+    kinds = {"best": f"best for moment {moment(p):g} of the error", "equal": "equal", "proportional": "like the widths"}
     held = "one row of numbers within public bounds"
-    return Estimate.of(
-        made, values, labels, source=source, reason=reason, contribution=held, single=rows.single
-    )  # fmt: skip
+    words = {"reason": f"{made.noise} noise, its split {kinds[shape]}", "contribution": held}
+    return Estimate.of(made, values, labels, source=source, single=rows.single, **words)
 
 
 def best_noise(
@@ -112,14 +111,10 @@ def best_noise(
     for kind in kinds if noise == "auto" else [noise]:
         budget = budget_mu(rho, epsilon, delta) if kind == "gaussian" else validate.positive_epsilon(epsilon)
         grid, scale = fitted_grid(lows, highs, neighbours, kind, shape, p, budget)
-        changes = grid.changes.tolist()
-        distance = float(np.nextafter(np.sqrt(float(sum(c * c for c in changes))), np.inf))
-        promise = promised(scale, distance, epsilon, delta) if kind == "gaussian" else (budget, 0.0)
-        offsets = (grid.origins * rows).tolist() if grid.origins.any() else ()
-        made.append(
-            (ScaledNoise(*promise, tuple(changes), scale, tuple(grid.steps.tolist()), tuple(offsets), noise=kind,
-                         neighbours=neighbours, unit=unit), grid)
-        )  # fmt: skip
+        changes, steps, offsets = (tuple(a.tolist()) for a in (grid.changes, grid.steps, grid.origins * rows))
+        promise = promised(scale, l2_distance(changes), epsilon, delta) if kind == "gaussian" else (budget, 0.0)
+        numbers = (*promise, changes, scale, steps, offsets if any(offsets) else ())
+        made.append((ScaledNoise(*numbers, noise=kind, neighbours=neighbours, unit=unit), grid))
     return min(made, key=lambda one: one[0].expected_error(p))
 
 
@@ -135,23 +130,22 @@ def matrix(x: Any) -> Rows:
     """Return rows of numbers in any form that is accepted, without looking at the numbers."""
     if hasattr(x, "tocsr"):
         return Rows(_sparse(x), None, False)
+    if isinstance(x, pa.Array | pa.ChunkedArray) or (hasattr(x, "to_numpy") and len(getattr(x, "shape", ())) == 1):
+        return Rows(_table(pa.table({"0": column_of("x", x, _ROWS)})).values, None, True)
     if hasattr(x, "__arrow_c_stream__") or isinstance(x, pa.Table | pa.RecordBatch):
         return _table(x)
-    if isinstance(x, pa.Array | pa.ChunkedArray) or hasattr(x, "to_numpy"):
-        x = converted(lambda: x.to_numpy(), "x", _ROWS)
     try:
         values = np.asarray(validate.listed(x))
     except ValueError:
         raise InvalidType(f"x has rows of different lengths. {_ROWS}") from None
-    if not values.size and values.dtype.kind == "f" and values.ndim in (1, 2):
-        values = values.astype(np.float64)
-    if values.dtype.kind not in "fiub" or values.ndim not in (1, 2):
+    if values.dtype.kind not in "fiub" or values.ndim not in (1, 2) or 0 in values.shape[1:] or np.ma.isMaskedArray(x):
         raise InvalidType(f"x must be rows of numbers. {_ROWS}")
-    return Rows(values.reshape(len(values), -1) if values.ndim == 2 else values[:, None], None, values.ndim == 1)
+    return Rows(values if values.ndim == 2 else values[:, None], None, values.ndim == 1)
 
 
 def _table(x: Any) -> Rows:
-    table = converted(lambda: pa.table(x), "x", _ROWS)
+    pandas = hasattr(x, "iloc")  # its index is no column
+    table = converted(lambda: pa.Table.from_pandas(x, preserve_index=False) if pandas else pa.table(x), "x", _ROWS)
     if not all(pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_boolean(t) for t in table.schema.types):
         raise InvalidType(f"x has columns that are not numbers. {_ROWS}")
     if any(column.null_count for column in table.columns):
@@ -175,7 +169,7 @@ def _sparse(x: Any) -> Any:
         return fresh
 
     matrix = converted(made, "x", _ROWS)
-    if matrix.dtype.kind not in "fiub":
+    if matrix.dtype.kind not in "fiub" or not matrix.shape[1]:
         raise InvalidType(f"x must be rows of numbers. {_ROWS}")
     return matrix
 

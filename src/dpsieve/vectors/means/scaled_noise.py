@@ -85,7 +85,7 @@ class ScaledNoise(NoisySums):
             validate.positive_epsilon(self.epsilon)
 
     def _checked_changes(self) -> tuple[int, ...]:
-        given = self.changes.tolist() if isinstance(self.changes, np.ndarray) else self.changes
+        given: Any = self.changes
         if not isinstance(given, tuple | list) or not set(map(type, given)) <= {int}:
             raise InvalidType("changes must be a tuple of whole numbers. Pass how far a unit moves each sum, in steps.")
         if len(given) != self.size or not 0 <= min(given) <= max(given) <= _LARGEST_CHANGE or not max(given):
@@ -100,8 +100,7 @@ class ScaledNoise(NoisySums):
     @cached_property
     def distance(self) -> float:
         """The l2 distance between the sums of neighbours, in steps, rounded up."""
-        squares = sum(change * change for change in self.changes)
-        return upper(lambda: ball(squares).sqrt())
+        return l2_distance(self.changes)
 
     @property
     def mu(self) -> float:
@@ -164,6 +163,16 @@ class ScaledNoise(NoisySums):
 
     def _moment(self, p: float) -> float:
         return super()._moment(p) if self.noise == "gaussian" else math.gamma(p + 1)
+
+
+def l2_distance(changes: tuple[int, ...]) -> float:
+    """Return the l2 norm of whole numbers, rounded up.
+
+    >>> l2_distance((3, 4))
+    5.0
+    """
+    squares = sum(change * change for change in changes)
+    return upper(lambda: ball(squares).sqrt())
 
 
 def noise_shape(widths: Floats, noise: str, shape: str, p: float) -> Floats:
