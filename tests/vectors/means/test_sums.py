@@ -7,17 +7,17 @@ import itertools
 import json
 import math
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, special, stats
 
-from dpsieve.errors import CorruptRelease, DpsieveError, InvalidValue, NotCertified
+from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
 from dpsieve.privacy import Composition, DiscreteLaplace, Gaussian
 from dpsieve.privacy.curves.gaussian import gaussian_sigma
 from dpsieve.privacy.ledger import Ledger
@@ -59,11 +59,11 @@ def masses(made, reach):
 
 def test_a_sum_of_two_columns():
     people = pd.DataFrame({"visits": [1, 0, 3, 9], "spent": [10.0, 0.0, 55.5, 20.0]}, index=[7, 8, 9, 10])
-    total = private_sum(people, [(0, 4), (0, 100)], neighbours="add_remove", rho=500.0, delta=1e-3, unit="one person")
+    total = private_sum(people, [(0, 4), (0, 100)], neighbours="add_remove", rho=100.0, unit="one person")
     assert total.table.column("name").to_pylist() == ["visits", "spent"]
     assert np.allclose(total.value, [8.0, 85.5], atol=8 * total.table.column("deviation").to_numpy())  # 9 counts as 4
     assert "one person is added or removed" in str(total.guarantee)
-    assert total.mechanism.rho <= 500.0
+    assert total.mechanism.rho <= 100.0
     age = private_sum([30, 41, 52], (0, 120), neighbours="replace", epsilon=400.0)
     assert isinstance(age.value, float) and abs(age.value - 123) < 30
 
@@ -94,10 +94,14 @@ def test_closed_forms_are_moments_of_the_noise_that_is_drawn(monkeypatch, p):
         one = (np.abs(np.arange(-reach, reach + 1.0)) ** p) @ masses(made, reach)
         exact = one * (np.array(made.steps) ** p).sum()
         assert made.expected_error(p) == pytest.approx(exact, rel=1e-4)
-        assert closed == pytest.approx(exact, rel=2e-3)  # a coarse grid rounds widths
+        assert closed == pytest.approx(exact, rel=5e-3)  # a coarse grid rounds widths
+    monkeypatch.undo()
+    assert noise_for(widths, rho=rho, p=p)[0].expected_error(p) == pytest.approx(theorem_1, rel=1e-6)
+    assert noise_for(widths, epsilon=epsilon, p=p)[0].expected_error(p) == pytest.approx(theorem_2, rel=1e-6)
 
 
 @pytest.mark.parametrize("budget", [{"rho": 0.3}, {"epsilon": 0.7}])
+@settings(max_examples=20)
 @given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=6), st.floats(0.1, 6.0))
 def test_the_best_split_is_never_worse(budget, widths, p):
     best, equal, like = (noise_for(widths, shape=s, p=p, **budget)[0].expected_error(p) for s in
@@ -117,7 +121,7 @@ def test_a_width_costs_half_under_add_remove_and_bounds_from_zero_the_same(budge
 
 def worst_delta(made, shifts, epsilon):
     """The largest sum of max(0, P - e^epsilon Q) over these distances between neighbours, over all outputs."""
-    reach, worst = int(60 * made.scale), 0.0
+    reach, worst = int((9 if made.noise == "gaussian" else 40) * made.scale), 0.0
     noise = masses(made, reach)
     for first, second in shifts:
         p = np.multiply.outer(noise, noise)
@@ -148,7 +152,7 @@ def all_shifts(grid, neighbours, values):
 @pytest.mark.parametrize("budget", BUDGETS.values(), ids=BUDGETS)
 def test_neighbours_cannot_be_told_apart(monkeypatch, neighbours, bounds, budget):
     """Two sums on a coarse grid: all outputs, all neighbours, those in opposite corners included."""
-    monkeypatch.setattr(box_grid, "FINEST", 4.0)
+    monkeypatch.setattr(box_grid, "FINEST", 32.0 if "delta" in budget else 8.0)
     made, grid = noise_for(bounds, neighbours, **budget)
     apart = all_shifts(grid, neighbours, [-1e300, -7.9, -0.6, 0.0, 0.3, 2.4, 1e9])
     corner = tuple(made.changes)
@@ -163,9 +167,9 @@ def test_neighbours_cannot_be_told_apart(monkeypatch, neighbours, bounds, budget
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 8.0, 30.0])
 def test_renyi_and_concentrated_privacy_hold(monkeypatch, order):
-    monkeypatch.setattr(box_grid, "FINEST", 3.0)
+    monkeypatch.setattr(box_grid, "FINEST", 16.0)
     made, _ = noise_for([4, 1], rho=0.2)
-    noise, total = masses(made, 100), 0.0
+    noise, total = masses(made, 1000), 0.0
     for change in made.changes:
         q, seen = moved(noise, change), noise > 1e-280
         keep = seen & (q > 1e-280)
@@ -176,13 +180,14 @@ def test_renyi_and_concentrated_privacy_hold(monkeypatch, order):
     assert made.mu == pytest.approx(math.sqrt(2 * made.rho))
 
 
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 1e6)), min_size=1, max_size=5),
     st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=10, max_size=10),
     st.sampled_from(RELATIONS),
 )
 def test_no_row_moves_a_sum_further_than_the_mechanism_says(pairs, numbers, neighbours):
-    bounds = [(low, low + width if width > 1e-9 else low + 1) for low, width in pairs]
+    bounds = [(round(low, 3), round(low, 3) + round(width, 3) + 0.001) for low, width in pairs]
     made, grid = noise_for(bounds, neighbours, rho=0.1)
     first, second = np.resize(numbers, (2, len(bounds)))
     moves = grid.sums(first[None]) - (grid.sums(second[None]) if neighbours == "replace" else 0)
@@ -201,12 +206,12 @@ def test_values_outside_are_clipped_to_the_bounds():
 
 def test_every_form_of_rows_has_the_same_sums(monkeypatch):
     x = np.random.default_rng(2).poisson(0.5, (300, 4)) * 1.5
-    _, grid = noise_for([3, (0, 2), (1, 2), (-4, -3)], "replace", rho=0.5)
+    _, grid = noise_for([(-1, 2), (0, 2), (1, 2), (-4, -3)], "replace", rho=0.5)
     sums = grid.sums(matrix(x).values)
     names = list("abcd")
-    forms = [x.tolist(), x.astype(np.float32), sparse.csr_matrix(x), sparse.coo_array(x), sparse.csc_matrix(x),
-             pd.DataFrame(x, columns=names), pa.table(list(x.T), names=names), x[::-1], np.asfortranarray(x)]  # fmt: skip
-    for form in forms:
+    arrays = [x.tolist(), x.astype(np.float32), x[::-1], np.asfortranarray(x)]
+    tables = [pd.DataFrame(x, columns=names), pa.table(list(x.T), names=names)]
+    for form in [*arrays, *tables, sparse.csr_matrix(x), sparse.coo_array(x), sparse.csc_matrix(x)]:
         assert (grid.sums(matrix(form).values) == sums).all()
     monkeypatch.setattr(box_grid, "_BATCH", 7)
     assert (grid.sums(matrix(x).values) == sums).all()
@@ -236,6 +241,16 @@ def test_a_zcdp_budget_is_spent_and_kept(rho):
     assert noise_for([1.0], rho=rho, delta=1e-9)[0].delta == 1e-9
 
 
+@pytest.mark.parametrize("bounds", [[1.0], [(0, 1)], [(3, 4)], [2e-60, 1e60], [0.5] * 999])
+def test_every_budget_has_a_grid_that_uses_it(bounds):
+    for epsilon in (1e-3, 0.1, 1.0, 17.0, 500.0):
+        pure, _ = noise_for(bounds, epsilon=epsilon)
+        assert epsilon * 0.995 <= sum(pure.changes) / pure.scale <= epsilon
+    for rho in (1e-6, 0.5, 2.0, 300.0):
+        made, _ = noise_for(bounds, rho=rho)
+        assert rho * 0.995 <= made.rho <= rho
+
+
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-12), (1.0, 1e-5), (10.0, 1e-3)])
 def test_an_approximate_budget_has_the_smallest_gaussian_noise(epsilon, delta):
     made, _ = noise_for([3, 4], epsilon=epsilon, delta=delta, noise="gaussian", shape="equal")
@@ -255,9 +270,9 @@ def test_coarser_laplace_curves_are_above_the_true_one():
     noise = masses(made, 60 * 5001)
     (coarse,) = made.spends()
     assert isinstance(coarse, DiscreteLaplace) and coarse.sensitivity <= 64
-    for epsilon in (0.0, 0.2, 0.5, 0.9):
+    for epsilon in (0.0, 0.2, 0.5):
         exact = np.maximum(0, noise - math.exp(epsilon) * moved(noise, 5001)).sum()
-        assert exact <= Composition([coarse]).delta(epsilon) <= exact * 1.03 + 1e-4
+        assert exact <= Composition([coarse]).delta(epsilon) <= exact * 1.03
     many, _ = noise_for(np.geomspace(1, 9, 40), epsilon=1.0)
     assert Composition(many.spends()).epsilon(0.0) == 1.0
 
@@ -303,7 +318,7 @@ def test_the_ledger_is_charged_before_anything_is_drawn(tmp_path):
         def words(self, count):
             raise RuntimeError("no randomness")
 
-    book = Ledger(tmp_path / "sums.ledger", epsilon=3.0, delta=1e-6, neighbours="replace")
+    book = Ledger(tmp_path / "sums.ledger", epsilon=3.0, delta=1e-6, neighbours="replace", unit="one row")
     with pytest.raises(RuntimeError):
         private_sum([1.0], 1.0, neighbours="replace", rho=0.05, ledger=book, note="lost", source=Broken())
     with pytest.raises(InvalidValue, match="NaN"):
@@ -311,11 +326,10 @@ def test_the_ledger_is_charged_before_anything_is_drawn(tmp_path):
     private_sum([1.0], 1.0, neighbours="replace", rho=0.05, ledger=tmp_path / "sums.ledger", note="kept")
     assert [entry.note for entry in book.history() if entry.note] == ["lost", "kept"]
     spent = Composition([Gaussian(1.0, math.sqrt(0.1), 2)]).epsilon(1e-6)
-    assert Composition([s for entry in book.history() for s in entry.spends if isinstance(s, Gaussian)]).epsilon(
-        1e-6
-    ) == pytest.approx(spent, rel=1e-6)
-    with pytest.raises(DpsieveError, match="ledger"):
-        private_sum([1.0], 1.0, neighbours="add_remove", rho=50.0, ledger=book)
+    curves = [curve for entry in book.history() for curve in entry.curves]
+    assert Composition(curves).epsilon(1e-6) == pytest.approx(spent, rel=1e-6)
+    with pytest.raises(BudgetExceeded):
+        private_sum([1.0], 1.0, neighbours="replace", rho=50.0, ledger=book)
     assert len([entry for entry in book.history() if entry.note]) == 2
 
 
@@ -337,7 +351,7 @@ def test_saved_and_loaded(tmp_path, budget):
 
 
 MADE = [
-    noise_for([4, (1, 2)], rho=0.5, rows=9)[0],
+    noise_for([(-2, 2), (1, 2)], rho=0.5, rows=9)[0],
     noise_for([4, 1], "add_remove", epsilon=1.0)[0],
     norm_noise(1000.0, (0.5, 0.25), rho=0.5, neighbours="add_remove", offsets=(1.0, 2.0)),
 ]
@@ -350,10 +364,10 @@ def test_mechanisms_are_plain_values(made):
     assert f"{made.epsilon:.3g}"[:3] in repr(made) and "object at" not in repr(made)
     assert made.certify().parts[-1].method == "balls"
     bad = (None, "x", -1, math.nan, [], {}, True, (), (1.5, "x"), (math.inf, 1.0), (True, 1), 10**400)
-    for field in made.__dataclass_fields__:
+    for field in (one.name for one in fields(made)):
         for value in bad:
             harmless = (field == "offsets" and value in ([], ())) or (field == "unit" and value == "x")
-            if not harmless and field != "_":
+            if not harmless:
                 with pytest.raises(DpsieveError):
                     replace(made, **{field: value})
     for forged in ({"scale": made.scale * 0.999}, {"epsilon": made.epsilon * 0.999}):

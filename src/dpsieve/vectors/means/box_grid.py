@@ -26,7 +26,7 @@ from dpsieve.vectors.means.scaled_noise import noise_shape
 FINEST = 2.0**29  # the scale of the noise in steps, so that rounding n rows moves a sum by at most n / 2^30 of it
 _FARTHEST = 2**30  # steps that a unit can move all sums: 2^33 rows fit in 64 bits
 _BATCH = 1 << 16  # entries at a time: they stay in the processor's cache
-_TRIES = 64
+_TRIES = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ def fitted_grid(
     while budget * scale > _FARTHEST:
         scale /= 2
     unit = whole * largest / (budget * scale)
-    for _ in range(_TRIES):
+    for attempt in range(_TRIES):
         grid = BoxGrid(lows, highs, parts * unit, neighbours)
         changes = grid.changes.tolist()
         squares, total = sum(change * change for change in changes), sum(changes)
@@ -116,7 +116,7 @@ def fitted_grid(
         if kept and total:
             return grid, scale
         over = (squares**0.5 if noise == "gaussian" else total) / (budget * scale)
-        unit *= max(over, 1.0) * (1 + 2.0**-32)
+        unit *= max(over, 1.0) * (1 + 2.0 ** (attempt - 34))  # more each time, until whole numbers fall
         if not total:
             break
     raise InvalidValue("the budget is too small for so many coordinates. Pass a larger epsilon or rho.")
