@@ -11,8 +11,9 @@ from scipy import special
 from statistical import assert_cdf, assert_follows
 
 from dpsieve.errors import DpsieveError
+from dpsieve.exact.search import precision
 from dpsieve.randomness import discrete_gaussian, discrete_laplace, noise, rounded_gaussian
-from dpsieve.randomness.noise import Gaussian, Laplace, NoiseSampler, laplace_scale
+from dpsieve.randomness.noise import Gaussian, Laplace, NoiseSampler, RoundedGaussian, laplace_scale
 from dpsieve.randomness.source import SystemSource
 from dpsieve.testing import insecure_source
 
@@ -55,7 +56,7 @@ def test_wide_gaussian_follows_its_distribution(sigma):
     assert_cdf(discrete_gaussian(sigma, DRAWS), edges, gaussian_cdf(sigma))
 
 
-@pytest.mark.parametrize("sigma", [0.3, 1.0, 3.7, 100.0, 800.0])
+@pytest.mark.parametrize("sigma", [0.3, 1.0, 3.7, 100.0, 800.0, 801.0, 54321.0, 2.0**29])
 def test_rounded_gaussian_follows_its_distribution(sigma):
     edges = np.unique(np.round(sigma * special.ndtri(np.linspace(0.0005, 0.9995, 400))).astype(np.int64))
     assert_cdf(rounded_gaussian(sigma, DRAWS), edges, gaussian_cdf(sigma))
@@ -82,6 +83,20 @@ def test_the_slow_paths_draw_the_same_distribution(monkeypatch, exact, count):
     assert_cdf(laplace, np.arange(-900, 900, 7), laplace_cdf(300.0))
     gaussian = force(monkeypatch, Gaussian(300.0), exact=exact).draw(count, SystemSource())
     assert_cdf(gaussian, np.arange(-700, 700, 7), gaussian_cdf(300.0))
+    rounded = force(monkeypatch, RoundedGaussian(300.0), exact=exact).draw(count, SystemSource())
+    assert_cdf(rounded, np.arange(-700, 700, 7), lambda k: special.ndtr((k + 0.5) / 300.0))
+
+
+@pytest.mark.parametrize("scale", [64.0, 801.0, 2.0**20, 1e9])
+def test_the_float_weights_of_rounded_gaussian_noise_are_within_their_slack(scale):
+    """Against ball arithmetic: what floats say of the ratio of two weights is never too high, and hardly too low."""
+    real, rounded = Gaussian(scale), RoundedGaussian(scale)
+    for x, base in [(10, 0), (int(scale), int(0.9 * scale)), (int(8 * scale), int(7.99 * scale))]:
+        with precision(256):
+            told = real.exponent(x) - real.exponent(base)
+            true = rounded.exponent(x) - rounded.exponent(base)
+            assert true < told
+            assert told - true < told * rounded.slack / 2
 
 
 def test_cells_near_zero_and_across_the_sign():
@@ -92,14 +107,16 @@ def test_cells_near_zero_and_across_the_sign():
     assert_follows(draws, values, (1 - p) / (1 + p) * p ** np.abs(values))
 
 
-@pytest.mark.parametrize("shape", [Laplace(2.0), Gaussian(2.0), Laplace(5000.0), Gaussian(5000.0)])
+@pytest.mark.parametrize(
+    "shape", [Laplace(2.0), Gaussian(2.0), Laplace(5000.0), Gaussian(5000.0), RoundedGaussian(5000.0)]
+)
 def test_tails_reach_beyond_the_table(shape):
     """U below 2^-64 falls left of all table entries and is refined to a value further out, above 2^-64 to the right."""
     sampler = NoiseSampler(shape)
     ends = np.array([0, 2**64 - 1], np.uint64)
     for _ in range(6):
         low, high = sampler._table.search(ends, SystemSource()) * (1 << sampler._bits)
-        depth = {Laplace: 64 * math.log(2), Gaussian: math.sqrt(2 * 64 * math.log(2))}[type(shape)]
+        depth = 64 * math.log(2) if isinstance(shape, Laplace) else math.sqrt(2 * 64 * math.log(2))
         for x in (-low, high):
             assert 0.8 * depth < x / shape.scale < 3 * depth
 

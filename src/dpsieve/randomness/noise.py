@@ -1,6 +1,6 @@
 """Discrete Laplace, discrete Gaussian and rounded Gaussian noise on the integers, drawn exactly.
 
-The discrete ones have P[X = x] proportional to w(|x|) with a log-concave w: e^(-x/s) and e^(-x^2 / (2 s^2)). The
+All have P[X = x] proportional to w(|x|) with a log-concave w: e^(-x/s), e^(-x^2 / (2 s^2)), or an integral of that. The
 integers are cut into cells of M = 2^m, narrow beside the scale s (M = 1 for small scales). A cell is drawn from an
 exact table with probability proportional to M times the largest weight in it, then a uniform integer x of the cell is
 kept with probability w(x) / (largest weight); a rejected draw starts anew. So P[X = x] is proportional to w(|x|),
@@ -15,18 +15,20 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
-from flint import arb
+from flint import arb, ctx
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.search import precision
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import CHUNK, SPARE_BITS, ExactTable, FallingSums, LazyUniform
 from dpsieve.types import Floats, Ints, Words
 
 SMALLEST_SCALE, LARGEST_SCALE = 1e-3, 1e9
-LARGEST_ROUNDED = 800.0  # so that a table holds it
+LARGEST_ROUNDED = 800.0  # so that a table holds a rounded Gaussian
 _CELLS_PER_SCALE = 64
 _MARGIN = 2.0**-40  # relative; e^-rise in floating point is right to 2^-49 (1 + rise)
 
@@ -73,20 +75,20 @@ def rounded_gaussian(sigma: float, size: int, *, source: Source | None = None) -
     """Return `size` independent draws of a real Gaussian of standard deviation sigma, rounded to the nearest integer.
 
     Added to integers it is post-processing of the Gaussian mechanism, whose exact guarantee it has
-    (`privacy.gaussian_delta`), better than what zCDP tells of the discrete Gaussian. Sigma from 0.001 to 800.
+    (`privacy.gaussian_delta`), better than what zCDP tells of the discrete Gaussian. Sigma from 0.001 to 1e9.
 
     >>> rounded_gaussian(0.001, 3).tolist()
     [0, 0, 0]
     """
-    hint = "Pass a standard deviation such as sigma=1.0; above 800, use discrete_gaussian."
-    sigma = validate.between("sigma", sigma, SMALLEST_SCALE, LARGEST_ROUNDED, hint=hint)
-    return _rounded(sigma).draw(_size(size), source)
+    sigma, size, source = _scale("sigma", sigma), _size(size), resolve(source)
+    return (_rounded(sigma) if sigma <= LARGEST_ROUNDED else _sampler("rounded", sigma)).draw(size, source)
 
 
 @dataclass(frozen=True)
 class Laplace:
     """The weight w(x) = e^(-x / scale) of a magnitude x."""
 
+    slack: ClassVar[float] = 0.0
     scale: float
 
     def exponent(self, x: int) -> arb:
@@ -102,6 +104,7 @@ class Laplace:
 class Gaussian:
     """The weight w(x) = e^(-x^2 / (2 scale^2)) of a magnitude x."""
 
+    slack: ClassVar[float] = 0.0
     scale: float
 
     def exponent(self, x: int) -> arb:
@@ -111,6 +114,28 @@ class Gaussian:
     def rise(self, x: Ints, base: Ints) -> Floats:
         """Return -ln w(x) + ln w(base) for magnitudes x >= base."""
         return ((x - base) / self.scale) * ((x + base) / (2 * self.scale))
+
+
+@dataclass(frozen=True)
+class RoundedGaussian(Gaussian):
+    """The weight w(x) of a magnitude x that is the integral of e^(-y^2 / (2 scale^2)) over |y - x| < 1/2.
+
+    It is log-concave, as an integral of a log-concave function over an interval that moves. And w(x) is
+    e^(-x^2 / (2 scale^2)) times the integral of e^(-t^2 / (2 scale^2)) cosh(x t / scale^2) over |t| < 1/2, whose
+    logarithm grows with x at a rate of at most x / (4 scale^4). So `rise`, that of the Gaussian itself, is never below
+    the true one, and above it by at most rise / (4 scale^2): `slack` is twice that share.
+    """
+
+    @property
+    def slack(self) -> float:  # type: ignore[override]
+        """How far `rise` may be off, as a share of it."""
+        return 0.5 / self.scale**2
+
+    def exponent(self, x: int) -> arb:
+        """Enclose -ln w(x), up to a constant."""
+        with precision(ctx.prec + 96):  # the difference of nearly equal numbers loses about 2 log2(scale) bits
+            unit = arb(self.scale) * arb(2).sqrt()
+            return -(((arb(x) - arb(0.5)) / unit).erfc() - ((arb(x) + arb(0.5)) / unit).erfc()).log()
 
 
 class NoiseSampler:
@@ -159,7 +184,8 @@ class NoiseSampler:
         x = (cell << self._bits) + place
         near = self._magnitude_nearest(cell)
         rise = self._shape.rise(np.abs(x), near)
-        chance, margin = np.exp(-rise) * 2.0 ** (SPARE_BITS - self._bits), _MARGIN * (1 + rise)
+        chance = np.exp(-rise) * 2.0 ** (SPARE_BITS - self._bits)
+        margin = _MARGIN * (1 + rise) + self._shape.slack * rise
         kept = coin + 1.0 <= chance * (1 - margin)
         for k in np.flatnonzero(~kept & (coin <= chance * (1 + margin))):
             kept[k] = self._keep_exactly(abs(int(x[k])), int(near[k]), int(coin[k]), source)
@@ -199,6 +225,8 @@ class NoiseSampler:
 
 @lru_cache(maxsize=64)
 def _sampler(kind: str, scale: float) -> NoiseSampler:
+    if kind == "rounded":
+        return NoiseSampler(RoundedGaussian(scale))
     return NoiseSampler(Laplace(scale) if kind == "laplace" else Gaussian(scale))
 
 
