@@ -25,7 +25,7 @@ from dpsieve.vectors.means.scaled_noise import noise_shape
 
 FINEST = 2.0**29  # the scale of the noise in steps, so that rounding n rows moves a sum by at most n / 2^30 of it
 _FARTHEST = 2**30  # steps that a unit can move all sums: 2^33 rows fit in 64 bits
-_BATCH = 1 << 16  # entries at a time: they stay in the processor's cache
+_BATCH = 1 << 15  # entries at a time: they stay in the processor's cache
 _TRIES = 40
 
 
@@ -66,7 +66,9 @@ class BoxGrid:
             values -= self.origins[columns]
             values *= self._per_step[columns]
         np.rint(values, out=values)
-        np.clip(values, self._ends[0][columns], self._ends[1][columns], out=values)
+        low, high = self._ends
+        np.maximum(values, low[columns], out=values)
+        np.minimum(values, high[columns], out=values)
         return values.astype(np.int64)
 
     def sums(self, rows: Any) -> Ints:

@@ -92,7 +92,7 @@ class NoisySums(Estimating):
     @property
     def mu(self) -> float:
         """The mu of Gaussian privacy (Dong, Roth and Su 2022), rounded up."""
-        return upper(lambda: self._mu())
+        return upper(self._mu)
 
     @property
     def rho(self) -> float:
@@ -212,6 +212,7 @@ class NormNoise(NoisySums):
     """
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"steps": as_tuple, "offsets": as_tuple}
+    noise: ClassVar[str] = "gaussian"
 
     epsilon: float
     delta: float
