@@ -29,7 +29,14 @@ from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.curves.spends import DiscreteLaplace, Spend
 from dpsieve.privacy.registry import register
-from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, discrete_gaussian, discrete_laplace, laplace_scale, rounded_gaussian
+from dpsieve.randomness.noise import (
+    LARGEST_SCALE,
+    SMALLEST_SCALE,
+    discrete_gaussian,
+    discrete_laplace,
+    laplace_scale,
+    rounded_gaussian,
+)
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
