@@ -97,7 +97,7 @@ class BoundedRows:
         """Return 1 for each column of which more than half of the entries are, with noise of sigma rows; else 0."""
         level, size = (self.low + self.high) / 2, self.shape[1]
         if self.sparse:
-            ones = np.bincount(self._parts[1][self._parts[0] > level], minlength=size)
+            ones = np.bincount(self.values.indices[self._parts[0] > level], minlength=size)
         else:
             ones = np.count_nonzero(self._parts[0] > level, axis=0)
         weight = rank_weight(sigma)

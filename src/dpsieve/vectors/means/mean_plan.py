@@ -96,7 +96,7 @@ class MeanPlan:
             return self.size * (thesis_depth(self.bound) if self.mode == "thesis" else _spread_depth(size))
         if step == "centre":
             return self.columns * self._centre_depth
-        return 12
+        return 13
 
     @property
     def columns(self) -> int:

@@ -26,7 +26,6 @@ from dpsieve.vectors.means.scaled_noise import l2_distance
 
 _REGULARISER = {"best": 0.1, "thesis": 1.0}
 _THESIS_FAILS, _THESIS_STEPS = 0.05, 20
-_CLIP_MORE = 1.4  # bias adds to noise in squares rather than in full, so that a bit more may be clipped
 
 
 class PlanSteps:
@@ -66,6 +65,11 @@ class PlanSteps:
             centre, weight = self._centre(scale / (4 * math.sqrt(plan.size))), np.ones(plan.size)
             spreads = np.full(plan.size, scale / math.sqrt(plan.size))
         return self._clipped_mean("noise", centre, weight, self._radius(centre, weight, spreads))
+
+    @property
+    def last(self) -> MeanNoise:
+        """The mechanism of the latest noisy mean."""
+        return next(one for one in reversed(self.made) if isinstance(one, MeanNoise))
 
     # Steps for real rows.
 
@@ -113,7 +117,7 @@ class PlanSteps:
         """Return a norm that about sqrt(n) scaled rows exceed, and as many again as the search may be off."""
         usual = float(np.linalg.norm(spreads * weight))
         widest = float(np.linalg.norm((self.rows.high + np.abs(centre)) * weight))
-        grid = log_grid(usual / 16, max(usual, min(widest, usual * 2**12)), 32)
+        grid = log_grid(usual / 16, max(usual, min(widest, usual * 2**12)), 64)
         ranks = self._ranks("radius", grid.depth)
         more = math.sqrt(self.plan.size / self.plan.mu**2 * 2) if self.plan.mode == "plain_scale" else 0.0
         allowed = math.sqrt(self.plan.rows) + ranks.rows * normal_tail(FAILS / grid.depth) + more
@@ -132,7 +136,7 @@ class PlanSteps:
         if known is None:
             radius = self._balanced_radius("first radius", zeros, flat, np.full(size, 0.5))
             rough = self._clipped_mean("first mean", zeros, flat, radius)
-            deviation = float(self.made[-1].deviations[0])
+            deviation = float(self.last.deviations[0])
             centre = (rough > 0.5).astype(np.float64)
             often = np.maximum(np.abs(rough - centre), deviation / 2)
         else:
@@ -148,17 +152,15 @@ class PlanSteps:
         of norms below. The balance is at k C K = A, for k rows that are clipped.
         """
         plan, share = self.plan, "first mean" if step == "first radius" else "noise"
-        squares = weight**2
-        grid = log_grid(float(np.abs(weight).min()) / 2, float(np.linalg.norm(weight)), 32)
+        grid = log_grid(float(np.abs(weight).min()) / 2, float(np.linalg.norm(weight)), 64)
         ranks = self._ranks(step, grid.depth)
         deviation = math.sqrt(2) / (plan.mu * math.sqrt(plan.shares[share]))
-        norm = lambda values: float((values**plan.p).sum() ** (1 / plan.p))  # noqa: E731
-        noise = deviation * norm(math.sqrt(2 / math.pi) / np.abs(weight))
-        ratio = norm(often) / float((squares * often).sum())
+        noise = deviation * math.sqrt(2 / math.pi) * float(np.linalg.norm(1 / weight, plan.p))
+        ratio = float(np.linalg.norm(often, plan.p) / (weight**2 * often).sum())
         least = ranks.rows * normal_tail(FAILS / grid.depth)
 
         def allowed(radius: float) -> float:
-            return min(max(_CLIP_MORE * noise / (radius * ratio), least), 0.3 * plan.rows)
+            return min(max(noise / (radius * ratio), least), 0.3 * plan.rows)
 
         return ranks.search(self.rows.norms(centre, weight), grid, allowed, self.source)
 
@@ -211,9 +213,13 @@ class PlanSteps:
     def _noise(
         self, change: float, scale: float, steps: Floats, offsets: Floats, low: float, high: float, radius: float = 0.0
     ) -> MeanNoise:
-        promise = promised(scale, change, None, self.delta)
-        numbers = (change, scale, tuple(steps.tolist()), tuple(offsets.tolist()))
-        made = MeanNoise(*promise, *numbers, neighbours="replace", unit=self.unit, low=low, high=high, radius=radius)
+        if self.plan.mode == "thesis":  # which does not limit its results
+            low, high = -1e300, 1e300
+        epsilon, delta = promised(scale, change, None, self.delta)
+        made = MeanNoise(
+            epsilon, delta, change, scale, tuple(steps.tolist()), tuple(offsets.tolist()),
+            neighbours="replace", unit=self.unit, low=low, high=high, radius=radius,
+        )  # fmt: skip
         self.made.append(made)
         return made
 
