@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
+from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.mechanism import Mechanism
@@ -15,6 +16,7 @@ from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
 
+MOST_ROWS_PER_UNIT = 10_000
 _FIX = "Use it as it was made."
 
 
@@ -96,6 +98,18 @@ class Estimate(Publication):
             raise InvalidValue(f"table holds values that the mechanism does not let out. {_FIX}")
         if not table.equals(_table(last, values, table.column("name"))):
             raise InvalidValue(f"table says something else about errors than the mechanism. {_FIX}")
+
+
+def unit_rows(count: object) -> int:
+    """Return how many rows a unit may have."""
+    hint = "Pass at most how many rows belong to one unit."
+    return validate.whole("rows_per_unit", count, low=1, high=MOST_ROWS_PER_UNIT, hint=hint)
+
+
+def bounded_words(rows_per_unit: int) -> str:
+    """Return how much a unit adds, in words."""
+    many = "one row" if rows_per_unit == 1 else f"at most {rows_per_unit:,} rows"
+    return f"{many} of numbers within public bounds"
 
 
 def _last(mechanism: Mechanism) -> Any:

@@ -17,6 +17,11 @@ There s = 2 max(q', 1 - q') is enough: each of both picks has a range of 2 c s/2
 range is 2 c = e/s <= e. Which node a row is in depends on points found before and on the row alone, so levels compose:
 L e, or L e^2/8 under zCDP.
 
+A unit of at most m rows moves every u(k) by m s at most (`grid_quantiles`), and its rows may be in several nodes of a
+level: added or removed one by one, each row has a range of 2 c s in one of them. So with c = e/(2 m s) the ranges of a
+level add up to e. If a unit is replaced, in a level of several nodes, at most m rows leave and m enter, each with a
+range of 2 c s/2 = e/(2 m): e in all.
+
 Equal rows would all go to one side. So for many quantiles each point is divided into 2^20, and each row is put to
 a random one of its own, whatever the other rows are; the private points are then rounded down to the grid.
 """
@@ -135,7 +140,7 @@ class GapQuantiles(GridQuantiles):
         """
         off = {-1: 0.0, len(self.shares): 0.0}
         for node in self.nodes:
-            rate = self.pick_epsilon / 2 * node.share.denominator / node.sensitivity(self.neighbours)
+            rate = self.pick_epsilon / 2 * node.share.denominator / self._change(node)
             off[node.place] = miss / rate + max(off[node.left], off[node.right])
         return [off[place] for place in range(len(self.shares))]
 
@@ -162,9 +167,13 @@ class GapQuantiles(GridQuantiles):
             found[node.place] = self._pick(rows[start:stop], found[node.left], found[node.right], node, source)
         return np.array([found[place] for place in range(len(self.shares))]) >> self._parts
 
+    def _change(self, node: Node) -> int:
+        """Return m D of a pick."""
+        return node.sensitivity(self.neighbours) * self.rows_per_unit
+
     def _pick(self, rows: Ints, low: int, high: int, node: Node, source: Source) -> int:
         starts, lengths, misses = segments(rows, low, high, node.share)
-        divisor = 2 * node.sensitivity(self.neighbours)
+        divisor = 2 * self._change(node)
         at = weighted_pick(lengths, misses, self.pick_epsilon, divisor, source)
         return int(starts[at] + uniform_integers(1, int(lengths[at]), source)[0])
 

@@ -8,6 +8,10 @@ rows: 0 where k is a q-quantile. With q = A/B all of it is in whole numbers, B u
 
     D = max(A, B - A)  when a row is added or removed (t moves by q, the counts by 0 or 1), and
     D = B              when a row is replaced (t stays, the counts move by at most 1).
+
+A unit of at most m rows changes it by at most m D. With 'replace' one unit may have fewer rows than the other, so that
+t moves as well: then B #(rows < k) - B t is a sum over rows of numbers from -A to B - A, so that of one unit is from
+-m A to m (B - A), whose distance is m B; the same holds for B t - B #(rows <= k).
 """
 
 from abc import abstractmethod
@@ -27,7 +31,7 @@ from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
-from dpsieve.vectors.means.estimate import Estimating
+from dpsieve.vectors.means.estimate import Estimating, unit_rows
 
 FINEST_SHARE = 10**5
 """Quantiles are taken to the nearest fraction with at most this denominator."""
@@ -45,7 +49,8 @@ class GridQuantiles(Estimating):
         quantiles: which, each from 0 to 1.
         low, high, steps, scale: of the grid (`DyadicGrid`).
         rho: the zCDP budget; 0 for a mechanism that keeps a pure epsilon.
-        neighbours: 'add_remove' or 'replace' of one row.
+        neighbours: 'add_remove' or 'replace' of one unit.
+        rows_per_unit: m, how many rows a unit has at most.
         rank_errors: how many rows each value is off its target rank at most, all of them with probability 0.95. Rows
             count as the grid points they are rounded up to.
     """
@@ -60,6 +65,7 @@ class GridQuantiles(Estimating):
     steps: int = 32
     scale: str = "linear"
     neighbours: Neighbours = "add_remove"
+    rows_per_unit: int = 1
     unit: str = "one row"
 
     def __post_init__(self) -> None:
@@ -72,7 +78,7 @@ class GridQuantiles(Estimating):
         grid = DyadicGrid(self.low, self.high, self.steps, self.scale)
         checked = {"low": grid.low, "high": grid.high, "steps": grid.steps, "quantiles": several(self.quantiles)}
         checked |= {"delta": promise.delta, "neighbours": promise.neighbours, "unit": promise.unit}
-        validate.store(self, epsilon=epsilon, rho=rho, **checked)
+        validate.store(self, epsilon=epsilon, rho=rho, rows_per_unit=unit_rows(self.rows_per_unit), **checked)
         self.rank_errors  # noqa: B018 (refuses a budget for which the noise would be too large)
 
     def __repr__(self) -> str:

@@ -8,6 +8,8 @@ where the sum says that enough rows are at or below k.
   q N. One row at most crosses k, so it changes by at most D = 1.
 - When a row is added or removed, N differs too. The number is B #(rows <= k) - A N, to be at least 0: it is B times
   (1 - q) #(at or below) - q #(above). It changes by at most D = max(A, B - A).
+- A unit of at most m rows changes it by at most m D. With 'replace', if N differs, the number is the whole part of
+  #(rows <= k) - q N; the real number moves by at most m (`grid_quantiles`), so its whole part does too.
 
 Privacy. With discrete Gaussian noise of standard deviation sigma D each comparison is 1/(2 sigma^2)-zCDP (Canonne,
 Kamath and Steinke 2020, Theorem 4), with discrete Laplace noise of scale b D it is 1/b-private. What is compared
@@ -69,11 +71,15 @@ class QuantileSearch(GridQuantiles):
     @cached_property
     def noise_scales(self) -> tuple[float, ...]:
         """For each of `shares`, the scale of the noise on the number that is compared."""
-        moves = [change(share, self.neighbours) for share in self.shares]
         if not self.rho:
-            return tuple(laplace_scale(self.epsilon, move * self.comparisons) for move in moves)
+            return tuple(laplace_scale(self.epsilon, move * self.comparisons) for move in self._moves)
         deviation = upper(lambda: (ball(self.comparisons) / ball(self.rho) / 2).sqrt())
-        return tuple(_whole_noise(deviation, move) for move in moves)
+        return tuple(_whole_noise(deviation, move) for move in self._moves)
+
+    @property
+    def _moves(self) -> list[int]:
+        """For each of `shares`, by how much one unit changes the number that is compared."""
+        return [change(share, self.neighbours) * self.rows_per_unit for share in self.shares]
 
     @cached_property
     def rank_errors(self) -> tuple[float, ...]:
@@ -99,8 +105,7 @@ class QuantileSearch(GridQuantiles):
 
     def certify(self) -> Certificate:
         """Return the certificate, by exact fractions for Laplace noise, and by bounds rounded up for Gaussian noise."""
-        moves = [change(share, self.neighbours) for share in self.shares]
-        pairs, depth = list(zip(moves, self.noise_scales, strict=True)), max(1, self.grid.depth)
+        pairs, depth = list(zip(self._moves, self.noise_scales, strict=True)), max(1, self.grid.depth)
         words = f"{self.comparisons:,} noisy comparisons"
         if not self.rho:
             spent = sum(depth * move / Fraction(scale) for move, scale in pairs)
@@ -113,8 +118,8 @@ class QuantileSearch(GridQuantiles):
         """Return the zCDP budget, or the curves of the Laplace noise."""
         if self.rho:
             return super().spends()
-        pairs, depth = zip(self.shares, self.noise_scales, strict=True), max(1, self.grid.depth)
-        return tuple(DiscreteLaplace(scale, change(share, self.neighbours), depth) for share, scale in pairs)
+        pairs, depth = zip(self._moves, self.noise_scales, strict=True), max(1, self.grid.depth)
+        return tuple(DiscreteLaplace(scale, move, depth) for move, scale in pairs)
 
     def draw_sorted(self, rows: Ints, source: Source) -> Ints:
         """Return a point for each of `shares`, in order, from the sorted points of the rows."""

@@ -16,7 +16,7 @@ from dpsieve.privacy.ledger import AnyLedger, charge, opened
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
-from dpsieve.vectors.means.estimate import Estimate
+from dpsieve.vectors.means.estimate import Estimate, bounded_words
 from dpsieve.vectors.means.gap_quantiles import GapQuantiles
 from dpsieve.vectors.means.grid_quantiles import GridQuantiles, several
 from dpsieve.vectors.means.noisy_search import QuantileSearch
@@ -40,6 +40,7 @@ def private_quantile(
     method: str = "auto",
     scale: str = "linear",
     steps: int = 32,
+    rows_per_unit: int = 1,
     unit: str = "one row",
     ledger: AnyLedger = None,
     note: str = "",
@@ -54,7 +55,7 @@ def private_quantile(
     bounds, choose scale='log'. With few rows beside it, as with none, any point may come out.
 
     Args:
-        x: the column; each unit has one row.
+        x: the column.
         q: the quantile, from 0 to 1, or a list of them, in any order.
         bounds: public numbers between which the values lie; the error hardly grows with their distance.
         neighbours: 'add_remove' (one row more or less) or 'replace' (one row changes, the number of rows is public).
@@ -66,6 +67,8 @@ def private_quantile(
             for columns of few different values.
         scale: 'linear', or 'log' for bounds above zero: a grid whose spacing is relative to the value.
         steps: how often the bounds are halved.
+        rows_per_unit: at most how many rows belong to one unit; the error grows with it. Above 1, units may have
+            different numbers of rows, so that the number of rows is private under 'replace' too.
         unit: who is protected, in words.
         ledger, note: a `Ledger` or its path to charge before anything is drawn, and words to keep there.
         source: of randomness; leave it out.
@@ -75,24 +78,38 @@ def private_quantile(
     (True, [26.0])
     """
     values = _column(x)
-    asked: Any = q.tolist() if isinstance(q, np.ndarray) else q
-    single = not isinstance(asked, Sequence) or isinstance(asked, str)
-    listed = several([asked] if single else list(asked))
-    made = _mechanisms(listed, bounds, neighbours, method, scale, steps, unit, epsilon, delta, rho)
-    mechanism, reason = _chosen(made)
+    mechanism, reason = best_quantiles(
+        q, bounds=bounds, neighbours=neighbours, epsilon=epsilon, delta=delta, rho=rho, method=method, scale=scale,
+        steps=steps, rows_per_unit=rows_per_unit, unit=unit,
+    )  # fmt: skip
     mechanism.certify()
     book, drawn_from = opened(ledger, note), resolve(source)
     charge(book, mechanism, note)
     names = [shown(one) for one in mechanism.quantiles]
     found = mechanism.draw(values, drawn_from)
-    told = reason if method == "auto" else "requested by the caller"
-    return Estimate.of(mechanism, found, names, source=drawn_from, reason=told, single=single)
+    words = {"reason": reason, "contribution": bounded_words(rows_per_unit)}
+    return Estimate.of(mechanism, found, names, source=drawn_from, single=not _many(q), **words)
+
+
+def best_quantiles(
+    q: Any, *, bounds: Any, neighbours: Any, epsilon: float | None = None, delta: float | None = None,
+    rho: float | None = None, method: Any = "auto", **more: Any,
+) -> tuple[GridQuantiles, str]:  # fmt: skip
+    """Return the mechanism of `private_quantile`, and why it was chosen; it holds public numbers alone."""
+    listed = several((q.tolist() if isinstance(q, np.ndarray) else list(q)) if _many(q) else [q])
+    made = _mechanisms(listed, bounds, method, _budgets(epsilon, delta, rho), neighbours=neighbours, **more)
+    best = min(made, key=lambda one: one.typical_error)
+    reason = f"typically off by about {best.typical_error:.2g} rows, the least of all methods"
+    return best, reason if method == "auto" else "requested by the caller"
+
+
+def _many(q: Any) -> bool:
+    return bool(q.ndim) if isinstance(q, np.ndarray) else isinstance(q, Sequence) and not isinstance(q, str)
 
 
 def _mechanisms(
-    listed: tuple[float, ...], bounds: Any, neighbours: Any, method: Any, scale: Any, steps: Any, unit: Any,
-    epsilon: float | None, delta: float | None, rho: float | None,
-) -> list[GridQuantiles]:  # fmt: skip
+    listed: tuple[float, ...], bounds: Any, method: Any, budgets: list[dict[str, float]], **more: Any
+) -> list[GridQuantiles]:
     """Return all mechanisms of a method that keep the budget."""
     if not isinstance(method, str) or method not in METHODS:
         raise InvalidValue(f"method is not known. Choose one of {', '.join(METHODS)}.")
@@ -105,10 +122,10 @@ def _mechanisms(
         "auto": [QuantileSearch, GapQuantiles],
     }
     kinds = of_method.get(method, [GapQuantiles])
-    more = {"steps": steps, "scale": scale, "neighbours": validate.neighbours(neighbours), "unit": unit}
+    validate.neighbours(more["neighbours"])
     made: list[GridQuantiles] = []
     refused = None
-    for each, kind in [(each, kind) for each in _budgets(epsilon, delta, rho) for kind in kinds]:
+    for each, kind in [(each, kind) for each in budgets for kind in kinds]:
         try:
             one = kind(each["epsilon"], listed, *bounds, delta=each["delta"], rho=each["rho"], **more)
         except InvalidValue as error:  # noise too large for this kind alone, or something that no kind takes
@@ -138,12 +155,6 @@ def _budgets(epsilon: float | None, delta: float | None, rho: float | None) -> l
     if not stated:
         return [pure]
     return [pure, {"epsilon": promised, "delta": stated, "rho": zcdp_rho(promised, stated)}]
-
-
-def _chosen(made: list[GridQuantiles]) -> tuple[GridQuantiles, str]:
-    """Return the mechanism of the least typical error, and why it was chosen."""
-    best = min(made, key=lambda one: one.typical_error)
-    return best, f"typically off by about {best.typical_error:.2g} rows, the least of all methods"
 
 
 def _column(x: ArrayLike) -> Floats:

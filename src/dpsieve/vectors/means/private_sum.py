@@ -14,13 +14,12 @@ from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 from dpsieve.values.columns import column_of, converted
 from dpsieve.vectors.means.box_grid import BoxGrid, fitted_grid
-from dpsieve.vectors.means.estimate import Estimate
+from dpsieve.vectors.means.estimate import Estimate, bounded_words, unit_rows
 from dpsieve.vectors.means.norm_noise import budget_mu, moment, promised
 from dpsieve.vectors.means.scaled_noise import NOISES, ScaledNoise, l2_distance
 
 _ROWS = "Pass rows of numbers: an array, a list of rows, a table with columns of numbers, or a sparse matrix."
 _WIDTHS = "Pass one width, one for each coordinate, or a pair (low, high) for each coordinate."
-MOST_ROWS_PER_UNIT = 10_000
 _SMALLEST, _LARGEST = 1e-60, 1e60  # of bounds, so that no step is too small or too large for a float
 
 
@@ -120,18 +119,6 @@ def best_noise(
         numbers = (*promise, changes, scale, steps, offsets if any(offsets) else ())
         made.append((ScaledNoise(*numbers, noise=kind, neighbours=neighbours, unit=unit), grid))
     return min(made, key=lambda one: one[0].expected_error(p))
-
-
-def unit_rows(count: object) -> int:
-    """Return how many rows a unit may have."""
-    hint = "Pass at most how many rows belong to one unit."
-    return validate.whole("rows_per_unit", count, low=1, high=MOST_ROWS_PER_UNIT, hint=hint)
-
-
-def bounded_words(rows_per_unit: int) -> str:
-    """Return how much a unit adds, in words."""
-    many = "one row" if rows_per_unit == 1 else f"at most {rows_per_unit:,} rows"
-    return f"{many} of numbers within public bounds"
 
 
 class Rows(NamedTuple):
