@@ -3,13 +3,16 @@
 from typing import Any
 
 from dpsieve.engines.duckdb.engine import DuckDB
-from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, Progress
+from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import CsvStream
 from dpsieve.engines.inputs.detect import opener_of
 from dpsieve.errors import InvalidType
 from dpsieve.privacy.contribution import Weight
 
-__all__ = ["COUNT", "Columns", "Counted", "CsvStream", "DuckDB", "Engine", "Progress", "Weight", "choose"]
+__all__ = [
+    "COUNT", "Columns", "Counted", "CsvStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress", "Weight",
+    "choose",
+]  # fmt: skip
 
 
 def choose(data: Any, engine: Engine | None = None) -> Engine:

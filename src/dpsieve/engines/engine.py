@@ -1,18 +1,19 @@
-"""What every engine offers: the columns of a table, and its keys aggregated after each privacy unit was bounded."""
+"""What every engine offers: the columns of a table, and its keys or numbers after each privacy unit was bounded."""
 
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution, Weight
-from dpsieve.types import Ints
+from dpsieve.types import Floats, Ints
 
 Progress = Callable[[float], None]
 
@@ -36,6 +37,40 @@ class Counted:
         return "<Counted: true frequencies, not to be published>"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class NumberRows:
+    """True numbers, bounded for each unit. They are secret: they go through a mechanism and nowhere else.
+
+    Attributes:
+        values: one row for each kept row, a column for each asked one, without NaN; infinities may be among them. The
+            rows of a unit follow each other, in an order that depends on these rows and the salt alone. Units are in
+            no particular order: what needs one must shuffle them.
+        starts: where the rows of each unit start, and at the end how many rows there are.
+    """
+
+    values: Floats
+    starts: Ints
+
+    def __repr__(self) -> str:
+        return "<NumberRows: true numbers, not to be published>"
+
+    def unit_means(self, low: Floats, high: Floats) -> Floats:
+        """Return the mean of the rows of each unit, each number limited to its bounds first.
+
+        Rows of a unit are added in their order, so that a mean depends on them alone, down to its last digit.
+        """
+        sizes = np.diff(self.starts)
+        limited = np.clip(self.values, low, high)
+        if len(limited) == len(sizes):
+            return limited
+        total, more, place = limited[self.starts[:-1]], np.flatnonzero(sizes > 1), 1
+        while len(more):
+            total[more] += limited[self.starts[more] + place]
+            place += 1
+            more = more[sizes[more] > place]
+        return np.clip(total / sizes[:, None], low, high)
+
+
 @dataclass(frozen=True)
 class Columns:
     """Which columns of a table make a key, and which one says who is protected.
@@ -45,18 +80,20 @@ class Columns:
         unit: the column of the privacy unit; None when every row is a unit of its own.
     """
 
+    argument: ClassVar[str] = "key"
+
     key: tuple[str, ...]
     unit: str | None = None
 
     def __post_init__(self) -> None:
-        hint = "Pass one or several column names, such as key=('query',)."
+        word, hint = self.argument, f"Pass one or several column names, such as {self.argument}=('query',)."
         if not isinstance(self.key, tuple | list):
-            raise InvalidType(f"key must be a tuple of column names, not {type(self.key).__name__}. {hint}")
-        names = tuple(validate.text("key", name, hint=hint) for name in self.key)
+            raise InvalidType(f"{word} must be a tuple of column names, not {type(self.key).__name__}. {hint}")
+        names = tuple(validate.text(word, name, hint=hint) for name in self.key)
         if not names:
-            raise InvalidValue(f"key is empty. {hint}")
+            raise InvalidValue(f"{word} is empty. {hint}")
         if len(set(names)) < len(names):
-            raise InvalidValue("key names a column twice. Name each column once.")
+            raise InvalidValue(f"{word} names a column twice. Name each column once.")
         object.__setattr__(self, "key", names)
         if self.unit is not None:
             validate.text("privacy_unit", self.unit, hint="Pass the name of the column of who is protected.")
@@ -73,16 +110,22 @@ class Columns:
         column of the unit is never suggested as a key, as that would publish the units.
         """
         known = list(names)
-        wanted = [("key", name) for name in self.key]
+        wanted = [(self.argument, name) for name in self.key]
         if self.unit is not None:
             wanted.insert(0, ("privacy_unit", self.unit))
         for argument, name in wanted:
             if known.count(name) > 1:
                 raise InvalidValue(f"{argument}={name!r} is the name of several columns. Rename them.")
             if name not in known:
-                taken = {self.unit} if argument == "key" else set(self.key)
-                fix = _advice(name, [other for other in known if other not in taken], listed)
+                taken = {self.unit} if argument == self.argument else set(self.key)
+                fix = _advice(name, [other for other in known if other not in taken], listed, self.argument)
                 raise InvalidValue(f"{argument}={name!r} is not a column of the data. {fix}")
+
+
+class NumberColumns(Columns):
+    """Which columns of a table hold the numbers, and which one says who is protected."""
+
+    argument = "column"
 
 
 COUNT: Final = "count"
@@ -208,6 +251,32 @@ class Engine(ABC):
         task = replace(task, contribution=Contribution(contribution.keys))
         return self._incidence(data, task, known, _rising(progress))
 
+    def numbers(
+        self,
+        data: Any,
+        columns: NumberColumns,
+        max_rows: int,
+        *,
+        salt: int,
+        allow_null_units: bool = False,
+        progress: Progress | None = None,
+    ) -> NumberRows:
+        """Bound what each privacy unit adds, and return rows of numbers: at most `max_rows` of each unit.
+
+        Rows with a null or NaN in one of the columns are dropped first, in text files also those with a text that is no
+        number. Of the rest each unit keeps those whose hash with the salt and the unit is smallest, so every row of the
+        unit has the same chance, equal ones too. As in `aggregate`, what a unit keeps depends on its own rows and the
+        salt alone. Where every row is a unit of its own, all rows stay.
+
+        The arguments are those of `aggregate`.
+        """
+        task = Aggregation(columns, Contribution(rows=max_rows), COUNT, salt, bool(allow_null_units))
+        return self._numbers(data, task, _rising(progress))
+
+    @abstractmethod
+    def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
+        """Read rows of numbers, with checked arguments."""
+
     @abstractmethod
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
         """Aggregate, with checked arguments."""
@@ -233,7 +302,7 @@ def _rising(progress: Progress | None) -> Progress | None:
     return tell
 
 
-def _advice(name: str, known: list[str], listed: bool) -> str:
+def _advice(name: str, known: list[str], listed: bool, word: str) -> str:
     folded: dict[str, str] = {}
     for other in known:
         folded.setdefault(_letters(other), other)
@@ -244,7 +313,7 @@ def _advice(name: str, known: list[str], listed: bool) -> str:
     elif _letters(name) in folded:
         return "One differs from it in case, spaces or punctuation alone: check the spelling in the file."
     if "," in name:
-        return "Name several columns one by one: key=['a', 'b'], or --key a --key b."
+        return f"Name several columns one by one: {word}=['a', 'b'], or --{word} a --{word} b."
     if listed and known:
         more = ", ..." if len(known) > 12 else ""
         return f"Choose from {', '.join(map(repr, known[:12]))}{more}."

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.duckdb.jobs import Job, aggregate, aggregate_by_loops, incidence, incidence_by_loops
+from dpsieve.engines.duckdb.jobs import Job, aggregate, aggregate_by_loops, incidence, incidence_by_loops, numbers
 from dpsieve.engines.duckdb.queries import guarded, run
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, columns_of, is_text, known_keys, scan_of, shown_as
-from dpsieve.engines.engine import Aggregation, Columns, Counted, Engine, Progress
+from dpsieve.engines.engine import Aggregation, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.detect import Foreign, Source, opened
 from dpsieve.engines.sql.bounded_query import Column
 from dpsieve.errors import InvalidType, InvalidValue
@@ -96,7 +96,7 @@ class DuckDB(Engine):
         columns.check_present([column.name for column in found], listed=not is_text(source))
         for column in found:
             if column.name in columns.key:
-                column.check_key()
+                _check_type(column, columns, source)
 
     def _described(self, source: Source) -> list[Column]:
         with self._session(source) as (connection, _):
@@ -107,6 +107,9 @@ class DuckDB(Engine):
 
     def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
         return self._answer(data, known, progress, task, by_loops=incidence_by_loops, by_sql=incidence)
+
+    def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
+        return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=numbers)
 
     def _answer(
         self,
@@ -121,6 +124,8 @@ class DuckDB(Engine):
         source = opened(data)
         with self._session(source, progress is not None) as (connection, folder):
             scan = guarded(lambda: scan_of(source, task.columns, connection, folder), shown_as(source))
+            for name in task.columns.key:
+                _check_type(scan.columns[name], task.columns, source)
             with _listed(known, scan, task.columns, connection) as listed:
                 job, answer = Job(task, source, connection, scan, listed), None
                 if self._compiles(scan, connection):
@@ -159,11 +164,17 @@ class DuckDB(Engine):
                 connection.close()
 
 
+def _check_type(column: Column, columns: Columns, source: Source) -> None:
+    """Refuse a column of a type that is no key, or no number."""
+    if isinstance(columns, NumberColumns):
+        column.check_number(texts=is_text(source))
+    else:
+        column.check_key()
+
+
 @contextlib.contextmanager
 def _listed(known: pa.Table | None, scan: Scan, columns: Columns, connection: Any) -> Iterator[pa.Table | None]:
     """Make the public keys known to the connection for a while; yield them as the data would write them."""
-    for name in columns.key:
-        scan.columns[name].check_key()
     if known is None:
         yield None
         return

@@ -1,4 +1,6 @@
-"""The two jobs of an engine, to aggregate and to find which units hold which keys: in SQL, and by compiled loops.
+"""The jobs of an engine: to aggregate, to find which units hold which keys, and to read numbers.
+
+The first two are done in SQL, or by compiled loops.
 
 Compiled loops return None where they do not suit the data, or gave up.
 """
@@ -12,9 +14,10 @@ import pyarrow as pa
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines.duckdb import one_key, pairs
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
-from dpsieve.engines.engine import Aggregation, Counted, null_units
+from dpsieve.engines.engine import Aggregation, Counted, NumberRows, null_units
 from dpsieve.engines.inputs.detect import Source
 from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query
+from dpsieve.engines.sql.number_query import number_query
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.contribution import Weight
 from dpsieve.values.columns import in_utc
@@ -93,6 +96,16 @@ def incidence_by_loops(job: Job, memory: int) -> Incidence | None:
         return None
     names, starts, held = kept.in_order(job.connection, job.scan.columns[job.task.columns.unit or ""], job.task.salt)
     return Incidence(job.keys(names), starts, held)
+
+
+def numbers(job: Job) -> NumberRows:
+    """Return rows of numbers, those of one unit after each other, by SQL."""
+    table = job.ask(number_query(job.scan.text, job.scan.columns, job.task))
+    columns, starts = [column.combine_chunks() for column in table.columns], np.arange(len(table) + 1)
+    if pa.types.is_list(table.schema.types[0]):
+        starts = np.append(0, np.cumsum(columns[0].value_lengths().to_numpy(zero_copy_only=False)))
+        columns = [column.flatten() for column in columns]
+    return NumberRows(np.column_stack([column.to_numpy() for column in columns]), starts.astype(np.int64))
 
 
 def _pairs(job: Job, memory: int) -> pairs.Pairs | None:

@@ -27,6 +27,10 @@ _AS_THEY_ARE = frozenset(
 # An Arrow column of an ENUM would carry every category, whether it is reported or not; text carries none.
 # Not every HUGEINT fits a decimal of Arrow.
 AS_TEXT = frozenset({"VARCHAR", "ENUM", "JSON", "UUID", "HUGEINT", '"NULL"', "NULL"})
+NUMBERS = frozenset(
+    """BOOLEAN TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT DECIMAL FLOAT
+    DOUBLE NULL "NULL" """.split()
+)
 _PLAIN = _AS_THEY_ARE | AS_TEXT | {"FLOAT", "DOUBLE"}
 
 
@@ -66,6 +70,11 @@ class Column:
         return f'{text} COLLATE "C"' if self.collated else text
 
     @property
+    def as_number(self) -> str:
+        """The expression of its value as a DOUBLE; null for a text that is no number. Zero is written in one way."""
+        return f"TRY_CAST({self.sql} AS DOUBLE) + 0::DOUBLE"
+
+    @property
     def as_unit(self) -> str:
         """The expression that rows of one unit are found by."""
         return self.sql
@@ -85,6 +94,12 @@ class Column:
         if not self.is_plain:
             hint = "Turn it into text first, or name the fields of a nested column as several key columns."
             raise InvalidType(f"key={self.name!r} has the type {self.kind}, which cannot be a key. {hint}")
+
+    def check_number(self, *, texts: bool) -> None:
+        """Refuse types that are no numbers; with `texts`, as in a file of text, text may be read as numbers."""
+        if self.type.endswith("]") or not (self.kind in NUMBERS or (texts and self.kind == "VARCHAR")):
+            hint = "Name a column of numbers, or cast this one first."
+            raise InvalidType(f"column={self.name!r} has the type {self.kind}, which is not a number. {hint}")
 
 
 def quoted(name: str) -> str:

@@ -1,0 +1,52 @@
+"""The SQL text that reads rows of numbers, at most m of each privacy unit, written for DuckDB.
+
+Numbers become DOUBLE. A row that is null or NaN in a column is left out first; in a text file, so is one whose text is
+no number. Of the rest, each unit keeps the m rows with the smallest hashes of the salt, the unit, the numbers, and,
+for equal rows of a unit, which copy it is: so each row is as likely, and what a unit keeps depends on its own rows and
+the salt alone. Ties of the hash are broken by the numbers.
+
+The result has the columns `k0`, `k1`, ...: a row is a row of numbers, or, where a unit may keep several, a list for
+each unit, in the order in which they are chosen. As in `sql.bounded_query`, one whose `k0` is null stands for units
+that are null.
+"""
+
+from collections.abc import Mapping
+
+from dpsieve.engines.engine import Aggregation
+from dpsieve.engines.sql.bounded_query import Column, choice
+
+
+def number_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
+    """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`."""
+    unit, keys = task.columns.unit, [f"k{i}" for i in range(len(task.columns.key))]
+    chosen = [f"{columns[name].as_number} AS {k}" for name, k in zip(task.columns.key, keys, strict=True)]
+    present = " AND ".join(f"{k} IS NOT NULL AND NOT isnan({k})" for k in keys)
+    names = ", ".join(keys)
+    if unit is None:
+        return f"SELECT {names} FROM (SELECT {', '.join(chosen)} FROM {scan}) WHERE {present}"
+    if task.allow_null_units:
+        present += " AND u IS NOT NULL"
+    rows = f"SELECT * FROM (SELECT {columns[unit].as_unit} AS u, {', '.join(chosen)} FROM {scan}) WHERE {present}"
+    return _kept(_copies(rows, keys, columns[unit], task.salt), keys, task.contribution.rows)
+
+
+def _copies(rows: str, keys: list[str], unit: Column, salt: int) -> str:
+    """Return the query for all rows, each with its hash `h`; equal rows of a unit differ in the number of their copy.
+
+    Where rows of one unit may have different hashes, as under a collation, equal rows share the smallest of theirs.
+    """
+    names, order = ", ".join(keys), choice(salt, ["u", *keys])
+    first = order if unit.hashed_alike else f"min({order})"
+    counted = f"SELECT u, {names}, {first} AS e, count(*) AS n FROM ({rows}) GROUP BY u, {names}"
+    numbered = f"SELECT u, {names}, e, unnest(range(n)) AS copy FROM ({counted})"
+    return f"SELECT u, {names}, {choice(salt, ['e', 'copy'])} AS h FROM ({numbered})"
+
+
+def _kept(rows: str, keys: list[str], most: int) -> str:
+    if most == 1:
+        fields = ", ".join(["h := h", *(f"{k} := {k}" for k in keys)])
+        kept = f"SELECT CASE WHEN u IS NOT NULL THEN min(struct_pack({fields})) END AS s FROM ({rows}) GROUP BY u"
+        return f"SELECT {', '.join(f's.{k} AS {k}' for k in keys)} FROM ({kept})"
+    place = f"row_number() OVER (PARTITION BY u ORDER BY h, {', '.join(keys)}) AS place"
+    lists = [f"CASE WHEN u IS NOT NULL THEN list({k} ORDER BY place) END AS {k}" for k in keys]
+    return f"SELECT {', '.join(lists)} FROM (SELECT *, {place} FROM ({rows})) WHERE place <= {most} GROUP BY u"
