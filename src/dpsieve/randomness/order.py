@@ -129,3 +129,18 @@ def uniform_integers(count: int, below: int, source: Source) -> Ints:
         words = (source.words(2 * (count - len(out)) + 16) >> spare).view(np.int64)
         out = np.concatenate([out, words[words < below]])
     return out[:count]
+
+
+def shuffled(count: int, source: Source) -> Ints:
+    """Return 0, ..., count - 1 in a uniformly random order: that of random words, drawn again if two are equal.
+
+    >>> from dpsieve.randomness import SystemSource
+    >>> sorted(shuffled(5, SystemSource()).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    while True:
+        words = source.words(count)
+        order = np.argsort(words)
+        ordered = words[order]
+        if not (ordered[1:] == ordered[:-1]).any():
+            return order.astype(np.int64, copy=False)

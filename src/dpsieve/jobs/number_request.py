@@ -1,0 +1,131 @@
+"""Requests for numbers of a table: what a user wants, one value behind library and command line."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.engines import NumberColumns
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.types import Floats
+from dpsieve.validate import Neighbours
+from dpsieve.vectors.means.estimate import MOST_ROWS_PER_UNIT
+
+_COLUMN = "Name the column of numbers, such as column='price', or several."
+_BOUNDS = "Pass public bounds of the numbers, such as bounds=(0, 100), or a pair for each column."
+MEAN_METHODS = ("auto", "box", "plan")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberRequest:
+    """What every job on numbers of a table is told, checked; the budget is checked by who makes the mechanism."""
+
+    column: tuple[str, ...]
+    bounds: tuple[tuple[float, float], ...]
+    privacy_unit: str | None = None
+    max_rows_per_unit: int = 1
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    allow_null_units: bool = False
+
+    def __post_init__(self) -> None:
+        names = (self.column,) if isinstance(self.column, str) else self.column
+        if not isinstance(names, Sequence) or not names:
+            raise InvalidType(f"column must be a column name or a list of them. {_COLUMN}")
+        names = NumberColumns(tuple(names)).key
+        validate.store(self, column=names, bounds=_pairs(self.bounds, len(names)))
+        hint = "Pass how many rows of a unit count, such as max_rows_per_unit=1."
+        validate.whole("max_rows_per_unit", self.max_rows_per_unit, low=1, high=MOST_ROWS_PER_UNIT, hint=hint)
+        if not isinstance(self.allow_null_units, bool):
+            raise InvalidType("allow_null_units must be True or False. Pass allow_null_units=True, or leave it out.")
+        if self.privacy_unit is None:
+            if self.max_rows_per_unit > 1:
+                raise InvalidValue(
+                    "max_rows_per_unit needs a privacy_unit: without one each row is its own unit. "
+                    "Name the column that says who is protected, such as privacy_unit='user_id'."
+                )
+        elif validate.text("privacy_unit", self.privacy_unit, hint="Name the column of who is protected.") in names:
+            raise InvalidValue("privacy_unit is among the columns of numbers. Name another column.")
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Self:
+        """Return the request among the arguments of a function."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+    @property
+    def columns(self) -> NumberColumns:
+        """What is read."""
+        return NumberColumns(self.column, self.privacy_unit)
+
+    @property
+    def unit(self) -> str:
+        """Who is protected, in words."""
+        return "one row" if self.privacy_unit is None else f"one {self.privacy_unit}"
+
+    @property
+    def box(self) -> tuple[Floats, Floats]:
+        """The lower and the upper bound of each column."""
+        lows, highs = np.array(self.bounds).T
+        return lows, highs
+
+    @property
+    def budget(self) -> dict[str, Any]:
+        """The budget, and whom it protects, as the mechanisms take it."""
+        return {"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho, "unit": self.unit}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumRequest(NumberRequest):
+    """The arguments of `dpsieve.sum_of` that say what is wanted; see there for their meaning."""
+
+    neighbours: Neighbours = "add_remove"
+    p: float = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantileRequest(NumberRequest):
+    """The arguments of `dpsieve.quantile_of` that say what is wanted; see there for their meaning."""
+
+    q: float | Sequence[float] = 0.5
+    neighbours: Neighbours = "add_remove"
+    method: str = "auto"
+    scale: str = "linear"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.column) > 1:
+            raise InvalidValue("column names several columns, and quantiles are of one. Name one column.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanRequest(NumberRequest):
+    """The arguments of `dpsieve.mean_of` that say what is wanted; see there for their meaning."""
+
+    p: float = 2.0
+    method: str = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.method, str) or self.method not in MEAN_METHODS:
+            raise InvalidValue(f"method is not known. Choose one of {', '.join(MEAN_METHODS)}.")
+        if self.method == "plan" and self.pure:
+            raise InvalidValue("method='plan' has no pure epsilon. Pass delta=1e-8 too, or method='box'.")
+
+    @property
+    def pure(self) -> bool:
+        """Whether the budget is an epsilon alone."""
+        return self.rho is None and not self.delta
+
+
+def _pairs(bounds: Any, count: int) -> tuple[tuple[float, float], ...]:
+    """Return a pair of bounds for each column."""
+    given = validate.finite("bounds", bounds, hint=_BOUNDS)
+    if given.shape not in ((2,), (1, 2), (count, 2)):
+        raise InvalidValue(f"bounds must be one pair, or as many as there are columns, {count:,}. {_BOUNDS}")
+    given = np.broadcast_to(given, (count, 2))
+    if (given[:, 0] >= given[:, 1]).any():
+        raise InvalidValue(f"bounds holds a pair whose low is not below its high. {_BOUNDS}")
+    return tuple((low, high) for low, high in given.tolist())

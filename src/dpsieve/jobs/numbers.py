@@ -1,0 +1,238 @@
+"""Sums, quantiles and means of columns of a table, in one call.
+
+The order is that of `jobs.release`: check the arguments and the ledger, bound and read, write the spend down, draw.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpsieve.engines import Engine, NumberRows, choose
+from dpsieve.jobs.number_request import MeanRequest, NumberRequest, QuantileRequest, SumRequest
+from dpsieve.privacy.ledger import AnyLedger, Ledger, charge, opened
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.randomness.order import shuffled
+from dpsieve.randomness.source import Source, resolve, uniform_bits
+from dpsieve.types import Floats
+from dpsieve.validate import Neighbours
+from dpsieve.vectors.means.box_mean import box_mean_noise
+from dpsieve.vectors.means.estimate import Estimate, bounded_words
+from dpsieve.vectors.means.mean_plan import preview_mean
+from dpsieve.vectors.means.private_mean import private_mean
+from dpsieve.vectors.means.private_quantile import best_quantiles, private_quantile
+from dpsieve.vectors.means.private_sum import best_noise, private_sum
+
+Progress = Callable[[float], None] | None
+Bounds = Sequence[float] | Sequence[Sequence[float]]
+_USUAL_WIDTHS = 10  # deviations between the bounds, where nothing is known
+
+
+def sum_of(
+    data: Any,
+    *,
+    column: str | Sequence[str],
+    bounds: Bounds,
+    privacy_unit: str | None = None,
+    max_rows_per_unit: int = 1,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    allow_null_units: bool = False,
+    neighbours: Neighbours = "add_remove",
+    p: float = 2.0,
+    engine: Engine | None = None,
+    ledger: AnyLedger = None,
+    note: str = "",
+    progress: Progress = None,
+    source: Source | None = None,
+) -> Estimate:
+    """Publish the sums of columns of a table, with differential privacy for one unit with all its rows.
+
+    Each unit keeps at most `max_rows_per_unit` of its rows, chosen by a hash with a fresh secret salt, and each number
+    is limited to the bounds of its column. So one unit moves a sum by at most `max_rows_per_unit` times the larger
+    bound in size, and the noise is for that (`dpsieve.private_sum`).
+
+    Args:
+        data: see `dpsieve.release`.
+        column: the column of numbers, or several. Rows without a number (null or NaN; in a text file, a text that is no
+            number) in one of them are left out.
+        bounds: a public pair (low, high) for all columns, or one for each.
+        privacy_unit: the column that says who is protected; without it, each row is its own unit.
+        max_rows_per_unit: how many rows of a unit count; the noise grows with it.
+        epsilon, delta, rho: the budget: epsilon alone for pure privacy, epsilon and delta, or rho for zCDP.
+        allow_null_units: drop rows with a null unit instead of refusing the data.
+        neighbours: 'add_remove' (a unit more or less), or 'replace' (a unit's rows are exchanged for others). With
+            'replace' and one row a unit, how many units have a row that is not left out is taken as public.
+        p: the moment of the error, over all columns, that the split of noise makes least.
+        engine, ledger, note, progress, source: see `dpsieve.release`.
+
+    >>> import pyarrow as pa
+    >>> sales = pa.table({"customer": [1, 1, 2, 3], "price": [20.0, 80.0, 30.0, 1e9]})
+    >>> options = {"column": "price", "bounds": (0, 100), "privacy_unit": "customer", "max_rows_per_unit": 2}
+    >>> total = sum_of(sales, **options, epsilon=500.0)
+    >>> abs(total.value - 230) < 10
+    True
+    >>> print(total.guarantee)
+    500-differential privacy when one customer is added or removed.
+    """
+    request, source, book = SumRequest.of(locals()), resolve(source), opened(ledger, note)
+    lows, highs = request.box
+    shared = {"neighbours": request.neighbours, "p": request.p, "rows_per_unit": request.max_rows_per_unit}
+    made, _ = best_noise(lows, highs, noise="auto", shape="best", **shared, **request.budget)
+    values = _read(data, request, made, engine, book, note, progress, source).values
+    x, widths = _one_or_many(np.clip(values, lows, highs)), np.column_stack([lows, highs])
+    names = list(request.column)
+    return private_sum(x, widths, names=names, ledger=book, note=note, source=source, **shared, **request.budget)
+
+
+def quantile_of(
+    data: Any,
+    *,
+    column: str | Sequence[str],
+    bounds: Bounds,
+    q: float | Sequence[float] = 0.5,
+    privacy_unit: str | None = None,
+    max_rows_per_unit: int = 1,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    allow_null_units: bool = False,
+    neighbours: Neighbours = "add_remove",
+    method: str = "auto",
+    scale: str = "linear",
+    engine: Engine | None = None,
+    ledger: AnyLedger = None,
+    note: str = "",
+    progress: Progress = None,
+    source: Source | None = None,
+) -> Estimate:
+    """Publish quantiles of a column of a table, with differential privacy for one unit with all its rows.
+
+    They are those of the rows that units keep, at most `max_rows_per_unit` of each. The number of rows is private,
+    under both relations.
+
+    Args:
+        q: the quantile, from 0 to 1, or a list of them; default the median.
+        method, scale: see `dpsieve.private_quantile`.
+        data, column, bounds, privacy_unit, max_rows_per_unit, epsilon, delta, rho, allow_null_units, neighbours,
+            engine, ledger, note, progress, source: see `dpsieve.sum_of`; there is one column.
+
+    >>> import pyarrow as pa
+    >>> visits = pa.table({"minutes": list(range(10_001))})
+    >>> median = quantile_of(visits, column="minutes", bounds=(0, 1_000_000), epsilon=1.0)
+    >>> abs(median.value - 5_000) <= 100
+    True
+    """
+    request, source, book = QuantileRequest.of(locals()), resolve(source), opened(ledger, note)
+    options = {"bounds": request.bounds[0], "neighbours": request.neighbours, "method": request.method}
+    options |= {"scale": request.scale, "rows_per_unit": request.max_rows_per_unit, **request.budget}
+    made, _ = best_quantiles(request.q, steps=32, **options)
+    values = _read(data, request, made, engine, book, note, progress, source).values
+    return private_quantile(values[:, 0], request.q, ledger=book, note=note, source=source, **options)
+
+
+def mean_of(
+    data: Any,
+    *,
+    column: str | Sequence[str],
+    bounds: Bounds,
+    privacy_unit: str | None = None,
+    max_rows_per_unit: int = 1,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    allow_null_units: bool = False,
+    p: float = 2.0,
+    method: str = "auto",
+    engine: Engine | None = None,
+    ledger: AnyLedger = None,
+    note: str = "",
+    progress: Progress = None,
+    source: Source | None = None,
+) -> Estimate:
+    """Publish the means of columns of a table over its units, with differential privacy when one unit is replaced.
+
+    A unit counts once: with the mean of the rows that it keeps, at most `max_rows_per_unit`, each number limited to its
+    bounds. So the noise does not grow with `max_rows_per_unit`. The number of units is public, as that of those which
+    have a row that is not left out: neighbours replace one of these by another. For a private number of units, publish
+    sums of the column and of a column of ones.
+
+    Args:
+        p: the norm of the error, over all columns, that is made small.
+        method: 'box' (the sum's noise, for what the bounds allow; no other clipping), 'plan' (PLAN: finds centre and
+            spread privately and clips what is far from them; for many columns, or bounds much wider than the data; see
+            `dpsieve.private_mean`), or 'auto': 'plan' where there are enough units for it, and the noise of 'box'
+            would be above what the mean of as many units varies by itself, were the bounds ten deviations wide.
+        data, column, bounds, privacy_unit, max_rows_per_unit, epsilon, delta, rho, allow_null_units, engine, ledger,
+            note, progress, source: see `dpsieve.sum_of`.
+
+    >>> import pyarrow as pa
+    >>> visits = pa.table({"visitor": [i % 5_000 for i in range(10_000)], "minutes": [i % 61 for i in range(10_000)]})
+    >>> options = {"column": "minutes", "bounds": (0, 60), "privacy_unit": "visitor", "max_rows_per_unit": 2}
+    >>> mean = mean_of(visits, **options, epsilon=1.0)
+    >>> abs(mean.value - 30) < 1
+    True
+    >>> print(mean.guarantee)
+    1-differential privacy when one visitor is replaced by another.
+    """
+    request, source, book = MeanRequest.of(locals()), resolve(source), opened(ledger, note)
+    lows, highs = request.box
+    budget = {**request.budget, "p": request.p}
+    made, _ = box_mean_noise(1, lows, highs, **budget)
+    if request.method != "box" and not request.pure:
+        _planned(request, 1)
+    units = _read(data, request, made, engine, book, note, progress, source).unit_means(lows, highs)
+    made, grid = box_mean_noise(len(units), lows, highs, **budget)
+    if _takes_plan(request, len(units), made.deviations, highs - lows):
+        # Pairs of rows that follow each other are compared; in a random order, a replaced unit is in one pair alone.
+        x, bound = _one_or_many(units[shuffled(len(units), source)]), float(np.abs([lows, highs]).max())
+        options: Any = {"bound": bound, "kind": "real", "names": list(request.column), **budget}
+        found = private_mean(x, ledger=book, note=note, source=source, **options)
+    else:
+        sums = grid.sums(units)
+        charge(book, made, note)
+        values, reason = made.draw(sums, source), f"{made.noise} noise for all that the bounds allow"
+        single = len(request.column) == 1
+        found = Estimate.of(made, values, list(request.column), source=source, reason=reason, single=single)
+    held = bounded_words(request.max_rows_per_unit)
+    held = held if request.max_rows_per_unit == 1 else f"the mean of {held}"
+    return replace(found, notes=replace(found.notes, contribution=held))
+
+
+def _takes_plan(request: MeanRequest, count: int, deviations: Floats, widths: Floats) -> bool:
+    if request.method != "auto" or request.pure:
+        return request.method == "plan"
+    noise, usual = float(np.linalg.norm(deviations)), float(np.linalg.norm(widths)) / _USUAL_WIDTHS
+    return noise > usual / math.sqrt(count) and bool(_planned(request, count).useful)
+
+
+def _planned(request: MeanRequest, count: int) -> Any:
+    bound = float(np.abs(request.box).max())
+    budget: Any = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta, "p": request.p}
+    return preview_mean(count, len(request.column), bound=bound, kind="real", **budget)
+
+
+def _read(
+    data: Any,
+    request: NumberRequest,
+    cost: Mechanism,
+    engine: Engine | None,
+    book: Ledger | None,
+    note: str,
+    progress: Progress,
+    source: Source,
+) -> NumberRows:
+    """Return the bounded rows of a request, once the ledger says that the cost would fit."""
+    if book is not None:
+        book.check(cost, note)
+    options: Any = {"salt": uniform_bits(source, 63), "allow_null_units": request.allow_null_units}
+    chosen = choose(data, engine)
+    return chosen.numbers(data, request.columns, request.max_rows_per_unit, progress=progress, **options)
+
+
+def _one_or_many(values: Floats) -> Floats:
+    """Return one column as a flat array."""
+    return values[:, 0] if values.shape[1] == 1 else values
