@@ -27,31 +27,42 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK
     from dpsieve.jobs.discover import discover, hitting_set, top_k
+    from dpsieve.jobs.numbers import mean_of, quantile_of, sum_of
     from dpsieve.jobs.release import preview, release
     from dpsieve.privacy import Certificate, Guarantee
     from dpsieve.privacy.ledger import Ledger
     from dpsieve.publication import Release
     from dpsieve.sampling import everything, ppswor, priority
     from dpsieve.sketches import MisraGries, UserMisraGries
+    from dpsieve.vectors.means.estimate import Estimate
+    from dpsieve.vectors.means.private_mean import private_mean
+    from dpsieve.vectors.means.private_quantile import private_quantile
+    from dpsieve.vectors.means.private_sum import private_sum
     from dpsieve.vectors.sparse_vector import SparseVector
 
 __all__ = [
-    "Certificate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "SparseVector", "TopK",
-    "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything", "federated",
-    "hitting_set", "ppswor", "preview", "priority", "privacy", "randomness", "release", "sampling", "sketches",
-    "testing", "top_k", "vectors",
+    "Certificate", "Estimate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "SparseVector",
+    "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything", "federated",
+    "hitting_set", "mean_of", "ppswor", "preview", "priority", "privacy", "private_mean", "private_quantile",
+    "private_sum", "quantile_of", "randomness", "release", "sampling", "sketches", "sum_of", "testing", "top_k",
+    "vectors",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
 _NAMES = {
     "discovery.key_sets": "HittingSet KeySet TopK",
     "jobs.discover": "discover hitting_set top_k",
+    "jobs.numbers": "mean_of quantile_of sum_of",
     "jobs.release": "preview release",
     "privacy": "Certificate Guarantee",
     "privacy.ledger": "Ledger",
     "publication": "Release",
     "sampling": "everything ppswor priority",
     "sketches": "MisraGries UserMisraGries",
+    "vectors.means.estimate": "Estimate",
+    "vectors.means.private_mean": "private_mean",
+    "vectors.means.private_quantile": "private_quantile",
+    "vectors.means.private_sum": "private_sum",
     "vectors.sparse_vector": "SparseVector",
 }
 _HOME = {name: f"dpsieve.{home}" for home, names in _NAMES.items() for name in names.split()}

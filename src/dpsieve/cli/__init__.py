@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dpsieve import __version__
-from dpsieve.cli import demo, discover, ledger, release, stream
+from dpsieve.cli import demo, discover, ledger, numbers, release, stream
 from dpsieve.errors import DpsieveError
 from dpsieve.locks import cleaned_up
 
@@ -25,6 +25,9 @@ app.command()(release.preview)
 app.command()(discover.discover)
 app.command()(discover.top_k)
 app.command()(discover.hitting_set)
+app.command("sum")(numbers.sum_)
+app.command()(numbers.mean)
+app.command()(numbers.quantile)
 app.command()(stream.stream)
 app.add_typer(ledger.app, name="ledger")
 app.command()(demo.demo)

@@ -63,6 +63,34 @@ HITS: Options = {
     "typical_keys": _option("typical_keys", int | None, "Keys that a unit typically holds, if that is public.", None),
     "k": _option("k", int, "How many keys to find, up to 1,000."),
 }
+_NUMBERS: Options = {
+    "column": _option("column", list[str], "A column of numbers; give it again for several."),
+    "bounds": _option("bounds", list[str], "Its public bounds: LOW,HIGH; once for all columns, or for each in order."),
+    "privacy_unit": _SHARED["privacy_unit"],
+    "max_rows_per_unit": _option("max_rows", int, "Rows of one unit that count.", 1),
+    "epsilon": _option("epsilon", float | None, "Privacy budget; alone, it is a pure one.", None),
+    "delta": _option("delta", float | None, "With epsilon: for (epsilon, delta). With rho: where it is stated.", None),
+    "rho": _option("rho", float | None, "Privacy budget in zCDP, instead of epsilon.", None),
+    "allow_null_units": _SHARED["allow_null_units"],
+}
+_RELATION = _option("neighbours", str, "add_remove, or replace: a unit's rows are exchanged for others.", "add_remove")
+_MOMENT = _option("p", float, "The moment of the error, over all columns, to make small.", 2.0)
+SUM: Options = {**_NUMBERS, "neighbours": _RELATION, "p": _MOMENT}
+MEAN: Options = {
+    **_NUMBERS,
+    "p": _MOMENT,
+    "method": _option(
+        "method", str, "box (noise for the bounds), plan (for many columns, or wide bounds), or auto.", "auto"
+    ),
+}
+QUANTILE: Options = {
+    **_NUMBERS,
+    "column": _option("column", list[str], "The column of numbers."),
+    "q": _option("quantile", str, "Which, from 0 to 1; several with commas."),
+    "neighbours": _RELATION,
+    "method": _option("method", str, "search, gaps, halving, or auto.", "auto"),
+    "scale": _option("scale", str, "linear, or log: a grid with spacing relative to the value.", "linear"),
+}
 TOP: Options = {**HITS, "counts": _option("counts", bool, "Publish noisy counts of the keys too.", False)}
 
 
@@ -81,7 +109,8 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
     @wraps(command)
     def run(**values: Any) -> None:
         request = {field: values.pop(name) for field, (name, _, _) in options.items()}
-        warn_of_large_delta(request["delta"])
+        if "key" in request:
+            warn_of_large_delta(request["delta"])
         if request.get("known_keys") is not None:
             from dpsieve.values.public_keys import read_known
 

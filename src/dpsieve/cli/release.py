@@ -145,7 +145,7 @@ def summary(made: "Publication") -> dict[str, Any]:
         "mechanism": made.mechanism.to_json(),
         "notes": made.notes.to_json(),
         "unsafe_to_publish": made.unsafe_to_publish,
-        "keys": plain_rows(made.table),
+        "numbers" if made.kind == "estimate" else "keys": plain_rows(made.table),
     }
 
 

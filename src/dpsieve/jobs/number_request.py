@@ -89,7 +89,7 @@ class SumRequest(NumberRequest):
 class QuantileRequest(NumberRequest):
     """The arguments of `dpsieve.quantile_of` that say what is wanted; see there for their meaning."""
 
-    q: float | Sequence[float] = 0.5
+    q: float | Sequence[float]
     neighbours: Neighbours = "add_remove"
     method: str = "auto"
     scale: str = "linear"

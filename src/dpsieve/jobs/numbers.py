@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsieve.engines import Engine, NumberRows, choose
+from dpsieve.errors import InvalidValue
 from dpsieve.jobs.number_request import MeanRequest, NumberRequest, QuantileRequest, SumRequest
 from dpsieve.privacy.ledger import AnyLedger, Ledger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
@@ -20,7 +21,7 @@ from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.box_mean import box_mean_noise
 from dpsieve.vectors.means.estimate import Estimate, bounded_words
-from dpsieve.vectors.means.mean_plan import preview_mean
+from dpsieve.vectors.means.mean_plan import MeanPlan, preview_mean
 from dpsieve.vectors.means.private_mean import private_mean
 from dpsieve.vectors.means.private_quantile import best_quantiles, private_quantile
 from dpsieve.vectors.means.private_sum import best_noise, private_sum
@@ -93,7 +94,7 @@ def quantile_of(
     *,
     column: str | Sequence[str],
     bounds: Bounds,
-    q: float | Sequence[float] = 0.5,
+    q: float | Sequence[float],
     privacy_unit: str | None = None,
     max_rows_per_unit: int = 1,
     epsilon: float | None = None,
@@ -115,14 +116,14 @@ def quantile_of(
     under both relations.
 
     Args:
-        q: the quantile, from 0 to 1, or a list of them; default the median.
+        q: the quantile, from 0 to 1, or a list of them.
         method, scale: see `dpsieve.private_quantile`.
         data, column, bounds, privacy_unit, max_rows_per_unit, epsilon, delta, rho, allow_null_units, neighbours,
             engine, ledger, note, progress, source: see `dpsieve.sum_of`; there is one column.
 
     >>> import pyarrow as pa
     >>> visits = pa.table({"minutes": list(range(10_001))})
-    >>> median = quantile_of(visits, column="minutes", bounds=(0, 1_000_000), epsilon=1.0)
+    >>> median = quantile_of(visits, column="minutes", q=0.5, bounds=(0, 1_000_000), epsilon=1.0)
     >>> abs(median.value - 5_000) <= 100
     True
     """
@@ -203,13 +204,20 @@ def mean_of(
 
 
 def _takes_plan(request: MeanRequest, count: int, deviations: Floats, widths: Floats) -> bool:
-    if request.method != "auto" or request.pure:
-        return request.method == "plan"
+    if request.method == "box" or request.pure:
+        return False
+    plan = _planned(request, count)
+    if request.method == "plan":
+        if not plan.useful:
+            needed = f"{plan.rows_needed:,}" if plan.rows_needed else "more than all"
+            fix = "Pass a larger budget, or method='box'."
+            raise InvalidValue(f"data has too few units: method='plan' needs {needed} units for these columns. {fix}")
+        return True
     noise, usual = float(np.linalg.norm(deviations)), float(np.linalg.norm(widths)) / _USUAL_WIDTHS
-    return noise > usual / math.sqrt(count) and bool(_planned(request, count).useful)
+    return plan.useful and noise > usual / math.sqrt(count)
 
 
-def _planned(request: MeanRequest, count: int) -> Any:
+def _planned(request: MeanRequest, count: int) -> MeanPlan:
     bound = float(np.abs(request.box).max())
     budget: Any = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta, "p": request.p}
     return preview_mean(count, len(request.column), bound=bound, kind="real", **budget)
