@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import dpsieve as ds
+from dpsieve.jobs.number_request import MeanRequest, QuantileRequest, SumRequest
 from dpsieve.jobs.request import DiscoverRequest, HitRequest, ReleaseRequest, TopRequest
 
 SOURCE = Path(ds.__file__).parent
@@ -28,7 +29,7 @@ DOORS = {
     ("channels/private_size.py", "dpsieve.publication.release"),
 }
 # Files that play the same part in several rooms.
-SAME_PART = {"__init__", "coins", "discover", "engine", "order", "release", "rows"}
+SAME_PART = {"__init__", "coins", "discover", "engine", "numbers", "order", "release", "rows"}
 
 
 @cache
@@ -114,6 +115,9 @@ REQUESTS = {
     ds.discover: DiscoverRequest,
     ds.top_k: TopRequest,
     ds.hitting_set: HitRequest,
+    ds.sum_of: SumRequest,
+    ds.mean_of: MeanRequest,
+    ds.quantile_of: QuantileRequest,
 }
 
 
@@ -133,7 +137,7 @@ def test_a_function_has_the_arguments_of_its_request(function):
 
 
 def test_commands_have_all_options_of_a_request():
-    from dpsieve.cli import discover, options, release
+    from dpsieve.cli import discover, numbers, options, release
 
     commands = {
         release.release: (options.RELEASE, ds.release),
@@ -141,6 +145,9 @@ def test_commands_have_all_options_of_a_request():
         discover.discover: (options.DISCOVER, ds.discover),
         discover.top_k: (options.TOP, ds.top_k),
         discover.hitting_set: (options.HITS, ds.hitting_set),
+        numbers.sum_: (options.SUM, ds.sum_of),
+        numbers.mean: (options.MEAN, ds.mean_of),
+        numbers.quantile: (options.QUANTILE, ds.quantile_of),
     }
     for command, (offered, function) in commands.items():
         wanted, given = defaults(REQUESTS[function]), inspect.signature(command).parameters

@@ -5,7 +5,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpsieve.cli.options import (
-    MEAN, QUANTILE, SUM, AsJson, Data, LedgerPath, Memory, Note, Out, takes_request,
+    MEAN,
+    QUANTILE,
+    SUM,
+    AsJson,
+    Data,
+    LedgerPath,
+    Memory,
+    Note,
+    Out,
+    takes_request,
 )  # fmt: skip
 from dpsieve.cli.release import finish, reserved, scanning, source_of
 from dpsieve.errors import InvalidValue

@@ -81,7 +81,7 @@ def sum_of(
     """
     request, source, book = SumRequest.of(locals()), resolve(source), opened(ledger, note)
     lows, highs = request.box
-    shared = {"neighbours": request.neighbours, "p": request.p, "rows_per_unit": request.max_rows_per_unit}
+    shared: Any = {"neighbours": request.neighbours, "p": request.p, "rows_per_unit": request.max_rows_per_unit}
     made, _ = best_noise(lows, highs, noise="auto", shape="best", **shared, **request.budget)
     values = _read(data, request, made, engine, book, note, progress, source).values
     x, widths = _one_or_many(np.clip(values, lows, highs)), np.column_stack([lows, highs])
@@ -128,7 +128,7 @@ def quantile_of(
     True
     """
     request, source, book = QuantileRequest.of(locals()), resolve(source), opened(ledger, note)
-    options = {"bounds": request.bounds[0], "neighbours": request.neighbours, "method": request.method}
+    options: Any = {"bounds": request.bounds[0], "neighbours": request.neighbours, "method": request.method}
     options |= {"scale": request.scale, "rows_per_unit": request.max_rows_per_unit, **request.budget}
     made, _ = best_quantiles(request.q, steps=32, **options)
     values = _read(data, request, made, engine, book, note, progress, source).values

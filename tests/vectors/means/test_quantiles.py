@@ -190,6 +190,23 @@ def test_halving_is_private_for_all_neighbours(monkeypatch, relation, quantiles,
             assert as_large(*both, order) <= order * made.levels * level**2 / 8 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("quantiles", [(0.5,), (0.1, 0.9), (0.25, 0.5, 0.75)])
+def test_a_replaced_unit_may_have_another_number_of_rows(monkeypatch, quantiles):
+    """Units of at most two rows, in several nodes or in one: the loss is at most twice that of a row."""
+    monkeypatch.setattr(gap_quantiles, "PARTS_BITS", 0)
+    made = GapQuantiles(1.0, quantiles, 0, 2, steps=2, neighbours="replace", rows_per_unit=2)
+    unit = math.lcm(*(node.sensitivity("replace") for node in made.nodes))
+    chances = cache(lambda rows: halving_chances(made, rows, 0, Fraction(9, 10), unit))
+    units = [rows for count in range(3) for rows in combinations_with_replacement(range(3), count)]
+    bound = Fraction(9, 10) ** (2 * unit * made.levels * made.rows_per_unit)
+    for rest in [(), (0,), (1, 2)]:
+        for one, other in product(units, repeat=2):
+            both = [chances(tuple(sorted((*rest, *own)))) for own in (one, other)]
+            assert all(p * bound <= both[1][k] for k, p in both[0].items())
+    one_row = GapQuantiles(1.0, quantiles, 0, 2, steps=2, neighbours="replace")
+    assert [made._change(node) for node in made.nodes] == [2 * one_row._change(node) for node in made.nodes]
+
+
 def search_chances(rows, share, size, relation, at_least):
     """The probability of every point, where at_least(z) is the chance that noise is z or more."""
     found, states = [Fraction(0)] * size, {(0, size - 1): 1}

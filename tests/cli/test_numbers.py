@@ -1,0 +1,129 @@
+"""`dpsieve sum`, `mean` and `quantile`, as a user types them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as pq
+import pytest
+from command import run
+
+import dpsieve as ds
+
+COMMAND = Path(sys.executable).with_name("dpsieve")
+COLUMN = ["--column", "price", "--bounds", "0,100", "--unit", "user"]
+COMMANDS = {"sum": [], "mean": [], "quantile": ["--quantile", "0.25,0.75"]}
+by_command = pytest.mark.parametrize("command", COMMANDS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("sales")
+    sales = pa.table({
+        "user": [i // 2 for i in range(4_000)], "price": [i % 101 for i in range(4_000)],
+        "items": [i % 4 - 1 for i in range(4_000)], "name": ["tea"] * 4_000,
+    })  # fmt: skip
+    csv.write_csv(sales, place / "sales.csv")
+    pq.write_table(sales, place / "sales.parquet")
+    return place
+
+
+@by_command
+def test_to_the_screen_and_to_a_folder(command, folder):
+    out, more = f"published {command}", COMMANDS[command]
+    done = run(command, "sales.csv", *COLUMN, *more, "--max-rows", 2, "--epsilon", 1, "--out", out, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    relation = "replaced by another" if command == "mean" else "added or removed"
+    assert f"Guarantee: 1-differential privacy when one user is {relation}." in done.stdout
+    assert "value" in done.stdout and f"Saved to {out}" in done.stdout
+    assert ("95 % interval" in done.stdout) == (command != "quantile")
+    loaded = ds.Estimate.load(folder / out)
+    assert loaded.table["name"].to_pylist() == (["0.25", "0.75"] if command == "quantile" else ["price"])
+    again = run(command, "sales.csv", *COLUMN, *more, "--epsilon", 1, "--out", out, cwd=folder)
+    assert again.returncode == 2 and "exists already" in again.stderr
+
+
+def test_several_columns_as_json(folder):
+    options = [
+        "--column",
+        "price",
+        "--bounds",
+        "0,100",
+        "--column",
+        "items",
+        "--bounds",
+        "-1,2",
+        "--json",
+        "--rho",
+        0.5,
+    ]
+    for command, expected in {"sum": [200_000, 2_000], "mean": [50, 0.5]}.items():
+        done = run(command, "sales.parquet", *options, cwd=folder)
+        record = json.loads(done.stdout)
+        assert [row["name"] for row in record["numbers"]] == ["price", "items"]
+        for row, true in zip(record["numbers"], expected, strict=True):
+            assert abs(row["value"] - true) < 8 * row["deviation"] + 0.02 * true
+        assert record["certificate"]["parts"] and not record["unsafe_to_publish"]
+
+
+def test_one_pair_of_bounds_serves_all_columns(folder):
+    both = ["--column", "price", "--column", "items", "--bounds", "0,100"]
+    done = run("sum", "sales.csv", *both, "--epsilon", 1, cwd=folder)
+    assert done.returncode == 0 and "items" in done.stdout
+    done = run("sum", "sales.csv", *both, "--bounds", "0,1", "--bounds", "0,1", "--epsilon", 1, cwd=folder)
+    assert done.returncode == 2 and "as many as there are columns, 2" in done.stderr
+
+
+@by_command
+@pytest.mark.parametrize(("wrong", "message"), [
+    (["--column", "prise", "--bounds", "0,1", "--epsilon", 1], "Did you mean 'price'?"),
+    (["--column", "name", "--bounds", "0,1", "--epsilon", 1], "which is not a number"),
+    (["--column", "price", "--bounds", "0:1", "--epsilon", 1], "--bounds is not numbers"),
+    (["--column", "price", "--bounds", "9,1", "--epsilon", 1], "low is not below its high"),
+    (["--column", "price", "--bounds", "0,nan", "--epsilon", 1], "not finite"),
+    (["--column", "price", "--bounds", "0,1"], "epsilon"),
+    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--rho", 1], "rho"),
+    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--max-rows", 2], "needs a privacy_unit"),
+    (["--column", "price", "--epsilon", 1], "--bounds"),
+])  # fmt: skip
+def test_what_is_wrong_is_said(command, wrong, message, folder):
+    done = run(command, "sales.parquet", *wrong, *COMMANDS[command], cwd=folder)
+    assert done.returncode == 2 and message in done.stderr.replace("\n", " "), done.stderr
+
+
+def test_bad_quantiles(folder):
+    done = run("quantile", "sales.csv", *COLUMN, "--quantile", "half", "--epsilon", 1, cwd=folder)
+    assert done.returncode == 2 and "Pass --quantile 0.5,0.9." in done.stderr
+
+
+@by_command
+def test_hostile_names(command, folder):
+    for name in ('x"; DROP TABLE t; --', "--bounds", "a,b", "price:0:100", "[red]price[/red]", "café"):
+        pq.write_table(pa.table({name: [1.0, 2.0]}), folder / "hostile.parquet")
+        options = ["--column", name, "--bounds", "-5,5", *COMMANDS[command], "--epsilon", 1]
+        done = run(command, "hostile.parquet", *options, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert command == "quantile" or name in done.stdout
+
+
+def test_standard_input(folder):
+    done = run("sum", "-", "--column", "x", "--bounds", "0,10", "--epsilon", 400, "--json", input="x\n1\n2\n\n7\n")
+    assert json.loads(done.stdout)["numbers"][0]["value"] == pytest.approx(10, abs=2)
+
+
+@by_command
+def test_help_shows_an_example(command):
+    done = run(command, "--help")
+    assert f"Example: dpsieve {command} " in done.stdout and "--bounds" in done.stdout
+
+
+def test_two_processes_cannot_overspend_a_ledger(folder):
+    run("ledger", "create", "budget", "--epsilon", 1, "--delta", 1e-6, "--unit", "one user", cwd=folder)
+    command = [COMMAND, "sum", "sales.parquet", *COLUMN, "--epsilon", "0.7", "--ledger", "budget"]
+    both = [subprocess.Popen(command, cwd=folder, stdout=-1, stderr=-1, text=True) for _ in range(2)]
+    printed = [one.communicate() for one in both]
+    assert sorted(one.returncode for one in both) == [0, 2]
+    assert sum("Guarantee:" in out for out, _ in printed) == 1 and len(ds.Ledger.open(folder / "budget")) == 1
