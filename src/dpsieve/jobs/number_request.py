@@ -32,7 +32,8 @@ class NumberRequest:
     allow_null_units: bool = False
 
     def __post_init__(self) -> None:
-        names = (self.column,) if isinstance(self.column, str) else self.column
+        given: Any = self.column
+        names = (given,) if isinstance(given, str) else given
         if not isinstance(names, Sequence) or not names:
             raise InvalidType(f"column must be a column name or a list of them. {_COLUMN}")
         names = NumberColumns(tuple(names)).key
