@@ -200,14 +200,14 @@ def test_every_row_of_a_unit_is_as_likely_equal_ones_too():
 
 def test_units_under_a_collation_are_one():
     """Which spelling comes first depends on the order of rows; what the unit keeps does not."""
-    spelled = [("ann", 1.0), ("Ann", 1.0), ("ANN", 2.0), ("ann", 3.0), ("Bob", 4.0)]
-    found = set()
-    for rows in itertools.islice(itertools.permutations(spelled), 0, 120, 13):
+    rows = [(name, x) for x in (1.0, 2.0) for name in ("ann", "Ann", "ANN", "aNN")] + [("Bob", 4.0)]
+    found = []
+    for order in (rows, rows[::-1], rows[3:] + rows[:3]):
         connection = duckdb.connect()
         connection.execute("CREATE TABLE t (u VARCHAR COLLATE NOCASE, x DOUBLE)")
-        connection.executemany("INSERT INTO t VALUES (?, ?)", list(rows))
-        found |= {tuple(map(tuple, kept((connection, "t"), most))) for most in (1, 2)}
-    assert sorted(map(len, found)) == [2, 3]
+        connection.executemany("INSERT INTO t VALUES (?, ?)", order)
+        found.append([kept((connection, "t"), 1, salt) for salt in range(20)])
+    assert found[0] == found[1] == found[2] and all(len(one) == 2 for one in found[0])
 
 
 # What is read
