@@ -21,6 +21,7 @@ SMALLEST_SPREAD = 2.0**-20  # of the bound: below it, rows count as alike
 FAILS = 0.01  # the chance that any search ends far off, where a plan is useful
 _ROOM = 1 - 2.0**-30  # of mu; what is left out covers the margins of composition
 _LEAST_NOISE_SHARE = 0.3
+_FARTHEST = 0.05  # of all rows: so many may be clipped by mistake
 _THESIS = {"centre": 0.0625, "spread": 0.1875, "radius": 0.1875, "noise": 0.5625}
 _STEPS = {
     ("real", "best"): ("scale", "centre", "spread", "radius"),
@@ -83,9 +84,10 @@ class MeanPlan:
             most = _TOLERANCE[step] * self.rows / normal_tail(FAILS / 4 / count)
             return max(0.01 if step != "scale" else 0.001, count / most**2 / squares)
         # A radius should be right to a part of sqrt(n) rows, the number that is clipped, where that is cheap.
-        part = 8 if self.kind == "binary" else 2
-        wanted = count * (part * normal_tail(FAILS / 4 / count)) ** 2 / max(1, self.rows) / squares
-        return min(0.02, wanted)
+        part, most = (8, 0.02) if self.kind == "binary" else (2, 0.05)
+        tail, rows = normal_tail(FAILS / 4 / count), max(1, self.rows)
+        wanted, needed = (count * (tail / off) ** 2 / squares for off in (math.sqrt(rows) / part, _FARTHEST * rows))
+        return min(0.2, max(needed, min(most, wanted)))
 
     def comparisons(self, step: str) -> int:
         """At most how many ranks a step compares."""
@@ -121,7 +123,7 @@ class MeanPlan:
             return False
         off = [self.rank_noise(step) * normal_tail(FAILS / 4 / self.comparisons(step)) / self.rows
                for step in self.shares if "radius" in step]  # fmt: skip
-        if any(one > 0.125 for one in off):
+        if any(one > _FARTHEST * 1.001 for one in off):
             return False
         if self.mode == "thesis" and self.kind == "real":
             checked = [step for step in ("centre", "spread") if step in self.shares]

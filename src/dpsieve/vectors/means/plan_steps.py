@@ -206,7 +206,7 @@ class PlanSteps:
         return int(RANK_NOISE * mu) ** 2 - sum(self._squares(other) for other in shares if other != "noise")
 
     def _ranks(self, step: str, comparisons: int) -> NoisyRanks:
-        made = NoisyRanks.within(self._squares(step), comparisons, step, delta=self.delta, unit=self.unit)
+        made = NoisyRanks.within(self._squares(step), max(1, comparisons), step, delta=self.delta, unit=self.unit)
         self.made.append(made)
         return made
 
