@@ -85,7 +85,7 @@ def private_mean(
 
     >>> rows = [[i % 7, (i % 5) / 100] for i in range(2_000)]
     >>> mean = private_mean(rows, bound=100.0, kind="real", rho=1.0)
-    >>> [round(value, 1) for value in mean.value], mean.last.radius > 0
+    >>> [round(value, 1) for value in mean.value.tolist()], mean.last.radius > 0
     ([3.0, 0.0], True)
     """
     if validate.neighbours(neighbours) != "replace":
