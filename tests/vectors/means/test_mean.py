@@ -28,6 +28,7 @@ from dpsieve.vectors.means.estimate import Estimate
 from dpsieve.vectors.means.mean_noise import MeanNoise
 from dpsieve.vectors.means.mean_plan import MODES, preview_mean
 from dpsieve.vectors.means.noisy_ranks import NoisyRanks
+from dpsieve.vectors.means.plan_steps import pair_deviations
 from dpsieve.vectors.means.private_mean import private_mean
 
 EVERY = [(kind, mode) for kind in ("real", "binary") for mode in MODES]
@@ -309,6 +310,14 @@ def test_every_estimator_of_the_spread(spread):
         steps = np.array(mean.last.steps)
         assert np.abs(mean.value - NORMAL.mean(axis=0)).max() < 0.1
         assert steps[0] > 1.3 * steps[-1]
+
+
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_pairs_of_rows_tell_the_deviation(pairs):
+    """Table 5.1: deviations of Gaussian columns, off by a few percent."""
+    rows = BoundedRows(np.random.default_rng().normal(10, [1.0, 0.03], (4_000, 2)), -100.0, 100.0)
+    found = pair_deviations(rows, pairs, DyadicGrid(1e-3, 200.0, 16, "log"), 5.0, resolve(None))
+    assert found == pytest.approx([1.0, 0.03], rel=0.2)
 
 
 @pytest.mark.parametrize("kind", ["equal", "tiny", "constant", "one wide", "heavy", "skew"])

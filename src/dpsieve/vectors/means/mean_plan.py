@@ -19,6 +19,7 @@ MODES = ("best", "thesis", "shifted", "rotated", "plain_scale", "gaussian")
 KINDS = ("real", "binary")
 SMALLEST_SPREAD = 2.0**-20  # of the bound: below it, rows count as alike
 FAILS = 0.01  # the chance that any search ends far off, where a plan is useful
+JUMPS = 1e-4  # the chance that noise makes a radius jump above all rows
 _ROOM = 1 - 2.0**-30  # of mu; what is left out covers the margins of composition
 _LEAST_NOISE_SHARE = 0.3
 _FARTHEST = 0.05  # of all rows: so many may be clipped by mistake
@@ -85,7 +86,7 @@ class MeanPlan:
             return max(0.01 if step != "scale" else 0.001, count / most**2 / squares)
         # A radius should be right to a part of sqrt(n) rows, the number that is clipped, where that is cheap.
         part, most = (8, 0.02) if self.kind == "binary" else (2, 0.05)
-        tail, rows = normal_tail(FAILS / 4 / count), max(1, self.rows)
+        tail, rows = normal_tail(JUMPS / count), max(1, self.rows)
         wanted, needed = (count * (tail / off) ** 2 / squares for off in (math.sqrt(rows) / part, _FARTHEST * rows))
         return min(0.2, max(needed, min(most, wanted)))
 
@@ -121,8 +122,8 @@ class MeanPlan:
             return True
         if self.rows < 4 or self.shares["noise"] < _LEAST_NOISE_SHARE:
             return False
-        off = [self.rank_noise(step) * normal_tail(FAILS / 4 / self.comparisons(step)) / self.rows
-               for step in self.shares if "radius" in step]  # fmt: skip
+        radii = [step for step in self.shares if "radius" in step]
+        off = [self.rank_noise(step) * normal_tail(JUMPS / self.comparisons(step)) / self.rows for step in radii]
         if any(one > _FARTHEST * 1.001 for one in off):
             return False
         if self.mode == "thesis" and self.kind == "real":
