@@ -105,7 +105,8 @@ def private_mean(
     rows = BoundedRows(given.values, low, high)
     promise = promised(1.0, plan.mu, epsilon, delta)
     steps = PlanSteps(plan, rows, promise[1], unit, source)
-    charge(book, _composed(promise, steps.planned()), note)
+    if book is not None:
+        charge(book, _composed(promise, steps.planned()), note)
     values = steps.run(known, spread)
     made = _composed(promise, steps.made)
     words = {"reason": f"{plan}; {steps.told}", "contribution": "one row of numbers within public bounds"}
