@@ -362,6 +362,14 @@ def test_too_few_rows_fall_back_where_that_is_allowed():
     assert len(private_mean([[0.5]], bound=9.0, kind="real", rho=0.1, fallback=True)) == 1
 
 
+@pytest.mark.parametrize(("kind", "mode"), EVERY)
+def test_few_rows_are_refused_or_give_something_within_the_bounds(kind, mode):
+    str(preview_mean(0, 3, rho=0.01, kind=kind, mode=mode))
+    for count in (1, 2, 4, 9, 40):
+        mean = private_mean(ROWS[kind][:count], bound=7.0, kind=kind, rho=0.01, mode=mode, fallback=True)
+        assert np.isfinite(mean.value).all() and (mode == "thesis" or np.abs(mean.value).max() <= 7)
+
+
 def test_constant_columns_and_values_beyond_the_bound():
     rows = np.column_stack([np.full(4_000, 2.0), np.full(4_000, 1e9), np.zeros(4_000), NORMAL[:, 0].repeat(2)[:4_000]])
     mean = private_mean(rows, bound=10.0, kind="real", rho=1.0).value
@@ -425,7 +433,10 @@ GOOD = {"x": NORMAL, "bound": 10.0, "kind": "real", "rho": 0.5}
         ({"x": np.where(NORMAL > 6, np.inf, NORMAL)}, InvalidValue, "infinite"),
         ({"x": sparse.csr_matrix(np.where(NORMAL > 6, np.nan, NORMAL))}, InvalidValue, "NaN"),
         ({"x": NORMAL[:1]}, InvalidValue, "too few rows"),
-        ({"x": NORMAL[:0]}, InvalidValue, "too few rows"),
+        ({"x": NORMAL[:0]}, InvalidValue, "no rows"),
+        ({"x": NORMAL[:0], "mode": "gaussian"}, InvalidValue, "no rows"),
+        ({"x": NORMAL[:3], "mode": "thesis"}, InvalidValue, "too few rows"),
+        ({"x": NORMAL[:9], "mode": "plain_scale"}, InvalidValue, "too few rows"),
         ({"x": NORMAL[:0], "fallback": True}, InvalidValue, "no rows"),
         ({"x": [["a"]]}, InvalidType, "rows of numbers"),
         ({"bound": -1.0}, InvalidValue, "bound"),

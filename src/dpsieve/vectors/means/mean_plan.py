@@ -82,7 +82,7 @@ class MeanPlan:
             return 0.05
         count = self.comparisons(step)
         if step in _TOLERANCE:
-            most = _TOLERANCE[step] * self.rows / normal_tail(FAILS / 4 / count)
+            most = _TOLERANCE[step] * max(1, self.rows) / normal_tail(FAILS / 4 / count)
             return max(0.01 if step != "scale" else 0.001, count / most**2 / squares)
         # A radius should be right to a part of sqrt(n) rows, the number that is clipped, where that is cheap.
         part, most = (8, 0.02) if self.kind == "binary" else (2, 0.05)
@@ -140,7 +140,7 @@ class MeanPlan:
     def noise_per_radius(self) -> float:
         """The deviation of the noise on one scaled coordinate of the mean, where rows are clipped to norm 1."""
         change = 2**0.5 if self.nonnegative else 2.0
-        return change / (self.rows * self.mu * math.sqrt(max(self.shares["noise"], 1e-12)))
+        return change / (max(1, self.rows) * self.mu * math.sqrt(max(self.shares["noise"], 1e-12)))
 
     @property
     def nonnegative(self) -> bool:
@@ -167,16 +167,13 @@ class MeanPlan:
 
         'sampling' is that of the mean of the rows themselves, 'noise' what privacy adds. Skew makes the second smaller.
         """
-        spread = 0.5 if self.kind == "binary" else 1.0
+        spread, rows = 0.5 if self.kind == "binary" else 1.0, max(1, self.rows)
         norm = (_absolute_moment(self.p) * self.size) ** (1 / self.p)
-        radius = math.sqrt(self.size / 2) if self.kind == "binary" else math.sqrt(self.size)
         if self.mode == "gaussian":
-            width = 1.0 if self.kind == "binary" else 2 * self.bound
-            return {
-                "sampling": norm * spread / math.sqrt(self.rows),
-                "noise": norm * width * math.sqrt(self.size) / (self.rows * self.mu),
-            }
-        return {"sampling": norm * spread / math.sqrt(self.rows), "noise": norm * self.noise_per_radius * radius}
+            noise = (1.0 if self.kind == "binary" else 2 * self.bound) / (rows * self.mu)
+        else:
+            noise = self.noise_per_radius * (math.sqrt(0.5) if self.kind == "binary" else 1.0)
+        return {"sampling": norm * spread / math.sqrt(rows), "noise": norm * noise * math.sqrt(self.size)}
 
     def __str__(self) -> str:
         spent = ", ".join(f"{step} {share:.1%}" for step, share in self.shares.items())
