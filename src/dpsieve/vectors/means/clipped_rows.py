@@ -100,9 +100,8 @@ class BoundedRows:
             ones = np.bincount(self.values.indices[self._parts[0] > level], minlength=size)
         else:
             ones = np.count_nonzero(self._parts[0] > level, axis=0)
-        weight = rank_weight(sigma)
-        noise = rounded_gaussian(RANK_NOISE, size, source=source) // weight
-        return (2 * (ones + noise) > self.shape[0]).astype(np.float64)
+        noise = 2 * rounded_gaussian(RANK_NOISE, size, source=source) // rank_weight(sigma)
+        return (2 * ones - self.shape[0] + noise >= 0).astype(np.float64)
 
     def rotated_medians(self, signs: Floats, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
         """Return a centre: private medians of the rows after a rotation, rotated back.

@@ -19,8 +19,10 @@ MODES = ("best", "thesis", "shifted", "rotated", "plain_scale", "gaussian")
 KINDS = ("real", "binary")
 SMALLEST_SPREAD = 2.0**-20  # of the bound: below it, rows count as alike
 FAILS = 0.01  # the chance that any search ends far off, where a plan is useful
+JUMPS = 1e-4  # the chance that noise makes a radius jump above all rows
 _ROOM = 1 - 2.0**-30  # of mu; what is left out covers the margins of composition
 _LEAST_NOISE_SHARE = 0.3
+_FARTHEST = 0.05  # of all rows: so many may be clipped by mistake
 _THESIS = {"centre": 0.0625, "spread": 0.1875, "radius": 0.1875, "noise": 0.5625}
 _STEPS = {
     ("real", "best"): ("scale", "centre", "spread", "radius"),
@@ -80,12 +82,13 @@ class MeanPlan:
             return 0.05
         count = self.comparisons(step)
         if step in _TOLERANCE:
-            most = _TOLERANCE[step] * self.rows / normal_tail(FAILS / 4 / count)
+            most = _TOLERANCE[step] * max(1, self.rows) / normal_tail(FAILS / 4 / count)
             return max(0.01 if step != "scale" else 0.001, count / most**2 / squares)
         # A radius should be right to a part of sqrt(n) rows, the number that is clipped, where that is cheap.
-        part = 8 if self.kind == "binary" else 2
-        wanted = count * (part * normal_tail(FAILS / 4 / count)) ** 2 / max(1, self.rows) / squares
-        return min(0.02, wanted)
+        part, most = (8, 0.02) if self.kind == "binary" else (2, 0.05)
+        tail, rows = normal_tail(JUMPS / count), max(1, self.rows)
+        wanted, needed = (count * (tail / off) ** 2 / squares for off in (math.sqrt(rows) / part, _FARTHEST * rows))
+        return min(0.2, max(needed, min(most, wanted)))
 
     def comparisons(self, step: str) -> int:
         """At most how many ranks a step compares."""
@@ -119,9 +122,9 @@ class MeanPlan:
             return True
         if self.rows < 4 or self.shares["noise"] < _LEAST_NOISE_SHARE:
             return False
-        off = [self.rank_noise(step) * normal_tail(FAILS / 4 / self.comparisons(step)) / self.rows
-               for step in self.shares if "radius" in step]  # fmt: skip
-        if any(one > 0.125 for one in off):
+        radii = [step for step in self.shares if "radius" in step]
+        off = [self.rank_noise(step) * normal_tail(JUMPS / self.comparisons(step)) / self.rows for step in radii]
+        if any(one > _FARTHEST * 1.001 for one in off):
             return False
         if self.mode == "thesis" and self.kind == "real":
             checked = [step for step in ("centre", "spread") if step in self.shares]
@@ -137,7 +140,7 @@ class MeanPlan:
     def noise_per_radius(self) -> float:
         """The deviation of the noise on one scaled coordinate of the mean, where rows are clipped to norm 1."""
         change = 2**0.5 if self.nonnegative else 2.0
-        return change / (self.rows * self.mu * math.sqrt(max(self.shares["noise"], 1e-12)))
+        return change / (max(1, self.rows) * self.mu * math.sqrt(max(self.shares["noise"], 1e-12)))
 
     @property
     def nonnegative(self) -> bool:
@@ -164,16 +167,13 @@ class MeanPlan:
 
         'sampling' is that of the mean of the rows themselves, 'noise' what privacy adds. Skew makes the second smaller.
         """
-        spread = 0.5 if self.kind == "binary" else 1.0
+        spread, rows = 0.5 if self.kind == "binary" else 1.0, max(1, self.rows)
         norm = (_absolute_moment(self.p) * self.size) ** (1 / self.p)
-        radius = math.sqrt(self.size / 2) if self.kind == "binary" else math.sqrt(self.size)
         if self.mode == "gaussian":
-            width = 1.0 if self.kind == "binary" else 2 * self.bound
-            return {
-                "sampling": norm * spread / math.sqrt(self.rows),
-                "noise": norm * width * math.sqrt(self.size) / (self.rows * self.mu),
-            }
-        return {"sampling": norm * spread / math.sqrt(self.rows), "noise": norm * self.noise_per_radius * radius}
+            noise = (1.0 if self.kind == "binary" else 2 * self.bound) / (rows * self.mu)
+        else:
+            noise = self.noise_per_radius * (math.sqrt(0.5) if self.kind == "binary" else 1.0)
+        return {"sampling": norm * spread / math.sqrt(rows), "noise": norm * noise * math.sqrt(self.size)}
 
     def __str__(self) -> str:
         spent = ", ".join(f"{step} {share:.1%}" for step, share in self.shares.items())

@@ -53,7 +53,7 @@ class NoisyRanks(Mechanism):
     delta: float
     comparisons: int
     weight: int
-    purpose: str = ""
+    purpose: str = "ranks"
     unit: str = "one row"
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class NoisyRanks(Mechanism):
         count = validate.whole("comparisons", self.comparisons, low=1, high=_MOST_COMPARISONS, hint=hint)
         hint = "Pass what a row counts beside noise of 2^29, such as 2^24."
         weight = validate.whole("weight", self.weight, low=1, high=_HEAVIEST, hint=hint)
-        purpose = validate.text("purpose", self.purpose, hint="Pass words such as 'radius'.") if self.purpose else ""
+        purpose = validate.text("purpose", self.purpose, hint="Pass words such as 'radius'.")
         validate.store(self, epsilon=promise.epsilon, delta=promise.delta, unit=promise.unit)
         validate.store(self, comparisons=count, weight=weight, purpose=purpose)
 

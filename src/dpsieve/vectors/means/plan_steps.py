@@ -18,7 +18,7 @@ from dpsieve.vectors.means.box_grid import BoxGrid
 from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, PARTS, BoundedRows
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
 from dpsieve.vectors.means.mean_noise import MeanNoise
-from dpsieve.vectors.means.mean_plan import FAILS, SMALLEST_SPREAD, MeanPlan, thesis_depth
+from dpsieve.vectors.means.mean_plan import JUMPS, SMALLEST_SPREAD, MeanPlan, thesis_depth
 from dpsieve.vectors.means.noisy_ranks import NoisyRanks, linear_grid, log_grid, normal_tail
 from dpsieve.vectors.means.noisy_search import RANK_NOISE
 from dpsieve.vectors.means.norm_noise import promised
@@ -105,22 +105,23 @@ class PlanSteps:
         return found / normal_tail(1 - quantile)
 
     def _pair_spreads(self, grid: DyadicGrid) -> Floats:
-        """Algorithm 18 with k = 1: (x - y)^2 / 2 has mean sigma^2, and its median times (9/7)^3 is about that."""
         ranks = self._ranks("spread", self.plan.size * grid.depth)
-        medians = self.rows.pair_quantiles(0.5, 1, grid, ranks.rows, self.source)
-        return np.asarray(np.sqrt(medians**2 / 2 * (9 / 7) ** 3))
+        return pair_deviations(self.rows, 1, grid, ranks.rows, self.source)
 
     def _weight(self, spreads: Floats) -> Floats:
         return np.asarray(spreads ** (-2 / (self.plan.p + 2)))
 
     def _radius(self, centre: Floats, weight: Floats, spreads: Floats) -> float:
-        """Return a norm that about sqrt(n) scaled rows exceed, and as many again as the search may be off."""
+        """Return a norm that about sqrt(n) / 2 scaled rows exceed, and as many more as the search may be off.
+
+        Half of what the thesis has: as good for rows that are spread evenly around their centre, better for others.
+        """
         usual = float(np.linalg.norm(spreads * weight))
         widest = float(np.linalg.norm((self.rows.high + np.abs(centre)) * weight))
         grid = log_grid(usual / 16, max(usual, min(widest, usual * 2**12)), 64)
         ranks = self._ranks("radius", grid.depth)
         more = math.sqrt(self.plan.size / self.plan.mu**2 * 2) if self.plan.mode == "plain_scale" else 0.0
-        allowed = math.sqrt(self.plan.rows) + ranks.rows * normal_tail(FAILS / grid.depth) + more
+        allowed = math.sqrt(self.plan.rows) / 2 + ranks.rows * normal_tail(JUMPS / grid.depth) + more
         allowed = min(allowed, self.plan.rows / 2)
         return ranks.search(self.rows.norms(centre, weight), grid, lambda _: allowed, self.source)
 
@@ -157,7 +158,7 @@ class PlanSteps:
         deviation = math.sqrt(2) / (plan.mu * math.sqrt(plan.shares[share]))
         noise = deviation * math.sqrt(2 / math.pi) * float(np.linalg.norm(1 / weight, plan.p))
         ratio = float(np.linalg.norm(often, plan.p) / (weight**2 * often).sum())
-        least = ranks.rows * normal_tail(FAILS / grid.depth)
+        least = ranks.rows * normal_tail(JUMPS / grid.depth)
 
         def allowed(radius: float) -> float:
             return min(max(noise / (radius * ratio), least), 0.3 * plan.rows)
@@ -206,7 +207,7 @@ class PlanSteps:
         return int(RANK_NOISE * mu) ** 2 - sum(self._squares(other) for other in shares if other != "noise")
 
     def _ranks(self, step: str, comparisons: int) -> NoisyRanks:
-        made = NoisyRanks.within(self._squares(step), comparisons, step, delta=self.delta, unit=self.unit)
+        made = NoisyRanks.within(self._squares(step), max(1, comparisons), step, delta=self.delta, unit=self.unit)
         self.made.append(made)
         return made
 
@@ -263,3 +264,14 @@ class PlanSteps:
         sums = grid.sums(self.rows.values)
         made = self._noise(change, scale, grid.steps / self.plan.rows, grid.origins, *bounds)
         return made.draw(sums, self.source)
+
+
+def pair_deviations(rows: BoundedRows, pairs: int, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
+    """Return a private standard deviation for each column: Algorithm 18, with groups of `pairs` pairs of rows.
+
+    A pair has (x - y)^2 / 2 with mean sigma^2. Their mean over a group is, for Gaussian rows, chi-square with k = pairs
+    degrees of freedom, over k; its mean is its median over (1 - 2/(9k))^3. The grid is for the root mean square of the
+    differences x - y. The cost is that of a search in each column, see `search_columns`: a row is in one group.
+    """
+    medians = rows.pair_quantiles(0.5, pairs, grid, sigma, source)
+    return np.asarray(medians / math.sqrt(2 * (1 - 2 / (9 * pairs)) ** 3))

@@ -71,9 +71,9 @@ def private_mean(
             et al. 2021), 'plain_scale' (Theorem 5.4), 'gaussian' (the Gaussian mechanism on the whole box).
         spread: how spreads of real rows are found: 'pairs' (Algorithm 18: differences of pairs of rows), or a quantile
             0.75, 0.841 or 0.9 of the rows around their centre; 'auto': 'pairs' in mode 'thesis', else 0.841.
-        fallback: where there are too few rows for mode 'best', 'shifted' or 'rotated', they are refused, with the
-            number needed. With fallback=True the shifted-clipped mean is taken instead, or the Gaussian mechanism where
-            there are too few for that as well.
+        fallback: where there are too few rows for the mode, they are refused, with the number needed (mode 'thesis'
+            takes four rows and more, useful or not). With fallback=True the shifted-clipped mean is taken instead, or
+            the Gaussian mechanism where there are too few for that as well.
         neighbours: 'replace', as the number of rows is public.
         names: of the coordinates.
         unit: who is protected, in words.
@@ -85,7 +85,7 @@ def private_mean(
 
     >>> rows = [[i % 7, (i % 5) / 100] for i in range(2_000)]
     >>> mean = private_mean(rows, bound=100.0, kind="real", rho=1.0)
-    >>> [round(value, 1) for value in mean.value], mean.last.radius > 0
+    >>> [round(value, 1) for value in mean.value.tolist()], mean.last.radius > 0
     ([3.0, 0.0], True)
     """
     if validate.neighbours(neighbours) != "replace":
@@ -97,7 +97,7 @@ def private_mean(
     numbers = {"bound": bound, "rho": rho, "epsilon": epsilon, "delta": delta, "p": p, "kind": kind}
     known = _variances(variances, size)
     plan = preview_mean(count, size, mode=mode, variances_known=known is not None, **numbers)  # type: ignore[arg-type]
-    if plan.mode in ("best", "shifted", "rotated") and not plan.useful:
+    if plan.rows < (1 if plan.mode == "gaussian" else 4) or (plan.mode != "thesis" and not plan.useful):
         plan = _other(plan, numbers, fallback)
     if spread not in SPREADS:
         raise InvalidValue("spread is not known. Choose 'auto', 'pairs', 0.75, 0.841 or 0.9.")
@@ -105,7 +105,8 @@ def private_mean(
     rows = BoundedRows(given.values, low, high)
     promise = promised(1.0, plan.mu, epsilon, delta)
     steps = PlanSteps(plan, rows, promise[1], unit, source)
-    charge(book, _composed(promise, steps.planned()), note)
+    if book is not None:
+        charge(book, _composed(promise, steps.planned()), note)
     values = steps.run(known, spread)
     made = _composed(promise, steps.made)
     words = {"reason": f"{plan}; {steps.told}", "contribution": "one row of numbers within public bounds"}
@@ -118,6 +119,8 @@ def _composed(promise: tuple[float, float], parts: Sequence[Mechanism]) -> Mecha
 
 def _other(plan: MeanPlan, numbers: dict[str, Any], fallback: bool) -> MeanPlan:
     """Return a plan that needs fewer rows, or refuse."""
+    if plan.rows < 1:
+        raise InvalidValue("x has no rows, so that there is no mean. Pass at least one.")
     if not fallback:
         needed = f"{plan.rows_needed:,} rows" if plan.rows_needed else "more rows than there can be"
         fix = "Pass more rows, fewer coordinates or a larger budget, or fallback=True for a simpler method."
@@ -125,8 +128,6 @@ def _other(plan: MeanPlan, numbers: dict[str, Any], fallback: bool) -> MeanPlan:
             f"x has too few rows: mode={plan.mode!r} needs {needed} for {plan.size:,} coordinates. {fix}"
         )
     shifted, plain = (preview_mean(plan.rows, plan.size, mode=mode, **numbers) for mode in ("shifted", "gaussian"))
-    if plan.rows < 1:
-        raise InvalidValue("x has no rows, so that there is no mean. Pass at least one.")
     return shifted if shifted.useful else plain
 
 
