@@ -220,4 +220,15 @@ def _enough_bits(epsilon: float, low: int, high: int) -> int:
             return False
         return code.errors(0, 64).mean + code.errors(1, 64).mean <= max(_NEAR * best, best + 2 * _SMALL)
 
-    return first_whole(enough, FEWEST_BITS, MOST_BITS)
+    found = first_whole(enough, FEWEST_BITS, MOST_BITS)
+    while found > FEWEST_BITS and not _possible(epsilon, low, high, found):  # small epsilons: too long a table
+        found -= 1
+    return found
+
+
+def _possible(epsilon: float, low: int, high: int, bits: int) -> bool:
+    try:
+        content_code(epsilon, low, high, bits)
+    except InvalidValue:
+        return False
+    return True
