@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.types import Words
-from dpsieve.values.columns import one_chunk, tried
+from dpsieve.values.columns import column_of
 from dpsieve.values.items import PLAIN, kind_of_type, plain_items
 
 Dimension = int | Literal["integers", "text", "bytes"]
@@ -109,10 +109,8 @@ def _unsigned(values: Any) -> Words | None:
         plain = values.dtype.kind == "u" and values.ndim == 1 and not isinstance(values, np.ma.MaskedArray)
         return values.astype(np.uint64) if plain else None
     if isinstance(values, pa.Array | pa.ChunkedArray) or hasattr(values, "__arrow_c_stream__"):
-        column, failure = tried(
-            lambda: one_chunk(pa.chunked_array(values) if not isinstance(values, pa.Array) else values)
-        )
-        if failure is None and column.type == pa.uint64() and not column.null_count:
+        column = column_of("indices", values, "")
+        if column.type == pa.uint64() and not column.null_count:
             return np.asarray(column.to_numpy())
     return None
 
