@@ -117,7 +117,7 @@ class SparseVector(Publication):
                 relatives), or it is 2^20 ('retrieval').
             sparsity: a promised bound on the number of entries. Without one, 5 % of epsilon buy it ('one_entry'), or
                 the total that stands for it ('l1').
-            total: a promised bound on the sum of all values, in place of `sparsity`.
+            total: a promised bound on the sum of all absolute values, in place of `sparsity`.
             signed: whether negative values are kept; otherwise they count as 0.
             threshold: whether large entries are listed by name, with a part of the budget; chosen if left out.
             bits: how many bits to use for an entry; chosen if left out.
@@ -143,7 +143,7 @@ class SparseVector(Publication):
         recipe = planned
         if size is not None:
             recipe = ask.recipe(size.draw(np.clip(numbers, -ask.counted, ask.counted), source))
-        listed = (items.slice(0, 0), np.empty(0))
+        listed = (pa.array([], _type(ask.dimension)), np.empty(0))  # no slice, which would carry what it was cut from
         if recipe.entry_list is not None:
             listed = recipe.entry_list.draw(items, numbers, source)
         words: Words = np.empty(0, np.uint64)

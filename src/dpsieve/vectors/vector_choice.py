@@ -31,6 +31,7 @@ SHARE_FOR_SIZE = 0.05  # of epsilon, for the number of entries or their total, w
 LIST_SHARES = (0.15, 0.25, 0.35, 0.5)  # of the rest, for large entries listed by name
 BITS = 300.0  # an entry, of the variants with levels
 LEAST_FOR_RETRIEVAL = 0.01  # epsilon, of 'auto': tables of noise get long below
+MOST_FOR_RETRIEVAL = 2**28  # beyond that, rare answers far off weigh more than the noise
 LARGEST_COUNT = 2**20  # of 'retrieval', where no bound is given
 REFERENCE = 10**6  # entries, for which variants are compared: their errors depend on bits an entry, hardly on entries
 MOST_SIZE, _MOST_TOTAL = 10**9, 2**36  # no larger size is bought
@@ -102,7 +103,7 @@ class Ask:
             raise InvalidType("signed and threshold must be True or False.")
         positive = {
             "max_value": "Pass a bound on values, such as max_value=1000.",
-            "total": "Pass a bound on the sum of all values.",
+            "total": "Pass a bound on the sum of all absolute values.",
             "bits": "Pass how many bits to use for an entry, such as bits=300.",
             "alpha": "Pass a number such as alpha=3.0.",
         }
@@ -172,7 +173,8 @@ class Ask:
                 return "dense"
         if self.neighbours == "l1":
             return "alp"
-        return "retrieval" if self.delta and self.epsilon >= LEAST_FOR_RETRIEVAL else "histogram"
+        fits = self.epsilon >= LEAST_FOR_RETRIEVAL and (self.max_value or 0) <= MOST_FOR_RETRIEVAL
+        return "retrieval" if self.delta and fits else "histogram"
 
     @cached_property
     def bought(self) -> PrivateSparsity | PrivateNorm | None:
@@ -256,7 +258,7 @@ class Ask:
     def _retrieval(self, count: int) -> Recipe:
         delta = remaining(self.delta, self.bought.guarantee.delta) if self.bought else self.delta
         most = math.floor(min(self.max_value or LARGEST_COUNT, self.total or math.inf)) or 1
-        room, bits = least_starts(count, delta) + WINDOW, None
+        room, bits = least_starts(count + 1, delta) + WINDOW, None
         if self.bits is not None:
             bits = min(max(int(self.bits * count / room), FEWEST_BITS), MOST_BITS)
         try:
@@ -266,7 +268,9 @@ class Ask:
             why = f"values up to {most:,} cannot be told apart at epsilon={self.epsilon:g}{few}"
             fix = "Pass a lower max_value, other bits, or variant='max_projection'."
             raise InvalidValue(f"variant='retrieval' does not fit: {why}. {fix}") from None
-        return Recipe(None, made, "delta allows the values themselves, behind a random linear system")
+        reason = "delta allows the values themselves, behind a random linear system"
+        promise = "" if self.bought else f"; private as long as there are at most {count:,} entries"
+        return Recipe(None, made, reason + promise)
 
     def _list(self, epsilon: float, delta: float) -> EntryList:
         near, signed, unit = self.neighbours, self.signed, self.unit
