@@ -126,15 +126,15 @@ FAULTS = [
     Fault(
         "the budget of a bought size is spent twice",
         "vectors/vector_choice.py",
-        "epsilon = remaining(self.epsilon, spent) if spent else self.epsilon",
-        "epsilon = self.epsilon",
+        "return self.epsilon if self.bought is None else remaining(self.epsilon, self.bought.guarantee.epsilon)",
+        "return self.epsilon",
         "vectors/test_sparse_vector.py::test_a_bought_size_is_part_of_the_promise",
     ),
     Fault(
         "counts with fractions are rounded, so that 0.5 and 1.5 become 0 and 2",
         "vectors/sparse_vector.py",
-        "np.floor(numbers).astype(np.int64)",
-        "np.rint(numbers).astype(np.int64)",
+        "np.floor(bounded).astype(np.int64)",
+        "np.rint(bounded).astype(np.int64)",
         "vectors/test_sparse_vector.py::test_fractions_of_counts_are_dropped_and_negative_values_count_as_zero",
     ),
 ]

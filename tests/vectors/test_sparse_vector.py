@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import pickle
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -13,7 +15,10 @@ import pytest
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue
 from dpsieve.privacy import Composition
+from dpsieve.privacy.composed import Composed, Use
 from dpsieve.testing import insecure_source
+from dpsieve.vectors.bought_sizes import PrivateSparsity
+from dpsieve.vectors.sparse_vector import VectorNotes
 from dpsieve.vectors.vector_choice import VARIANTS
 
 ONE_USER = {"unit": "one user"}
@@ -102,6 +107,26 @@ def test_too_many_and_too_large_entries_do_not_raise(variant):
     assert np.abs(made.get(INDICES)).max() <= 40  # the highest level may lie above max_value
 
 
+def test_nothing_of_the_input_travels_with_the_output():
+    """Not in a pickle, not in a buffer behind an empty column, not in a type that only data decides."""
+    secrets = [f"secret {i}" for i in range(300)]
+    for variant, delta in (("retrieval", 1e-6), ("histogram", 0.0), ("max_projection", 0.0), ("korolova", 1e-6)):
+        options = {**COUNTS, "dimension": "text", "sparsity": 300, "max_value": 9, "delta": delta, "variant": variant}
+        made = ds.SparseVector.private(secrets, np.ones(300, int), **options)
+        data = pickle.dumps(made) + pickle.dumps(made.table) + made.to_bytes()
+        assert sum(secret.encode() in data for secret in secrets) <= len(made)
+        if not len(made):
+            assert made.table.get_total_buffer_size() <= 16
+    for kind, one in (("integers", 5), ("bytes", b"a"), ("text", "a"), (2**40, 5)):
+        options = {**COUNTS, "dimension": kind, "sparsity": 3, "max_value": 9, "delta": 1e-6}
+        for variant in ("retrieval", "korolova"):
+            schemas = [
+                ds.SparseVector.private(keys, [1] * len(keys), **options, variant=variant).table.schema
+                for keys in ([], [one], pa.nulls(0))
+            ]
+            assert schemas[0] == schemas[1] == schemas[2]
+
+
 def test_keys_of_every_kind():
     words = [f"word {i}" for i in range(500)] + ["", "Grüße", "\0", "a" * 5000]
     for kind, keys in (("text", words), ("bytes", [w.encode() for w in words]), ("integers", list(range(-250, 254)))):
@@ -152,6 +177,10 @@ def test_fractions_of_counts_are_dropped_and_negative_values_count_as_zero():
         ({"values": [1, math.nan]}, "values"), ({"values": [1, math.inf]}, "values"),
         ({"values": ["a", "b"]}, "values"), ({"values": [[1, 2]]}, "values"), ({"values": [True, False]}, "values"),
         ({"values": [None, 1]}, "values"),
+        ({"indices": {1, 2}}, "order"), ({"values": {3, 4}}, "order"), ({"values": [[1], [2, 3]]}, "values"),
+        ({"values": np.ma.array([1, 2], mask=[0, 1])}, "masked"),
+        ({"indices": np.ma.array([1, 2], mask=[0, 1])}, "masked"),
+        ({"variant": "retrieval", "delta": 0.1, "bits": 9}, "bits"),
         ({"neighbours": "l2"}, "neighbours"), ({"neighbours": None}, "neighbours"), ({"dimension": 0}, "dimension"),
         ({"dimension": "words"}, "dimension"), ({"dimension": 2**64 + 1}, "dimension"), ({"epsilon": 0}, "epsilon"),
         ({"epsilon": math.nan}, "epsilon"), ({"delta": 1.0}, "delta"), ({"delta": -1}, "delta"),
@@ -203,6 +232,82 @@ def test_a_bought_size_is_part_of_the_promise():
     assert sum(part.guarantee.delta for part in parts) <= 1e-6 * (1 + 1e-12)
 
 
+def test_indices_of_all_64_bits():
+    """Also where they are listed, or listed falsely, and saved."""
+    high = [2**64 - 1, 2**63, 5]
+    options = {**COUNTS, "dimension": 2**64, "variant": "korolova", "delta": 1e-6}
+    for form in (list, tuple, partial(np.array, dtype=np.uint64), partial(pa.array, type=pa.uint64()), pl.Series):
+        made = ds.SparseVector.private(form(high), [900, 800, 700], **options)
+        again = ds.SparseVector.from_bytes(made.to_bytes())
+        assert np.abs(again.get(form(high)) - [900, 800, 700]).max() < 60
+    for seed in range(8):
+        private(dimension=2**64, variant="cormode", source=insecure_source(seed)).to_bytes()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"delta": 1e-8, "bits": 1}, {"max_value": 2.0**41, "variant": "max_projection"}, {"delta": 1e-30},
+        {"variant": "alp", "max_value": 60, "bits": 20_000}, {"variant": "alp", "max_value": 60, "alpha": 1e-6},
+        {"unit": "x" * 20_000},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_not_charged(change, tmp_path):
+    """Also where the size is bought, so that the vector is not known before."""
+    with ds.Ledger(tmp_path / "x", epsilon=3.0, delta=1e-6) as book:
+        with pytest.raises(DpsieveError):
+            private(sparsity=None, ledger=book, **{**ONE_USER, **change})
+        assert not book.history()
+
+
+def test_one_huge_value_does_not_blow_up_what_is_bought():
+    """It counts up to `max_value`, or up to where entries are listed."""
+    for most in (None, 60):
+        sizes = [
+            ds.SparseVector.private([1, 2], [big, 3.0], **{**COUNTS, "neighbours": "l1"}, max_value=most).bits
+            for big in (50.0, 1e12)
+        ]
+        assert sizes[1] < 2 * sizes[0] + 2**16
+
+
+def test_values_above_the_bound_count_as_the_bound_in_every_variant():
+    for variant in ("dense", "cormode", "korolova", "retrieval", "histogram", "max_projection"):
+        options = {**COUNTS, "epsilon": 40.0, "dimension": 1000, "variant": variant, "max_value": 60, "sparsity": 3}
+        made = ds.SparseVector.private([1, 2], [4000, 2**70], **{**options, "delta": 1e-9})
+        assert np.abs(made.get([1, 2]) - 60).max() <= 2
+
+
+def test_small_budgets_have_an_answer():
+    for epsilon in (1e-3, 0.01):
+        made = private(delta=1e-8, epsilon=epsilon)
+        assert np.isfinite(made.get(INDICES)).all()
+
+
+def test_only_vectors_are_read_as_vectors():
+    """A record with a good digest, of another mechanism or dimension, is refused, before anything is computed."""
+    import hashlib
+    import json
+
+    dense = ds.SparseVector.private([1], [5], **{**COUNTS, "dimension": 9}, source=insecure_source(1))
+    for notes in (VectorNotes("", "", 10), VectorNotes("", "", "text")):
+        with pytest.raises(InvalidValue, match=r"dimension|columns"):
+            replace(dense, notes=notes).check()
+    simple, bought = ds.channels.simple(1.0, 1e-3), PrivateSparsity(0.1, 1e-3)
+    embedding = dense.mechanism
+    for other in (
+        simple, bought, Composed(2.0, 0.0, (Use(embedding), Use(embedding))), Composed(3.0, 0.0, (Use(embedding, 3),)),
+        Composed(1.5, 0.0, (Use(embedding), Use(bought))),
+    ):  # fmt: skip
+        with pytest.raises(InvalidValue, match="mechanism"):
+            replace(dense, mechanism=other)
+    data = dense.to_bytes()
+    for head in ("5", "null", '"a"', "[]", "{}", '{"buffers": [true, false, 3]}', "NaN"):
+        whole = data[:24] + len(head).to_bytes(8, "little") + head.encode()
+        with pytest.raises(CorruptRelease):
+            ds.SparseVector.from_bytes(whole + hashlib.sha256(whole).digest())
+    assert json.loads(data[32 : 32 + int.from_bytes(data[24:32], "little")])["kind"] == "sparse_vector"
+
+
 def test_damaged_bytes_are_refused():
     """Cut off anywhere, or with any byte changed, with a digest that fits or not."""
     import hashlib
@@ -232,7 +337,7 @@ def test_the_stored_form_is_the_same_everywhere():
 
     vector = private(delta=1e-6, max_value=60, source=insecure_source(3))
     digest = hashlib.sha256(np.ascontiguousarray(vector._words).astype("<u8").tobytes()).hexdigest()
-    assert digest[:16] == "075dbe25d50aa47f"
+    assert digest[:16] == "fbb1b7e038d63ee5"
 
 
 def test_it_says_what_it_is():

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.types import Words
+from dpsieve.values.columns import column_of
 from dpsieve.values.items import PLAIN, kind_of_type, plain_items
 
 Dimension = int | Literal["integers", "text", "bytes"]
@@ -55,9 +56,8 @@ def items_of(values: Any, dimension: Dimension, name: str) -> pa.Array:
             raise InvalidValue(f"{name} holds a key of more than 2^16 bytes. Pass shorter keys.")
         return items
     hint = f"Pass whole numbers from 0 to {dimension - 1:,}."
-    if isinstance(values, np.ndarray) and values.dtype == np.uint64 and values.ndim == 1:
-        array = values
-    else:
+    array = _unsigned(values)
+    if array is None:
         items = _whole_column(values, name, hint)
         if len(items) and not pa.types.is_integer(items.type):
             raise InvalidType(f"{name} must be whole numbers. {hint}")
@@ -99,8 +99,26 @@ def words_of(key: Words, digests: Words, blocks: int) -> Words:
     return out[: plain.nbytes].view("<u8").reshape(len(digests), blocks * _PER_BLOCK).astype(np.uint64, copy=False)
 
 
+def _unsigned(values: Any) -> Words | None:
+    """Return numbers that only unsigned words hold, where they are of such a type; None for all others."""
+    if isinstance(values, list | tuple) and any(type(value) is int and value >= 2**63 for value in values):
+        if all(type(value) is int and 0 <= value < 2**64 for value in values):
+            return np.array(values, np.uint64)
+        return None
+    if isinstance(values, np.ndarray):
+        plain = values.dtype.kind == "u" and values.ndim == 1 and not isinstance(values, np.ma.MaskedArray)
+        return values.astype(np.uint64) if plain else None
+    if isinstance(values, pa.Array | pa.ChunkedArray) or hasattr(values, "__arrow_c_stream__"):
+        column = column_of("indices", values, "")
+        if column.type == pa.uint64() and not column.null_count:
+            return np.asarray(column.to_numpy())
+    return None
+
+
 def _whole_column(values: Any, name: str, hint: str) -> pa.Array:
     given = validate.listed(values)
+    if isinstance(given, np.ma.MaskedArray):
+        raise InvalidType(f"{name} is a masked array. {hint}")
     items = plain_items(given, name, hint)
     if len(items) != len(given):
         raise InvalidValue(f"{name} holds nulls. {hint}")

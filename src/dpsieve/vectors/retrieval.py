@@ -43,7 +43,8 @@ _SMALL = 0.01
 class Retrieval(Embedding):
     """Values of keys behind a random linear system; (epsilon, delta)-private where one entry changes by 1.
 
-    Neighbours x, x' are whole vectors that differ by 1 in one entry, with at most `sparsity` entries that are not 0.
+    Neighbours x, x' are whole vectors that differ by 1 in one entry, one of them with at most `sparsity` entries that
+    are not 0, so that together they have at most one more.
 
     Privacy: let J be the keys of x and of x'. Draw the hash key. With probability at least 1 - delta the rows of J are
     linearly independent (`rank_bound`). Then, for both vectors, the table is distributed like this: draw a content for
@@ -117,8 +118,10 @@ class Retrieval(Embedding):
         self.code.check()
         covers = f"contents of {self.bits} bits, each step of a value up to {self.max_value:,}, and 0 is uniform"
         content = Part("one key", "kernel", covers, self.epsilon, 0.0, 0.0)
-        covers = f"the rows of {self.sparsity:,} entries are linearly independent but with probability delta"
-        whole = whole_unit(self.guarantee, self.failure(self.sparsity), "balls", covers)
+        covers = (
+            f"for at most {self.sparsity:,} entries, their rows are linearly independent but with probability delta"
+        )
+        whole = whole_unit(self.guarantee, self.failure(self.sparsity + 1), "balls", covers)
         return Certificate(self.guarantee, (content, whole))
 
     def draw(self, digests: Words, values: Ints, source: Source, key: Words | None = None) -> Words:
@@ -191,7 +194,7 @@ def retrieval(
     epsilon, delta, sparsity, max_value = _checked(epsilon, delta, sparsity, max_value)
     if bits is None:
         bits = _enough_bits(epsilon, -max_value if signed else 0, max_value)
-    unit, starts = UNITS["one_entry"] if unit is None else unit, least_starts(sparsity, delta)
+    unit, starts = UNITS["one_entry"] if unit is None else unit, least_starts(sparsity + 1, delta)
     return Retrieval(epsilon, delta, sparsity, max_value, signed=signed, bits=bits, starts=starts, unit=unit)
 
 
@@ -220,4 +223,15 @@ def _enough_bits(epsilon: float, low: int, high: int) -> int:
             return False
         return code.errors(0, 64).mean + code.errors(1, 64).mean <= max(_NEAR * best, best + 2 * _SMALL)
 
-    return first_whole(enough, FEWEST_BITS, MOST_BITS)
+    found = first_whole(enough, FEWEST_BITS, MOST_BITS)
+    while found > FEWEST_BITS and not _possible(epsilon, low, high, found):  # small epsilons: too long a table
+        found -= 1
+    return found
+
+
+def _possible(epsilon: float, low: int, high: int, bits: int) -> bool:
+    try:
+        content_code(epsilon, low, high, bits)
+    except InvalidValue:
+        return False
+    return True

@@ -21,12 +21,14 @@ from dpsieve.publication.publication import UNSAFE, Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.values.items import PLAIN
+from dpsieve.values.keys import refuse_set
 from dpsieve.vectors.alp import Alp
+from dpsieve.vectors.bought_sizes import PrivateNorm, PrivateSparsity
 from dpsieve.vectors.decoders import DECODERS
 from dpsieve.vectors.embedding import Embedding, Errors
 from dpsieve.vectors.entry_list import EntryList
 from dpsieve.vectors.places import KEY_WORDS, Dimension, checked_dimension, digests_of, items_of
-from dpsieve.vectors.vector_choice import Ask, Recipe
+from dpsieve.vectors.vector_choice import REFERENCE, Ask, Recipe
 
 _MAGIC = b"dpsieve sparse vector 1\n"
 _DIGEST = 32
@@ -62,6 +64,14 @@ class SparseVector(Publication):
     cells: pa.Table = field(kw_only=True)
     notes: VectorNotes = field(default_factory=VectorNotes, kw_only=True)
 
+    def __post_init__(self) -> None:
+        kinds: list[type[Mechanism]] = [type(part) for part in self._parts]
+        expected: list[type[Mechanism]] = [kind for kind in (PrivateSparsity, PrivateNorm, EntryList) if kind in kinds]
+        expected += [kind for kind in kinds if issubclass(kind, Embedding)][:1]
+        if kinds != expected or (self._embedding is None and self._list is None) or not self._once:
+            raise InvalidValue(f"mechanism is not that of a sparse vector. {_FIX}")
+        super().__post_init__()
+
     @classmethod
     def private(
         cls,
@@ -87,13 +97,14 @@ class SparseVector(Publication):
     ) -> Self:
         """Make a private representation of a sparse vector; indices that are not given have the value 0.
 
-        Its size, its parameters and whether it succeeds depend on the arguments alone, not on the entries: values above
-        `max_value` count as `max_value`, and more entries than `sparsity` make answers worse (see the page on vectors).
+        Its size and its parameters depend on the arguments alone, and on the size that was bought, if any was: values
+        above `max_value` count as `max_value`, and more entries than `sparsity` make answers worse. Under 'retrieval',
+        promise enough: the guarantee rests on `sparsity`, and with about 8 % more entries all answers are lost.
         Repeated indices, indices outside of the dimension and values that are not finite are refused.
 
         Args:
             indices: whole numbers below `dimension`, or keys of the kind that it names; each once.
-            values: one for each index. Under 'one_entry' they count as whole numbers: fractions are dropped.
+            values: one for each index. Under 'one_entry' they are rounded down to whole numbers.
             neighbours: which vectors must not be told apart: 'one_entry' (whole values, one of which changes by 1, as
                 when a unit is added to one count) or 'l1' (real values that change by 1 in total, over any entries).
                 Divide the values first if a unit may change them by more.
@@ -106,7 +117,7 @@ class SparseVector(Publication):
                 relatives), or it is 2^20 ('retrieval').
             sparsity: a promised bound on the number of entries. Without one, 5 % of epsilon buy it ('one_entry'), or
                 the total that stands for it ('l1').
-            total: a promised bound on the sum of all values, in place of `sparsity`.
+            total: a promised bound on the sum of all absolute values, in place of `sparsity`.
             signed: whether negative values are kept; otherwise they count as 0.
             threshold: whether large entries are listed by name, with a part of the budget; chosen if left out.
             bits: how many bits to use for an entry; chosen if left out.
@@ -123,13 +134,16 @@ class SparseVector(Publication):
         """
         ask = Ask.of(locals())
         book, source, size = opened(ledger, note), resolve(source), ask.bought
-        cost: Mechanism | Guarantee = ask.mechanism(ask.recipe()) if size is None else ask.guarantee
+        planned = ask.recipe(None if size is None else REFERENCE)  # refuses what cannot be, before anything is paid
+        cost: Mechanism | Guarantee = ask.mechanism(planned) if size is None else ask.guarantee
         if book is not None:
             book.check(cost, note)
         items, numbers = _entries(indices, values, ask)
         charge(book, cost, note)
-        recipe = ask.recipe(None if size is None else size.draw(numbers, source))
-        listed = (items.slice(0, 0), np.empty(0))
+        recipe = planned
+        if size is not None:
+            recipe = ask.recipe(size.draw(np.clip(numbers, -ask.counted, ask.counted), source))
+        listed = (pa.array([], _type(ask.dimension)), np.empty(0))  # no slice, which would carry what it was cut from
         if recipe.entry_list is not None:
             listed = recipe.entry_list.draw(items, numbers, source)
         words: Words = np.empty(0, np.uint64)
@@ -172,8 +186,8 @@ class SparseVector(Publication):
     def errors(self, value: float = 0.0) -> Errors:
         """Return the distribution of estimate - value for an entry of this value; 0 stands for one that is not there.
 
-        It is computed from public numbers, for the worst case that they allow: as many entries as promised, all others
-        at the largest value.
+        It is computed from public numbers, where there are as many entries as promised and all others have the largest
+        value. Most data is kinder; levels can err more where other values are spread over a wide range.
         """
         value = validate.real("value", value, hint="Pass the value of an entry, 0 for one that is not there.")
         return Recipe(self._list, self._embedding).errors(value)
@@ -218,8 +232,10 @@ class SparseVector(Publication):
             raise ValueError
         end = start + int.from_bytes(data[len(_MAGIC) : start], "little")
         record = json.loads(whole[start:end])
-        sizes = record.pop("buffers")
-        if len(sizes) != 3 or end + sum(sizes) != len(whole) or min(sizes) < 0 or sizes[1] % 8 or sizes[2] % 8:
+        sizes = record.pop("buffers") if isinstance(record, dict) else None
+        if not isinstance(sizes, list) or [type(size) for size in sizes] != [int] * 3:
+            raise ValueError
+        if end + sum(sizes) != len(whole) or min(sizes) < 0 or sizes[1] % 8 or sizes[2] % 8:
             raise ValueError
         names, numbers, words = (whole[end + sum(sizes[:i]) : end + sum(sizes[: i + 1])] for i in range(3))
         notes = restored(VectorNotes, record["notes"], "notes")
@@ -245,6 +261,8 @@ class SparseVector(Publication):
             raise InvalidValue(f"tables have other columns than a sparse vector. {_FIX}")
         if self.table.schema.types != [kind, pa.float64()] or self.cells.column(0).null_count:
             raise InvalidValue(f"tables have other types than a sparse vector. {_FIX}")
+        if any(getattr(part, "dimension", self.notes.dimension) != self.notes.dimension for part in self._parts):
+            raise InvalidValue(f"notes have another dimension than the mechanism. {_FIX}")
         wanted = 0 if self._embedding is None else self._embedding.words
         if self.cells.num_rows != wanted or (len(self) and self._list is None):
             raise InvalidValue(f"tables have other sizes than the mechanism makes. {_FIX}")
@@ -256,6 +274,9 @@ class SparseVector(Publication):
                 raise InvalidValue(f"table is not sorted by index, or holds one more than once. {_FIX}")
             if self._list is None or not self._list.possible(self.table.column(1).to_numpy()):
                 raise InvalidValue(f"table holds values that the mechanism does not let out. {_FIX}")
+
+    def __bool__(self) -> bool:
+        return True  # also without a row that is listed
 
     def __repr__(self) -> str:
         last = self._embedding or self._list
@@ -272,6 +293,10 @@ class SparseVector(Publication):
         whole = self.mechanism
         return [use.mechanism for use in whole.uses] if isinstance(whole, Composed) else [whole]
 
+    @property
+    def _once(self) -> bool:
+        return not isinstance(self.mechanism, Composed) or all(use.times == 1 for use in self.mechanism.uses)
+
     @cached_property
     def _embedding(self) -> Embedding | None:
         return next((part for part in self._parts if isinstance(part, Embedding)), None)
@@ -283,23 +308,33 @@ class SparseVector(Publication):
 
 def _entries(indices: Any, values: Any, ask: Ask) -> tuple[pa.Array, Ints | Floats]:
     """Return the indices and values of the entries that are not 0, checked."""
-    items = items_of(indices, ask.dimension, "indices")
+    items = items_of(refuse_set(indices), ask.dimension, "indices")
     hint = "Pass one finite number for each index."
-    numbers = np.asarray(validate.listed(values))
-    if numbers.dtype.kind not in "iu":
-        numbers = validate.finite("values", numbers, hint=hint)
+    numbers = _numbers(validate.listed(refuse_set(values)), hint)
     if numbers.ndim != 1 or len(numbers) != len(items):
         raise InvalidValue(f"values has another length than indices. {hint}")
     if len(pc.unique(items)) != len(items):
         raise InvalidValue("indices holds one more than once. Add up the values of equal indices first.")
-    if numbers.dtype.kind == "u":
-        numbers = np.minimum(numbers, np.uint64(_LARGEST)).astype(np.int64)
-    elif numbers.dtype.kind == "i":
-        numbers = numbers.astype(np.int64)
-    numbers = np.clip(numbers, -_LARGEST if ask.signed else 0, _LARGEST)  # up to here whole numbers are floats too
-    kept = np.floor(numbers).astype(np.int64) if ask.neighbours == "one_entry" else numbers.astype(np.float64)
+    most = min(ask.max_value or _LARGEST, _LARGEST)  # up to 2^53 whole numbers are floats too
+    bounded = np.clip(numbers, -most if ask.signed else 0, most)
+    kept = np.floor(bounded).astype(np.int64) if ask.neighbours == "one_entry" else bounded.astype(np.float64)
     held = np.flatnonzero(kept)
     return (items, kept) if len(held) == len(kept) else (items.take(pa.array(held)), kept[held])
+
+
+def _numbers(values: Any, hint: str) -> Ints | Floats:
+    """Return values as 64-bit whole numbers, larger ones as the largest that are kept, or as floats."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InvalidType(f"values is a masked array. {hint}")
+    try:
+        numbers = np.asarray(values)
+    except ValueError:
+        raise InvalidType(f"values must be a flat sequence of numbers. {hint}") from None
+    if numbers.dtype == object and all(type(value) is int for value in numbers.flat):
+        numbers = np.array([min(max(value, -_LARGEST), _LARGEST) for value in numbers.flat], np.int64)
+    if numbers.dtype.kind == "u":
+        return np.minimum(numbers.astype(np.uint64), np.uint64(_LARGEST)).astype(np.int64)
+    return numbers.astype(np.int64) if numbers.dtype.kind == "i" else validate.finite("values", numbers, hint=hint)
 
 
 def _name(dimension: Dimension) -> str:

@@ -1,8 +1,8 @@
 """Which mechanisms a private sparse vector is made of, chosen from public numbers by their expected error."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, NamedTuple, Self, cast
 
@@ -13,6 +13,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.vectors.alp import Alp
 from dpsieve.vectors.alp_makers import alp
 from dpsieve.vectors.bought_sizes import PrivateNorm, PrivateSparsity
 from dpsieve.vectors.dense_laplace import MOST_ENTRIES, DenseLaplace
@@ -29,8 +30,13 @@ VARIANTS = (
 SHARE_FOR_SIZE = 0.05  # of epsilon, for the number of entries or their total, where none is promised
 LIST_SHARES = (0.15, 0.25, 0.35, 0.5)  # of the rest, for large entries listed by name
 BITS = 300.0  # an entry, of the variants with levels
+LEAST_FOR_RETRIEVAL = 0.01  # epsilon, of 'auto': tables of noise get long below
+MOST_FOR_RETRIEVAL = 2**28  # beyond that, rare answers far off weigh more than the noise
 LARGEST_COUNT = 2**20  # of 'retrieval', where no bound is given
+REFERENCE = 10**6  # entries, for which variants are compared: their errors depend on bits an entry, hardly on entries
+MOST_SIZE, _MOST_TOTAL = 10**9, 2**36  # no larger size is bought
 MISS = 1e-6  # the chance that a bought size is too small, where that costs accuracy alone
+_LONGEST = 1000
 _DENSE = 4096  # so few indices are answered one by one
 _DENSE_BITS = 64
 
@@ -53,6 +59,16 @@ class Recipe(NamedTuple):
     def expected_error(self, largest: float) -> float:
         """Return the mean error of an entry that is not there, one half way to the largest value, and the largest."""
         return float(np.mean([self.errors(value).mean for value in (0.0, largest // 2, largest)]))
+
+
+class Cells(NamedTuple):
+    """Cells as they were chosen: with which budget, up to which value, how far apart levels are, and beside what."""
+
+    variant: str
+    epsilon: float
+    largest: float
+    alpha: float | None
+    recipe: Recipe
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,7 @@ class Ask:
             raise InvalidType("signed and threshold must be True or False.")
         positive = {
             "max_value": "Pass a bound on values, such as max_value=1000.",
-            "total": "Pass a bound on the sum of all values.",
+            "total": "Pass a bound on the sum of all absolute values.",
             "bits": "Pass how many bits to use for an entry, such as bits=300.",
             "alpha": "Pass a number such as alpha=3.0.",
         }
@@ -98,7 +114,7 @@ class Ask:
         }
         if self.sparsity is not None:
             hint = "Pass a bound on the number of entries, such as sparsity=100_000."
-            checked["sparsity"] = validate.whole("sparsity", self.sparsity, low=1, high=10**9, hint=hint)
+            checked["sparsity"] = validate.whole("sparsity", self.sparsity, low=1, high=MOST_SIZE, hint=hint)
         validate.store(
             self,
             neighbours=relation(self.neighbours),
@@ -108,6 +124,8 @@ class Ask:
             **checked,
         )
         validate.store(self, unit=self.guarantee.unit)
+        if len(self.unit) > _LONGEST:
+            raise InvalidValue("unit is longer than 1,000 characters. Say shortly who is protected.")
         self._refuse()
 
     def _refuse(self) -> None:
@@ -139,6 +157,11 @@ class Ask:
         """What is promised."""
         return Guarantee(self.epsilon, self.delta, unit=self.unit)
 
+    @property
+    def counted(self) -> float:
+        """Up to where values count for the size that is bought."""
+        return self.cells.largest if self.neighbours == "l1" else math.inf
+
     @cached_property
     def chosen(self) -> str:
         """The variant: the one that was asked for, or the one with the least expected error of its kind."""
@@ -150,7 +173,8 @@ class Ask:
                 return "dense"
         if self.neighbours == "l1":
             return "alp"
-        return "retrieval" if self.delta else "histogram"
+        fits = self.epsilon >= LEAST_FOR_RETRIEVAL and (self.max_value or 0) <= MOST_FOR_RETRIEVAL
+        return "retrieval" if self.delta and fits else "histogram"
 
     @cached_property
     def bought(self) -> PrivateSparsity | PrivateNorm | None:
@@ -166,70 +190,96 @@ class Ask:
 
     def recipe(self, size: int | None = None) -> Recipe:
         """Return what is drawn, given the size that was bought, if any was."""
-        spent = 0.0 if self.bought is None else self.bought.guarantee.epsilon
-        epsilon = remaining(self.epsilon, spent) if spent else self.epsilon
         if self.chosen == "dense":
-            made = DenseLaplace(epsilon, self.neighbours, cast(int, self.dimension), self.signed, self.unit)
+            made = DenseLaplace(self.epsilon, self.neighbours, cast(int, self.dimension), self.signed, self.unit)
             return Recipe(None, made, "few indices: noise on each of them")
         if self.chosen in ("cormode", "korolova"):
-            return Recipe(self._list(epsilon, self.delta if self.chosen == "korolova" else 0.0), None, "as asked for")
-        sized = replace(self, variant=self.chosen)
+            part = self._list(self.epsilon, self.delta if self.chosen == "korolova" else 0.0)
+            return Recipe(part, None, "large entries by name alone")
+        count, total = self.sparsity, self.total
         if size is not None:
-            sized = replace(sized, total=size) if self.neighbours == "l1" else replace(sized, sparsity=size)
+            count, total = (None, min(size, _MOST_TOTAL)) if self.neighbours == "l1" else (min(size, MOST_SIZE), None)
         if self.chosen == "retrieval":
-            return sized._retrieval(epsilon, remaining(self.delta, self.bought.guarantee.delta if self.bought else 0.0))
-        other = self.variant == "auto" and not self.signed and self.alpha is None
-        variants = (self.chosen, "max_projection") if other else (self.chosen,)
-        tried = [one for variant in variants for one in replace(sized, variant=variant)._cells_or_both(epsilon)]
-        reach = [2 * made.entry_list.threshold for made in tried if made.entry_list is not None]
-        largest = sized._top if sized._top is not None else max(reach)
-        return min(tried, key=lambda made: made.expected_error(largest))
+            return self._retrieval(count or math.ceil(total or 1))
+        best = self.cells
+        return best.recipe._replace(
+            embedding=self._cells(best.variant, best.epsilon, best.largest, best.alpha, count, total)
+        )
 
     def mechanism(self, recipe: Recipe) -> Mechanism:
         """Return all that is drawn as one mechanism with the guarantee that was asked for."""
         parts = [part for part in (self.bought, recipe.entry_list, recipe.embedding) if part is not None]
         return parts[0] if len(parts) == 1 else Composed(self.epsilon, self.delta, tuple(Use(part) for part in parts))
 
-    def _retrieval(self, epsilon: float, delta: float) -> Recipe:
-        count = self.sparsity or math.ceil(self.total or 1)
-        most = math.floor(min(self.max_value or LARGEST_COUNT, self.total or math.inf)) or 1
-        bits = self._cell_bits(count, delta)
-        made = retrieval(epsilon, delta, count, most, signed=self.signed, bits=bits, unit=self.unit)
-        return Recipe(None, made, "delta allows the values themselves, behind a random linear system")
+    @cached_property
+    def cells(self) -> "Cells":
+        """Levels or maxima, with a list of large entries or without, whichever errs less for a million entries."""
+        other = self.variant == "auto" and not self.signed and self.alpha is None
+        tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self._tried(variant)]
+        largest = self._top or 2 * max(made.largest for made in tried)
+        return min(tried, key=lambda made: made.recipe.expected_error(largest))
 
-    def _cells_or_both(self, epsilon: float) -> list[Recipe]:
+    def _tried(self, variant: str) -> Iterator["Cells"]:
         """Return cells for all values, and cells beside a list of large entries, as far as they are allowed."""
-        made = []
-        if self._top is not None and self.threshold is not True:
-            made.append(Recipe(None, self._cells(epsilon, self._top), f"{self.variant} for all values"))
-        proportional = self.variant == "multiplicative" and bool(made)  # its aim is no small error of large values
+        plain = self._top is not None and self.threshold is not True
+        if self._top is not None and plain:
+            yield self._with_cells(variant, self._left, self._top, None, f"{variant} for all values")
+        proportional = variant == "multiplicative" and plain  # its aim is no small error of large values
         if self._may_list and self.threshold is not False and not proportional:
             for share in LIST_SHARES:
-                part = self._list(epsilon * share, self.delta)
-                cells = self._cells(remaining(epsilon, part.epsilon), part.threshold)
-                why = f"large entries by name with {share:.0%} of the budget, {self.variant} for smaller values"
-                made.append(Recipe(part, cells, why))
-        return made
+                part = self._list(self._left * share, self.delta)
+                why = f"large entries by name with {share:.0%} of the budget, {variant} for smaller values"
+                yield self._with_cells(variant, remaining(self._left, part.epsilon), part.threshold, part, why)
 
-    def _cells(self, epsilon: float, largest: float) -> Embedding:
-        near: Relation = "l1" if self.variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
-        bits: dict[str, Any] = {} if self.bits is None else {"bits": self.bits}
-        if self.variant == "max_projection":
+    def _with_cells(
+        self, variant: str, epsilon: float, largest: float, entry_list: EntryList | None, reason: str
+    ) -> "Cells":
+        made = self._cells(variant, epsilon, largest, self.alpha, REFERENCE, None)
+        alpha = made.gap * (1.0 if made.neighbours == "one_entry" else epsilon) if isinstance(made, Alp) else None
+        return Cells(variant, epsilon, largest, alpha, Recipe(entry_list, made, reason))
+
+    def _cells(
+        self, variant: str, epsilon: float, largest: float, alpha: float | None, count: int | None, total: float | None
+    ) -> Embedding:
+        near: Relation = "l1" if variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
+        bits = self.bits or BITS
+        if variant == "max_projection":
             # Section 2.8: with a total n, the error by collisions is at most n / places, here about 1 / (4 epsilon).
-            count = self.sparsity or max(1, math.ceil((self.total or 1.0) * epsilon / 8))
-            return max_projection(epsilon, count, largest, neighbours=near, unit=self.unit, **bits)
-        alpha = None if self.alpha is None else self.alpha * epsilon if near == "one_entry" else self.alpha
-        shape = "geometric" if self.variant == "multiplicative" else "even"
-        more = {"neighbours": near, "shape": shape, "signed": self.signed, "unit": self.unit, **bits}
-        if self.sparsity:
-            return alp(epsilon, self.sparsity, largest, alpha=alpha, **more)
-        total = self.total or 1.0  # entries at the first level or above are at most about total / gap
-        guess = alp(epsilon, max(1, math.ceil(total * epsilon / 3)), largest, alpha=alpha, **more)
-        return alp(epsilon, max(1, math.ceil(total / guess.gap)), largest, alpha=guess.gap * epsilon, **more)
+            count = count or max(1, math.ceil((total or 1.0) * epsilon / 8))
+            return max_projection(epsilon, count, largest, neighbours=near, bits=bits, unit=self.unit)
+        if alpha is not None and near == "one_entry":
+            alpha *= epsilon
+        shape = "geometric" if variant == "multiplicative" else "even"
+        # With a total n, entries at the first level or above are at most about n / gap.
+        count = count or max(1, math.ceil((total or 1.0) * epsilon / (alpha or 1.0)))
+        more = {"shape": shape, "signed": self.signed, "unit": self.unit}
+        return alp(epsilon, count, largest, neighbours=near, alpha=alpha, bits=bits, **more)  # type: ignore[arg-type]
+
+    def _retrieval(self, count: int) -> Recipe:
+        delta = remaining(self.delta, self.bought.guarantee.delta) if self.bought else self.delta
+        most = math.floor(min(self.max_value or LARGEST_COUNT, self.total or math.inf)) or 1
+        room, bits = least_starts(count + 1, delta) + WINDOW, None
+        if self.bits is not None:
+            bits = min(max(int(self.bits * count / room), FEWEST_BITS), MOST_BITS)
+        try:
+            made = retrieval(self._left, delta, count, most, signed=self.signed, bits=bits, unit=self.unit)
+        except InvalidValue:
+            few = f", with bits={self.bits:g} an entry" if bits else ""
+            why = f"values up to {most:,} cannot be told apart at epsilon={self.epsilon:g}{few}"
+            fix = "Pass a lower max_value, other bits, or variant='max_projection'."
+            raise InvalidValue(f"variant='retrieval' does not fit: {why}. {fix}") from None
+        reason = "delta allows the values themselves, behind a random linear system"
+        promise = "" if self.bought else f"; private as long as there are at most {count:,} entries"
+        return Recipe(None, made, reason + promise)
 
     def _list(self, epsilon: float, delta: float) -> EntryList:
         near, signed, unit = self.neighbours, self.signed, self.unit
         return entry_list(epsilon, delta, neighbours=near, dimension=self.dimension, signed=signed, unit=unit)
+
+    @property
+    def _left(self) -> float:
+        """What the size leaves of epsilon."""
+        return self.epsilon if self.bought is None else remaining(self.epsilon, self.bought.guarantee.epsilon)
 
     @property
     def _top(self) -> float | None:
@@ -241,9 +291,3 @@ class Ask:
     def _may_list(self) -> bool:
         """Whether large entries can be listed by name."""
         return bool(self.delta) or not isinstance(self.dimension, str)
-
-    def _cell_bits(self, count: int, delta: float) -> int | None:
-        """Return the bits of a cell of a retrieval table that has `bits` bits an entry."""
-        if self.bits is None:
-            return None
-        return min(max(int(self.bits * count / (least_starts(count, delta) + WINDOW)), FEWEST_BITS), MOST_BITS)
