@@ -39,6 +39,8 @@ def sum_(
 ) -> None:
     """Publish the sums of columns of numbers. Rows without a number in one of them are left out.
 
+    With --neighbours replace and one row a unit, how many units have such a row is taken as public.
+
     Example: dpsieve sum sales.parquet --column price --bounds 0,100 --unit user_id --max-rows 5 --epsilon 1
     """
     from dpsieve.jobs.numbers import sum_of as run
