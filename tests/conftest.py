@@ -12,7 +12,7 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, which processes of tests would inherit
 
 
-# These need the same compiled code, which takes long to make: side by side they go to one of two processes, and the other
+# These need the same compiled code, which takes long to make: together they go to one of two processes, and the other
 # finds it on disk when it comes to steal.
 TOGETHER = ("channels", "common", "estimation", "publication", "sampling", "sketches", "randomness", "vectors")
 
