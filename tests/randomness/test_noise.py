@@ -107,14 +107,16 @@ def test_cells_near_zero_and_across_the_sign():
     assert_follows(draws, values, (1 - p) / (1 + p) * p ** np.abs(values))
 
 
-@pytest.mark.parametrize("shape", [Laplace(2.0), Gaussian(2.0), Laplace(5000.0), Gaussian(5000.0)])
+@pytest.mark.parametrize(
+    "shape", [Laplace(2.0), Gaussian(2.0), Laplace(5000.0), Gaussian(5000.0), RoundedGaussian(5000.0)]
+)
 def test_tails_reach_beyond_the_table(shape):
     """U below 2^-64 falls left of all table entries and is refined to a value further out, above 2^-64 to the right."""
     sampler = NoiseSampler(shape)
     ends = np.array([0, 2**64 - 1], np.uint64)
     for _ in range(6):
         low, high = sampler._table.search(ends, SystemSource()) * (1 << sampler._bits)
-        depth = {Laplace: 64 * math.log(2), Gaussian: math.sqrt(2 * 64 * math.log(2))}[type(shape)]
+        depth = 64 * math.log(2) if isinstance(shape, Laplace) else math.sqrt(2 * 64 * math.log(2))
         for x in (-low, high):
             assert 0.8 * depth < x / shape.scale < 3 * depth
 

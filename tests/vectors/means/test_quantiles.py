@@ -15,7 +15,7 @@ import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.privacy.registry import from_json
 from dpsieve.publication.publication import Publication
-from dpsieve.randomness import discrete_gaussian, weighted_pick
+from dpsieve.randomness import rounded_gaussian, weighted_pick
 from dpsieve.testing import insecure_source
 from dpsieve.vectors.means import gap_quantiles
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
@@ -315,8 +315,8 @@ def test_columns_are_searched_each_as_one_would_be(kind, scale, relation):
     matrix[7, 3], matrix[8, 3], matrix[9, 3] = np.inf, np.nan, -np.inf
     grid = DyadicGrid(1e-3, 50, 16, scale)
     centre = np.linspace(0, 2, 37)
-    scale, unit = (4.0, 1000) if relation == "replace" else (4.0 * 841, 1)
-    noise = unit * discrete_gaussian(scale, 37 * grid.depth, source=insecure_source(3))
+    move, weight = 1000 if relation == "replace" else 841, 2**27  # noise of deviation 2^29 is four times the weight
+    noise = rounded_gaussian(2.0**29, 37 * grid.depth, source=insecure_source(3))
     options = {"neighbours": relation, "source": insecure_source(3), "centre": centre}
     found = search_columns(np.asfortranarray(matrix) if kind is np.float32 else matrix, 0.841, grid, 4.0, **options)
     for j, words in enumerate(noise.reshape(37, -1).tolist()):
@@ -324,7 +324,8 @@ def test_columns_are_searched_each_as_one_would_be(kind, scale, relation):
         while low < high:
             middle = (low + high) // 2
             upto = int((values <= grid.points(np.array([middle]))[0]).sum())
-            low, high = (low, middle) if 1000 * upto - 841 * 300 + words.pop(0) >= 0 else (middle + 1, high)
+            noisy = (1000 * upto - 841 * 300) * weight + move * words.pop(0)
+            low, high = (low, middle) if noisy >= 0 else (middle + 1, high)
         assert found[j] == grid.points(np.array([low]))[0]
 
 

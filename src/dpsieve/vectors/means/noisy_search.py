@@ -29,12 +29,23 @@ from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.curves.spends import DiscreteLaplace, Spend
 from dpsieve.privacy.registry import register
-from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, discrete_gaussian, discrete_laplace, laplace_scale
+from dpsieve.randomness.noise import (
+    LARGEST_SCALE,
+    SMALLEST_SCALE,
+    discrete_gaussian,
+    discrete_laplace,
+    laplace_scale,
+    rounded_gaussian,
+)
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
 from dpsieve.vectors.means.grid_quantiles import UNCERTAIN, GridQuantiles, as_share, sensitivity
+
+RANK_NOISE = 2.0**29
+"""The deviation of the noise on ranks in units of its own: the same for all budgets, so that its table is made once."""
+_HEAVIEST = 2**60
 
 
 @register("quantile_search")
@@ -146,8 +157,10 @@ def search_columns(
 ) -> Floats:
     """Return the private q-quantile of each of the d columns of a matrix: d T / (2 sigma^2)-zCDP, T = grid.depth.
 
-    An inner tool: the caller accounts for the cost. Each search is that of `QuantileSearch`, with discrete Gaussian
-    noise of sigma times the sensitivity of the relation (rows are the units). With probability
+    An inner tool: the caller accounts for the cost. Each search is that of `QuantileSearch`, with Gaussian noise of
+    sigma times the sensitivity of the relation (rows are the units). What is compared counts in units of which the
+    noise has 2^29, and the noise is a real Gaussian rounded to whole ones. So all is post-processing of d T Gaussian
+    mechanisms: mu-Gaussian private with mu = sqrt(d T) / sigma (Dong, Roth and Su 2022). With probability
     1 - beta no value is more than s (sigma sqrt(2 ln(T d / beta)) + 1) rows off its rank, where s is max(q, 1 - q) for
     add/remove and 1 for replacement.
 
@@ -169,13 +182,20 @@ def search_columns(
         raise InvalidValue("centre must hold one number for each column.")
     from dpsieve.vectors.compiled.column_search import search_each
 
-    scale = _whole_noise(sigma, change(share, validate.neighbours(neighbours)))
-    drawn = discrete_gaussian(scale, columns * grid.depth, source=resolve(source))
-    noise = drawn.reshape(columns, grid.depth) * grain(share, neighbours)
+    weight = rank_weight(sigma)
+    drawn = rounded_gaussian(RANK_NOISE, columns * grid.depth, source=resolve(source))
+    # With L whole, L weight + move g >= 0 says the same as L + floor(move g / weight) >= 0.
+    noise = (drawn * sensitivity(share, validate.neighbours(neighbours)) // weight).reshape(columns, grid.depth)
     shift, step = (grid.exponent, 0.0) if grid.scale == "log" else (-1, math.ldexp(1.0, grid.exponent))
     found, fraction = np.empty(columns, np.int64), (share.numerator, share.denominator)
     search_each(matrix, around, centre is not None, grid.first, step, shift, grid.size, fraction, noise, found)
     return grid.points(found)
+
+
+def rank_weight(sigma: float) -> int:
+    """Return what one row counts, beside noise of deviation RANK_NOISE, so that the noise is sigma rows or more."""
+    hint = "Pass a larger budget."
+    return min(_HEAVIEST, int(RANK_NOISE / validate.between("sigma", sigma, 1e-12, RANK_NOISE, hint=hint)))
 
 
 def _whole_noise(deviation: float, move: int) -> float:

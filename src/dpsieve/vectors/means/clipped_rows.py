@@ -1,0 +1,133 @@
+"""Rows of numbers within bounds, dense or sparse: norms, searches in columns, and exact sums of clipped rows.
+
+A clipped row is a vector of whole numbers with an l2 norm of at most PARTS * radius, checked in whole numbers. First
+every coordinate becomes z = round((x - centre) weight), limited to +-LIMIT. Then the row counts m times, for the
+largest m from 0 to PARTS with m^2 |z|^2 <= (PARTS radius)^2: m/PARTS is the factor by which it is clipped. All this
+depends on the row and on public numbers alone. So when a row is replaced, the sums move by at most 2 PARTS radius in l2
+norm, and by sqrt(2) PARTS radius where no coordinate is negative.
+
+Sums are 64-bit whole numbers, which no order of rows changes. A sparse row costs as much as it has entries: all
+coordinates that are not stored have one value each, the same in every row.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dpsieve.errors import InvalidValue
+from dpsieve.randomness.noise import rounded_gaussian
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Ints
+from dpsieve.vectors.compiled import row_sums as loops
+from dpsieve.vectors.means.dyadic_grid import DyadicGrid
+from dpsieve.vectors.means.noisy_search import RANK_NOISE, rank_weight, search_columns
+
+PARTS = 2**8
+LARGEST_RADIUS = 2**20
+LIMIT = 2**21  # with up to 2^20 coordinates squares stay below 2^62
+_BLOCK = 1 << 26  # entries of a dense block of columns
+
+
+class BoundedRows:
+    """Rows whose coordinates are limited to [low, high], which holds 0 for sparse rows."""
+
+    def __init__(self, values: Any, low: float, high: float) -> None:
+        self.sparse = hasattr(values, "indptr")
+        self.shape: tuple[int, int] = values.shape
+        self.low, self.high = low, high
+        stored = values.data if self.sparse else values
+        if stored.dtype not in (np.float32, np.float64):
+            with np.errstate(over="ignore"):
+                stored = stored.astype(np.float64)
+        if not np.isfinite(stored.sum(dtype=np.float64)) and not np.isfinite(stored).all():
+            raise InvalidValue("x holds NaN or infinite values. Fill them in, or leave those rows out.")
+        self._parts = (stored, values.indices, values.indptr) if self.sparse else (np.ascontiguousarray(stored),)
+        self.values = values
+
+    def norms(self, centre: Floats, weight: Floats) -> Floats:
+        """Return the l2 norm of each row, moved and stretched."""
+        found = np.empty(self.shape[0])
+        loop = loops.sparse_norms if self.sparse else loops.dense_norms
+        loop(*self._parts, self.low, self.high, centre, weight, found)
+        return found
+
+    def sums(self, centre: Floats, weight: Floats, radius: int) -> Ints:
+        """Return the sums of all clipped rows; see the head of this module."""
+        total = np.zeros(self.shape[1], np.int64)
+        loop = loops.sparse_sums if self.sparse else loops.dense_sums
+        loop(*self._parts, self.low, self.high, centre, weight, float(LIMIT), radius, PARTS, total)
+        return total
+
+    def distances(self) -> Floats:
+        """Return the l2 distance between the rows of each pair: the first two, the next two, and so on."""
+        found = np.empty(self.shape[0] // 2)
+        if self.sparse:
+            loops.sparse_distances(*self._parts, self.low, self.high, self.shape[1], found)
+        else:
+            loops.dense_distances(*self._parts, self.low, self.high, found)
+        return found
+
+    def quantiles(
+        self, q: float, grid: DyadicGrid, sigma: float, source: Source, *, centre: Floats | None = None
+    ) -> Floats:
+        """Return the private q-quantile of each column, or of |x - centre|; see `search_columns`."""
+        found = [
+            search_columns(block, q, grid, sigma, neighbours="replace", source=source,
+                           centre=None if centre is None else centre[start : start + block.shape[1]])
+            for start, block in self._blocks()
+        ]  # fmt: skip
+        return np.concatenate(found)
+
+    def pair_quantiles(self, q: float, pairs: int, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
+        """Return the private q-quantile, in each column, of the root mean square difference of `pairs` pairs of rows.
+
+        Groups of 2 pairs rows follow each other, and a pair is two rows that follow each other (Algorithm 18).
+        """
+        count = self.shape[0] // (2 * pairs)
+        found = []
+        for _, block in self._blocks():
+            used = np.clip(block[: 2 * pairs * count], self.low, self.high).astype(np.float64)
+            apart = (used[0::2] - used[1::2]).reshape(count, pairs, -1)
+            values = np.abs(apart[:, 0]) if pairs == 1 else np.sqrt((apart**2).mean(axis=1))
+            found.append(search_columns(values, q, grid, sigma, neighbours="replace", source=source))
+        return np.concatenate(found)
+
+    def majorities(self, sigma: float, source: Source) -> Floats:
+        """Return 1 for each column of which more than half of the entries are, with noise of sigma rows; else 0."""
+        level, size = (self.low + self.high) / 2, self.shape[1]
+        if self.sparse:
+            ones = np.bincount(self.values.indices[self._parts[0] > level], minlength=size)
+        else:
+            ones = np.count_nonzero(self._parts[0] > level, axis=0)
+        noise = 2 * rounded_gaussian(RANK_NOISE, size, source=source) // rank_weight(sigma)
+        return (2 * ones - self.shape[0] + noise >= 0).astype(np.float64)
+
+    def rotated_medians(self, signs: Floats, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
+        """Return a centre: private medians of the rows after a rotation, rotated back.
+
+        The rotation flips signs, adds zeros up to a power of two, and multiplies by a Hadamard matrix. A block of
+        columns of the product needs a small Hadamard matrix alone, so that all blocks take as long as one product.
+        """
+        rows, size = self.shape
+        padded = 1 << (size - 1).bit_length()
+        width = min(padded, 1024, 1 << max(0, (_BLOCK // max(1, rows)).bit_length() - 1))
+        loop = loops.sparse_rotation if self.sparse else loops.dense_rotation
+        block, medians = np.empty((rows, width), np.float32), np.empty(padded)
+        for at in range(padded // width):
+            loop(*self._parts, self.low, self.high, signs, at, padded**-0.5, block)
+            found = search_columns(block, 0.5, grid, sigma, neighbours="replace", source=source)
+            medians[at * width : (at + 1) * width] = found
+        loops.hadamard(medians)
+        return np.asarray(medians[:size] * signs * padded**-0.5)
+
+    def _blocks(self) -> Iterator[tuple[int, Any]]:
+        """Yield blocks of columns as dense arrays, each with the number of its first column."""
+        if not self.sparse:
+            yield 0, self._parts[0]
+            return
+        from scipy.sparse import csr_matrix
+
+        by_column, width = csr_matrix(self._parts, self.shape).tocsc(), max(1, _BLOCK // max(1, self.shape[0]))
+        for start in range(0, self.shape[1], width):
+            yield start, np.ascontiguousarray(by_column[:, start : start + width].toarray())

@@ -1,0 +1,273 @@
+"""The steps of a private mean, each with its own mechanism: scale, centre, spread, radius, and the noisy sum.
+
+Privacy. Every step sees the rows through one mechanism whose mu of Gaussian privacy is fixed before the first draw, and
+otherwise public numbers and what earlier steps let out. So the mus add in squares (Dong, Roth and Su 2022), whatever
+the rows are: assumptions on data decide how good the mean is, never how private.
+"""
+
+import math
+
+import numpy as np
+
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.search import ball, upper
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats
+from dpsieve.vectors.means.box_grid import BoxGrid
+from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, PARTS, BoundedRows
+from dpsieve.vectors.means.dyadic_grid import DyadicGrid
+from dpsieve.vectors.means.mean_noise import MeanNoise
+from dpsieve.vectors.means.mean_plan import JUMPS, SMALLEST_SPREAD, MeanPlan, thesis_depth
+from dpsieve.vectors.means.noisy_ranks import NoisyRanks, linear_grid, log_grid, normal_tail
+from dpsieve.vectors.means.noisy_search import RANK_NOISE
+from dpsieve.vectors.means.norm_noise import promised
+from dpsieve.vectors.means.scaled_noise import l2_distance
+
+_REGULARISER = {"best": 0.1, "thesis": 1.0}
+_THESIS_FAILS, _THESIS_STEPS = 0.05, 20
+
+
+class PlanSteps:
+    """Runs a plan on rows, and keeps the mechanisms that were used."""
+
+    def __init__(self, plan: MeanPlan, rows: BoundedRows, delta: float, unit: str, source: Source) -> None:
+        self.plan, self.rows, self.delta, self.unit, self.source = plan, rows, delta, unit, source
+        self.made: list[Mechanism] = []
+        self.told = ""
+
+    def planned(self) -> list[Mechanism]:
+        """Return what will be spent, as mechanisms of the same cost; the real ones may cost a rounding less."""
+        return [
+            NoisyRanks.within(self._squares(step), 1, step, delta=self.delta, unit=self.unit)
+            for step in self.plan.shares
+        ]
+
+    def run(self, known: Floats | None, spread: str | float) -> Floats:
+        """Return the private mean."""
+        plan = self.plan
+        if plan.mode == "gaussian":
+            return self._box_mean("noise")
+        if plan.mode == "thesis":
+            return self._thesis(known, spread)
+        if plan.nonnegative:
+            return self._binary(known)
+        scale = self._scale()
+        if plan.mode == "best":
+            centre = self._centre(scale / (2 * plan.size))
+            spreads = np.sqrt(known) if known is not None else self._spreads(centre, scale, spread)
+            spreads = spreads + _REGULARISER["best"] * spreads.mean()
+            weight = self._weight(spreads)
+        elif plan.mode == "rotated":
+            centre, weight = self._rotated_centre(scale / (4 * math.sqrt(plan.size))), np.ones(plan.size)
+            spreads = np.full(plan.size, scale / math.sqrt(plan.size))
+        else:
+            centre, weight = self._centre(scale / (4 * math.sqrt(plan.size))), np.ones(plan.size)
+            spreads = np.full(plan.size, scale / math.sqrt(plan.size))
+        return self._clipped_mean("noise", centre, weight, self._radius(centre, weight, spreads))
+
+    @property
+    def last(self) -> MeanNoise:
+        """The mechanism of the latest noisy mean."""
+        return next(one for one in reversed(self.made) if isinstance(one, MeanNoise))
+
+    def _scale(self) -> float:
+        """Return about the root of the sum of all variances: of distances between two rows, half are below it."""
+        low, high = SMALLEST_SPREAD * self.plan.bound, 2 * self.plan.bound * math.sqrt(self.plan.size)
+        if self.plan.kind == "binary":
+            low, high = 2.0**-6, 2 * math.sqrt(self.plan.size)
+        grid = log_grid(low, high, 8)
+        ranks, distances = self._ranks("scale", grid.depth), self.rows.distances()
+        return ranks.search(distances, grid, lambda _: len(distances) / 2, self.source) / math.sqrt(2)
+
+    def _centre(self, finest: float) -> Floats:
+        grid = linear_grid(self.plan.bound, finest)
+        ranks = self._ranks("centre", self.plan.size * grid.depth)
+        return self.rows.quantiles(0.5, grid, ranks.rows, self.source)
+
+    def _rotated_centre(self, finest: float) -> Floats:
+        signs = 1.0 - 2.0 * (self.source.words(self.plan.size) & np.uint64(1)).astype(np.float64)
+        wide = math.sqrt(self.plan.size) * (1.0 if self.plan.kind == "binary" else self.plan.bound)
+        grid = linear_grid(wide, finest)
+        ranks = self._ranks("centre", self.plan.columns * grid.depth)
+        return self.rows.rotated_medians(signs, grid, ranks.rows, self.source)
+
+    def _spreads(self, centre: Floats, scale: float, spread: str | float) -> Floats:
+        """Return a standard deviation for each coordinate, as Gaussian data would have it."""
+        grid = log_grid(scale / (20 * self.plan.size), 2 * scale, 4)
+        if spread == "pairs":
+            return self._pair_spreads(grid)
+        quantile = 0.841 if spread == "auto" else float(spread)
+        ranks = self._ranks("spread", self.plan.size * grid.depth)
+        found = self.rows.quantiles(2 * quantile - 1, grid, ranks.rows, self.source, centre=centre)
+        return found / normal_tail(1 - quantile)
+
+    def _pair_spreads(self, grid: DyadicGrid) -> Floats:
+        ranks = self._ranks("spread", self.plan.size * grid.depth)
+        return pair_deviations(self.rows, 1, grid, ranks.rows, self.source)
+
+    def _weight(self, spreads: Floats) -> Floats:
+        return np.asarray(spreads ** (-2 / (self.plan.p + 2)))
+
+    def _radius(self, centre: Floats, weight: Floats, spreads: Floats) -> float:
+        """Return a norm that about sqrt(n) / 2 scaled rows exceed, and as many more as the search may be off.
+
+        Half of what the thesis has: as good for rows that are spread evenly around their centre, better for others.
+        """
+        usual = float(np.linalg.norm(spreads * weight))
+        widest = float(np.linalg.norm((self.rows.high + np.abs(centre)) * weight))
+        grid = log_grid(usual / 16, max(usual, min(widest, usual * 2**12)), 64)
+        ranks = self._ranks("radius", grid.depth)
+        more = math.sqrt(self.plan.size / self.plan.mu**2 * 2) if self.plan.mode == "plain_scale" else 0.0
+        allowed = math.sqrt(self.plan.rows) / 2 + ranks.rows * normal_tail(JUMPS / grid.depth) + more
+        allowed = min(allowed, self.plan.rows / 2)
+        return ranks.search(self.rows.norms(centre, weight), grid, lambda _: allowed, self.source)
+
+    def _binary(self, known: Floats | None) -> Floats:
+        """Return the mean by two stages: a rough one tells how often each coordinate is one, the second is scaled.
+
+        Rows are taken around 0, and around 1 where ones are the rule, so that nothing is negative.
+        """
+        size = self.plan.size
+        flat, zeros = np.ones(size), np.zeros(size)
+        if self.plan.mode != "best":
+            radius = self._balanced_radius("radius", zeros, flat, np.full(size, 0.5))
+            return self._clipped_mean("noise", zeros, flat, radius)
+        if known is None:
+            radius = self._balanced_radius("first radius", zeros, flat, np.full(size, 0.5))
+            rough = self._clipped_mean("first mean", zeros, flat, radius)
+            deviation = float(self.last.deviations[0])
+            centre = (rough > 0.5).astype(np.float64)
+            often = np.maximum(np.abs(rough - centre), deviation / 2)
+        else:
+            centre, often = zeros, np.maximum((1 - np.sqrt(np.maximum(0.0, 1 - 4 * known))) / 2, 1e-9)
+        weight = often ** (-1 / (self.plan.p + 2)) * np.where(centre > 0, -1.0, 1.0)
+        return self._clipped_mean("noise", centre, weight, self._balanced_radius("radius", centre, weight, often))
+
+    def _balanced_radius(self, step: str, centre: Floats, weight: Floats, often: Floats) -> float:
+        """Return the norm at which clipping more rows would add as much bias as it saves noise.
+
+        With radius C the noise has the l_p norm A C. A clipped row of norm r loses (1 - C/r) of itself; a row has about
+        r^2 times what a row of the mean has, over its squared norm: so it adds about r K per unit of C, for K the ratio
+        of norms below. The balance is at k C K = A, for k rows that are clipped.
+        """
+        plan, share = self.plan, "first mean" if step == "first radius" else "noise"
+        grid = log_grid(float(np.abs(weight).min()) / 2, float(np.linalg.norm(weight)), 64)
+        ranks = self._ranks(step, grid.depth)
+        deviation = math.sqrt(2) / (plan.mu * math.sqrt(plan.shares[share]))
+        noise = deviation * math.sqrt(2 / math.pi) * float(np.linalg.norm(1 / weight, plan.p))
+        ratio = float(np.linalg.norm(often, plan.p) / (weight**2 * often).sum())
+        least = ranks.rows * normal_tail(JUMPS / grid.depth)
+
+        def allowed(radius: float) -> float:
+            return min(max(noise / (radius * ratio), least), 0.3 * plan.rows)
+
+        return ranks.search(self.rows.norms(centre, weight), grid, allowed, self.source)
+
+    def _thesis(self, known: Floats | None, spread: str | float) -> Floats:
+        """Return the mean with the settings of Section 5.7: linear grids, floors, and k = sqrt(n) + the rank error."""
+        plan = self.plan
+        if plan.kind == "binary":
+            ranks = self._ranks("centre", plan.size)
+            centre = self.rows.majorities(ranks.rows, self.source)
+            mean = self._box_mean("spread") if known is None else centre
+            spreads = np.sqrt(np.maximum(mean * (1 - mean) if known is None else known, plan.size**-0.4))
+        else:
+            depth = thesis_depth(plan.bound)
+            grid = DyadicGrid(-plan.bound, plan.bound, depth)
+            ranks = self._ranks("centre", plan.size * grid.depth)
+            centre = self.rows.quantiles(0.5, grid, ranks.rows, self.source)
+            if known is not None:
+                spreads = np.sqrt(known)
+            elif spread in ("auto", "pairs"):
+                spreads = self._pair_spreads(DyadicGrid(0.0, 2 * plan.bound, depth))
+            else:
+                grid = DyadicGrid(0.0, 2 * plan.bound, depth)
+                ranks = self._ranks("spread", plan.size * grid.depth)
+                found = self.rows.quantiles(2 * float(spread) - 1, grid, ranks.rows, self.source, centre=centre)
+                spreads = found / normal_tail(1 - float(spread))
+        spreads = spreads + _REGULARISER["thesis"] * spreads.mean()
+        weight, power = self._weight(spreads), plan.p / (plan.p + 2)
+        logs = max(1.0, math.log(plan.size)) * math.log(1 / _THESIS_FAILS)
+        grid = DyadicGrid(0.0, math.sqrt(logs) * float(np.linalg.norm(spreads**power)), _THESIS_STEPS)
+        ranks = self._ranks("radius", grid.depth)
+        allowed = math.sqrt(plan.rows) + ranks.rows * math.sqrt(math.log(grid.depth / _THESIS_FAILS))
+        radius = ranks.search(self.rows.norms(centre, weight), grid, lambda _: min(allowed, plan.rows / 2), self.source)
+        return self._clipped_mean("noise", centre, weight, max(radius, grid.high / grid.size))
+
+    def _squares(self, step: str) -> int:
+        """Return the mu^2 of a step, in units of 2^-58: its share, or for the last step all that the others leave."""
+        mu, shares = self.plan.mu, self.plan.shares
+        if step != "noise":
+            return int(RANK_NOISE * mu * math.sqrt(shares[step])) ** 2
+        return int(RANK_NOISE * mu) ** 2 - sum(self._squares(other) for other in shares if other != "noise")
+
+    def _ranks(self, step: str, comparisons: int) -> NoisyRanks:
+        made = NoisyRanks.within(self._squares(step), max(1, comparisons), step, delta=self.delta, unit=self.unit)
+        self.made.append(made)
+        return made
+
+    def _noise(
+        self, change: float, scale: float, steps: Floats, offsets: Floats, low: float, high: float, radius: float = 0.0
+    ) -> MeanNoise:
+        if self.plan.mode == "thesis":  # which does not limit its results
+            low, high = -1e300, 1e300
+        epsilon, delta = promised(scale, change, None, self.delta)
+        made = MeanNoise(
+            epsilon, delta, change, scale, tuple(steps.tolist()), tuple(offsets.tolist()),
+            neighbours="replace", unit=self.unit, low=low, high=high, radius=radius,
+        )  # fmt: skip
+        self.made.append(made)
+        return made
+
+    def _norm(self, step: str) -> tuple[int, float, float]:
+        """Return the largest whole radius of clipped rows, how far their sums move at most, and the scale of noise."""
+        twice = 2 if self.plan.nonnegative else 4  # the square of the change, over that of the norm
+        squares, halvings = self._squares(step), 0
+        while (radius := math.isqrt(squares // twice >> 2 * halvings) // PARTS) > LARGEST_RADIUS:
+            halvings += 1
+        if not radius:
+            raise InvalidValue("the budget is too small. Pass a larger rho or epsilon.")
+        change = upper(lambda: (ball(twice) * (PARTS * radius) ** 2).sqrt())
+        return radius, change, RANK_NOISE / 2**halvings
+
+    def _clipped_mean(self, step: str, centre: Floats, weight: Floats, radius: float) -> Floats:
+        """Return the noisy mean of rows that are scaled around a centre and clipped to a norm."""
+        norm, change, scale = self._norm(step)
+        per_step = weight * (norm / radius)
+        if self.plan.nonnegative:  # ones become whole numbers without rounding
+            per_step = np.sign(per_step) * np.maximum(1.0, np.rint(np.abs(per_step)))
+        else:  # zeros do, so that n equal roundings cannot add up
+            centre = np.rint(centre * per_step) / per_step
+        sums = self.rows.sums(centre, per_step, norm)
+        sums = np.where(per_step < 0, -sums, sums)
+        steps = 1 / (np.abs(per_step) * PARTS * self.plan.rows)
+        made = self._noise(change, scale, steps, centre, self.rows.low, self.rows.high, radius)
+        self.told += f"{'; ' if self.told else ''}{step}: rows clipped to a norm of {radius:.4g}"
+        return made.draw(sums, self.source)
+
+    def _box_mean(self, step: str) -> Floats:
+        """Return the noisy mean of rows in the box, all coordinates with the same noise."""
+        size, squares, halvings = self.plan.size, self._squares(step), 0
+        while (width := math.isqrt((squares >> 2 * halvings) // size) // 2 * 2) > 2**30:
+            halvings += 1
+        lows, highs = np.full(size, self.rows.low), np.full(size, self.rows.high)
+        grid = BoxGrid(lows, highs, (highs - lows) / max(width, 1), "replace")
+        if not width or sum(change * change for change in grid.changes.tolist()) > squares >> 2 * halvings:
+            raise InvalidValue("the budget is too small. Pass a larger rho or epsilon.")
+        change = l2_distance(tuple(grid.changes.tolist()))
+        bounds, scale = (self.rows.low, self.rows.high), RANK_NOISE / 2**halvings
+        sums = grid.sums(self.rows.values)
+        made = self._noise(change, scale, grid.steps / self.plan.rows, grid.origins, *bounds)
+        return made.draw(sums, self.source)
+
+
+def pair_deviations(rows: BoundedRows, pairs: int, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
+    """Return a private standard deviation for each column: Algorithm 18, with groups of `pairs` pairs of rows.
+
+    A pair has (x - y)^2 / 2 with mean sigma^2. Their mean over a group is, for Gaussian rows, chi-square with k = pairs
+    degrees of freedom, over k; its mean is its median over (1 - 2/(9k))^3. The grid is for the root mean square of the
+    differences x - y. The cost is that of a search in each column, see `search_columns`: a row is in one group.
+    """
+    medians = rows.pair_quantiles(0.5, pairs, grid, sigma, source)
+    return np.asarray(medians / math.sqrt(2 * (1 - 2 / (9 * pairs)) ** 3))

@@ -1,0 +1,463 @@
+"""Private means of skewed vectors: what a row can do, what each step spends, and how good the mean is.
+
+The randomness is fresh in every run; each statistical check fails by chance at most once in a million runs.
+"""
+
+import itertools
+import json
+import math
+import pickle
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import linalg, sparse, stats
+
+from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
+from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon
+from dpsieve.privacy.ledger import Ledger
+from dpsieve.privacy.registry import from_json
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.testing import insecure_source
+from dpsieve.vectors.compiled import row_sums as loops
+from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, LIMIT, PARTS, BoundedRows
+from dpsieve.vectors.means.dyadic_grid import DyadicGrid
+from dpsieve.vectors.means.estimate import Estimate
+from dpsieve.vectors.means.mean_noise import MeanNoise
+from dpsieve.vectors.means.mean_plan import MODES, preview_mean
+from dpsieve.vectors.means.noisy_ranks import NoisyRanks
+from dpsieve.vectors.means.plan_steps import pair_deviations
+from dpsieve.vectors.means.private_mean import private_mean
+
+EVERY = [(kind, mode) for kind in ("real", "binary") for mode in MODES]
+NORMAL = np.random.default_rng(1).normal(size=(3_000, 8)) * 2.0 ** -np.arange(8) + 5
+BITS = (np.random.default_rng(2).random((3_000, 8)) < 0.8 * 2.0 ** -np.arange(8)).astype(float)
+ROWS = {"real": NORMAL, "binary": BITS}
+
+
+def mean_of(kind, mode="best", rho=1.0, **options):
+    return private_mean(ROWS[kind], bound=100.0, kind=kind, mode=mode, **{"rho": rho, **options})
+
+
+def test_a_mean_of_columns_with_different_spreads():
+    mean = private_mean(NORMAL, bound=1e6, kind="real", rho=0.5, names=list("abcdefgh"))
+    assert mean.table.column("name").to_pylist() == list("abcdefgh")
+    deviation = mean.table.column("deviation").to_numpy()
+    assert deviation[0] > 2 * deviation[-1], "a coordinate of little spread gets little noise"
+    assert np.abs(mean.value - NORMAL.mean(axis=0)).max() < 0.1
+    assert mean.guarantee.epsilon == pytest.approx(gaussian_epsilon(1.0, 1e-6), rel=1e-6), "rho = 1/2 is mu = 1"
+    assert "rows clipped to a norm" in mean.notes.reason and mean.last.radius > 0
+
+
+# What one row can do.
+
+
+def clipped(row, centre, weight, radius, low=-1000.0, high=1000.0):
+    """One row, clipped by own code: whole numbers, then the largest share that keeps the norm."""
+    z = [round((min(max(v, low), high) - c) * w) for v, c, w in zip(row, centre, weight, strict=True)]
+    z = [min(max(v, -LIMIT), LIMIT) for v in z]
+    squares = sum(v * v for v in z)
+    share = max(m for m in range(PARTS + 1) if m * m * squares <= (PARTS * radius) ** 2)
+    return [share * v for v in z]
+
+
+@pytest.mark.parametrize("radius", [1, 3, 7])
+def test_every_small_row_is_clipped_to_the_norm(radius):
+    """All rows of three coordinates, near and far: no clipped row is longer than the norm, in whole numbers."""
+    centre, weight = np.array([0.0, 0.25, -1.0]), np.array([1.0, 2.0, 0.5])
+    values = [-900.0, -7.0, -1.0, 0.0, 0.6, 2.0, 5.0, 1e5]
+    made = []
+    for row in itertools.product(values, repeat=3):
+        dense = BoundedRows(np.array([row]), -1000.0, 1000.0).sums(centre, weight, radius).tolist()
+        thin = BoundedRows(sparse.csr_matrix(np.array([row])), -1000.0, 1000.0).sums(centre, weight, radius).tolist()
+        assert dense == thin == clipped(row, centre, weight, radius)
+        assert sum(v * v for v in dense) <= (PARTS * radius) ** 2
+        made.append(dense)
+    far = max(math.dist(a, b) for a in made for b in made)
+    assert 1.9 * PARTS * radius < far <= 2 * PARTS * radius, "replacing a row moves the sums by two norms at most"
+    positive = [row for row in made if min(row) >= 0]
+    assert max(math.dist(a, b) for a in positive for b in positive) <= math.sqrt(2) * PARTS * radius
+
+
+@given(squares=st.integers(0, 2**62), radius=st.integers(1, LARGEST_RADIUS))
+@settings(max_examples=300, deadline=None)
+def test_shares_are_the_largest_that_keep_the_norm(squares, radius):
+    share, bound = int(loops.share_of(squares, radius, PARTS)), (PARTS * radius) ** 2
+    assert 0 <= share <= PARTS and share**2 * squares <= bound
+    assert share == PARTS or (share + 1) ** 2 * squares > bound
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("kind", ["real", "binary"])
+def test_a_row_at_the_far_corner_moves_the_sums_by_two_norms_at_most(form, kind):
+    rng = np.random.default_rng()
+    low, high = (-1e6, 1e6) if kind == "real" else (0.0, 1.0)
+    weight = rng.uniform(1, 1e5, 40) if kind == "real" else np.rint(rng.uniform(1, 1e5, 40))
+    centre = rng.normal(size=40) if kind == "real" else np.zeros(40)
+    rows = rng.normal(size=(50, 40)) if kind == "real" else (rng.random((50, 40)) < 0.2).astype(float)
+    radius = 2**16
+    before = BoundedRows(form(rows), low, high).sums(centre, weight, radius)
+    for corner in (np.full(40, high), np.full(40, low), np.where(np.arange(40) == 3, 1e300, 0.0)):
+        after = rows.copy()
+        after[17] = corner
+        moved = BoundedRows(form(after), low, high).sums(centre, weight, radius) - before
+        squares = sum(int(v) ** 2 for v in moved)
+        assert 0 < squares <= (2 if kind == "binary" else 4) * (PARTS * radius) ** 2
+
+
+def test_no_order_of_rows_changes_a_sum():
+    weight, rows = np.full(8, 1e4), NORMAL.astype(np.float32)
+    sums = [BoundedRows(rows[order], -9.0, 9.0).sums(np.zeros(8), weight, 2**17).tolist()
+            for order in (np.arange(3_000), np.random.default_rng().permutation(3_000))]  # fmt: skip
+    assert sums[0] == sums[1]
+
+
+# What a search tells.
+
+
+def outcomes(values, grid, allowed, deviation):
+    """The probability of each point that a search ends at, by own code."""
+
+    def walk(low, high):
+        if low == high:
+            return {low: 1.0}
+        middle = (low + high) // 2
+        point = float(grid.points(np.array([middle]))[0])
+        above = sum(value > point for value in values)
+        few = stats.norm.cdf((allowed - above) / deviation)
+        left, right = walk(low, middle), walk(middle + 1, high)
+        return {k: few * v for k, v in left.items()} | {k: (1 - few) * v for k, v in right.items()}
+
+    found = walk(0, grid.size - 1)
+    return np.array([found[k] for k in range(grid.size)])
+
+
+def test_a_search_is_as_private_as_it_says_and_draws_what_it_should():
+    grid = DyadicGrid(0.0, 8.0, 3)
+    made = NoisyRanks.within(2**57, grid.depth, "radius", delta=1e-3, unit="one row")
+    assert made.rows == pytest.approx(math.sqrt(2 * grid.depth), rel=1e-6)
+    rows, worst = [0.0, 1.0, 1.0, 2.5, 3.0, 3.0, 7.0], 0.0
+    base = outcomes(rows, grid, 2, made.rows)
+    for at, other in itertools.product(range(len(rows)), (0.0, 2.0, 5.0, 8.0)):
+        shifted = outcomes([*rows[:at], other, *rows[at + 1 :]], grid, 2, made.rows)
+        for one, two in ((base, shifted), (shifted, base)):
+            for epsilon in (0.0, 0.25, 0.5, 1.0, made.epsilon):
+                apart = np.maximum(0, one - math.exp(epsilon) * two).sum()
+                assert apart <= gaussian_delta(1.0, epsilon, math.sqrt(0.5)) + 1e-12
+                worst = max(worst, apart)
+    assert worst > 0.05
+    tally = np.zeros(grid.size)
+    for _ in range(1_500):
+        point = made.search(np.array(rows), grid, lambda _: 2.0, resolve(None))
+        tally[grid.index(np.array([point]))[0]] += 1
+    assert stats.chisquare(tally, base * 1_500).pvalue > 1e-6
+
+
+def test_majorities_have_their_noise():
+    rows = np.zeros((101, 20_000))
+    rows[:53] = 1
+    for form in (np.asarray, sparse.csr_matrix):
+        ones = BoundedRows(form(rows), 0.0, 1.0).majorities(4.0, resolve(None)).sum()
+        assert stats.binomtest(int(ones), 20_000, stats.norm.cdf(2.5 / 4)).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("size", [1, 5, 64, 100])
+def test_rotations_keep_norms_and_come_in_blocks(size):
+    rng = np.random.default_rng()
+    padded = 1 << (size - 1).bit_length()
+    rows, signs = rng.normal(size=(4, size)), rng.choice([-1.0, 1.0], size)
+    wanted = np.hstack([rows * signs, np.zeros((4, padded - size))]) @ linalg.hadamard(padded) / math.sqrt(padded)
+    thin = sparse.csr_matrix(rows)
+    for width in {padded, max(1, padded // 4)}:
+        out = np.empty((4, width))
+        for at in range(padded // width):
+            for loop, parts in (
+                (loops.dense_rotation, (rows,)),
+                (loops.sparse_rotation, (thin.data, thin.indices, thin.indptr)),
+            ):
+                loop(*parts, -1e9, 1e9, signs, at, padded**-0.5, out)
+                assert out == pytest.approx(wanted[:, at * width : (at + 1) * width])
+    centre = BoundedRows(np.repeat(rows[:1], 50, axis=0), -9.0, 9.0)
+    found = centre.rotated_medians(signs, DyadicGrid(-64.0, 64.0, 30), 0.01, insecure_source(1))
+    assert found == pytest.approx(rows[0], abs=1e-4)
+
+
+# What is spent.
+
+
+@pytest.mark.parametrize(("kind", "mode"), EVERY)
+@pytest.mark.parametrize("rho", [1.0, 0.05])
+def test_every_step_spends_its_share_and_all_of_them_the_budget(kind, mode, rho):
+    made = mean_of(kind, mode, rho, fallback=True).mechanism
+    parts = [use.mechanism for use in made.uses] if hasattr(made, "uses") else [made]
+    spent = math.fsum(part.rho for part in parts)
+    assert rho * (1 - 1e-4) < spent <= rho
+    plan = preview_mean(3_000, 8, bound=100.0, rho=rho, kind=kind, mode=mode)
+    if len(plan.shares) == len(parts):
+        assert [part.rho / rho for part in parts] == pytest.approx(list(plan.shares.values()), rel=1e-3)
+        assert math.fsum(plan.shares.values()) == pytest.approx(1.0)
+    assert made.guarantee.epsilon == pytest.approx(gaussian_epsilon(1.0, 1e-6, math.sqrt(2 * rho)), rel=1e-4)
+    assert made.certify().parts[-1].worst <= 1e-6 and made.guarantee.neighbours == "replace"
+
+
+def test_the_split_of_the_thesis():
+    assert list(preview_mean(9, 9, rho=1.0, kind="real", mode="thesis").shares.values()) == [
+        0.0625,
+        0.1875,
+        0.1875,
+        0.5625,
+    ]
+
+
+def test_an_approximate_budget_is_spent_too():
+    mean = mean_of("real", rho=None, epsilon=2.0, delta=1e-8)
+    assert (mean.guarantee.epsilon, mean.guarantee.delta) == (2.0, 1e-8)
+    assert mean.certificate.worst == pytest.approx(1e-8, rel=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["real", "binary"])
+def test_known_variances_save_their_share(kind):
+    known = ROWS[kind].var(axis=0)
+    shares = preview_mean(3_000, 8, rho=1.0, kind=kind, variances_known=True).shares
+    assert not {"spread", "first mean", "first radius"} & set(shares)
+    for mode in ("best", "thesis"):
+        mean = mean_of(kind, mode, variances=known)
+        assert np.abs(mean.value - ROWS[kind].mean(axis=0)).max() < 0.1
+
+
+class Watched(Source):
+    """A source that notes how many entries a ledger had when it was first asked."""
+
+    publishable = False
+
+    def __init__(self, ledger):
+        self.ledger, self.entries, self.inner = ledger, None, insecure_source(3)
+
+    def words(self, size):
+        self.entries = len(self.ledger) if self.entries is None else self.entries
+        return self.inner.words(size)
+
+
+def test_the_ledger_is_charged_before_anything_is_drawn(tmp_path):
+    ledger = Ledger(tmp_path / "budget.ledger", epsilon=12.0, delta=1e-5, neighbours="replace", unit="one row")
+    source = Watched(ledger)
+    mean_of("real", ledger=ledger, note="first", source=source)
+    assert source.entries == 1 and len(ledger) == 1
+    mean_of("binary", "gaussian", ledger=ledger)
+    with pytest.raises(BudgetExceeded):
+        mean_of("real", rho=50.0, ledger=ledger)
+    assert len(ledger) == 2
+    with pytest.raises(InvalidValue, match="NaN"):
+        private_mean(NORMAL * math.nan, bound=1.0, kind="real", rho=0.1, ledger=ledger)
+    assert len(ledger) == 2, "what is refused is not charged"
+
+
+# How good it is.
+
+
+def skewed(rows, size):
+    """Setting C of the thesis: deviations d, d/2, ..., 1 around 10."""
+    spread = size / np.arange(1, size + 1)
+    return np.random.default_rng().normal(size=(rows, size)) * spread + 10, 100.0 * size * size
+
+
+def test_it_is_better_than_the_thesis_and_far_better_than_no_scaling():
+    rows, bound = skewed(4_000, 128)
+    error = {}
+    for mode in ("best", "thesis", "shifted", "rotated"):
+        means = [private_mean(rows, bound=bound, kind="real", rho=1.0, mode=mode).value for _ in range(6)]
+        error[mode] = np.mean([np.linalg.norm(mean - rows.mean(axis=0)) for mean in means])
+    assert error["best"] < 0.9 * error["thesis"] and error["thesis"] < 0.7 * error["shifted"]
+    assert error["rotated"] < 1.3 * error["shifted"]
+
+
+def test_binary_rows_of_skewed_popularity():
+    rng = np.random.default_rng()
+    share = 0.9 / np.arange(1, 401) ** 1.3
+    rows = sparse.csr_matrix(rng.random((20_000, 400)) < share).astype(np.float32)
+    truth, error = np.asarray(rows.mean(axis=0)).ravel(), {}
+    for mode in MODES:
+        means = [private_mean(rows, kind="binary", rho=0.5, p=1, mode=mode).value for _ in range(3)]
+        error[mode] = np.mean([np.abs(mean - truth).sum() for mean in means])
+    assert error["best"] < 0.7 * error["thesis"] and error["best"] < error["shifted"] < error["gaussian"]
+
+
+def test_the_deviation_is_that_of_the_noise():
+    rows = np.zeros((50, 4_000))
+    rows[:, ::2] = 1
+    mean = private_mean(rows * 0.5 + 0.25, bound=1.0, kind="real", rho=200.0, mode="gaussian", delta=1e-6)
+    off = mean.value - (rows[0] * 0.5 + 0.25)
+    deviation = mean.table.column("deviation").to_numpy()
+    assert stats.kstest(off / deviation, "norm").pvalue > 1e-6
+    low, high = (mean.table.column(name).to_numpy() for name in ("low", "high"))
+    inside = ((low <= mean.value - off) & (mean.value - off <= high)).sum()
+    assert stats.binomtest(int(inside), 4_000, 0.95).pvalue > 1e-6
+
+
+@pytest.mark.parametrize(("kind", "mode"), EVERY)
+def test_sparse_rows_have_the_same_mean(kind, mode):
+    found = [private_mean(rows, bound=100.0, kind=kind, rho=1.0, mode=mode, source=insecure_source(5)).value
+             for rows in (ROWS[kind], sparse.csr_matrix(ROWS[kind]), ROWS[kind].tolist())]  # fmt: skip
+    assert found[1] == pytest.approx(found[0], abs=1e-3) and found[2].tolist() == found[0].tolist()
+
+
+@pytest.mark.parametrize("spread", ["pairs", 0.75, 0.841, 0.9])
+def test_every_estimator_of_the_spread(spread):
+    for mode in ("best", "thesis"):
+        mean = mean_of("real", mode, spread=spread)
+        steps = np.array(mean.last.steps)
+        assert np.abs(mean.value - NORMAL.mean(axis=0)).max() < 0.1
+        assert steps[0] > 1.3 * steps[-1]
+
+
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_pairs_of_rows_tell_the_deviation(pairs):
+    """Table 5.1: deviations of Gaussian columns, off by a few percent."""
+    rows = BoundedRows(np.random.default_rng().normal(10, [1.0, 0.03], (4_000, 2)), -100.0, 100.0)
+    found = pair_deviations(rows, pairs, DyadicGrid(1e-3, 200.0, 16, "log"), 5.0, resolve(None))
+    assert found == pytest.approx([1.0, 0.03], rel=0.2)
+
+
+@pytest.mark.parametrize("kind", ["equal", "tiny", "constant", "one wide", "heavy", "skew"])
+@pytest.mark.parametrize("mode", ["best", "shifted"])
+def test_nothing_blows_up_where_the_preview_says_yes(kind, mode):
+    """At the least number of rows, over dimensions, budgets, bounds and shapes of data."""
+    rng = np.random.default_rng()
+    for size, rho, bound in itertools.product((1, 20), (1.0, 0.1), (50.0, 1e6)):
+        count = preview_mean(1, size, bound=bound, rho=rho, kind="real", mode=mode).rows_needed
+        spread = np.where(np.arange(size) == 0, 1.0, 1e-4) if kind == "one wide" else np.full(size, 1.0)
+        spread = spread * {"tiny": 1e-3, "constant": 0.0}.get(kind, 1.0)
+        drawn = {"heavy": lambda n, d: rng.standard_t(3, (n, d)), "skew": lambda n, d: rng.exponential(size=(n, d))}
+        rows = drawn.get(kind, lambda n, d: rng.normal(size=(n, d)))(count, size) * spread + 3
+        mean = private_mean(rows, bound=bound, kind="real", rho=rho, mode=mode)
+        off = np.linalg.norm(mean.value - rows.mean(axis=0))
+        whole = np.linalg.norm(spread) * (1 if kind not in ("heavy",) else 2)
+        noise = 2 * whole * math.sqrt(size) / (count * math.sqrt(2 * rho))
+        clipped = (0.1 + 3 / math.sqrt(count)) * whole
+        assert off < 8 * noise + clipped + bound * 2**-19
+
+
+def test_the_preview_knows_how_many_rows_are_needed():
+    plan = preview_mean(100, 8, bound=100.0, rho=0.1, kind="real")
+    assert not plan.useful and "needed" in str(plan)
+    needed = plan.rows_needed
+    assert preview_mean(needed, 8, bound=100.0, rho=0.1, kind="real").useful
+    rows = np.random.default_rng().normal(size=(needed, 8))
+    with pytest.raises(InvalidValue, match=f"needs {needed:,} rows"):
+        private_mean(rows[1:], bound=100.0, kind="real", rho=0.1)
+    private_mean(rows, bound=100.0, kind="real", rho=0.1)
+    assert preview_mean(10**7, 10**6, rho=1e-12, kind="real").rows_needed is None
+    errors = preview_mean(needed, 8, bound=100.0, rho=0.1, kind="real", mode="gaussian").errors
+    assert errors["noise"] > 10 * preview_mean(needed, 8, bound=100.0, rho=0.1, kind="real").errors["noise"]
+
+
+def test_too_few_rows_fall_back_where_that_is_allowed():
+    rows = np.random.default_rng().normal(size=(100, 8))
+    assert private_mean(rows, bound=9.0, kind="real", rho=0.1, fallback=True).last.radius == 0, "the plain mechanism"
+    plan = preview_mean(1, 300, bound=9.0, rho=0.1, kind="real")
+    some = np.random.default_rng().normal(size=(plan.rows_needed - 1, 300))
+    assert "mode shifted" in private_mean(some, bound=9.0, kind="real", rho=0.1, fallback=True).notes.reason
+    assert len(private_mean([[0.5]], bound=9.0, kind="real", rho=0.1, fallback=True)) == 1
+
+
+@pytest.mark.parametrize(("kind", "mode"), EVERY)
+def test_few_rows_are_refused_or_give_something_within_the_bounds(kind, mode):
+    str(preview_mean(0, 3, rho=0.01, kind=kind, mode=mode))
+    for count in (1, 2, 4, 9, 40):
+        mean = private_mean(ROWS[kind][:count], bound=7.0, kind=kind, rho=0.01, mode=mode, fallback=True)
+        assert np.isfinite(mean.value).all() and (mode == "thesis" or np.abs(mean.value).max() <= 7)
+
+
+def test_constant_columns_and_values_beyond_the_bound():
+    rows = np.column_stack([np.full(4_000, 2.0), np.full(4_000, 1e9), np.zeros(4_000), NORMAL[:, 0].repeat(2)[:4_000]])
+    mean = private_mean(rows, bound=10.0, kind="real", rho=1.0).value
+    assert mean == pytest.approx([2, 10, 0, rows[:, 3].mean()], abs=0.1) and mean.max() <= 10
+
+
+# Publications and mechanisms.
+
+
+@pytest.mark.parametrize(("kind", "mode"), EVERY)
+def test_saved_and_loaded(tmp_path, kind, mode):
+    mean = mean_of(kind, mode, source=insecure_source(8))
+    again = Estimate.load(mean.save(tmp_path / "mean"))
+    assert (
+        again.table.equals(mean.table) and again.mechanism == mean.mechanism and again.certificate == mean.certificate
+    )
+    assert again.unsafe_to_publish and pickle.loads(pickle.dumps(mean)).table.equals(mean.table)
+
+
+def test_a_forged_table_is_refused():
+    mean = mean_of("binary")
+    mean.check()
+    for value in (2.0, -0.1, 0.123456789):
+        forged = mean.table.set_column(1, "value", [np.where(np.arange(8) == 3, value, mean.value)])
+        with pytest.raises(InvalidValue, match="does not let out"):
+            replace(mean, table=forged).check()
+
+
+MADE = [
+    NoisyRanks.within(2**50, 20, "centre", delta=1e-6, unit="one row"),
+    MeanNoise(
+        6.0, 1e-6, 2.0**29, 2.0**29, (0.5, 0.25), (1.0, 2.0), neighbours="replace", low=-4.0, high=4.0, radius=2.0
+    ),
+]
+
+
+@pytest.mark.parametrize("made", MADE, ids=lambda made: made.name)
+def test_mechanisms_are_plain_values(made):
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert from_json(json.loads(json.dumps(made.to_json()))) == made
+    assert f"{made.epsilon:.3g}"[:3] in repr(made) and "object at" not in repr(made)
+    assert made.certify().parts[-1].method == "balls"
+    fine = {"purpose": ("x",), "unit": ("x",), "offsets": ([], ()), "low": (-1,), "high": (-1,)}
+    for field, value in itertools.product((one.name for one in fields(made)), (None, "x", -1, math.nan, [], {}, True)):
+        if value not in fine.get(field, ()):
+            with pytest.raises(DpsieveError):
+                replace(made, **{field: value})
+    forged = {"weight": made.weight * 2} if made.name == "noisy_ranks" else {"scale": made.scale / 2}
+    for change in (forged, {"epsilon": made.epsilon * 0.5}):
+        with pytest.raises(NotCertified):
+            replace(made, **change).certify()
+
+
+GOOD = {"x": NORMAL, "bound": 10.0, "kind": "real", "rho": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"x": np.where(NORMAL > 6, np.nan, NORMAL)}, InvalidValue, "NaN"),
+        ({"x": np.where(NORMAL > 6, np.inf, NORMAL)}, InvalidValue, "infinite"),
+        ({"x": sparse.csr_matrix(np.where(NORMAL > 6, np.nan, NORMAL))}, InvalidValue, "NaN"),
+        ({"x": NORMAL[:1]}, InvalidValue, "too few rows"),
+        ({"x": NORMAL[:0]}, InvalidValue, "no rows"),
+        ({"x": NORMAL[:0], "mode": "gaussian"}, InvalidValue, "no rows"),
+        ({"x": NORMAL[:3], "mode": "thesis"}, InvalidValue, "too few rows"),
+        ({"x": NORMAL[:9], "mode": "plain_scale"}, InvalidValue, "too few rows"),
+        ({"x": NORMAL[:0], "fallback": True}, InvalidValue, "no rows"),
+        ({"x": [["a"]]}, InvalidType, "rows of numbers"),
+        ({"bound": -1.0}, InvalidValue, "bound"),
+        ({"bound": 0.0}, InvalidValue, "bound"),
+        ({"bound": math.nan}, InvalidValue, "bound"),
+        ({"bound": (1.0, -1.0)}, InvalidType, "bound"),
+        ({"kind": "auto"}, InvalidValue, "kind"),
+        ({"mode": "fast"}, InvalidValue, "mode"),
+        ({"spread": 0.6}, InvalidValue, "spread"),
+        ({"p": 0.5}, InvalidValue, "p is below 1"),
+        ({"rho": -1.0}, InvalidValue, "rho"),
+        ({"rho": None}, InvalidValue, "exactly one"),
+        ({"epsilon": 1.0}, InvalidValue, "exactly one"),
+        ({"rho": None, "epsilon": 1.0}, InvalidValue, "budget"),
+        ({"variances": [1.0]}, InvalidValue, "variances"),
+        ({"variances": np.zeros(8)}, InvalidValue, "variances"),
+        ({"variances": -np.ones(8)}, InvalidValue, "variances"),
+        ({"neighbours": "add_remove"}, InvalidValue, "number of rows"),
+        ({"names": ["a"]}, InvalidValue, "names"),
+    ],
+)
+def test_what_has_no_mean_is_refused(change, error, said):
+    with pytest.raises(error, match=said):
+        private_mean(**{**GOOD, **change})
