@@ -11,8 +11,8 @@ its cache before. 'first' is the first round, which also chooses the parameters;
 contents of all entries.
 
 Where `make bench-peers` has built its environment, OpenDP's ALP runs beside it on the same entries, with several
-alpha and size_factor. Ratios are to the fastest of them to build, and to the fastest to look up. Its errors are those of 20,000
-look-ups.
+alpha and size_factor. Ratios are to the fastest of them to build, and to the fastest to look up. Its errors are those
+of 20,000 look-ups.
 """
 
 import subprocess
