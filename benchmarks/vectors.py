@@ -106,7 +106,7 @@ def peers(folder: Path) -> dict[str, list[float] | None]:
         return {}
     found = {}
     for alpha, factor in PEER:
-        settings = [str(EPSILON), str(alpha), str(factor)]
+        settings = [str(number) for number in (EPSILON, alpha, factor, 2, 5.0)]
         command = [f"{home}/bin/python", f"{JOBS}/vectors_opendp_job.py", str(folder), *settings]
         found[f"OpenDP, {alpha}, {factor}"] = run(command, folder)
     return found

@@ -316,7 +316,8 @@ def section_26() -> None:
         return 4 * flip * (1 - flip)
 
     def multiplicative(alpha: float) -> float:
-        return (2 - 4 / (alpha + 2)) / (tail(alpha) ** 0.25 - tail(alpha) ** 0.75)
+        root = math.sqrt(math.sqrt(tail(alpha)))
+        return (2 - 4 / (alpha + 2)) / (root - root * root * root)
 
     def additive(alpha: float) -> float:
         return 4 * alpha / -math.log(tail(alpha))

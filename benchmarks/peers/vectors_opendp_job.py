@@ -13,13 +13,14 @@ import numpy as np
 import opendp.prelude as dp
 from measure import fastest, peak
 
-MOST, ROUNDS, SECONDS = 10_000, 2, 5.0
+MOST = 10_000
 
 dp.enable_features("contrib")
 
 
 def main() -> None:
     folder, epsilon, alpha, factor = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    rounds, seconds = int(sys.argv[5]), float(sys.argv[6])
     indices, values = (np.load(f"{folder}/{name}.npy") for name in ("indices", "values"))
     absent = np.load(f"{folder}/absent.npy")[:MOST]
     entries = dict(zip(indices.tolist(), values.tolist(), strict=True))
@@ -33,10 +34,10 @@ def main() -> None:
         size_factor=factor,
         alpha=alpha,
     )
-    built, query = fastest(lambda: projection(entries), ROUNDS, SECONDS)
+    built, query = fastest(lambda: projection(entries), rounds, seconds)
     some = np.random.default_rng(2).choice(len(indices), min(MOST, len(indices)), replace=False)
     asked = [*indices[some].tolist(), *absent.tolist()]
-    seconds, found = fastest(lambda: np.array([query(index) for index in asked]), ROUNDS, SECONDS)
+    seconds, found = fastest(lambda: np.array([query(index) for index in asked]), rounds, seconds)
     bits = 2 ** math.ceil(math.log2(factor * total * epsilon / alpha))
     errors = np.abs(found - np.append(values[some], np.zeros(len(absent))))
     present, missing = errors[: len(some)].mean(), errors[len(some) :].mean()
