@@ -218,6 +218,7 @@ def by_bits(data: Data, peers: list[Found]) -> None:
         for name, rows in found.items()
         for row in rows
         for kind, error in (("present", row.present), ("absent", row.absent))
+        if error  # a list has none for absent keys, which a logarithmic axis cannot show
     ]
     panels = [
         alt.Chart(pa.Table.from_pylist([one for one in points if one["entries"] == kind]), width=360, height=300)
