@@ -335,7 +335,7 @@ def section_26() -> None:
         if verdict(place, best.x, 0.005) != "agrees":
             says += f"; alpha is {best.x:.3f}, but at {place} it is {formula(place) - best.fun:.0e} more"
         table.add_row(name, f"{least}", f"{best.fun:.2f}", f"{place}", f"{best.x:.2f}", says)
-    table.add_row("the same, exact", "", f"{real(20.26):.2f}", "20.26", "", "not tight, as the thesis says")
+    table.add_row("multiplicative, exact", "", f"{real(20.26):.2f}", "20.26", "", "not tight, as the thesis says")
     CONSOLE.print(table)
 
 

@@ -42,7 +42,7 @@ EPSILONS = (0.5, 1.0, 2.0)
 BUDGETS = (20, 50, 100, 200, 300, 600)
 LEVELS = ("alp", "histogram", "multiplicative")
 DECODERS = ("prefix", "likelihood", "posterior")
-PEER = ((4, 50), (3, 100), (2, 100))  # alpha and size_factor; the first are its defaults
+PEER = ((4, 50), (3, 100))  # alpha and size_factor; the first are its defaults
 ROOT = Path(__file__).resolve().parent.parent
 CONSOLE = Console(width=170)
 
@@ -106,8 +106,10 @@ class Data:
                 return part.errors(value, decoder).mean
             return vector.expected_error(value)
 
-        points = np.quantile(self.counts, np.arange(1, 24, 2) / 24, method="nearest")
-        values, times = np.unique(points, return_counts=True)
+        values, times = np.unique(self.counts, return_counts=True)
+        if len(values) > MOST:  # 50 of them, in equal parts of all entries
+            points = np.quantile(self.counts, np.arange(1, 100, 2) / 100, method="nearest")
+            values, times = np.unique(points, return_counts=True)
         return float(np.average([mean(float(value)) for value in values], weights=times)), mean(0.0)
 
     def peers(self, epsilon: float, settings: Sequence[tuple[int, int]]) -> list[Found]:
