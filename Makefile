@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-peers clean
+.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -26,7 +26,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery
+bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors
 
 bench-kernel: $(VENV)/.dev
 	$(BIN)/python benchmarks/kernel.py
@@ -49,10 +49,14 @@ bench-federated: $(VENV)/.dev
 bench-discovery: $(VENV)/.dev
 	$(BIN)/python benchmarks/discovery.py
 
+bench-vectors: $(VENV)/.dev
+	$(BIN)/python benchmarks/vectors.py
+
 # The same with the peers, each in an environment of its own, in about a quarter of an hour. Tumult needs Java 17.
 bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 	$(BIN)/python benchmarks/release.py
 	$(BIN)/python benchmarks/discovery.py
+	$(BIN)/python benchmarks/vectors.py
 
 # Draw the plots of the pages in docs/ anew.
 docs: $(VENV)/.docs

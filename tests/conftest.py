@@ -2,6 +2,7 @@
 
 import functools
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,16 @@ from dpsieve.engines.duckdb import engine as engine_module
 
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, which processes of tests would inherit
+
+
+# These need the same compiled code, which takes long to make: together they go to one of two processes, and the other
+# finds it on disk when it comes to steal.
+TOGETHER = ("channels", "common", "estimation", "publication", "sampling", "sketches", "randomness", "vectors")
+
+
+def pytest_collection_modifyitems(items):
+    """Put rooms that share compiled code first."""
+    items.sort(key=lambda item: Path(item.nodeid).parts[1] not in TOGETHER if "/" in item.nodeid else True)
 
 
 @pytest.fixture(scope="module")

@@ -5,22 +5,31 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 ROUNDS, SECONDS = 3, 10.0
+Result = TypeVar("Result")
 
 
 def measure(job: Callable[[], int]) -> None:
-    """Print JSON: the seconds of the best round, the peak memory in MiB, and what the job returned last.
+    """Print JSON: the seconds of the best round, the peak memory in MiB, and what the job returned last."""
+    best, result = fastest(job)
+    print(json.dumps([best, peak("self") / 1024 or math.nan, result]))
+
+
+def fastest(job: Callable[[], Result], rounds: int = ROUNDS, seconds: float = SECONDS) -> tuple[float, Result]:
+    """Return the seconds of the best round, and what the job returned last.
 
     There are three rounds, or as many as ten seconds hold, so that a pause of the machine decides nothing.
     """
-    best, result, rounds, begin = math.inf, 0, 0, time.perf_counter()
-    while rounds < ROUNDS or time.perf_counter() - begin < SECONDS:
+    best, done, begin = math.inf, 0, time.perf_counter()
+    while True:
         start = time.perf_counter()
         result = job()
         best = min(best, time.perf_counter() - start)
-        rounds += 1
-    print(json.dumps([best, peak("self") / 1024 or math.nan, result]))
+        done += 1
+        if done >= rounds and time.perf_counter() - begin >= seconds:
+            return best, result
 
 
 def peak(process: str) -> int:

@@ -102,8 +102,8 @@ class MaxProjection(Embedding):
             first, last = np.searchsorted(cells, [start, start + size])
             largest = np.zeros(size, real.dtype)
             np.maximum.at(largest, cells[first:last] - start, real[first:last])
-            noisy = self.noise.values(self.noise.noisy(self.noise.steps(largest, source), source))
-            pack(self._stored(noisy).astype(np.uint64), self.cell_bits, packed[start // 64 * self.cell_bits :])
+            noisy = self.noise.noisy(self.noise.steps(largest, source), source)
+            pack(self._stored(noisy).view(np.uint64), self.cell_bits, packed[start // 64 * self.cell_bits :])
         return np.concatenate([key, packed])
 
     def get(self, cells: Words, digests: Words) -> Floats:
@@ -124,16 +124,20 @@ class MaxProjection(Embedding):
         if self.neighbours == "one_entry":
             stored = math.floor(stored)
         noisy = self.noise.errors(stored)
-        return Errors.of(self._read(self._stored(noisy.values + stored)) - value, noisy.masses)
+        steps = np.rint(np.ldexp(noisy.values + stored, self.noise.digits)).astype(np.int64)
+        return Errors.of(self._read(self._stored(steps).astype(np.float64)) - value, noisy.masses)
 
     @property
     def _kept(self) -> int:
         """The binary digits after the point that cells have."""
         return max(self.noise.digits - _FINE, 0)
 
-    def _stored(self, noisy: Floats) -> Floats:
-        """Return noisy values as whole numbers of cells."""
-        return np.clip(np.rint(np.ldexp(noisy, self._kept)), 0, math.ceil(math.ldexp(self.max_value, self._kept)))
+    def _stored(self, steps: Ints) -> Ints:
+        """Return noisy steps as whole numbers of cells."""
+        left_out = self.noise.digits - self._kept
+        if left_out:
+            steps = (steps + (1 << (left_out - 1))) >> left_out
+        return np.clip(steps, 0, math.ceil(math.ldexp(self.max_value, self._kept)))
 
     def _read(self, stored: Floats) -> Floats:
         return np.minimum(np.ldexp(stored, -self._kept), self.max_value)

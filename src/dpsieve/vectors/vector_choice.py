@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -211,9 +211,13 @@ class Ask:
         parts = [part for part in (self.bought, recipe.entry_list, recipe.embedding) if part is not None]
         return parts[0] if len(parts) == 1 else Composed(self.epsilon, self.delta, tuple(Use(part) for part in parts))
 
-    @cached_property
+    @property
     def cells(self) -> "Cells":
         """Levels or maxima, with a list of large entries or without, whichever errs less for a million entries."""
+        return _best_cells(self)
+
+    def best_cells(self) -> "Cells":
+        """Compute `cells`."""
         other = self.variant == "auto" and not self.signed and self.alpha is None
         tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self._tried(variant)]
         largest = self._top or 2 * max(made.largest for made in tried)
@@ -228,6 +232,8 @@ class Ask:
         if self._may_list and self.threshold is not False and not proportional:
             for share in LIST_SHARES:
                 part = self._list(self._left * share, self.delta)
+                if plain and part.threshold >= (self._top or 0.0):  # nothing would be listed
+                    continue
                 why = f"large entries by name with {share:.0%} of the budget, {variant} for smaller values"
                 yield self._with_cells(variant, remaining(self._left, part.epsilon), part.threshold, part, why)
 
@@ -291,3 +297,8 @@ class Ask:
     def _may_list(self) -> bool:
         """Whether large entries can be listed by name."""
         return bool(self.delta) or not isinstance(self.dimension, str)
+
+
+@lru_cache(maxsize=64)
+def _best_cells(ask: Ask) -> Cells:
+    return ask.best_cells()

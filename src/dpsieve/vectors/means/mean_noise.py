@@ -1,6 +1,5 @@
 """The last step of a private mean: noise on sums of clipped rows, divided by the public number of rows."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
@@ -61,8 +60,3 @@ class MeanNoise(NormNoise):
             return False
         # Any point of the grid stands in where the value is a bound.
         return super().possible(np.where(inside, values, np.array(self.offsets) if self.offsets else 0.0))
-
-    @property
-    def typical_error(self) -> float:
-        """The square root of the expected squared l2 error of the noise, before values are limited."""
-        return math.sqrt(self.expected_error(2.0))

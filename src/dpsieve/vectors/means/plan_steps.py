@@ -71,8 +71,6 @@ class PlanSteps:
         """The mechanism of the latest noisy mean."""
         return next(one for one in reversed(self.made) if isinstance(one, MeanNoise))
 
-    # Steps for real rows.
-
     def _scale(self) -> float:
         """Return about the root of the sum of all variances: of distances between two rows, half are below it."""
         low, high = SMALLEST_SPREAD * self.plan.bound, 2 * self.plan.bound * math.sqrt(self.plan.size)
@@ -125,10 +123,11 @@ class PlanSteps:
         allowed = min(allowed, self.plan.rows / 2)
         return ranks.search(self.rows.norms(centre, weight), grid, lambda _: allowed, self.source)
 
-    # Steps for binary rows: all around 0, or around 1 where ones are the rule, so that nothing is negative.
-
     def _binary(self, known: Floats | None) -> Floats:
-        """Return the mean by two stages: a rough one tells how often each coordinate is one, the second is scaled."""
+        """Return the mean by two stages: a rough one tells how often each coordinate is one, the second is scaled.
+
+        Rows are taken around 0, and around 1 where ones are the rule, so that nothing is negative.
+        """
         size = self.plan.size
         flat, zeros = np.ones(size), np.zeros(size)
         if self.plan.mode != "best":
@@ -165,9 +164,8 @@ class PlanSteps:
 
         return ranks.search(self.rows.norms(centre, weight), grid, allowed, self.source)
 
-    # The settings of Section 5.7.
-
     def _thesis(self, known: Floats | None, spread: str | float) -> Floats:
+        """Return the mean with the settings of Section 5.7: linear grids, floors, and k = sqrt(n) + the rank error."""
         plan = self.plan
         if plan.kind == "binary":
             ranks = self._ranks("centre", plan.size)
@@ -196,8 +194,6 @@ class PlanSteps:
         allowed = math.sqrt(plan.rows) + ranks.rows * math.sqrt(math.log(grid.depth / _THESIS_FAILS))
         radius = ranks.search(self.rows.norms(centre, weight), grid, lambda _: min(allowed, plan.rows / 2), self.source)
         return self._clipped_mean("noise", centre, weight, max(radius, grid.high / grid.size))
-
-    # Mechanisms.
 
     def _squares(self, step: str) -> int:
         """Return the mu^2 of a step, in units of 2^-58: its share, or for the last step all that the others leave."""
