@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dpsieve.sampling import everything, ppswor, priority
     from dpsieve.sketches import MisraGries, UserMisraGries
     from dpsieve.vectors.means.estimate import Estimate
+    from dpsieve.vectors.means.mean_plan import preview_mean
     from dpsieve.vectors.means.private_mean import private_mean
     from dpsieve.vectors.means.private_quantile import private_quantile
     from dpsieve.vectors.means.private_sum import private_sum
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate", "Estimate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "SparseVector",
     "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything", "federated",
-    "hitting_set", "mean_of", "ppswor", "preview", "priority", "privacy", "private_mean", "private_quantile",
-    "private_sum", "quantile_of", "randomness", "release", "sampling", "sketches", "sum_of", "testing", "top_k",
+    "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean",
+    "private_quantile", "private_sum", "quantile_of", "randomness", "release", "sampling", "sketches", "sum_of", "testing", "top_k",
     "vectors",
 ]  # fmt: skip
 
@@ -60,6 +61,7 @@ _NAMES = {
     "sampling": "everything ppswor priority",
     "sketches": "MisraGries UserMisraGries",
     "vectors.means.estimate": "Estimate",
+    "vectors.means.mean_plan": "preview_mean",
     "vectors.means.private_mean": "private_mean",
     "vectors.means.private_quantile": "private_quantile",
     "vectors.means.private_sum": "private_sum",

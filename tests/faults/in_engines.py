@@ -68,10 +68,10 @@ FAULTS = [
     ),
     Fault(
         "numbers: units are compared in the order of the table",
-        "jobs/numbers.py",
-        "units[shuffled(len(units), source)]",
-        "units",
-        "jobs/test_numbers.py::test_plan_sees_units_in_a_random_order",
+        "vectors/means/private_mean.py",
+        "given.values[shuffled(count, source)]",
+        "given.values",
+        "vectors/means/test_mean.py::test_rows_are_compared_in_a_random_order",
     ),
     Fault(
         "numbers: units of several rows have a public number of rows",

@@ -18,7 +18,6 @@ import dpsieve as ds
 from dpsieve.engines import CsvStream, DuckDB, NumberColumns
 from dpsieve.engines.sql import number_query
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
-from dpsieve.jobs import numbers
 from dpsieve.randomness.order import shuffled
 from dpsieve.randomness.source import SystemSource
 from dpsieve.testing import insecure_source
@@ -122,17 +121,6 @@ def test_how_a_mean_is_made():
         ds.mean_of(wide.slice(0, 20), column="c0", method="plan", **options)
     with pytest.raises(InvalidValue, match="no row with a number"):
         ds.mean_of(wide.slice(0, 0), column="c0", **options)
-
-
-def test_plan_sees_units_in_a_random_order(monkeypatch):
-    """It compares rows that follow each other, and the order of a table may depend on any unit."""
-    seen = []
-    monkeypatch.setattr(numbers, "private_mean", lambda x, **_: seen.append(x) or ds.private_sum([1], 1, **ANY))
-    table = pa.table({"x": np.arange(5_000.0)})
-    for _ in range(2):
-        ds.mean_of(table, column="x", bounds=(0, 5_000), rho=0.5, method="plan")
-    assert sorted(seen[0]) == sorted(seen[1]) == list(range(5_000)) and seen[0].tolist() != seen[1].tolist()
-    assert np.corrcoef(seen[0], np.arange(5_000))[0, 1] < 0.2
 
 
 ANY = {"neighbours": "replace", "rho": 1.0}

@@ -18,8 +18,6 @@ from dpsieve.errors import DpsieveError
 from dpsieve.publication.folders import _seal
 from dpsieve.sketches.merged import MergedSketch
 from dpsieve.testing import insecure_source
-from dpsieve.vectors.means.private_quantile import private_quantile
-from dpsieve.vectors.means.private_sum import private_sum
 
 KEYS, FREQUENCIES = ["coffee", "juice", "tea", "water"], [900, 400, 700, 500]
 
@@ -39,7 +37,7 @@ RELEASES = (
     "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "users", "key set",
     "key set, renyi", "key set, two rounds", "key set, noise",
     "top", "hitting set", "distribution", "trie cohorts",
-    "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels", "sum", "quantiles",
+    "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels", "sum", "mean", "quantiles",
 )  # fmt: skip
 
 
@@ -103,8 +101,9 @@ def releases():
         "vector, bought": vector(sparsity=None, delta=1e-3, dimension=2**30),
         "vector, listed": vector(threshold=True, max_value=60, variant="max_projection", neighbours="l1"),
         "vector, levels": vector(variant="histogram", max_value=60, signed=True, threshold=False),
-        "sum": private_sum(np.ones((9, 2)), [4.0, 1.0], neighbours="replace", rho=0.5, source=source),
-        "quantiles": private_quantile(
+        "sum": ds.private_sum(np.ones((9, 2)), [4.0, 1.0], neighbours="replace", rho=0.5, source=source),
+        "mean": ds.private_mean(np.ones((9, 2)), bound=2.0, kind="real", rho=1.0, mode="gaussian", source=source),
+        "quantiles": ds.private_quantile(
             range(99), [0.2, 0.9], bounds=(0, 128), neighbours="replace", epsilon=1.0, source=source
         ),
     }

@@ -15,7 +15,6 @@ from dpsieve.errors import InvalidValue
 from dpsieve.jobs.number_request import MeanRequest, NumberRequest, QuantileRequest, SumRequest
 from dpsieve.privacy.ledger import AnyLedger, Ledger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.randomness.order import shuffled
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
@@ -188,8 +187,7 @@ def mean_of(
     units = _read(data, request, made, engine, book, note, progress, source).unit_means(lows, highs)
     made, grid = box_mean_noise(len(units), lows, highs, **budget)
     if _takes_plan(request, len(units), made.deviations, highs - lows):
-        # Pairs of rows that follow each other are compared; in a random order, a replaced unit is in one pair alone.
-        x, bound = _one_or_many(units[shuffled(len(units), source)]), float(np.abs([lows, highs]).max())
+        x, bound = _one_or_many(units), float(np.abs([lows, highs]).max())
         options: Any = {"bound": bound, "kind": "real", "names": list(request.column), **budget}
         found = private_mean(x, ledger=book, note=note, source=source, **options)
     else:

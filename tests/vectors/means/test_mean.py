@@ -22,6 +22,7 @@ from dpsieve.privacy.registry import from_json
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.testing import insecure_source
 from dpsieve.vectors.compiled import row_sums as loops
+from dpsieve.vectors.means import private_mean as module
 from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, LIMIT, PARTS, BoundedRows
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
 from dpsieve.vectors.means.estimate import Estimate
@@ -252,6 +253,19 @@ def test_the_ledger_is_charged_before_anything_is_drawn(tmp_path):
     with pytest.raises(InvalidValue, match="NaN"):
         private_mean(NORMAL * math.nan, bound=1.0, kind="real", rho=0.1, ledger=ledger)
     assert len(ledger) == 2, "what is refused is not charged"
+
+
+def test_rows_are_compared_in_a_random_order(monkeypatch):
+    """Pairs of rows that follow each other are compared, and the order of the input may depend on every row."""
+    seen = []
+    monkeypatch.setattr(
+        module, "BoundedRows", lambda values, *bounds: seen.append(values) or BoundedRows(values, *bounds)
+    )
+    for _ in range(2):
+        private_mean(np.arange(5_000.0), bound=5_000.0, kind="real", rho=0.5)
+    first, second = (values[:, 0] for values in seen)
+    assert sorted(first) == sorted(second) == list(range(5_000)) and first.tolist() != second.tolist()
+    assert abs(np.corrcoef(first, np.arange(5_000))[0, 1]) < 0.2  # by chance less often than once in 10^40
 
 
 # How good it is.

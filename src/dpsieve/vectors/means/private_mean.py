@@ -16,6 +16,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.privacy.composed import Composed, Use
 from dpsieve.privacy.ledger import AnyLedger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.randomness.order import shuffled
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
@@ -102,11 +103,16 @@ def private_mean(
     if spread not in SPREADS:
         raise InvalidValue("spread is not known. Choose 'auto', 'pairs', 0.75, 0.841 or 0.9.")
     low, high = (0.0, 1.0) if plan.kind == "binary" else (-plan.bound, plan.bound)
-    rows = BoundedRows(given.values, low, high)
     promise = promised(1.0, plan.mu, epsilon, delta)
-    steps = PlanSteps(plan, rows, promise[1], unit, source)
+
+    def steps_for(values: Any) -> PlanSteps:
+        return PlanSteps(plan, BoundedRows(values, low, high), promise[1], unit, source)
+
     if book is not None:
-        charge(book, _composed(promise, steps.planned()), note)
+        charge(book, _composed(promise, steps_for(given.values).planned()), note)
+    # Pairs of rows that follow each other are compared. In a random order a replaced row is in one pair alone, wherever
+    # it stood, so the order in which rows come does not matter, even if it depends on all of them.
+    steps = steps_for(given.values if plan.mode == "gaussian" else given.values[shuffled(count, source)])
     values = steps.run(known, spread)
     made = _composed(promise, steps.made)
     words = {"reason": f"{plan}; {steps.told}", "contribution": "one row of numbers within public bounds"}
