@@ -45,8 +45,8 @@ __all__ = [
     "Certificate", "Estimate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "SparseVector",
     "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything", "federated",
     "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean",
-    "private_quantile", "private_sum", "quantile_of", "randomness", "release", "sampling", "sketches", "sum_of", "testing", "top_k",
-    "vectors",
+    "private_quantile", "private_sum", "quantile_of", "randomness", "release", "sampling", "sketches", "sum_of",
+    "testing", "top_k", "vectors",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.

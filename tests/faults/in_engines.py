@@ -118,7 +118,7 @@ FAULTS = [
     Fault(
         "the column of the unit is suggested as a key",
         "engines/engine.py",
-        'taken = {self.unit} if argument == "key" else set(self.key)',
+        "taken = {self.unit} if argument == self.argument else set(self.key)",
         "taken: set[str] = set()",
         "engines/test_inputs.py::test_the_column_of_the_unit_is_never_suggested_as_a_key",
     ),

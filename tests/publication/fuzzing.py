@@ -37,7 +37,8 @@ RELEASES = (
     "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "users", "key set",
     "key set, renyi", "key set, two rounds", "key set, noise",
     "top", "hitting set", "distribution", "trie cohorts",
-    "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels", "sum", "mean", "quantiles",
+    "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels",
+    "sum", "mean", "quantiles",
 )  # fmt: skip
 
 

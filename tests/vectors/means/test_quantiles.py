@@ -540,3 +540,16 @@ def test_arguments_that_are_refused():
 
 def test_quantiles_are_fractions():
     assert [as_share(q) for q in (0.1, 0.841, 1 / 3)] == [Fraction(1, 10), Fraction(841, 1000), Fraction(1, 3)]
+
+
+def test_numbers_that_are_hidden_or_too_near_the_ends_are_refused():
+    options = {"bounds": (0, 8), "neighbours": "replace", "epsilon": 1.0}
+    with pytest.raises(DpsieveError, match="masked"):
+        private_quantile(np.ma.array([1.0, 2.0], mask=[0, 1]), 0.5, **options)
+    with pytest.raises(DpsieveError, match="fraction"):
+        private_quantile([1.0, 2.0], 1 - 4e-6, **options)
+
+
+def test_the_least_floats_are_above_zero():
+    grid = DyadicGrid(0.0, 1e10)
+    assert grid.index(np.array([0.0, 5e-324, 1e-300])).tolist() == [0, 1, 1]

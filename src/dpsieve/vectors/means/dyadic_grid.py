@@ -98,7 +98,8 @@ class DyadicGrid:
         else:
             # A product with a power of two is exact, and quicker where that is a float.
             scaled = within * 2.0**-self.exponent if self.exponent > -1000 else np.ldexp(within, -self.exponent)
-            multiple = np.ceil(scaled, out=scaled).astype(np.int64)
+            vanished = (scaled == 0) & (within > 0)  # below the least float, but above 0
+            multiple = np.ceil(scaled, out=scaled).astype(np.int64) + vanished
         multiple -= self.first
         return np.clip(multiple, 0, self.size - 1, out=multiple)
 

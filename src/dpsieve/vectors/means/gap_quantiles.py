@@ -45,7 +45,7 @@ from dpsieve.vectors.means.grid_quantiles import UNCERTAIN, GridQuantiles, sensi
 
 PARTS_BITS = 20
 """Into how many parts (as a power of two) a point is divided for many quantiles."""
-_FINEST_PART = 10**9
+_FINEST_PART = 10**8
 
 
 class Node(NamedTuple):

@@ -149,6 +149,9 @@ class GridQuantiles(Estimating):
         return np.array([known[as_share(q)] for q in self.quantiles])
 
 
+_NEAR_ENOUGH = Fraction(1, 10**9)
+
+
 def as_share(q: float) -> Fraction:
     """Return the nearest fraction with a denominator of at most 10^5."""
     return Fraction(q).limit_denominator(FINEST_SHARE)
@@ -171,4 +174,8 @@ def several(quantiles: Any) -> tuple[float, ...]:
         raise InvalidType(f"quantiles must be a list of numbers. {hint}")
     if not 1 <= len(quantiles) <= MOST_QUANTILES:
         raise InvalidValue(f"quantiles holds none, or more than {MOST_QUANTILES:,}. {hint}")
-    return tuple(validate.between("q", one, 0.0, 1.0, hint=hint) for one in quantiles)
+    found = tuple(validate.between("q", one, 0.0, 1.0, hint=hint) for one in quantiles)
+    for one in found:
+        if abs(Fraction(one) - as_share(one)) > _NEAR_ENOUGH:
+            raise InvalidValue(f"q={one!r} is no fraction with a denominator of at most 10^5. Pass a rounder one.")
+    return found

@@ -159,6 +159,8 @@ def _budgets(epsilon: float | None, delta: float | None, rho: float | None) -> l
 
 def _column(x: ArrayLike) -> Floats:
     """Return a flat array of floats without NaN."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise InvalidType(f"x is a masked array, whose hidden numbers would count. {_COLUMN}")
     try:
         array = np.asarray(validate.listed(x))
     except ValueError:
