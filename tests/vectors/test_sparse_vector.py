@@ -139,6 +139,46 @@ def test_keys_of_every_kind():
         assert np.abs(again.get(keys[::-1]) - 77).mean() < 1 and again.get(keys[:0]).tolist() == []
 
 
+def test_any_python_keys():
+    """Equal keys are the same key, as in a dict, and others differ, whatever they look like."""
+    keys = [
+        "a",
+        b"a",
+        ("a",),
+        ("a", 1),
+        ("a", "1"),
+        (("a",), 1),
+        None,
+        0.5,
+        "0.5",
+        7,
+        "7",
+        (),
+        frozenset({1, 2}),
+        "",
+        b"",
+        (None,),
+    ]
+    options = {**COUNTS, "dimension": "any", "epsilon": 20.0, "delta": 1e-9, "sparsity": 20, "max_value": 90}
+    made = ds.SparseVector.private(keys, np.arange(len(keys)) + 20, **options)
+    again = ds.SparseVector.from_bytes(made.to_bytes())
+    assert again.get(keys).tolist() == pytest.approx((np.arange(len(keys)) + 20).tolist(), abs=3)
+    assert (
+        made.get([7, 7.0, np.int64(7), np.float32(0.5), frozenset({2, 1})]) == made.get([7, 7, 7, 0.5, keys[12]])
+    ).all()
+    assert made.get([True, 1.0])[0] == made.get([1])[0]
+    pure = ds.SparseVector.private(keys, np.full(len(keys), 9), **{**options, "delta": 0.0})
+    assert np.abs(pure.get(keys) - 9).mean() < 3
+    for bad in ([[1]], [math.nan], [object()], "a", 5, [("a", [])]):
+        with pytest.raises(DpsieveError, match="indices"):
+            made.get(bad)
+    for other in ({"variant": "korolova"}, {"variant": "histogram", "threshold": True}):
+        with pytest.raises(InvalidValue):
+            ds.SparseVector.private(keys, np.full(len(keys), 9), **{**options, **other})
+    with pytest.raises(InvalidValue, match="more than once"):
+        ds.SparseVector.private([1, True], [5, 6], **options)
+
+
 @pytest.mark.parametrize("form", [list, tuple, pa.array, pd.Series, pl.Series, iter, lambda v: dict.fromkeys(v).keys()])
 def test_columns_of_every_library(form):
     options = {**COUNTS, "epsilon": 8.0, "delta": 1e-9, "sparsity": 5, "max_value": 90}

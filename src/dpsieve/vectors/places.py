@@ -1,8 +1,9 @@
 """Where entries go: each index or key becomes a digest of two words, and that as many random words as are needed.
 
-An index is its own digest. A text or a byte string is read as a polynomial over the integers modulo p = 2^61 - 1, with
-7 bytes a coefficient and its length as the leading one, and evaluated at two random points: two different texts of at
-most n bytes have the same digest with probability at most ((n / 7 + 2) / p)^2 (Carter and Wegman 1979).
+An index is its own digest, and any Python key is written as bytes first. A text or a byte string is read as a
+polynomial over the integers modulo p = 2^61 - 1, with 7 bytes a coefficient and its length as the leading one, and
+evaluated at two random points: two different texts of at most n bytes have the same digest with probability at most
+((n / 7 + 2) / p)^2 (Carter and Wegman 1979).
 
 The words of an entry are AES-256 of its digest under a random key, which is drawn for each vector before any entry is
 placed. So for entries that were fixed before, they are as good as independent and uniform, under the one assumption of
@@ -21,10 +22,10 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.types import Words
 from dpsieve.values.columns import column_of
-from dpsieve.values.items import PLAIN, kind_of_type, plain_items
+from dpsieve.values.items import PLAIN, plain_items
 
-Dimension = int | Literal["integers", "text", "bytes"]
-KINDS = ("integers", "text", "bytes")
+Dimension = int | Literal["integers", "text", "bytes", "any"]
+KINDS = ("integers", "text", "bytes", "any")
 KEY_WORDS = 4
 """The words of a hash key, with which the cells begin."""
 MOST_BYTES = 1 << 16
@@ -47,10 +48,10 @@ def items_of(values: Any, dimension: Dimension, name: str) -> pa.Array:
     """Return indices as uint64 below the dimension, or keys of its kind; anything else is refused."""
     if isinstance(dimension, str):
         hint = f"Pass a list of {dimension}, as dimension says."
-        items = _whole_column(values, name, hint)
+        items = written_keys(values, name) if dimension == "any" else _whole_column(values, name, hint)
         if not len(items):
-            return pa.array([], PLAIN[dimension])
-        if kind_of_type(items.type) != dimension:
+            return pa.array([], type_of(dimension))
+        if items.type != type_of(dimension):
             raise InvalidType(f"{name} holds another kind of keys than dimension={dimension!r}. {hint}")
         if dimension != "integers" and int(np.diff(_offsets(items)).max()) > MOST_BYTES:
             raise InvalidValue(f"{name} holds a key of more than 2^16 bytes. Pass shorter keys.")
@@ -68,6 +69,47 @@ def items_of(values: Any, dimension: Dimension, name: str) -> pa.Array:
     if len(array) and int(array.max()) >= dimension:
         raise InvalidValue(f"{name} holds a number that is not below the dimension. {hint}")
     return pa.array(array)
+
+
+def type_of(dimension: Dimension) -> pa.DataType:
+    """Return the type in which indices or keys are kept."""
+    if not isinstance(dimension, str):
+        return pa.uint64()
+    return pa.large_binary() if dimension == "any" else PLAIN[dimension]
+
+
+def written_keys(values: Any, name: str) -> pa.Array:
+    """Return Python keys as bytes: numbers, texts, bytes, None, and tuples and frozen sets of these.
+
+    Keys that are equal in Python, such as 1, 1.0 and True, are written alike, on every machine.
+    """
+    if isinstance(values, str | bytes):
+        raise InvalidType(f"{name} is one {type(values).__name__}. Wrap it in a list: [key].")
+    try:
+        keys = list(values)
+    except TypeError:
+        raise InvalidType(f"{name} must be a list of keys, not {type(values).__name__}.") from None
+    return pa.array([_written(key, name) for key in keys], pa.large_binary())
+
+
+def _written(key: Any, name: str) -> bytes:
+    if isinstance(key, np.generic):
+        key = key.item()
+    if isinstance(key, bool | int) or (isinstance(key, float) and key.is_integer()):
+        return b"i%d;" % int(key)
+    if isinstance(key, float) and key == key:
+        return b"f" + key.hex().encode() + b";"
+    if key is None:
+        return b"n;"
+    if isinstance(key, str | bytes):
+        held = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
+        return b"%c%d:" % (b"b" if isinstance(key, bytes) else b"s", len(held)) + held
+    if isinstance(key, tuple | frozenset):
+        parts = [_written(part, name) for part in key]
+        if isinstance(key, frozenset):
+            parts.sort()
+        return b"%c%d:" % (b"t" if isinstance(key, tuple) else b"u", len(parts)) + b"".join(parts)
+    raise InvalidType(f"{name} holds keys of another type than numbers, texts, bytes, None and tuples of these.")
 
 
 def digests_of(items: pa.Array, key: Words) -> Words:

@@ -20,14 +20,13 @@ from dpsieve.privacy.registry import from_json
 from dpsieve.publication.publication import UNSAFE, Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints, Words
-from dpsieve.values.items import PLAIN
 from dpsieve.values.keys import refuse_set
 from dpsieve.vectors.alp import Alp
 from dpsieve.vectors.bought_sizes import PrivateNorm, PrivateSparsity
 from dpsieve.vectors.decoders import DECODERS
 from dpsieve.vectors.embedding import Embedding, Errors
 from dpsieve.vectors.entry_list import EntryList
-from dpsieve.vectors.places import KEY_WORDS, Dimension, checked_dimension, digests_of, items_of
+from dpsieve.vectors.places import KEY_WORDS, Dimension, checked_dimension, digests_of, items_of, type_of
 from dpsieve.vectors.vector_choice import REFERENCE, Ask, Recipe
 
 _MAGIC = b"dpsieve sparse vector 1\n"
@@ -109,7 +108,8 @@ class SparseVector(Publication):
                 when a unit is added to one count) or 'l1' (real values that change by 1 in total, over any entries).
                 Divide the values first if a unit may change them by more.
             dimension: how many indices there are, up to 2^64; or 'integers', 'text' or 'bytes', where entries have
-                keys of this kind instead of an index.
+                keys of this kind instead of an index; or 'any' for any Python keys made of numbers, texts, bytes, None
+                and tuples, which cannot be listed by name.
             epsilon, delta: the budget. A delta above 0 allows 'retrieval' and 'korolova'.
             variant: 'auto', or 'retrieval', 'alp', 'histogram', 'multiplicative', 'max_projection', 'dense',
                 'cormode', 'korolova'.
@@ -143,7 +143,7 @@ class SparseVector(Publication):
         recipe = planned
         if size is not None:
             recipe = ask.recipe(size.draw(np.clip(numbers, -ask.counted, ask.counted), source))
-        listed = (pa.array([], _type(ask.dimension)), np.empty(0))  # no slice, which would carry what it was cut from
+        listed = (pa.array([], type_of(ask.dimension)), np.empty(0))  # no slice, which would carry what it was cut from
         if recipe.entry_list is not None:
             listed = recipe.entry_list.draw(items, numbers, source)
         words: Words = np.empty(0, np.uint64)
@@ -256,7 +256,7 @@ class SparseVector(Publication):
 
     def check(self) -> None:
         """Raise unless the tables are ones that the mechanism can have let out."""
-        kind = _type(self.notes.dimension)
+        kind = type_of(self.notes.dimension)
         if self.table.column_names != [_name(self.notes.dimension), "value"] or self.cells.schema != _CELLS:
             raise InvalidValue(f"tables have other columns than a sparse vector. {_FIX}")
         if self.table.schema.types != [kind, pa.float64()] or self.cells.column(0).null_count:
@@ -267,6 +267,8 @@ class SparseVector(Publication):
         if self.cells.num_rows != wanted or (len(self) and self._list is None):
             raise InvalidValue(f"tables have other sizes than the mechanism makes. {_FIX}")
         if len(self):
+            if self.notes.dimension == "any":
+                raise InvalidValue(f"table names keys that no table holds. {_FIX}")
             items_of(self.table.column(0).combine_chunks(), self.notes.dimension, "table")
             order = pc.sort_indices(self.table.column(0)).to_numpy().astype(np.int64)
             distinct = len(pc.unique(self.table.column(0))) == len(self)
@@ -341,10 +343,6 @@ def _name(dimension: Dimension) -> str:
     return "key" if isinstance(dimension, str) else "index"
 
 
-def _type(dimension: Dimension) -> pa.DataType:
-    return PLAIN[dimension] if isinstance(dimension, str) else pa.uint64()
-
-
 def _plain_bytes(column: pa.Array) -> bytes:
     """Return numbers as words; texts as the words of their ends, and then their bytes."""
     if pa.types.is_integer(column.type):
@@ -355,7 +353,7 @@ def _plain_bytes(column: pa.Array) -> bytes:
 
 def _column(data: bytes, count: int, dimension: Dimension) -> pa.Array:
     """Return the column that `_plain_bytes` wrote."""
-    kind, ends = _type(dimension), np.frombuffer(data[: 8 * count], "<u8").astype(np.int64)
+    kind, ends = type_of(dimension), np.frombuffer(data[: 8 * count], "<u8").astype(np.int64)
     if pa.types.is_integer(kind):
         if len(data) != 8 * count:
             raise ValueError

@@ -139,6 +139,8 @@ class Ask:
         if variant in ("dense", "cormode") and isinstance(self.dimension, str):
             why = "noise goes to every index that there is, and keys have no last one"
             raise InvalidValue(f"variant={variant!r} needs a number as dimension: {why}.")
+        if variant == "korolova" and self.dimension == "any":
+            raise InvalidValue("variant='korolova' lists keys by name, and dimension='any' has none. Use 'retrieval'.")
         if variant in ("dense", "cormode", "korolova", "retrieval") and self.threshold is not None:
             raise InvalidValue(f"threshold is not for variant={variant!r}. Leave it out.")
         if variant not in ("alp", "histogram", "multiplicative") and self.alpha is not None:
@@ -147,7 +149,7 @@ class Ask:
             raise InvalidValue("signed is not for variant='max_projection', of largest values. Use variant='alp'.")
         levels = variant not in ("dense", "cormode", "korolova", "retrieval")
         if levels and not self._may_list and (self.threshold or self._top is None):
-            why = "needs a number as dimension, or a delta above zero, since it could list any key falsely"
+            why = "needs a number as dimension, or keys of one kind and a delta above zero"
             raise InvalidValue(f"a list of large entries {why}. Pass max_value and no threshold, or delta=1e-8.")
         if levels and self._top is None and self.threshold is False:
             raise InvalidValue("threshold=False needs a bound on values. Pass max_value.")
@@ -296,7 +298,7 @@ class Ask:
     @property
     def _may_list(self) -> bool:
         """Whether large entries can be listed by name."""
-        return bool(self.delta) or not isinstance(self.dimension, str)
+        return self.dimension != "any" and (bool(self.delta) or not isinstance(self.dimension, str))
 
 
 @lru_cache(maxsize=64)
