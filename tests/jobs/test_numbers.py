@@ -439,3 +439,11 @@ def test_bad_arguments_of_each():
 def test_true_numbers_are_not_shown():
     rows = DuckDB().numbers(SALES, NumberColumns(("price",), "customer"), 1, salt=1)
     assert repr(rows) == "<NumberRows: true numbers, not to be published>"
+
+
+def test_bounds_are_numbers_that_steps_can_be_made_of():
+    table = pa.table({"x": [1.0, 2.0]})
+    for job in (ds.sum_of, ds.mean_of):
+        for bounds in ((0, 1.7e308), (0, 1e-300)):
+            with pytest.raises(InvalidValue, match="bounds"):
+                job(table, column="x", bounds=bounds, rho=1.0)

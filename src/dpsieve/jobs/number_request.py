@@ -12,6 +12,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.estimate import MOST_ROWS_PER_UNIT
+from dpsieve.vectors.means.private_sum import LARGEST_BOUND, SMALLEST_BOUND
 
 _COLUMN = "Name the column of numbers, such as column='price', or several."
 _BOUNDS = "Pass public bounds of the numbers, such as bounds=(0, 100), or a pair for each column."
@@ -129,4 +130,7 @@ def _pairs(bounds: Any, count: int) -> tuple[tuple[float, float], ...]:
     given = np.broadcast_to(given, (count, 2))
     if (given[:, 0] >= given[:, 1]).any():
         raise InvalidValue(f"bounds holds a pair whose low is not below its high. {_BOUNDS}")
+    sizes = np.abs(given)
+    if ((sizes > 0) & ((sizes < SMALLEST_BOUND) | (sizes > LARGEST_BOUND))).any():
+        raise InvalidValue("bounds holds a number below 10^-60 or above 10^60. Rescale the data.")
     return tuple((low, high) for low, high in given.tolist())

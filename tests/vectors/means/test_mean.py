@@ -268,6 +268,20 @@ def test_rows_are_compared_in_a_random_order(monkeypatch):
     assert abs(np.corrcoef(first, np.arange(5_000))[0, 1]) < 0.2  # by chance less often than once in 10^40
 
 
+def test_no_row_decides_whether_there_is_a_warning():
+    """The tests turn warnings into errors: rows of the largest floats overflow nowhere."""
+    rows = np.zeros((3_000, 2))
+    rows[0] = 1.7e308
+    for kind, mode in itertools.product(("real", "binary"), ("best", "thesis", "shifted", "gaussian")):
+        private_mean(rows, bound=1.0, kind=kind, mode=mode, rho=1.0)
+
+
+def test_constant_columns_and_large_powers_have_an_answer():
+    for _ in range(5):
+        private_mean(np.zeros((3_000, 2)), bound=1.0, kind="real", mode="thesis", rho=1.0)
+        private_mean(np.zeros((3_000, 2)), bound=1.0, kind="binary", rho=1.0, p=100)
+
+
 # How good it is.
 
 

@@ -102,7 +102,7 @@ def numbers(job: Job) -> NumberRows:
     """Return rows of numbers, those of one unit after each other, by SQL."""
     table = job.ask(number_query(job.scan.text, job.scan.columns, job.task))
     columns, starts = [column.combine_chunks() for column in table.columns], np.arange(len(table) + 1)
-    if pa.types.is_list(table.schema.types[0]):
+    if pa.types.is_list(table.schema.types[0]) or pa.types.is_large_list(table.schema.types[0]):
         starts = np.append(0, np.cumsum(columns[0].value_lengths().to_numpy(zero_copy_only=False)))
         columns = [column.flatten() for column in columns]
     return NumberRows(np.column_stack([column.to_numpy() for column in columns]), starts.astype(np.int64))

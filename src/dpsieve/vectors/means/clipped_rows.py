@@ -40,7 +40,7 @@ class BoundedRows:
         if stored.dtype not in (np.float32, np.float64):
             with np.errstate(over="ignore"):
                 stored = stored.astype(np.float64)
-        if not np.isfinite(stored.sum(dtype=np.float64)) and not np.isfinite(stored).all():
+        if not np.isfinite(stored).all():
             raise InvalidValue("x holds NaN or infinite values. Fill them in, or leave those rows out.")
         self._parts = (stored, values.indices, values.indptr) if self.sparse else (np.ascontiguousarray(stored),)
         self.values = values

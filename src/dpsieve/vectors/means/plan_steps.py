@@ -155,8 +155,8 @@ class PlanSteps:
         grid = log_grid(float(np.abs(weight).min()) / 2, float(np.linalg.norm(weight)), 64)
         ranks = self._ranks(step, grid.depth)
         deviation = math.sqrt(2) / (plan.mu * math.sqrt(plan.shares[share]))
-        noise = deviation * math.sqrt(2 / math.pi) * float(np.linalg.norm(1 / weight, plan.p))
-        ratio = float(np.linalg.norm(often, plan.p) / (weight**2 * often).sum())
+        noise = deviation * math.sqrt(2 / math.pi) * _norm(1 / weight, plan.p)
+        ratio = _norm(often, plan.p) / float((weight**2 * often).sum())
         least = ranks.rows * normal_tail(JUMPS / grid.depth)
 
         def allowed(radius: float) -> float:
@@ -186,6 +186,7 @@ class PlanSteps:
                 ranks = self._ranks("spread", plan.size * grid.depth)
                 found = self.rows.quantiles(2 * float(spread) - 1, grid, ranks.rows, self.source, centre=centre)
                 spreads = found / normal_tail(1 - float(spread))
+        spreads = np.maximum(spreads, plan.bound * 2.0**-50)  # also where all columns are constant
         spreads = spreads + _REGULARISER["thesis"] * spreads.mean()
         weight, power = self._weight(spreads), plan.p / (plan.p + 2)
         logs = max(1.0, math.log(plan.size)) * math.log(1 / _THESIS_FAILS)
@@ -200,7 +201,8 @@ class PlanSteps:
         mu, shares = self.plan.mu, self.plan.shares
         if step != "noise":
             return int(RANK_NOISE * mu * math.sqrt(shares[step])) ** 2
-        return int(RANK_NOISE * mu) ** 2 - sum(self._squares(other) for other in shares if other != "noise")
+        left = int(RANK_NOISE * mu) ** 2 - sum(self._squares(other) for other in shares if other != "noise")
+        return math.isqrt(left) ** 2  # a square, so that what is planned for a ledger is not less than what is drawn
 
     def _ranks(self, step: str, comparisons: int) -> NoisyRanks:
         made = NoisyRanks.within(self._squares(step), max(1, comparisons), step, delta=self.delta, unit=self.unit)
@@ -260,6 +262,12 @@ class PlanSteps:
         sums = grid.sums(self.rows.values)
         made = self._noise(change, scale, grid.steps / self.plan.rows, grid.origins, *bounds)
         return made.draw(sums, self.source)
+
+
+def _norm(values: Floats, p: float) -> float:
+    """Return the l_p norm of positive numbers, also where their powers are beyond floats."""
+    largest = float(values.max())
+    return largest * float(np.linalg.norm(values / largest, p))
 
 
 def pair_deviations(rows: BoundedRows, pairs: int, grid: DyadicGrid, sigma: float, source: Source) -> Floats:

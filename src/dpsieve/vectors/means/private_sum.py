@@ -20,7 +20,7 @@ from dpsieve.vectors.means.scaled_noise import NOISES, ScaledNoise, l2_distance
 
 _ROWS = "Pass rows of numbers: an array, a list of rows, a table with columns of numbers, or a sparse matrix."
 _WIDTHS = "Pass one width, one for each coordinate, or a pair (low, high) for each coordinate."
-_SMALLEST, _LARGEST = 1e-60, 1e60  # of bounds, so that no step is too small or too large for a float
+SMALLEST_BOUND, LARGEST_BOUND = 1e-60, 1e60  # of bounds, so that no step is too small or too large for a float
 
 
 def private_sum(
@@ -194,7 +194,7 @@ def box(widths: Any, size: int, single: bool = False) -> tuple[Floats, Floats]:
     else:
         raise InvalidValue(f"widths has another number of entries than x has coordinates, {size:,}. {_WIDTHS}")
     sizes = np.concatenate([np.abs(lows), np.abs(highs), highs - lows])
-    if ((sizes > 0) & ((sizes < _SMALLEST) | (sizes > _LARGEST))).any():
+    if ((sizes > 0) & ((sizes < SMALLEST_BOUND) | (sizes > LARGEST_BOUND))).any():
         raise InvalidValue("widths holds bounds below 10^-60 or above 10^60. Rescale the data.")
     return lows, highs
 
