@@ -14,7 +14,7 @@ _MORE = 2  # pairs drawn for each that is kept
 
 
 def zipf_spreads(size: int, alpha: float) -> Floats:
-    """Return the standard deviations of settings A (alpha 0), B, and C (alpha 2): (d/d)^(alpha/2) to (d/1)^(alpha/2)."""
+    """Return the standard deviations of settings A (alpha 0), B and C (alpha 2): (d/d)^(alpha/2) to (d/1)^(alpha/2)."""
     return np.asarray((size / np.arange(size, 0, -1)) ** (alpha / 2))
 
 
