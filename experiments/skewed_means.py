@@ -37,7 +37,7 @@ RHOS, MORE_RHOS = (1.0, 0.5, 0.125), (1.0, 0.5, 0.25, 0.125, 0.0625)
 SIZES, ALL_SIZES = (16, 64, 256, 1024), tuple(2**i for i in range(4, 12))
 MODES = ["thesis", "best", "shifted", "rotated", "gaussian"]
 RNG = np.random.default_rng()
-CONSOLE = Console(width=170)
+CONSOLE = Console(width=190)
 ALL = "all" in sys.argv[1:]
 RUNS = next((int(word[5:]) for word in sys.argv if word.startswith("runs=")), 50 if ALL else 5)
 Errors = dict[str, float]
@@ -106,12 +106,12 @@ class Part:
         CONSOLE.print(table)
 
     def points(self) -> list[dict[str, Any]]:
-        """Return the points of a plot."""
+        """Return the points of a plot, without failures."""
         return [
-            {"rho": f"rho {rho:g}", self.x: at, "error": error, "mode": mode}
+            {"panel": f"rho {rho:g}", self.x: at, "error": error, "mode": mode}
             for (rho, at), each in self.found.items()
             for mode, error in each.items()
-            if mode != "gaussian"
+            if mode != "gaussian" and error < 100 * each["best"]
         ]
 
 
@@ -222,19 +222,24 @@ def shaped(name: str) -> Part:
 
 
 def plot(part: Part) -> None:
-    """Save a plot of one part: a panel for each rho, or one for all."""
-    points, modes = part.points(), ["thesis", "best", "shifted", "rotated", "empirical"]
-    by_rho = part.x == "rho"
-    if by_rho:
-        points = [{**point, "rho": float(point["rho"])} for point in points]
-    log = alt.Scale(type="log")
-    base = alt.Chart(pa.Table.from_pylist(points), width=240, height=220).mark_line(point=True).encode(
-        alt.X(f"{part.x}:Q", scale=alt.Scale(type="linear" if part.x == "alpha" else "log", base=2)
-              if part.x != "alpha" else alt.Scale()),
-        alt.Y("error:Q", title=f"l{part.p} error", scale=log),
-        alt.Color("mode:N", sort=modes, scale=alt.Scale(domain=modes, range=COLOURS), title=None),
-    )  # fmt: skip
-    chart = alt.hconcat(base) if by_rho else base.facet(alt.Facet("rho:N", title=None, sort="descending"), columns=3)
+    """Save a plot of one part, with a panel for each rho, or one for all."""
+    points = part.points()
+    modes = list(dict.fromkeys(point["mode"] for point in points))
+    across = alt.Scale() if part.x == "alpha" else alt.Scale(type="log", base=2)
+    lines = (
+        alt.Chart(pa.Table.from_pylist(points), width=240, height=220)
+        .mark_line(point=True)
+        .encode(
+            alt.X(f"{part.x}:Q", scale=across),
+            alt.Y("error:Q", title=f"l{part.p} error", scale=alt.Scale(type="log")),
+            alt.Color("mode:N", sort=modes, scale=alt.Scale(range=COLOURS), title=None),
+        )
+    )
+    chart = (
+        alt.hconcat(lines)
+        if part.x == "rho"
+        else lines.facet(alt.Facet("panel:N", title=None, sort="descending"), columns=3)
+    )
     save(f"skewed_means_{part.name}", chart.properties(title=f"{part.name}: error of the private mean"))
 
 
