@@ -10,7 +10,8 @@ here; that runs where the second argument asks for it. The floor is what NumPy o
 Columns, epsilon 1: median and mean of a million log-normal numbers, and sums of 10,000 x 2,048. Where `make
 bench-peers` has built their environments, OpenDP and diffprivlib do the same jobs. OpenDP's median chooses among 1,001
 candidates, ours and diffprivlib's lie anywhere in [0, 10^6]. diffprivlib has one exponential mechanism or one Laplace
-draw in floats; its sums are a loop over columns, with noise in proportion to their widths.
+draw in floats; its sums are a loop over columns, with noise in proportion to their widths. Errors in
+this table are those of one draw.
 
 Each job runs in a process of its own, so that peak memory is its own; it holds the data too ('data MiB' is their size).
 The fastest round counts, and compiled code is loaded from its cache before.
