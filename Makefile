@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PEERS := opendp pipelinedp tumult
+PEERS := opendp pipelinedp tumult diffprivlib
 PEER_PYTHON ?= $(PYTHON)
 
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-peers clean
+.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -26,7 +26,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors
+bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means
 
 bench-kernel: $(VENV)/.dev
 	$(BIN)/python benchmarks/kernel.py
@@ -52,11 +52,15 @@ bench-discovery: $(VENV)/.dev
 bench-vectors: $(VENV)/.dev
 	$(BIN)/python benchmarks/vectors.py
 
+bench-means: $(VENV)/.dev
+	$(BIN)/python benchmarks/means.py
+
 # The same with the peers, each in an environment of its own, in about a quarter of an hour. Tumult needs Java 17.
 bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 	$(BIN)/python benchmarks/release.py
 	$(BIN)/python benchmarks/discovery.py
 	$(BIN)/python benchmarks/vectors.py
+	$(BIN)/python benchmarks/means.py
 
 # Draw the plots of the pages in docs/ anew.
 docs: $(VENV)/.docs
