@@ -447,3 +447,20 @@ def test_bounds_are_numbers_that_steps_can_be_made_of():
         for bounds in ((0, 1.7e308), (0, 1e-300)):
             with pytest.raises(InvalidValue, match="bounds"):
                 job(table, column="x", bounds=bounds, rho=1.0)
+
+
+def test_columns_in_different_units_of_measure_do_not_disturb_each_other():
+    """With p they share one error, as columns in one unit of measure may."""
+    table = pa.table({"clicks": [1.0, 2.0], "revenue": [1e5, 2e5]})
+    options = {"column": ["clicks", "revenue"], "bounds": [(0, 10), (0, 1e6)], "rho": 0.5}
+    for job in (ds.sum_of, ds.mean_of):
+        apart, together = (
+            job(table, **options, **more).table.column("deviation").to_pylist() for more in ({}, {"p": 2})
+        )
+        assert apart[1] / apart[0] == pytest.approx(1e5, rel=1e-3) and together[0] > 10 * apart[0]
+
+
+def test_too_many_columns_with_a_unit_are_refused():
+    table = pa.table({f"c{i}": [1.0] for i in range(300)} | {"u": [1]})
+    with pytest.raises(InvalidValue, match="256"):
+        ds.sum_of(table, column=table.column_names[:-1], bounds=(0, 1), rho=1.0, privacy_unit="u")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpsieve import validate
 from dpsieve.cli.options import AsJson
 from dpsieve.errors import InvalidValue
 
@@ -23,6 +24,9 @@ def create(
     epsilon: Annotated[float, typer.Option(help="The whole budget.")],
     delta: Annotated[float, typer.Option(help="The whole budget.")],
     unit: Annotated[str, typer.Option(help="Who is protected: the name of the unit column of all releases.")],
+    neighbours: Annotated[
+        str, typer.Option(help="add_remove; or replace, for means and others with a public number of units.")
+    ] = "add_remove",
 ) -> None:
     """Make a new ledger.
 
@@ -32,7 +36,8 @@ def create(
 
     if os.path.lexists(path):
         raise InvalidValue(f"{str(path)!r} exists already. Pass a new name, or see dpsieve ledger show.")
-    made = Ledger(path, epsilon, delta, unit=f"one {unit.removeprefix('one ')}")
+    relation = validate.neighbours(neighbours)
+    made = Ledger(path, epsilon, delta, neighbours=relation, unit=f"one {unit.removeprefix('one ')}")
     typer.echo(f"{path}: {made.budget}")
 
 

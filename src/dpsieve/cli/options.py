@@ -74,7 +74,9 @@ _NUMBERS: Options = {
     "allow_null_units": _SHARED["allow_null_units"],
 }
 _RELATION = _option("neighbours", str, "add_remove, or replace: a unit's rows are exchanged for others.", "add_remove")
-_MOMENT = _option("p", float, "The moment of the error, over all columns, to make small.", 2.0)
+_MOMENT = _option(
+    "p", float | None, "For columns in one unit of measure: the moment of their total error to make small.", None
+)
 SUM: Options = {**_NUMBERS, "neighbours": _RELATION, "p": _MOMENT}
 MEAN: Options = {
     **_NUMBERS,

@@ -15,6 +15,7 @@ from dpsieve.vectors.means.estimate import MOST_ROWS_PER_UNIT
 from dpsieve.vectors.means.private_sum import LARGEST_BOUND, SMALLEST_BOUND
 
 _COLUMN = "Name the column of numbers, such as column='price', or several."
+_MOST_COLUMNS = 256  # of rows that are chosen for units
 _BOUNDS = "Pass public bounds of the numbers, such as bounds=(0, 100), or a pair for each column."
 MEAN_METHODS = ("auto", "box", "plan")
 
@@ -51,11 +52,20 @@ class NumberRequest:
                 )
         elif validate.text("privacy_unit", self.privacy_unit, hint="Name the column of who is protected.") in names:
             raise InvalidValue("privacy_unit is among the columns of numbers. Name another column.")
+        elif len(names) > _MOST_COLUMNS:
+            fix = "Keep one row for each unit yourself, and leave privacy_unit out; or pass fewer columns."
+            raise InvalidValue(f"column names more than {_MOST_COLUMNS} columns, which are too many with a unit. {fix}")
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
         """Return the request among the arguments of a function."""
         return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+    @property
+    def split(self) -> dict[str, Any]:
+        """How noise is divided among columns: by their widths, or so that a moment of the total error is least."""
+        moment = getattr(self, "p", None)
+        return {"p": 2.0 if moment is None else moment, "shape": "proportional" if moment is None else "best"}
 
     @property
     def columns(self) -> NumberColumns:
@@ -84,7 +94,7 @@ class SumRequest(NumberRequest):
     """The arguments of `dpsieve.sum_of` that say what is wanted; see there for their meaning."""
 
     neighbours: Neighbours = "add_remove"
-    p: float = 2.0
+    p: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +116,7 @@ class QuantileRequest(NumberRequest):
 class MeanRequest(NumberRequest):
     """The arguments of `dpsieve.mean_of` that say what is wanted; see there for their meaning."""
 
-    p: float = 2.0
+    p: float | None = None
     method: str = "auto"
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ def sum_of(
     rho: float | None = None,
     allow_null_units: bool = False,
     neighbours: Neighbours = "add_remove",
-    p: float = 2.0,
+    p: float | None = None,
     engine: Engine | None = None,
     ledger: AnyLedger = None,
     note: str = "",
@@ -66,7 +66,8 @@ def sum_of(
         allow_null_units: drop rows with a null unit instead of refusing the data.
         neighbours: 'add_remove' (a unit more or less), or 'replace' (a unit's rows are exchanged for others). With
             'replace' and one row a unit, how many units have a row that is not left out is taken as public.
-        p: the moment of the error, over all columns, that the split of noise makes least.
+        p: where all columns are in one unit of measure, the moment of the total error that the split of noise makes
+            least, such as 2; left out, each column has noise in proportion to its bounds.
         engine, ledger, note, progress, source: see `dpsieve.release`.
 
     >>> import pyarrow as pa
@@ -80,8 +81,8 @@ def sum_of(
     """
     request, source, book = SumRequest.of(locals()), resolve(source), opened(ledger, note)
     lows, highs = request.box
-    shared: Any = {"neighbours": request.neighbours, "p": request.p, "rows_per_unit": request.max_rows_per_unit}
-    made, _ = best_noise(lows, highs, noise="auto", shape="best", **shared, **request.budget)
+    shared: Any = {"neighbours": request.neighbours, "rows_per_unit": request.max_rows_per_unit, **request.split}
+    made, _ = best_noise(lows, highs, noise="auto", **shared, **request.budget)
     values = _read(data, request, made, engine, book, note, progress, source).values
     x, widths = _one_or_many(np.clip(values, lows, highs)), np.column_stack([lows, highs])
     names = list(request.column)
@@ -145,7 +146,7 @@ def mean_of(
     delta: float | None = None,
     rho: float | None = None,
     allow_null_units: bool = False,
-    p: float = 2.0,
+    p: float | None = None,
     method: str = "auto",
     engine: Engine | None = None,
     ledger: AnyLedger = None,
@@ -161,7 +162,8 @@ def mean_of(
     sums of the column and of a column of ones.
 
     Args:
-        p: the norm of the error, over all columns, that is made small.
+        p: where all columns are in one unit of measure, the norm of the total error that is made small, such as 2; left
+            out, 'box' has noise in proportion to the bounds of each column, and 'plan' takes 2.
         method: 'box' (the sum's noise, for what the bounds allow; no other clipping), 'plan' (PLAN: finds centre and
             spread privately and clips what is far from them; for many columns, or bounds much wider than the data; see
             `dpsieve.private_mean`), or 'auto': 'plan' where there are enough units for it, and the noise of 'box'
@@ -180,12 +182,12 @@ def mean_of(
     """
     request, source, book = MeanRequest.of(locals()), resolve(source), opened(ledger, note)
     lows, highs = request.box
-    budget = {**request.budget, "p": request.p}
-    made, _ = box_mean_noise(1, lows, highs, **budget)
+    budget = {**request.budget, "p": request.split["p"]}
+    made, _ = box_mean_noise(1, lows, highs, **request.budget, **request.split)
     if request.method != "box" and not request.pure:
         _planned(request, 1)
     units = _read(data, request, made, engine, book, note, progress, source).unit_means(lows, highs)
-    made, grid = box_mean_noise(len(units), lows, highs, **budget)
+    made, grid = box_mean_noise(len(units), lows, highs, **request.budget, **request.split)
     if _takes_plan(request, len(units), made.deviations, highs - lows):
         x, bound = _one_or_many(units), float(np.abs([lows, highs]).max())
         options: Any = {"bound": bound, "kind": "real", "names": list(request.column), **budget}
@@ -217,7 +219,7 @@ def _takes_plan(request: MeanRequest, count: int, deviations: Floats, widths: Fl
 
 def _planned(request: MeanRequest, count: int) -> MeanPlan:
     bound = float(np.abs(request.box).max())
-    budget: Any = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta, "p": request.p}
+    budget: Any = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta, "p": request.split["p"]}
     return preview_mean(count, len(request.column), bound=bound, kind="real", **budget)
 
 
