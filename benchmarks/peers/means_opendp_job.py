@@ -6,6 +6,7 @@ limited to [0, 1,000], whose number is public.
 
 import json
 import sys
+from typing import Any
 
 import numpy as np
 import opendp.prelude as dp
@@ -27,7 +28,8 @@ def main() -> None:
         )  # fmt: skip
     else:
         space = dp.vector_domain(dp.atom_domain(T=float, nan=False), size=len(x))
-        mean = (space, metric) >> dp.t.then_clamp((0.0, 1000.0)) >> dp.t.then_mean()  # type: ignore[no-untyped-call]
+        steps: Any = dp.t
+        mean = (space, metric) >> steps.then_clamp((0.0, 1000.0)) >> steps.then_mean()
         made = dp.binary_search_chain(lambda scale: mean >> dp.m.then_laplace(scale), d_in=2, d_out=1.0, T=float)
     made(x)
     best, found = fastest(lambda: made(x), 3, 2.0)
