@@ -1,6 +1,7 @@
 """The kernel must accept every table that keeps its promise and refuse every one that does not."""
 
 import itertools
+import math
 from fractions import Fraction
 
 import mpmath
@@ -255,3 +256,15 @@ class TestHostileTables:
             rows = [[2**100]] * last + [[2**127]] * (100 - last)
             with pytest.raises(NotCertified, match=f"rows {last} and {last + 1} diverge"):
                 certify([stack(rows)], Guarantee(0.1, 1e-6))
+
+
+@pytest.mark.parametrize("last", [(0.7, 0.0, 0.0), (0.13, 0.13, 0.32)], ids=["an output vanishes", "an output appears"])
+def test_one_direction_is_enough_to_break_the_promise(last):
+    """The third row differs from the second by more than delta one way, and by nothing the other way."""
+    rows = np.array([(0.15, 0.15, 0.0), (0.35, 0.35, 0.0), last])
+    words = (rows * 2.0**64).astype(np.uint64)
+    stack = [Block(np.arange(1, 5), words, np.zeros_like(words))]
+    worst = max(0.35 - math.e * last[1], last[2])
+    assert certify(stack, Guarantee(1.0, worst + 1e-6)).worst == pytest.approx(worst, abs=1e-9)
+    with pytest.raises(NotCertified, match="rows 2 and 3"):
+        certify(stack, Guarantee(1.0, worst - 1e-6))
