@@ -5,6 +5,7 @@ from schemes_in_use import SCHEMES
 from dpsieve.channels import (
     gaussian,
     optimal,
+    report_then_count,
     rows_of_units,
     sample_threshold,
     simple,
@@ -19,6 +20,8 @@ CHANNELS = {
     "truncated geometric": lambda: truncated_geometric(0.5, 0.01),
     "rows of units": lambda: rows_of_units(0.5, 0.01, 3),
     "gaussian": lambda: gaussian(1.0, 0.01, max_keys=2, max_rows=2),
+    "report then count": lambda: report_then_count(1.0, 0.01, max_keys=3),
+    "report then count, keys": lambda: report_then_count(0.5, 0.01, max_keys=2, max_rows=2, goal="keys"),
     "optimal, ppswor": lambda: optimal(0.5, 0.01, SCHEMES["ppswor"]),
     "optimal, step": lambda: optimal(1.0, 0.01, SCHEMES["step"]),
     "simple, priority": lambda: simple(0.5, 0.01, SCHEMES["priority"]),

@@ -10,9 +10,9 @@ from flint import arb
 from scripted import Repeating, Scripted
 from statistical import binomial_band
 
+from dpsieve.channels.reporting.reporting_tables import Promise, ReportingTable, reporting_table
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_selection import RenyiSelection, renyi_selection
-from dpsieve.discovery.reporting_tables import Promise, ReportingTable, reporting_table
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.exact.search import precision
 from dpsieve.privacy.curves.renyi import renyi_delta

@@ -19,14 +19,14 @@ FAULTS = [
     ),
     Fault(
         "a table is not checked",
-        "discovery/reporting_tables.py",
+        "channels/reporting/reporting_tables.py",
         "        if row:\n            raise NotCertified",
         "        if row < 0:\n            raise NotCertified",
         "discovery/test_renyi.py::test_a_forged_row_is_refused",
     ),
     Fault(
         "a sum of zero is selected by chance",
-        "discovery/reporting_tables.py",
+        "channels/reporting/reporting_tables.py",
         "open_ = np.flatnonzero((rows > 0) & ~chosen)",
         "open_ = np.flatnonzero(~chosen)\n        rows = np.maximum(rows, 1)",
         "discovery/test_renyi.py::test_a_sum_of_zero_is_never_published_and_a_large_one_surely",

@@ -5,10 +5,11 @@ from dpsieve.channels.channel import Channel, frequency_at
 from dpsieve.channels.known_keys import KnownKeys, known_keys
 from dpsieve.channels.makers import gaussian, optimal, rows_of_units, simple, stability, truncated_geometric
 from dpsieve.channels.private_size import PrivateTotal, private_scheme, release_sample
+from dpsieve.channels.reporting.report_then_count import ReportThenCount, report_then_count
 from dpsieve.channels.rows import Row, Rows
 
 __all__ = [
-    "Channel", "KnownKeys", "PrivateTotal", "Row", "Rows", "SampleThreshold", "frequency_at", "gaussian",
-    "known_keys", "optimal", "private_scheme", "release_sample", "rows_of_units", "sample_threshold", "simple",
-    "stability", "truncated_geometric",
+    "Channel", "KnownKeys", "PrivateTotal", "ReportThenCount", "Row", "Rows", "SampleThreshold", "frequency_at",
+    "gaussian", "known_keys", "optimal", "private_scheme", "release_sample", "report_then_count", "rows_of_units",
+    "sample_threshold", "simple", "stability", "truncated_geometric",
 ]  # fmt: skip

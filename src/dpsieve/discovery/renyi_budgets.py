@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dpsieve.discovery.reporting_tables import MOST_ROWS, Promise, rough_crossing
+from dpsieve.channels.reporting.reporting_tables import MOST_ROWS, Promise, rough_crossing
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import minimise, smallest
 from dpsieve.privacy.contribution import Weight

@@ -29,8 +29,8 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.channels.makers import most_keys, unknown_domain
+from dpsieve.channels.reporting.reporting_tables import Promise, ReportingTable, reporting_table
 from dpsieve.discovery.renyi_budgets import MOST_BITS, Budget, best_budget, finest_bits
-from dpsieve.discovery.reporting_tables import Promise, ReportingTable, reporting_table
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, upper

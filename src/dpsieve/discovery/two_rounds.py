@@ -20,11 +20,11 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.channels.makers import most_keys, unknown_domain
+from dpsieve.channels.reporting.reporting_tables import Promise
 from dpsieve.discovery.compiled.shared_weights import add_weights
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_budgets import finest_bits
 from dpsieve.discovery.renyi_selection import RenyiSelector, checked_typical, chosen_budget, fitting
-from dpsieve.discovery.reporting_tables import Promise
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, lower, upper
 from dpsieve.privacy.registry import register

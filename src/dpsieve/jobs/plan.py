@@ -16,9 +16,10 @@ from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.mechanism import Counting
 from dpsieve.sampling.schemes import Scheme, everything
 
-MECHANISMS = ("auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian")
+MECHANISMS = ("auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count")
 SHARE_FOR_SIZE = 0.05  # of epsilon, for the total that sets the sampling rate
 _CHOSEN = "requested by the caller"
+_WHOLE = ("gaussian", "report_then_count")  # these have one guarantee for all keys of a unit
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ def make_plan(request: ReleaseRequest) -> Plan:
 
     Neighbours are add/remove of one unit. A channel for one key, used for several keys of a unit, gets the largest
     share of the budget that their optimal composition allows (Kairouz, Oh and Viswanath 2015); Gaussian noise with a
-    threshold has one guarantee for all keys of a unit (Wilkins et al. 2024). 'auto' takes what reports a key of the
-    lowest frequency with probability one half. With a sample size, part of epsilon buys the total that sets the
-    sampling rate (see `sampled`).
+    threshold (Wilkins et al. 2024) and `report_then_count` have one guarantee for all keys of a unit. 'auto' takes what
+    reports a key of the lowest frequency with probability one half. With a sample size, part of epsilon buys the total
+    that sets the sampling rate (see `sampled`).
 
     >>> make_plan(ReleaseRequest(key="query", epsilon=1.0, delta=1e-8)).name
     'optimal'
@@ -84,38 +85,53 @@ def _unknown(request: ReleaseRequest, epsilon: float, scheme: Scheme | None) -> 
     """Return the plan for keys that nobody listed in advance."""
     mechanism, delta, unit = request.mechanism, request.delta, request.unit
     keys, rows = request.contribution.keys, request.contribution.rows
-    if mechanism == "gaussian" and scheme is not None:
-        raise InvalidValue("mechanism='gaussian' cannot sample. Leave the scheme out, or use mechanism='optimal'.")
+    if mechanism in _WHOLE and scheme is not None:
+        raise InvalidValue(f"mechanism='{mechanism}' cannot sample. Leave the scheme out, or use mechanism='optimal'.")
     if rows > 1 and (scheme is not None or mechanism in ("optimal", "truncated_geometric", "stability")):
         raise InvalidValue(
-            "max_rows_per_key above 1 works with mechanism 'auto', 'simple' or 'gaussian', without a scheme. "
+            f"max_rows_per_key above 1 works with mechanism 'auto', 'simple', {_listed(_WHOLE)}, without a scheme. "
             "Count units instead of rows, or leave the mechanism to 'auto'."
         )
-    if mechanism == "gaussian":
-        return Plan(channels.gaussian(epsilon, delta, keys, rows, unit=unit), mechanism, _CHOSEN)
+
+    def whole(name: str) -> Channel:
+        """Return a channel with one guarantee for all keys of a unit."""
+        if name == "gaussian":
+            return channels.gaussian(epsilon, delta, keys, rows, unit=unit)
+        goal = "keys" if request.keys_only else "counts"
+        return channels.report_then_count(epsilon, delta, keys, rows, goal=goal, unit=unit)
+
+    if mechanism in _WHOLE:
+        return Plan(whole(mechanism), mechanism, _CHOSEN)
     share = _share(keys, epsilon, delta)
-    if share.epsilon < SMALLEST_EPSILON or share.delta < SMALLEST_DELTA:
-        if mechanism == "auto" and scheme is None:
-            why = "the budget is too small to be divided among the keys"
-            return Plan(channels.gaussian(epsilon, delta, keys, rows, unit=unit), "gaussian", why)
+    small = share.epsilon < SMALLEST_EPSILON or share.delta < SMALLEST_DELTA
+    if small and (mechanism != "auto" or scheme is not None):
         raise InvalidValue(
             f"max_keys_per_unit={keys} leaves each key epsilon={share.epsilon:.3g} and delta={share.delta:.3g}, too "
-            "little for this mechanism. Use mechanism='gaussian', or a smaller max_keys_per_unit."
+            f"little for this mechanism. Use mechanism={_listed(_WHOLE)}, or a smaller max_keys_per_unit."
         )
-    each = _each(mechanism, share, rows, scheme, unit)
-    whole = each if keys == 1 else Composed(epsilon, delta, (Use(each, keys),))
     name = ("optimal" if rows == 1 else "simple") if mechanism == "auto" else mechanism
-    if mechanism != "auto":
-        return Plan(whole, name, _CHOSEN)
-    if scheme is not None:
-        return Plan(whole, name, "it is the best channel that samples")
-    if keys == rows == 1:
-        return Plan(whole, name, "no private mechanism reports keys more often")
-    other = channels.gaussian(epsilon, delta, keys, rows, unit=unit)
-    considered = {kind: frequency_at(channel, 0.5) or 10**9 for kind, channel in ((name, each), ("gaussian", other))}
-    best, worse = sorted(considered, key=lambda kind: considered[kind])
-    why = f"it reports a key of frequency {considered[best]:,} half of the time, {worse} needs {considered[worse]:,}"
-    return Plan(whole if best == name else other, best, why, considered)
+    made: dict[str, Counting] = {}
+    considered: dict[str, int] = {}
+    if not small:
+        each = _each(mechanism, share, rows, scheme, unit)
+        made[name] = each if keys == 1 else Composed(epsilon, delta, (Use(each, keys),))
+        if mechanism != "auto":
+            return Plan(made[name], name, _CHOSEN)
+        if scheme is not None:
+            return Plan(made[name], name, "it is the best channel that samples")
+        if keys == rows == 1:
+            return Plan(made[name], name, "no private mechanism reports keys more often")
+        considered[name] = frequency_at(each, 0.5) or 10**9
+    for other in _WHOLE:
+        try:
+            made[other] = channel = whole(other)
+        except InvalidValue:  # no room for it in this budget, which public numbers tell
+            continue
+        considered[other] = frequency_at(channel, 0.5) or 10**9
+    best, *others = sorted(considered, key=lambda kind: considered[kind])
+    than = ", ".join(f"{kind} needs {considered[kind]:,}" for kind in others)
+    why = f"it reports a key of frequency {considered[best]:,} half of the time, {than}"
+    return Plan(made[best], best, why, considered)
 
 
 def _known(request: ReleaseRequest) -> Plan:
@@ -134,6 +150,10 @@ def _known(request: ReleaseRequest) -> Plan:
         other = channels.known_keys(epsilon, delta, keys, rows, noise=noise)
         why = f"its standard deviation is {made.deviation:.4g}, that of {other.noise} noise {other.deviation:.4g}"
     return Plan(made, made.noise, why)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return " or ".join(f"'{name}'" for name in names)
 
 
 def _each(mechanism: str, share: Share, rows: int, scheme: Scheme | None, unit: str) -> Channel:

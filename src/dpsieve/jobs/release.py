@@ -56,8 +56,8 @@ def release(
         max_rows_per_key: how many rows of a unit count in one key.
         scheme: a sampling scheme such as `dpsieve.ppswor(0.01)`.
         sample_size: about how many keys to sample; 5 % of epsilon buys the private total that sets the rate.
-        mechanism: 'auto', or one of 'optimal', 'simple', 'truncated_geometric', 'stability', 'gaussian'; with known
-            keys, 'laplace' or 'gaussian'.
+        mechanism: 'auto', or one of 'optimal', 'simple', 'truncated_geometric', 'stability', 'gaussian',
+            'report_then_count'; with known keys, 'laplace' or 'gaussian'.
         known_keys: a public list of keys: each of them is answered, with noise and no threshold, and nothing else is.
             Other rows are left out before anything is bounded. With them delta may be 0.
         keys_only: publish the keys without counts.

@@ -45,6 +45,7 @@ _HOMES = {
     "renyi": "dpsieve.discovery.renyi_selection",
     "renyi_two_rounds": "dpsieve.discovery.two_rounds",
     "repeated_rounds": "dpsieve.discovery.repeated_rounds",
+    "report_then_count": "dpsieve.channels.reporting.report_then_count",
     "retrieval": "dpsieve.vectors.retrieval",
     "rows_of_units": "dpsieve.channels.makers",
     "sample_threshold": "dpsieve.channels.binomial.rows",

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from dpsieve.channels.grid import ONE, below, floor_words, fraction, words
-from dpsieve.discovery.compiled.renyi_tables import ERROR, broken, grow
+from dpsieve.channels.reporting.renyi_tables import ERROR, broken, grow
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints, Words
@@ -114,9 +114,17 @@ def reporting_table(promise: Promise) -> ReportingTable:
     return ReportingTable(high, low)
 
 
+def rough_rows(promise: Promise, until: float, most: int) -> Floats:
+    """Return the probabilities p(0), p(1), ... up to the first that is at least `until`, quickly and roughly.
+
+    Empty where that needs more than `most` rows.
+    """
+    return _grown(promise, until, 1e-4, most + 1)[0]
+
+
 def rough_crossing(promise: Promise, most: int) -> float:
     """Return the sum that is reported half of the time, quickly and roughly; infinity beyond `most`."""
-    rows, _ = _grown(promise, 0.5, 1e-4, most + 1)
+    rows = rough_rows(promise, 0.5, most)
     return len(rows) - 1 - float((rows[-1] - 0.5) / (rows[-1] - rows[-2])) if len(rows) else math.inf
 
 

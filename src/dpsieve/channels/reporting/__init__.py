@@ -1,0 +1,1 @@
+"""Channels that report a key by a private coin first, and count it only then."""
