@@ -18,6 +18,7 @@ from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.privacy.curves.picks import hitting_delta, lemma_epsilon
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
+from dpsieve.testing import insecure_source
 
 SOURCE = SystemSource()
 

@@ -20,6 +20,7 @@ from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.curves.picks import lemma_epsilon, picks_delta, picks_epsilon
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource, discrete_laplace
+from dpsieve.testing import insecure_source
 
 SOURCE = SystemSource()
 
