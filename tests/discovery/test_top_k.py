@@ -34,7 +34,7 @@ def test_find_keys_and_pick_the_most_frequent(five):
     units = [["common"]] * 3000 + [["often", "common"]] * 2000 + [["rare"]] * 2
     held = Incidence.of(units)
     found = held.counts()[five.selector.select(held, insecure_source(1))]
-    # Both frequent keys are found, 'rare' would be with a small chance, and 5,000 is far above 2,000 beside noise of scale 1 / each_epsilon.
+    # Both frequent keys are found, 'rare' once in 100,000 draws. 5,000 is far above 2,000 beside noise of this scale.
     assert 1 / five.each_epsilon < 10
     assert found[five.pick(found, SOURCE)].tolist() == [5000, 2000]
 

@@ -65,7 +65,12 @@ def test_a_unit_counts_once_however_many_rows_it_has():
     loud = [(-1, "loud")] * 100_000 + [(-1, f"mine {k}") for k in range(1000)]
     for keys in (1, 5):
         release = ds.release(
-            events(COMMON[:500] + loud), key="key", privacy_unit="user", max_keys_per_unit=keys, epsilon=1.0, delta=1e-12
+            events(COMMON[:500] + loud),
+            key="key",
+            privacy_unit="user",
+            max_keys_per_unit=keys,
+            epsilon=1.0,
+            delta=1e-12,
         )
         assert release.table["key"].to_pylist() == ["common"]
 

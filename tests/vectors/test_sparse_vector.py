@@ -317,7 +317,9 @@ def test_one_huge_value_does_not_blow_up_what_is_bought():
 def test_values_above_the_bound_count_as_the_bound_in_every_variant():
     for variant in ("dense", "cormode", "korolova", "retrieval", "histogram", "max_projection"):
         options = {**COUNTS, "epsilon": 40.0, "dimension": 1000, "variant": variant, "max_value": 60, "sparsity": 3}
-        made = ds.SparseVector.private([1, 2], [4000, 2**70], **{**options, "delta": 1e-9, "source": insecure_source(1)})
+        made = ds.SparseVector.private(
+            [1, 2], [4000, 2**70], **{**options, "delta": 1e-9, "source": insecure_source(1)}
+        )
         assert np.abs(made.get([1, 2]) - 60).max() <= 2
 
 
