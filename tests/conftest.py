@@ -5,12 +5,17 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from dpsieve.engines.duckdb import engine as engine_module
 
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, which processes of tests would inherit
 
+
+# The same examples in every run, however slow the machine: `pytest --hypothesis-profile=default` looks for others.
+settings.register_profile("dpsieve", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dpsieve")
 
 # These need the same compiled code, which takes long to make: together they go to one of two processes, and the other
 # finds it on disk when it comes to steal.

@@ -9,7 +9,7 @@ from command import run
 
 import dpsieve as ds
 
-BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
+BUDGET = ["--epsilon", "1", "--delta", "1e-12"]  # one of 200 keys of one user each shows once in 10^9 runs
 COLUMNS = ["--key", "drink", "--unit", "user"]
 COMMANDS = {"discover": [], "top-k": ["--k", "2"], "hitting-set": ["--k", "2"]}
 KINDS = {"discover": ds.KeySet, "top-k": ds.TopK, "hitting-set": ds.HittingSet}
@@ -32,7 +32,7 @@ def test_to_the_screen_and_to_a_folder(command, folder):
     done = run(command, "drinks.csv", *COLUMNS, *BUDGET, *COMMANDS[command], "--out", out, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "water" in done.stdout and "tea" in done.stdout and "own drink" not in done.stdout
-    assert "(1, 1e-06)-differential privacy when one user is added or removed." in done.stdout
+    assert "(1, 1e-12)-differential privacy when one user is added or removed." in done.stdout
     assert len(KINDS[command].load(folder / out)) == 2
     again = run(command, "drinks.csv", *COLUMNS, *BUDGET, *COMMANDS[command], "--out", out, cwd=folder)
     assert again.returncode == 2 and "exists already" in again.stderr

@@ -105,7 +105,7 @@ def test_piped_rows_do_not_outlive_the_command(folder, number):
         assert list(temporary.rglob("stream.csv"))
         time.sleep(0.2)
         process.send_signal(number)
-        process.wait(timeout=20)
+        process.wait(timeout=120)
         assert b"Traceback" not in process.stderr.read()
         process.stdin.close()
     assert process.returncode != 0

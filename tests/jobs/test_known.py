@@ -44,7 +44,8 @@ def test_other_keys_take_no_room():
 
 def test_units_are_bounded_among_the_known_keys():
     data = table([(user, key) for user in range(30) for key in "abcdef"] * 4)
-    release = ds.release(data, known_keys=list("abcxyz"), max_keys_per_unit=2, max_rows_per_key=3, **SURE)
+    bounds = {"max_keys_per_unit": 2, "max_rows_per_key": 3}
+    release = ds.release(data, known_keys=list("abcxyz"), **bounds, **{**SURE, "epsilon": 360.0})
     found = counts(release)
     assert sum(found.values()) == 30 * 2 * 3 and found["x"] == found["y"] == found["z"] == 0
     without = ds.release(data, key="key", epsilon=60.0, delta=0.0, known_keys=["a", "x"])

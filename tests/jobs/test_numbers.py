@@ -252,7 +252,7 @@ def test_null_units(call):
     for most in (1, 2):
         with pytest.raises(InvalidValue, match="privacy_unit='u' holds nulls"):
             call(table, max_rows_per_unit=most, **options)
-    assert call(table, allow_null_units=True, **options).value <= 3
+    assert call(table, allow_null_units=True, **options).value <= 12  # noise of scale 0.2 around 2: above by e^-50
 
 
 @by_call

@@ -61,11 +61,16 @@ def test_a_key_keeps_the_name_of_its_column():
 
 
 def test_a_unit_counts_once_however_many_rows_it_has():
-    """One user with 100,000 rows of one key, and 1,000 keys of its own: nothing of it comes out."""
+    """One user with 100,000 rows of one key, and 1,000 keys of its own: nothing of it comes out, but by delta."""
     loud = [(-1, "loud")] * 100_000 + [(-1, f"mine {k}") for k in range(1000)]
     for keys in (1, 5):
         release = ds.release(
-            events(COMMON[:500] + loud), key="key", privacy_unit="user", max_keys_per_unit=keys, **BUDGET
+            events(COMMON[:500] + loud),
+            key="key",
+            privacy_unit="user",
+            max_keys_per_unit=keys,
+            epsilon=1.0,
+            delta=1e-12,
         )
         assert release.table["key"].to_pylist() == ["common"]
 
@@ -210,9 +215,9 @@ def test_a_scheme():
 def test_what_is_shown_holds_no_secret(tmp_path, caplog, capsys):
     """Marked keys, units and counts: none may be in outputs, files, logs or messages."""
     caplog.set_level(logging.DEBUG)
-    secret = [(77_000_000 + n, f"SECRET-{n}") for n in range(50)]
-    common = [(88_000_000 + n, "fine") for n in range(4321)]
-    release = ds.release(events(secret + common), key="key", privacy_unit="user", **BUDGET)
+    secret = [(770_000_000_000 + n, f"SECRET-{n}") for n in range(50)]
+    common = [(880_000_000_000 + n, "fine") for n in range(4321)]
+    release = ds.release(events(secret + common), key="key", privacy_unit="user", epsilon=1.0, delta=1e-12)
     release.save(tmp_path / "out")
     messages = []
     for change in ({"key": "kez"}, {"privacy_unit": "usr"}, {"delta": 0.0}):
@@ -224,7 +229,7 @@ def test_what_is_shown_holds_no_secret(tmp_path, caplog, capsys):
     digests = [record.pop("seal"), record.pop("table_sha256")]  # in these any digits may come up by chance
     seen = "".join([*capsys.readouterr(), caplog.text, repr(release), str(release.certificate), *messages])
     seen += json.dumps(release.notes.to_json()) + json.dumps(record)
-    for mark in ("SECRET", "7700000", "8800000"):
+    for mark in ("SECRET", "7700000000", "8800000000"):
         assert mark not in seen + files
     for count in ("4371", "4,371", " 50 "):  # all units, and those whose key is not released
         assert count not in seen
