@@ -23,9 +23,9 @@ from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.clipped_rows import BoundedRows
 from dpsieve.vectors.means.estimate import Estimate
 from dpsieve.vectors.means.mean_plan import MeanPlan, preview_mean
-from dpsieve.vectors.means.norm_noise import promised
 from dpsieve.vectors.means.plan_steps import PlanSteps
 from dpsieve.vectors.means.private_sum import coordinate_names, matrix
+from dpsieve.vectors.means.thesis_steps import ThesisSteps
 
 _VARIANCES = "Pass one public variance for each coordinate, not all zero."
 SPREADS = ("auto", "pairs", 0.75, 0.841, 0.9)
@@ -103,10 +103,11 @@ def private_mean(
     if spread not in SPREADS:
         raise InvalidValue("spread is not known. Choose 'auto', 'pairs', 0.75, 0.841 or 0.9.")
     low, high = (0.0, 1.0) if plan.kind == "binary" else (-plan.bound, plan.bound)
-    promise = promised(1.0, plan.mu, epsilon, delta)
+    steps_kind = ThesisSteps if plan.mode == "thesis" else PlanSteps
+    promise = steps_kind.promised(plan, epsilon, delta)
 
     def steps_for(values: Any) -> PlanSteps:
-        return PlanSteps(plan, BoundedRows(values, low, high), promise[1], unit, source)
+        return steps_kind(plan, BoundedRows(values, low, high), promise[1], unit, source)
 
     if book is not None:
         charge(book, _composed(promise, steps_for(given.values).planned()), note)
