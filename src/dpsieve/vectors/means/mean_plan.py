@@ -221,7 +221,7 @@ def preview_mean(
     n: int,
     d: int,
     *,
-    bound: float = 1.0,
+    bound: float | None = None,
     rho: float | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -248,7 +248,9 @@ def preview_mean(
     if moment(p) < 1:
         raise InvalidValue("p is below 1, where there is no norm. Pass p=2 (squared error) or p=1.")
     hint = "Pass a public number, above zero, that no coordinate exceeds in size; such as bound=100.0."
-    bound = validate.between("bound", bound, 1e-100, 1e100, hint=hint)
+    if kind == "binary" and bound is not None:
+        raise InvalidValue("bound has no use for kind='binary', whose rows are in [0, 1]. Leave it out.")
+    bound = validate.between("bound", 1.0 if bound is None else bound, 1e-100, 1e100, hint=hint)
     if (rho is None) == (epsilon is None):
         raise InvalidValue("exactly one of rho and epsilon is the budget. Pass rho=0.5, or epsilon=1.0 with delta.")
     if mode == "thesis" and epsilon is not None and delta is not None:  # picks are concentrated, but not Gaussian

@@ -34,7 +34,7 @@ from dpsieve.vectors.means.gap_quantiles import pick_point
 
 FINE_BITS = 60
 _MOST_PICKS = 10**6
-_BLOCK = 1 << 22  # numbers that are sorted at a time
+_BLOCK = 1 << 18  # numbers that are sorted at a time
 
 
 @register("rank_picks")
