@@ -1,10 +1,10 @@
 """Messages of the library in the words of the command line: options in place of arguments of Python."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 _PLAIN = re.compile(r"[\w.,:/+-]+")
-_VALUE = r"""\(([^()]*)\)|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*[\w]|-?\d)"""
+_VALUE = r"""(?:\(([^()]*)\)|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*\w|-?\d))"""
 
 
 def as_typed(message: str, options: Mapping[str, str]) -> str:
@@ -19,25 +19,20 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
     '--quantile 2 is above 1. Pass --quantile 0.25,0.5 or --max-rows 1.'
     """
     names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
-    message = re.sub(r"\[([-\d., ]+)\]", lambda found: _joined(found[1]), message)
-    message = re.sub(rf"(?<![\w'\"-])({names})=(?:{_VALUE})", _with_value(options), message)
-    message = re.sub(rf"^({names})\b(?!=)", lambda found: f"--{options[found[1]]}", message)
-    long = "|".join(sorted((re.escape(name) for name in options if "_" in name), key=len, reverse=True))
-    return re.sub(rf"(?<![\w'\"-])({long})\b", lambda found: f"--{options[found[1]]}", message) if long else message
+    found = rf"(?<![\w'\"-])({names})(?:={_VALUE}|\b(?!=))"
+    message = re.sub(r"\[([-\d., ]+)\]", lambda numbers: _joined(numbers[1]), message)
+    return re.sub(found, lambda one: _typed(one, options), message)
 
 
-def _with_value(options: Mapping[str, str]) -> Callable[[re.Match[str]], str]:
-    def typed(found: re.Match[str]) -> str:
-        name, pair, single, double, flag, number = found.groups()
-        if flag:
-            return f"--{options[name]}"
-        if pair is not None:
-            return f"--{options[name]} {_joined(pair)}"
-        value = next(one for one in (single, double, number) if one is not None)
+def _typed(found: re.Match[str], options: Mapping[str, str]) -> str:
+    name, pair, single, double, flag, number = found.groups()
+    value = next((one for one in (single, double, number) if one is not None), None)
+    if pair is not None:
+        return f"--{options[name]} {_joined(pair)}"
+    if value is not None:
         quote = "" if _PLAIN.fullmatch(value) else '"' if "'" in value else "'"
         return f"--{options[name]} {quote}{value}{quote}"
-
-    return typed
+    return f"--{options[name]}" if flag or "_" in name or not found.start() else found[0]
 
 
 def _joined(numbers: str) -> str:

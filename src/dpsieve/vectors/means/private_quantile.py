@@ -169,7 +169,7 @@ def _column(x: ArrayLike) -> Floats:
         raise InvalidType(f"x must be one column of numbers. {_COLUMN}") from None
     if array.dtype == np.bool_:
         fix = "Pass numbers; for the share of true ones use private_mean with kind='binary'."
-        raise InvalidType(f"x holds truth values, whose quantiles are 0 or 1. {fix}")
+        raise InvalidType(f"x must be numbers, not truth values, whose quantiles are 0 or 1. {fix}")
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidType(f"x must be one column of numbers. {_COLUMN}")
     floats = array.astype(np.float64, copy=False)
