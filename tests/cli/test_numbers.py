@@ -40,6 +40,7 @@ def test_to_the_screen_and_to_a_folder(command, folder):
     assert f"Guarantee: 1-differential privacy when one user is {relation}." in done.stdout
     assert "value" in done.stdout and f"Saved to {out}" in done.stdout
     assert ("95 % interval" in done.stdout) == (command != "quantile")
+    assert ("rows off its rank, at most (95 %)" in done.stdout) == (command == "quantile")
     loaded = ds.Estimate.load(folder / out)
     assert loaded.table["name"].to_pylist() == (["0.25", "0.75"] if command == "quantile" else ["price"])
     again = run(command, "sales.csv", *COLUMN, *more, "--epsilon", 1, "--out", out, cwd=folder)
@@ -82,11 +83,12 @@ def test_one_pair_of_bounds_serves_all_columns(folder):
     (["--column", "prise", "--bounds", "0,1", "--epsilon", 1], "Did you mean 'price'?"),
     (["--column", "name", "--bounds", "0,1", "--epsilon", 1], "which is not a number"),
     (["--column", "price", "--bounds", "0:1", "--epsilon", 1], "--bounds is not numbers"),
-    (["--column", "price", "--bounds", "9,1", "--epsilon", 1], "low is not below its high"),
+    (["--column", "price", "--bounds", "9,1", "--epsilon", 1], "--bounds holds a pair whose low is not below its high"),
+    (["--column", "price", "--bounds", "9,1", "--epsilon", 1], "such as --bounds 0,100, or a pair"),
     (["--column", "price", "--bounds", "0,nan", "--epsilon", 1], "not finite"),
     (["--column", "price", "--bounds", "0,1"], "epsilon"),
     (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--rho", 1], "rho"),
-    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--max-rows", 2], "needs a privacy_unit"),
+    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--max-rows", 2], "--max-rows needs a --unit: without"),
     (["--column", "price", "--epsilon", 1], "--bounds"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said(command, wrong, message, folder):
@@ -94,7 +96,22 @@ def test_what_is_wrong_is_said(command, wrong, message, folder):
     assert done.returncode == 2 and message in done.stderr.replace("\n", " "), done.stderr
 
 
+def test_zeros_and_ones_have_means_without_bounds(folder):
+    csv.write_csv(pa.table({"clicked": [int(i % 4 == 0) for i in range(4_000)]}), folder / "clicks.csv")
+    options = ["clicks.csv", "--column", "clicked", "--kind", "binary", "--json"]
+    for budget in (["--epsilon", 2], ["--rho", 0.5, "--method", "plan"]):
+        record = json.loads(run("mean", *options, *budget, cwd=folder).stdout)
+        assert record["numbers"][0]["value"] == pytest.approx(0.25, abs=0.02)
+    done = run("mean", *options, "--bounds", "0,1", "--epsilon", 1, cwd=folder)
+    assert done.returncode == 2 and "--bounds are 0 and 1 for --kind binary. Leave" in done.stderr
+    done = run("mean", *options[:3], "--epsilon", 1, cwd=folder)
+    assert done.returncode == 2 and "--bounds are missing. Pass public bounds" in done.stderr
+
+
 def test_bad_quantiles(folder):
+    for wrong, said in {"2": "--quantile 2 is not between", "0.123456789": "--quantile 0.123456789 is no"}.items():
+        done = run("quantile", "sales.csv", *COLUMN, "--quantile", wrong, "--epsilon", 1, cwd=folder)
+        assert done.returncode == 2 and said in done.stderr
     done = run("quantile", "sales.csv", *COLUMN, "--quantile", "half", "--epsilon", 1, cwd=folder)
     assert done.returncode == 2 and "Pass --quantile 0.5,0.9." in done.stderr
 

@@ -106,6 +106,25 @@ def test_the_noise_of_a_mean_is_that_of_a_sum():
     assert one.mechanism.rho == pytest.approx(0.5)
 
 
+def test_means_of_zeros_and_ones_need_no_bounds():
+    """Numbers outside count as 0 or 1: 9 is a one, and -1 a zero."""
+    draws = np.random.default_rng(1).random((3_000, 64)) < 0.05
+    draws[:, 0] |= np.arange(3_000) < 1_500
+    odd = np.where(draws, 9.0, -1.0)
+    wide = pa.table({f"c{i}": column for i, column in enumerate(odd.T)})
+    options = {"kind": "binary", "rho": 0.5}
+    few, many = (ds.mean_of(wide, column=wide.column_names[:d], **options) for d in (1, 64))
+    assert [one.last.name for one in (few, many)] == ["scaled_noise", "mean_noise"]
+    np.testing.assert_allclose(many.value, draws.mean(axis=0), atol=0.05)
+    assert few.value == pytest.approx(draws[:, 0].mean(), abs=0.05)
+    planned = ds.mean_of(wide, column="c0", method="plan", **options)
+    assert "radius" in planned.notes.reason and planned.value == pytest.approx(draws[:, 0].mean(), abs=0.05)
+    for wrong, said in (({"bounds": (0, 1)}, "Leave bounds out"), ({"kind": "real"}, "bounds are missing"),
+                        ({"kind": "bits"}, "kind"), ({"kind": None}, "kind")):  # fmt: skip
+        with pytest.raises(InvalidValue, match=said):
+            ds.mean_of(wide, column="c0", **{**options, **wrong})
+
+
 def test_how_a_mean_is_made():
     """PLAN where the noise of the box would be large beside what the mean varies by itself."""
     draws = np.random.default_rng(1).normal(0, 1, (3_000, 64))

@@ -159,3 +159,20 @@ def test_notes_that_could_not_be_loaded_are_not_made(note):
 def test_saved_noise_without_measure_makes_no_huge_table(sigma, threshold):
     with pytest.raises(DpsieveError):
         Gaussian(1.0, 1e-5, 10, 1, sigma, threshold)
+
+
+@pytest.mark.parametrize("odd", ["\x1b[2Jsum", "a\nb", "\u202e", "\x00"])
+def test_numbers_with_control_characters_in_names_or_notes(tmp_path, odd):
+    """A terminal that prints a publication is not steered by it, in no words that it holds."""
+    made = ds.private_sum([[1.0, 2.0]] * 9, [4.0, 1.0], neighbours="replace", rho=1.0)
+    saved = Saved(made, tmp_path / "x")
+    table = saved.tables["release"]
+    saved.write(tables={"release": table.set_column(0, "name", pa.array(["a", odd]))})
+    refused(saved)
+    for note in ("reason", "contribution"):
+        saved.write({**saved.record, "notes": {**saved.record["notes"], note: odd}})
+        refused(saved)
+    saved.write()
+    assert saved.load(saved.folder).table.equals(table)
+    with pytest.raises(InvalidValue, match="names has line breaks or control characters"):
+        ds.private_sum([[1.0, 2.0]] * 9, [4.0, 1.0], neighbours="replace", rho=1.0, names=["a", odd])

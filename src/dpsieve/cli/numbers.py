@@ -103,7 +103,8 @@ def _run(
     from dpsieve.engines import DuckDB
     from dpsieve.privacy.ledger import opened
 
-    request["bounds"] = [_numbers("bounds", pair, "0,100") for pair in request["bounds"]]
+    if request["bounds"] is not None:
+        request["bounds"] = [_numbers("bounds", pair, "0,100") for pair in request["bounds"]]
     engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = job(source_of(data), engine=engine, ledger=book, note=note, progress=progress, **request)
@@ -128,7 +129,7 @@ def _show(made: "Estimate", console: "Console") -> None:
     table = Table()
     table.add_column("quantile" if ranks else "column", overflow="fold")
     table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("rows off its rank, at most" if ranks else "95 % interval", justify="right", no_wrap=True)
+    table.add_column("rows off its rank, at most (95 %)" if ranks else "95 % interval", justify="right", no_wrap=True)
     for row in made.table.to_pylist():
         error = f"{row['rank_error']:,.0f}" if ranks else f"{row['low']:,.6g} to {row['high']:,.6g}"
         table.add_row(escape(printable(row["name"])), f"{row['value']:,.6g}", error)

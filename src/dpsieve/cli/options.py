@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from dpsieve.cli.messages import as_typed
+from dpsieve.errors import DpsieveError
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Data = Annotated[
     list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
@@ -63,9 +66,10 @@ HITS: Options = {
     "typical_keys": _option("typical_keys", int | None, "Keys that a unit typically holds, if that is public.", None),
     "k": _option("k", int, "How many keys to find, up to 1,000."),
 }
+_BOUNDS = "Its public bounds: LOW,HIGH; once for all columns, or for each in order."
 _NUMBERS: Options = {
     "column": _option("column", list[str], "A column of numbers; give it again for several."),
-    "bounds": _option("bounds", list[str], "Its public bounds: LOW,HIGH; once for all columns, or for each in order."),
+    "bounds": _option("bounds", list[str], _BOUNDS),
     "privacy_unit": _SHARED["privacy_unit"],
     "max_rows_per_unit": _option("max_rows", int, "Rows of one unit that count.", 1),
     "epsilon": _option("epsilon", float | None, "Privacy budget; alone, it is a pure one.", None),
@@ -80,6 +84,8 @@ _MOMENT = _option(
 SUM: Options = {**_NUMBERS, "neighbours": _RELATION, "p": _MOMENT}
 MEAN: Options = {
     **_NUMBERS,
+    "bounds": _option("bounds", list[str] | None, f"{_BOUNDS} Not with --kind binary.", None),
+    "kind": _option("kind", str, "real, or binary: columns of zeros and ones.", "real"),
     "p": _MOMENT,
     "method": _option(
         "method", str, "box (noise for the bounds), plan (for many columns, or wide bounds), or auto.", "auto"
@@ -117,7 +123,12 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
             from dpsieve.values.public_keys import read_known
 
             request["known_keys"] = read_known(request["known_keys"], request["key"])
-        command(request=request, **values)
+        try:
+            command(request=request, **values)
+        except DpsieveError as error:
+            typed = {field: name.replace("_", "-") for field, (name, _, _) in options.items()}
+            error.args = (as_typed(str(error), typed), *error.args[1:])
+            raise
 
     parameters = [*(p.replace(kind=keyword) for p in own[:1]), *shared, *(p.replace(kind=keyword) for p in own[1:])]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.estimate import MOST_ROWS_PER_UNIT
+from dpsieve.vectors.means.mean_plan import KINDS
 from dpsieve.vectors.means.private_sum import LARGEST_BOUND, SMALLEST_BOUND
 
 _COLUMN = "Name the column of numbers, such as column='price', or several."
@@ -116,10 +117,21 @@ class QuantileRequest(NumberRequest):
 class MeanRequest(NumberRequest):
     """The arguments of `dpsieve.mean_of` that say what is wanted; see there for their meaning."""
 
+    bounds: tuple[tuple[float, float], ...] = None  # type: ignore[assignment] # left out for zeros and ones
     p: float | None = None
     method: str = "auto"
+    kind: str = "real"
 
     def __post_init__(self) -> None:
+        given: Any = self.bounds
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
+            raise InvalidValue("kind is not known. Choose 'real', or 'binary' for columns of zeros and ones.")
+        if self.kind == "binary":
+            if given is not None:
+                raise InvalidValue("bounds are 0 and 1 for kind='binary'. Leave bounds out.")
+            validate.store(self, bounds=(0.0, 1.0))
+        elif given is None:
+            raise InvalidValue(f"bounds are missing. {_BOUNDS}")
         super().__post_init__()
         if not isinstance(self.method, str) or self.method not in MEAN_METHODS:
             raise InvalidValue(f"method is not known. Choose one of {', '.join(MEAN_METHODS)}.")

@@ -139,7 +139,7 @@ def mean_of(
     data: Any,
     *,
     column: str | Sequence[str],
-    bounds: Bounds,
+    bounds: Bounds | None = None,
     privacy_unit: str | None = None,
     max_rows_per_unit: int = 1,
     epsilon: float | None = None,
@@ -148,6 +148,7 @@ def mean_of(
     allow_null_units: bool = False,
     p: float | None = None,
     method: str = "auto",
+    kind: str = "real",
     engine: Engine | None = None,
     ledger: AnyLedger = None,
     note: str = "",
@@ -168,6 +169,8 @@ def mean_of(
             spread privately and clips what is far from them; for many columns, or bounds much wider than the data; see
             `dpsieve.private_mean`), or 'auto': 'plan' where there are enough units for it, and the noise of 'box'
             would be above what the mean of as many units varies by itself, were the bounds ten deviations wide.
+        kind: 'real', or 'binary' for columns of zeros and ones: what share of the units is one. Bounds are left out
+            then, as they are 0 and 1; a number outside counts as the nearer one.
         data, column, bounds, privacy_unit, max_rows_per_unit, epsilon, delta, rho, allow_null_units, engine, ledger,
             note, progress, source: see `dpsieve.sum_of`.
 
@@ -189,8 +192,8 @@ def mean_of(
     units = _read(data, request, made, engine, book, note, progress, source).unit_means(lows, highs)
     made, grid = box_mean_noise(len(units), lows, highs, **request.budget, **request.split)
     if _takes_plan(request, len(units), made.deviations, highs - lows):
-        x, bound = _one_or_many(units), float(np.abs([lows, highs]).max())
-        options: Any = {"bound": bound, "kind": "real", "names": list(request.column), **budget}
+        x, bound = _one_or_many(units), _bound(request)
+        options: Any = {"bound": bound, "kind": request.kind, "names": list(request.column), **budget}
         found = private_mean(x, ledger=book, note=note, source=source, **options)
     else:
         sums = grid.sums(units)
@@ -218,9 +221,12 @@ def _takes_plan(request: MeanRequest, count: int, deviations: Floats, widths: Fl
 
 
 def _planned(request: MeanRequest, count: int) -> MeanPlan:
-    bound = float(np.abs(request.box).max())
     budget: Any = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta, "p": request.split["p"]}
-    return preview_mean(count, len(request.column), bound=bound, kind="real", **budget)
+    return preview_mean(count, len(request.column), bound=_bound(request), kind=request.kind, **budget)
+
+
+def _bound(request: MeanRequest) -> float | None:
+    return None if request.kind == "binary" else float(np.abs(request.box).max())
 
 
 def _read(

@@ -42,6 +42,7 @@ _HOMES = {
     "private_sparsity": "dpsieve.vectors.bought_sizes",
     "private_total": "dpsieve.channels.private_size",
     "quantile_search": "dpsieve.vectors.means.noisy_search",
+    "rank_picks": "dpsieve.vectors.means.rank_picks",
     "renyi": "dpsieve.discovery.renyi_selection",
     "renyi_two_rounds": "dpsieve.discovery.two_rounds",
     "repeated_rounds": "dpsieve.discovery.repeated_rounds",

@@ -64,8 +64,8 @@ class Notes:
     def __post_init__(self) -> None:
         for name in ("contribution", "reason"):
             value = getattr(self, name)
-            if not isinstance(value, str) or len(value) > _LONGEST:
-                raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters.")
+            if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
+                raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters, all printable.")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -11,6 +11,7 @@ import pickle
 from dataclasses import fields, replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from statistical import FALSE_ALARM, assert_counts, binomial_band
 
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon
+from dpsieve.privacy.curves.zcdp import zcdp_epsilon
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness.source import Source, resolve
@@ -40,8 +42,11 @@ BITS = (np.random.default_rng(2).random((3_000, 8)) < 0.8 * 2.0 ** -np.arange(8)
 ROWS = {"real": NORMAL, "binary": BITS}
 
 
+WIDE = {"real": {"bound": 100.0}, "binary": {}}
+
+
 def mean_of(kind, mode="best", rho=1.0, **options):
-    return private_mean(ROWS[kind], bound=100.0, kind=kind, mode=mode, **{"rho": rho, **options})
+    return private_mean(ROWS[kind], kind=kind, mode=mode, **{"rho": rho, **WIDE[kind], **options})
 
 
 def test_a_mean_of_columns_with_different_spreads():
@@ -159,14 +164,6 @@ def test_a_search_is_as_private_as_it_says_and_draws_what_it_should():
     assert_counts(tally, base * 1_500)
 
 
-def test_majorities_have_their_noise():
-    rows = np.zeros((101, 20_000))
-    rows[:53] = 1
-    low, high = binomial_band(20_000, stats.norm.cdf(2.5 / 4))
-    for form in (np.asarray, sparse.csr_matrix):
-        assert low <= BoundedRows(form(rows), 0.0, 1.0).majorities(4.0, resolve(None)).sum() <= high
-
-
 @pytest.mark.parametrize("size", [1, 5, 64, 100])
 def test_rotations_keep_norms_and_come_in_blocks(size):
     rng = np.random.default_rng()
@@ -198,11 +195,12 @@ def test_every_step_spends_its_share_and_all_of_them_the_budget(kind, mode, rho)
     parts = [use.mechanism for use in made.uses] if hasattr(made, "uses") else [made]
     spent = math.fsum(part.rho for part in parts)
     assert rho * (1 - 1e-4) < spent <= rho
-    plan = preview_mean(3_000, 8, bound=100.0, rho=rho, kind=kind, mode=mode)
+    plan = preview_mean(3_000, 8, rho=rho, kind=kind, mode=mode, **WIDE[kind])
     if len(plan.shares) == len(parts):
         assert [part.rho / rho for part in parts] == pytest.approx(list(plan.shares.values()), rel=1e-3)
         assert math.fsum(plan.shares.values()) == pytest.approx(1.0)
-    assert made.guarantee.epsilon == pytest.approx(gaussian_epsilon(1.0, 1e-6, math.sqrt(2 * rho)), rel=1e-4)
+    gaussian, concentrated = gaussian_epsilon(1.0, 1e-6, math.sqrt(2 * rho)), zcdp_epsilon(rho, 1e-6)
+    assert made.guarantee.epsilon == pytest.approx(concentrated if mode == "thesis" else gaussian, rel=1e-4)
     assert made.certify().parts[-1].worst <= 1e-6 and made.guarantee.neighbours == "replace"
 
 
@@ -276,13 +274,13 @@ def test_no_row_decides_whether_there_is_a_warning():
     rows = np.zeros((3_000, 2))
     rows[0] = 1.7e308
     for kind, mode in itertools.product(("real", "binary"), ("best", "thesis", "shifted", "gaussian")):
-        private_mean(rows, bound=1.0, kind=kind, mode=mode, rho=1.0)
+        private_mean(rows, kind=kind, mode=mode, rho=1.0)
 
 
 def test_constant_columns_and_large_powers_have_an_answer():
     for _ in range(5):
         private_mean(np.zeros((3_000, 2)), bound=1.0, kind="real", mode="thesis", rho=1.0)
-        private_mean(np.zeros((3_000, 2)), bound=1.0, kind="binary", rho=1.0, p=100)
+        private_mean(np.zeros((3_000, 2)), kind="binary", rho=1.0, p=100)
 
 
 # How good it is.
@@ -331,7 +329,7 @@ def test_the_deviation_is_that_of_the_noise():
 
 @pytest.mark.parametrize(("kind", "mode"), EVERY)
 def test_sparse_rows_have_the_same_mean(kind, mode):
-    found = [private_mean(rows, bound=100.0, kind=kind, rho=1.0, mode=mode, source=insecure_source(5)).value
+    found = [private_mean(rows, kind=kind, rho=1.0, mode=mode, source=insecure_source(5), **WIDE[kind]).value
              for rows in (ROWS[kind], sparse.csr_matrix(ROWS[kind]), ROWS[kind].tolist())]  # fmt: skip
     assert found[1] == pytest.approx(found[0], abs=1e-3) and found[2].tolist() == found[0].tolist()
 
@@ -398,8 +396,9 @@ def test_too_few_rows_fall_back_where_that_is_allowed():
 @pytest.mark.parametrize(("kind", "mode"), EVERY)
 def test_few_rows_are_refused_or_give_something_within_the_bounds(kind, mode):
     str(preview_mean(0, 3, rho=0.01, kind=kind, mode=mode))
+    wide = {"bound": 7.0} if kind == "real" else {}
     for count in (1, 2, 4, 9, 40):
-        mean = private_mean(ROWS[kind][:count], bound=7.0, kind=kind, rho=0.01, mode=mode, fallback=True)
+        mean = private_mean(ROWS[kind][:count], kind=kind, rho=0.01, mode=mode, fallback=True, **wide)
         assert np.isfinite(mean.value).all() and (mode == "thesis" or np.abs(mean.value).max() <= 7)
 
 
@@ -407,6 +406,16 @@ def test_constant_columns_and_values_beyond_the_bound():
     rows = np.column_stack([np.full(4_000, 2.0), np.full(4_000, 1e9), np.zeros(4_000), NORMAL[:, 0].repeat(2)[:4_000]])
     mean = private_mean(rows, bound=10.0, kind="real", rho=1.0).value
     assert mean == pytest.approx([2, 10, 0, rows[:, 3].mean()], abs=0.1) and mean.max() <= 10
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_binary_rows_are_limited_to_zero_and_one_and_never_refused(mode):
+    """Whether a row holds something else is that row's secret."""
+    odd = np.where(BITS > 0, 1e9, -7.0)
+    odd[0] = 1e300
+    seen = [private_mean(rows, kind="binary", rho=1.0, mode=mode, source=insecure_source(6)).value
+            for rows in (odd, np.clip(odd, 0, 1), np.clip(odd, 0, 1).astype(bool))]  # fmt: skip
+    assert seen[0].tolist() == seen[1].tolist() == seen[2].tolist()
 
 
 # Publications and mechanisms.
@@ -477,6 +486,9 @@ GOOD = {"x": NORMAL, "bound": 10.0, "kind": "real", "rho": 0.5}
         ({"bound": math.nan}, InvalidValue, "bound"),
         ({"bound": (1.0, -1.0)}, InvalidType, "bound"),
         ({"kind": "auto"}, InvalidValue, "kind"),
+        ({"kind": "binary"}, InvalidValue, "bound has no use for kind='binary'"),
+        ({"names": ["a\nb", *"bcdefgh"]}, InvalidValue, "control characters"),
+        ({"x": pa.table({"a\x1b[2J": [1.0] * 3_000})}, InvalidValue, "control characters"),
         ({"mode": "fast"}, InvalidValue, "mode"),
         ({"spread": 0.6}, InvalidValue, "spread"),
         ({"p": 0.5}, InvalidValue, "p is below 1"),

@@ -538,6 +538,20 @@ def test_arguments_that_are_refused():
         private_quantile(**{**good, "q": [0.1, 0.2]}, method="gaps")
 
 
+@pytest.mark.parametrize("half", [np.float32(0.5), np.float64(0.5), np.array(0.5), np.array(0.5, np.float16)])
+def test_numbers_of_numpy_are_quantiles_like_others(half):
+    options = {"bounds": (0, 1_000), "neighbours": "replace", "epsilon": 50.0}
+    assert isinstance(private_quantile(range(1_001), half, **options).value, float)
+    assert private_quantile(range(1_001), [half, 0.25], **options).value.shape == (2,)
+    assert private_quantile(range(1_001), np.array([half]), **options).value.shape == (1,)
+
+
+def test_truth_values_are_told_apart_from_numbers():
+    for x in ([True, False], np.array([True, False])):
+        with pytest.raises(DpsieveError, match=r"truth values.*kind='binary'"):
+            private_quantile(x, 0.5, bounds=(0, 1), neighbours="replace", epsilon=1.0)
+
+
 def test_quantiles_are_fractions():
     assert [as_share(q) for q in (0.1, 0.841, 1 / 3)] == [Fraction(1, 10), Fraction(841, 1000), Fraction(1, 3)]
 

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from dpsieve.errors import InvalidValue
-from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.vectors.compiled import row_sums as loops
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
-from dpsieve.vectors.means.noisy_search import RANK_NOISE, rank_weight, search_columns
+from dpsieve.vectors.means.noisy_search import search_columns
 
 PARTS = 2**8
 LARGEST_RADIUS = 2**20
@@ -75,7 +74,7 @@ class BoundedRows:
         found = [
             search_columns(block, q, grid, sigma, neighbours="replace", source=source,
                            centre=None if centre is None else centre[start : start + block.shape[1]])
-            for start, block in self._blocks()
+            for start, block in self.blocks()
         ]  # fmt: skip
         return np.concatenate(found)
 
@@ -84,24 +83,28 @@ class BoundedRows:
 
         Groups of 2 pairs rows follow each other, and a pair is two rows that follow each other (Algorithm 18).
         """
-        count = self.shape[0] // (2 * pairs)
         found = []
-        for _, block in self._blocks():
-            used = np.clip(block[: 2 * pairs * count], self.low, self.high).astype(np.float64)
-            apart = (used[0::2] - used[1::2]).reshape(count, pairs, -1)
+        for apart in self._differences(pairs):
             values = np.abs(apart[:, 0]) if pairs == 1 else np.sqrt((apart**2).mean(axis=1))
             found.append(search_columns(values, q, grid, sigma, neighbours="replace", source=source))
         return np.concatenate(found)
 
-    def majorities(self, sigma: float, source: Source) -> Floats:
-        """Return 1 for each column of which more than half of the entries are, with noise of sigma rows; else 0."""
+    def pair_squares(self) -> Iterator[Floats]:
+        """Yield, for blocks of columns, half of the squared difference of each pair of rows that follow each other."""
+        return (apart[:, 0] ** 2 / 2 for apart in self._differences(1))
+
+    def _differences(self, pairs: int) -> Iterator[Floats]:
+        count = self.shape[0] // (2 * pairs)
+        for _, block in self.blocks():
+            used = np.clip(block[: 2 * pairs * count], self.low, self.high).astype(np.float64)
+            yield (used[0::2] - used[1::2]).reshape(count, pairs, -1)
+
+    def ones(self) -> Ints:
+        """Return how many entries of each column are nearer to the upper bound."""
         level, size = (self.low + self.high) / 2, self.shape[1]
         if self.sparse:
-            ones = np.bincount(self.values.indices[self._parts[0] > level], minlength=size)
-        else:
-            ones = np.count_nonzero(self._parts[0] > level, axis=0)
-        noise = 2 * rounded_gaussian(RANK_NOISE, size, source=source) // rank_weight(sigma)
-        return (2 * ones - self.shape[0] + noise >= 0).astype(np.float64)
+            return np.bincount(self.values.indices[self._parts[0] > level], minlength=size)
+        return np.asarray(np.count_nonzero(self._parts[0] > level, axis=0))
 
     def rotated_medians(self, signs: Floats, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
         """Return a centre: private medians of the rows after a rotation, rotated back.
@@ -121,7 +124,7 @@ class BoundedRows:
         loops.hadamard(medians)
         return np.asarray(medians[:size] * signs * padded**-0.5)
 
-    def _blocks(self) -> Iterator[tuple[int, Any]]:
+    def blocks(self) -> Iterator[tuple[int, Any]]:
         """Yield blocks of columns as dense arrays, each with the number of its first column."""
         if not self.sparse:
             yield 0, self._parts[0]

@@ -93,6 +93,8 @@ class Estimate(Publication):
             raise InvalidValue(f"table has other columns than the mechanism publishes. {_FIX}")
         if any(column.null_count for column in table.columns) or len(self) != last.size:
             raise InvalidValue(f"table has nulls, or another number of rows than the mechanism publishes. {_FIX}")
+        if not all(name.isprintable() for name in table.column("name").to_pylist()):
+            raise InvalidValue(f"table has names with line breaks or control characters. {_FIX}")
         values = table.column("value").to_numpy()
         if not np.isfinite(values).all() or not last.possible(values) or (self.notes.single and len(self) != 1):
             raise InvalidValue(f"table holds values that the mechanism does not let out. {_FIX}")

@@ -172,10 +172,17 @@ class GapQuantiles(GridQuantiles):
         return node.sensitivity(self.neighbours) * self.rows_per_unit
 
     def _pick(self, rows: Ints, low: int, high: int, node: Node, source: Source) -> int:
-        starts, lengths, misses = segments(rows, low, high, node.share)
-        divisor = 2 * self._change(node)
-        at = weighted_pick(lengths, misses, self.pick_epsilon, divisor, source)
-        return int(starts[at] + uniform_integers(1, int(lengths[at]), source)[0])
+        return pick_point(rows, (low, high), node.share, self.pick_epsilon, self._change(node), source)
+
+
+def pick_point(rows: Ints, ends: tuple[int, int], share: Fraction, epsilon: float, change: int, source: Source) -> int:
+    """Return a point between both ends by the exponential mechanism, from sorted rows there.
+
+    A unit moves B u(k) by at most `change`, for B the denominator of the share; then the loss has a range of epsilon.
+    """
+    starts, lengths, misses = segments(rows, *ends, share)
+    at = weighted_pick(lengths, misses, epsilon, 2 * change, source)
+    return int(starts[at] + uniform_integers(1, int(lengths[at]), source)[0])
 
 
 def segments(rows: Ints, low: int, high: int, share: Fraction) -> tuple[Ints, Ints, Ints]:

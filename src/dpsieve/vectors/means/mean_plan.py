@@ -12,6 +12,7 @@ from functools import cached_property
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
+from dpsieve.privacy.curves.zcdp import zcdp_rho
 from dpsieve.vectors.means.noisy_ranks import normal_tail
 from dpsieve.vectors.means.norm_noise import budget_mu, moment
 
@@ -19,6 +20,7 @@ MODES = ("best", "thesis", "shifted", "rotated", "plain_scale", "gaussian")
 KINDS = ("real", "binary")
 SMALLEST_SPREAD = 2.0**-20  # of the bound: below it, rows count as alike
 FAILS = 0.01  # the chance that any search ends far off, where a plan is useful
+THESIS_FAILS = 0.1  # beta, which the thesis leaves open; its authors' experiments have 0.1
 JUMPS = 1e-4  # the chance that noise makes a radius jump above all rows
 _ROOM = 1 - 2.0**-30  # of mu; what is left out covers the margins of composition
 _LEAST_NOISE_SHARE = 0.3
@@ -96,7 +98,7 @@ class MeanPlan:
         if step == "scale":
             return 9
         if step == "spread":
-            return self.size * (thesis_depth(self.bound) if self.mode == "thesis" else _spread_depth(size))
+            return self.size * _spread_depth(size)
         if step == "centre":
             return self.columns * self._centre_depth
         return 13
@@ -108,8 +110,6 @@ class MeanPlan:
 
     @property
     def _centre_depth(self) -> int:
-        if self.mode == "thesis":
-            return 1 if self.kind == "binary" else thesis_depth(self.bound)
         # From twice the bound, times sqrt(d) where rotated, to a part of the spread of a coordinate.
         parts = 2 * self.size if self.mode == "best" else 4 * math.sqrt(self.size)
         wide = math.sqrt(self.size) if self.mode == "rotated" else 1.0
@@ -122,15 +122,45 @@ class MeanPlan:
             return True
         if self.rows < 4 or self.shares["noise"] < _LEAST_NOISE_SHARE:
             return False
+        if self.mode == "thesis":
+            return self._picks_hold and self.noise_per_radius * math.sqrt(self.size) < 1
         radii = [step for step in self.shares if "radius" in step]
         off = [self.rank_noise(step) * normal_tail(JUMPS / self.comparisons(step)) / self.rows for step in radii]
         if any(one > _FARTHEST * 1.001 for one in off):
             return False
-        if self.mode == "thesis" and self.kind == "real":
-            checked = [step for step in ("centre", "spread") if step in self.shares]
-            return all(self.rank_noise(s) * normal_tail(FAILS / 4 / self.comparisons(s)) <= 0.2 * self.rows
-                       for s in checked)  # fmt: skip
         return self.noise_per_radius * math.sqrt(self.size) < 1
+
+    def picks(self, step: str) -> int:
+        """How many quantiles mode 'thesis' picks in a step; 0 where it adds noise instead."""
+        if step == "radius":
+            return 1
+        return self.size if step == "centre" or (step == "spread" and self.kind == "real") else 0
+
+    @property
+    def thesis_clipped(self) -> float:
+        """How many rows mode 'thesis' clips: k = sqrt(n) + the rank error of Lemma 5.4, for T = ln(2 bound)."""
+        depth = max(2.0, math.log(2 * self.bound)) if self.kind == "real" else 2.0
+        share = self.mu**2 / 2 * self.shares["radius"]
+        off = math.sqrt(depth * math.log(3 * depth / THESIS_FAILS) / (2 * share))
+        return min(math.sqrt(max(1, self.rows)) + off, self.rows / 2)
+
+    @property
+    def _picks_hold(self) -> bool:
+        """Whether hardly any pick ends outside of all rows, were every coordinate of a standard deviation of 1.
+
+        There u is half of the rows, so that the chance is about length * e^(-e rows / 4) over what the gaps near the
+        quantile weigh, 4 / (rows * e / 2).
+        """
+        if self.thesis_clipped > math.sqrt(self.rows) + _FARTHEST * self.rows:
+            return False
+        lengths = {"centre": (1, 2 * self.bound), "spread": (2, 2 * self.bound**2)} if self.kind == "real" else {}
+        for step, (rows_each, length) in lengths.items():
+            if step in self.shares:
+                rate = math.sqrt(self.mu**2 * self.shares[step] / self.picks(step))  # e / 2
+                reach = rate * self.rows / rows_each
+                if math.log(self.size * length * max(1.0, reach) / 4 / (FAILS / 4)) > reach / 2:
+                    return False
+        return True
 
     def rank_noise(self, step: str) -> float:
         """The deviation of the noise on the ranks of a step, in rows."""
@@ -191,7 +221,7 @@ def preview_mean(
     n: int,
     d: int,
     *,
-    bound: float = 1.0,
+    bound: float | None = None,
     rho: float | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -218,15 +248,14 @@ def preview_mean(
     if moment(p) < 1:
         raise InvalidValue("p is below 1, where there is no norm. Pass p=2 (squared error) or p=1.")
     hint = "Pass a public number, above zero, that no coordinate exceeds in size; such as bound=100.0."
-    bound = validate.between("bound", bound, 1e-100, 1e100, hint=hint)
+    if kind == "binary" and bound is not None:
+        raise InvalidValue("bound has no use for kind='binary', whose rows are in [0, 1]. Leave it out.")
+    bound = validate.between("bound", 1.0 if bound is None else bound, 1e-100, 1e100, hint=hint)
     if (rho is None) == (epsilon is None):
         raise InvalidValue("exactly one of rho and epsilon is the budget. Pass rho=0.5, or epsilon=1.0 with delta.")
+    if mode == "thesis" and epsilon is not None and delta is not None:  # picks are concentrated, but not Gaussian
+        rho, epsilon = zcdp_rho(validate.positive_epsilon(epsilon), delta), None
     return MeanPlan(n, d, bound, _ROOM * budget_mu(rho, epsilon, delta), moment(p), kind, mode, bool(variances_known))
-
-
-def thesis_depth(bound: float) -> int:
-    """Return the depth of searches in mode 'thesis': down to an eighth, for deviations of 1 and more."""
-    return min(40, max(8, math.ceil(math.log2(2 * bound)) + 3))
 
 
 def _spread_depth(size: int) -> int:

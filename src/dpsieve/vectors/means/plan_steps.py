@@ -6,6 +6,7 @@ the rows are: assumptions on data decide how good the mean is, never how private
 """
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,45 +19,49 @@ from dpsieve.vectors.means.box_grid import BoxGrid
 from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, PARTS, BoundedRows
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
 from dpsieve.vectors.means.mean_noise import MeanNoise
-from dpsieve.vectors.means.mean_plan import JUMPS, SMALLEST_SPREAD, MeanPlan, thesis_depth
+from dpsieve.vectors.means.mean_plan import JUMPS, SMALLEST_SPREAD, MeanPlan
 from dpsieve.vectors.means.noisy_ranks import NoisyRanks, linear_grid, log_grid, normal_tail
 from dpsieve.vectors.means.noisy_search import RANK_NOISE
 from dpsieve.vectors.means.norm_noise import promised
 from dpsieve.vectors.means.scaled_noise import l2_distance
 
-_REGULARISER = {"best": 0.1, "thesis": 1.0}
-_THESIS_FAILS, _THESIS_STEPS = 0.05, 20
+_REGULARISER = 0.1
 
 
 class PlanSteps:
     """Runs a plan on rows, and keeps the mechanisms that were used."""
+
+    limited: ClassVar[bool] = True  # whether results are limited to the bounds
 
     def __init__(self, plan: MeanPlan, rows: BoundedRows, delta: float, unit: str, source: Source) -> None:
         self.plan, self.rows, self.delta, self.unit, self.source = plan, rows, delta, unit, source
         self.made: list[Mechanism] = []
         self.told = ""
 
+    @staticmethod
+    def promised(plan: MeanPlan, epsilon: float | None, delta: float | None) -> tuple[float, float]:
+        """Return the (epsilon, delta) that all steps keep together."""
+        return promised(1.0, plan.mu, epsilon, delta)
+
     def planned(self) -> list[Mechanism]:
         """Return what will be spent, as mechanisms of the same cost; the real ones may cost a rounding less."""
-        return [
-            NoisyRanks.within(self._squares(step), 1, step, delta=self.delta, unit=self.unit)
-            for step in self.plan.shares
-        ]
+        return [self._planned(step) for step in self.plan.shares]
+
+    def _planned(self, step: str) -> Mechanism:
+        return NoisyRanks.within(self._squares(step), 1, step, delta=self.delta, unit=self.unit)
 
     def run(self, known: Floats | None, spread: str | float) -> Floats:
         """Return the private mean."""
         plan = self.plan
         if plan.mode == "gaussian":
             return self._box_mean("noise")
-        if plan.mode == "thesis":
-            return self._thesis(known, spread)
         if plan.nonnegative:
             return self._binary(known)
         scale = self._scale()
         if plan.mode == "best":
             centre = self._centre(scale / (2 * plan.size))
             spreads = np.sqrt(known) if known is not None else self._spreads(centre, scale, spread)
-            spreads = spreads + _REGULARISER["best"] * spreads.mean()
+            spreads = spreads + _REGULARISER * spreads.mean()
             weight = self._weight(spreads)
         elif plan.mode == "rotated":
             centre, weight = self._rotated_centre(scale / (4 * math.sqrt(plan.size))), np.ones(plan.size)
@@ -164,38 +169,6 @@ class PlanSteps:
 
         return ranks.search(self.rows.norms(centre, weight), grid, allowed, self.source)
 
-    def _thesis(self, known: Floats | None, spread: str | float) -> Floats:
-        """Return the mean with the settings of Section 5.7: linear grids, floors, and k = sqrt(n) + the rank error."""
-        plan = self.plan
-        if plan.kind == "binary":
-            ranks = self._ranks("centre", plan.size)
-            centre = self.rows.majorities(ranks.rows, self.source)
-            mean = self._box_mean("spread") if known is None else centre
-            spreads = np.sqrt(np.maximum(mean * (1 - mean) if known is None else known, plan.size**-0.4))
-        else:
-            depth = thesis_depth(plan.bound)
-            grid = DyadicGrid(-plan.bound, plan.bound, depth)
-            ranks = self._ranks("centre", plan.size * grid.depth)
-            centre = self.rows.quantiles(0.5, grid, ranks.rows, self.source)
-            if known is not None:
-                spreads = np.sqrt(known)
-            elif spread in ("auto", "pairs"):
-                spreads = self._pair_spreads(DyadicGrid(0.0, 2 * plan.bound, depth))
-            else:
-                grid = DyadicGrid(0.0, 2 * plan.bound, depth)
-                ranks = self._ranks("spread", plan.size * grid.depth)
-                found = self.rows.quantiles(2 * float(spread) - 1, grid, ranks.rows, self.source, centre=centre)
-                spreads = found / normal_tail(1 - float(spread))
-        spreads = np.maximum(spreads, plan.bound * 2.0**-50)  # also where all columns are constant
-        spreads = spreads + _REGULARISER["thesis"] * spreads.mean()
-        weight, power = self._weight(spreads), plan.p / (plan.p + 2)
-        logs = max(1.0, math.log(plan.size)) * math.log(1 / _THESIS_FAILS)
-        grid = DyadicGrid(0.0, math.sqrt(logs) * float(np.linalg.norm(spreads**power)), _THESIS_STEPS)
-        ranks = self._ranks("radius", grid.depth)
-        allowed = math.sqrt(plan.rows) + ranks.rows * math.sqrt(math.log(grid.depth / _THESIS_FAILS))
-        radius = ranks.search(self.rows.norms(centre, weight), grid, lambda _: min(allowed, plan.rows / 2), self.source)
-        return self._clipped_mean("noise", centre, weight, max(radius, grid.high / grid.size))
-
     def _squares(self, step: str) -> int:
         """Return the mu^2 of a step, in units of 2^-58: its share, or for the last step all that the others leave."""
         mu, shares = self.plan.mu, self.plan.shares
@@ -212,7 +185,7 @@ class PlanSteps:
     def _noise(
         self, change: float, scale: float, steps: Floats, offsets: Floats, low: float, high: float, radius: float = 0.0
     ) -> MeanNoise:
-        if self.plan.mode == "thesis":  # which does not limit its results
+        if not self.limited:
             low, high = -1e300, 1e300
         epsilon, delta = promised(scale, change, None, self.delta)
         made = MeanNoise(

@@ -23,9 +23,9 @@ from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.clipped_rows import BoundedRows
 from dpsieve.vectors.means.estimate import Estimate
 from dpsieve.vectors.means.mean_plan import MeanPlan, preview_mean
-from dpsieve.vectors.means.norm_noise import promised
 from dpsieve.vectors.means.plan_steps import PlanSteps
 from dpsieve.vectors.means.private_sum import coordinate_names, matrix
+from dpsieve.vectors.means.thesis_steps import ThesisSteps
 
 _VARIANCES = "Pass one public variance for each coordinate, not all zero."
 SPREADS = ("auto", "pairs", 0.75, 0.841, 0.9)
@@ -34,7 +34,7 @@ SPREADS = ("auto", "pairs", 0.75, 0.841, 0.9)
 def private_mean(
     x: Any,
     *,
-    bound: float = 1.0,
+    bound: float | None = None,
     kind: str,
     rho: float | None = None,
     epsilon: float | None = None,
@@ -54,22 +54,25 @@ def private_mean(
     """Return the private mean of n rows; one row belongs to one privacy unit, and n is public.
 
     Neighbours replace one row. The whole is mu-Gaussian private, so rho-zCDP for rho = mu^2 / 2, and its guarantee is
-    the (epsilon, delta) of that. The error is that of noise in proportion to the spreads of the coordinates, not to
-    the bound: in l2 about 2 |spread|_1 / (n sqrt(2 rho)), where the plain mechanism has sqrt(d) |spread|_2 at best.
+    the (epsilon, delta) of that; mode 'thesis' is rho-zCDP alone, and has the (epsilon, delta) of zCDP. The error is
+    that of noise in proportion to the spreads of the coordinates, not to the bound: in l2 about 2 |spread|_1 / (n
+    sqrt(2 rho)), where the plain mechanism has sqrt(d) |spread|_2 at best.
     `preview_mean` tells, from public numbers, whether there are enough rows.
 
     Args:
         x: n rows of d numbers: an array, a list of rows, a table, or a SciPy sparse matrix, which stays sparse. NaN and
             infinities are refused.
-        bound: all coordinates lie in [-bound, bound], or are limited to it. Ignored for binary rows: [0, 1].
-        kind: 'real', or 'binary' for rows of zeros and ones. It decides what is estimated, never privacy.
+        bound: all coordinates lie in [-bound, bound], or are limited to it; default 1. Not for binary rows.
+        kind: 'real', or 'binary' for rows of zeros and ones. Other numbers are limited to [0, 1] there, and those
+            between count as what they are: a refusal would tell of one row.
         rho: a budget in zCDP. The guarantee then says its epsilon at `delta` (default 10^-6).
         epsilon, delta: a budget instead of rho.
         p: the norm of the error that is made small, from 1.
         variances: public variances of the coordinates; left out, spreads are found privately.
-        mode: 'best'; 'thesis' (the split and the settings of Section 5.7); 'shifted' (the shifted-clipped mean: no
-            scaling), 'rotated' (the same with medians of randomly rotated rows: instance-optimal mean estimation, Huang
-            et al. 2021), 'plain_scale' (Theorem 5.4), 'gaussian' (the Gaussian mechanism on the whole box).
+        mode: 'best'; 'thesis' (as the experiments of Section 5.7; see `thesis_steps`, also for what it leaves open);
+            'shifted' (the shifted-clipped mean: no scaling), 'rotated' (the same with medians of randomly rotated rows:
+            instance-optimal mean estimation, Huang et al. 2021), 'plain_scale' (Theorem 5.4), 'gaussian' (the Gaussian
+            mechanism on the whole box).
         spread: how spreads of real rows are found: 'pairs' (Algorithm 18: differences of pairs of rows), or a quantile
             0.75, 0.841 or 0.9 of the rows around their centre; 'auto': 'pairs' in mode 'thesis', else 0.841.
         fallback: where there are too few rows for the mode, they are refused, with the number needed (mode 'thesis'
@@ -103,10 +106,11 @@ def private_mean(
     if spread not in SPREADS:
         raise InvalidValue("spread is not known. Choose 'auto', 'pairs', 0.75, 0.841 or 0.9.")
     low, high = (0.0, 1.0) if plan.kind == "binary" else (-plan.bound, plan.bound)
-    promise = promised(1.0, plan.mu, epsilon, delta)
+    steps_kind = ThesisSteps if plan.mode == "thesis" else PlanSteps
+    promise = steps_kind.promised(plan, epsilon, delta)
 
     def steps_for(values: Any) -> PlanSteps:
-        return PlanSteps(plan, BoundedRows(values, low, high), promise[1], unit, source)
+        return steps_kind(plan, BoundedRows(values, low, high), promise[1], unit, source)
 
     if book is not None:
         charge(book, _composed(promise, steps_for(given.values).planned()), note)

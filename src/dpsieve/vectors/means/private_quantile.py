@@ -96,7 +96,9 @@ def best_quantiles(
     rho: float | None = None, method: Any = "auto", **more: Any,
 ) -> tuple[GridQuantiles, str]:  # fmt: skip
     """Return the mechanism of `private_quantile`, and why it was chosen; it holds public numbers alone."""
-    listed = several((q.tolist() if isinstance(q, np.ndarray) else list(q)) if _many(q) else [q])
+    q = q.tolist() if isinstance(q, np.ndarray | np.generic) else q
+    listed = several([one.item() if isinstance(one, np.ndarray) and one.size == 1 else one for one in q]
+                     if _many(q) else [q])  # fmt: skip
     made = _mechanisms(listed, bounds, method, _budgets(epsilon, delta, rho), neighbours=neighbours, **more)
     best = min(made, key=lambda one: one.typical_error)
     reason = f"typically off by about {best.typical_error:.2g} rows, the least of all methods"
@@ -165,6 +167,9 @@ def _column(x: ArrayLike) -> Floats:
         array = np.asarray(validate.listed(x))
     except ValueError:
         raise InvalidType(f"x must be one column of numbers. {_COLUMN}") from None
+    if array.dtype == np.bool_:
+        fix = "Pass numbers; for the share of true ones use private_mean with kind='binary'."
+        raise InvalidType(f"x must be numbers, not truth values, whose quantiles are 0 or 1. {fix}")
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidType(f"x must be one column of numbers. {_COLUMN}")
     floats = array.astype(np.float64, copy=False)

@@ -202,11 +202,13 @@ def box(widths: Any, size: int, single: bool = False) -> tuple[Floats, Floats]:
 def coordinate_names(names: Any, rows: Rows) -> list[str]:
     """Return a name for each coordinate."""
     size = rows.values.shape[1]
-    if names is None:
-        return rows.names or [str(i) for i in range(size)]
     fix = "Pass a list with one text for each coordinate."
+    if names is None:
+        names = rows.names or [str(i) for i in range(size)]
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise InvalidType(f"names must be a list of texts. {fix}")
     if len(names) != size or len(set(names)) != size:
         raise InvalidValue(f"names has another length than x has coordinates, {size:,}, or repeats one. {fix}")
+    if not all(name.isprintable() for name in names):
+        raise InvalidValue(f"names has line breaks or control characters. {fix}")
     return list(names)

@@ -1,0 +1,39 @@
+"""Messages of the library in the words of the command line: options in place of arguments of Python."""
+
+import re
+from collections.abc import Mapping
+
+_PLAIN = re.compile(r"[\w.,:/+-]+")
+_VALUE = r"""(?:\(([^()]*)\)|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*\w|-?\d))"""
+
+
+def as_typed(message: str, options: Mapping[str, str]) -> str:
+    """Return a message with the options, by the names of their arguments, as one types them.
+
+    A name counts as one where a value follows, where it starts the message, or where it has an underscore.
+
+    >>> options = {"bounds": "bounds", "max_rows_per_unit": "max-rows", "q": "quantile"}
+    >>> as_typed("bounds is empty. Pass public bounds, such as bounds=(0, 100).", options)
+    '--bounds is empty. Pass public bounds, such as --bounds 0,100.'
+    >>> as_typed("q=2 is above 1. Pass q=[0.25, 0.5] or max_rows_per_unit=1.", options)
+    '--quantile 2 is above 1. Pass --quantile 0.25,0.5 or --max-rows 1.'
+    """
+    names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
+    found = rf"(?<![\w'\"-])({names})(?:={_VALUE}|\b(?!=))"
+    message = re.sub(r"\[([-\d., ]+)\]", lambda numbers: _joined(numbers[1]), message)
+    return re.sub(found, lambda one: _typed(one, options), message)
+
+
+def _typed(found: re.Match[str], options: Mapping[str, str]) -> str:
+    name, pair, single, double, flag, number = found.groups()
+    value = next((one for one in (single, double, number) if one is not None), None)
+    if pair is not None:
+        return f"--{options[name]} {_joined(pair)}"
+    if value is not None:
+        quote = "" if _PLAIN.fullmatch(value) else '"' if "'" in value else "'"
+        return f"--{options[name]} {quote}{value}{quote}"
+    return f"--{options[name]}" if flag or "_" in name or not found.start() else found[0]
+
+
+def _joined(numbers: str) -> str:
+    return re.sub(r",\s+", ",", numbers)
