@@ -25,6 +25,7 @@ _HOMES = {
     "gaussian": "dpsieve.channels.makers",
     "greedy": "dpsieve.discovery.greedy",
     "hitting_set": "dpsieve.discovery.hitting_set",
+    "keys_per_unit": "dpsieve.channels.keys_per_unit",
     "known_keys": "dpsieve.channels.known_keys",
     "levels": "dpsieve.federated.plans.level_plans",
     "max_projection": "dpsieve.vectors.max_projection",

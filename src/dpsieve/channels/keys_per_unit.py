@@ -1,0 +1,142 @@
+"""How many keys units hold: a private histogram, from which a bound is chosen and what it keeps is told."""
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy import Certificate, Guarantee
+from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Ints
+
+EDGES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 100, 200, 500, 1000)
+MOST = EDGES[-1]
+_PARTS = 1 << 10  # of one unit
+_DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
+_SHARES = np.linspace(0.0, 1.0, 2001)
+
+
+@register("keys_per_unit")
+@dataclass(frozen=True)
+class KeysPerUnit(Mechanism):
+    """How many units hold about 1, 2, 3, 5, ..., 1,000 keys, with discrete Laplace noise.
+
+    A unit with d keys, between two neighbouring edges a < d < b, adds (d - a)/(b - a) to b and the rest to a, in whole
+    parts of 1/1024; one with more than 1,000 keys counts as one with 1,000. So it adds 1 in all, and noise of scale
+    1/epsilon on each edge makes the histogram epsilon-private for one unit more or less (Dwork, McSherry, Nissim and
+    Smith 2006; for the discrete noise Ghosh, Roughgarden and Sundararajan 2012). Sums over units of any function of d
+    that is straight between the edges, such as min(d, m) for an edge m, follow without bias, but for the 1/1024.
+
+    Attributes:
+        epsilon: the budget.
+        bound: another edge, so that what this bound keeps can be told.
+    """
+
+    epsilon: float
+    bound: int = 1
+    _: KW_ONLY
+    unit: str = "one row"
+
+    def __post_init__(self) -> None:
+        hint = "Pass the part of the budget that buys the histogram, such as epsilon=0.01."
+        epsilon = validate.between("epsilon", self.epsilon, 2 * _PARTS / LARGEST_SCALE, 500.0, hint=hint)
+        hint = f"Pass how many keys a unit may add, up to {MOST:,}."
+        bound = validate.whole("bound", self.bound, low=1, high=MOST, hint=hint)
+        validate.store(self, epsilon=epsilon, bound=bound, unit=self.guarantee.unit)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one privacy unit."""
+        return Guarantee(self.epsilon, unit=self.unit)
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise, in parts."""
+        return laplace_scale(self.epsilon, _PARTS)
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """The numbers of keys whose units are counted."""
+        return tuple(sorted({*EDGES, self.bound}))
+
+    def certify(self) -> Certificate:
+        """Return the certificate, by exact fractions."""
+        kept = Fraction(self.scale) * Fraction(self.epsilon) >= _PARTS
+        covers = f"discrete Laplace noise on {len(self.edges)} sums to which a unit adds 1 in all"
+        return formula(self.guarantee, 0.0 if kept else 1.0, "balls", covers)
+
+    def draw(self, sizes: Ints, source: Source) -> "Sizes":
+        """Return the noisy histogram of the numbers of keys that units hold, each at least 1."""
+        parts = _parts(sizes, self.edges) + discrete_laplace(self.scale, len(self.edges), source=source)
+        return Sizes(self.edges, tuple((parts / _PARTS).tolist()), self.scale / _PARTS)
+
+
+class Kept(NamedTuple):
+    """Which share of all pairs of a unit and a key a bound keeps, and an interval that holds it with 95 %."""
+
+    share: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A private histogram of keys per unit: about `units[i]` units hold about edges[i] keys; `scale` is of its noise.
+
+    >>> sizes = Sizes((1, 5, 1000), (50.0, 50.0, 0.0), 0.01)  # 50 units with 1 key, 50 with 5
+    >>> [round(100 * share) for share in sizes.kept(1)]
+    [33, 30, 37]
+    """
+
+    edges: tuple[int, ...]
+    units: tuple[float, ...]
+    scale: float
+
+    def pairs(self, bound: int) -> float:
+        """Return about how many pairs of a unit and a key are left where units keep `bound` keys; at least 0."""
+        return max(0.0, float(np.array(self.units) @ self._kept(bound)))
+
+    def kept(self, bound: int) -> Kept:
+        """Return what share of all pairs that is; pairs beyond 1,000 a unit are left out (Fieller's interval).
+
+        For a share r the noise of (pairs kept) - r (all pairs) is a sum of independent Laplace noises, whose deviation
+        is known; r is in the interval if the noisy difference is within 2.12 of them.
+        """
+        few, every = self._kept(bound), self._kept(MOST)
+        left = few - _SHARES[:, None] * every
+        deviation = self.scale * math.sqrt(2) * np.sqrt((left**2).sum(axis=1))
+        inside = np.flatnonzero(np.abs(left @ np.array(self.units)) <= _DEVIATIONS * deviation)
+        ends = (max(0, inside[0] - 1), min(len(_SHARES) - 1, inside[-1] + 1)) if len(inside) else (0, -1)
+        low, high = float(_SHARES[ends[0]]), float(_SHARES[ends[1]])
+        every_pair = self.pairs(MOST)
+        share = self.pairs(bound) / every_pair if every_pair > 0 else 1.0
+        return Kept(min(max(share, low), high), low, high)
+
+    def _kept(self, bound: int) -> Floats:
+        """Return how many keys a unit at each edge keeps."""
+        if bound not in self.edges:
+            raise InvalidValue(f"bound is not an edge of the histogram. Pass one of {', '.join(map(str, self.edges))}.")
+        return np.minimum(np.array(self.edges, np.float64), bound)
+
+
+def _parts(sizes: Ints, marks: tuple[int, ...]) -> Ints:
+    """Return the sums at the edges, in parts."""
+    units = np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)[1:]
+    held, edges = np.arange(1, MOST + 1), np.array(marks)
+    above = np.searchsorted(edges, held)
+    below = np.maximum(above - 1, 0)
+    width = np.maximum(edges[above] - edges[below], 1)
+    high = np.where(edges[above] == held, _PARTS, (held - edges[below]) * _PARTS // width)
+    sums = np.zeros(len(edges), np.int64)
+    np.add.at(sums, above, units * high)
+    np.add.at(sums, below, units * (_PARTS - high))
+    return sums
