@@ -10,10 +10,11 @@ from dpsieve.channels.makers import SMALLEST_DELTA, SMALLEST_EPSILON, unknown_do
 from dpsieve.channels.private_size import PrivateTotal
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import minimise
+from dpsieve.jobs.bounds import histogram_for
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.privacy import Guarantee, Share, repeated_share
 from dpsieve.privacy.composed import Composed, Use, remaining
-from dpsieve.privacy.mechanism import Counting
+from dpsieve.privacy.mechanism import Counting, Mechanism
 from dpsieve.sampling.schemes import Scheme, everything
 
 MECHANISMS = ("auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count")
@@ -69,16 +70,26 @@ def make_plan(request: ReleaseRequest) -> Plan:
         raise InvalidValue(f"mechanism is not known. Choose one of {', '.join(MECHANISMS)}.{more}")
     if request.sample_size is not None:
         return sampled(request, everything())
+    if (histogram := histogram_for(request)) is not None:
+        return behind(histogram, request)
     return _unknown(request, request.epsilon, request.scheme)
 
 
 def sampled(request: ReleaseRequest, scheme: Scheme) -> Plan:
     """Return the plan for a request with a sample size, whose scheme came from a private total."""
-    spent = request.epsilon * SHARE_FOR_SIZE
-    rest = _unknown(request, remaining(request.epsilon, spent), scheme)
+    total = PrivateTotal(request.epsilon * SHARE_FOR_SIZE, request.contribution.keys, unit=request.unit)
+    return behind(total, request, scheme)
+
+
+def behind(first: Mechanism, request: ReleaseRequest, scheme: Scheme | None = None) -> Plan:
+    """Return the plan with what is left of epsilon after a first, pure mechanism.
+
+    Where that chooses the bound on keys, this is the plan for one key a unit: what it spends, (epsilon, delta) of one
+    channel, covers every other choice too.
+    """
+    rest = _unknown(request, remaining(request.epsilon, first.guarantee.epsilon), scheme)
     uses = rest.mechanism.uses if isinstance(rest.mechanism, Composed) else (Use(rest.mechanism),)
-    total = PrivateTotal(spent, request.contribution.keys, unit=request.unit)
-    return replace(rest, mechanism=Composed(request.epsilon, request.delta, (Use(total), *uses)))
+    return replace(rest, mechanism=Composed(request.epsilon, request.delta, (Use(first), *uses)))
 
 
 def _unknown(request: ReleaseRequest, epsilon: float, scheme: Scheme | None) -> Plan:

@@ -6,13 +6,16 @@ argument or a file that cannot be read costs no budget, and nothing is drawn tha
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from dpsieve.channels import private_scheme
+from dpsieve.channels.keys_per_unit import MOST
 from dpsieve.engines import Engine, choose
-from dpsieve.jobs.plan import SHARE_FOR_SIZE, make_plan, sampled
+from dpsieve.jobs.bounds import counted_under, histogram_for, in_words, with_bound
+from dpsieve.jobs.plan import SHARE_FOR_SIZE, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.ledger import Ledger, charge, opened
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
@@ -26,13 +29,14 @@ def release(
     epsilon: float,
     delta: float,
     privacy_unit: str | None = None,
-    max_keys_per_unit: int = 1,
+    max_keys_per_unit: int | Literal["auto"] = 1,
     max_rows_per_key: int = 1,
     scheme: Scheme | None = None,
     sample_size: int | None = None,
     mechanism: str = "auto",
     known_keys: Any = None,
     keys_only: bool = False,
+    tell_kept: bool = False,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
@@ -52,7 +56,8 @@ def release(
         key: the column to publish, or several. Rows with a null key are left out.
         epsilon, delta: the budget of this release.
         privacy_unit: the column that says who is protected; without it, each row is its own unit.
-        max_keys_per_unit: how many keys a unit may add.
+        max_keys_per_unit: how many keys a unit may add; 'auto' chooses it privately such that most keys are found, for
+            2 % of epsilon.
         max_rows_per_key: how many rows of a unit count in one key.
         scheme: a sampling scheme such as `dpsieve.ppswor(0.01)`.
         sample_size: about how many keys to sample; 5 % of epsilon buys the private total that sets the rate.
@@ -61,6 +66,8 @@ def release(
         known_keys: a public list of keys: each of them is answered, with noise and no threshold, and nothing else is.
             Other rows are left out before anything is bounded. With them delta may be 0.
         keys_only: publish the keys without counts.
+        tell_kept: say which share of all pairs of a unit and a key the bound keeps, for 1 % of epsilon; 'auto' always
+            says it.
         allow_null_units: leave out rows whose unit is null, instead of refusing them.
         engine: where to count; chosen from the data by default.
         ledger: the budget to charge, or the path of its file; the spend is durable before anything is drawn.
@@ -72,16 +79,20 @@ def release(
     plan, book = make_plan(request), opened(ledger, note)
     if book is not None:
         book.check(plan.mechanism, note)
-    counted = choose(data, engine).aggregate(
-        data,
-        request.columns,
-        request.contribution,
-        salt=uniform_bits(resolve(source), 63),
-        allow_null_units=request.allow_null_units,
-        known=request.known_keys,
-        progress=progress,
-    )
-    charge(book, plan.mechanism, note)
+    where, contribution, histogram = choose(data, engine), str(request.contribution), histogram_for(request)
+    how: dict[str, Any] = {"allow_null_units": request.allow_null_units, "progress": progress}
+    how["salt"] = uniform_bits(resolve(source), 63)
+    if histogram is None:
+        counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
+        charge(book, plan.mechanism, note)
+    else:
+        units = where.incidence(data, request.columns, Contribution(MOST), **how)
+        charge(book, plan.mechanism, note)
+        sizes = histogram.draw(units.sizes, resolve(source))
+        chosen = with_bound(request, sizes, plan.each.guarantee.epsilon)
+        plan, bound = behind(histogram, chosen), chosen.contribution.keys
+        counted = counted_under(units, bound)
+        contribution = in_words(chosen, sizes.kept(bound), chosen=request.chooses_bound)
     if request.sample_size is not None:
         found = private_scheme(
             counted.frequencies,
@@ -96,7 +107,7 @@ def release(
         counted.keys,
         counted.frequencies,
         keys_only=request.keys_only,
-        contribution=str(request.contribution),
+        contribution=contribution,
         reason=plan.reason,
         source=source,
     )
@@ -109,13 +120,14 @@ def preview(
     epsilon: float,
     delta: float,
     privacy_unit: str | None = None,
-    max_keys_per_unit: int = 1,
+    max_keys_per_unit: int | Literal["auto"] = 1,
     max_rows_per_key: int = 1,
     scheme: Scheme | None = None,
     sample_size: int | None = None,
     mechanism: str = "auto",
     known_keys: Any = None,
     keys_only: bool = False,
+    tell_kept: bool = False,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from dpsieve import validate
 from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
@@ -31,7 +31,7 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", _columns(self.key))
-        most_keys(self.max_keys_per_unit, "max_keys_per_unit")
+        most_keys(self.contribution.keys, "max_keys_per_unit")
         self._check_flags("allow_null_units")
         if self.privacy_unit is None:
             if self.contribution != Contribution():
@@ -73,17 +73,29 @@ class Request:
 class ReleaseRequest(Request):
     """The arguments of `dpsieve.release` that say what is wanted; see there for their meaning."""
 
+    max_keys_per_unit: int | Literal["auto"] = 1  # type: ignore[assignment]
     max_rows_per_key: int = 1
     scheme: Scheme | None = None
     sample_size: int | None = None
     mechanism: str = "auto"
     known_keys: Any = None
     keys_only: bool = False
+    tell_kept: bool = False
 
     def __post_init__(self) -> None:
         most_rows(self.max_rows_per_key, "max_rows_per_key")
         super().__post_init__()
-        self._check_flags("keys_only")
+        self._check_flags("keys_only", "tell_kept")
+        if self.chooses_bound or self.tell_kept:
+            asked = "max_keys_per_unit='auto'" if self.chooses_bound else "tell_kept=True"
+            if self.privacy_unit is None:
+                raise InvalidValue(f"{asked} needs a privacy_unit: without one each row is its own unit.")
+            more = {"max_rows_per_key": self.max_rows_per_key > 1, "known_keys": self.known_keys is not None}
+            more |= {"scheme": self.scheme is not None, "sample_size": self.sample_size is not None}
+            if self.chooses_bound:
+                more["mechanism"] = self.mechanism != "auto"
+            if wrong := [name for name, given in more.items() if given]:
+                raise InvalidValue(f"{asked} does not work with {wrong[0]}. Leave out one of them.")
         if self.sample_size is not None:
             validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
             if self.scheme is not None or self.contribution.rows > 1:
@@ -96,9 +108,14 @@ class ReleaseRequest(Request):
             object.__setattr__(self, "known_keys", known_table(self.known_keys, self.key))
 
     @property
+    def chooses_bound(self) -> bool:
+        """Whether the bound on keys per unit is chosen privately."""
+        return self.max_keys_per_unit == "auto"
+
+    @property
     def contribution(self) -> Contribution:
-        """How much one unit may add."""
-        return Contribution(self.max_keys_per_unit, self.max_rows_per_key)
+        """How much one unit may add; one key, where that is not chosen yet."""
+        return Contribution(1 if self.max_keys_per_unit == "auto" else self.max_keys_per_unit, self.max_rows_per_key)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,12 @@ def chosen_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[Co
     return coins, first, sigma
 
 
+def rough_half(epsilon: float, delta: float, keys: int) -> float:
+    """Return nearly the frequency at which keys show half of the time, with goal 'keys'."""
+    search = _Search(max(epsilon, _LEAST), delta, keys)
+    return search.half(search.best("keys")) * search.epsilon / epsilon
+
+
 class _Search:
     """A budget for units of some keys, and what choices make of it."""
 

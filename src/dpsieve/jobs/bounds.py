@@ -1,0 +1,61 @@
+"""How many keys a unit may add: chosen privately, and what such a bound keeps, from one histogram of keys per unit."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from dpsieve.channels import frequency_at
+from dpsieve.channels.keys_per_unit import MOST, Kept, KeysPerUnit, Sizes
+from dpsieve.channels.makers import optimal
+from dpsieve.channels.reporting.coin_choice import rough_half
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.engine import Counted
+from dpsieve.jobs.request import ReleaseRequest
+
+CANDIDATES = (1, 2, 3, 5, 10, 20, 50, 100, 200)
+SHARE_FOR_BOUND, SHARE_FOR_KEPT = 0.02, 0.01  # of epsilon
+
+
+def histogram_for(request: ReleaseRequest) -> KeysPerUnit | None:
+    """Return the mechanism that a request pays for knowing how many keys units hold; None if it does not ask for it."""
+    if request.chooses_bound:
+        return KeysPerUnit(request.epsilon * SHARE_FOR_BOUND, unit=request.unit)
+    if request.tell_kept:
+        return KeysPerUnit(request.epsilon * SHARE_FOR_KEPT, request.contribution.keys, unit=request.unit)
+    return None
+
+
+def halves(epsilon: float, delta: float) -> dict[int, float]:
+    """Return, for each candidate, nearly the frequency that the best channel reports half of the time."""
+    first = frequency_at(optimal(epsilon, delta), 0.5)
+    return {m: float(first or 1e12) if m == 1 else rough_half(epsilon, delta, m) for m in CANDIDATES}
+
+
+def with_bound(request: ReleaseRequest, sizes: Sizes, epsilon: float) -> ReleaseRequest:
+    """Return the request with the bound that finds most keys, if bounding thins all keys alike.
+
+    The score of m is the number of pairs of a unit and a key that it keeps, over the frequency h(m) that is reported
+    half of the time: keys as frequent as h(m) T / (pairs kept), of all T pairs, come out half of the time, so the
+    largest score reaches the rarest keys, whatever their distribution.
+    """
+    if not request.chooses_bound:
+        return request
+    half = halves(epsilon, request.delta)
+    best = max(CANDIDATES, key=lambda bound: sizes.pairs(bound) / half[bound])
+    return replace(request, max_keys_per_unit=best)
+
+
+def counted_under(units: Incidence, bound: int) -> Counted:
+    """Return the keys that are left where each unit keeps its first `bound` keys, with how many units keep them."""
+    kept = units.bounded(bound)
+    counts = kept.counts()
+    some = np.flatnonzero(counts)
+    return Counted(kept.keys.take(some), counts[some])
+
+
+def in_words(request: ReleaseRequest, kept: Kept, chosen: bool) -> str:
+    """Return what a unit's rows are cut to, and what that keeps."""
+    how = ", chosen privately" if chosen else ""
+    low, high = np.floor(100 * kept.low), np.ceil(100 * kept.high)
+    share = f"about {100 * kept.share:.0f} % ({low:.0f} to {high:.0f} %) of all pairs of a unit and a key"
+    return f"{request.contribution}{how}: {share}, of at most {MOST:,} keys a unit"
