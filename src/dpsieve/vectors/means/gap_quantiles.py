@@ -30,6 +30,7 @@ Z^a e^(a(a-1) c^2/8), as S is from e^(-c) to e^c. With what comes after,
 
     (p e^(a(a-1) B) + p' mean(w^a) e^(a(a-1) A)) / Z^a <= e^(a(a-1) (c^2/8 + max(B, A + c^2/2))).
 
+A row that is left out, not replaced, costs less: one pick in each level, of range e in the first and e/2 in others.
 (*) holds because K(a) = ln mean(w^a) has K'' <= r^2/4, and K(a) - a K(1) is K'' integrated against a kernel of mass
 a(a-1)/2; it also says that a pick of range r is r^2/8-zCDP.
 
@@ -223,10 +224,11 @@ def _below(one: float, other: float) -> float:
     return lower(lambda: ball(one) * ball(other))
 
 
-def segments(rows: Ints, low: int, high: int, share: Fraction) -> tuple[Ints, Ints, Ints]:
+def segments(rows: Ints, low: int, high: int, share: Fraction, rank: int | None = None) -> tuple[Ints, Ints, Ints]:
     """Cut the points low, ..., high into gaps and rows: return where each starts, its length, and B u there.
 
-    `rows` are sorted points within. A segment may have the length 0; the points of all others are all points, once.
+    `rows` are sorted points within; B times the target is A times their number, or `rank`. A segment may have the
+    length 0; the points of all others are all points, once.
 
     >>> [part.tolist() for part in segments(np.array([2, 2, 5]), 0, 9, Fraction(1, 2))]
     [[0, 3, 6, 2, 5], [2, 2, 4, 1, 1], [3, 1, 3, 0, 1]]
@@ -236,7 +238,7 @@ def segments(rows: Ints, low: int, high: int, share: Fraction) -> tuple[Ints, In
     starts = np.append(low, values + 1)
     lengths = np.append(values, high + 1) - starts
     a, b = share.numerator, share.denominator
-    above = upto * b - a * len(rows)  # B (rank - t), in each gap
+    above = upto * b - (a * len(rows) if rank is None else rank)  # B (rank - t), in each gap
     misses = np.maximum(np.maximum(above[:-1], -above[1:]), 0)
     ones = np.ones(len(values), np.int64)
     return (
