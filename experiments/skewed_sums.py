@@ -12,7 +12,7 @@ import sys
 import altair as alt
 import numpy as np
 import pyarrow as pa
-from discovery_data import COLOURS, save
+from discovery_data import save
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +22,7 @@ from dpsieve.vectors.means.private_sum import best_noise
 from dpsieve.vectors.means.scaled_noise import ScaledNoise
 
 DRAWS = 4_000
-SHAPES = {"equal": "blue", "proportional": "orange", "best": "green"}  # and the colours of the figure
+SHAPES = {"equal": "blue", "proportional": "orange", "best": "green"}  # and the colours of the thesis's figure
 CLAIMS = {
     ("gaussian", "equal"): 17, ("gaussian", "proportional"): 17, ("gaussian", "best"): 12.5,
     ("laplace", "equal"): 10, ("laplace", "proportional"): 10, ("laplace", "best"): 9,
@@ -94,7 +94,7 @@ def figure_41(draws: int) -> None:
         .encode(
             alt.X("x:Q", title="width 4", scale=alt.Scale(domain=[-20, 20])),
             alt.Y("y:Q", title="width 1", scale=alt.Scale(domain=[-15, 15])),
-            alt.Color("shape:N", sort=list(SHAPES), scale=alt.Scale(range=COLOURS), legend=None),
+            alt.Color("shape:N", sort=list(SHAPES), scale=alt.Scale(range=list(SHAPES.values())), legend=None),
         )
     )
     facets = chart.facet(

@@ -22,7 +22,7 @@ from dpsieve.vectors.means.box_mean import box_mean_noise
 from dpsieve.vectors.means.estimate import Estimate, bounded_words
 from dpsieve.vectors.means.mean_plan import MeanPlan, preview_mean
 from dpsieve.vectors.means.private_mean import private_mean
-from dpsieve.vectors.means.private_quantile import best_quantiles, private_quantile
+from dpsieve.vectors.means.private_quantile import best_quantiles, publish_quantiles
 from dpsieve.vectors.means.private_sum import best_noise, private_sum
 
 Progress = Callable[[float], None] | None
@@ -130,9 +130,10 @@ def quantile_of(
     request, source, book = QuantileRequest.of(locals()), resolve(source), opened(ledger, note)
     options: Any = {"bounds": request.bounds[0], "neighbours": request.neighbours, "method": request.method}
     options |= {"scale": request.scale, "rows_per_unit": request.max_rows_per_unit, **request.budget}
-    made, _ = best_quantiles(request.q, steps=32, **options)
+    made, reason = best_quantiles(request.q, **options)
     values = _read(data, request, made, engine, book, note, progress, source).values
-    return private_quantile(values[:, 0], request.q, ledger=book, note=note, source=source, **options)
+    column_values, single = np.ascontiguousarray(values[:, 0]), not isinstance(request.q, Sequence)
+    return publish_quantiles(column_values, made, reason, single=single, ledger=book, note=note, source=source)
 
 
 def mean_of(

@@ -53,6 +53,7 @@ _HOMES = {
     "sample_threshold": "dpsieve.channels.binomial.rows",
     "scaled_noise": "dpsieve.vectors.means.scaled_noise",
     "simple": "dpsieve.channels.makers",
+    "slice_quantiles": "dpsieve.vectors.means.slice_quantiles",
     "stability": "dpsieve.channels.makers",
     "top_k": "dpsieve.discovery.top_k",
     "truncated_geometric": "dpsieve.channels.makers",

@@ -140,7 +140,7 @@ def test_the_factor_two_is_needed(relation, share):
     assert math.log(worst) / math.log(1 / r) > 1.9 * move
 
 
-def halving_chances(made, rows, parts, base, unit):
+def halving_chances(made, rows, parts, bases, unit):
     """The probability of every tuple of private points, by the text of the method: own code, exact fractions."""
     fine, count, total = made.grid.size << parts, len(made.shares), {}
     spreads = list(product(range(1 << parts), repeat=len(rows)))
@@ -151,9 +151,10 @@ def halving_chances(made, rows, parts, base, unit):
             later = {}
             for found, chance in states.items():
                 low, high = found[node.left + 1], found[node.right + 1]
-                inside = [v for v in placed if (node.left < 0 or v > low) and v <= high]
+                inside = [v for v in placed if (node.left < 0 or v > low) and (node.right == count or v < high)]
                 power = unit // node.sensitivity(made.neighbours)
-                weights = [base ** (power * missed(inside, k, node.share)) for k in range(low, high + 1)]
+                base = bases[node.level] ** power
+                weights = [base ** missed(inside, k, node.share) for k in range(low, high + 1)]
                 for k, p in zip(range(low, high + 1), normal(weights), strict=True):
                     state = (*found[: node.place + 1], k, *found[node.place + 2 :])
                     later[state] = later.get(state, 0) + chance * p
@@ -180,14 +181,42 @@ def test_halving_is_private_for_all_neighbours(monkeypatch, relation, quantiles,
     assert made.grid.size == size
     unit = math.lcm(*(node.sensitivity(relation) for node in made.nodes))
     base = Fraction(2, 3) if unit < 10 else Fraction(9, 10)
-    chances = cache(lambda rows: halving_chances(made, rows, parts, base, unit))
+    chances = cache(lambda rows: halving_chances(made, rows, parts, [base] * made.levels, unit))
     level = 2 * unit * math.log(1 / base)  # the range of the loss of one level
-    for one, other in neighbours(relation, size):
+    left_out = neighbours("add_remove", size, 2) if relation == "replace" else ()  # a unit that has no row any more
+    for one, other in (*neighbours(relation, size), *left_out):
         both, bound = (chances(one), chances(other)), base ** (2 * unit * made.levels)
         assert set(both[0]) == set(both[1]) and sum(both[0].values()) == 1
         assert all(p * bound <= both[1][k] and both[1][k] * bound <= p for k, p in both[0].items())
-        for order in (1.5, 2, 10):
-            assert as_large(*both, order) <= order * made.levels * level**2 / 8 * (1 + 1e-9)
+        for order in (1.01, 1.5, 2, 10):
+            assert as_large(*both, order) <= order * float(made.rho_of([level] * made.levels)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("c", [0.05, 0.5, 3.0])
+@pytest.mark.parametrize("order", [1.01, 2.0, 8.0])
+def test_a_level_costs_what_is_said_while_both_rows_share_a_node(c, order):
+    """All picks: probabilities p outside, up and down, w = 1, e^c and e^-c there, and costs A and B of later levels."""
+    a, worst = order * (order - 1), -math.inf
+    p, up = (axis.ravel() for axis in np.meshgrid(np.linspace(0, 1, 201), np.linspace(0, 1, 201)))
+    up, down = (1 - p) * up, (1 - p) * (1 - up)
+    for apart, shared in product((0, c**2 / 4, c**2), (0, 3 * c**2 / 8, c**2 / 2, 2 * c**2)):
+        log_z = np.log(p + up * math.exp(c) + down * math.exp(-c))
+        logs = [np.log(np.maximum(p, 1e-300)) + a * shared, np.log(np.maximum(up, 1e-300)) + order * c + a * apart]
+        logs.append(np.log(np.maximum(down, 1e-300)) - order * c + a * apart)
+        cost = (np.logaddexp.reduce(logs) - order * log_z) / a
+        worst = max(worst, (cost.max() - max(apart + 5 * c**2 / 8, shared + c**2 / 8)) / c**2)
+    assert -0.3 < worst <= 1e-9
+
+
+def test_a_replaced_row_costs_less_than_the_sum_of_all_levels():
+    """Rows apart cost half of what rows that share a node do, so many levels cost little more than half."""
+    for many, share in ((3, 0.875), (7, 0.75), (127, 0.607), (1, 1.0)):
+        quantiles = tuple((np.arange(1, many + 1) / (many + 1)).tolist())
+        made = GapQuantiles(1.0, quantiles, 0, 1, neighbours="replace")
+        equal = [1.0] * made.levels
+        assert float(made.rho_of(equal)) == pytest.approx(share * made.levels / 8, rel=1e-3)
+        for other in ({"neighbours": "add_remove"}, {"neighbours": "replace", "rows_per_unit": 2}):
+            assert GapQuantiles(1.0, quantiles, 0, 1, **other).rho_of(equal) == Fraction(made.levels, 8)
 
 
 @pytest.mark.parametrize("quantiles", [(0.5,), (0.1, 0.9), (0.25, 0.5, 0.75)])
@@ -196,7 +225,7 @@ def test_a_replaced_unit_may_have_another_number_of_rows(monkeypatch, quantiles)
     monkeypatch.setattr(gap_quantiles, "PARTS_BITS", 0)
     made = GapQuantiles(1.0, quantiles, 0, 2, steps=2, neighbours="replace", rows_per_unit=2)
     unit = math.lcm(*(node.sensitivity("replace") for node in made.nodes))
-    chances = cache(lambda rows: halving_chances(made, rows, 0, Fraction(9, 10), unit))
+    chances = cache(lambda rows: halving_chances(made, rows, 0, [Fraction(9, 10)] * made.levels, unit))
     units = [rows for count in range(3) for rows in combinations_with_replacement(range(3), count)]
     bound = Fraction(9, 10) ** (2 * unit * made.levels * made.rows_per_unit)
     for rest in [(), (0,), (1, 2)]:
@@ -261,9 +290,9 @@ def test_all_of_the_budget_is_spent_and_no_more(relation, quantiles):
     spent = sum(wide.grid.depth * (m / Fraction(s)) ** 2 / 2 for m, s in zip(moves, wide.noise_scales, strict=True))
     assert 0.1 * (1 - 1e-12) <= spent <= Fraction(0.1)
     picks = GapQuantiles(0.7, quantiles, 0, 1, neighbours=relation)
-    assert 0.7 * (1 - 1e-12) <= picks.levels * Fraction(picks.pick_epsilon) <= Fraction(0.7)
+    assert 0.7 * (1 - 1e-12) <= sum(map(Fraction, picks.pick_epsilons)) <= Fraction(0.7)
     picks = GapQuantiles(50.0, quantiles, 0, 1, rho=0.1, neighbours=relation)
-    assert 0.1 * (1 - 1e-12) <= picks.levels * Fraction(picks.pick_epsilon) ** 2 / 8 <= Fraction(0.1)
+    assert 0.1 * (1 - 1e-12) <= picks.rho_of(picks.pick_epsilons) <= Fraction(0.1)
 
 
 # What is drawn.
@@ -292,8 +321,8 @@ def test_many_are_drawn_as_the_exact_probabilities_say(monkeypatch, relation):
     monkeypatch.setattr(gap_quantiles, "PARTS_BITS", 1)
     made = GapQuantiles(4.0, (0.2, 0.5, 0.9), 0, 2, steps=2, neighbours=relation)
     unit = math.lcm(*(node.sensitivity(relation) for node in made.nodes))
-    base = math.exp(-made.pick_epsilon / (2 * unit))
-    exact = halving_chances(made, (0, 1, 1), 1, base, unit)
+    bases = [math.exp(-one / (2 * unit)) for one in made.pick_epsilons]
+    exact = halving_chances(made, (0, 1, 1), 1, bases, unit)
     source, data = insecure_source(12), np.array([0, 1, 1])
     draws = [int(made.draw_sorted(data, source) @ [9, 3, 1]) for _ in range(1_500)]
     assert_follows(draws, [k[0] * 9 + k[1] * 3 + k[2] for k in exact], [float(p) for p in exact.values()])

@@ -20,8 +20,9 @@ from dpsieve.vectors.means.estimate import Estimate, bounded_words
 from dpsieve.vectors.means.gap_quantiles import GapQuantiles
 from dpsieve.vectors.means.grid_quantiles import GridQuantiles, several
 from dpsieve.vectors.means.noisy_search import QuantileSearch
+from dpsieve.vectors.means.slice_quantiles import SliceQuantiles
 
-METHODS = ("auto", "search", "gaps", "halving")
+METHODS = ("auto", "search", "gaps", "halving", "slices")
 USUAL_DELTA = 1e-6
 """The delta at which a zCDP budget is stated, where none is given."""
 _BUDGET = "Pass epsilon=1.0, or epsilon and delta, or rho=0.1 for zero-concentrated privacy."
@@ -62,9 +63,9 @@ def private_quantile(
         epsilon, delta: the budget; epsilon alone gives pure privacy.
         rho: a budget of zero-concentrated privacy instead; delta then says at which delta the epsilon is stated.
         method: 'search' (noisy binary search), 'gaps' (one quantile by the exponential mechanism), 'halving' (many by
-            it), or 'auto': the least typical error of these. 'gaps' and 'halving' do much better than their bound where
-            rows are spread over the range. 'search' has the lower bound with a rho or a delta, and is the better one
-            for columns of few different values.
+            it), 'slices' (many by it, with a delta and a public number of rows), or 'auto': the least typical error of
+            these. All but 'search' do much better than their bound where rows are spread over the range. 'search' has
+            the lower bound with a rho or a delta, and is the better one for columns of few different values.
         scale: 'linear', or 'log' for bounds above zero: a grid whose spacing is relative to the value.
         steps: how often the bounds are halved.
         rows_per_unit: at most how many rows belong to one unit; the error grows with it. Above 1, units may have
@@ -80,26 +81,37 @@ def private_quantile(
     values = _column(x)
     mechanism, reason = best_quantiles(
         q, bounds=bounds, neighbours=neighbours, epsilon=epsilon, delta=delta, rho=rho, method=method, scale=scale,
-        steps=steps, rows_per_unit=rows_per_unit, unit=unit,
+        steps=steps, rows_per_unit=rows_per_unit, unit=unit, rows=len(values),
     )  # fmt: skip
+    return publish_quantiles(values, mechanism, reason, single=not _many(q), ledger=ledger, note=note, source=source)
+
+
+def publish_quantiles(
+    values: Floats, mechanism: GridQuantiles, reason: str, *, single: bool, ledger: AnyLedger, note: str,
+    source: Source | None,
+) -> Estimate:  # fmt: skip
+    """Certify and charge a mechanism of `best_quantiles`, and publish what it draws from floats without NaN."""
     mechanism.certify()
     book, drawn_from = opened(ledger, note), resolve(source)
     charge(book, mechanism, note)
     names = [shown(one) for one in mechanism.quantiles]
     found = mechanism.draw(values, drawn_from)
-    words = {"reason": reason, "contribution": bounded_words(rows_per_unit)}
-    return Estimate.of(mechanism, found, names, source=drawn_from, single=not _many(q), **words)
+    words = {"reason": reason, "contribution": bounded_words(mechanism.rows_per_unit)}
+    return Estimate.of(mechanism, found, names, source=drawn_from, single=single, **words)
 
 
 def best_quantiles(
     q: Any, *, bounds: Any, neighbours: Any, epsilon: float | None = None, delta: float | None = None,
-    rho: float | None = None, method: Any = "auto", **more: Any,
+    rho: float | None = None, method: Any = "auto", rows: int | None = None, **more: Any,
 ) -> tuple[GridQuantiles, str]:  # fmt: skip
-    """Return the mechanism of `private_quantile`, and why it was chosen; it holds public numbers alone."""
+    """Return the mechanism of `private_quantile`, and why it was chosen; it holds public numbers alone.
+
+    `rows` is the number of rows; it is looked at only if neighbours are 'replace', and left out where it is private.
+    """
     q = q.tolist() if isinstance(q, np.ndarray | np.generic) else q
     listed = several([one.item() if isinstance(one, np.ndarray) and one.size == 1 else one for one in q]
                      if _many(q) else [q])  # fmt: skip
-    made = _mechanisms(listed, bounds, method, _budgets(epsilon, delta, rho), neighbours=neighbours, **more)
+    made = _mechanisms(listed, bounds, method, _budgets(epsilon, delta, rho), rows, neighbours=neighbours, **more)
     best = min(made, key=lambda one: one.typical_error)
     reason = f"typically off by about {best.typical_error:.2g} rows, the least of all methods"
     return best, reason if method == "auto" else "requested by the caller"
@@ -110,7 +122,7 @@ def _many(q: Any) -> bool:
 
 
 def _mechanisms(
-    listed: tuple[float, ...], bounds: Any, method: Any, budgets: list[dict[str, float]], **more: Any
+    listed: tuple[float, ...], bounds: Any, method: Any, budgets: list[dict[str, float]], rows: int | None, **more: Any
 ) -> list[GridQuantiles]:
     """Return all mechanisms of a method that keep the budget."""
     if not isinstance(method, str) or method not in METHODS:
@@ -122,14 +134,19 @@ def _mechanisms(
     of_method: dict[str, list[type[GridQuantiles]]] = {
         "search": [QuantileSearch],
         "auto": [QuantileSearch, GapQuantiles],
+        "slices": [],
     }
     kinds = of_method.get(method, [GapQuantiles])
     validate.neighbours(more["neighbours"])
     made: list[GridQuantiles] = []
     refused = None
-    for each, kind in [(each, kind) for each in budgets for kind in kinds]:
+    ways: list[tuple[type[GridQuantiles], dict[str, Any]]] = [(kind, each) for each in budgets for kind in kinds]
+    if method in ("slices", "auto"):  # these have a delta, but no rho
+        sliced = {**budgets[-1], "rho": 0.0} if len(budgets) > 1 else budgets[0]
+        ways.insert(0, (SliceQuantiles, {**sliced, "rows": rows or 0}))
+    for kind, each in ways:
         try:
-            one = kind(each["epsilon"], listed, *bounds, delta=each["delta"], rho=each["rho"], **more)
+            one = kind(quantiles=listed, low=bounds[0], high=bounds[1], **each, **more)
         except InvalidValue as error:  # noise too large for this kind alone, or something that no kind takes
             refused = error
             continue
