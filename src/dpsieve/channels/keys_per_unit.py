@@ -105,6 +105,10 @@ class Sizes:
         """Return about how many pairs of a unit and a key are left where units keep `bound` keys; at least 0."""
         return max(0.0, float(np.array(self.units) @ self._kept(bound)))
 
+    def deviation(self, bound: int) -> float:
+        """Return the standard deviation of `pairs`."""
+        return self.scale * math.sqrt(2 * float((self._kept(bound) ** 2).sum()))
+
     def kept(self, bound: int) -> Kept:
         """Return what share of all pairs that is; pairs beyond 1,000 a unit are left out (Fieller's interval).
 

@@ -22,8 +22,21 @@ Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]
 LedgerPath = Annotated[Path | None, typer.Option("--ledger", help="The ledger to charge; see dpsieve ledger create.")]
 
 
-def _option(name: str, kind: Any, help: str, default: Any = inspect.Parameter.empty) -> tuple[str, Any, Any]:  # noqa: A002
-    return name, Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", help=help)], default
+def _option(
+    name: str,
+    kind: Any,
+    help: str,  # noqa: A002
+    default: Any = inspect.Parameter.empty,
+    **more: Any,
+) -> tuple[str, Any, Any]:
+    return name, Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", help=help, **more)], default
+
+
+def _number_or_auto(text: str) -> int | str:
+    try:
+        return "auto" if text == "auto" else int(text)
+    except ValueError:
+        raise typer.BadParameter("Pass a whole number, or auto.") from None
 
 
 # For each field of a request: the name of its option, the option, and its default.
@@ -37,7 +50,10 @@ _SHARED: Options = {
 }
 RELEASE: Options = {
     **_SHARED,
-    "max_keys_per_unit": _option("max_keys", int, "Keys that one unit may add.", 1),
+    "max_keys_per_unit": _option(
+        "max_keys", Any, "Keys that one unit may add; auto: chosen privately, for 2 % of epsilon.", 1,
+        parser=_number_or_auto, metavar="NUMBER|auto",
+    ),
     "max_rows_per_key": _option("max_rows", int, "Rows of a unit that count in one key.", 1),
     "mechanism": _option(
         "mechanism", str, "auto, optimal, simple, truncated_geometric, stability, gaussian; or laplace.", "auto"
@@ -47,7 +63,10 @@ RELEASE: Options = {
     ),
     "sample_size": _option("sample_size", int | None, "Sample about this many keys.", None),
     "keys_only": _option("keys_only", bool, "Publish keys without counts.", False),
-}
+    "tell_kept": _option(
+        "tell_kept", bool, "Say which share of all pairs of unit and key is kept, for 1 % of epsilon.", False
+    ),
+}  # fmt: skip
 DISCOVER: Options = {
     **_SHARED,
     "max_keys_per_unit": _option("max_keys", int | None, "Keys that one unit may add; default 100.", None),

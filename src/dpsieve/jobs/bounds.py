@@ -36,12 +36,13 @@ def with_bound(request: ReleaseRequest, sizes: Sizes, epsilon: float) -> Release
 
     The score of m is the number of pairs of a unit and a key that it keeps, over the frequency h(m) that is reported
     half of the time: keys as frequent as h(m) T / (pairs kept), of all T pairs, come out half of the time, so the
-    largest score reaches the rarest keys, whatever their distribution.
+    largest score reaches the rarest keys, whatever their distribution. From the pairs one deviation of their noise is
+    taken off, so that noise alone leads to few keys.
     """
     if not request.chooses_bound:
         return request
     half = halves(epsilon, request.delta)
-    best = max(CANDIDATES, key=lambda bound: sizes.pairs(bound) / half[bound])
+    best = max(CANDIDATES, key=lambda bound: (sizes.pairs(bound) - sizes.deviation(bound)) / half[bound])
     return replace(request, max_keys_per_unit=best)
 
 
@@ -51,6 +52,13 @@ def counted_under(units: Incidence, bound: int) -> Counted:
     counts = kept.counts()
     some = np.flatnonzero(counts)
     return Counted(kept.keys.take(some), counts[some])
+
+
+def before_choice(request: ReleaseRequest, epsilon: float) -> str:
+    """Return what may be chosen, in words."""
+    half = halves(epsilon, request.delta)
+    some = [f"{half[m]:,.0f} with {m:,} key{'s' if m > 1 else ''} a unit" for m in (1, 10, 100)]
+    return f"at most {CANDIDATES[0]} to {CANDIDATES[-1]} keys, chosen privately; half are reported at {', '.join(some)}"
 
 
 def in_words(request: ReleaseRequest, kept: Kept, chosen: bool) -> str:

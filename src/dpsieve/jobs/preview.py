@@ -9,7 +9,6 @@ import numpy as np
 from dpsieve.channels import Channel, KnownKeys, frequency_at
 from dpsieve.jobs.plan import Plan
 from dpsieve.privacy import Guarantee
-from dpsieve.privacy.contribution import Contribution
 
 _WIDE = 500.0  # the sigma of Gaussian noise from which on intervals are as long as those of real noise, and a bit
 
@@ -39,7 +38,7 @@ class Preview:
     contribution: str
 
     @classmethod
-    def of(cls, plan: Plan, contribution: Contribution) -> "Preview":
+    def of(cls, plan: Plan, contribution: str) -> "Preview":
         """Read a plan."""
         each = plan.each
         one_key = each.each_key if isinstance(each, Channel) else each.guarantee
@@ -47,7 +46,7 @@ class Preview:
         rarely, half, surely = (frequency_at(each, p) if isinstance(each, Channel) else 0 for p in shares)
         return cls(
             plan.name, plan.reason, plan.guarantee, (one_key.epsilon, one_key.delta), rarely, half, surely,
-            _width(each), str(contribution),
+            _width(each), contribution,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
