@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def pydp(frequencies: list[int]) -> Callable[[], int]:
 
 def zipf() -> np.ndarray[Any, Any]:
     """Return frequencies that follow Zipf's law with exponent 1.1; the largest is two million."""
-    return np.maximum(1, 2e6 * np.arange(1, KEYS + 1) ** -1.1).astype(np.int64)
+    return np.asarray(np.maximum(1, 2e6 * np.arange(1, KEYS + 1) ** -1.1), np.int64)
 
 
 def compare() -> Table:
@@ -123,9 +124,9 @@ def several_keys() -> Table:
         epsilon = EPSILON * (1 + turn * 1e-6)  # which no cache knows
         for label, more in rows.items():
             make = ds.channels.gaussian if label == "gaussian" else ds.channels.report_then_count
-            made, channel = timed(lambda m=make, e=epsilon, o=more: _certified(m(e, DELTA, 10, **o)), rounds=1)
+            made, channel = timed(partial(_certified, make, epsilon, **more), rounds=1)
             for law, frequencies in laws.items():
-                drawn, _ = timed(lambda c=channel, f=frequencies: c.draw(f), rounds=1)
+                drawn, _ = timed(partial(channel.draw, frequencies), rounds=1)
                 best[label, law] = min(best[label, law], made + drawn)
     table = Table(title=f"Ten keys a unit: channel made, certified, {KEYS:,} draws; seconds (time / gaussian)")
     for name in ("channel", *laws, "less than a second more"):
@@ -137,7 +138,8 @@ def several_keys() -> Table:
     return table
 
 
-def _certified(channel: ds.channels.Channel) -> ds.channels.Channel:
+def _certified(make: Callable[..., ds.channels.Channel], epsilon: float, **more: Any) -> ds.channels.Channel:
+    channel = make(epsilon, DELTA, 10, **more)
     channel.certify()
     return channel
 

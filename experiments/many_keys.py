@@ -3,7 +3,7 @@
     DPSIEVE_DATA=folder .venv/bin/python experiments/many_keys.py [word of a name ...]
 
 First, from public numbers alone: the frequency that is reported with an even chance and with 99 %, the deviation of a
-count and `first`, beside those of a prototype in floats, which was the start. Then, on real sets (see discovery_data.py;
+count and `first`, beside those of the prototype in floats. Then, on real sets (see discovery_data.py;
 delta is 1e-8): units keep 10 or 50 of their keys and are counted once, and the counts go through each mechanism 20
 times. Means have standard errors of these 20 draws. The error of a count is its distance from the bounded count: over
 the keys that are released (nan where none is), and over all keys, where one that is not released counts as zero.
@@ -50,7 +50,7 @@ PROTOTYPE: dict[tuple[float, int], tuple[Numbers, Numbers]] = {
 def planned(mechanism: str, epsilon: float, delta: float, keys: int) -> Plan:
     """Return the plan for units of this many keys."""
     request = ReleaseRequest(
-        key="key", privacy_unit="unit", epsilon=epsilon, delta=delta, max_keys_per_unit=keys, mechanism=mechanism
+        key=("key",), privacy_unit="unit", epsilon=epsilon, delta=delta, max_keys_per_unit=keys, mechanism=mechanism
     )
     return make_plan(request)
 

@@ -37,14 +37,16 @@ RELEASE: Options = {
     "max_keys_per_unit": _option("max_keys", int, "Keys that one unit may add.", 1),
     "max_rows_per_key": _option("max_rows", int, "Rows of a unit that count in one key.", 1),
     "mechanism": _option(
-        "mechanism", str, "auto, optimal, simple, truncated_geometric, stability, gaussian; or laplace.", "auto"
+        "mechanism", str,
+        "auto, optimal, simple, truncated_geometric, stability; for several keys a unit report_then_count, gaussian; "
+        "with --known-keys laplace, gaussian.", "auto",
     ),
     "known_keys": _option(
         "known_keys", Path | None, "A public list: one key a line, or Parquet or CSV with the key columns.", None
     ),
     "sample_size": _option("sample_size", int | None, "Sample about this many keys.", None),
     "keys_only": _option("keys_only", bool, "Publish keys without counts.", False),
-}
+}  # fmt: skip
 DISCOVER: Options = {
     **_SHARED,
     "max_keys_per_unit": _option("max_keys", int | None, "Keys that one unit may add; default 100.", None),
