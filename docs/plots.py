@@ -9,6 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import dpsieve as ds
+from dpsieve.jobs.plan import make_plan
+from dpsieve.jobs.request import ReleaseRequest
 
 FOLDER = Path(__file__).parent / "img"
 COLOURS = ["#1b6ca8", "#d1495b", "#edae49", "#66a182", "#2e4057", "#8d6a9f"]
@@ -84,10 +86,22 @@ def main() -> None:
             0.1, 1e-3, scheme, threshold="paper"
         ).reporting_probability,
     }
+    request = ReleaseRequest(
+        key=("key",), privacy_unit="unit", epsilon=1.0, delta=1e-8, max_keys_per_unit=10, mechanism="optimal"
+    )
+    divided = make_plan(request).each
+    assert isinstance(divided, ch.Channel)
+    several: dict[str, Reporting] = {
+        "report then count, goal keys": ch.report_then_count(1.0, 1e-8, 10, goal="keys").reporting_probability,
+        "report then count": ch.report_then_count(1.0, 1e-8, 10).reporting_probability,
+        "gaussian": ch.gaussian(1.0, 1e-8, 10).reporting_probability,
+        "optimal, budget divided": divided.reporting_probability,
+    }
     FOLDER.mkdir(exist_ok=True)
     reporting(usual, 40, "No sampling, epsilon 1, delta 1e-8").save(FOLDER / "reporting.svg")
     reporting(small, 80, "No sampling, epsilon 0.1, delta 0.01").save(FOLDER / "reporting-small.svg")
     reporting(sampled, 250, "ppswor(0.01), epsilon 0.1, delta 0.001").save(FOLDER / "reporting-sampled.svg")
+    reporting(several, 240, "Ten keys a unit, epsilon 1, delta 1e-8").save(FOLDER / "reporting-several.svg")
     row_shapes(20, 20.0).save(FOLDER / "row.svg")
 
 

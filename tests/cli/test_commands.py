@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 from command import run
+from rich.console import Console
 
 import dpsieve as ds
+from dpsieve.cli.release import show_rows
 from dpsieve.synthetic import query_log
 
 COMMAND = Path(sys.executable).with_name("dpsieve")
@@ -102,6 +105,13 @@ def test_a_ledger_from_creation_to_exhaustion(folder):
     assert json.loads(run("ledger", "show", "budget", "--json", cwd=folder).stdout)["budget"]["epsilon"] == 1.5
     assert "weekly" in run("ledger", "history", "budget", cwd=folder).stdout
     assert run("ledger", "create", "budget", *BUDGET, "--unit", "user_id", cwd=folder).returncode == 2
+
+
+def test_an_interval_from_one_on_has_an_upper_end_only(capsys):
+    rows = pa.table({"query": ["tea", "mate"], "count": [400, 88], "low": [367, 1], "high": [433, 120]})
+    show_rows("Two keys", rows, Console(width=80))
+    shown = capsys.readouterr().out
+    assert "367 to 433" in shown and "at most 120" in shown and "1 to 120" not in shown
 
 
 def test_preview_spends_and_reads_nothing(folder):

@@ -293,6 +293,14 @@ class TestPreview:
         assert few.mechanism == "optimal" and many.mechanism == "report_then_count"
         assert "optimal needs" in many.reason and "gaussian needs" in many.reason
 
+    def test_it_says_where_counts_begin(self):
+        units = {"key": "q", "privacy_unit": "u", "max_keys_per_unit": 10, "epsilon": 1.0, "delta": 1e-8}
+        once, rows = ds.preview(**units), ds.preview(**units, max_rows_per_key=3)
+        channel = ds.channels.report_then_count(1.0, 1e-8, 10)
+        assert once.counts_from == channel.first and rows.counts_from == 3 * channel.first
+        assert f"frequency {channel.first}; a rarer key that is reported" in str(once)
+        assert "counts begin" not in str(ds.preview(**units, mechanism="gaussian"))
+
     def test_it_reads_the_schema_only(self):
         with pytest.raises(DpsieveError, match=r"quer.*Did you mean 'key'|key"):
             ds.preview(data=events(COMMON), key="kez", privacy_unit="user", **BUDGET)

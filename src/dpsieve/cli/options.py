@@ -56,7 +56,9 @@ RELEASE: Options = {
     ),
     "max_rows_per_key": _option("max_rows", int, "Rows of a unit that count in one key.", 1),
     "mechanism": _option(
-        "mechanism", str, "auto, optimal, simple, truncated_geometric, stability, gaussian; or laplace.", "auto"
+        "mechanism", str,
+        "auto, optimal, simple, truncated_geometric, stability; for several keys a unit report_then_count, gaussian; "
+        "with --known-keys laplace, gaussian.", "auto",
     ),
     "known_keys": _option(
         "known_keys", Path | None, "A public list: one key a line, or Parquet or CSV with the key columns.", None

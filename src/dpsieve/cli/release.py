@@ -119,9 +119,14 @@ def show_rows(title: str, rows: "pa.Table", console: "Console") -> None:
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column("95 % interval", justify="right", no_wrap=True)
     for row in plain_rows(rows):
-        numbers = (f"{row['count']:,}", f"{row['low']:,} to {row['high']:,}") if counted else ()
+        numbers = (f"{row['count']:,}", _interval(row["low"], row["high"])) if counted else ()
         table.add_row(*(escape(printable(row[name])) for name in names), *numbers)
     console.print(table)
+
+
+def _interval(low: int, high: int) -> str:
+    """Return an interval in words: every key that occurs has a frequency of one or more."""
+    return f"at most {high:,}" if low == 1 < high else f"{low:,} to {high:,}"
 
 
 def _show_promise(made: "Publication", console: "Console", out: Path | None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsieve.channels import Channel, KnownKeys, frequency_at
+from dpsieve.channels import Channel, KnownKeys, ReportThenCount, frequency_at
 from dpsieve.jobs.plan import Plan
 from dpsieve.privacy import Guarantee
 
@@ -25,6 +25,7 @@ class Preview:
             0 with known keys, which are always answered).
         width: the widest 95 % interval of a key that is far above the threshold, from its low to its high end.
         contribution: what a unit's rows are cut to, in words.
+        counts_from: with `report_then_count`, the frequency below which a reported key only has an upper end.
     """
 
     mechanism: str
@@ -36,6 +37,7 @@ class Preview:
     surely: int | None
     width: int
     contribution: str
+    counts_from: int | None = None
 
     @classmethod
     def of(cls, plan: Plan, contribution: str) -> "Preview":
@@ -47,6 +49,7 @@ class Preview:
         return cls(
             plan.name, plan.reason, plan.guarantee, (one_key.epsilon, one_key.delta), rarely, half, surely,
             _width(each), contribution,
+            each.first * each.max_rows if isinstance(each, ReportThenCount) else None,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -60,6 +63,7 @@ class Preview:
             width = f"at most {self.width:,} wide"
             reported = "every key of the list, and no other"
             return [*head, ("a unit adds", self.contribution), ("reported", reported), ("95 % interval", width)]
+        begin = f"frequency {self.counts_from or 0:,}; a rarer key that is reported is 'at most about' that"
         return [
             *head,
             ("each key gets", f"epsilon {self.each_key[0]:.4g}, delta {self.each_key[1]:.4g}"),
@@ -67,6 +71,7 @@ class Preview:
             ("reported with probability 0.05", _frequency(self.rarely)),
             ("reported with probability 0.5", _frequency(self.half)),
             ("reported with probability 0.95", _frequency(self.surely)),
+            *([("counts begin at", begin)] if self.counts_from else []),
             ("95 % interval of a common key", f"at most {self.width:,} wide"),
         ]
 
