@@ -229,4 +229,25 @@ FAULTS = [
         "for k in range(uses - 1, -1, -1):",
         "privacy/test_fixed.py::test_gaussian_noise_has_its_known_curve",
     ),
+    Fault(
+        "products: the leaks of one key",
+        "privacy/products.py",
+        "leak = uses * part",
+        "leak = part",
+        "privacy/test_products.py::test_a_report_that_only_one_side_gives_is_a_leak",
+    ),
+    Fault(
+        "products: half of the integral",
+        "privacy/products.py",
+        "- math.log(2 * c)",
+        "- math.log(4 * c)",
+        "privacy/test_products.py::test_gaussian_noise_is_near_to_its_known_curve",
+    ),
+    Fault(
+        "products: the wrong ends of cells",
+        "privacy/products.py",
+        "np.arange(points) + 0.5 * rough) * ",
+        "np.arange(points) + 1) * ",
+        "privacy/test_products.py::test_fewer_cells_only_add_and_rough_numbers_are_close",
+    ),
 ]
