@@ -45,22 +45,26 @@ _WIDE = 6.0  # how far the grid reaches, in standard deviations of the total los
 _MOST_POINTS, _MOST_FIXED_POINTS = 4_000_000, 40_000_000
 
 
-def adaptive_delta(pairs: Sequence[Pair], uses: int, epsilon: float, *, grid: float) -> float:
+def adaptive_delta(
+    pairs: Sequence[Pair], uses: int, epsilon: float, *, grid: float, also: Sequence[Pair] = ()
+) -> float:
     """Return the delta of `uses` adaptively chosen pairs at `epsilon`, rounded up.
 
     Put in the pairs in both orders where neighbours may be exchanged, and the `grid` of losses: exact if all losses
     are multiples of it; else its square decides how much is added. The time grows with uses * pairs * (range of
-    losses / grid).
+    losses / grid). Where each use shows two independent outcomes, `also` holds the pairs of the second one.
 
     >>> flip = [Outcome(0.75, math.log(3)), Outcome(0.25, -math.log(3))]  # randomised response
     >>> round(adaptive_delta([flip], 2, math.log(3), grid=math.log(3)), 6)  # 9/16 - 3 * 1/16
     0.375
     """
-    epsilon, terms = validate.epsilon(epsilon), _checked(pairs, uses, grid)
-    if terms.costs_nothing(uses, epsilon):
+    epsilon, terms = validate.epsilon(epsilon), _checked([*pairs, *also], uses, grid)
+    steps = 2 * uses if also else uses
+    if terms.costs_nothing(steps, epsilon):
         return 0.0
-    aim, low, high = _range(terms, uses, epsilon)
-    return _at(_adaptive_curve(terms, uses, low, high), aim - low, uses, terms)
+    aim, low, high = _range(terms, steps, epsilon)
+    groups = np.array([0, len(pairs), len(pairs) + len(also)] if also else [0, len(pairs)])
+    return _at(_adaptive_curve(terms, uses, low, high, groups), aim - low, steps, terms)
 
 
 def adaptive_peak(pairs: Sequence[Pair], uses: int, power: float, top: float, *, grid: float) -> float:
@@ -73,7 +77,7 @@ def adaptive_peak(pairs: Sequence[Pair], uses: int, power: float, top: float, *,
     terms = _checked(pairs, uses, grid)
     low = -math.ceil(min(uses * terms.stay_down, _WIDE * math.sqrt(uses) * terms.spread) + terms.down)
     high = max(0, math.ceil(min(uses * terms.up, top / grid)) + 1)
-    curve = _adaptive_curve(terms, uses, low, high)
+    curve = _adaptive_curve(terms, uses, low, high, np.array([0, len(pairs)]))
     with np.errstate(divide="ignore"):
         # Between two points the curve is at most its left value, and the power at most its right one.
         peaks = np.log(curve[:-1]) + power * grid * (np.arange(low, low + len(curve) - 1) + 1 + 2 * uses * SNAP)
@@ -116,11 +120,11 @@ def _range(terms: Terms, uses: int, epsilon: float) -> tuple[float, int, int]:
     return aim, low, math.ceil(aim + min(uses * terms.stay_down, _WIDE * spread)) + 1
 
 
-def _adaptive_curve(terms: Terms, uses: int, low: int, high: int) -> Floats:
+def _adaptive_curve(terms: Terms, uses: int, low: int, high: int, groups: Ints) -> Floats:
     """Return the curve of the best adaptive plans between these points of the grid."""
     from dpsieve.privacy.adaptive_loops import advance
 
-    rest = terms.begins, terms.weights, terms.shifts, terms.last, terms.sure
+    rest = groups, terms.begins, terms.weights, terms.shifts, terms.last, terms.sure
     full = advance(_first(terms, low, high), uses, terms.up, terms.down, *rest)
     return cast(Floats, full[terms.up : len(full) - terms.down])
 

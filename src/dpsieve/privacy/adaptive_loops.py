@@ -6,17 +6,19 @@ from dpsieve.exact.jit import jit
 
 
 @jit()
-def advance(first, uses, left, right, begins, weights, shifts, last, sure):
-    """Return the curve after `uses` steps from the curve `first`; both are padded by `left` and `right` points.
+def advance(first, uses, left, right, groups, begins, weights, shifts, last, sure):
+    """Return the curve after `uses` uses from the curve `first`; both are padded by `left` and `right` points.
 
-    Step: the new value at i is the largest, over pairs, of the sum of weight * value[i - shift] over the terms of the
-    pair, where terms with `last` read `first` instead, and of `sure`, the chance of an infinite loss.
+    A use is a step for each group of pairs, those from groups[g] to groups[g + 1]. Step: the new value at i is the
+    largest, over pairs, of the sum of weight * value[i - shift] over the terms of the pair, where terms with `last`
+    read `first` instead, and of `sure`, the chance of an infinite loss.
     """
     inner = len(first) - left - right
     value, best, total = first.copy(), np.empty(inner), np.empty(inner)
-    for _ in range(uses):
+    for step in range(uses * (len(groups) - 1)):
+        group = step % (len(groups) - 1)
         best[:] = 0.0
-        for pair in range(len(begins) - 1):
+        for pair in range(groups[group], groups[group + 1]):
             begin, end = begins[pair], begins[pair + 1]
             middle = begin
             while middle < end and not last[middle]:
