@@ -98,7 +98,13 @@ def _bounds(
     mean[~still] = _shifted(r[~still], s[~still], turn[~still, None], shifts[~still, None], c, uses, rough)
     # Each logarithm is wrong by some units in its last place, and they are multiplied by uses * (power + 1).
     sizes = np.where(ours > 0, np.abs(losses) + 2 * np.abs(logs), 0.0).sum(axis=1) + np.abs(top) + 10
-    exponent = uses * top + np.log(mean) - power * epsilon - math.log(2 * c) + 2.0**-50 * uses * (power + 1) * sizes
+    exponent = (
+        uses * top
+        + np.log(np.maximum(mean, 1e-300))
+        - power * epsilon
+        - math.log(2 * c)
+        + 2.0**-50 * uses * (power + 1) * sizes
+    )
     return np.where(usable, np.exp(np.minimum(exponent, _MOST)), math.inf)
 
 
