@@ -1,5 +1,6 @@
 """Guarantees, divergence, certificates and composition."""
 
+from dpsieve.privacy.adaptive import adaptive_delta, fixed_delta
 from dpsieve.privacy.certificate import Certificate, certify
 from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
@@ -12,10 +13,12 @@ from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 from dpsieve.privacy.divergence import PrivacyCurve, divergence, hockey_stick, joint_divergence
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.kernel import Block
+from dpsieve.privacy.loss_pairs import Outcome, shifted_report
 
 __all__ = [
-    "Approximate", "Block", "Certificate", "Composition", "DiscreteLaplace", "Gaussian", "Guarantee", "PrivacyCurve",
-    "Share", "Spend", "ZeroConcentrated", "basic", "certify", "divergence", "gaussian_delta", "gaussian_epsilon",
-    "gaussian_sigma", "hockey_stick", "joint_divergence", "repeated_delta", "repeated_epsilon", "repeated_share",
-    "spend_from_json", "zcdp_delta", "zcdp_epsilon", "zcdp_rho"
+    "Approximate", "Block", "Certificate", "Composition", "DiscreteLaplace", "Gaussian", "Guarantee", "Outcome",
+    "PrivacyCurve", "Share", "Spend", "ZeroConcentrated", "adaptive_delta", "basic", "certify", "divergence",
+    "fixed_delta", "gaussian_delta", "gaussian_epsilon", "gaussian_sigma", "hockey_stick", "joint_divergence",
+    "repeated_delta", "repeated_epsilon", "repeated_share", "shifted_report", "spend_from_json", "zcdp_delta",
+    "zcdp_epsilon", "zcdp_rho"
 ]  # fmt: skip

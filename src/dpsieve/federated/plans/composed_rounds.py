@@ -35,6 +35,7 @@ import numpy as np
 from dpsieve.channels.binomial.add_remove import appearing, vanishing
 from dpsieve.exact.binomial import at_least, below
 from dpsieve.exact.search import Ball, ball
+from dpsieve.federated.plans.round_pairs import MOST_ROWS, last_row, pairs_delta
 from dpsieve.privacy.curves.losses import Losses, either
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
@@ -47,11 +48,14 @@ _FINE, _COARSE = 512, 128
 def rounds_delta(epsilon: float, rate: float, threshold: int, rounds: int, neighbours: Neighbours) -> float:
     """Return a delta at which `rounds` rounds, each with this rate and threshold, are (epsilon, delta)-private.
 
-    An upper bound, above what the curve of one round allows by a few percent at most, for up to some hundred rounds.
+    An upper bound by the pairs of rows (`round_pairs`); where these are too many, as at rates below one in a hundred,
+    from the curve of one round.
 
     >>> f"{rounds_delta(1.0, 0.1, 12, 1, 'add_remove'):.3g}", f"{rounds_delta(1.0, 0.1, 12, 10, 'add_remove'):.3g}"
-    ('4.56e-10', '7.7e-09')
+    ('4.56e-10', '4.58e-09')
     """
+    if last_row(rate, threshold) <= MOST_ROWS:
+        return pairs_delta(epsilon, rate, threshold, rounds, neighbours)
     return _composed(epsilon, _Curves(rate, threshold), _FINE, rounds, neighbours)
 
 
@@ -60,6 +64,8 @@ def rough_rounds_delta(epsilon: float, rate: float, threshold: int, rounds: int,
 
     Nothing is proven about it: it is for plans, which check what they have found with `rounds_delta`.
     """
+    if last_row(rate, threshold) <= MOST_ROWS:
+        return pairs_delta(epsilon, rate, threshold, rounds, neighbours, rough=True)
     points = round(_COARSE * min(max(1.0, epsilon), 8.0))  # many small losses need small steps, whatever epsilon is
     return _composed(epsilon, _RoughCurves(rate, threshold), points, rounds, neighbours)
 

@@ -3,7 +3,7 @@
 There are three protocols, all with one threshold for every level:
 
 * 'rounds': every client tosses a coin anew at each level. One client may answer at all of them, and the whole is the
-  composition of L mechanisms, charged by their exact curve (`federated.plans.composed_rounds`).
+  composition of L mechanisms, charged by the exact pairs of their rows (`federated.plans.round_pairs`).
 * 'cohorts': every client draws one level, each with probability 1/L, and tosses its coin there only. The whole costs
   (epsilon, delta) once. Proof: fix the levels of all clients, which do not depend on their values. With one client
   more, the levels before its own are the same, its own is one sample-and-threshold histogram with one client more, and
@@ -128,7 +128,7 @@ class LevelPlan(Channel):
     @cached_property
     def _certificate(self) -> Certificate:
         each = {
-            "rounds": f"the composed curve of {self.levels} sampled histograms with a threshold",
+            "rounds": f"the composed rows of {self.levels} sampled histograms with a threshold",
             "cohorts": "the exact divergence of one sampled histogram with a threshold, one level for each client",
             "one_round": "the exact divergence of a sampled histogram with a threshold",
         }
@@ -184,7 +184,7 @@ def level_plan(
         unit: who is protected, in words.
 
     >>> level_plan(1.0, 1e-8, 10).half, level_plan(1.0, 1e-8, 10, protocol="cohorts").half
-    (151, 1075)
+    (131, 1075)
     """
     epsilon, delta = validate.positive_epsilon(epsilon), positive_delta(delta)
     relation, protocol = validate.neighbours(neighbours), checked_protocol(protocol)

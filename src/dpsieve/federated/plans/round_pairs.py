@@ -1,0 +1,78 @@
+"""The cost of several rounds of sample-and-threshold from the pairs of rows themselves, by the adaptive recursion.
+
+In each round the client's cell holds some k clients with it, and its row is k instead of k - 1; which k may depend on
+earlier answers. `privacy.adaptive` composes the pairs of all k. That is less than composing the curve that is the worst
+over all k at every epsilon (`composed_rounds`), as no k is the worst everywhere: a tenth of the delta at ten rounds.
+
+Finitely many k are enough. Below the threshold both rows are 'nothing'. Without a threshold, rows k + 1 and k are rows
+k and k - 1 with an independent coin added, which is post-processing, and so is a threshold: the pair of the last k
+without a threshold stands for all later ones.
+"""
+
+import math
+
+import numpy as np
+
+from dpsieve.exact.binomial import at_least, below, masses, window
+from dpsieve.privacy.adaptive import Pair, adaptive_delta
+from dpsieve.types import Floats
+from dpsieve.validate import Neighbours
+
+MOST_ROWS = 3000
+_FINE, _ROUGH = 6.0, 3.0
+_WRONG = 1e-11  # relative error of a mass, at most
+_FAR, _RARE = 60.0, 1e-26  # tokens with masses below e^-60, about 1e-26, are joined
+
+
+def last_row(rate: float, threshold: int) -> int:
+    """Return a k beyond which a threshold hardly matters."""
+    return math.ceil((2 * threshold + 16) / rate)
+
+
+def pairs_delta(
+    epsilon: float, rate: float, threshold: int, rounds: int, neighbours: Neighbours, *, rough: bool = False
+) -> float:
+    """Return a delta at which `rounds` rounds are (epsilon, delta)-private, rounded up and a few percent above.
+
+    With `rough` it is about that, from some of the rows, and may be too low: it is for searches.
+
+    >>> [f"{pairs_delta(1.0, 0.1, 12, rounds, 'add_remove'):.3g}" for rounds in (1, 10)]
+    ['4.56e-10', '4.58e-09']
+    """
+    more, less = _pairs(rate, threshold, rough)
+    # Parts of the deviation of a loss near the threshold, or of epsilon.
+    grid = min(rate / math.sqrt(threshold * (1 - rate)), max(epsilon, rate)) / (_ROUGH if rough else _FINE)
+    if neighbours == "replace":  # one cell loses a client, another gains one
+        found = adaptive_delta(more, rounds, epsilon, grid=grid, also=less)
+    else:
+        found = max(adaptive_delta(pairs, rounds, epsilon, grid=grid) for pairs in (more, less))
+    return min(1.0, found * (1 + 2 * rounds * _WRONG))
+
+
+def _pairs(rate: float, threshold: int, rough: bool) -> tuple[list[Pair], list[Pair]]:
+    """Return the pairs (row k, row k - 1) and (row k - 1, row k) of all k that count, or of some of them."""
+    end = last_row(rate, threshold)
+    some = np.unique(np.rint(np.geomspace(threshold, end, 40)).astype(int)) if rough else np.arange(threshold, end + 1)
+    tokens = np.arange(window(end, rate, _FAR)[1] + 1)
+    rows, before = (masses(ks[:, None], tokens, rate) for ks in (some, some - 1))
+    pairs = [_pair(int(k), threshold, rows[i], before[i], rate) for i, k in enumerate(some)]
+    pairs.append(_pair(end, 0, rows[-1], before[-1], rate))
+    return [more for more, _ in pairs], [less for _, less in pairs]
+
+
+def _pair(k: int, least: int, row: Floats, before: Floats, rate: float) -> tuple[Floats, Floats]:
+    """Return both directions of row k against row k - 1, with 'nothing' below the token `least`."""
+    last = max(least, int(np.flatnonzero(row > _RARE)[-1]))
+    tokens = np.arange(least, last + 1)
+    with np.errstate(divide="ignore"):
+        losses = np.log(k * (1 - rate) / (k - tokens))
+    # Rare tokens beyond the last one count as an infinite loss, or as the small one of the last token.
+    chances, others = np.append(row[tokens], at_least(k, last + 1, rate)), before[tokens]
+    others[-1] += at_least(k - 1, last + 1, rate)
+    more, less = np.stack([chances, np.append(losses, math.inf)], axis=1), np.stack([others, -losses], axis=1)
+    if least > 0:
+        silent = below(k - 1, least, rate)
+        fall = math.log1p(-rate * before[least - 1] / silent) if silent > _RARE else 0.0
+        rise = -fall if silent > _RARE else math.inf  # of next to nothing
+        more, less = np.vstack([more, [below(k, least, rate), fall]]), np.vstack([less, [silent, rise]])
+    return more[more[:, 0] > 0], less[less[:, 0] > 0]
