@@ -194,4 +194,32 @@ FAULTS = [
         "os.link((Path(name).chmod(0o644), name)[1], self.path)",
         "privacy/test_ledger.py::test_the_file_is_private_and_alone",
     ),
+    Fault(
+        "Renyi: between two orders the lower one counts",
+        "privacy/curves/concentrated.py",
+        "share = (ball(order) - a) / (b - a)",
+        "share = ball(0)",
+        "privacy/test_renyi_spends.py::test_between_two_orders_a_straight_line_is_above_the_truth",
+    ),
+    Fault(
+        "Renyi: at a listed order the tau of the one before counts",
+        "privacy/curves/concentrated.py",
+        "return ball(spend.taus[at])",
+        "return ball(spend.taus[max(0, at - 1)])",
+        "privacy/test_renyi_spends.py::test_coins_never_cost_less_than_they_do",
+    ),
+    Fault(
+        "Renyi: the number of mechanisms is ignored",
+        "privacy/curves/concentrated.py",
+        "_divergence(s, order) * s.count",
+        "_divergence(s, order)",
+        "privacy/test_renyi_spends.py::test_coins_never_cost_less_than_they_do",
+    ),
+    Fault(
+        "Renyi: pure privacy beside it is free",
+        "privacy/curves/concentrated.py",
+        "x = (a - 1) * e",
+        "x = 0 * e",
+        "privacy/test_renyi_spends.py::test_pure_privacy_costs_what_randomised_response_does",
+    ),
 ]
