@@ -59,6 +59,19 @@ def test_no_unit_costs_more(channel, uses):
     assert (found.max(axis=0) > [0.3, 0.15, 0.1, 0.1, 0.1, 0.9] * bounds).all()
 
 
+def test_a_key_costs_its_coin_or_a_slower_one_and_its_count():
+    channel = report_then_count(1.0, 1e-8, max_keys=3, max_rows=2)
+    renyi, leak = channel.spends()
+    each = Promise(channel.order, channel.step, channel.leak, 0, (1,))
+    rare, slow = (
+        channel.rows.table.taus(renyi.orders, each, *rows) for rows in ((1, channel.first + 1), (channel.first + 1,))
+    )
+    common = [tau + order * (2 / channel.sigma) ** 2 / 2 for order, tau in zip(renyi.orders, slow, strict=True)]
+    assert renyi.taus == pytest.approx(3 * np.maximum(rare, common), rel=1e-12)
+    assert rare[0] > common[0] and rare[-1] < common[-1]  # so both count
+    assert leak.delta == pytest.approx(3 * channel.leak)
+
+
 def test_what_leaks_is_told_and_little_more(channel):
     shown = channel.reporting_probability([1])[0]
     for uses in (1, 20):
