@@ -15,6 +15,7 @@ from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_selection import RenyiSelection, renyi_selection
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.exact.search import precision
+from dpsieve.privacy import Approximate, Composition, repeated_epsilon
 from dpsieve.privacy.curves.renyi import renyi_delta
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
@@ -264,3 +265,32 @@ def test_bad_arguments_are_named():
         renyi_selection(1.0, 1e-5, 10).users_needed(11)
     with pytest.raises(InvalidValue, match="bits"):
         dataclasses.replace(renyi_selection(1.0, 1e-5, 10), bits=1, least=10)
+
+
+def test_what_it_spends_at_lower_orders_is_what_its_coins_diverge_by(ordinary):
+    renyi, leak = ordinary.spends()
+    assert leak == Approximate(0.0, ordinary.leak)
+    assert (renyi.orders[-1], renyi.taus[-1]) == (ordinary.order, ordinary.tau)
+    p = ordinary.table.probability(np.arange(ordinary.table.last))
+    for order, tau in list(zip(renyi.orders, renyi.taus, strict=True))[::3]:
+        worst = 0.0
+        for step in ordinary.promise.steps:
+            part = (step / 2**ordinary.bits) ** 2
+            d = ordinary.leak * part
+            low, high = p[np.maximum(0, np.arange(1, len(p)) - step)], p[1:]
+            far = high - low > d * 1.001
+            x, y = (high[far] - d) / (1 - d), low[far] / (1 - d)
+            pairs = ((x, y), (y, x))
+            sums = [u**order * v ** (1 - order) + (1 - u) ** order * (1 - v) ** (1 - order) for u, v in pairs]
+            worst = max(worst, math.log(np.max(sums)) / (order - 1) / part)
+        assert tau == pytest.approx(worst, rel=1e-4)
+
+
+def test_many_selections_cost_far_less_than_their_sum(ordinary):
+    assert Composition(ordinary.spends()).delta(1.0) <= 1.001e-5
+    assert (
+        Composition(ordinary.spends() * 50).epsilon(1e-3)
+        < 7
+        < 41
+        < repeated_epsilon(50, 1e-3, each_epsilon=1.0, each_delta=1e-5)
+    )

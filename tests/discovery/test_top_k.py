@@ -15,9 +15,11 @@ from dpsieve.discovery.renyi_selection import renyi_selection
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.top_k import TopKeys, _counts_tau, _deviations, top_keys
 from dpsieve.discovery.two_rounds import two_rounds
+from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
+from dpsieve.privacy import Approximate, Composition
 from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.curves.picks import lemma_epsilon, picks_delta, picks_epsilon
+from dpsieve.privacy.curves.picks import lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource, discrete_laplace
 from dpsieve.testing import insecure_source
@@ -253,3 +255,20 @@ def test_limited_domain_shows_keys_of_one_unit_with_probability_delta_at_most():
     runs = 1000
     shown = sum(bool(limited_domain([1] * 5, 3, 3, 1.0, 0.1, source=SOURCE).size) for _ in range(runs))
     assert stats.binom.sf(shown - 1, runs, 0.1) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("count_share", [0.0, 0.3])
+def test_it_spends_what_the_selector_does_and_the_picks(count_share):
+    mechanism = top_keys(1.0, 1e-5, 10, k=20, count_share=count_share)
+    *found, picks = mechanism.spends()
+    assert tuple(found) == mechanism.selector.spends() and picks.orders == found[0].orders
+    for order, tau in zip(picks.orders, picks.taus, strict=True):
+        counts = _counts_tau(order, mechanism.count_sigma, 20) if count_share else 0.0
+        assert tau == pytest.approx(20 * pick_renyi(order, mechanism.each_epsilon) + counts)
+    assert Composition(mechanism.spends()).delta(1.0) < 2.5e-5
+    assert Composition(mechanism.spends() * 50).epsilon(1e-3) < 7.5  # as (1, 1e-5) they cost 41
+
+
+def test_after_another_selector_it_spends_its_guarantee():
+    mechanism = top_keys(1.0, 1e-5, 10, k=5, selector=weighted_gaussian(0.5, 5e-6, 10))
+    assert mechanism.spends() == (Approximate(1.0, 1e-5),)

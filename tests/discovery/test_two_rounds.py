@@ -221,3 +221,12 @@ def test_a_share_leaves_the_rest_of_tau_at_the_same_order():
     assert part.order == 16
     assert part.certify().worst < 1e-5
     assert 0.99e-5 < part.leak + renyi_delta(16.0, part.tau / 0.25, 1.0) <= 1e-5
+
+
+def test_it_spends_both_rounds(ordinary):
+    renyi, leak = ordinary.spends()
+    assert leak.delta == ordinary.leak and renyi.taus[-1] == ordinary.tau
+    first = [order * 4**ordinary.bits / (2 * ordinary.sigma**2) for order in renyi.orders]
+    second = ordinary.table.taus(renyi.orders, ordinary.promise)
+    assert np.add(first, second) == pytest.approx(renyi.taus, rel=1e-4)
+    assert all(a < b for a, b in itertools.pairwise(renyi.taus))

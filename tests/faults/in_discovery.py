@@ -80,4 +80,18 @@ FAULTS = [
         "found = made.selector.select(held, source)",
         "jobs/test_discover.py::test_picks_see_all_keys_and_selection_only_some",
     ),
+    Fault(
+        "the first round is not spent",
+        "discovery/renyi_selection.py",
+        "ball(coins) + ball(order) * ball(self.noise_rho)",
+        "ball(coins)",
+        "discovery/test_two_rounds.py::test_it_spends_both_rounds",
+    ),
+    Fault(
+        "picks are not spent",
+        "discovery/picker.py",
+        "return *found, Renyi(orders, map(self._divergence, orders))",
+        "return found",
+        "discovery/test_top_k.py::test_it_spends_what_the_selector_does_and_the_picks",
+    ),
 ]

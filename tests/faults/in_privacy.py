@@ -250,4 +250,32 @@ FAULTS = [
         "np.arange(points) + 1) * ",
         "privacy/test_products.py::test_fewer_cells_only_add_and_rough_numbers_are_close",
     ),
+    Fault(
+        "Renyi: between two orders the lower one counts",
+        "privacy/curves/concentrated.py",
+        "share = (ball(order) - a) / (b - a)",
+        "share = ball(0)",
+        "privacy/test_renyi_spends.py::test_between_two_orders_a_straight_line_is_above_the_truth",
+    ),
+    Fault(
+        "Renyi: at a listed order the tau of the one before counts",
+        "privacy/curves/concentrated.py",
+        "return ball(spend.taus[at])",
+        "return ball(spend.taus[max(0, at - 1)])",
+        "privacy/test_renyi_spends.py::test_coins_never_cost_less_than_they_do",
+    ),
+    Fault(
+        "Renyi: the number of mechanisms is ignored",
+        "privacy/curves/concentrated.py",
+        "_divergence(s, order) * s.count",
+        "_divergence(s, order)",
+        "privacy/test_renyi_spends.py::test_coins_never_cost_less_than_they_do",
+    ),
+    Fault(
+        "Renyi: pure privacy beside it is free",
+        "privacy/curves/concentrated.py",
+        "x = (a - 1) * e",
+        "x = 0 * e",
+        "privacy/test_renyi_spends.py::test_pure_privacy_costs_what_randomised_response_does",
+    ),
 ]

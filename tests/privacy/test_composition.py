@@ -16,6 +16,7 @@ from dpsieve.privacy import (
     Composition,
     DiscreteLaplace,
     Gaussian,
+    Renyi,
     ZeroConcentrated,
     basic,
     spend_from_json,
@@ -30,6 +31,7 @@ SPENDS = [
     Gaussian(3.0, 2.0, count=4),
     DiscreteLaplace(4.0, 3, count=2),
     ZeroConcentrated(0.01, count=5),
+    Renyi([2.0, 8.0], [0.03, 0.2], count=2),
 ]
 
 
@@ -296,7 +298,7 @@ def test_bad_parameters_are_named_with_a_fix(call, name, values):
             call(bad)
 
 
-@pytest.mark.parametrize("spend", [Gaussian(1.0), ZeroConcentrated(0.1)])
+@pytest.mark.parametrize("spend", [Gaussian(1.0), ZeroConcentrated(0.1), Renyi([2.0], [0.1])])
 def test_basic_needs_an_epsilon(spend):
     with pytest.raises(InvalidValue, match=r"spends holds one without a single epsilon. Use Composition"):
         basic([Approximate(0.1), spend])

@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
-from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, ZeroConcentrated
+from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, Renyi, ZeroConcentrated
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import ORIGIN, Cost, link
 
@@ -123,7 +123,16 @@ def test_a_refused_spend_says_what_is_left_and_writes_nothing(ledger):
     assert ledger.path.read_bytes() == before
 
 
-@pytest.mark.parametrize("spend", [SMALL, Gaussian(20.0), DiscreteLaplace(20.0, count=3), ZeroConcentrated(1e-3)])
+@pytest.mark.parametrize(
+    "spend",
+    [
+        SMALL,
+        Gaussian(20.0),
+        DiscreteLaplace(20.0, count=3),
+        ZeroConcentrated(1e-3),
+        Renyi([2.0, 8.0, 64.0], [0.002, 0.01, 0.1], count=2),
+    ],
+)
 def test_every_kind_of_spend_is_kept_exactly(path, ledger, spend):
     entry = ledger.spend(spend)
     assert Ledger.open(path).history() == [entry]
@@ -792,7 +801,8 @@ def test_a_copy_is_the_same_ledger_opened_again(path, ledger):
 
 
 @pytest.mark.parametrize(
-    "spend", [Approximate(1e-4, 1e-12), DiscreteLaplace(1e7, 1000), Gaussian(1e4), ZeroConcentrated(1e-8)]
+    "spend",
+    [Approximate(1e-4, 1e-12), DiscreteLaplace(1e7, 1000), Gaussian(1e4), ZeroConcentrated(1e-8), Renyi([64], [1e-6])],
 )
 def test_a_thousand_earlier_spends(path, ledger, spend):
     filled(ledger, [spend] * 1000)
@@ -819,6 +829,18 @@ class TestWhatMechanismsReallyCost:
         assert entry.spend == Approximate(0.1, 1e-8)
         assert [type(curve) for curve in entry.curves] == [Gaussian, Approximate]
         assert Ledger.open(tmp_path / "finer").history() == finer.history()
+
+    def test_report_then_count_adds_up_at_renyi_orders(self, tmp_path):
+        from dpsieve.channels import report_then_count
+
+        ledger = Ledger(tmp_path / "finer", epsilon=4.0, delta=1e-6, unit=self.UNIT)
+        mechanism = report_then_count(0.1, 1e-8, max_keys=10, unit=self.UNIT)
+        for _ in range(50):
+            ledger.spend(mechanism)
+        assert ledger.spent() < 0.70  # by its guarantee alone it would be 3.26, as Gaussian noise 0.65
+        entry = Ledger.open(tmp_path / "finer").history()[-1]
+        assert entry.spend == Approximate(0.1, 1e-8) and entry.curves == mechanism.spends()
+        assert [type(curve) for curve in entry.curves] == [Renyi, Approximate]
 
     def test_noise_for_known_keys_is_charged_as_laplace_noise(self, ledger):
         from dpsieve.channels import known_keys

@@ -15,6 +15,7 @@ from dpsieve.privacy import (
     DiscreteLaplace,
     Gaussian,
     Guarantee,
+    Renyi,
     ZeroConcentrated,
     spend_from_json,
 )
@@ -22,7 +23,13 @@ from dpsieve.privacy.ledger import Ledger, store
 from dpsieve.privacy.ledger.chain import ORIGIN, link
 
 resource = pytest.importorskip("resource")
-SPENDS = [Approximate(0.01, 1e-9), Gaussian(500.0), DiscreteLaplace(500.0, 2), ZeroConcentrated(1e-6, count=3)]
+SPENDS = [
+    Approximate(0.01, 1e-9),
+    Gaussian(500.0),
+    DiscreteLaplace(500.0, 2),
+    ZeroConcentrated(1e-6, count=3),
+    Renyi([32.0], [1e-5]),
+]
 ODD = [
     *(None, True, -1, 0, 1, 2**53, 10**400, -0.0, 5e-324, 1e-300, 0.5, 1.0, 500.0, 1e308, float("nan"), float("inf")),
     *("", "x", "\0", "\x1b[31m", "\ud800", "1", "gaussian", "add_remove", "replace", "x" * 2000),
@@ -175,7 +182,7 @@ def test_rows_longer_than_any_ledger_writes_are_not_read(path):
 
 def test_a_forged_ledger_beyond_its_budget_is_refused_quickly(path):
     budget = {"epsilon": 0.1, "delta": 1e-6, "neighbours": "add_remove", "unit": "one user"}
-    spends = [Gaussian(1e9, 500.0), Approximate(1e-6, 1e-9, 2), ZeroConcentrated(1000.0, 3)]
+    spends = [Gaussian(1e9, 500.0), Approximate(1e-6, 1e-9, 2), ZeroConcentrated(1000.0, 3), Renyi([2.0], [1e3])]
     forged(path, written(budget), [[MOMENT, written([s.to_json()]), ""] for s in spends])
     ledger = Ledger(path)
     with in_bounds(seconds=20.0):  # much less on an idle machine

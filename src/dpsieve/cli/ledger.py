@@ -84,10 +84,11 @@ def history(path: File, as_json: AsJson = False) -> None:
 
 def _words(spend: "Spend") -> str:
     """Return a spend in words."""
-    values = spend.to_json()
-    kind, count = values.pop("kind").replace("_", " "), values.pop("count")
-    numbers = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
-    return f"{kind}: {numbers}" if count == 1 else f"{count:,} times {kind}: {numbers}"
+    from dpsieve.privacy.ledger.chain import described
+
+    numbers = ", ".join(f"{name} {value}" for name, value in described(spend).items())
+    words = f"{spend.kind.replace('_', ' ')}: {numbers}"
+    return words if spend.count == 1 else f"{spend.count:,} times {words}"
 
 
 @app.command()

@@ -85,6 +85,9 @@ class HittingKeys(KeyPicker):
     def _tau(self, order: float) -> float:
         return hitting_renyi(order, self.each_epsilon, self.k)
 
+    def _divergence(self, order: float) -> float:
+        return self._tau(order)
+
     def _picks_delta(self, epsilon: float) -> float:
         k, each = self.k, self.each_epsilon
         found = hitting_delta(k, epsilon, each_epsilon=each)

@@ -16,6 +16,7 @@ from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
 from dpsieve.privacy.composed import remaining
 from dpsieve.privacy.curves.picks import checked_picks
 from dpsieve.privacy.curves.renyi import renyi_delta, renyi_tau
+from dpsieve.privacy.curves.spends import Renyi, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.privacy.registry import from_json
@@ -99,6 +100,21 @@ class KeyPicker(Mechanism):
     @abstractmethod
     def _tau(self, order: float) -> float:
         """Return what everything after the selection adds to its tau at this order, rounded up."""
+
+    @abstractmethod
+    def _divergence(self, order: float) -> float:
+        """Return the Renyi divergence of this order of everything after the selection, rounded up.
+
+        It adds up over many uses, while `_tau` may be less and counts once.
+        """
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return what a Renyi selector spends, and the picks at the same orders; else the guarantee."""
+        if not isinstance(self.selector, RenyiSelector):
+            return super().spends()
+        found = self.selector.spends()
+        orders = next(spend.orders for spend in found if isinstance(spend, Renyi))
+        return *found, Renyi(orders, map(self._divergence, orders))
 
     @abstractmethod
     def _picks_delta(self, epsilon: float) -> float:

@@ -36,12 +36,14 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.curves.renyi import checked_order, renyi_delta
+from dpsieve.privacy.curves.renyi import checked_order, renyi_delta, spread_orders
+from dpsieve.privacy.curves.spends import Approximate, Renyi, Spend
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 
 _SAVED = "Pass the saved one."
+_ORDERS = 8  # at which costs are told; looking at one takes as long as a certificate
 _R = TypeVar("_R", bound="RenyiSelector")
 
 
@@ -168,6 +170,25 @@ class RenyiSelector(Selector):
     def table(self) -> ReportingTable:
         """The reporting probability of each sum of weights."""
         return reporting_table(self.promise)
+
+    @property
+    def noise_rho(self) -> float:
+        """What noise that was drawn before the coins costs as zCDP, rounded up; most draw none."""
+        return 0.0
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return what a unit costs at the order and at some lower ones, and what it may leak."""
+        return self._spent
+
+    @cached_property
+    def _spent(self) -> tuple[Spend, ...]:
+        *lower, own = spread_orders(self.order, _ORDERS)
+
+        def tau(order: float, coins: float) -> float:
+            return upper(lambda: ball(coins) + ball(order) * ball(self.noise_rho))
+
+        taus = map(tau, lower, self.table.taus(lower, self.promise))
+        return Renyi((*lower, own), (*taus, self.tau)), Approximate(0.0, self.leak)
 
     @property
     @abstractmethod

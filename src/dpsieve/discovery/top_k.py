@@ -37,6 +37,7 @@ from dpsieve.privacy.curves.picks import (
     picks_delta,
     picks_epsilon,
     picks_from_tau,
+    picks_renyi,
     picks_tau,
 )
 from dpsieve.privacy.registry import register
@@ -140,8 +141,13 @@ class TopKeys(KeyPicker):
         return float(-ndtri((1 - level) / 2)) * self.count_sigma * (1 + 1e-9) + 0.5
 
     def _tau(self, order: float) -> float:
+        return self._with_counts(picks_tau(order, self.each_epsilon, self.k), order)
+
+    def _divergence(self, order: float) -> float:
+        return self._with_counts(picks_renyi(order, self.each_epsilon, self.k), order)
+
+    def _with_counts(self, picks: float, order: float) -> float:
         counts = _counts_tau(order, self.count_sigma, self.k) if self.count_sigma else 0.0
-        picks = picks_tau(order, self.each_epsilon, self.k)
         return upper(lambda: ball(picks) + ball(counts))
 
     def _picks_delta(self, epsilon: float) -> float:

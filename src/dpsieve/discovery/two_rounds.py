@@ -90,6 +90,11 @@ class TwoRounds(RenyiSelector):
             raise InvalidValue("sigma leaves nothing of tau for round two. Pass those that were saved.")
 
     @cached_property
+    def noise_rho(self) -> float:
+        """What round one costs as zCDP, rounded up."""
+        return upper(lambda: ball(4**self.bits) / (2 * ball(self.sigma) ** 2))
+
+    @cached_property
     def second_tau(self) -> float:
         """What round one leaves of tau, rounded down."""
         return lower(lambda: ball(self.tau) - ball(self.order) * 4**self.bits / (2 * ball(self.sigma) ** 2))

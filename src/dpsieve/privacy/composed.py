@@ -13,7 +13,7 @@ from dpsieve.exact.search import ball, lower, upper
 from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
 from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.curves.repeated import repeated_delta
-from dpsieve.privacy.curves.spends import Spend
+from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting, Mechanism, Reading
 from dpsieve.privacy.registry import from_json, register
@@ -53,7 +53,7 @@ class Composed(Counting):
 
     All must be for the same neighbours and unit. The promise is checked: k uses that are each (e, d)-private compose
     optimally (Kairouz, Oh and Viswanath 2015), pure epsilons of other mechanisms are added to that; where several
-    mechanisms have a delta, the composition of what they spend decides.
+    mechanisms have a delta, the composition of what they spend decides, or of their guarantees, where that is less.
 
     >>> from dpsieve.channels import simple
     >>> three = Composed(1.0, 1e-6, (Use(simple(0.333, 3.3e-7), 3),))
@@ -117,7 +117,9 @@ class Composed(Counting):
         pure = [use for use in self.uses if use.mechanism.guarantee.delta == 0]
         rest = [use for use in self.uses if use.mechanism.guarantee.delta > 0]
         if len(rest) > 1:
-            return Composition(self.spends()).delta(self.epsilon)
+            promised = [(use.mechanism.guarantee, use.times) for use in self.uses]
+            whole = [Approximate(promise.epsilon, promise.delta, times) for promise, times in promised]
+            return min(Composition(spends).delta(self.epsilon) for spends in (self.spends(), whole))
         spent = upper(lambda: sum((ball(use.mechanism.guarantee.epsilon) * use.times for use in pure), ball(0)))
         if spent > self.epsilon:
             return 1.0

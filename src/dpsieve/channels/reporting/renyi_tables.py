@@ -32,7 +32,13 @@ def _sum(low, not_low, high, not_high, step, order):
     """Return the larger S - 1 of both directions, rounded up, for coins Q' = low and P' = high = low + step."""
     if low <= 0 or not_high <= 0:
         return np.inf
-    up, down = order * np.log1p(step / low), order * np.log1p(step / not_high)
+    return _moment(low, not_low, high, not_high, np.log1p(step / low), np.log1p(step / not_high), order)
+
+
+@jit()
+def _moment(low, not_low, high, not_high, x, y, order):
+    """Return the larger S - 1 of both directions, rounded up, given both logarithms."""
+    up, down = order * x, order * y
     there = low * np.expm1(up) * (1 + ERROR) + not_low * np.expm1(-down) * (1 - ERROR)
     back = not_high * np.expm1(down) * (1 + ERROR) + high * np.expm1(-up) * (1 - ERROR)
     return max(there, back)
@@ -96,43 +102,72 @@ def grow(steps, leaks, limits, order, until, accuracy, rows, not_rows):
 
 
 @jit()
-def broken(high, low, steps, heaviest, leak_high, leak_low, limits, order):
-    """Return the first row and step that break the promise, or (0, 0); `heaviest` is the largest step.
+def _coins(high, low, before, h, dh, dl):
+    """Return Q', 1 - Q', P', 1 - P' and P' - Q' of two rows with the leak d; Q' = 0 where they are not comparable.
 
-    The integers high * 2^64 + low are probabilities in units of 2^-128, and so are the leaks, which are rounded down.
-    The first row is zero; the last one and all after it stand for one. Differences are taken in integers, so all that
+    The integers high * 2^64 + low are probabilities in units of 2^-128, and so is the leak, which is rounded down. The
+    first row is zero; the last one and all after it stand for one. Differences are taken in integers, so all that
     enters a sum is rounded once.
     """
+    same, apart = (0.5, 0.5, 0.5, 0.5, 0.0), (0.0, 1.0, 1.0, 0.0, 1.0)
     last = len(high) - 1
-    for h in range(1, last + heaviest):
+    if before >= last:
+        return same
+    qh, ql = high[before], low[before]
+    nqh, nql = sub(_ZERO, _ZERO, qh, ql)
+    if h >= last:  # to one: the other coin must be within the leak of it
+        return apart if before == 0 or less(dh, dl, nqh, nql) else same
+    ph, pl = high[h], low[h]
+    if less(ph, pl, qh, ql):
+        return apart
+    rise_high, rise_low = sub(ph, pl, qh, ql)
+    if not less(dh, dl, rise_high, rise_low):
+        return same
+    if (qh | ql) == _ZERO:
+        return apart
+    rest = 1 - _float(dh, dl)
+    nph, npl = sub(_ZERO, _ZERO, ph, pl)
+    nqh, nql = sub(nqh, nql, dh, dl)
+    gh, gl = sub(ph, pl, dh, dl)
+    sh, sl = sub(rise_high, rise_low, dh, dl)
+    return (
+        _float(qh, ql) / rest,
+        _float(nqh, nql) / rest,
+        _float(gh, gl) / rest,
+        _float(nph, npl) / rest,
+        _float(sh, sl) / rest,
+    )
+
+
+@jit()
+def broken(high, low, steps, heaviest, leak_high, leak_low, limits, order):
+    """Return the first row and step that break the promise, or (0, 0); `heaviest` is the largest step."""
+    for h in range(1, len(high) - 1 + heaviest):
         for k in range(len(steps)):
-            before = max(0, h - steps[k])
-            if before >= last:
-                continue
-            qh, ql, dh, dl = high[before], low[before], leak_high[k], leak_low[k]
-            if h >= last:  # to one: the other coin must be within the leak of it
-                rest_high, rest_low = sub(_ZERO, _ZERO, qh, ql)
-                if before == 0 or less(dh, dl, rest_high, rest_low):
-                    return h, steps[k]
-                continue
-            ph, pl = high[h], low[h]
-            if less(ph, pl, qh, ql):
-                return h, steps[k]
-            rise_high, rise_low = sub(ph, pl, qh, ql)
-            if not less(dh, dl, rise_high, rise_low):
-                continue
-            if (qh | ql) == _ZERO:
-                return h, steps[k]
-            rest = 1 - _float(dh, dl)
-            nph, npl = sub(_ZERO, _ZERO, ph, pl)
-            nqh, nql = sub(_ZERO, _ZERO, qh, ql)
-            nqh, nql = sub(nqh, nql, dh, dl)
-            gh, gl = sub(ph, pl, dh, dl)
-            sh, sl = sub(rise_high, rise_low, dh, dl)
-            coins = _float(qh, ql) / rest, _float(nqh, nql) / rest, _float(gh, gl) / rest, _float(nph, npl) / rest
-            if not _sum(coins[0], coins[1], coins[2], coins[3], _float(sh, sl) / rest, order) <= limits[k]:
+            q, not_q, p, not_p, step = _coins(high, low, max(0, h - steps[k]), h, leak_high[k], leak_low[k])
+            if not _sum(q, not_q, p, not_p, step, order) <= limits[k]:
                 return h, steps[k]
     return 0, 0
+
+
+@jit()
+def widest(high, low, steps, leak_high, leak_low, orders, start, stop, worst):
+    """Fill `worst` with the largest S - 1, rounded up, of each step (a row) and order (a column).
+
+    For each step the rows from `start` on, and before `stop`, are compared with those a step below; beyond the table
+    all are one.
+    """
+    for k in range(len(steps)):
+        worst[k] = 0.0
+        for h in range(start, min(stop, len(high) - 1 + steps[k])):
+            q, not_q, p, not_p, step = _coins(high, low, max(0, h - steps[k]), h, leak_high[k], leak_low[k])
+            if q <= 0 or not_p <= 0:
+                worst[k] = np.inf
+                break
+            if step > 0:
+                x, y = np.log1p(step / q), np.log1p(step / not_p)
+                for i in range(len(orders)):
+                    worst[k, i] = max(worst[k, i], _moment(q, not_q, p, not_p, x, y, orders[i]))
 
 
 @jit()

@@ -1,15 +1,17 @@
 """Tables of reporting probabilities: how likely a key with a given sum of weights is published, made and checked."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from dpsieve.channels.grid import ONE, below, floor_words, fraction, words
-from dpsieve.channels.reporting.renyi_tables import ERROR, broken, grow
+from dpsieve.channels.reporting.renyi_tables import ERROR, broken, grow, widest
 from dpsieve.errors import InvalidValue, NotCertified
+from dpsieve.exact.search import ball, upper
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints, Words
 
@@ -36,6 +38,11 @@ class Promise:
     def squares(self) -> Floats:
         """The squares of the steps, in units of 4^bits."""
         return np.asarray((np.array(self.steps, np.float64) / 2.0**self.bits) ** 2)
+
+    @property
+    def leaks(self) -> list[Fraction]:
+        """What each step may leak."""
+        return [Fraction(self.leak) * step**2 / 4**self.bits for step in self.steps]
 
     def limits(self, part: float = 1.0) -> Floats:
         """Return e^((order - 1) tau u^2) - 1 for each step, with this part of tau; at most e^700."""
@@ -84,12 +91,29 @@ class ReportingTable:
         """Check the integers that are drawn from, every step to every row; raise NotCertified naming the first."""
         if len(self.high) < 2 or self.high[0] or self.low[0]:
             raise NotCertified("a key with a sum of zero could be reported")
-        leaks = [math.floor(Fraction(promise.leak) * step**2 * ONE / 4**promise.bits) for step in promise.steps]
+        leaks = [math.floor(leak * ONE) for leak in promise.leaks]
         steps, limits = np.array(promise.steps, np.int64), promise.limits() * (1 - ERROR)
         high, low = self.high.copy(), self.low.copy()
         row, step = broken(high, low, steps, max(promise.steps), *words(leaks), limits, promise.order)
         if row:
             raise NotCertified(f"sums {max(0, row - step):,} and {row:,} differ by more than a step of {step:,} may")
+
+    def taus(self, orders: Sequence[float], promise: Promise, start: int = 1, stop: int = 2 * MOST_ROWS) -> list[float]:
+        """Return, for each order, the least tau, rounded up, with which the steps and leaks of a promise are kept.
+
+        The rows from `start` on, and before `stop`, are compared with those a step below them.
+        """
+        steps, worst = np.array(promise.steps, np.int64), np.empty((len(promise.steps), len(orders)))
+        leaks = words([math.floor(leak * ONE) for leak in promise.leaks])
+        widest(self.high.copy(), self.low.copy(), steps, *leaks, np.array(orders), start, stop, worst)
+
+        def tau(order: float, step: int, sum_: float) -> float:
+            return upper(lambda: ball(sum_).log1p() / (ball(order) - 1) * 4**promise.bits / step**2)
+
+        return [
+            max(map(partial(tau, order), promise.steps, column))
+            for order, column in zip(orders, worst.T.tolist(), strict=True)
+        ]
 
 
 @lru_cache(maxsize=8)
@@ -106,9 +130,9 @@ def reporting_table(promise: Promise) -> ReportingTable:
     if not len(rows):
         raise InvalidValue(f"bits={promise.bits} needs a table of more than {MOST_ROWS:,} rows. Pass fewer bits.")
     low_half, high_half = floor_words(rows), floor_words(rest)
-    upper = rows > 0.5
+    above = rows > 0.5
     # p = 1 - c rounded down is 2^128 - 1 - floor(c 2^128) on the grid.
-    high, low = (np.where(upper, ~b, a) for a, b in zip(low_half, high_half, strict=True))
+    high, low = (np.where(above, ~b, a) for a, b in zip(low_half, high_half, strict=True))
     for one in (high, low):
         one.flags.writeable = False
     return ReportingTable(high, low)

@@ -57,6 +57,19 @@ def checked_order(order: float) -> float:
     return float(order)
 
 
+def spread_orders(order: float, count: int) -> tuple[float, ...]:
+    """Return this number of orders up to the given one, at which a mechanism made for it may say what it costs.
+
+    Many uses are best accounted for at lower orders than one. Distances from 1 grow by equal factors, from 1/2 on.
+
+    >>> [round(each, 3) for each in spread_orders(33.0, 7)]
+    [1.5, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0]
+    """
+    least = min(0.5, (order - 1) / 2)
+    lower = (1 + least * ((order - 1) / least) ** (i / (count - 1)) for i in range(count - 1))
+    return (*lower, order)
+
+
 def _factor(order: float) -> Ball:
     """Return the logarithm of (1 - 1/a)^a / (a - 1), with t = a - 1 so that it keeps its digits near a = 1."""
     t = ball(order) - 1

@@ -1,14 +1,17 @@
 """Spends: which mechanism was run, and how often. Values that can be checked, compared and stored."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, dataclass, fields
+from itertools import islice, pairwise
 from typing import Any, ClassVar, TypeAlias, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.curves.gaussian import checked_noise
+
+_MOST_ORDERS = 256
 
 
 @dataclass(frozen=True)
@@ -17,14 +20,15 @@ class _Spend:
 
     kind: ClassVar[str]
 
-    def _set(self, *, count: int, **checked: float) -> None:
+    def _set(self, *, count: int, **checked: object) -> None:
         count = validate.whole("count", count, low=1, high=10**6, hint="Pass how often it ran, such as count=1.")
         for name, value in {**checked, "count": count}.items():
             object.__setattr__(self, name, value)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values, with the kind of the spend; `spend_from_json` reads it back exactly."""
-        return {"kind": self.kind, **asdict(self)}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {"kind": self.kind, **plain}
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,39 @@ class ZeroConcentrated(_Spend):
         self._set(count=self.count, rho=rho)
 
 
-Spend: TypeAlias = Approximate | Gaussian | DiscreteLaplace | ZeroConcentrated
+@dataclass(frozen=True)
+class Renyi(_Spend):
+    """`count` mechanisms of which nothing is known but that each is (order, tau)-Renyi private for every pair listed.
+
+    For each of the increasing `orders`, all above 1, the Renyi divergence of the outputs of neighbours is at most the
+    tau at the same place of `taus`, in both directions. What leaks beside that is a spend of its own, such as
+    `Approximate(0.0, 1e-9)`; it must be the same leak for all orders.
+
+    >>> Renyi([2, 16], [0.04, 0.4], count=3)
+    Renyi(orders=(2.0, 16.0), taus=(0.04, 0.4), count=3)
+    """
+
+    kind = "renyi"
+    orders: tuple[float, ...]
+    taus: tuple[float, ...]
+    count: int = 1
+
+    def __init__(self, orders: Iterable[float], taus: Iterable[float], count: int = 1) -> None:
+        increasing = "Pass increasing orders above 1, such as orders=[2, 8, 32]."
+        bounds = "Pass a bound on the divergence of each order, such as taus=[0.1, 0.4, 1.6]."
+        checked = _numbers("orders", orders, increasing), _numbers("taus", taus, bounds)
+        for order in checked[0]:
+            validate.between("orders", order, 1.0, 1e9, hint=increasing)
+        for tau in checked[1]:
+            validate.between("taus", tau, 0.0, 1e9, hint=bounds)
+        if checked[0][0] == 1 or any(low >= high for low, high in pairwise(checked[0])):
+            raise InvalidValue(f"orders do not increase from above 1. {increasing}")
+        if len(checked[0]) != len(checked[1]):
+            raise InvalidValue(f"taus has {len(checked[1])} numbers for {len(checked[0])} orders. {bounds}")
+        self._set(orders=checked[0], taus=checked[1], count=count)
+
+
+Spend: TypeAlias = Approximate | Gaussian | DiscreteLaplace | ZeroConcentrated | Renyi
 _KINDS: dict[str, type[Spend]] = {kind.kind: kind for kind in get_args(Spend)}
 
 
@@ -161,7 +197,7 @@ def sum_of_epsilons(spends: tuple[Spend, ...]) -> float:
 
 def checked_spends(spends: Iterable[Spend]) -> tuple[Spend, ...]:
     """Return the spends as a tuple; anything else is refused."""
-    hint = "Pass a list of Approximate, Gaussian, DiscreteLaplace or ZeroConcentrated."
+    hint = "Pass a list of Approximate, Gaussian, DiscreteLaplace, ZeroConcentrated or Renyi."
     if not isinstance(spends, Iterable):
         raise InvalidType(f"spends must be a list, not {type(spends).__name__}. {hint}")
     parts = tuple(spends)
@@ -169,3 +205,13 @@ def checked_spends(spends: Iterable[Spend]) -> tuple[Spend, ...]:
         if not isinstance(part, Spend):
             raise InvalidType(f"spends must hold spends, not {type(part).__name__}. {hint}")
     return parts
+
+
+def _numbers(name: str, values: Iterable[float], hint: str) -> tuple[float, ...]:
+    """Return a list of numbers, some but not too many, as a tuple."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping | Set):
+        raise InvalidType(f"{name} must be a list of numbers, not {type(values).__name__}. {hint}")
+    numbers = tuple(validate.real(name, value, hint=hint) for value in islice(values, _MOST_ORDERS + 1))
+    if not 1 <= len(numbers) <= _MOST_ORDERS:
+        raise InvalidValue(f"{name} must hold 1 to {_MOST_ORDERS} numbers. {hint}")
+    return numbers

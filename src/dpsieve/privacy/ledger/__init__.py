@@ -123,7 +123,7 @@ class Ledger:
         A mechanism costs what its `spends` say, or its guarantee, whichever is less together with all other entries.
         It, or a `Guarantee`, must be for the ledger's unit and neighbours; one for 'add_remove' is converted by
         `for_replacement` where the ledger is for 'replace'. A spend (`Approximate`, `Gaussian`, `DiscreteLaplace`,
-        `ZeroConcentrated`) names neither: its numbers must be right for those of the ledger.
+        `ZeroConcentrated`, `Renyi`) names neither: its numbers must be right for those of the ledger.
 
         `note` is one line of at most 1,000 characters that says what the spend was for. It is stored as it is: put no
         data in it. A spend that does not fit raises BudgetExceeded, says what is left, and writes nothing.
@@ -149,7 +149,7 @@ class Ledger:
 
         `delta` is that of the release. Left out, it is half of what the spends so far leave of the budget's delta at
         the budget's epsilon, and the whole budget's where nothing was spent. The epsilon is at most the budget's,
-        rounded down to six digits (after a spend in zCDP, to a thousandth of the budget's), and sure to fit until
+        rounded down to six digits (after a zCDP or Renyi spend, to a thousandth of the budget's), and sure to fit until
         someone else spends. Less than a millionth of the budget's epsilon counts as nothing.
         """
         return self._present().remaining(None if delta is None else validate.delta(delta))
@@ -228,7 +228,7 @@ class Ledger:
             return Cost(mechanism)
         guarantee = mechanism.guarantee if isinstance(mechanism, Mechanism) else mechanism
         if not isinstance(guarantee, Guarantee):
-            fix = "Pass a mechanism, a Guarantee, Approximate, Gaussian, DiscreteLaplace or ZeroConcentrated."
+            fix = "Pass a mechanism, a Guarantee, Approximate, Gaussian, DiscreteLaplace, ZeroConcentrated or Renyi."
             raise InvalidType(f"mechanism must be what is spent, not {type(mechanism).__name__}. {fix}")
         if guarantee.unit != self.budget.unit:
             fix = "Name the same unit, or keep another ledger for that one."

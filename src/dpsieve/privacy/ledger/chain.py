@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.curves.losses import either
-from dpsieve.privacy.curves.spends import Approximate, Spend, ZeroConcentrated, leak, spend_from_json
+from dpsieve.privacy.curves.spends import Approximate, Renyi, Spend, ZeroConcentrated, leak, spend_from_json
 from dpsieve.privacy.guarantee import Guarantee, shown
 
 ORIGIN = "dpsieve ledger"
@@ -143,8 +143,9 @@ class Chain:
         def release(epsilon: float) -> Cost:
             return Cost(Approximate(epsilon, delta))
 
-        # Composing zCDP is slow, so there the search is coarse, over whole compositions, not over a sum of two parts.
-        if any(isinstance(spend, ZeroConcentrated) for total in self._now for spend in total.spends):
+        # Composing zCDP or Renyi spends is slow, so there the search is coarse, over whole compositions, not over a
+        # sum of two parts.
+        if any(isinstance(spend, ZeroConcentrated | Renyi) for total in self._now for spend in total.spends):
             bound = _bisected(lambda epsilon: self.fits(release(epsilon)), budget.epsilon, 10)
         else:
             bound = max(self._room(now, delta) for now in self._now)
@@ -173,12 +174,22 @@ class Chain:
         if left and delta is not None and left.delta != delta:
             rest = f"Nothing is left at delta={shown(delta)}. {rest}"
         fix = "Spend less." if left else "Ask whoever decides on the budget."
-        values = spend.to_json()
-        kind = values.pop("kind").replace("_", " ")
-        words = ", ".join(f"{name}={value:.6g}" for name, value in values.items() if name != "count")
+        words = ", ".join(f"{name}={value}" for name, value in described(spend).items())
         times = f"{spend.count:,} times " if spend.count > 1 else ""
-        what = f"{times}{words}" if kind == "approximate" else f"{times}{kind} noise of {words}"
+        kind = "" if isinstance(spend, Approximate) else f"{spend.kind.replace('_', ' ')} noise of "
+        what = f"{times}{kind}{words}"
         return f"{what} does not fit {budget} (entries so far: {len(self.entries)}). {rest}. {fix}"
+
+
+def described(spend: Spend) -> dict[str, str]:
+    """Return the numbers of one run of a spend by name, with six digits; of a list, the first and the last."""
+
+    def digits(value: Any) -> str:
+        if not isinstance(value, list):
+            return f"{value:.6g}"
+        return f"{value[0]:.6g}" if len(value) == 1 else f"{value[0]:.6g}..{value[-1]:.6g}"
+
+    return {name: digits(value) for name, value in spend.to_json().items() if name not in ("kind", "count")}
 
 
 def canonical(data: Any) -> str:
