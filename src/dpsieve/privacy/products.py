@@ -38,19 +38,27 @@ from dpsieve.errors import InvalidValue
 from dpsieve.types import Bools, Floats
 
 _PARTS = (0.0, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)  # of the outcome of larger loss, as a leak
-_POINTS, _ROUGH = 2048, 128
+_ROUGH = 128
 _MOST = 300.0  # a logarithm of a bound, above which it says nothing anyway
 
 
 def product_deltas(
-    ours: Floats, theirs: Floats, shifts: Floats, uses: int, epsilon: float, *, power: float, rough: bool = False
+    ours: Floats,
+    theirs: Floats,
+    shifts: Floats,
+    uses: int,
+    epsilon: float,
+    *,
+    power: float,
+    rough: bool = False,
+    points: int = 2048,
 ) -> Floats:
     """Return a number for each kind of report: no product of `uses` of them costs more than the largest, rounded up.
 
     Put in an array with rows (probability of a report, of silence) for P, one for Q, the shifts in deviations, and the
     power a > 0: that at which the largest number is smallest is about (order - 1) of a good Renyi account. Neighbours
     that may be exchanged differ in one direction in all uses: call it for both directions. `rough` numbers are right
-    to about one in 1,000 but may be below; they are for searches.
+    to about one in 1,000 but may be below; they are for searches. Else more `points` make them tighter.
 
     >>> ours, theirs = np.array([[0.11, 0.89], [1.0, 0.0]]), np.array([[0.1, 0.9], [1.0, 0.0]])
     >>> [f"{delta:.2g}" for delta in product_deltas(ours, theirs, np.array([0.0, 1 / 16]), 10, 1.0, power=22.0)]
@@ -71,7 +79,7 @@ def product_deltas(
         some = np.flatnonzero(leak < best)
         kept = ours[some]
         kept[np.arange(len(some)), worse[some]] *= 1 - part
-        found = _bounds(kept, theirs[some], np.abs(shifts[some]), uses, epsilon, power, rough)
+        found = _bounds(kept, theirs[some], np.abs(shifts[some]), uses, epsilon, power, 0 if rough else points)
         best[some] = np.minimum(best[some], leak[some] + found)
     absent = math.exp(-power * epsilon) / (2 * math.sqrt(power * (power + 1)))  # of keys that are not there
     most: Floats = np.minimum(1.0, np.maximum(best, absent) * (1 + 1e-12))
@@ -79,7 +87,7 @@ def product_deltas(
 
 
 def _bounds(
-    ours: Floats, theirs: Floats, shifts: Floats, uses: int, epsilon: float, power: float, rough: bool
+    ours: Floats, theirs: Floats, shifts: Floats, uses: int, epsilon: float, power: float, points: int
 ) -> Floats:
     """Return the B of each kind; `ours` may add up to less than one."""
     c = math.sqrt(power * (power + 1))
@@ -94,8 +102,8 @@ def _bounds(
     turn = np.abs(losses[:, 0] - losses[:, 1] + shifts**2 * (power + 0.5))
     r, s = np.exp(weights - top[:, None]).T[:, :, None]
     mean, still = np.empty(len(ours)), shifts == 0
-    mean[still] = _wrapped(r[still], s[still], np.tanh(c * turn[still, None] / 2), uses, rough)
-    mean[~still] = _shifted(r[~still], s[~still], turn[~still, None], shifts[~still, None], c, uses, rough)
+    mean[still] = _wrapped(r[still], s[still], np.tanh(c * turn[still, None] / 2), uses, points)
+    mean[~still] = _shifted(r[~still], s[~still], turn[~still, None], shifts[~still, None], c, uses, points)
     # Each logarithm is wrong by some units in its last place, and they are multiplied by uses * (power + 1).
     sizes = np.where(ours > 0, np.abs(losses) + 2 * np.abs(logs), 0.0).sum(axis=1) + np.abs(top) + 10
     exponent = (
@@ -108,15 +116,15 @@ def _bounds(
     return np.where(usable, np.exp(np.minimum(exponent, _MOST)), math.inf)
 
 
-def _wrapped(r: Floats, s: Floats, shrink: Floats, uses: int, rough: bool) -> Floats:
-    points = _ROUGH if rough else _POINTS
+def _wrapped(r: Floats, s: Floats, shrink: Floats, uses: int, points: int) -> Floats:
+    rough, points = points == 0, points or _ROUGH
     tangent = shrink * np.tan((np.arange(points) + 0.5 * rough) * (math.pi / 2 / points))
     cosine = (1 - tangent**2) / (1 + tangent**2)
     return _mean_power(r * r + s * s + 2 * r * s * cosine, uses)
 
 
-def _shifted(r: Floats, s: Floats, turn: Floats, shift: Floats, c: float, uses: int, rough: bool) -> Floats:
-    points = 2 * (_ROUGH if rough else _POINTS)
+def _shifted(r: Floats, s: Floats, turn: Floats, shift: Floats, c: float, uses: int, points: int) -> Floats:
+    rough, points = points == 0, 2 * (points or _ROUGH)
     ends = c * np.tan(np.arange(points) * (math.pi / 2 / points))
     left, right = ends, np.append(ends[1:], 1e30)
     if rough:

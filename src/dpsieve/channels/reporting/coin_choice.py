@@ -1,129 +1,114 @@
 """Good parameters for 'report first, then count', from public numbers; every choice that is made here is sound.
 
-The order of the Renyi divergence and the leak are searched such that keys of the lowest frequency show half of the time
-(goal 'keys'). For the goal 'counts' tokens begin where nine of ten keys show, coins are slow from there on, and the
-expected error of what is published is made small: the sum over frequencies i, weighted by 1/i^2 (Zipf's law), of i
-where a key does not show, and of the error of its token where it does.
+The power is searched such that keys of the lowest frequency show half of the time; the noise is then the least that it
+allows (goal 'keys'). For the goal 'counts' tokens begin where nine of ten keys show, and more noise leaves room for the
+coins from there on: the expected error of what is published is made small, that is the sum over frequencies i, weighted
+by 1/i^2 (Zipf's law), of i where a key does not show, and of the error of its token where it does.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import erfcx, ndtr
 
-from dpsieve.channels.reporting.reporting_tables import Promise, reporting_table, rough_rows
-from dpsieve.channels.reporting.several_keys import Coins, rough_step, unit_delta
+from dpsieve.channels.reporting.coin_tables import Coins, grown
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.search import ball, minimise, upper
+from dpsieve.exact.search import minimise, smallest
 from dpsieve.privacy.curves.gaussian import gaussian_sigma
 from dpsieve.types import Floats
 
 GOALS = ("counts", "keys")
 _FROM = 0.9  # counts begin where this share of keys shows
-_LEAST = 0.3  # a smaller epsilon has the same best order, in units of 1/epsilon; its tables are only longer
+_LEAST = 0.3  # a smaller epsilon has nearly the same best power, in units of 1/epsilon; its tables are only longer
+_NEVER = 1 << 40
 _MOST = 1 << 15  # rows of a rough table
-_LONGEST = 200_000  # rows that are checked one by one in some ten seconds
-_LEAKS = (0.35, 0.2, 0.5)  # of delta, for all keys together
-_NOISES = (1.03, 1.05, 1.08, 1.12, 1.16)  # over the least deviation of Gaussian noise
-_SLOW = (0.05, 0.1, 0.2)  # of the step
-_NEARLY = 0.98
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """The order, the leak of each key, the noise over the least that there is, and the slow share of a step."""
-
-    order: float
-    leak: float
-    noise: float = 1.05
-    slow: float = 0.0
+_LONGEST = 200_000
+_NOISES = (1.02, 1.04, 1.07, 1.1, 1.15, 1.2, 1.4)  # over the least
+_SPARE = 0.995  # of delta, for what the check rounds up
 
 
 @lru_cache(maxsize=64)
-def chosen_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[Coins, int, float]:
-    """Return what coins keep, the row from which on tokens count, and the deviation of their noise."""
-    rough = _Search(max(epsilon, _LEAST), delta, keys)
-    best = rough.best(goal)
-    if 2 * rough.half(best) * rough.epsilon / epsilon > _LONGEST:
+def chosen_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[float, int, float]:
+    """Return the power, the row from which on tokens count, and the deviation of their noise."""
+    rough = max(epsilon, _LEAST)
+    search = _Search(rough, delta, keys)
+    power = search.power()
+    if 2 * search.half(power) * rough / epsilon > _LONGEST:
         raise InvalidValue(f"epsilon={epsilon:g} needs too long a table for {keys:,} keys. Use mechanism 'gaussian'.")
-    search = _Search(epsilon, delta, keys)
-    choice = replace(best, order=1 + (best.order - 1) * rough.epsilon / epsilon)
-    if epsilon < rough.epsilon:
-        more = [replace(choice, noise=noise) for noise in _NOISES if noise >= best.noise]
-        enough = _NEARLY * max(map(search.step, more))
-        choice = next((one for one in more if search.step(one) >= enough), choice)
-    coins, sigma = search.proven(choice), choice.noise * search.least
-    table = reporting_table(Promise(coins.order, coins.step, coins.leak, 0, (1,)))
-    first = int(np.searchsorted(table.probability(np.arange(table.last)), _FROM)) if coins.slow else table.last
-    return coins, first, sigma
+    real = _Search(epsilon, delta, keys)
+    real_power = power * rough / epsilon
+    sigma = real.sigma(real_power)
+    if goal == "counts":
+        least = search.sigma(power)
+        for noise in sorted(_NOISES, key=lambda noise: search.cost(power, noise * least)):
+            rows, first = real.counted(real_power, sigma * noise, 2 * _LONGEST)
+            if len(rows):
+                return real_power, first, sigma * noise
+    rows = real.rows(real_power, until=1.0, most=2 * _LONGEST)
+    if not len(rows):
+        raise InvalidValue(f"epsilon={epsilon:g} leaves no room for {keys:,} keys. Pass a larger one.")
+    return real_power, len(rows) - 1, sigma
 
 
+@lru_cache(maxsize=64)
 def rough_half(epsilon: float, delta: float, keys: int) -> float:
-    """Return nearly the frequency at which keys show half of the time, with goal 'keys'."""
+    """Return nearly the frequency at which keys show half of the time."""
     search = _Search(max(epsilon, _LEAST), delta, keys)
-    return search.half(search.best("keys")) * search.epsilon / epsilon
+    return search.half(search.power()) * search.epsilon / epsilon
 
 
+@dataclass(frozen=True)
 class _Search:
     """A budget for units of some keys, and what choices make of it."""
 
-    def __init__(self, epsilon: float, delta: float, keys: int) -> None:
-        self.epsilon, self.delta, self.keys = epsilon, delta, keys
-        self.least = gaussian_sigma(epsilon, delta, count=keys)
+    epsilon: float
+    delta: float
+    keys: int
 
-    def best(self, goal: str) -> _Choice:
-        """Return a good choice."""
-        guess, leaks = 2 * math.log(1 / self.delta) / self.epsilon, [self.delta / self.keys * one for one in _LEAKS]
+    def rows(
+        self, power: float, first: int = _NEVER, sigma: float = math.inf, until: float = 0.5, most: int = _MOST
+    ) -> Floats:
+        """Return the coins; none where there is no table of that length."""
+        return grown(Coins(self.keys, self.epsilon, self.delta, power, first, 1 / sigma), until, most)[0]
 
-        def at(x: float) -> _Choice:
-            return _Choice(1 + guess * math.exp(x), leaks[0])
-
-        start = min(np.linspace(-1.5, 1.5, 13), key=lambda x: self.half(at(x)))
-        found = at(minimise(lambda x: self.half(at(x)), start - 0.25, start + 0.25, rounds=7))
-        found = min((replace(found, leak=leak) for leak in leaks), key=self.half)
-        if goal == "keys":
-            return found
-        orders = [found.order * more for more in (0.87, 1.0, 1.15)]
-        counts = [_Choice(a, found.leak, noise, slow) for a in orders for noise in _NOISES for slow in _SLOW]
-        best = min(counts, key=self.cost)
-        return best if math.isfinite(self.cost(best)) else found
-
-    def step(self, choice: _Choice) -> float:
-        """Return the largest step that keeps delta, but for the last digits."""
-        shape = Coins(choice.order, 0.0, choice.slow, choice.leak)
-        return rough_step(self.keys, self.epsilon, self.delta, shape, 1 / (choice.noise * self.least))
-
-    def half(self, choice: _Choice) -> float:
+    def half(self, power: float) -> float:
         """Return the frequency at which keys show half of the time."""
-        rows = _rows(choice, self.step(choice), 0.5)
+        rows = self.rows(power)
         return len(rows) - 1 - float((rows[-1] - 0.5) / (rows[-1] - rows[-2])) if len(rows) else math.inf
 
-    def cost(self, choice: _Choice) -> float:
+    def power(self) -> float:
+        """Return a good power."""
+        guess = 1.4 * math.log(1 / self.delta) / self.epsilon
+        start = min(np.linspace(-1.6, 1.6, 17), key=lambda x: self.half(guess * math.exp(x)))
+        return guess * math.exp(minimise(lambda x: self.half(guess * math.exp(x)), start - 0.2, start + 0.2, rounds=8))
+
+    def sigma(self, power: float) -> float:
+        """Return the least deviation of noise that keys which always show may have.
+
+        For a Gaussian pair of distance mu, the number of `privacy.products` for m keys is
+        e^(x^2 - power epsilon) erfcx(x) / (2c) with x = c mu sqrt(m/2).
+        """
+        c = math.sqrt(power * (power + 1))
+
+        def kept(sigma: float) -> bool:
+            x = c * math.sqrt(self.keys / 2) / sigma
+            number = x * x - power * self.epsilon + math.log(erfcx(x)) - math.log(2 * c)
+            return number <= math.log(self.delta * _SPARE)
+
+        least = gaussian_sigma(self.epsilon, self.delta, count=self.keys)
+        return smallest(kept, 0.99 * least, 100 * least, tolerance=1e-9) if kept(100 * least) else math.inf
+
+    def counted(self, power: float, sigma: float, most: int) -> tuple[Floats, int]:
+        """Return the coins where tokens count from nine of ten keys on, and the row from which on they do."""
+        first = len(self.rows(power, until=_FROM, most=most)) - 1
+        return (self.rows(power, first, sigma, 1.0, most), first) if first > 0 else (np.empty(0), 0)
+
+    def cost(self, power: float, sigma: float) -> float:
         """Return the expected error of what is published."""
-        step = self.step(choice)
-        rows, later = _rows(choice, step, 1.0), _rows(choice, step * choice.slow, 1.0)
-        first = int(np.searchsorted(rows, _FROM))
-        if not (len(later) and 0 < first < len(rows) - 1):
-            return math.inf
-        rows = np.append(rows[:first], later[np.searchsorted(later, rows[first], side="right") - 1 :])
-        return expected_error(rows, first, choice.noise * self.least)
-
-    def proven(self, choice: _Choice) -> Coins:
-        """Return coins that keep delta, by proven bounds."""
-        distance, most, less = upper(lambda: 1 / ball(choice.noise * self.least)), self.step(choice), 1e-9
-        while less < 1e-2 and most > 0:
-            step = most * (1 - less)
-            coins = Coins(choice.order, step, step * choice.slow, choice.leak)
-            if unit_delta(self.keys, self.epsilon, coins, distance) <= self.delta:
-                return coins
-            less *= 8
-        raise InvalidValue(f"epsilon={self.epsilon:g} leaves no room for {self.keys:,} keys. Pass a larger one.")
-
-
-def _rows(choice: _Choice, step: float, until: float) -> Floats:
-    return rough_rows(Promise(choice.order, step, choice.leak, 0, (1,)), until, _MOST) if step > 0 else np.empty(0)
+        rows, first = self.counted(power, sigma, _MOST)
+        return expected_error(rows, first, sigma) if len(rows) else math.inf
 
 
 def expected_error(rows: Floats, first: int, sigma: float) -> float:

@@ -1,70 +1,107 @@
-"""The coins that show keys: a table that grows by one step up to some row and slowly after it, made and checked."""
+"""The coins that show keys: a table in which each row is the largest that its unit's other keys allow, and its check.
+
+A unit is added or removed. It holds at most m keys, fixed before anything is drawn. For a key that i others hold, the
+unit changes the coin p(i) to p(i + 1); from row `first` on it also moves the mean of a count with Gaussian noise by up
+to one step of `distance` deviations, which shows where the coin does. To show it elsewhere too would be another
+mechanism, so nothing is lost: this is a pair of reports as `privacy.products` has them. There, no product of m pairs
+costs more than the largest number of a pair, for m equal ones. So all rows may grow until each number is delta.
+
+Rows count in steps of `max_rows`: a unit that adds up to as many rows to a key moves it by one step, or not at all,
+and its count by at most the distance. Both are dominated by a whole step, and a count alone by the last pair.
+"""
 
 import math
-from fractions import Fraction
-from itertools import pairwise
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from dpsieve.channels.grid import ONE, integers
-from dpsieve.channels.reporting.reporting_tables import Promise, ReportingTable, reporting_table
-from dpsieve.channels.reporting.several_keys import Coins
+from dpsieve.channels.grid import floor_words, fraction
+from dpsieve.channels.reporting.coin_loops import grow_coins
+from dpsieve.channels.reporting.reporting_tables import MOST_ROWS, ReportingTable
 from dpsieve.errors import InvalidValue, NotCertified
-from dpsieve.exact.search import Ball, ball, precision
+from dpsieve.privacy.products import product_deltas
+from dpsieve.types import Floats
 
-_BITS = 192
+_SPARE = 0.99  # of delta, for which tables are grown: for few points of the integrals there, and in the check
+_POINTS, _CHECKED, _CHUNK = 128, 512, 256
 
 
-def coin_table(coins: Coins, first: int) -> ReportingTable:
-    """Return the rows p(0), p(1), ... whose steps up to row `first` keep `coins.step`, and later ones `coins.slow`.
+class Coins(NamedTuple):
+    """What a table is grown for: public numbers. `distance` is what one step adds to a count, in deviations."""
 
-    Without a slow part `first` is the first row that always shows. With one, the table goes over to the rows of the
-    slow table at the highest of them that is not above its own row `first`; that step is smaller than is allowed.
-    """
-    table = _table(coins, coins.step)
-    if not coins.slow:
-        if first != table.last:
-            raise InvalidValue("first is not the first row that always shows, though slow is 0. Pass the saved ones.")
-        return table
-    if first >= table.last:
-        raise InvalidValue("first is beyond the rows, though slow is above 0. Pass the saved ones.")
-    later = _table(coins, coins.slow)
-    rows = integers(later.high, later.low)
-    limit = int(table.high[first]) << 64 | int(table.low[first])
-    start = int(np.searchsorted(np.array(rows[:-1], dtype=object), limit, side="right")) - 1
-    high, low = (np.append(a[:first], b[start:]) for a, b in ((table.high, later.high), (table.low, later.low)))
+    keys: int
+    epsilon: float
+    delta: float
+    power: float
+    first: int
+    distance: float
+
+
+@lru_cache(maxsize=8)
+def coin_table(coins: Coins) -> ReportingTable:
+    """Return the table of p(0), p(1), ... on the 2^-128 grid; the last row stands for one."""
+    rows, rest = grown(coins, 1.0, MOST_ROWS)
+    if not len(rows):
+        raise InvalidValue("power, first and sigma lead to no table for this epsilon and delta. Pass the saved ones.")
+    upper = rows > 0.5
+    # p = 1 - c rounded down is 2^128 - 1 - floor(c 2^128) on the grid.
+    pairs = zip(floor_words(rows), floor_words(rest), strict=True)
+    high, low = (np.where(upper, ~b, a) for a, b in pairs)
+    for one in (high, low):
+        one.flags.writeable = False
     return ReportingTable(high, low)
 
 
-def check_coins(table: ReportingTable, coins: Coins, first: int) -> None:
-    """Check, by proven bounds on the integers that are drawn from, what `Coins` promises; else raise NotCertified.
+def grown(coins: Coins, until: float, most: int) -> tuple[Floats, Floats]:
+    """Return p(0), p(1), ... up to the first row of at least `until`, and 1 - p; empty where there is no such row."""
+    rows, rest = np.empty(most), np.empty(most)
+    tangents = np.tan((np.arange(_POINTS) + 0.5) * (math.pi / 2 / _POINTS)) ** 2
+    keys, epsilon, delta, power, first, distance = coins
+    count = grow_coins(keys, epsilon, power, delta * _SPARE, first, distance, until, tangents, rows, rest)
+    return rows[:count].copy(), rest[:count].copy()
 
-    The coins of rows i and i + 1 are q and p. Where p - q is at most the leak, both can be made the same coin. Else
-    P = (p - leak) / (1 - leak) and Q = q / (1 - leak) are compared: P^a Q^(1-a) + (1-P)^a (1-Q)^(1-a), and the same
-    with P and Q exchanged, must be at most e^((a-1) t). The last row is one, and within the leak of the one before.
+
+def noise_number(coins: Coins, *, rough: bool = False) -> float:
+    """Return the number of a key that always shows: that of its noise."""
+    sure = np.array([[1.0, 0.0]])
+    distance, use = np.array([coins.distance]), (coins.keys, coins.epsilon)
+    return float(product_deltas(sure, sure, distance, *use, power=coins.power, rough=rough)[0])
+
+
+def worst_number(table: ReportingTable, coins: Coins) -> float:
+    """Return the largest number of all pairs of neighbouring rows, in both directions, from the integers drawn from.
+
+    It bounds delta of a whole unit. A table that falls somewhere, or shows a key that nobody holds, is refused.
     """
-    rows = [*integers(table.high, table.low)[:-1], ONE]
-    if rows[0]:
-        raise NotCertified("a key that nobody holds could be shown")
-    leak = math.floor(Fraction(coins.leak) * ONE)
-    with precision(_BITS):
-        a, rest = ball(coins.order), ball(ONE - leak)
-        limits = [((a - 1) * ball(t)).exp() for t in (coins.step, coins.slow)]
-        for i, (q, p) in enumerate(pairwise(rows)):
-            if p < q or (p - q > leak and not _close(a, leak, rest, q, p, limits[i >= first])):
-                raise NotCertified(f"the coins of rows {i:,} and {i + 1:,} differ by more than a step may")
+    high, low, last = table.high, table.low, table.last
+    falls = (high[1:] < high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] < low[:-1]))
+    if high[0] or low[0] or falls[:-1].any():
+        raise NotCertified("a key that nobody holds could be shown, or a more frequent one shows less often")
+    shown = fraction(high, low)
+    silent = fraction(~high, ~low) + 2.0**-128
+    shown[last], silent[last] = 1.0, 0.0
+    rows = np.column_stack((shown, silent))
+    shifts = np.where(np.arange(last) >= coins.first, coins.distance, 0.0)
+    worst = noise_number(coins)
+    for start in range(0, last, _CHUNK):
+        part = slice(start, min(start + _CHUNK, last))
+        pair = rows[part], rows[start + 1 : part.stop + 1]
+        for ours, theirs in (pair, pair[::-1]):
+            found = _numbers(ours, theirs, shifts[part], coins)
+            if (found > coins.delta).any():
+                at = start + int(np.argmax(found > coins.delta))
+                raise NotCertified(f"the coins of rows {at:,} and {at + 1:,} differ by more than a step may")
+            worst = max(worst, float(found.max()))
+    return worst
 
 
-def _close(a: Ball, leak: int, rest: Ball, q: int, p: int, limit: Ball) -> bool:
-    if not q or p == ONE:
-        return False
-    x, not_x = ball(p - leak) / rest, ball(ONE - p) / rest
-    y, not_y = ball(q) / rest, ball(ONE - leak - q) / rest
-    up, down = (x / y).log(), (not_x / not_y).log()
-    there = y * (a * up).exp() + not_y * (a * down).exp()
-    back = x * (-a * up).exp() + not_x * (-a * down).exp()
-    return bool(there <= limit and back <= limit)
-
-
-def _table(coins: Coins, tau: float) -> ReportingTable:
-    return reporting_table(Promise(coins.order, tau, coins.leak, 0, (1,)))
+def _numbers(ours: Floats, theirs: Floats, shifts: Floats, coins: Coins) -> Floats:
+    """Return the numbers of some pairs: by few points, and those that are not clearly below delta by more."""
+    found = np.full(len(shifts), math.inf)
+    for points in (_CHECKED, 16 * _CHECKED):
+        some = np.flatnonzero(found > coins.delta)
+        if len(some):
+            use = (shifts[some], coins.keys, coins.epsilon)
+            found[some] = product_deltas(ours[some], theirs[some], *use, power=coins.power, points=points)
+    return found

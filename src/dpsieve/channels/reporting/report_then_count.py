@@ -3,23 +3,24 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from dpsieve import validate
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
 from dpsieve.channels.reporting.coin_choice import GOALS, chosen_coins
-from dpsieve.channels.reporting.coin_tables import check_coins, coin_table
+from dpsieve.channels.reporting.coin_tables import Coins, coin_table, noise_number, worst_number
 from dpsieve.channels.reporting.counted_rows import CountedRows
 from dpsieve.channels.reporting.reporting_tables import MOST_ROWS, Promise
-from dpsieve.channels.reporting.several_keys import Coins, unit_delta
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy import Approximate, Certificate, Guarantee, Renyi, Spend
 from dpsieve.privacy.certificate import Part, whole_unit
-from dpsieve.privacy.curves.renyi import checked_order, spread_orders
+from dpsieve.privacy.curves.renyi import spread_orders
 from dpsieve.privacy.registry import register
 
 _SAVED = "Pass the saved one."
-_ORDERS = 16  # more make many releases cheaper by less than one in a hundred
+_ORDERS = 16
 
 
 def report_then_count(
@@ -27,12 +28,12 @@ def report_then_count(
 ) -> "ReportThenCount":
     """Return the channel that shows a key by a coin first and counts it then, for units with several keys.
 
-    A key of frequency i shows with probability p(i), where p(0) = 0 and p(i + 1) is the largest probability whose coin
-    is close to that of p(i) in Renyi divergence of one order. A key that shows gets the token max(i, first) with
-    Gaussian noise: below `first` it says only 'at most about first', which costs nothing; from there on it is a noisy
-    count. So rare keys pay for being reported, common ones for being counted, and none for both. The guarantee, for
-    units of at most `max_keys` keys with `max_rows` rows each, added or removed, is proven in
-    `channels.reporting.several_keys`; all parameters are chosen from these numbers.
+    A key of frequency i shows with probability p(i), where p(0) = 0 and p(i + 1) is the largest probability for which
+    `max_keys` pairs of the coins p(i) and p(i + 1) keep (epsilon, delta). A key that shows gets the token max(i, first)
+    with Gaussian noise: below `first` it says only 'at most about first', which costs nothing; from there on it is a
+    noisy count. So rare keys pay for being reported, and common ones for being counted. The guarantee, for units of at
+    most `max_keys` keys with `max_rows` rows each, added or removed, is proven in `privacy.products` and
+    `channels.reporting.coin_tables`; all parameters are chosen from these numbers.
 
     Args:
         epsilon, delta: the budget of a whole unit.
@@ -52,8 +53,8 @@ def report_then_count(
         raise InvalidValue("max_keys=1 has a better channel: use optimal, or rows_of_units. Pass 2 or more here.")
     if goal not in GOALS:
         raise InvalidValue(f"goal is not known. Pass one of {', '.join(map(repr, GOALS))}.")
-    coins, first, sigma = chosen_coins(epsilon, delta, keys, goal)
-    return ReportThenCount(epsilon, delta, keys, rows, *coins, first, sigma * rows, unit=unit)
+    power, first, sigma = chosen_coins(epsilon, delta, keys, goal)
+    return ReportThenCount(epsilon, delta, keys, rows, power, first, sigma * rows, unit=unit)
 
 
 @register("report_then_count")
@@ -62,90 +63,82 @@ class ReportThenCount(Channel):
     """See `report_then_count`.
 
     Attributes:
-        order, step, slow, leak: what the coins of rows i and i + 1 keep; see `channels.reporting.several_keys`.
+        max_keys, max_rows: what a unit may add.
+        power: at which products of pairs are bounded; see `privacy.products`.
         first: the row from which on tokens count, in units of `max_rows`.
         sigma: the deviation of their noise.
     """
 
     max_keys: int
     max_rows: int
-    order: float
-    step: float
-    slow: float
-    leak: float
+    power: float
     first: int
     sigma: float
 
     def __post_init__(self) -> None:
         unknown_domain(self.epsilon, self.delta_)
         super().__post_init__()
-        step = validate.between("step", self.step, 1e-15, 1e3, hint=_SAVED)
         self._set(
             max_keys=most_keys(self.max_keys),
             max_rows=most_rows(self.max_rows),
-            order=checked_order(self.order),
-            step=step,
-            slow=validate.between("slow", self.slow, 0.0, step, hint=_SAVED),
-            leak=validate.between("leak", self.leak, 1e-30, self.delta_, hint=_SAVED),
+            power=validate.between("power", self.power, 1e-3, 1e7, hint=_SAVED),
             first=validate.whole("first", self.first, low=1, high=MOST_ROWS, hint=_SAVED),
             sigma=validate.between("sigma", self.sigma, 1e-3, 1e9, hint=_SAVED),
         )
-        if self._delta(self.max_keys) > self.delta_:
-            raise InvalidValue("order, step, slow, leak and sigma do not keep epsilon and delta. Pass the saved ones.")
+        if noise_number(self.coins) > self.delta_:
+            raise InvalidValue("power and sigma do not keep epsilon and delta. Pass the saved ones.")
 
     @property
     def coins(self) -> Coins:
-        """What the coins of one key keep."""
-        return Coins(self.order, self.step, self.slow, self.leak)
+        """What the table of coins is grown for."""
+        distance = upper(lambda: ball(self.max_rows) / ball(self.sigma))
+        return Coins(self.max_keys, self.epsilon, self.delta_, self.power, self.first, distance)
 
     @cached_property
     def rows(self) -> CountedRows:
         """A coin, and a count with noise where it shows."""
-        return CountedRows(coin_table(self.coins, self.first), self.first, self.sigma, self.max_rows)
+        return CountedRows(coin_table(self.coins), self.first, self.sigma, self.max_rows)
 
     @property
     def each_key(self) -> Guarantee:
         """What is promised for one key of a unit."""
-        return replace(self.guarantee, delta=self._delta(1))
+        return replace(self.guarantee, delta=worst_number(self.rows.table, self.coins._replace(keys=1)))
 
     @cached_property
     def _certificate(self) -> Certificate:
         table, each = self.rows.table, self.each_key
-        check_coins(table, self.coins, self.first)
-        covers = f"{table.last:,} coins of Renyi order {self.order:.4g}, checked one by one, and Gaussian noise"
-        one = Part("one key", "balls", covers, each.epsilon, each.delta, each.delta)
-        together = f"coins and noise composed, for units of at most {self.max_keys:,} keys"
-        return Certificate(
-            self.guarantee, (one, whole_unit(self.guarantee, self._delta(self.max_keys), "balls", together))
+        one = Part(
+            "one key", "formula", f"{table.last:,} coins, and Gaussian noise", each.epsilon, each.delta, each.delta
         )
+        together = f"all pairs of coins, and noise, for units of at most {self.max_keys:,} keys"
+        whole = whole_unit(self.guarantee, worst_number(table, self.coins), "formula", together)
+        return Certificate(self.guarantee, (one, whole))
 
     def spends(self) -> tuple[Spend, ...]:
         """Return what a whole unit costs at some orders, and what it may leak.
 
-        A key is rare, and costs its coin, or common, and costs a slower coin and the noise of its count: at each order
-        the larger of both, for all keys. See `channels.reporting.several_keys`.
+        A key is rare, and costs its coin, or common, and costs its coin and the noise of its count: at each order the
+        larger of both, for all keys. The leak of a key is that of its first and last coin.
         """
         return self._spent
 
     @cached_property
     def _spent(self) -> tuple[Spend, ...]:
-        orders, after = spread_orders(self.order, _ORDERS), self.first + 1
-        each = Promise(self.order, self.step, self.leak, 0, (1,))
-        rare, slow = self.rows.table.taus(orders, each, stop=after), self.rows.table.taus(orders, each, start=after)
+        table, after, order = self.rows.table, self.first + 1, self.power + 1
+        ends = np.array([1, table.last - 1]) * self.max_rows
+        leak = float(max(self.rows.reported(ends)[0], self.rows.withheld(ends)[1])) * (1 + 1e-12)
+        orders, each = spread_orders(order, _ORDERS), Promise(order, 1.0, leak, 0, (1,))
+        rare, slow = table.taus(orders, each, stop=after), table.taus(orders, each, start=after)
 
         def tau(order: float, rare: float, slow: float) -> float:
             common = upper(lambda: ball(slow) + ball(order) * (ball(self.max_rows) / ball(self.sigma)) ** 2 / 2)
             return upper(lambda: ball(max(rare, common)) * self.max_keys)
 
-        leak = upper(lambda: -((-ball(self.leak)).log1p() * self.max_keys).expm1())
-        return Renyi(orders, map(tau, orders, rare, slow)), Approximate(0.0, leak)
+        shown = upper(lambda: -((-ball(leak)).log1p() * self.max_keys).expm1())
+        return Renyi(orders, map(tau, orders, rare, slow)), Approximate(0.0, shown)
 
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
         """Refuse: what is known of a whole unit is a bound, which the certificate has."""
         validate.epsilon(epsilon), validate.neighbours(neighbours)
         hint = "Use channel.certify() for the promised epsilon, or channel.guarantee."
         raise InvalidValue(f"epsilon has no exact delta for units with several keys in this channel. {hint}")
-
-    def _delta(self, keys: int) -> float:
-        distance = upper(lambda: ball(self.max_rows) / ball(self.sigma))
-        return unit_delta(keys, self.epsilon, self.coins, distance)
