@@ -45,9 +45,11 @@ class _Choice:
 def chosen_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[Coins, int, float]:
     """Return what coins keep, the row from which on tokens count, and the deviation of their noise."""
     rough = _Search(max(epsilon, _LEAST), delta, keys)
-    best = rough.best(goal)
+    best = rough.best_for_keys()
     if 2 * rough.half(best) * rough.epsilon / epsilon > _LONGEST:
         raise InvalidValue(f"epsilon={epsilon:g} needs too long a table for {keys:,} keys. Use mechanism 'gaussian'.")
+    if goal == "counts":
+        best = rough.best_for_counts(best)
     search = _Search(epsilon, delta, keys)
     choice = replace(best, order=1 + (best.order - 1) * rough.epsilon / epsilon)
     if epsilon < rough.epsilon:
@@ -67,8 +69,8 @@ class _Search:
         self.epsilon, self.delta, self.keys = epsilon, delta, keys
         self.least = gaussian_sigma(epsilon, delta, count=keys)
 
-    def best(self, goal: str) -> _Choice:
-        """Return a good choice."""
+    def best_for_keys(self) -> _Choice:
+        """Return a choice that shows keys of low frequency."""
         guess, leaks = 2 * math.log(1 / self.delta) / self.epsilon, [self.delta / self.keys * one for one in _LEAKS]
 
         def at(x: float) -> _Choice:
@@ -76,9 +78,10 @@ class _Search:
 
         start = min(np.linspace(-1.5, 1.5, 13), key=lambda x: self.half(at(x)))
         found = at(minimise(lambda x: self.half(at(x)), start - 0.25, start + 0.25, rounds=7))
-        found = min((replace(found, leak=leak) for leak in leaks), key=self.half)
-        if goal == "keys":
-            return found
+        return min((replace(found, leak=leak) for leak in leaks), key=self.half)
+
+    def best_for_counts(self, found: _Choice) -> _Choice:
+        """Return a choice near `found` with a small expected error; `found` itself where none has room."""
         orders = [found.order * more for more in (0.87, 1.0, 1.15)]
         counts = [_Choice(a, found.leak, noise, slow) for a in orders for noise in _NOISES for slow in _SLOW]
         best = min(counts, key=self.cost)

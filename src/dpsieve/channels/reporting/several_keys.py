@@ -18,9 +18,9 @@ and of noise are independent, so that both together have the delta E[g(epsilon -
 
 so E[g(epsilon - L)] <= K e^((a-1) (c - epsilon)), and
 
-    delta <= 1 - (1 - d)^(keys with a coin) + max over j of K_j e^((a-1) (c_j - epsilon));
+    delta <= d (keys with a coin) + max over j of K_j e^((a-1) (c_j - epsilon));
 
-where no key has a coin, g(epsilon) itself stands for the last term. With j = m, K is (1 - 1/a)^(a-1) / a, which is the
+where no key has a coin, g(epsilon) itself stands for all of it. With j = m, K is (1 - 1/a)^(a-1) / a, which is the
 usual conversion of Renyi privacy; with j = 0 this is the Gaussian mechanism. Nothing here is chosen adaptively: that is
 what makes it better than adding up Renyi divergences of coins and noise.
 
@@ -29,6 +29,12 @@ The peak is known in closed form. In x = e/mu - mu/2, the derivative of ln(g) + 
     M(x + mu) / M(x) = (a-1) / a,    M(x) = (1 - Phi(x)) / phi(x) (Mills' ratio),
 
 and nowhere else, as M is log-convex: the left side grows with x. There K = (1 - Phi(x)) / a * e^((a-1) mu (x + mu/2)).
+
+Only the smallest and the largest j need be looked at, as the bound is convex in j: d j and c_j are linear, and ln K is
+convex in s = mu^2. For g solves dg/ds = (g'' - g') / 2 (a prime is d/de), so the peak moves by d ln(K)/ds =
+(g'' - g') / (2 g) = a / (2 mu M(x)), and this grows: with v = 1/M(x) - x and w = 1/M(x + mu) - (x + mu), the derivative
+of mu M(x) by mu is at most zero if and only if 1/w - 1/v <= mu. And 1/v grows by at most one for each one of x: that is
+v (1/M(x) + v) >= 1, the convexity of 1/M (M. Sampford, "Some inequalities on Mill's ratio and related functions", 1953).
 """
 
 import math
@@ -60,30 +66,28 @@ def unit_delta(keys: int, epsilon: float, coins: Coins, distance: float) -> floa
 
     `distance` is what one unit adds to a count over the deviation of the noise, rounded up.
 
-    >>> f"{unit_delta(10, 1.0, Coins(23.0, 0.0425, 0.0, 3.5e-10), 1 / 16.94):.3g}"
-    '9.66e-09'
+    >>> f"{unit_delta(10, 1.0, Coins(23.0, 0.0345, 0.0, 3.5e-10), 1 / 16.94):.3g}"
+    '1.25e-08'
     """
-    mus = [_moved(keys - rare, distance) for rare in range(keys)] + [0.0]
-    near = _peak_places(np.array(mus[:-1]), coins.order)
-    found = [_bound(keys, j, epsilon, coins, mu, x) for j, (mu, x) in enumerate(zip(mus, [*near, 0.0], strict=True))]
-    return min(1.0, max(found))
+    return min(1.0, max(_bound(keys, rare, epsilon, coins, distance) for rare in _ends(keys, coins)))
 
 
-def _moved(common: int, distance: float) -> float:
-    return upper(lambda: ball(common).sqrt() * ball(distance))
+def _ends(keys: int, coins: Coins) -> tuple[int, ...]:
+    """Return the numbers of rare keys to look at; where common keys have no coin, none of them is a case of its own."""
+    return (0, keys) if coins.slow else (0, 1, keys)
 
 
-def _bound(keys: int, rare: int, epsilon: float, coins: Coins, mu: float, near: float) -> float:
+def _bound(keys: int, rare: int, epsilon: float, coins: Coins, distance: float) -> float:
     """Return the bound for one number of rare keys."""
-    order, slow = coins.order, coins.slow
-    tossed = keys if slow else rare
+    mu = upper(lambda: ball(keys - rare).sqrt() * ball(distance))
+    tossed = keys if coins.slow else rare
     if not tossed:
-        return gaussian_delta(1.0, epsilon, mu) if mu else 0.0
+        return gaussian_delta(1.0, epsilon, mu)
+    near = float(_peak_places(np.array([mu]), coins.order)[0]) if mu else 0.0
 
     def expression() -> Ball:
-        a, cost = ball(order), ball(rare) * ball(coins.step) + ball(keys - rare) * ball(slow)
-        leak = -((-ball(coins.leak)).log1p() * tossed).expm1()
-        return leak + _peak(a, mu, near) * ((a - 1) * (cost - ball(epsilon))).exp()
+        a, cost = ball(coins.order), ball(rare) * ball(coins.step) + ball(keys - rare) * ball(coins.slow)
+        return tossed * ball(coins.leak) + _peak(a, mu, near) * ((a - 1) * (cost - ball(epsilon))).exp()
 
     return upper(expression)
 
@@ -109,22 +113,20 @@ def _peak(a: Ball, mu: float, near: float) -> Ball:
 def rough_step(keys: int, epsilon: float, delta: float, coins: Coins, distance: float) -> float:
     """Return nearly the largest step that keeps delta with the order and leak of `coins`; at most zero if none does.
 
-    `coins.slow` is read as a share of the step. Of many numbers of rare keys only some are looked at.
+    `coins.slow` is read as a share of the step.
     """
-    slow, order = coins.slow, coins.order
-    rare = np.unique(np.round(np.linspace(0, keys, 65)).astype(np.int64))
-    if not slow:
-        if gaussian_curve(np.array([epsilon]), math.sqrt(keys) * distance)[0] > delta:
-            return 0.0
-        rare = rare[1:]
+    order = coins.order
+    if not coins.slow and gaussian_curve(np.array([epsilon]), math.sqrt(keys) * distance)[0] > delta:
+        return 0.0
+    rare = np.array([j for j in _ends(keys, coins) if j or coins.slow])
     mu: Floats = np.sqrt(keys - rare) * distance
     peaks = np.full(len(rare), (order - 1) * math.log1p(-1 / order) - math.log(order))
     some = mu > 0
     peaks[some] = _log_peaks(mu[some], order)
-    left = delta + np.expm1(np.log1p(-coins.leak) * (keys if slow else rare))
+    left = delta - coins.leak * np.where(coins.slow, keys, rare)
     if not (left > 0).all():
         return 0.0
-    steps = (epsilon + (np.log(left) - peaks) / (order - 1)) / (rare + slow * (keys - rare))
+    steps = (epsilon + (np.log(left) - peaks) / (order - 1)) / (rare + coins.slow * (keys - rare))
     return float(steps.min())
 
 
