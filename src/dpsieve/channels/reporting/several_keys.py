@@ -103,11 +103,12 @@ def _peak(a: Ball, mu: float, near: float) -> Ball:
         moved = (step * x + step**2 / 2).exp() * ((x + step) / root).erfc()
         return moved / (x / root).erfc() - (a - 1) / a
 
-    width = _NEAR * (1 + abs(near))
-    while not (beyond(ball(near - width)) < 0 < beyond(ball(near + width))):
-        width *= 8
-    # The first factor of K falls with x, the second grows.
-    return (ball(near - width) / root).erfc() / 2 / a * ((a - 1) * step * (ball(near + width) + step / 2)).exp()
+    for width in (_NEAR * (1 + abs(near)) * 8.0**k for k in range(12)):
+        low, high = ball(near - width), ball(near + width)
+        if beyond(low) < 0 < beyond(high):
+            # The first factor of K falls with x, the second grows.
+            return (low / root).erfc() / 2 / a * ((a - 1) * step * (high + step / 2)).exp()
+    return ball(math.inf)  # with these bits; numbers that need very many of them are of no use
 
 
 def rough_step(keys: int, epsilon: float, delta: float, coins: Coins, distance: float) -> float:
@@ -146,15 +147,15 @@ def _peak_places(mu: Floats, order: float, rounds: int = 60) -> Floats:
     low, high = target / mu - mu, order * mu
     for _ in range(rounds):
         middle = (low + high) / 2
-        before = _log_mills(middle + mu) - _log_mills(middle) < target
+        before = _log_ratio(middle, mu) < target
         low, high = np.where(before, middle, low), np.where(before, high, middle)
     return np.asarray((low + high) / 2)
 
 
-def _log_mills(x: Floats) -> Floats:
-    """Return the logarithm of Mills' ratio, but for a constant."""
+def _log_ratio(x: Floats, mu: Floats) -> Floats:
+    """Return ln M(x + mu) / M(x)."""
     from scipy.special import erfcx, log_ndtr
 
-    right = x > 0
-    at = np.where(right, x, 0)
-    return np.asarray(np.where(right, np.log(erfcx(at / _ROOT2)), log_ndtr(-x) + x * x / 2 + math.log(2)))
+    right = np.maximum(x, 0)
+    there = np.log(erfcx((right + mu) / _ROOT2) / erfcx(right / _ROOT2))
+    return np.asarray(np.where(x > 0, there, log_ndtr(-x - mu) - log_ndtr(-x) + mu * (x + mu / 2)))
