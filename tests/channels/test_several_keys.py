@@ -8,43 +8,18 @@ their loss ln(P/Q), rounded up to a grid; sums of losses by convolution. So ever
 import itertools
 import math
 import time
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy import optimize
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr
+from shown_keys import outcomes
 
 from dpsieve.channels import report_then_count
 from dpsieve.channels.reporting.several_keys import Coins, unit_delta
 
 GRID = 2.0**-13  # of losses
 PLACES = 1 << 17  # so losses from -8 to 8 are told apart; all these budgets have far smaller ones
-
-
-def coin(channel, x):
-    """The exact probability with which a key of frequency x shows."""
-    table, i = channel.rows.table, -(-x // channel.max_rows)
-    return Fraction((int(table.high[i]) << 64) + int(table.low[i]), 1 << 128) if i < table.last else Fraction(1)
-
-
-def noise(channel, values):
-    """The probabilities of a Gaussian that is rounded to whole numbers; tails keep their digits."""
-    near = np.abs(values)
-    return ndtr((0.5 - near) / channel.sigma) - ndtr((-0.5 - near) / channel.sigma)
-
-
-def outcomes(channel, x, y):
-    """What is seen of a key of frequency x, and of one of frequency y: 'nothing' first, then tokens."""
-    start = channel.first * channel.max_rows
-    centres = [max(x, start), max(y, start)]
-    far = math.ceil(12 * channel.sigma)
-    tokens = np.arange(min(centres) - far, max(centres) + far + 1) if x >= start or y > start else np.array([start])
-    laws = []
-    for frequency, centre in zip((x, y), centres, strict=True):
-        shown = noise(channel, tokens - centre) if len(tokens) > 1 else np.ones(1)
-        laws.append(np.append(float(1 - coin(channel, frequency)), float(coin(channel, frequency)) * shown))
-    return laws
 
 
 def losses(p, q):
@@ -144,19 +119,19 @@ def brute_force(keys, epsilon, coins, distance):
         elif not mu:
             found.append(keys * coins.leak + math.exp(cost + (a - 1) * math.log1p(-1 / a) - math.log(a)))
         else:
-            grid = np.linspace(-3 * mu - 3 / a, a * mu**2 + 3 * mu, 4001)
+            grid = np.linspace(-3 * mu - 3 / a, a * mu**2 + 3 * mu, 2001)
             top = grid[int(np.argmax(curve(mu, grid) + (a - 1) * grid))]
-            near = {"bounds": (top - 2 * (grid[1] - grid[0]), top + 2 * (grid[1] - grid[0])), "method": "bounded"}
-            peak = optimize.minimize_scalar(lambda e, mu=mu: -curve(mu, e) - (a - 1) * e, **near, options={"xatol": 1e-9})
-            found.append(tossed * coins.leak + math.exp(min(1.0, cost - peak.fun)))
+            ends, close = (top - 2 * (grid[1] - grid[0]), top + 2 * (grid[1] - grid[0])), {"xatol": 1e-9}
+            least = optimize.minimize_scalar(lambda e, mu=mu: -curve(mu, e) - (a - 1) * e, bounds=ends, options=close)
+            found.append(tossed * coins.leak + math.exp(min(1.0, cost - least.fun)))
     return max(found)
 
 
 @pytest.mark.parametrize("slow", [0.0, 0.05, 0.6])
-@pytest.mark.parametrize("keys", [1, 2, 7, 40])
+@pytest.mark.parametrize("keys", [1, 2, 7, 20])
 def test_the_bound_against_brute_force(keys, slow):
     """Its peaks are peaks, and the ends stand for all numbers of rare keys."""
-    for order, epsilon, share, mu in itertools.product([1.6, 12.0, 60.0], [0.5, 2.0], [0.2, 0.9], [0.1, 0.4, 1.5]):
+    for order, epsilon, share, mu in itertools.product([1.6, 12.0, 60.0], [0.5, 2.0], [0.2, 0.9], [0.1, 0.8]):
         step = share * epsilon / keys
         coins, distance = Coins(order, step, step * slow, 1e-7), mu / math.sqrt(keys)
         expected = min(1.0, brute_force(keys, epsilon, coins, distance))
@@ -165,7 +140,7 @@ def test_the_bound_against_brute_force(keys, slow):
 
 @pytest.mark.parametrize("order", [1.5, 20.0, 1e4])
 def test_coins_alone_are_the_known_conversion(order):
-    """(a, t)-Renyi privacy is (e^((a-1)(t-epsilon)) / (a-1) (1-1/a)^a)-private at epsilon (Canonne and others, 2020)."""
+    """(a, t)-Renyi privacy is (e^((a-1)(t-epsilon)) / (a-1) (1-1/a)^a)-private at epsilon (Canonne et al. 2020)."""
     known = math.exp((order - 1) * (6 * 0.1 - 0.601)) / (order - 1) * (1 - 1 / order) ** order
     assert unit_delta(6, 0.601, Coins(order, 0.1, 0.0, 1e-20), 1e-9) == pytest.approx(known, rel=1e-9)
 

@@ -272,8 +272,8 @@ FAULTS = [
     Fault(
         "Gaussian noise for one key of several",
         "jobs/plan.py",
-        "other = channels.gaussian(epsilon, delta, keys, rows",
-        "other = channels.gaussian(epsilon, delta, 1, rows",
+        "return channels.gaussian(epsilon, delta, keys, rows",
+        "return channels.gaussian(epsilon, delta, 1, rows",
         "jobs/test_release.py::TestMeasuredRates::test_a_unit_with_five_keys_of_its_own",
     ),
     Fault(

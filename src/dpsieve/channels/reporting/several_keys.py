@@ -34,7 +34,7 @@ Only the smallest and the largest j need be looked at, as the bound is convex in
 convex in s = mu^2. For g solves dg/ds = (g'' - g') / 2 (a prime is d/de), so the peak moves by d ln(K)/ds =
 (g'' - g') / (2 g) = a / (2 mu M(x)), and this grows: with v = 1/M(x) - x and w = 1/M(x + mu) - (x + mu), the derivative
 of mu M(x) by mu is at most zero if and only if 1/w - 1/v <= mu. And 1/v grows by at most one for each one of x: that is
-v (1/M(x) + v) >= 1, the convexity of 1/M (M. Sampford, "Some inequalities on Mill's ratio and related functions", 1953).
+v (1/M(x) + v) >= 1, the convexity of 1/M (M. Sampford, "Some inequalities on Mill's ratio", 1953).
 """
 
 import math
