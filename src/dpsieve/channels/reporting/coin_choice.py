@@ -22,7 +22,7 @@ from dpsieve.types import Floats
 
 GOALS = ("counts", "keys")
 _FROM = 0.9  # counts begin where this share of keys shows
-_LEAST = 0.3  # a smaller epsilon has the same best order, in units of 1/epsilon; its tables are only longer
+_LEAST = 0.3  # a smaller epsilon has nearly the choice of this one at the same delta/epsilon, with longer tables
 _MOST = 1 << 15  # rows of a rough table
 _LONGEST = 200_000  # rows that are checked one by one in some ten seconds
 _LEAKS = (0.35, 0.2, 0.5)  # of delta, for all keys together
@@ -44,18 +44,21 @@ class _Choice:
 @lru_cache(maxsize=64)
 def chosen_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[Coins, int, float]:
     """Return what coins keep, the row from which on tokens count, and the deviation of their noise."""
-    rough = _Search(max(epsilon, _LEAST), delta, keys)
+    times = max(1.0, _LEAST / epsilon)
+    rough = _Search(epsilon * times, min(delta * times, max(delta, 0.1)), keys)
     best = rough.best_for_keys()
-    if 2 * rough.half(best) * rough.epsilon / epsilon > _LONGEST:
+    if 2 * rough.half(best) * times > _LONGEST:
         raise InvalidValue(f"epsilon={epsilon:g} needs too long a table for {keys:,} keys. Use mechanism 'gaussian'.")
     if goal == "counts":
         best = rough.best_for_counts(best)
     search = _Search(epsilon, delta, keys)
-    choice = replace(best, order=1 + (best.order - 1) * rough.epsilon / epsilon)
-    if epsilon < rough.epsilon:
+    choice = replace(best, order=1 + (best.order - 1) * times, leak=best.leak * (delta / rough.delta))
+    if times > 1:
         more = [replace(choice, noise=noise) for noise in _NOISES if noise >= best.noise]
         enough = _NEARLY * max(map(search.step, more))
         choice = next((one for one in more if search.step(one) >= enough), choice)
+    if choice.slow and search.step(choice) <= 0:
+        return chosen_coins(epsilon, delta, keys, "keys")
     coins, sigma = search.proven(choice), choice.noise * search.least
     table = reporting_table(Promise(coins.order, coins.step, coins.leak, 0, (1,)))
     first = int(np.searchsorted(table.probability(np.arange(table.last)), _FROM)) if coins.slow else table.last
