@@ -105,7 +105,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say(pair, level):
     tokens = tokens_of(rows)
     (low, high), (least, most) = rows.interval(tokens, level), derived.interval(tokens, level)
     assert (low <= high).all() and (least <= most).all()
-    assert (high - low).mean() <= (most - least).mean() * 1.25 + 0.5
+    some = most > 1  # what no window holds is said to be one; an override may say more of it
+    assert (high - low)[some].mean() <= (most - least)[some].mean() * 1.25 + 0.5
     assert (most - least).mean() <= (high - low).mean() + 0.5
     for frequency in (1, 9, 30, 100):
         drawn = derived.draw(np.full(4000, frequency), SystemSource())

@@ -11,11 +11,12 @@ import in_federated
 import in_privacy
 import in_randomness
 import in_set_union
+import in_several_keys
 import in_sketches
 import in_vectors
 
 ROOMS = (
     in_randomness, in_privacy, in_channels, in_engines, in_sketches, in_federated, in_vectors, in_set_union,
-    in_discovery,
+    in_discovery, in_several_keys,
 )  # fmt: skip
 FAULTS = [fault for room in ROOMS for fault in room.FAULTS]

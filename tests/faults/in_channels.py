@@ -223,7 +223,7 @@ FAULTS = [
     Fault(
         "report then count: what leaks is not spent",
         "channels/reporting/report_then_count.py",
-        "Approximate(0.0, leak)",
+        "Approximate(0.0, shown)",
         "Approximate(0.0, 0.0)",
         "channels/test_report_then_count_spends.py::test_what_leaks_is_told_and_little_more",
     ),

@@ -272,8 +272,8 @@ FAULTS = [
     Fault(
         "Gaussian noise for one key of several",
         "jobs/plan.py",
-        "other = channels.gaussian(epsilon, delta, keys, rows",
-        "other = channels.gaussian(epsilon, delta, 1, rows",
+        "return channels.gaussian(epsilon, delta, keys, rows",
+        "return channels.gaussian(epsilon, delta, 1, rows",
         "jobs/test_release.py::TestMeasuredRates::test_a_unit_with_five_keys_of_its_own",
     ),
     Fault(
@@ -286,7 +286,7 @@ FAULTS = [
     Fault(
         "a sample of chosen size: all of epsilon twice",
         "jobs/plan.py",
-        "rest = _unknown(request, remaining(request.epsilon, spent), scheme)",
+        "rest = _unknown(request, remaining(request.epsilon, first.guarantee.epsilon), scheme)",
         "rest = _unknown(request, request.epsilon, scheme)",
         "publication/test_promises.py::test_a_release_of_a_table_tells_how_its_budget_is_used",
     ),
@@ -301,12 +301,12 @@ FAULTS = [
         "the size is drawn before the spend",
         "jobs/release.py",
         """    charge(book, plan.mechanism, note)
-    if request.sample_size is not None:
+    if histogram is not None:
 """,
         """    if request.sample_size is not None:
         private_scheme(counted.frequencies, request.sample_size, epsilon=0.05, source=source)
     charge(book, plan.mechanism, note)
-    if request.sample_size is not None:
+    if histogram is not None:
 """,
         "jobs/test_release.py::TestLedger::test_the_spend_is_written_before_anything_is_drawn",
     ),

@@ -20,7 +20,7 @@ from dpsieve.types import Floats, Ints
 
 EDGES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 100, 200, 500, 1000)
 MOST = EDGES[-1]
-_PARTS = 1 << 10  # of one unit
+_PARTS = 1 << 16  # of one unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
 _SHARES = np.linspace(0.0, 1.0, 2001)
 
@@ -31,10 +31,10 @@ class KeysPerUnit(Mechanism):
     """How many units hold about 1, 2, 3, 5, ..., 1,000 keys, with discrete Laplace noise.
 
     A unit with d keys, between two neighbouring edges a < d < b, adds (d - a)/(b - a) to b and the rest to a, in whole
-    parts of 1/1024; one with more than 1,000 keys counts as one with 1,000. So it adds 1 in all, and noise of scale
+    parts of 2^-16; one with more than 1,000 keys counts as one with 1,000. So it adds 1 in all, and noise of scale
     1/epsilon on each edge makes the histogram epsilon-private for one unit more or less (Dwork, McSherry, Nissim and
     Smith 2006; for the discrete noise Ghosh, Roughgarden and Sundararajan 2012). Sums over units of any function of d
-    that is straight between the edges, such as min(d, m) for an edge m, follow without bias, but for the 1/1024.
+    that is straight between the edges, such as min(d, m) for an edge m, follow without bias, but for the 2^-16.
 
     Attributes:
         epsilon: the budget.
@@ -119,10 +119,10 @@ class Sizes:
         left = few - _SHARES[:, None] * every
         deviation = self.scale * math.sqrt(2) * np.sqrt((left**2).sum(axis=1))
         inside = np.flatnonzero(np.abs(left @ np.array(self.units)) <= _DEVIATIONS * deviation)
-        ends = (max(0, inside[0] - 1), min(len(_SHARES) - 1, inside[-1] + 1)) if len(inside) else (0, -1)
-        low, high = float(_SHARES[ends[0]]), float(_SHARES[ends[1]])
-        every_pair = self.pairs(MOST)
+        every_pair, last = self.pairs(MOST), len(_SHARES) - 1
         share = self.pairs(bound) / every_pair if every_pair > 0 else 1.0
+        near = [*inside.tolist(), round(min(max(share, 0.0), 1.0) * last)]  # where noise is small, only the nearest
+        low, high = float(_SHARES[max(0, min(near) - 1)]), float(_SHARES[min(last, max(near) + 1)])
         return Kept(min(max(share, low), high), low, high)
 
     def _kept(self, bound: int) -> Floats:

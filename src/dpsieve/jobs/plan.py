@@ -20,6 +20,7 @@ from dpsieve.sampling.schemes import Scheme, everything
 MECHANISMS = ("auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count")
 SHARE_FOR_SIZE = 0.05  # of epsilon, for the total that sets the sampling rate
 _CHOSEN = "requested by the caller"
+_FAR = 4  # times the best frequency: no closer look is needed
 _WHOLE = ("gaussian", "report_then_count")  # these have one guarantee for all keys of a unit
 
 
@@ -132,16 +133,21 @@ def _unknown(request: ReleaseRequest, epsilon: float, scheme: Scheme | None) -> 
             return Plan(made[name], name, "it is the best channel that samples")
         if keys == rows == 1:
             return Plan(made[name], name, "no private mechanism reports keys more often")
-        considered[name] = frequency_at(each, 0.5) or 10**9
     for other in _WHOLE:
         try:
             made[other] = channel = whole(other)
         except InvalidValue:  # no room for it in this budget, which public numbers tell
             continue
         considered[other] = frequency_at(channel, 0.5) or 10**9
-    best, *others = sorted(considered, key=lambda kind: considered[kind])
-    than = ", ".join(f"{kind} needs {considered[kind]:,}" for kind in others)
-    why = f"it reports a key of frequency {considered[best]:,} half of the time, {than}"
+    if not small:
+        near = math.ceil(_middle(share) * rows)  # to a unit or so; far behind, its rows need not be made
+        far = near > _FAR * min(considered.values(), default=near)
+        considered = {name: near if far else frequency_at(each, 0.5) or 10**9, **considered}
+    # A key a little rarer is not worth the noise of counts that the others do not have.
+    best = min(considered, key=lambda kind: considered[kind] * (1.05 if kind == _WHOLE[1] else 1))
+    others = sorted(considered.keys() - {best}, key=lambda kind: considered[kind])
+    halves = [f"it reports a key of frequency {considered[best]:,} half of the time"]
+    why = ", ".join(halves + [f"{kind} needs {considered[kind]:,}" for kind in others])
     return Plan(made[best], best, why, considered)
 
 
@@ -186,8 +192,12 @@ def _share(keys: int, epsilon: float, delta: float) -> Share:
     if keys == 1:
         return Share(epsilon, delta)
 
-    def middle(part: float) -> float:
-        share = repeated_share(keys, epsilon, delta, delta_for_keys=part)
-        return math.log1p(math.expm1(share.epsilon) / (2 * share.delta)) / share.epsilon
+    def share(part: float) -> Share:
+        return repeated_share(keys, epsilon, delta, delta_for_keys=part)
 
-    return repeated_share(keys, epsilon, delta, delta_for_keys=minimise(middle, 0.01, 0.99, rounds=12))
+    return share(minimise(lambda part: _middle(share(part)), 0.01, 0.99, rounds=12))
+
+
+def _middle(share: Share) -> float:
+    """Return the frequency that the optimal channel reports half of the time, nearly."""
+    return math.log1p(math.expm1(share.epsilon) / (2 * share.delta)) / share.epsilon

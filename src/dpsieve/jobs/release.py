@@ -84,10 +84,10 @@ def release(
     how["salt"] = uniform_bits(resolve(source), 63)
     if histogram is None:
         counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
-        charge(book, plan.mechanism, note)
     else:
         units = where.incidence(data, request.columns, Contribution(MOST), **how)
-        charge(book, plan.mechanism, note)
+    charge(book, plan.mechanism, note)
+    if histogram is not None:
         sizes = histogram.draw(units.sizes, resolve(source))
         chosen = with_bound(request, sizes, plan.each.guarantee.epsilon)
         plan, bound = behind(histogram, chosen), chosen.contribution.keys

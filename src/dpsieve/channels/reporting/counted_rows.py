@@ -15,7 +15,7 @@ from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 
-_REACH = 13.2  # in deviations: a Gaussian is farther off with a probability below 2^-128, and is cut there
+_REACH = 13.2  # in deviations: a Gaussian is farther off with a probability below 2^-128, which rows leave out
 _BELOW_ONE = 1 - 2.0**-42  # so that no row is above one on the grid, in spite of rounding
 
 
@@ -87,8 +87,9 @@ class CountedRows(Rows):
         """Return a token for each frequency, 0 for 'nothing': the coin first, and noise where it shows."""
         tokens = np.zeros(len(frequencies), np.int64)
         shown = np.flatnonzero(self.table.select(-(-frequencies // self.step), source))
-        noise = np.clip(rounded_gaussian(self.sigma, len(shown), source=source), -self.reach, self.reach)
-        tokens[shown] = np.maximum(frequencies[shown], self.start) + noise + self.offset
+        noise = rounded_gaussian(self.sigma, len(shown), source=source)
+        # Without a cut at one, noise beyond `reach` could make a token that says 'nothing'.
+        tokens[shown] = np.maximum(np.maximum(frequencies[shown], self.start) + noise + self.offset, 1)
         return tokens
 
     @cached_property
