@@ -76,11 +76,17 @@ def test_the_top_in_order_with_counts():
 
 
 def test_picks_see_all_keys_and_selection_only_some():
-    """Units with fifty keys each of their own and one key in common, of which selection sees one in 51."""
+    """Units with fifty keys each of their own and one key in common, of which selection sees one in 51.
+
+    So about twelve units show it, and a selection finds something once in 200 runs at most; three in a row, of either
+    call, do so once in eight million.
+    """
     data = log([(u, f"{u} {k}") for u in range(600) for k in range(50)] + [(u, "water") for u in range(600)])
     for call in (ds.top_k, ds.hitting_set):
-        one, all_ = (call(data, **COLUMNS, k=5, max_keys_per_unit=most, **BUDGET) for most in (1, 51))
-        assert len(one) == 0 and one.notes.contribution == "at most 1 key, once each"
+        ones = (call(data, **COLUMNS, k=5, max_keys_per_unit=1, **BUDGET) for _ in range(3))
+        one = next((one for one in ones if len(one) == 0), None)
+        assert one is not None and one.notes.contribution == "at most 1 key, once each"
+        all_ = call(data, **COLUMNS, k=5, max_keys_per_unit=51, **BUDGET)
         assert all_.table["drink"].to_pylist()[:1] == ["water"]
 
 

@@ -92,7 +92,7 @@ def test_wide_noise_is_rounded_up_by_little(scale):
 
 def test_the_rate_of_a_key_that_only_one_sketch_holds():
     """The tightest point, measured: counters 1 and 0, which are odd in state S6, among common keys."""
-    delta, runs = 0.02, 4000
+    delta, runs = 0.02, 6000
     made = NoisySketch(1.0, delta, 3)
     shown, source = 0, SystemSource()
     for _ in range(runs):
