@@ -11,6 +11,7 @@ from statistical import assert_counts, binomial_band
 
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
 from dpsieve.channels.grid import Inverse
+from dpsieve.channels.stepwise.rows import RaggedRows
 from dpsieve.errors import InvalidValue
 from dpsieve.sampling import bottom_k, custom, ppswor, threshold_sample
 from dpsieve.testing import insecure_source
@@ -187,3 +188,18 @@ def test_threads_share_a_channel():
         with ThreadPoolExecutor(4) as pool:
             found = list(pool.map(lambda _, c=channel: c.reporting_probability(range(1, 3000)), range(4)))
         assert all((each == expected).all() for each in found)
+
+
+def test_two_threads_that_make_the_same_rows_at_once_leave_all_others_right(monkeypatch):
+    """What a second thread would do while the first is about to keep where its block ended."""
+    frequencies, shifted = range(1, 3000), RaggedRows.shifted
+    expected = simple(1.0, 1e-4, ppswor(0.01)).reporting_probability(frequencies)
+    channel = simple(1.0, 1e-4, ppswor(0.01))
+
+    def interrupted(*arguments):
+        monkeypatch.setattr(RaggedRows, "shifted", shifted)
+        channel.reporting_probability([1])
+        return shifted(*arguments)
+
+    monkeypatch.setattr(RaggedRows, "shifted", interrupted)
+    assert (channel.reporting_probability(frequencies) == expected).all()

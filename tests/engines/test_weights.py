@@ -53,7 +53,7 @@ def reference(rows, bits, max_keys, salt, known=None, least=1):
     return dict(total)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     data=st.data(),
     rows=ROWS,
@@ -72,7 +72,7 @@ def test_weights_are_those_of_the_reference(tmp_path_factory, data, rows, weight
             assert found(engine, path, **how) == found(engine, shuffled, **how) == expected
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(rows=ROWS, bits=st.integers(1, 9))
 def test_weights_of_known_keys(rows, bits):
     """With room for every known key: keys that are not known do not lower the weight of those that are."""

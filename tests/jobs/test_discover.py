@@ -197,8 +197,13 @@ def test_wrong_arguments_name_themselves_and_cost_nothing(call, wrong, message, 
     ("call", "epsilon", "delta"),
     [
         *itertools.product(CALLS, [0.001], [1e-9]),
-        *(("discover", 0.00102, 1e-9), ("discover", 0.00103, 1e-9), ("top_k", 0.00103, 1e-9)),
-        *(("top_k", 50.0, 1e-20), ("hitting_set", 50.0, 1e-20), ("top_k", 1.0, 0.7), ("discover", 1.0, 0.7)),
+        *(
+            ("discover", 0.00103, 1e-9),
+            ("top_k", 50.0, 1e-20),
+            ("hitting_set", 50.0, 1e-20),
+            ("top_k", 1.0, 0.7),
+            ("discover", 1.0, 0.7),
+        ),
     ],
 )
 def test_every_budget_that_is_accepted_is_served(call, epsilon, delta, tmp_path):

@@ -12,7 +12,7 @@ from publication.fuzzing import Saved, damaged_bytes, damaged_record, damaged_ta
 from dpsieve.privacy import registry
 from dpsieve.publication import folders, publication
 
-RECORDS, TABLES, BYTES = 45, 25, 15  # cases for each of 26 publications
+RECORDS, TABLES, BYTES = 25, 15, 10  # cases for each of 26 publications
 
 
 @pytest.fixture(scope="module")

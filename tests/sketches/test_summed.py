@@ -128,7 +128,7 @@ def test_few_zeros_follow_the_noise_of_each_element():
     """A universe of 12 with 2 held: how many of the 10 zeros come out is binomial."""
     made = SummedSketch(0.5, 0.0, 1, universe=12, false_keys=4.0)
     source = SystemSource()
-    counts = [len(made.draw_zeros(np.array([0, 3]), source)[0]) for _ in range(1500)]
+    counts = [len(made.draw_zeros(np.array([0, 3]), source)[0]) for _ in range(500)]
     chance = made._tail(made.least)
     x = np.arange(11)
     assert_follows(counts, x, [math.comb(10, i) * chance**i * (1 - chance) ** (10 - i) for i in x])

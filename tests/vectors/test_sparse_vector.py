@@ -42,7 +42,8 @@ def every_kind():
             f"dense, {near}, {delta}",
             partial(ds.SparseVector.private, [1], [5], **{**COUNTS, **budget, "dimension": 9}),
         )
-        for variant, listed in itertools.product(("alp", "multiplicative", "max_projection"), (False, True)):
+        listed = (near == "l1") == (delta > 0)  # each variant with it and without, at both neighbours and both deltas
+        for variant in ("alp", "multiplicative", "max_projection"):
             options = {"max_value": 60, "variant": variant, "threshold": listed, **budget}
             yield f"{variant}, {near}, {delta}, {listed}", partial(private, **options)
         yield f"cormode, {near}, {delta}", partial(private, variant="cormode", **budget)

@@ -9,26 +9,26 @@ _MASK = np.uint64(0xFFFF_FFFF)
 _ZERO, _ONE, _WORD = np.uint64(0), np.uint64(1), np.uint64(64)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def add(ah, al, bh, bl):
     """Return a + b, modulo 2^128."""
     low = al + bl
     return ah + bh + (_ONE if low < al else _ZERO), low
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def sub(ah, al, bh, bl):
     """Return a - b, modulo 2^128."""
     return ah - bh - (_ONE if al < bl else _ZERO), al - bl
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def less(ah, al, bh, bl):
     """Return whether a < b."""
     return ah < bh or (ah == bh and al < bl)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def mul_words(a, b):
     """Return the 128-bit product of two words."""
     a1, a0, b1, b0 = a >> _HALF, a & _MASK, b >> _HALF, b & _MASK
@@ -38,7 +38,7 @@ def mul_words(a, b):
     return a1 * b1 + (middle >> _HALF) + (cross >> _HALF), (cross << _HALF) | (low & _MASK)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def mul(ah, al, b):
     """Return the product of a 128-bit number and a word, in three words."""
     low_high, low = mul_words(al, b)
@@ -47,7 +47,7 @@ def mul(ah, al, b):
     return high_high + (_ONE if middle < high_low else _ZERO), middle, low
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def mul_shift_down(ah, al, factor, shift):
     """Return floor(a * factor / 2^shift) for shift in 1..63; saturates at 2^128 - 1."""
     top, middle, low = mul(ah, al, factor)
@@ -57,20 +57,20 @@ def mul_shift_down(ah, al, factor, shift):
     return (top << left) | (middle >> shift), (middle << left) | (low >> shift)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def mul_word_up(ah, al, factor):
     """Return ceil(a * factor / 2^64)."""
     top, middle, low = mul(ah, al, factor)
     return add(top, middle, _ZERO, _ONE if low != _ZERO else _ZERO)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def to_float(ah, al):
     """Return a as a float."""
     return np.float64(ah) * 18446744073709551616.0 + np.float64(al)
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def divide(ah, al, bh, bl):
     """Return floor(a / b) for a quotient below 2^40: a floating-point guess, then corrected."""
     guess = np.uint64(to_float(ah, al) / to_float(bh, bl))

@@ -140,7 +140,7 @@ def _split(parameters, edges, high, low, count, free_high, free_low, right, mass
     return cells
 
 
-@jit(inline="always")
+@jit(forceinline=True)
 def _put(right, masses, cells, end, high, low, least_high, least_low):
     right[cells] = end
     masses[0, cells], masses[1, cells], masses[2, cells], masses[3, cells] = high, low, least_high, least_low

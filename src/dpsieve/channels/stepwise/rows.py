@@ -184,7 +184,8 @@ class StepRows(Rows):
             self._check_spread(rows)
             if at + 1 == len(self._before):
                 last = rows.first + len(rows) - 1
-                self._before.append(rows.part(last, last).shifted(last, 1, self.resolution))  # a copy, not a view
+                end = rows.part(last, last).shifted(last, 1, self.resolution)  # a copy, not a view
+                self._before[at + 1 : at + 2] = [end]  # not appended: another thread may just have put the same there
             if at == index:
                 self._latest = index, rows
                 return rows
