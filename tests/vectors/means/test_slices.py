@@ -109,6 +109,13 @@ def test_it_draws_as_the_exact_probabilities_say():
     assert_follows(draws, [i * 4 + j for i, j in law], list(law.values()))
 
 
+def misses(made, rows, found):
+    """Whether any of the points found is off by more rows than is said."""
+    below, upto = (np.searchsorted(rows, found, side) for side in ("left", "right"))
+    target = np.array(made.shares, float) * made.rows
+    return bool((np.maximum(below - target, target - upto) > made.rank_errors).any())
+
+
 @pytest.mark.parametrize("shape", ["spread", "constant", "two clusters", "few values"])
 def test_the_bound_on_the_rank_error_holds(shape):
     """With probability 0.95 at least, for all quantiles together."""
@@ -119,13 +126,38 @@ def test_the_bound_on_the_rank_error_holds(shape):
         "few values": rng.integers(-9, 9, 60_000).astype(float),
     }[shape]  # fmt: skip
     made, _ = best_quantiles(FIFTY, **OPTIONS, method="slices", rows=60_000)
-    points = np.sort(made.grid.points(made.grid.index(values)))
-    target = np.array(FIFTY) * 60_000
+    rows = np.sort(made.grid.index(values))
     for seed in range(runs):
-        found = made.draw(values, insecure_source(seed))
-        below, upto = (np.searchsorted(points, found, side) for side in ("left", "right"))
-        missed += bool((np.maximum(below - target, target - upto) > made.rank_errors).any())
+        missed += misses(made, rows, made.draw_sorted(rows, insecure_source(seed)))
     assert missed <= binomial_band(runs, 0.05)[1]
+
+
+def test_the_bound_holds_where_noise_puts_ranks_below_zero_and_above_all_rows(monkeypatch):
+    """Noise as large as the bound allows: then all picks hold it with probability 0.975 at least.
+
+    Every point misses a rank above n by some rows. If slices were no longer than for other ranks, too little would be
+    left to tell points apart: then every run has a stray pick, and after sorting one shifts all values.
+    """
+    quantiles, count, runs = tuple(i / 40 for i in range(41)), 36_000, 20
+    made = slices(count, quantiles)
+    far = np.array(made.rank_errors) - math.log(41 * made.grid.size * 40) / made.rate - 2  # without that of the picks
+    steps = np.zeros(41, np.int64)
+    steps[[0, 1, -1]] = np.array([-far[0], far[0], far[-1]]).astype(int)  # ranks of -far, n/40, 2n/40, ..., n + far
+    monkeypatch.setattr("dpsieve.vectors.means.slice_quantiles.discrete_laplace", lambda *_, **__: steps)
+    for point in (0, made.grid.size - 1):  # where all rows are
+        rows, missed = np.full(count, point), 0
+        for seed in range(runs):
+            missed += misses(made, rows, made.draw_sorted(rows, insecure_source(seed)))
+        assert missed <= binomial_band(runs, 0.025)[1] < runs / 2
+
+
+def test_slices_are_long_enough_also_for_small_grids_and_ranks_at_the_ends():
+    for epsilon, steps, first, last in product((0.01, 1.0, 30.0), (1, 2, 32), (0, 1), (9, 10)):
+        quantiles = tuple(i / 10 for i in range(first, last + 1))
+        made = SliceQuantiles(epsilon, quantiles, 0, 1, rows=10**6, delta=1e-6, neighbours="replace", steps=steps)
+        beyond = max((first == 0) * made.noise_bounds[0], (last == 10) * made.noise_bounds[-1])
+        assert len(quantiles) * made.grid.size * math.exp(-made.rate * (made.half - beyond)) <= 0.025
+        assert made.half - beyond < 40 * math.log(len(quantiles) * made.grid.size) / epsilon  # and no longer
 
 
 # What is chosen and refused.
@@ -137,6 +169,8 @@ def test_auto_takes_slices_for_many_quantiles_and_enough_rows():
 
     assert kind() is SliceQuantiles
     assert kind(rows=20_000) is kind(rows=None) is kind(q=0.5) is kind(delta=1e-5) is GapQuantiles
+    ends = [0.0, *FIFTY, 1.0]  # for these, slices must be longer
+    assert kind(ends) is kind(rows=40_000) is SliceQuantiles and kind(ends, rows=40_000) is GapQuantiles
     assert kind(neighbours="add_remove") is kind(rows_per_unit=2) is kind(delta=None) is GapQuantiles
     assert kind(epsilon=None, rho=0.01) is GapQuantiles
 

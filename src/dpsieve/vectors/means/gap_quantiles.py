@@ -30,7 +30,8 @@ Z^a e^(a(a-1) c^2/8), as S is from e^(-c) to e^c. With what comes after,
 
     (p e^(a(a-1) B) + p' mean(w^a) e^(a(a-1) A)) / Z^a <= e^(a(a-1) (c^2/8 + max(B, A + c^2/2))).
 
-A row that is left out, not replaced, costs less: one pick in each level, of range e in the first and e/2 in others.
+A row that is left out, not replaced, costs less: one pick in each level, of range e/2, or e max(q', 1 - q') in a level
+of a single node.
 (*) holds because K(a) = ln mean(w^a) has K'' <= r^2/4, and K(a) - a K(1) is K'' integrated against a kernel of mass
 a(a-1)/2; it also says that a pick of range r is r^2/8-zCDP.
 
@@ -162,6 +163,8 @@ class GapQuantiles(GridQuantiles):
         """How many rows each value is off at most, all of them with probability 0.95.
 
         Some point has u = 0, so one pick among G points misses by r or more with probability at most G e^(-c r).
+        Rows at found points, which no later pick looks at, are left out here: for many quantiles, each level after
+        the first may add as many rows as one part of a point holds, a few unless millions of rows are equal.
         """
         log_size = math.log(self.grid.size) + self._parts * math.log(2)
         off = self._added_up(log_size + math.log(len(self.shares) / UNCERTAIN))
@@ -175,7 +178,8 @@ class GapQuantiles(GridQuantiles):
     def _added_up(self, miss: float) -> list[float]:
         """Return how far each value is off if every pick misses by miss/c.
 
-        A target between two found points lies between what these are off, so a node adds the larger of both.
+        But for rows at the found points, a target between two of them is off by a mean of what these are off, so that
+        a node adds the larger of both at most.
         """
         off = {-1: 0.0, len(self.shares): 0.0}
         for node in self.nodes:

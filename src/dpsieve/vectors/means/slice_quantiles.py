@@ -1,14 +1,15 @@
 """Many quantiles by slices with noisy ranks (after Imola and others, NeurIPS 2025), for (epsilon, delta) privacy.
 
 The target ranks of m quantiles get correlated noise: every step from one rank to the next gets discrete Laplace noise
-of scale b, so that R_i, the i-th noisy rank, has the sum of i draws. Then a point k is picked for each rank with
+of scale s, so that R_i, the i-th noisy rank, has the sum of i draws. Then a point k is picked for each rank with
 probability proportional to e^(-c u(k)), where u(k) = min(l, max(0, #(rows < k) - R, R - #(rows <= k))): how many rows
 it is off, but at most l. So a pick looks at a slice of 2 l rows only. Unlike with halving, a row takes part in few
 picks however many quantiles there are, and the cost of moved ranks is that of two steps.
 
 Privacy, when a row x is replaced by y. Let y >= x (else reverse the order of all points: u, and what is used of the
-noise, stay the same). Let x be the a-th row of X, and y the b-th of X', so that #(X' <= k) is #(X <= k) - 1 for
-x <= k < y, and the same elsewhere. Compare the picks of X' for ranks R' with those of X for ranks R. For one rank:
+noise, stay the same). Let x be the a-th row of X, the first of those equal to it, and y the b-th of X', the last of
+those equal to it. #(X' <= k) is #(X <= k) - 1 for x <= k < y, and the same elsewhere. Compare the picks of X' for ranks
+R' with those of X for ranks R. For one rank:
 
     R = R':      u is the same except for x <= k <= y. If R' < a all of these are above the rank, if R' >= b all below,
                  so that all change in the same direction, by at most 1: the loss of the pick is at most c. Else it is
@@ -22,13 +23,15 @@ a + l - 1, and at most one in b - l, ..., b + l - 1. If b - a < l take R = R'. O
 matter; there is one, with a loss of at most 2c, or two, one below a and one from b on, with at most c each. Else choose
 one of the l numbers t = b - l + 1, ..., b at random; ranks R' from a to t - 1 move up by 1, others stay. A rank near a
 loses c; one near b loses c too, or 2c if it stays although below b: 3c in all. At most two steps change, by 1 each:
-e^(2/b) for the noise. For one t, ranks R come from one R', or two if a rank is t; with steps of 2 l - 1 or more at most
+e^(2/s) for the noise. For one t, ranks R come from one R', or two if a rank is t; with steps of 2 l - 1 or more at most
 one rank is among the l numbers, so over all t each R counts at most 1 + 1/l times. So P'(O) <= e^epsilon P(O) + delta
 for every set O of outputs, with
 
-    epsilon = 2/b + 3 c + ln(1 + 1/l),   delta = the probability that a step is less than 2 l.
+    epsilon = 2/s + 3 c + ln(1 + 1/l),   delta = the probability that a step is less than 2 l.
 
 l is such that a pick outside of its slice is unlikely: e^(-c l) times the size of the grid and m is at most 0.025.
+That compares with a point of u = 0, which exists for ranks from 0 to n. For a rank of n + v, or -v, the least u is v,
+so l is larger by the largest v that the noise is likely to give: 0 unless a target is near 0 or n.
 """
 
 import math
@@ -51,7 +54,7 @@ from dpsieve.types import Ints
 from dpsieve.vectors.means.gap_quantiles import segments
 from dpsieve.vectors.means.grid_quantiles import UNCERTAIN, GridQuantiles
 
-_NOISE_SHARE, _LEAST_PICK_SHARE = 0.6, 0.38  # of epsilon; the rest is for ln(1 + 1/l)
+_NOISE_SHARE, _LEAST_PICK_SHARE, _LOG_SHARE = 0.6, 0.38, 0.02  # of epsilon; the last is for ln(1 + 1/l) < 1/l
 _MOST_ROWS = 2**40
 
 
@@ -62,7 +65,7 @@ class SliceQuantiles(GridQuantiles):
 
     Attributes:
         rows: how many rows there are: public.
-        step_scale: b, the scale of the noise of a step between ranks.
+        step_scale: s, the scale of the noise of a step between ranks.
         rate: c of the picks.
         half: l, half the length of a slice.
 
@@ -75,21 +78,22 @@ class SliceQuantiles(GridQuantiles):
     rows: int = 0
 
     def __post_init__(self) -> None:
+        hint = "Pass the public number of rows, or method='halving'."
+        validate.store(self, rows=validate.whole("rows", self.rows, low=1, high=_MOST_ROWS, hint=hint))
         super().__post_init__()
         if self.neighbours != "replace" or self.rows_per_unit != 1:
             raise InvalidValue("slices need neighbours='replace' and one row for each unit. Pass method='halving'.")
         if self.rho or not self.delta or len(self.shares) < 2:
             raise InvalidValue("slices need epsilon, delta and two quantiles or more. Pass method='halving'.")
-        rows = validate.whole("rows", self.rows, low=1, high=_MOST_ROWS, hint="Pass the public number of rows.")
-        validate.store(self, rows=rows)
         if self.miss_chance > self.delta:
             raise InvalidValue("slices of neighbouring quantiles would overlap. Pass method='halving', or more rows.")
 
     @cached_property
     def half(self) -> int:
-        """How many rows a slice has on each side of its rank."""
-        chance = math.log(len(self.shares) * self.grid.size * 2 / UNCERTAIN)
-        return math.ceil(chance * 3 / (_LEAST_PICK_SHARE * self.epsilon))
+        """How many rows a slice has on each side of its rank; more if noise may put a rank below 0 or above n."""
+        room = [min(target, self.rows - target) for target in self.targets]
+        beyond = max(0.0, *(noise - rows for noise, rows in zip(self.noise_bounds, room, strict=True)))
+        return math.ceil(max(self._pick_chance * 3 / _LEAST_PICK_SHARE, 1 / _LOG_SHARE) / self.epsilon + beyond)
 
     @cached_property
     def step_scale(self) -> float:
@@ -110,7 +114,7 @@ class SliceQuantiles(GridQuantiles):
     def miss_chance(self) -> float:
         """The probability that a step between ranks is less than the length of a slice, rounded up.
 
-        Discrete Laplace noise is -t or less with probability e^(-t/b) / (1 + e^(-1/b)), for t > 0.
+        Discrete Laplace noise is -t or less with probability e^(-t/s) / (1 + e^(-1/s)), for t > 0.
         """
         room = [int(step) - 2 * self.half + 1 for step in np.diff(self.targets)]
         if min(room) < 1:
@@ -127,22 +131,34 @@ class SliceQuantiles(GridQuantiles):
         return min(1.0, tail)
 
     @cached_property
+    def noise_bounds(self) -> tuple[float, ...]:
+        """How far the noise moves each rank at most, all of them with probability 0.975.
+
+        The sum of i draws is beyond r with probability at most 2 e^(-h r) E[e^(h Z)]^i for every h; here
+        h is 0.6 / s at most.
+        """
+        found, bound = [], math.log(4 * len(self.shares) / UNCERTAIN)
+        for i in range(1, len(self.shares) + 1):
+            h = min(0.6, math.sqrt(bound / i))  # in units of 1/s, where E[e^(hZ)] <= 1 / (1 - h^2)
+            found.append((bound - i * math.log1p(-(h**2))) / h * self.step_scale)
+        return tuple(found)
+
+    @cached_property
     def rank_errors(self) -> tuple[float, ...]:
         """How many rows each value is off at most, all of them with probability 0.95.
 
-        The sum of i draws is beyond r with probability at most 2 e^(-h r) E[e^(h Z)]^i for every h; here
-        h is 0.6 / b at most. Picks are within their slices with probability 0.975, and off by as much as that says.
+        All noise is within its bounds with probability 0.975, and then all picks are within their slices with
+        probability 0.975. A pick for the rank n + v may be off by v more, but the target is lower by v at least.
         """
-        logs, picks = [], math.log(len(self.shares) * self.grid.size * 2 / UNCERTAIN) / self.rate
-        bound = math.log(4 * len(self.shares) / UNCERTAIN)
-        for i in range(1, len(self.shares) + 1):
-            h = min(0.6, math.sqrt(bound / i))  # in units of 1/b, where E[e^(hZ)] <= 1 / (1 - h^2)
-            logs.append((bound - i * math.log1p(-(h**2))) / h * self.step_scale)
-        return tuple(float(math.ceil(noise + picks + 1)) for noise in logs)
+        picks = self._pick_chance / self.rate
+        return tuple(float(math.ceil(noise + picks + 1)) for noise in self.noise_bounds)
 
     @property
     def typical_error(self) -> float:
-        """About how many rows the values are off: the farthest of a random walk, and of the picks, as simulated."""
+        """About how many rows the values are off: the farthest of a random walk, and of the picks, as simulated.
+
+        Targets at 0 and n change little, as slices are long enough there too.
+        """
         return 1.65 * math.sqrt(2 * len(self.shares)) * self.step_scale + 2.2 / self.rate
 
     def certify(self) -> Certificate:
@@ -165,6 +181,11 @@ class SliceQuantiles(GridQuantiles):
         misses -= misses[lengths > 0].min()  # above 0 where the rank is below the first row or above the last
         at = weighted_pick(lengths, misses, self.rate, 1, source)
         return int(starts[at] + uniform_integers(1, int(lengths[at]), source)[0])
+
+    @property
+    def _pick_chance(self) -> float:
+        """For c times the rows that a pick is off: no pick exceeds it, with probability 0.975."""
+        return math.log(len(self.shares) * self.grid.size * 2 / UNCERTAIN)
 
     def _noise_loss(self) -> Ball:
         return 2 / ball(self.step_scale)
