@@ -26,6 +26,13 @@ class _Spend:
         """Return a dict of plain values, with the kind of the spend; `spend_from_json` reads it back exactly."""
         return {"kind": self.kind, **asdict(self)}
 
+    def words(self) -> str:
+        """Return the spend for people."""
+        values = asdict(self)
+        kind, count = self.kind.replace("_", " "), values.pop("count")
+        numbers = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
+        return f"{kind}: {numbers}" if count == 1 else f"{count:,} times {kind}: {numbers}"
+
 
 @dataclass(frozen=True)
 class Approximate(_Spend):
