@@ -16,8 +16,8 @@ from dpsieve.jobs.request import DiscoverRequest, HitRequest, ReleaseRequest, To
 
 SOURCE = Path(ds.__file__).parent
 ROOMS = (
-    "errors", "validate", "types", "locks", "values", "exact", "randomness", "privacy", "sampling", "channels",
-    "estimation", "publication", "sketches", "federated", "vectors", "discovery", "engines", "jobs", "cli",
+    "errors", "validate", "types", "locks", "display", "values", "exact", "randomness", "privacy", "sampling",
+    "channels", "estimation", "publication", "sketches", "federated", "vectors", "discovery", "engines", "jobs", "cli",
 )  # fmt: skip
 APART = {"__init__", "__main__", "testing", "synthetic"}  # not rooms: the front door, and what tests and the demo use
 
@@ -106,7 +106,7 @@ def test_names_of_files_are_not_repeated():
 def test_files_are_neither_tiny_nor_huge():
     sizes = {name: len(path.read_text().splitlines()) for path, name, _ in modules()}
     assert [name for name, lines in sizes.items() if lines > 430] == []
-    assert len(sizes) <= 245
+    assert len(sizes) <= 255
 
 
 REQUESTS = {

@@ -1,7 +1,15 @@
 """A release in a real notebook kernel, as a data scientist runs it, without ipywidgets."""
 
+import json
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+import dpsieve as ds
+from dpsieve.display import html_table, shown_progress
+from dpsieve.engines import engine
 
 CODE = """
 import sys
@@ -31,3 +39,67 @@ def test_a_release_in_a_notebook():
     done = subprocess.run([sys.executable, "-c", CLIENT, CODE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "['tea']\n['tea']\n1.0\n"
+
+
+NOTEBOOK = Path(__file__).parents[2] / "examples/first_release.ipynb"
+EXECUTE = """
+import sys, nbformat
+from nbclient import NotebookClient
+book = nbformat.read(sys.argv[1], 4)
+NotebookClient(book, timeout=120).execute()
+nbformat.write(book, "done.ipynb")
+"""
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("notebook")
+    done = subprocess.run(
+        [sys.executable, "-c", EXECUTE, NOTEBOOK], cwd=place, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    cells = json.loads((place / "done.ipynb").read_text())["cells"]
+    return place, [cell["outputs"] for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_example_notebook_runs_and_shows_itself(executed):
+    place, outputs = executed
+    _, preview, (progress, release), ledger, plot, certificate, _ = outputs
+    pages = ["".join(shown[-1]["data"]["text/html"]) for shown in (preview, [release], ledger, certificate)]
+    assert all("<table>" in page for page in pages)
+    words = ("each key gets", "cheap bicycle reviews near me", "first release", "holds for")
+    assert [word in page for word, page in zip(words, pages, strict=True)] == [True] * 4
+    assert progress["data"]["text/html"] == []  # the bar takes itself away
+    chart = "".join(plot[0]["data"]["text/html"])
+    assert all(word in chart for word in ("vegaEmbed", '"type": "area"', '"field": "low"', '"field": "count"'))
+    assert "Certificate" in (place / "report.html").read_text()
+    assert len(ds.Release.load(place / "published")) > 10
+
+
+def test_the_example_notebook_is_kept_without_outputs():
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert all(not cell["outputs"] for cell in cells if cell["cell_type"] == "code")
+
+
+def test_what_notebooks_show_is_text(tmp_path):
+    assert html_table([("<b>", "\x1b[2J")], ["<i>"]).count("&lt;") == 2
+    ledger = ds.Ledger(tmp_path / "x.ledger", epsilon=1.0, delta=1e-6, unit="<script>")
+    assert "&lt;script&gt;" in ledger._repr_html_() and "<script>" not in ledger._repr_html_()
+    preview = ds.preview(epsilon=1.0, delta=1e-6, privacy_unit="<b>user")
+    assert "one &lt;b&gt;user" in preview._repr_html_()
+    certificate = ds.channels.optimal(1.0, 1e-6, unit="<b>").certify()
+    assert "&lt;b&gt;" in certificate._repr_html_() and "<td>one unit</td>" in certificate._repr_html_()
+
+
+def test_progress_in_a_terminal_and_nowhere_else(monkeypatch, capsys):
+    show = shown_progress()
+    show(0.5)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    show = shown_progress()
+    for share in (0.0, 0.421, 0.422, 1.0):
+        show(share)
+    assert capsys.readouterr().err == "\rreading and counting: 0 %\rreading and counting: 42 %\r\x1b[K"
+    assert engine._rising(False) is None
+    with pytest.raises(ds.errors.InvalidType, match="True or a function"):
+        engine._rising(5)

@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(release.release)
 app.command()(release.preview)
+app.command()(release.report)
 app.command()(discover.discover)
 app.command()(discover.top_k)
 app.command()(discover.hitting_set)

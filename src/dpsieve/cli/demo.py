@@ -1,7 +1,9 @@
 """`dpsieve demo`: the main job on made-up data, from events to a private release, in a few seconds."""
 
+import tempfile
 import time
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,3 +38,5 @@ def demo(
     half = preview(epsilon=epsilon, delta=delta).half
     console.print(f"{len(release):,} queries released, in {seconds:.2f} s. A query of {half} users has an even chance.")
     console.print(f"Certificate: {release.certificate}")
+    page = release.report(Path(tempfile.mkdtemp(prefix="dpsieve-demo-")) / "report.html")
+    console.print(f"Report, for a browser: {page}", soft_wrap=True, markup=False)

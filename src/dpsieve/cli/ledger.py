@@ -3,16 +3,13 @@
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpsieve import validate
 from dpsieve.cli.options import AsJson
 from dpsieve.errors import InvalidValue
-
-if TYPE_CHECKING:
-    from dpsieve.privacy.curves.spends import Spend
 
 app = typer.Typer(help="Keep account of a privacy budget.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="The ledger file.")]
@@ -78,17 +75,8 @@ def history(path: File, as_json: AsJson = False) -> None:
             record = {"number": entry.number, "time": entry.time, **spent, "note": entry.note, "hash": entry.hash}
             typer.echo(json.dumps(record))
         else:
-            counted_as = f" (counted as {' + '.join(map(_words, entry.curves))})" if entry.curves else ""
-            typer.echo(f"{entry.number:>4}  {entry.time}  {_words(entry.spend)}{counted_as}  {entry.note}")
-
-
-def _words(spend: "Spend") -> str:
-    """Return a spend in words."""
-    from dpsieve.privacy.ledger.chain import described
-
-    numbers = ", ".join(f"{name} {value}" for name, value in described(spend).items())
-    words = f"{spend.kind.replace('_', ' ')}: {numbers}"
-    return words if spend.count == 1 else f"{spend.count:,} times {words}"
+            counted_as = f" (counted as {' + '.join(curve.words() for curve in entry.curves)})" if entry.curves else ""
+            typer.echo(f"{entry.number:>4}  {entry.time}  {entry.spend.words()}{counted_as}  {entry.note}")
 
 
 @app.command()

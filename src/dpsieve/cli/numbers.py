@@ -123,7 +123,7 @@ def _show(made: "Estimate", console: "Console") -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from dpsieve.publication.publication import printable
+    from dpsieve.display import printable
 
     ranks = "rank_error" in made.table.column_names
     table = Table()

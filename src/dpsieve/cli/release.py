@@ -1,4 +1,4 @@
-"""`dpsieve release` and `dpsieve preview`: from files to a private release, on the command line."""
+"""`dpsieve release`, `preview` and `report`: from files to a private release and its page, on the command line."""
 
 import json
 import sys
@@ -77,6 +77,19 @@ def preview(
     Console(highlight=False).print(table)
 
 
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that --out of another command has written.")],
+    out: Annotated[Path, typer.Option(help="The page to write, or to replace.")] = Path("report.html"),
+) -> None:
+    """Write one HTML page about a saved release, which works offline and holds nothing but what is published.
+
+    Example: dpsieve report published --out report.html
+    """
+    from dpsieve.publication.publication import Publication
+
+    typer.echo(f"Written to {Publication.load(folder).report(out)}.")
+
+
 def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Console], None]", *, as_json: bool) -> None:
     """Save a publication, and print it: `show` prints its rows, then come the guarantee and where the rest is."""
     from rich.console import Console
@@ -107,7 +120,8 @@ def show_rows(title: str, rows: "pa.Table", console: "Console") -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from dpsieve.publication.publication import plain_rows, printable
+    from dpsieve.display import printable
+    from dpsieve.publication.publication import plain_rows
     from dpsieve.values.keys import TAKEN
 
     console.print(title)

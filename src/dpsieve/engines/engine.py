@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.discovery.incidence import Incidence
+from dpsieve.display import shown_progress
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution, Weight
 from dpsieve.types import Floats, Ints
@@ -193,7 +194,7 @@ class Engine(ABC):
         salt: int,
         known: pa.Table | None = None,
         allow_null_units: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> Counted:
         """Bound what each privacy unit adds, and return the keys with their true counts or sums of weights.
 
@@ -218,7 +219,8 @@ class Engine(ABC):
             known: the public keys, a table with the key columns.
             allow_null_units: a null unit is refused, as nobody knows how many units hide behind it; with True, rows
                 with a null unit are dropped.
-            progress: called from time to time, in this thread, with the share of the work that is done, from 0 to 1.
+            progress: called from time to time, in this thread, with the share of the work that is done, from 0 to 1;
+                True shows it.
                 An exception that it raises stops the work.
         """
         task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
@@ -233,7 +235,7 @@ class Engine(ABC):
         salt: int,
         known: pa.Table | None = None,
         allow_null_units: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> Incidence:
         """Bound what each privacy unit adds, as `aggregate` does, and return which unit keeps which keys.
 
@@ -259,7 +261,7 @@ class Engine(ABC):
         *,
         salt: int,
         allow_null_units: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> NumberRows:
         """Bound what each privacy unit adds, and return rows of numbers: at most `max_rows` of each unit.
 
@@ -286,18 +288,19 @@ class Engine(ABC):
         """Find which unit keeps which keys, with checked arguments."""
 
 
-def _rising(progress: Progress | None) -> Progress | None:
+def _rising(progress: Progress | bool | None) -> Progress | None:
     """Never tell less than before, even where an engine starts again."""
-    if progress is None:
+    if progress is None or progress is False:
         return None
-    if not callable(progress):
-        raise InvalidType("progress must be a function of one number. Leave it out, or pass such a function.")
+    tells = shown_progress() if progress is True else progress
+    if not callable(tells):
+        raise InvalidType("progress must be True or a function of one number. Leave it out, or pass one of them.")
     furthest = 0.0
 
     def tell(share: float) -> None:
         nonlocal furthest
         furthest = max(furthest, min(share, 1.0))
-        progress(furthest)
+        tells(furthest)
 
     return tell
 

@@ -28,7 +28,7 @@ def collect_table(
     ledger: AnyLedger = None,
     note: str = "",
     allow_null_clients: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     source: Source | None = None,
 ) -> Release:
     """Release the values in a table by sample-and-threshold, as if each client had tossed its own coin.

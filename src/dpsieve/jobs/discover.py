@@ -33,7 +33,7 @@ SHARE_FOR_SIZE = 0.02  # of epsilon, for the median number of keys that decides 
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
 _ALL_KEYS = Contribution(10**12)
 
-Progress = Callable[[float], None] | None
+Progress = Callable[[float], None] | bool | None
 
 
 class Selection(NamedTuple):

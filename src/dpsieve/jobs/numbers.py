@@ -25,7 +25,7 @@ from dpsieve.vectors.means.private_mean import private_mean
 from dpsieve.vectors.means.private_quantile import best_quantiles, publish_quantiles
 from dpsieve.vectors.means.private_sum import best_noise, private_sum
 
-Progress = Callable[[float], None] | None
+Progress = Callable[[float], None] | bool | None
 Bounds = Sequence[float] | Sequence[Sequence[float]]
 _USUAL_WIDTHS = 10  # deviations between the bounds, where nothing is known
 

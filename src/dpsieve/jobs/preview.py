@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpsieve.channels import Channel, KnownKeys, ReportThenCount, frequency_at
+from dpsieve.display import html_table
 from dpsieve.jobs.plan import Plan
 from dpsieve.privacy import Guarantee
 
@@ -74,6 +75,10 @@ class Preview:
             *([("counts begin at", begin)] if self.counts_from else []),
             ("95 % interval of a common key", f"at most {self.width:,} wide"),
         ]
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for a notebook."""
+        return html_table(self.lines())
 
     def __str__(self) -> str:
         longest = max(len(name) for name, _ in self.lines())

@@ -41,7 +41,7 @@ def release(
     engine: Engine | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     note: str = "",
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] | bool | None = None,
     source: Source | None = None,
 ) -> Release:
     """Release which keys occur in a table, and how often, with (epsilon, delta)-differential privacy.
@@ -72,7 +72,7 @@ def release(
         engine: where to count; chosen from the data by default.
         ledger: the budget to charge, or the path of its file; the spend is durable before anything is drawn.
         note: what this release is for, kept in the ledger.
-        progress: called with the fraction of the scan that is done.
+        progress: True shows the scan in a notebook or a terminal; a function is called with the fraction that is done.
         source: randomness for tests; the release then says that it is unsafe to publish.
     """
     request = ReleaseRequest.of(locals())
@@ -132,7 +132,7 @@ def preview(
     engine: Engine | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     note: str = "",
-    progress: Callable[[float], None] | None = None,
+    progress: Callable[[float], None] | bool | None = None,
     source: Source | None = None,
 ) -> Preview:
     """Say what `release` would do with the same arguments; spends nothing, and reads no more of data than its schema.

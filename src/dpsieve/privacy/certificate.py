@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import Any, Literal
 
 from dpsieve import validate
+from dpsieve.display import html_table
 from dpsieve.errors import InvalidType, NotCertified
 from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.kernel import Block, examine
@@ -17,6 +19,8 @@ _HOW = {
     "balls": "by proven bounds",
     "formula": "by floating-point formulas with a margin for rounding",
 }
+COLUMNS = ("holds for", "what was checked", "epsilon", "delta", "found, at most", "how")
+"""What `Certificate.lines` has of each part."""
 NOT_COVERED = "Not covered: the draw and the bounding of units, which tests check."
 """What no certificate is about, in words."""
 
@@ -71,6 +75,18 @@ class Certificate:
 
     def __str__(self) -> str:
         return f"{'; '.join(map(str, self.parts))}. {NOT_COVERED}"
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """Return what to show of each part: what it holds for, the promise, an upper bound on its delta, and how."""
+        return [
+            (part.scope, part.covers, shown(part.epsilon), shown(part.delta), f"{part.worst:.6g}", _HOW[part.method])
+            for part in self.parts
+        ]
+
+    def _repr_html_(self) -> str:
+        """Return the parts as a table, for a notebook."""
+        table = html_table(self.lines(), COLUMNS)
+        return f"<div><p>{escape(str(self.guarantee))}</p>{table}<p><small>{NOT_COVERED}</small></p></div>"
 
 
 def formula(guarantee: Guarantee, worst: float, method: Method, covers: str) -> Certificate:

@@ -12,7 +12,9 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,31 @@ def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Map
     return target
 
 
+def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
+    """Write or replace one file, whole or not at all, and return its path."""
+    target = _path(path, "path", "Pass the name of a file.")
+    working = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    failure = None
+    try:
+        working.unlink(missing_ok=True)  # what a killed process left
+        with working.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        working.replace(target)
+        _force(target.absolute().parent)
+    except FileNotFoundError:
+        failure = "is to be in a folder that does not exist. Make that one first"
+    except OSError as error:
+        failure = f"cannot be written ({error.strerror}). Pass the name of a file in a folder that can be written to"
+    finally:
+        with suppress(OSError):
+            working.unlink(missing_ok=True)
+    if failure is not None:
+        raise InvalidValue(f"path={str(target)!r} {failure}.")
+    return target
+
+
 def read(folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     """Return the path and the record of a folder that `write` made; raise if it was changed."""
     source = _path(folder)
@@ -126,14 +153,13 @@ def changed(source: Path) -> CorruptRelease:
     return CorruptRelease(f"{source} was changed after it was written. Get a fresh copy of the folder.")
 
 
-def _path(folder: str | os.PathLike[str]) -> Path:
-    hint = "Pass the path of a folder."
+def _path(folder: str | os.PathLike[str], name: str = "folder", hint: str = "Pass the path of a folder.") -> Path:
     given = os.fspath(folder) if isinstance(folder, str | os.PathLike) else folder
     if not isinstance(given, str):
-        raise InvalidType(f"folder must be a path, not {type(folder).__name__}. {hint}")
+        raise InvalidType(f"{name} must be a path, not {type(folder).__name__}. {hint}")
     path = Path(given)
     if "\0" in given or not path.name or not _fits(path.name):
-        raise InvalidValue(f"folder has no usable name. {hint}")
+        raise InvalidValue(f"{name} has no usable name. {hint}")
     return path
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import pyarrow as pa
 
 import dpsieve
+from dpsieve.display import html_table
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
@@ -123,16 +124,16 @@ class Publication(ABC):
 
     def _repr_html_(self) -> str:
         """Return the first rows, the guarantee and the certificate, for a notebook."""
-        names = self.table.column_names
-        head = "".join(f"<th>{escape(printable(name))}</th>" for name in names)
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{escape(printable(row[name]))}</td>' for name in names)}</tr>"
-            for row in plain_rows(self.table.slice(0, _ROWS))
-        )
+        rows = [tuple(row.values()) for row in plain_rows(self.first_rows(_ROWS))]
+        table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
         warning = f"<p><strong>{UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
         words = f"<p>{escape(str(self.guarantee))}</p><p><small>{escape(str(self.certificate))}</small></p>"
-        return f"<div>{warning}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}{words}</div>"
+        return f"<div>{warning}{table}{more}{words}</div>"
+
+    def first_rows(self, count: int) -> pa.Table:
+        """Return the rows to show where there is no room for all."""
+        return self.table.slice(0, count)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Offer the table to any library that reads Arrow streams."""
@@ -175,6 +176,16 @@ class Publication(ABC):
         if is_deep(record) or len(_text(record)) > LARGEST_RECORD - 4096:  # digests come on top
             raise InvalidValue("mechanism or notes are too large or too deeply nested to be saved. Use shorter ones.")
         return write(folder, {**record, "library": dpsieve.__version__}, self.tables())
+
+    def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
+        """Write one HTML page that works offline and holds nothing but what is published; return its path.
+
+        It has the guarantee in words, the table, sortable and searchable, plots, parameters and certificate. It is
+        written whole or not at all; a file of that name is replaced.
+        """
+        from dpsieve.publication.report import write_report
+
+        return write_report(self, path)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
@@ -233,15 +244,12 @@ def _text(values: Mapping[str, Any]) -> str:
         raise InvalidType("mechanism and notes must hold plain JSON values to be saved.") from None
 
 
+def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return dates and times as text, other values as they are."""
+    return column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
+
+
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return rows for people; dates and times as text, since Python has none after the year 9999."""
-    columns = {
-        name: (column.cast(pa.string()) if pa.types.is_temporal(column.type) else column).to_pylist()
-        for name, column in zip(table.column_names, table.columns, strict=True)
-    }
+    columns = {name: as_text(table.column(name)).to_pylist() for name in table.column_names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def printable(value: object) -> str:
-    """Return a value as text that cannot steer a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))

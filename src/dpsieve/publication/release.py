@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.keys import TAKEN, check_published, key_table, order_of, published, refuse_equal
+
+if TYPE_CHECKING:
+    import altair as alt
 
 _SEARCH_ALL = 1 << 17
 _FIX = "Use the release as it was made."
@@ -49,6 +52,10 @@ class Release(Publication):
         k = validate.whole("k", k, low=1, hint="Pass how many rows to show.")
         return self.table.take(pa.array(np.argsort(-self._tokens(), kind="stable")[:k]))
 
+    def first_rows(self, count: int) -> pa.Table:
+        """Return the most common keys, or the first ones where there are no counts."""
+        return super().first_rows(count) if self.tokens is None else self.top(count)
+
     def estimate(
         self,
         where: ArrayLike | Callable[[Any], ArrayLike] | None = None,
@@ -75,6 +82,12 @@ class Release(Publication):
             hint = "Pass one boolean for each row of the table, or a function of the keys that returns them."
             raise InvalidValue(f"where does not select rows of the table. {hint}")
         return float(values[chosen].sum())
+
+    def plot(self) -> "alt.LayerChart":
+        """Return an Altair chart of counts by rank, with the band of their intervals; `pip install 'dpsieve[plot]'`."""
+        from dpsieve.publication.rank_plot import rank_chart
+
+        return rank_chart(self)
 
     def check(self) -> None:
         """Raise unless keys are distinct and sorted, tokens possible, and the other columns what these tell."""

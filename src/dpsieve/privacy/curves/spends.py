@@ -30,6 +30,22 @@ class _Spend:
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return {"kind": self.kind, **plain}
 
+    def words(self) -> str:
+        """Return the spend for people."""
+        numbers = ", ".join(f"{name} {value}" for name, value in self.numbers().items())
+        words, count = f"{self.kind.replace('_', ' ')}: {numbers}", self.to_json()["count"]
+        return words if count == 1 else f"{count:,} times {words}"
+
+    def numbers(self) -> dict[str, str]:
+        """Return the numbers of one run by name, with six digits; of a list, the first and the last."""
+
+        def digits(value: Any) -> str:
+            if not isinstance(value, list | tuple):
+                return f"{value:.6g}"
+            return f"{value[0]:.6g}" if len(value) == 1 else f"{value[0]:.6g}..{value[-1]:.6g}"
+
+        return {name: digits(value) for name, value in self.to_json().items() if name not in ("kind", "count")}
+
 
 @dataclass(frozen=True)
 class Approximate(_Spend):

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from dpsieve import validate
+from dpsieve.display import html_table
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
 from dpsieve.privacy.guarantee import Guarantee
@@ -31,6 +32,8 @@ from dpsieve.privacy.ledger.chain import Chain, Cost, Entry, checked_note
 from dpsieve.privacy.ledger.store import LedgerFile
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.validate import Neighbours
+
+_SHOWN = 10  # entries, in a notebook
 
 
 class Ledger:
@@ -183,6 +186,17 @@ class Ledger:
     def __repr__(self) -> str:
         numbers = f"epsilon={self.budget.epsilon!r}, delta={self.budget.delta!r}, entries={len(self._chain.entries)}"
         return f"Ledger({self.path.name!r}, {numbers})"
+
+    def _repr_html_(self) -> str:
+        """Return the budget, what is left of it, and the last entries, for a notebook."""
+        entries, left = self.history(), self.remaining()
+        rest = "nothing" if left is None else f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}"
+        spent = f"epsilon {self.spent():.6g} at the budget's delta, in {len(entries):,} entries"
+        whole = html_table([("budget", self.budget), ("spent", spent), ("left", rest)])
+        if not entries:
+            return f"<div>{whole}</div>"
+        last = [(entry.number, entry.time, entry.spend.words(), entry.note) for entry in entries[-_SHOWN:]]
+        return f"<div>{whole}{html_table(last, ('number', 'time', 'spend', 'note'))}</div>"
 
     def __enter__(self) -> Self:
         return self

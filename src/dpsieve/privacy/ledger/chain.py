@@ -174,22 +174,11 @@ class Chain:
         if left and delta is not None and left.delta != delta:
             rest = f"Nothing is left at delta={shown(delta)}. {rest}"
         fix = "Spend less." if left else "Ask whoever decides on the budget."
-        words = ", ".join(f"{name}={value}" for name, value in described(spend).items())
+        words = ", ".join(f"{name}={value}" for name, value in spend.numbers().items())
         times = f"{spend.count:,} times " if spend.count > 1 else ""
         kind = "" if isinstance(spend, Approximate) else f"{spend.kind.replace('_', ' ')} noise of "
         what = f"{times}{kind}{words}"
         return f"{what} does not fit {budget} (entries so far: {len(self.entries)}). {rest}. {fix}"
-
-
-def described(spend: Spend) -> dict[str, str]:
-    """Return the numbers of one run of a spend by name, with six digits; of a list, the first and the last."""
-
-    def digits(value: Any) -> str:
-        if not isinstance(value, list):
-            return f"{value:.6g}"
-        return f"{value[0]:.6g}" if len(value) == 1 else f"{value[0]:.6g}..{value[-1]:.6g}"
-
-    return {name: digits(value) for name, value in spend.to_json().items() if name not in ("kind", "count")}
 
 
 def canonical(data: Any) -> str:

@@ -1,0 +1,74 @@
+"""What people see in a terminal or a notebook: safe text, small tables, the progress of a long call."""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from importlib import import_module
+from typing import Any
+
+
+def printable(value: object) -> str:
+    """Return a value as text that cannot steer a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+
+
+def html_table(rows: Iterable[Sequence[object]], head: Sequence[object] = ()) -> str:
+    """Return rows as an HTML table of text; without a head, the first cell of each row is its name.
+
+    >>> html_table([("<b>", 1)])
+    '<table><tbody><tr><th scope="row">&lt;b&gt;</th><td>1</td></tr></tbody></table>'
+    """
+    names = "".join(f'<th scope="col">{_text(name)}</th>' for name in head)
+    top = f"<thead><tr>{names}</tr></thead>" if head else ""
+    body = ("".join(_cell(value, not head and not i) for i, value in enumerate(row)) for row in rows)
+    return f"<table>{top}<tbody>{''.join(f'<tr>{cells}</tr>' for cells in body)}</tbody></table>"
+
+
+def shown_progress(what: str = "reading and counting") -> Callable[[float], None]:
+    """Return what takes the fraction done, and shows it: in a notebook as a bar, in a terminal as a percentage.
+
+    It shows nothing elsewhere, and takes itself away when all is done.
+    """
+    show = _in_notebook(what) if _kernel() is not None else _in_terminal(what) if sys.stderr.isatty() else None
+    last = -1
+
+    def tell(done: float) -> None:
+        nonlocal last
+        if show is not None and int(100 * done) > last:
+            last = int(100 * done)
+            show(last)
+
+    return tell
+
+
+def _kernel() -> Any:
+    """Return the notebook kernel that this process is, if it is one."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None)
+
+
+def _in_notebook(what: str) -> Callable[[int], None]:
+    shell: Any = import_module("IPython.display")
+    handle = shell.display(shell.HTML(""), display_id=True)
+
+    def show(percent: int) -> None:
+        bar = f'<progress value="{percent}" max="100" aria-label="{_text(what)}"></progress> {_text(what)}: {percent} %'
+        handle.update(shell.HTML(bar if percent < 100 else ""))
+
+    return show
+
+
+def _in_terminal(what: str) -> Callable[[int], None]:
+    def show(percent: int) -> None:
+        sys.stderr.write(f"\r{what}: {percent} %" if percent < 100 else "\r\x1b[K")
+        sys.stderr.flush()
+
+    return show
+
+
+def _cell(value: object, is_name: bool) -> str:
+    return f'<th scope="row">{_text(value)}</th>' if is_name else f"<td>{_text(value)}</td>"
+
+
+def _text(value: object) -> str:
+    return escape(printable(value))

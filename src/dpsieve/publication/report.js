@@ -1,0 +1,231 @@
+
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const find = (id) => document.getElementById(id);
+  const grouped = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
+  const whole = new Intl.NumberFormat("en");
+  const number = (value) => value === null ? "–" : Number.isInteger(value) ? whole.format(value) : grouped.format(value);
+
+  // Keys are text: they go into text nodes, never into markup. Characters that are not seen, or that turn the
+  // direction of what follows, are shown by their code.
+  const hidden = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/u;
+  const element = (name, attributes = {}, ...inside) => {
+    const made = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    made.append(...inside);
+    return made;
+  };
+  const visible = (text) => {
+    const box = element("bdi");
+    if (!hidden.test(text)) {
+      box.textContent = text;
+      return box;
+    }
+    for (const character of text) {
+      if (hidden.test(character)) {
+        const code = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+        box.append(element("span", { class: "code" }, `U+${code}`));
+      } else box.append(character);
+    }
+    return box;
+  };
+  const LONG = 120;
+  const keyText = (text) => {
+    if (text.length <= LONG) return text === "" ? element("span", { class: "code" }, "empty") : visible(text);
+    const start = [...text.slice(0, LONG)].slice(0, -1).join("");
+    return element("details", {}, element("summary", {}, visible(start), ` … (${whole.format(text.length)} characters)`), visible(text));
+  };
+
+  // The table: an order of rows, those that match, and one page of them.
+  const columns = Object.fromEntries(data.columns.map((column) => [column.name, column]));
+  const interval = columns.low && columns.high;
+  const held = data.columns.length ? data.columns[0].values.length : 0;
+  const shown = [];
+  for (const column of data.columns) {
+    if (interval && column === columns.high) continue;
+    shown.push(interval && column === columns.low ? { title: "95 % interval", column } : { title: column.name, column });
+  }
+  const everything = Array.from({ length: held }, (_, row) => row);
+  const sorted = (column, falling) => {
+    const values = column.kind === "digits" ? column.values.map(Number) : column.values;
+    const sign = falling ? -1 : 1;
+    return everything.slice().sort((a, b) => {
+      if (values[a] < values[b]) return -sign;
+      if (values[a] > values[b]) return sign;
+      return a - b;
+    });
+  };
+  const state = { column: columns.count || null, falling: true, page: 0, words: "" };
+  let order = state.column ? sorted(state.column, true) : everything;
+  let rows = order;
+  const texts = data.columns.filter((column) => column.kind !== "number");
+  let searched = null;
+  const match = () => {
+    if (!state.words) return (rows = order);
+    searched ??= everything.map((row) => texts.map((column) => column.values[row]).join("\n").toLowerCase());
+    rows = order.filter((row) => searched[row].includes(state.words));
+  };
+  const head = find("table").tHead, body = find("table").tBodies[0];
+  const heads = shown.map(({ title, column }) => {
+    const button = element("button", { type: "button" }, visible(title));
+    const cell = element("th", { scope: "col", class: css(column) }, button);
+    button.addEventListener("click", () => {
+      state.falling = state.column === column ? !state.falling : column.kind === "number";
+      state.column = column;
+      state.page = 0;
+      order = sorted(column, state.falling);
+      match();
+      draw();
+    });
+    return { column, cell };
+  });
+  head.append(element("tr", {}, ...heads.map(({ cell }) => cell)));
+  function css(column) {
+    return `${column.kind === "number" ? "number" : ""} ${column === columns.weight ? "weight" : ""}`.trim();
+  }
+  const cell = ({ column }, row) => {
+    if (interval && column === columns.low) return `${number(column.values[row])} to ${number(columns.high.values[row])}`;
+    return column.kind === "number" ? number(column.values[row]) : keyText(column.values[row]);
+  };
+  const size = () => Number(find("size").value);
+  function draw() {
+    const pages = Math.max(1, Math.ceil(rows.length / size()));
+    state.page = Math.min(Math.max(state.page, 0), pages - 1);
+    const from = state.page * size(), page = rows.slice(from, from + size());
+    body.replaceChildren(...page.map((row) =>
+      element("tr", {}, ...shown.map((one) => element("td", { class: css(one.column) }, cell(one, row))))));
+    for (const { column, cell: box } of heads) {
+      box.setAttribute("aria-sort", column === state.column ? (state.falling ? "descending" : "ascending") : "none");
+    }
+    const span = page.length ? `${whole.format(from + 1)} to ${whole.format(from + page.length)} of ` : "";
+    const found = state.words ? `${whole.format(rows.length)} that match, of ${whole.format(held)}` : whole.format(held);
+    const left = data.rows > held ? ` (the largest of ${whole.format(data.rows)}; all are in the saved release)` : "";
+    find("status").textContent = `${span}${found}${left}`;
+    find("first").disabled = find("previous").disabled = state.page === 0;
+    find("last").disabled = find("next").disabled = state.page === pages - 1;
+  }
+  const go = (page) => () => { state.page = page(); draw(); };
+  find("first").addEventListener("click", go(() => 0));
+  find("previous").addEventListener("click", go(() => state.page - 1));
+  find("next").addEventListener("click", go(() => state.page + 1));
+  find("last").addEventListener("click", go(() => Infinity));
+  find("size").addEventListener("change", go(() => 0));
+  find("search").addEventListener("input", () => {
+    state.words = find("search").value.toLowerCase();
+    state.page = 0;
+    match();
+    draw();
+  });
+  draw();
+
+  // Plots.
+  const svg = (name, attributes, text) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+  const points = (xs, ys) => xs.map((x, i) => `${x.toFixed(1)},${ys[i].toFixed(1)}`);
+  const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+  const powers = (top) => Array.from({ length: Math.ceil(Math.log10(Math.max(top, 1))) + 1 }, (_, k) => 10 ** k).filter((v) => v <= top);
+  const round = (top, wanted) => {
+    const rough = top / wanted, unit = 10 ** Math.floor(Math.log10(rough));
+    const step = Math.max(1, [1, 2, 5, 10].map((k) => k * unit).find((s) => s >= rough));
+    return Array.from({ length: Math.floor(top / step) + 1 }, (_, k) => k * step);
+  };
+  // A frame with axes; x and y map values to 0..1. It returns where things are.
+  const frame = (box, label, { x, y, xTicks, yTicks, xName, yName, format, legend }) => {
+    const width = Math.max(260, Math.min(box.clientWidth || 560, 760)), height = Math.round(Math.min(340, width * 0.7));
+    const side = { left: 46, right: 14, top: legend ? 50 : 26, bottom: 42 };
+    const right = width - side.right, bottom = height - side.bottom;
+    const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+    const px = (value) => side.left + x(value) * (right - side.left), py = (value) => bottom - y(value) * (bottom - side.top);
+    for (const tick of yTicks) {
+      root.append(svg("line", { class: "axis", x1: side.left, x2: right, y1: py(tick), y2: py(tick) }));
+      root.append(svg("text", { x: side.left - 8, y: py(tick) + 4, "text-anchor": "end" }, format(tick)));
+    }
+    root.append(svg("line", { class: "axis", x1: side.left, x2: right, y1: bottom, y2: bottom }));
+    for (const tick of xTicks) {
+      root.append(svg("line", { class: "axis", x1: px(tick), x2: px(tick), y1: bottom, y2: bottom + 5 }));
+      root.append(svg("text", { x: px(tick), y: bottom + 19, "text-anchor": "middle" }, short.format(tick)));
+    }
+    root.append(svg("text", { x: right, y: height - 5, "text-anchor": "end" }, xName));
+    root.append(svg("text", { x: 0, y: 12 }, yName));
+    const cursor = svg("line", { class: "cursor", y1: side.top, y2: bottom, visibility: "hidden" });
+    root.append(cursor);
+    box.replaceChildren(root);
+    return { root, px, py, bottom, right, cursor };
+  };
+  // The nearest point under a pointer, in words below the plot.
+  const follow = ({ root, cursor }, xs, readout, words) => {
+    const show = (event) => {
+      const at = (event.clientX - root.getBoundingClientRect().left) * root.viewBox.baseVal.width / root.clientWidth;
+      let best = 0;
+      xs.forEach((x, i) => { if (Math.abs(x - at) < Math.abs(xs[best] - at)) best = i; });
+      cursor.setAttribute("x1", xs[best]);
+      cursor.setAttribute("x2", xs[best]);
+      cursor.setAttribute("visibility", "visible");
+      readout.replaceChildren(...words(best));
+    };
+    root.addEventListener("pointermove", show);
+    root.addEventListener("pointerdown", show);
+  };
+  const rankPlot = () => {
+    const ranking = sorted(columns.count, true), places = data.ranks.map((rank) => ranking[rank - 1]);
+    const of = (column) => places.map((row) => Math.max(0, column.values[row]));
+    const count = of(columns.count), low = of(columns.low), high = of(columns.high);
+    const top = Math.max(1, high.reduce((a, b) => Math.max(a, b), 0)), last = data.ranks[data.ranks.length - 1];
+    const y = (value) => Math.log1p(value) / Math.log1p(top);
+    const x = (rank) => last > 1 ? Math.log(rank) / Math.log(last) : 0.5;
+    const label = `Counts of ${whole.format(last)} keys by rank, from ${number(count[0])} at rank 1 to ${number(count[count.length - 1])} at rank ${whole.format(last)}.`;
+    const at = frame(find("rank-plot"), label, {
+      x, y, xTicks: last <= 9 ? data.ranks : powers(last), yTicks: [0, ...powers(top)], xName: "rank", yName: "count", format: (v) => short.format(v),
+    });
+    const xs = data.ranks.map(at.px);
+    const band = [...points(xs, high.map(at.py)), ...points(xs, low.map(at.py)).reverse()];
+    at.root.append(svg("polygon", { class: "band", points: band.join(" ") }));
+    at.root.append(svg("polyline", { class: "line0", points: points(xs, count.map(at.py)).join(" ") }));
+    if (places.length <= 40) places.forEach((_, i) => {
+      at.root.append(svg("line", { class: "line0", x1: xs[i], x2: xs[i], y1: at.py(low[i]), y2: at.py(high[i]) }));
+      at.root.append(svg("circle", { class: "dot", cx: xs[i], cy: at.py(count[i]), r: 3.5 }));
+    });
+    follow(at, xs, find("rank-readout"), (i) => {
+      const names = texts.map((column) => visible(column.values[places[i]].slice(0, 80)));
+      const numbers = `${number(count[i])} (${number(low[i])} to ${number(high[i])})`;
+      return [`Rank ${whole.format(data.ranks[i])}, ${numbers}: `, ...names.flatMap((name, k) => k ? [", ", name] : [name])];
+    });
+  };
+  const reportingPlot = () => {
+    const { frequencies, lines } = data.reporting, names = Object.keys(lines), end = frequencies[frequencies.length - 1];
+    const at = frame(find("reporting-plot"), `Probability of being reported by frequency. ${find("reporting").nextElementSibling.textContent}`, {
+      x: (value) => value / end, y: (value) => value, xTicks: round(end, 6), yTicks: [0, 0.25, 0.5, 0.75, 1],
+      xName: "true frequency of the key", yName: "probability of being reported", format: (v) => `${v * 100} %`, legend: true,
+    });
+    const xs = frequencies.map(at.px);
+    names.toReversed().forEach((name) => {
+      const k = names.indexOf(name);
+      at.root.append(svg("polyline", { class: `line${k}`, points: points(xs, lines[name].map(at.py)).join(" ") }));
+    });
+    names.forEach((name, k) => {
+      const x = 130 * k;
+      at.root.append(svg("line", { class: `line${k}`, x1: x, x2: x + 24, y1: 28, y2: 28 }));
+      at.root.append(svg("text", { class: `name${k}`, x: x + 30, y: 32 }, name));
+    });
+    follow(at, xs, find("reporting-readout"), (i) => {
+      const shares = names.map((name) => `${name} ${(100 * lines[name][i]).toPrecision(3)} %`);
+      return [`Frequency ${whole.format(frequencies[i])}: ${shares.join(", ")}`];
+    });
+  };
+  const plots = [[data.ranks.length, "rank-plot", rankPlot], [data.reporting, "reporting-plot", reportingPlot]];
+  for (const [wanted, id, make] of plots) {
+    if (!wanted) continue;
+    let width = -1;
+    make();
+    new ResizeObserver(([entry]) => {
+      const now = Math.round(entry.contentRect.width);
+      if (width >= 0 && now !== width) make();
+      width = now;
+    }).observe(find(id));
+  }
+})();

@@ -1,0 +1,352 @@
+"""A publication as one HTML page that works offline, from released and public numbers alone.
+
+The page is report.html with report.css and report.js inside; data is JSON in a block that no browser runs. Its policy
+allows this one script and this one style by their digests, and nothing from outside.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import dpsieve
+from dpsieve.channels import Channel, stability
+from dpsieve.channels.rows import LARGEST_FREQUENCY
+from dpsieve.display import printable
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.search import first_whole, minimise
+from dpsieve.privacy.certificate import NOT_COVERED, Certificate
+from dpsieve.privacy.composed import Composed
+from dpsieve.privacy.curves.repeated import Share, repeated_share
+from dpsieve.privacy.guarantee import Guarantee, shown
+from dpsieve.publication.folders import write_file
+from dpsieve.publication.publication import UNSAFE, Publication, as_text
+from dpsieve.publication.rank_plot import by_count, shown_ranks
+from dpsieve.publication.release import Release
+from dpsieve.types import Floats, Ints
+from dpsieve.values.keys import TAKEN
+
+_MOST_ROWS = 200_000
+_POINTS = 200  # of a curve
+_WEAK = 4.0  # odds may move by more than 50
+_LINES = 40  # of parameters
+_EXACT = 2**53  # whole numbers of a script are exact up to here
+_WEIGHTS = "The weight is what a key adds to an estimate of the total."
+
+Reported = Callable[[Ints], Floats]
+
+# Notes that have a name for people, and a place of their own; others are listed by the name of their field.
+_NOTES = {"contribution": "a unit adds", "reason": "why this mechanism"}
+_KEPT, _LEDGER = "kept", "ledger"
+
+
+def write_report(made: Publication, path: str | os.PathLike[str]) -> Path:
+    """Write the page of a publication, whole or not at all, and return its path; see `Publication.report`."""
+    return write_file(path, report_page(made).encode())
+
+
+def report_page(made: Publication) -> str:
+    """Return the page of a publication."""
+    home = files("dpsieve.publication")
+    style, script, page = (home.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
+    notes, curve = made.notes.to_json(), _reporting(made)
+    kept, entry = notes.pop(_KEPT, None), notes.pop(_LEDGER, None)
+    data = {"columns": _columns(made), "rows": len(made), "ranks": _ranks(made), "reporting": curve}
+    return Template(page).substitute(
+        policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
+        style=style,
+        script=script,
+        data=_inside(data),
+        title=escape(_title(made)),
+        unsafe=f'<p class="unsafe" role="alert">{escape(UNSAFE)}</p>' if made.unsafe_to_publish else "",
+        guarantee=_prose(str(made.guarantee)),
+        meaning=_prose(_meaning(made.guarantee)),
+        facts=_list(_facts(made, curve)),
+        promised=_items(_promised(made.guarantee)),
+        not_promised=_items(_not_promised(made)),
+        kept=_section("What bounding kept", kept),
+        what=escape(_what(made)),
+        empty="" if len(made) else f"<p>{escape(_empty(made, curve))}</p>",
+        hide_table="" if len(made) else "hidden",
+        counts_of=escape(_counts_of(made) if len(made) else ""),
+        weights=_WEIGHTS if "weight" in made.table.column_names and len(made) else "",
+        hide_ranks="" if data["ranks"] else "hidden",
+        hide_reporting="" if curve else "hidden",
+        reporting=_prose(_reporting_words(curve)),
+        certificate=_certificate(made.certificate),
+        not_covered=escape(NOT_COVERED),
+        made=_list([(_NOTES.get(name, _spaced(name)), value) for name, value in _flat(notes) if value != ""]),
+        parameters=_list(_parameters(made)),
+        ledger=_section("Ledger entry", entry),
+        version=escape(dpsieve.__version__),
+    )
+
+
+def _title(made: Publication) -> str:
+    names = _key_names(made)
+    rows = {"estimate": "private number", "distribution": "range"}.get(made.kind, "entry" if not names else "key")
+    several = "entries" if rows == "entry" else f"{rows}s"
+    what = f"1 {rows}" if len(made) == 1 else f"{len(made):,} {several}" if len(made) else f"No {several}"
+    return printable(f"{what} of {', '.join(names)}" if names and names != ["key"] else what)
+
+
+def _what(made: Publication) -> str:
+    return {"estimate": "Numbers", "distribution": "Ranges", "sparse_vector": "Entries by name"}.get(made.kind, "Keys")
+
+
+def _empty(made: Publication, curve: dict[str, Any] | None) -> str:
+    if made.kind == "sparse_vector":
+        return "No entry is listed by name. The saved vector answers for any index."
+    half = f" A key of frequency {curve['half']:,} would be reported half of the time." if curve else ""
+    return f"Nothing is reported.{half}"
+
+
+def _meaning(promise: Guarantee) -> str:
+    change = "Adding or removing" if promise.neighbours == "add_remove" else "Replacing"
+    more = f", and beyond that by at most {shown(promise.delta)}" if promise.delta else ""
+    factor = f"by a factor of at most {_factor(promise)}{more}"
+    return f"{change} {promise.unit} changes the probability of any result {factor}."
+
+
+def _factor(promise: Guarantee) -> str:
+    """Return e^epsilon with three digits, rounded up."""
+    factor = math.exp(promise.epsilon) * (1 + 1e-12)
+    step = 10.0 ** (math.floor(math.log10(factor)) - 2)
+    return f"{math.ceil(factor / step) * step:.3g}"
+
+
+def _facts(made: Publication, curve: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return what to see at a glance."""
+    promise, adds = made.guarantee, made.notes.contribution
+    facts = [("epsilon", shown(promise.epsilon)), ("delta", shown(promise.delta)), ("protects", promise.unit)]
+    facts += [("a unit adds", adds)] if adds else []
+    return facts + ([("reported half of the time", f"frequency {curve['half']:,}")] if curve and curve["half"] else [])
+
+
+def _promised(promise: Guarantee) -> list[str]:
+    among = "is in the data" if promise.neighbours == "add_remove" else "holds one thing or another"
+    beyond = ", but for delta" if promise.delta else ""
+    weak = " With so large an epsilon, that is a weak promise." if promise.epsilon > _WEAK else ""
+    return [
+        f"This page moves the odds that anyone gives to whether {promise.unit} {among} by a factor of at most "
+        f"{_factor(promise)}{beyond}, whatever else they know and however they compute.{weak}",
+        "The same holds for everything that is made from this page.",
+        "The probabilities that were drawn from were checked: see the certificate.",
+    ]
+
+
+def _not_promised(made: Publication) -> list[str]:
+    keyed = isinstance(made, Release)
+    counts = made.notes.contribution if keyed and "count" in made.table.column_names else ""
+    withheld = keyed and not getattr(made.mechanism, "reports_all", False)
+    bounded = f"The counts of all data. A unit adds {counts}; what is beyond that was left out before counting."
+    return [
+        *(["That keys which are not here do not occur: rare ones are withheld."] if withheld else []),
+        *([bounded] if counts else []),
+        "That nothing is learned about people. What holds for many is learned from the many, with or without any one.",
+        "As much for several units at once: for k of them, epsilon counts k times.",
+        "Anything about other releases of the same data. Their budgets add up, of which a ledger keeps account.",
+    ]
+
+
+def _counts_of(made: Publication) -> str:
+    """Return what the counts and intervals of a table are about."""
+    if "count" not in made.table.column_names:
+        return "Keys alone, without counts." if isinstance(made, Release) else ""
+    adds, of = made.notes.contribution, "the counts that the mechanism was given"
+    of = f"the bounded count: of what is left when a unit adds {adds}" if adds else of
+    return f"Counts and 95 % intervals are of {of}."
+
+
+def _key_names(made: Publication) -> list[str]:
+    keyed = made.kind not in ("estimate", "distribution", "sparse_vector")
+    return [name for name in made.table.column_names if name not in TAKEN] if keyed else []
+
+
+def _columns(made: Publication) -> list[dict[str, Any]]:
+    """Return the columns of the table, the rows with the largest counts if there are too many for a page."""
+    table, keys = made.table, _key_names(made)
+    if len(made) > _MOST_ROWS:
+        rows = np.sort(by_count(table)[:_MOST_ROWS]) if "count" in table.column_names else np.arange(_MOST_ROWS)
+        table = table.take(pa.array(rows))
+    return [_column(name, table.column(name), name in keys) for name in table.column_names]
+
+
+def _column(name: str, column: pa.ChunkedArray, is_key: bool) -> dict[str, Any]:
+    values, kind = as_text(column).to_pylist(), column.type
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if not is_key and numeric and all(abs(value) <= _EXACT or value != value for value in values):
+        plain = values if pa.types.is_integer(kind) else [_short(value) for value in values]
+        return {"name": name, "kind": "number", "values": plain}
+    return {"name": name, "kind": "digits" if numeric else "text", "values": [str(value) for value in values]}
+
+
+def _short(value: float) -> float | None:
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _ranks(made: Publication) -> list[int]:
+    """Return the ranks to plot."""
+    plotted = {"count", "low", "high"} <= set(made.table.column_names) and len(made) > 0
+    ranks: list[int] = shown_ranks(min(len(made), _MOST_ROWS)).tolist() if plotted else []
+    return ranks
+
+
+def _reporting(made: Publication) -> dict[str, Any] | None:
+    """Return with which probability a key of each frequency is reported, beside the baseline, from public numbers."""
+    last = made.mechanism.last if isinstance(made.mechanism, Composed) else made.mechanism
+    if not isinstance(made, Release) or not isinstance(last, Channel):
+        return None
+    lines: dict[str, Reported] = {"this release": last.reporting_probability}
+    share, baseline = _baseline(last)
+    if baseline is not None:
+        lines["stability histogram"] = baseline
+    end = max(_frequency(line, 0.99) for line in lines.values())
+    frequencies = np.unique(np.linspace(1, max(10, 1.12 * end), _POINTS).round().astype(np.int64))
+    drawn = {name: [float(f"{p:.4g}") for p in line(frequencies)] for name, line in lines.items()}
+    halves = [_frequency(line, 0.5) for line in lines.values()]
+    return {
+        "frequencies": frequencies.tolist(), "lines": drawn, "half": halves[0], "baseline_half": halves[-1],
+        "each": [share.epsilon, share.delta],
+    }  # fmt: skip
+
+
+def _frequency(line: Reported, probability: float) -> int:
+    """Return the lowest frequency with this share of the largest probability of being reported."""
+    most = float(line(np.array([LARGEST_FREQUENCY]))[0])
+    return first_whole(lambda i: bool(line(np.array([i]))[0] >= probability * most), 1, LARGEST_FREQUENCY)
+
+
+def _baseline(channel: Channel) -> tuple[Share, Reported | None]:
+    """Return what each key of a unit gets of the budget, and the stability histogram at that, if there is one.
+
+    A unit that changes r rows of a key needs noise and threshold r times as large. A scheme samples both alike.
+    """
+    keys, rows = getattr(channel, "max_keys", 1), getattr(channel, "max_rows", 1)
+    whole = channel.guarantee
+    share = Share(whole.epsilon, whole.delta) if keys == 1 else _best_share(keys, whole)
+    if channel.name == "stability" or not 0 < share.delta <= 0.5 or share.epsilon <= 0:
+        return share, None
+    if channel.scheme is not None:
+        try:
+            return share, stability(share.epsilon, share.delta, channel.scheme).reporting_probability
+        except InvalidValue:  # a scheme that it cannot sample by
+            return share, None
+    rate = share.epsilon / rows
+    threshold = rows + math.log(1 / (2 * share.delta)) / rate
+
+    def reported(frequencies: Ints) -> Floats:
+        beyond = rate * (frequencies - threshold)
+        tail: Floats = np.exp(-np.abs(beyond)) / 2
+        return np.where(beyond < 0, tail, 1 - tail)
+
+    return share, reported
+
+
+def _best_share(keys: int, whole: Guarantee) -> Share:
+    """Return the share of each of several keys at which a stability histogram has the lowest threshold."""
+
+    def share(part: float) -> Share:
+        return repeated_share(keys, whole.epsilon, whole.delta, delta_for_keys=part)
+
+    def threshold(part: float) -> float:
+        each = share(part)
+        return -math.log(2 * each.delta) / each.epsilon
+
+    return share(minimise(threshold, 0.01, 0.99, rounds=12))
+
+
+def _reporting_words(curve: dict[str, Any] | None) -> str:
+    if curve is None:
+        return ""
+    words = f"Half of the time: keys of frequency {curve['half']:,}."
+    if len(curve["lines"]) == 1:
+        return words
+    epsilon, delta = (f"{value:.4g}" for value in curve["each"])
+    baseline = f"the stability histogram on all data (epsilon {epsilon} and delta {delta} for each key)"
+    return f"{words} With {baseline}: {curve['baseline_half']:,}."
+
+
+def _parameters(made: Publication) -> list[tuple[str, str]]:
+    lines = list(_flat(made.mechanism.to_json()))
+    more = [("more", "in release.json of the saved release")] if len(lines) > _LINES else []
+    return [(_spaced(name), value) for name, value in lines[:_LINES]] + more
+
+
+def _flat(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each value inside of a JSON value; long lists by their length."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _flat(part, (*path, str(name)))
+    elif isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        for number, part in enumerate(value, 1):
+            yield from _flat(part, (*path, str(number)))
+    else:
+        yield " ".join(path), _words(value)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_words, value)) if len(value) <= 8 else f"{len(value):,} values"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return shown(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _spaced(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _certificate(certificate: Certificate) -> str:
+    """Return the parts of a certificate as a list."""
+    rows = []
+    for scope, covers, epsilon, delta, worst, how in certificate.lines():
+        found = f"; found: delta at most {worst}" if float(worst) else ""
+        rows.append((f"For {scope}: epsilon {epsilon}, delta {delta}", covers, f"{how}{found}"))
+    items = (f"<strong>{escape(a)}</strong><span>{escape(b)}</span><span>{escape(c)}</span>" for a, b, c in rows)
+    return f'<ol class="parts">{"".join(f"<li>{item}</li>" for item in items)}</ol>'
+
+
+def _section(title: str, note: Any) -> str:
+    """Return a part of the page for a note that releases may have."""
+    if not note:
+        return ""
+    lines = [(_spaced(name), value) for name, value in _flat(note)]
+    body = _list(lines) if isinstance(note, dict) else f"<p>{escape(lines[0][1])}</p>"
+    return f"<section><h2>{title}</h2>{body}</section>"
+
+
+def _prose(text: str) -> str:
+    """Return text in which no line breaks inside of a number such as 1e-08."""
+    return re.sub(r"[\d.]+e-\d+", r'<span class="whole">\g<0></span>', escape(printable(text)))
+
+
+def _list(pairs: list[tuple[str, str]]) -> str:
+    rows = "".join(f"<div><dt>{escape(printable(n))}</dt><dd>{escape(printable(v))}</dd></div>" for n, v in pairs)
+    return f"<dl>{rows}</dl>" if rows else ""
+
+
+def _items(lines: list[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(printable(line))}</li>' for line in lines)}</ul>"
+
+
+def _inside(data: Any) -> str:
+    """Return data as JSON that stays inside of its script block: ASCII, and no character that HTML knows."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,152 @@
+"""The page of every publication: what it says, and that it is one whole file with nothing from outside."""
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from command import run
+from publication.fuzzing import RELEASES, releases
+
+import dpsieve as ds
+from dpsieve.channels import gaussian, optimal, rows_of_units, stability
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.publication.publication import Notes
+from dpsieve.publication.report import _baseline, report_page
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_every_publication_has_a_page(name, tmp_path):
+    made = releases()[name]
+    page = made.report(tmp_path / "report.html").read_text()
+    assert str(made.guarantee) in re.sub(r"</?span[^>]*>", "", page)
+    assert "UNSAFE TO PUBLISH" in page and "Not promised" in page and "Certificate" in page
+    data = data_of(page)
+    assert [column["name"] for column in data["columns"]] == made.table.column_names
+    assert all(len(column["values"]) == len(made) for column in data["columns"])
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_its_policy_allows_its_own_script_and_style_alone():
+    page = report_page(optimal(1.0, 1e-3).release(["</script><script>alert(1)</script>"], [900]))
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)[1]
+    inside = [re.search(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)[1] for tag in ("script", "style")]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inside]
+    assert policy.startswith(f"default-src 'none'; script-src 'sha256-{digests[0]}'; style-src 'sha256-{digests[1]}'")
+    assert page.count("<script") == page.count("</script>") == 2 and "unsafe-inline" not in page
+    assert re.findall(r"(?:src|href|url)\s*[=(]\s*\"?([^\">)]*)", page) == ["data:,"]
+
+
+def test_names_of_columns_and_units_are_text():
+    table = pa.table({"<b>x</b>": ["tea"] * 900, "<i>": list(range(900))})
+    made = ds.release(table, key="<b>x</b>", privacy_unit="<i>", epsilon=1.0, delta=1e-3)
+    page = report_page(made)
+    assert "<b>x" not in page and "<i>" not in page and "&lt;i&gt;" in page
+
+
+@dataclass(frozen=True)
+class LaterNotes(Notes):
+    """Notes of a release that has more to say."""
+
+    kept: str = ""
+    ledger: dict | None = None
+
+
+def test_what_bounding_kept_and_the_ledger_entry_have_their_place():
+    made = optimal(1.0, 1e-3).release(["tea"], [900])
+    assert "What bounding kept" not in report_page(made) and "Ledger entry" not in report_page(made)
+    notes = LaterNotes("at most 5 keys, once each", kept="about 38 % (35 to 41 %) of all pairs", ledger={"number": 3})
+    page = report_page(replace(made, notes=notes))
+    assert "<h2>What bounding kept</h2><p>about 38 % (35 to 41 %) of all pairs</p>" in page
+    assert "<h2>Ledger entry</h2><dl><div><dt>number</dt><dd>3</dd></div></dl>" in page
+    assert "of the bounded count: of what is left when a unit adds at most 5 keys, once each." in page
+
+
+def test_the_baseline_is_the_stability_histogram():
+    share, line = _baseline(optimal(1.0, 1e-6))
+    frequencies = np.arange(1, 40)
+    expected = stability(1.0, 1e-6).reporting_probability(frequencies)
+    assert share == (1.0, 1e-6) and np.allclose(line(frequencies), expected, rtol=1e-5)
+    _, ten_rows = _baseline(rows_of_units(1.0, 1e-6, 10))
+    assert np.allclose(ten_rows(10 * frequencies), expected, rtol=1e-5)
+    share, _ = _baseline(gaussian(1.0, 1e-6, max_keys=10))
+    assert 0.1 <= share.epsilon < 0.2 and share.delta <= 1e-7
+    scheme = ds.ppswor(0.05)
+    _, sampled = _baseline(optimal(1.0, 1e-3, scheme))
+    assert np.allclose(sampled(frequencies), stability(1.0, 1e-3, scheme).reporting_probability(frequencies))
+    assert _baseline(stability(1.0, 1e-6))[1] is None
+
+
+def test_frequencies_reported_half_of_the_time():
+    curve = data_of(report_page(optimal(1.0, 1e-8).release(["tea"], [900])))["reporting"]
+    assert (curve["half"], curve["baseline_half"]) == (19, 19)
+    assert list(curve["lines"]) == ["this release", "stability histogram"]
+    assert curve["lines"]["this release"] == sorted(curve["lines"]["this release"])
+
+
+def test_the_factor_is_rounded_up():
+    assert "weak promise" in report_page(ds.channels.known_keys(20.0).release(["a"], [5]))
+    for epsilon, factor in [(0.7, "2.02"), (1.0, "2.72"), (0.01, "1.02"), (20.0, "4.86e+08")]:
+        assert f"a factor of at most {factor}" in report_page(ds.channels.known_keys(epsilon).release(["a"], [5]))
+
+
+def test_a_page_of_a_large_release_has_the_largest_counts(monkeypatch):
+    monkeypatch.setattr("dpsieve.publication.report._MOST_ROWS", 3)
+    made = optimal(1.0, 1e-3).release(list("abcde"), [100, 900, 200, 800, 700])
+    data = data_of(report_page(made))
+    assert data["rows"] == 5 and data["columns"][0]["values"] == ["b", "d", "e"] and data["ranks"] == [1, 2, 3]
+
+
+def test_a_file_is_replaced_whole_or_refused_by_name(tmp_path):
+    made = optimal(1.0, 1e-3).release(["tea"], [900])
+    for _ in range(2):
+        assert made.report(tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InvalidValue, match="cannot be written"):
+        made.report(tmp_path / "folder")
+    with pytest.raises(InvalidValue, match="Make that one first"):
+        made.report(tmp_path / "missing" / "r.html")
+    with pytest.raises(InvalidType, match="path must be a path"):
+        made.report(5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "r.html"]
+
+
+def test_the_command_writes_it(tmp_path):
+    optimal(1.0, 1e-3).release(["tea"], [900]).save(tmp_path / "published")
+    done = run("report", "published", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "Written to report.html.\n")
+    assert "tea" in (tmp_path / "report.html").read_text()
+    assert run("report", "nowhere", cwd=tmp_path).returncode == 2
+
+
+def test_a_chart_of_counts_by_rank():
+    alt = pytest.importorskip("altair")
+    made = optimal(1.0, 1e-3).release(["tea", "coffee", "<b>"], [500, 900, 300])
+    chart = made.plot()
+    assert isinstance(chart, alt.LayerChart)
+    spec = chart.to_dict()
+    fields = [[part["encoding"].get(axis, {}).get("field") for axis in ("x", "y", "y2")] for part in spec["layer"]]
+    drawn = [(part["mark"]["type"], names) for part, names in zip(spec["layer"], fields, strict=True)]
+    assert drawn == [("area", ["rank", "low", "high"]), ("line", ["rank", "count", None])]
+    (points,) = spec["datasets"].values()
+    assert [(point["rank"], point["key"]) for point in points] == [(1, "coffee"), (2, "tea"), (3, "<b>")]
+    assert all(point["low"] <= point["count"] <= point["high"] for point in points)
+    large = optimal(1.0, 1e-3).release(range(20_000), np.full(20_000, 900)).plot().to_dict()
+    (points,) = large["datasets"].values()
+    assert len(points) <= 400 and points[-1]["rank"] == 20_000
+
+
+def test_no_chart_without_counts_or_without_altair(monkeypatch):
+    with pytest.raises(InvalidType, match="no counts"):
+        optimal(1.0, 1e-3).release(["tea"], [500], keys_only=True).plot()
+    monkeypatch.setitem(__import__("sys").modules, "altair", None)
+    with pytest.raises(InvalidValue, match=r"pip install 'dpsieve\[plot\]'"):
+        optimal(1.0, 1e-3).release(["tea"], [500]).plot()
