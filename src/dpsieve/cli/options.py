@@ -147,14 +147,18 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
         try:
             command(request=request, **values)
         except DpsieveError as error:
-            typed = {field: name.replace("_", "-") for field, (name, _, _) in options.items()}
-            error.args = (as_typed(str(error), typed), *error.args[1:])
+            error.args = (as_typed(str(error), typed(options)), *error.args[1:])
             raise
 
     parameters = [*(p.replace(kind=keyword) for p in own[:1]), *shared, *(p.replace(kind=keyword) for p in own[1:])]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def typed(options: Options) -> dict[str, str]:
+    """Return how each field of a request is typed."""
+    return {field: name.replace("_", "-") for field, (name, _, _) in options.items()}
 
 
 def warn_of_large_delta(delta: float) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request
+from dpsieve.cli.messages import as_typed
+from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from dpsieve.publication.folders import Reserved
     from dpsieve.publication.publication import Publication
     from dpsieve.publication.release import Release
+
+_FEW = 10  # released keys
 
 
 @takes_request(RELEASE)
@@ -44,7 +47,7 @@ def release(
     engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = run(source_of(data), engine=engine, ledger=book, note=note, progress=progress, **request)
-        finish(made, place, partial(show_release, made, top), as_json=as_json)
+        finish(made, place, partial(show_release, made, top, request=request), as_json=as_json)
 
 
 @takes_request(RELEASE)
@@ -73,7 +76,7 @@ def preview(
         return
     table = Table(show_header=False)
     for name, value in seen.lines():
-        table.add_row(name, escape(value))
+        table.add_row(name, escape(as_typed(value, typed(RELEASE)) if value == seen.rarer else value))
     Console(highlight=False).print(table)
 
 
@@ -105,14 +108,20 @@ def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Conso
         raise typer.Exit(1)
 
 
-def show_release(made: "Release", top: int, console: "Console") -> None:
-    """Print the most common keys."""
+def show_release(made: "Release", top: int, console: "Console", request: dict[str, Any] | None = None) -> None:
+    """Print the most common keys; of few, also what would report rarer ones."""
     counted = made.tokens is not None
     rows = made.top(top) if counted else made.table.slice(0, top)
     if len(made):
         show_rows(f"The {min(top, len(made)):,} most common of {len(made):,} released keys", rows, console)
     else:
         console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
+    if request is not None and len(made) < _FEW:
+        from dpsieve.jobs.bounds import for_rarer_keys
+        from dpsieve.jobs.request import ReleaseRequest
+
+        if rarer := for_rarer_keys(ReleaseRequest(**request)):
+            console.print(f"For more keys: {as_typed(rarer, typed(RELEASE))}.", markup=False)
 
 
 def show_rows(title: str, rows: "pa.Table", console: "Console") -> None:

@@ -25,10 +25,27 @@ def histogram_for(request: ReleaseRequest) -> KeysPerUnit | None:
     return None
 
 
+def half_of(epsilon: float, delta: float, keys: int) -> float:
+    """Return nearly the frequency that the best channel reports half of the time, for units of so many keys."""
+    return float(frequency_at(optimal(epsilon, delta), 0.5) or 1e12) if keys == 1 else rough_half(epsilon, delta, keys)
+
+
+def for_rarer_keys(request: ReleaseRequest) -> str:
+    """Return, from public numbers alone, how rare a reported key may be, and what would make that rarer, in words."""
+    other = request.known_keys is not None or request.scheme is not None or request.sample_size is not None
+    if other or request.mechanism != "auto" or request.chooses_bound:
+        return ""
+    epsilon, delta, keys, rows = request.epsilon, request.delta, request.contribution.keys, request.contribution.rows
+    changes = {f"max_keys_per_unit={keys // 2}": (epsilon, delta, keys // 2)} if keys > 1 else {}
+    changes |= {f"epsilon={2 * epsilon:g}": (2 * epsilon, delta, keys)} if epsilon <= 5 else {}
+    changes |= {f"delta={10 * delta:g}": (epsilon, 10 * delta, keys)} if delta <= 1e-6 else {}
+    found = [f"{half_of(*numbers) * rows:,.0f} with {name}" for name, numbers in changes.items()]
+    return f"half of the keys of frequency {half_of(epsilon, delta, keys) * rows:,.0f} are reported; {', '.join(found)}"
+
+
 def halves(epsilon: float, delta: float) -> dict[int, float]:
-    """Return, for each candidate, nearly the frequency that the best channel reports half of the time."""
-    first = frequency_at(optimal(epsilon, delta), 0.5)
-    return {m: float(first or 1e12) if m == 1 else rough_half(epsilon, delta, m) for m in CANDIDATES}
+    """Return `half_of` for each candidate."""
+    return {keys: half_of(epsilon, delta, keys) for keys in CANDIDATES}
 
 
 def with_bound(request: ReleaseRequest, sizes: Sizes, epsilon: float) -> ReleaseRequest:

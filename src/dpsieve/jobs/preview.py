@@ -27,6 +27,7 @@ class Preview:
         width: the widest 95 % interval of a key that is far above the threshold, from its low to its high end.
         contribution: what a unit's rows are cut to, in words.
         counts_from: with `report_then_count`, the frequency below which a reported key only has an upper end.
+        rarer: what would report rarer keys, in words.
     """
 
     mechanism: str
@@ -39,9 +40,10 @@ class Preview:
     width: int
     contribution: str
     counts_from: int | None = None
+    rarer: str = ""
 
     @classmethod
-    def of(cls, plan: Plan, contribution: str) -> "Preview":
+    def of(cls, plan: Plan, contribution: str, rarer: str = "") -> "Preview":
         """Read a plan."""
         each = plan.each
         one_key = each.each_key if isinstance(each, Channel) else each.guarantee
@@ -50,7 +52,7 @@ class Preview:
         return cls(
             plan.name, plan.reason, plan.guarantee, (one_key.epsilon, one_key.delta), rarely, half, surely,
             _width(each), contribution,
-            each.first * each.max_rows if isinstance(each, ReportThenCount) else None,
+            each.first * each.max_rows if isinstance(each, ReportThenCount) else None, rarer,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -74,6 +76,7 @@ class Preview:
             ("reported with probability 0.95", _frequency(self.surely)),
             *([("counts begin at", begin)] if self.counts_from else []),
             ("95 % interval of a common key", f"at most {self.width:,} wide"),
+            *([("for rarer keys", self.rarer)] if self.rarer else []),
         ]
 
     def _repr_html_(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from dpsieve.channels import private_scheme
 from dpsieve.channels.keys_per_unit import MOST
 from dpsieve.engines import Engine, choose
-from dpsieve.jobs.bounds import before_choice, counted_under, histogram_for, in_words, with_bound
+from dpsieve.jobs.bounds import before_choice, counted_under, for_rarer_keys, histogram_for, in_words, with_bound
 from dpsieve.jobs.plan import SHARE_FOR_SIZE, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import ReleaseRequest
@@ -151,4 +151,4 @@ def preview(
         choose(data, engine).check(data, request.columns)
     if request.chooses_bound:
         return Preview.of(plan, before_choice(request, plan.each.guarantee.epsilon))
-    return Preview.of(plan, str(request.contribution))
+    return Preview.of(plan, str(request.contribution), for_rarer_keys(request))
