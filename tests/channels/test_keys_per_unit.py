@@ -44,9 +44,9 @@ def test_the_interval_of_what_a_bound_keeps(sizes, bound):
     truth = np.minimum(sizes, bound).sum() / np.minimum(sizes, MOST).sum()
     for epsilon in (0.05, 5.0):
         made = KeysPerUnit(epsilon, bound)
-        kept = [made.draw(sizes, insecure_source(k)).kept(bound) for k in range(300)]
+        kept = [made.draw(sizes, insecure_source(k)).kept(bound) for k in range(120)]
         held = sum(one.low <= truth <= one.high for one in kept)
-        assert stats.binom.cdf(held, 300, 0.95) > ONE_IN_A_MILLION
+        assert stats.binom.cdf(held, 120, 0.95) > ONE_IN_A_MILLION
         assert all(one.low <= one.share <= one.high for one in kept)
     assert np.median([one.high - one.low for one in kept]) < 0.08
 
