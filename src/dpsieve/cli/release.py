@@ -113,7 +113,8 @@ def show_release(made: "Release", top: int, console: "Console", request: dict[st
     counted = made.tokens is not None
     rows = made.top(top) if counted else made.table.slice(0, top)
     if len(made):
-        show_rows(f"The {min(top, len(made)):,} most common of {len(made):,} released keys", rows, console)
+        which = "most common" if counted else "first, by name,"
+        show_rows(f"The {min(top, len(made)):,} {which} of {len(made):,} released keys", rows, console)
     else:
         console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
     if request is not None and len(made) < _FEW:

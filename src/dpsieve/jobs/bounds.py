@@ -1,5 +1,6 @@
 """How many keys a unit may add: chosen privately, and what such a bound keeps, from one histogram of keys per unit."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -74,13 +75,17 @@ def counted_under(units: Incidence, bound: int) -> Counted:
 def before_choice(request: ReleaseRequest, epsilon: float) -> str:
     """Return what may be chosen, in words."""
     half = halves(epsilon, request.delta)
-    some = [f"{half[m]:,.0f} with {m:,} key{'s' if m > 1 else ''} a unit" for m in (1, 10, 100)]
-    return f"at most {CANDIDATES[0]} to {CANDIDATES[-1]} keys, chosen privately; half are reported at {', '.join(some)}"
+    some = ", ".join(f"{half[m]:,.0f} with at most {m}" for m in (1, 10, 100))
+    cost = f"for {SHARE_FOR_BOUND:.0%} of epsilon".replace("%", " %")
+    span = f"at most {CANDIDATES[0]} to {CANDIDATES[-1]} keys, chosen privately {cost}"
+    return f"{span}; a key is reported half of the time at the frequency {some}"
 
 
 def in_words(request: ReleaseRequest, kept: Kept, chosen: bool) -> str:
     """Return what a unit's rows are cut to, and what that keeps."""
-    how = ", chosen privately" if chosen else ""
-    low, high = np.floor(100 * kept.low), np.ceil(100 * kept.high)
-    share = f"about {100 * kept.share:.0f} % ({low:.0f} to {high:.0f} %) of all pairs of a unit and a key"
-    return f"{request.contribution}{how}: {share}, of at most {MOST:,} keys a unit"
+    how = f"{request.contribution}{', chosen privately' if chosen else ''}"
+    low, high = math.floor(100 * kept.low), math.ceil(100 * kept.high)
+    if high - low > 60:
+        return f"{how}; too few units to tell which share of their keys that keeps"
+    which = f"{low} to {high} % of all pairs of a unit and a key (about {100 * kept.share:.0f} %)"
+    return f"{how}: {which}, of at most {MOST:,} keys a unit"

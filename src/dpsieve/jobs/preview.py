@@ -22,9 +22,10 @@ class Preview:
         mechanism, reason: what would be used, and why.
         guarantee: what the release would promise.
         each_key: the (epsilon, delta) that one key of a unit gets.
-        rarely, half, surely: the true frequency that is reported with probability 0.05, 0.5 and 0.95 (None: never;
-            0 with known keys, which are always answered).
-        width: the widest 95 % interval of a key that is far above the threshold, from its low to its high end.
+        rarely, half, surely: the true frequency that is reported with probability 0.05, 0.5 and 0.95 (None: never, or
+            not chosen yet; 0 with known keys, which are always answered).
+        width: the widest 95 % interval of a key that is far above the threshold, from its low to its high end; None if
+            not chosen yet.
         contribution: what a unit's rows are cut to, in words.
         counts_from: with `report_then_count`, the frequency below which a reported key only has an upper end.
         rarer: what would report rarer keys, in words.
@@ -37,7 +38,7 @@ class Preview:
     rarely: int | None
     half: int | None
     surely: int | None
-    width: int
+    width: int | None
     contribution: str
     counts_from: int | None = None
     rarer: str = ""
@@ -55,6 +56,12 @@ class Preview:
             each.first * each.max_rows if isinstance(each, ReportThenCount) else None, rarer,
         )  # fmt: skip
 
+    @classmethod
+    def before_choice(cls, guarantee: Guarantee, epsilon: float, contribution: str) -> "Preview":
+        """Say what is known before the bound on keys is chosen, and the mechanism with it."""
+        why = "chosen with the bound, from a private histogram of keys per unit"
+        return cls("auto", why, guarantee, (epsilon, guarantee.delta), None, None, None, None, contribution)
+
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON values."""
         return {**self.__dict__, "guarantee": self.guarantee.to_json(), "each_key": list(self.each_key)}
@@ -66,6 +73,8 @@ class Preview:
             width = f"at most {self.width:,} wide"
             reported = "every key of the list, and no other"
             return [*head, ("a unit adds", self.contribution), ("reported", reported), ("95 % interval", width)]
+        if self.width is None:
+            return [*head, ("a unit adds", self.contribution)]
         begin = f"frequency {self.counts_from or 0:,}; a rarer key that is reported is 'at most about' that"
         return [
             *head,

@@ -86,6 +86,7 @@ def release(
         counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
     else:
         units = where.incidence(data, request.columns, Contribution(MOST), **how)
+    plan.mechanism.certify()
     charge(book, plan.mechanism, note)
     if histogram is not None:
         sizes = histogram.draw(units.sizes, resolve(source))
@@ -150,5 +151,6 @@ def preview(
     if data is not None:
         choose(data, engine).check(data, request.columns)
     if request.chooses_bound:
-        return Preview.of(plan, before_choice(request, plan.each.guarantee.epsilon))
+        left = plan.each.guarantee.epsilon
+        return Preview.before_choice(plan.guarantee, left, before_choice(request, left))
     return Preview.of(plan, str(request.contribution), for_rarer_keys(request))

@@ -89,13 +89,21 @@ class ReleaseRequest(Request):
         if self.chooses_bound or self.tell_kept:
             asked = "max_keys_per_unit='auto'" if self.chooses_bound else "tell_kept=True"
             if self.privacy_unit is None:
-                raise InvalidValue(f"{asked} needs a privacy_unit: without one each row is its own unit.")
+                hint = "Name the column that says who is protected, such as privacy_unit='user_id'."
+                raise InvalidValue(f"{asked} needs a privacy_unit: without one each row is its own unit. {hint}")
             more = {"max_rows_per_key": self.max_rows_per_key > 1, "known_keys": self.known_keys is not None}
             more |= {"scheme": self.scheme is not None, "sample_size": self.sample_size is not None}
             if self.chooses_bound:
                 more["mechanism"] = self.mechanism != "auto"
             if wrong := [name for name, given in more.items() if given]:
-                raise InvalidValue(f"{asked} does not work with {wrong[0]}. Leave out one of them.")
+                raise InvalidValue(f"{asked} does not work with another {wrong[0]}. Leave out one of them.")
+            least = 0.01 if self.chooses_bound else 0.02
+            if self.epsilon < least:
+                raise InvalidValue(f"epsilon={self.epsilon:g} is too small for {asked}. Pass {least} or more.")
+            if self.contribution.keys > 1000:
+                raise InvalidValue(
+                    f"{asked} works up to max_keys_per_unit=1000. Leave it out, or bound units to fewer."
+                )
         if self.sample_size is not None:
             validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
             if self.scheme is not None or self.contribution.rows > 1:

@@ -103,7 +103,10 @@ class Composed(Counting):
     def _certificate(self) -> Certificate:
         every = [(use.times, part) for use in self.uses for part in use.mechanism.certify().parts]
         each = [part if times == 1 else replace(part, scope="one key") for times, part in every]
-        return Certificate(self.guarantee, (*each, self._together()))
+        whole = self._together()
+        if any(part.method == "formula" for part in each):  # a whole is as sure as its parts
+            whole = replace(whole, method="formula")
+        return Certificate(self.guarantee, (*each, whole))
 
     def _together(self) -> Part:
         """Return what all uses compose to, or raise NotCertified."""

@@ -20,7 +20,8 @@ one for each kind j. Proof, in four steps.
    is at most the largest m * leak_j + B_j, and for each kind the best part is taken.
 
 Renyi accounts put |M_j(a)| in place of |M_j(a + iT)|; here a product is charged for how its total spreads, too, which
-makes delta three to five times smaller, and no plan of an adversary is paid for. Nothing gets slower as m grows.
+made delta three to five times smaller where it was tried, and no plan of an adversary is paid for. The time does not
+grow with m.
 
 How B_j is computed, never too low. Reports and silence weigh R and S in M_j(a), and their losses differ by s. A shift
 mu adds mu^2 (2a + 1) / 2 to s, and g = e^(-mu^2 t^2 / 2) shrinks R, so |M_j|^2 = R^2 g^2 + S^2 + 2 R S g cos(s t).
@@ -98,7 +99,7 @@ def _bounds(
     weights[:, 0] += shifts**2 * (c * c / 2)
     usable: Bools = np.all(losses < math.inf, axis=1)
     losses, weights = np.where(usable[:, None], losses, 0.0), np.where(usable[:, None], weights, 0.0)
-    top = np.maximum(weights.max(axis=1), -1e6)
+    top = np.maximum(np.logaddexp(weights[:, 0], weights[:, 1]), -1e6)  # so r and s add up to one
     turn = np.abs(losses[:, 0] - losses[:, 1] + shifts**2 * (power + 0.5))
     r, s = np.exp(weights - top[:, None]).T[:, :, None]
     mean, still = np.empty(len(ours)), shifts == 0

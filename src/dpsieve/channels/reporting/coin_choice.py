@@ -7,15 +7,16 @@ by 1/i^2 (Zipf's law), of i where a key does not show, and of the error of its t
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from dpsieve.channels.reporting.coin_tables import Coins, grown
-from dpsieve.errors import InvalidValue
-from dpsieve.exact.search import minimise, smallest
+from dpsieve.channels.reporting.coin_tables import LONGEST, Coins, certified, grown
+from dpsieve.errors import InvalidValue, NotCertified
+from dpsieve.exact.search import ball, minimise, smallest, upper
 from dpsieve.privacy.curves.gaussian import gaussian_sigma
 from dpsieve.types import Floats
 
@@ -24,7 +25,6 @@ _FROM = 0.9  # counts begin where this share of keys shows
 _LEAST = 0.3  # a smaller epsilon has nearly the same best power, in units of 1/epsilon; its tables are only longer
 _NEVER = 1 << 40
 _MOST = 1 << 15  # rows of a rough table
-_LONGEST = 200_000
 _NOISES = (1.02, 1.04, 1.07, 1.1, 1.15, 1.2, 1.4)  # over the least
 _SPARE = 0.995  # of delta, for what the check rounds up
 
@@ -33,23 +33,22 @@ _SPARE = 0.995  # of delta, for what the check rounds up
 def chosen_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[float, int, float]:
     """Return the power, the row from which on tokens count, and the deviation of their noise."""
     rough = max(epsilon, _LEAST)
-    search = _Search(rough, delta, keys)
+    search, real = _Search(rough, delta, keys), _Search(epsilon, delta, keys)
     power = search.power()
-    if 2 * search.half(power) * rough / epsilon > _LONGEST:
+    if 2 * search.half(power) * rough / epsilon > LONGEST:
         raise InvalidValue(f"epsilon={epsilon:g} needs too long a table for {keys:,} keys. Use mechanism 'gaussian'.")
-    real = _Search(epsilon, delta, keys)
     real_power = power * rough / epsilon
-    sigma = real.sigma(real_power)
+    sigma, choices = real.sigma(real_power), [1.0]
     if goal == "counts":
         least = search.sigma(power)
-        for noise in sorted(_NOISES, key=lambda noise: search.cost(power, noise * least)):
-            rows, first = real.counted(real_power, sigma * noise, 2 * _LONGEST)
+        choices = [*sorted(_NOISES, key=lambda noise: search.cost(power, noise * least)), 1.0]
+    for noise in choices:
+        rows, first = real.counted(real_power, sigma * noise, counts=noise > 1)
+        with suppress(InvalidValue, NotCertified):  # floats may miss the limit in some far corner
             if len(rows):
+                certified(Coins(keys, epsilon, delta, real_power, first, upper(lambda: 1 / ball(sigma * noise))))  # noqa: B023
                 return real_power, first, sigma * noise
-    rows = real.rows(real_power, until=1.0, most=2 * _LONGEST)
-    if not len(rows):
-        raise InvalidValue(f"epsilon={epsilon:g} leaves no room for {keys:,} keys. Pass a larger one.")
-    return real_power, len(rows) - 1, sigma
+    raise InvalidValue(f"epsilon={epsilon:g} leaves no room for {keys:,} keys. Use mechanism 'gaussian'.")
 
 
 @lru_cache(maxsize=64)
@@ -100,14 +99,17 @@ class _Search:
         least = gaussian_sigma(self.epsilon, self.delta, count=self.keys)
         return smallest(kept, 0.99 * least, 100 * least, tolerance=1e-9) if kept(100 * least) else math.inf
 
-    def counted(self, power: float, sigma: float, most: int) -> tuple[Floats, int]:
-        """Return the coins where tokens count from nine of ten keys on, and the row from which on they do."""
-        first = len(self.rows(power, until=_FROM, most=most)) - 1
-        return (self.rows(power, first, sigma, 1.0, most), first) if first > 0 else (np.empty(0), 0)
+    def counted(self, power: float, sigma: float, *, counts: bool = True) -> tuple[Floats, int]:
+        """Return the coins, and the row from which on tokens count: where nine of ten keys show, or else all do."""
+        if not counts:
+            rows = self.rows(power, until=1.0, most=LONGEST)
+            return rows, len(rows) - 1
+        first = len(self.rows(power, until=_FROM, most=LONGEST)) - 1
+        return (self.rows(power, first, sigma, until=1.0, most=LONGEST), first) if first > 0 else (np.empty(0), 0)
 
     def cost(self, power: float, sigma: float) -> float:
         """Return the expected error of what is published."""
-        rows, first = self.counted(power, sigma, _MOST)
+        rows, first = self.counted(power, sigma)
         return expected_error(rows, first, sigma) if len(rows) else math.inf
 
 

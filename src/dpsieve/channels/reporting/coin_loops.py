@@ -21,13 +21,14 @@ def _bound(ours, silent, theirs, their_silent, shift, uses, epsilon, power, tang
     report = np.log(ours) + power * loss + shift * shift * c2 / 2 if ours > 0 else -1e9
     silence = np.log(silent) + power * other if silent > 0 else -1e9
     top = max(report, silence)
-    r, s = np.exp(report - top), np.exp(silence - top)
+    top += np.log(np.exp(report - top) + np.exp(silence - top))
+    r, s = np.exp(report - top), np.exp(silence - top)  # they add up to one, so that no power is too large
     turn, total, half = abs(loss - other + shift * shift * (power + 0.5)), 0.0, uses / 2
     if shift == 0.0:
         shrink = np.tanh(np.sqrt(c2) * turn / 2) ** 2
         for k in range(len(tangents)):
             x = shrink * tangents[k]
-            total += np.exp(half * np.log(r * r + s * s + 2 * r * s * (1 - x) / (1 + x)))
+            total += np.exp(half * np.log(max(r * r + s * s + 2 * r * s * (1 - x) / (1 + x), 1e-300)))
     else:
         for k in range(len(tangents)):
             t2 = c2 * tangents[k]
@@ -103,6 +104,6 @@ def grow_coins(uses, epsilon, power, limit, first, shift, until, tangents, rows,
         step = 1.05 * low
         odds = start + low
         rows[h], not_rows[h] = 1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds))
-        if rows[h] >= until:
+        if until < 1 and rows[h] >= until:  # to one only by a step that is allowed, above
             return h + 1
     return 0

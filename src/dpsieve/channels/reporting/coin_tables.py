@@ -18,13 +18,14 @@ import numpy as np
 
 from dpsieve.channels.grid import floor_words, fraction
 from dpsieve.channels.reporting.coin_loops import grow_coins
-from dpsieve.channels.reporting.reporting_tables import MOST_ROWS, ReportingTable
+from dpsieve.channels.reporting.reporting_tables import ReportingTable
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.privacy.products import product_deltas
 from dpsieve.types import Floats
 
-_SPARE = 0.99  # of delta, for which tables are grown: for few points of the integrals there, and in the check
-_POINTS, _CHECKED, _CHUNK = 128, 512, 256
+_SPARE = 0.97  # of delta, for which tables are grown: for few points of the integrals there, and in the check
+_POINTS, _CHECKED, _CHUNK = 128, 256, 256
+LONGEST = 120_000
 
 
 class Coins(NamedTuple):
@@ -41,7 +42,8 @@ class Coins(NamedTuple):
 @lru_cache(maxsize=8)
 def coin_table(coins: Coins) -> ReportingTable:
     """Return the table of p(0), p(1), ... on the 2^-128 grid; the last row stands for one."""
-    rows, rest = grown(coins, 1.0, MOST_ROWS)
+    # The last row is `first`, or for slow coins less than three times that: what is longer is no saved one.
+    rows, rest = grown(coins, 1.0, min(LONGEST, 4 * coins.first + 64))
     if not len(rows):
         raise InvalidValue("power, first and sigma lead to no table for this epsilon and delta. Pass the saved ones.")
     upper = rows > 0.5
@@ -60,6 +62,12 @@ def grown(coins: Coins, until: float, most: int) -> tuple[Floats, Floats]:
     keys, epsilon, delta, power, first, distance = coins
     count = grow_coins(keys, epsilon, power, delta * _SPARE, first, distance, until, tangents, rows, rest)
     return rows[:count].copy(), rest[:count].copy()
+
+
+@lru_cache(maxsize=64)
+def certified(coins: Coins) -> float:
+    """Return the bound on delta of the table for these coins; raise where there is none, or it breaks the promise."""
+    return worst_number(coin_table(coins), coins)
 
 
 def noise_number(coins: Coins, *, rough: bool = False) -> float:

@@ -1,15 +1,14 @@
 """The rows of 'report first, then count': a coin shows the key, and only then a token is drawn, with Gaussian noise."""
 
 import math
-from collections.abc import Callable
-from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from dpsieve.channels.grid import floor_words, fraction
 from dpsieve.channels.reporting.reporting_tables import ReportingTable
 from dpsieve.channels.rows import CELLS, LARGEST_FREQUENCY, SAFE, Rows
+from dpsieve.exact.search import first_whole
 from dpsieve.privacy import Block
 from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source
@@ -92,23 +91,17 @@ class CountedRows(Rows):
         tokens[shown] = np.maximum(np.maximum(frequencies[shown], self.start) + noise + self.offset, 1)
         return tokens
 
-    @cached_property
-    def _width(self) -> Callable[[float], int]:
+    def _width(self, level: float) -> int:
         """Return how far off noise is at most, at a level."""
+        wide = math.ceil(-self.sigma * float(ndtri((1 - min(level * (1 + SAFE), 1 - 1e-15)) / 2)) + 0.5)
 
-        def found(level: float) -> int:
-            sums = np.cumsum(self._masses[self.reach :] * np.where(np.arange(self.reach + 1), 2.0, 1.0))
-            return int(np.searchsorted(sums, min(level * (1 + SAFE), sums[-1])))
+        def held(width: int) -> bool:
+            return 1 - 2 * float(ndtr(-(width + 0.5) / self.sigma)) >= level * (1 + SAFE)
 
-        return lru_cache(maxsize=16)(found)
-
-    @cached_property
-    def _masses(self) -> Floats:
-        """The probabilities of noise from -reach to reach, with their digits in the tails."""
-        tails = ndtr(-(np.arange(self.reach + 2) - 0.5) / self.sigma)
-        half = np.append(1 - 2 * tails[1], -np.diff(tails[1:]))
-        return np.append(half[:0:-1], half)
+        return min(self.reach, first_whole(held, max(0, wide - 3), wide + 3))
 
     def _noise(self, values: Ints) -> Floats:
-        inside = np.abs(values) <= self.reach
-        return np.where(inside, self._masses[np.where(inside, values, 0) + self.reach], 0.0)
+        """Return the probability of each noise, with its digits in the tails; zero where that is below 2^-128."""
+        far = np.abs(values)
+        mass = ndtr((0.5 - far) / self.sigma) - ndtr((-0.5 - far) / self.sigma)
+        return np.where(far <= self.reach, mass, 0.0)

@@ -9,9 +9,9 @@ from dpsieve import validate
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
 from dpsieve.channels.reporting.coin_choice import GOALS, chosen_coins
-from dpsieve.channels.reporting.coin_tables import Coins, coin_table, noise_number, worst_number
+from dpsieve.channels.reporting.coin_tables import LONGEST, Coins, certified, coin_table, noise_number, worst_number
 from dpsieve.channels.reporting.counted_rows import CountedRows
-from dpsieve.channels.reporting.reporting_tables import MOST_ROWS, Promise
+from dpsieve.channels.reporting.reporting_tables import Promise
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy import Approximate, Certificate, Guarantee, Renyi, Spend
@@ -82,7 +82,7 @@ class ReportThenCount(Channel):
             max_keys=most_keys(self.max_keys),
             max_rows=most_rows(self.max_rows),
             power=validate.between("power", self.power, 1e-3, 1e7, hint=_SAVED),
-            first=validate.whole("first", self.first, low=1, high=MOST_ROWS, hint=_SAVED),
+            first=validate.whole("first", self.first, low=1, high=LONGEST, hint=_SAVED),
             sigma=validate.between("sigma", self.sigma, 1e-3, 1e9, hint=_SAVED),
         )
         if noise_number(self.coins) > self.delta_:
@@ -97,7 +97,13 @@ class ReportThenCount(Channel):
     @cached_property
     def rows(self) -> CountedRows:
         """A coin, and a count with noise where it shows."""
+        certified(self.coins)  # so that nothing is drawn from a table that breaks the promise
         return CountedRows(coin_table(self.coins), self.first, self.sigma, self.max_rows)
+
+    @property
+    def table_rows(self) -> None:
+        """Unknown before they are made; there are few."""
+        return None
 
     @property
     def each_key(self) -> Guarantee:
@@ -111,7 +117,7 @@ class ReportThenCount(Channel):
             "one key", "formula", f"{table.last:,} coins, and Gaussian noise", each.epsilon, each.delta, each.delta
         )
         together = f"all pairs of coins, and noise, for units of at most {self.max_keys:,} keys"
-        whole = whole_unit(self.guarantee, worst_number(table, self.coins), "formula", together)
+        whole = whole_unit(self.guarantee, certified(self.coins), "formula", together)
         return Certificate(self.guarantee, (one, whole))
 
     def spends(self) -> tuple[Spend, ...]:
