@@ -20,7 +20,7 @@ def _bound(ours, silent, theirs, their_silent, shift, uses, epsilon, power, tang
     other = np.log(silent / their_silent) if silent > 0 else 0.0
     report = np.log(ours) + power * loss + shift * shift * c2 / 2 if ours > 0 else -1e9
     silence = np.log(silent) + power * other if silent > 0 else -1e9
-    top = max(report, silence)
+    top = np.logaddexp(report, silence)  # so that no power of r + s overflows
     r, s = np.exp(report - top), np.exp(silence - top)
     turn, total, half = abs(loss - other + shift * shift * (power + 0.5)), 0.0, uses / 2
     if shift == 0.0:
