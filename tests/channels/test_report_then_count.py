@@ -219,8 +219,11 @@ class TestWhenItIsChosen:
     @pytest.mark.parametrize("goal", ["keys", "counts"])
     @pytest.mark.parametrize(
         ("epsilon", "delta", "keys", "rows"),
-        [(0.01, 1e-12, 2, 1), (10.0, 1e-12, 1000, 1), (10.0, 1e-3, 2, 100), (0.1, 1e-10, 300, 3), (0.01, 1e-6, 2, 1)],
-    )
+        [
+            (0.01, 1e-12, 2, 1), (10.0, 1e-12, 1000, 1), (10.0, 1e-3, 2, 100), (0.1, 1e-10, 300, 3), (0.01, 1e-6, 2, 1),
+            (10.0, 1e-6, 10_000, 1),
+        ],
+    )  # fmt: skip
     def test_any_budget(self, epsilon, delta, keys, rows, goal):
         channel = report_then_count(epsilon, delta, keys, rows, goal=goal)
         half = channel.rows.table.crossing(0.5) * rows

@@ -99,7 +99,7 @@ def _bounds(
     weights[:, 0] += shifts**2 * (c * c / 2)
     usable: Bools = np.all(losses < math.inf, axis=1)
     losses, weights = np.where(usable[:, None], losses, 0.0), np.where(usable[:, None], weights, 0.0)
-    top = np.maximum(np.logaddexp(weights[:, 0], weights[:, 1]), -1e6)  # so r and s add up to one
+    top = np.maximum(np.logaddexp(*weights.T), -1e6)  # so that no power of r + s overflows
     turn = np.abs(losses[:, 0] - losses[:, 1] + shifts**2 * (power + 0.5))
     r, s = np.exp(weights - top[:, None]).T[:, :, None]
     mean, still = np.empty(len(ours)), shifts == 0

@@ -20,9 +20,8 @@ def _bound(ours, silent, theirs, their_silent, shift, uses, epsilon, power, tang
     other = np.log(silent / their_silent) if silent > 0 else 0.0
     report = np.log(ours) + power * loss + shift * shift * c2 / 2 if ours > 0 else -1e9
     silence = np.log(silent) + power * other if silent > 0 else -1e9
-    top = max(report, silence)
-    top += np.log(np.exp(report - top) + np.exp(silence - top))
-    r, s = np.exp(report - top), np.exp(silence - top)  # they add up to one, so that no power is too large
+    top = np.logaddexp(report, silence)  # so that no power of r + s overflows
+    r, s = np.exp(report - top), np.exp(silence - top)
     turn, total, half = abs(loss - other + shift * shift * (power + 0.5)), 0.0, uses / 2
     if shift == 0.0:
         shrink = np.tanh(np.sqrt(c2) * turn / 2) ** 2
@@ -99,7 +98,7 @@ def grow_coins(uses, epsilon, power, limit, first, shift, until, tangents, rows,
             middle = low + (high - low) * min(0.95, max(0.05, share))
             found = _over(q, not_q, start + middle, moved, uses, epsilon, power, limit, tangents)
             low, at_low, high, at_high = (middle, found, high, at_high) if found <= 0 else (low, at_low, middle, found)
-        if low <= 0:
+        if low <= 1e-9:  # it would never end
             return 0
         step = 1.05 * low
         odds = start + low

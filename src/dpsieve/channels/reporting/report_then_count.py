@@ -45,7 +45,7 @@ def report_then_count(
 
     >>> channel = report_then_count(1.0, 1e-8, max_keys=10)
     >>> channel.reporting_probability([1, 60, 70, 100]).round(2).tolist()
-    [0.0, 0.23, 0.51, 0.94]
+    [0.0, 0.39, 0.67, 0.97]
     """
     epsilon, delta = unknown_domain(epsilon, delta)
     keys, rows = most_keys(max_keys), most_rows(max_rows)

@@ -1,0 +1,112 @@
+"""How many keys may a unit add? What a bound that is chosen privately finds, beside every fixed one.
+
+    DPSIEVE_DATA=folder .venv/bin/python experiments/bounding.py [word of a name ...]
+
+On real sets (see discovery_data.py), delta 1e-8. The keys of each unit are shuffled once, and a bound m keeps the first
+m of them. Keys out are expected numbers, exactly: the sum of the reporting probabilities of the bounded counts, under
+the mechanism that `auto` takes for m. A fixed m has the whole epsilon. `max_keys_per_unit="auto"` pays 2 % of it for
+the histogram, which is drawn 200 times: its expected keys out are the mean over these draws, and the worst draw. Pairs
+kept are of at most 1,000 keys a unit. The interval is that which a release tells: after 'auto' chose the bound by the
+same histogram, and for the fixed bound 10 of `tell_kept`, where nothing is chosen. Each set is also shown with one in
+20 of its units, where the noise of the histogram matters more.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from discovery_data import MORE, bounded, chosen, load
+from rich.console import Console
+from rich.table import Table
+
+from dpsieve.channels import Channel
+from dpsieve.channels.keys_per_unit import MOST, Kept
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.jobs.bounds import CANDIDATES, counted_under, histogram_for, with_bound
+from dpsieve.jobs.plan import behind, make_plan
+from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.randomness.source import resolve
+from dpsieve.types import Ints
+
+EPSILONS, DELTA, DRAWS, PARTS = (0.3, 1.0, 3.0), 1e-8, 200, (1, 20)
+
+
+def request(epsilon: float, **more: object) -> ReleaseRequest:
+    """Return the request for a release."""
+    return ReleaseRequest(key=("key",), privacy_unit="unit", epsilon=epsilon, delta=DELTA, **more)  # type: ignore[arg-type]
+
+
+@lru_cache
+def channel(epsilon: float, bound: int, after_choice: bool) -> Channel:
+    """Return what each key goes through: with all of epsilon, or with what the choice of the bound leaves."""
+    asked = request(epsilon, max_keys_per_unit="auto" if after_choice else bound)
+    histogram = histogram_for(asked)
+    plan = make_plan(asked) if histogram is None else behind(histogram, replace(asked, max_keys_per_unit=bound))
+    assert isinstance(plan.each, Channel)
+    return plan.each
+
+
+def share_kept(sizes: Ints, bound: int) -> float:
+    """Return the true share of pairs that a bound keeps."""
+    return float(np.minimum(sizes, bound).sum() / np.minimum(sizes, MOST).sum())
+
+
+def told(asked: ReleaseRequest, sizes: Ints) -> tuple[int, Kept]:
+    """Return the bound of one draw of the histogram, and what is said about it."""
+    histogram = histogram_for(asked)
+    assert histogram is not None
+    drawn = histogram.draw(sizes, resolve(None))
+    left = channel(asked.epsilon, 1, True).guarantee.epsilon
+    bound = with_bound(asked, drawn, left).contribution.keys
+    return bound, drawn.kept(bound)
+
+
+def holds(draws: list[tuple[int, Kept]], sizes: Ints) -> float:
+    """Return how often the interval holds the true share."""
+    return float(np.mean([kept.low <= share_kept(sizes, bound) <= kept.high for bound, kept in draws]))
+
+
+def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
+    """Add the rows of one set."""
+    sizes = held.sizes
+    counts = {m: counted_under(held, m).frequencies for m in CANDIDATES}
+    for epsilon in EPSILONS:
+        fixed, left = (
+            {m: float(channel(epsilon, m, after).reporting_probability(counts[m]).sum()) for m in CANDIDATES}
+            for after in (False, True)
+        )
+        draws = [told(request(epsilon, max_keys_per_unit="auto"), sizes) for _ in range(DRAWS)]
+        out = [left[bound] for bound, _ in draws]
+        best = f"{100 * np.mean(out) / max(fixed.values()):.1f} %"
+        numbers = [f"{value:,.0f}" for value in (*fixed.values(), np.mean(out), min(out))]
+        found.add_row(label, f"{epsilon:g}", *numbers, best)
+        bounds = Counter(bound for bound, _ in draws)
+        true = np.mean([share_kept(sizes, bound) for bound, _ in draws])
+        said = np.mean([each for _, each in draws], axis=0)
+        plain = [told(request(epsilon, max_keys_per_unit=10, tell_kept=True), sizes) for _ in range(DRAWS)]
+        shown = [f"{100 * share:.1f}" for share in (true, *said, holds(draws, sizes), holds(plain, sizes))]
+        kept.add_row(label, f"{epsilon:g}", ", ".join(f"{m} ({n})" for m, n in bounds.most_common()), *shown)
+
+
+def main() -> None:
+    """Print two tables: keys out, and pairs kept."""
+    found = Table(title="expected keys out, delta 1e-8")
+    kept = Table(title="share of pairs kept, and how often the interval holds it")
+    for name in ("data", "epsilon", *(f"{m:,}" for m in CANDIDATES), "auto: mean", "worst draw", "of the best"):
+        found.add_column(name, justify="right")
+    for name in ("data", "epsilon", "bounds chosen (draws)", "true", "told", "low", "high", "holds", "tell_kept, 10"):
+        kept.add_column(name, justify="right")
+    for name in chosen([*MORE, "Amazon Magazine"]):
+        held = bounded(load(name))
+        for part in PARTS:
+            few = held.starts[: 1 + (len(held.starts) - 1) // part]
+            label = name if part == 1 else f"1/{part} of it"
+            compare(label, Incidence(held.keys, few, held.held[: few[-1]]), found, kept)
+    console = Console(width=170)
+    console.print(found)
+    console.print(kept)
+
+
+if __name__ == "__main__":
+    main()
