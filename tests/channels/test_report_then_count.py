@@ -1,6 +1,8 @@
 """Report first, then count: what is drawn, what is read from it, what is refused, and when it is chosen."""
 
+import contextlib
 import dataclasses
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +14,7 @@ import dpsieve as ds
 from dpsieve.channels import gaussian, report_then_count
 from dpsieve.channels.reporting.coin_tables import worst_number
 from dpsieve.channels.reporting.reporting_tables import ReportingTable
-from dpsieve.errors import InvalidValue, NotCertified
+from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.jobs.plan import make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.privacy.registry import from_json
@@ -142,6 +144,23 @@ class TestWhatIsRefused:
         with pytest.raises(NotCertified):
             worst_number(COUNTS.rows.table, earlier.coins)
 
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"max_keys": 10_000, "sigma": 1e9, "power": 20.0},
+            {"sigma": 1e9, "first": 100_000, "power": 1e6, "epsilon": 0.001, "max_keys": 2},
+            {"sigma": 1e9, "first": 100_000, "max_keys": 1000},
+        ],
+    )
+    def test_forged_numbers_are_settled_soon(self, fields):
+        """Refused, or another private channel: no endless table, and no huge array to read a token."""
+        begin = time.process_time()
+        with contextlib.suppress(DpsieveError):
+            made = from_json({**COUNTS.to_json(), **fields})
+            assert made.certify().worst <= made.delta_
+            made.read([float(made.rows.last + made.rows.offset)])
+        assert time.process_time() - begin < 30
+
     @staticmethod
     def forged(channel, row, change):
         """The table of a channel with one row changed: `change` takes a probability on the grid and returns another."""
@@ -221,11 +240,15 @@ class TestWhenItIsChosen:
         ("epsilon", "delta", "keys", "rows"),
         [
             (0.01, 1e-12, 2, 1), (10.0, 1e-12, 1000, 1), (10.0, 1e-3, 2, 100), (0.1, 1e-10, 300, 3), (0.01, 1e-6, 2, 1),
-            (10.0, 1e-6, 10_000, 1),
+            (10.0, 1e-6, 10_000, 1), (5.0, 1e-12, 50, 1), (1.0, 1e-16, 10, 1), (50.0, 1e-20, 2, 1), (50.0, 1e-8, 10, 1),
         ],
     )  # fmt: skip
     def test_any_budget(self, epsilon, delta, keys, rows, goal):
+        """What is made keeps its promise; the last row is one only where that step is allowed."""
         channel = report_then_count(epsilon, delta, keys, rows, goal=goal)
+        assert channel.certify().worst <= delta
+        before = np.array([channel.rows.table.last - 1]) * rows
+        assert keys * channel.rows.withheld(before)[0] <= delta
         half = channel.rows.table.crossing(0.5) * rows
         assert half > 0 and channel.sigma > 0 and channel.first <= channel.rows.table.last
 

@@ -13,6 +13,7 @@ import typer
 
 from dpsieve.cli.messages import as_typed
 from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
+from dpsieve.errors import DpsieveError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,7 +91,12 @@ def report(
     """
     from dpsieve.publication.publication import Publication
 
-    typer.echo(f"Written to {Publication.load(folder).report(out)}.")
+    made = Publication.load(folder)
+    try:
+        typer.echo(f"Written to {made.report(out)}.")
+    except DpsieveError as error:
+        error.args = (as_typed(str(error), {"path": "out"}), *error.args[1:])
+        raise
 
 
 def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Console], None]", *, as_json: bool) -> None:

@@ -128,7 +128,7 @@ class MeanRequest(NumberRequest):
             raise InvalidValue("kind is not known. Choose 'real', or 'binary' for columns of zeros and ones.")
         if self.kind == "binary":
             if given is not None:
-                raise InvalidValue("bounds are 0 and 1 for kind='binary'. Leave bounds out.")
+                raise InvalidValue("bounds are 0 and 1 for kind='binary'. Leave out the bounds=(0, 1).")
             validate.store(self, bounds=(0.0, 1.0))
         elif given is None:
             raise InvalidValue(f"bounds are missing. {_BOUNDS}")

@@ -128,6 +128,9 @@ def quantile_of(
     True
     """
     request, source, book = QuantileRequest.of(locals()), resolve(source), opened(ledger, note)
+    if request.method == "slices":
+        why = "needs a public number of rows, and that of a table is private"
+        raise InvalidValue(f"method='slices' {why}. Pass method='halving', or use private_quantile.")
     options: Any = {"bounds": request.bounds[0], "neighbours": request.neighbours, "method": request.method}
     options |= {"scale": request.scale, "rows_per_unit": request.max_rows_per_unit, **request.budget}
     made, reason = best_quantiles(request.q, **options)

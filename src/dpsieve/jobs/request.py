@@ -31,7 +31,7 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", _columns(self.key))
-        most_keys(self.contribution.keys, "max_keys_per_unit")
+        self._check_bound()
         self._check_flags("allow_null_units")
         if self.privacy_unit is None:
             if self.contribution != Contribution():
@@ -41,6 +41,9 @@ class Request:
                 )
         elif validate.text("privacy_unit", self.privacy_unit, hint="Name the column of who is protected.") in self.key:
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
+
+    def _check_bound(self) -> None:
+        most_keys(self.max_keys_per_unit, "max_keys_per_unit")
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
@@ -114,6 +117,12 @@ class ReleaseRequest(Request):
             if self.scheme is not None or self.sample_size is not None or self.keys_only:
                 raise InvalidValue("known_keys are all answered. Leave out scheme, sample_size and keys_only.")
             object.__setattr__(self, "known_keys", known_table(self.known_keys, self.key))
+
+    def _check_bound(self) -> None:
+        if isinstance(self.max_keys_per_unit, str) and not self.chooses_bound:
+            raise InvalidValue("max_keys_per_unit is neither a number nor 'auto'. Pass one of these.")
+        if not self.chooses_bound:
+            super()._check_bound()
 
     @property
     def chooses_bound(self) -> bool:
