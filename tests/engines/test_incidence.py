@@ -214,7 +214,7 @@ def test_progress_and_what_is_refused(engine):
     shares = []
     incidence(engine, table, progress=shares.append)
     assert shares == sorted(shares) and shares[-1] == 1.0
-    with pytest.raises(InvalidType, match="progress must be a function"):
+    with pytest.raises(InvalidType, match="progress must be"):
         incidence(engine, table, progress=1)
     with pytest.raises(InvalidType, match="contribution must be Contribution"):
         engine.incidence(table, Columns(("key",), "unit"), 1, salt=1)

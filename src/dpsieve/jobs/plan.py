@@ -8,6 +8,7 @@ from dpsieve.channels import Channel, frequency_at
 from dpsieve.channels.known_keys import NOISES
 from dpsieve.channels.makers import SMALLEST_DELTA, SMALLEST_EPSILON, unknown_domain
 from dpsieve.channels.private_size import PrivateTotal
+from dpsieve.channels.reporting.coin_choice import rough_half
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import minimise
 from dpsieve.jobs.bounds import histogram_for
@@ -20,6 +21,7 @@ from dpsieve.sampling.schemes import Scheme, everything
 MECHANISMS = ("auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count")
 SHARE_FOR_SIZE = 0.05  # of epsilon, for the total that sets the sampling rate
 _CHOSEN = "requested by the caller"
+_LONG = 10_000  # a table for keys that are reported half of the time only at this frequency takes many seconds
 _FAR = 4  # times the best frequency: no closer look is needed
 _WHOLE = ("gaussian", "report_then_count")  # these have one guarantee for all keys of a unit
 
@@ -134,6 +136,8 @@ def _unknown(request: ReleaseRequest, epsilon: float, scheme: Scheme | None) -> 
         if keys == rows == 1:
             return Plan(made[name], name, "no private mechanism reports keys more often")
     for other in _WHOLE:
+        if other == _WHOLE[1] and keys > 1 and rough_half(epsilon, delta, keys) > _LONG:
+            continue
         try:
             made[other] = channel = whole(other)
         except InvalidValue:  # no room for it in this budget, which public numbers tell

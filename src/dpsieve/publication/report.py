@@ -53,8 +53,7 @@ _KEPT, _LEDGER = "kept", "ledger"
 
 def write_report(made: Publication, path: str | os.PathLike[str]) -> Path:
     """Write the page of a publication, whole or not at all, and return its path; see `Publication.report`."""
-    target = Path(path)
-    if (target.parent / "release.json").exists():
+    if isinstance(path, str | os.PathLike) and (Path(path).parent / "release.json").exists():
         raise InvalidValue("path is inside the folder of a release, which would no longer load. Pass another place.")
     return write_file(path, report_page(made).encode())
 

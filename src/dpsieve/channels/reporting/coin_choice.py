@@ -22,9 +22,9 @@ from dpsieve.types import Floats
 
 GOALS = ("counts", "keys")
 _FROM = 0.9  # counts begin where this share of keys shows
-_LEAST = 0.3  # a smaller epsilon has nearly the same best power, in units of 1/epsilon; its tables are only longer
+_LEAST = 0.5  # a smaller epsilon has nearly the same best power, in units of 1/epsilon; its tables are only longer
 _NEVER = 1 << 40
-_MOST = 1 << 15  # rows of a rough table
+_MOST, _ROUGH = 1 << 15, 32  # rows of a rough table, and points of its integrals
 _NOISES = (1.02, 1.04, 1.07, 1.1, 1.15, 1.2, 1.4)  # over the least
 _SPARE = 0.995  # of delta, for what the check rounds up
 
@@ -70,7 +70,8 @@ class _Search:
         self, power: float, first: int = _NEVER, sigma: float = math.inf, until: float = 0.5, most: int = _MOST
     ) -> Floats:
         """Return the coins; none where there is no table of that length."""
-        return grown(Coins(self.keys, self.epsilon, self.delta, power, first, 1 / sigma), until, most)[0]
+        points = {} if most == LONGEST else {"points": _ROUGH}
+        return grown(Coins(self.keys, self.epsilon, self.delta, power, first, 1 / sigma), until, most, **points)[0]
 
     def half(self, power: float) -> float:
         """Return the frequency at which keys show half of the time."""
@@ -99,17 +100,17 @@ class _Search:
         least = gaussian_sigma(self.epsilon, self.delta, count=self.keys)
         return smallest(kept, 0.99 * least, 100 * least, tolerance=1e-9) if kept(100 * least) else math.inf
 
-    def counted(self, power: float, sigma: float, *, counts: bool = True) -> tuple[Floats, int]:
+    def counted(self, power: float, sigma: float, *, counts: bool = True, most: int = LONGEST) -> tuple[Floats, int]:
         """Return the coins, and the row from which on tokens count: where nine of ten keys show, or else all do."""
         if not counts:
-            rows = self.rows(power, until=1.0, most=LONGEST)
+            rows = self.rows(power, until=1.0, most=most)
             return rows, len(rows) - 1
-        first = len(self.rows(power, until=_FROM, most=LONGEST)) - 1
-        return (self.rows(power, first, sigma, until=1.0, most=LONGEST), first) if first > 0 else (np.empty(0), 0)
+        first = len(self.rows(power, until=_FROM, most=most)) - 1
+        return (self.rows(power, first, sigma, until=1.0, most=most), first) if first > 0 else (np.empty(0), 0)
 
     def cost(self, power: float, sigma: float) -> float:
         """Return the expected error of what is published."""
-        rows, first = self.counted(power, sigma)
+        rows, first = self.counted(power, sigma, most=_MOST)
         return expected_error(rows, first, sigma) if len(rows) else math.inf
 
 

@@ -17,14 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsieve.channels.grid import floor_words, fraction
-from dpsieve.channels.reporting.coin_loops import grow_coins
 from dpsieve.channels.reporting.reporting_tables import ReportingTable
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.privacy.products import product_deltas
 from dpsieve.types import Floats
 
-_SPARE = 0.97  # of delta, for which tables are grown: for few points of the integrals there, and in the check
-_POINTS, _CHECKED, _CHUNK = 128, 256, 256
+_SPARE = 0.99  # of delta, for which tables are grown: for few points of the integrals there, and in the check
+_POINTS, _CHECKED, _CHUNK = 128, 512, 256
 LONGEST = 120_000
 
 
@@ -55,10 +54,12 @@ def coin_table(coins: Coins) -> ReportingTable:
     return ReportingTable(high, low)
 
 
-def grown(coins: Coins, until: float, most: int) -> tuple[Floats, Floats]:
+def grown(coins: Coins, until: float, most: int, points: int = _POINTS) -> tuple[Floats, Floats]:
     """Return p(0), p(1), ... up to the first row of at least `until`, and 1 - p; empty where there is no such row."""
+    from dpsieve.channels.reporting.coin_loops import grow_coins
+
     rows, rest = np.empty(most), np.empty(most)
-    tangents = np.tan((np.arange(_POINTS) + 0.5) * (math.pi / 2 / _POINTS)) ** 2
+    tangents = np.tan((np.arange(points) + 0.5) * (math.pi / 2 / points)) ** 2
     keys, epsilon, delta, power, first, distance = coins
     count = grow_coins(keys, epsilon, power, delta * _SPARE, first, distance, until, tangents, rows, rest)
     return rows[:count].copy(), rest[:count].copy()

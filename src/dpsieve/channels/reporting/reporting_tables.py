@@ -9,7 +9,6 @@ from functools import lru_cache, partial
 import numpy as np
 
 from dpsieve.channels.grid import ONE, below, floor_words, fraction, words
-from dpsieve.channels.reporting.renyi_tables import ERROR, broken, grow, widest
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.search import ball, upper
 from dpsieve.randomness.source import Source
@@ -89,6 +88,8 @@ class ReportingTable:
 
     def check(self, promise: Promise) -> None:
         """Check the integers that are drawn from, every step to every row; raise NotCertified naming the first."""
+        from dpsieve.channels.reporting.renyi_tables import ERROR, broken
+
         if len(self.high) < 2 or self.high[0] or self.low[0]:
             raise NotCertified("a key with a sum of zero could be reported")
         leaks = [math.floor(leak * ONE) for leak in promise.leaks]
@@ -103,6 +104,8 @@ class ReportingTable:
 
         The rows from `start` on, and before `stop`, are compared with those a step below them.
         """
+        from dpsieve.channels.reporting.renyi_tables import widest
+
         steps, worst = np.array(promise.steps, np.int64), np.empty((len(promise.steps), len(orders)))
         leaks = words([math.floor(leak * ONE) for leak in promise.leaks])
         widest(self.high.copy(), self.low.copy(), steps, *leaks, np.array(orders), start, stop, worst)
@@ -153,6 +156,8 @@ def rough_crossing(promise: Promise, most: int) -> float:
 
 
 def _grown(promise: Promise, until: float, accuracy: float, most: int) -> tuple[Floats, Floats]:
+    from dpsieve.channels.reporting.renyi_tables import grow
+
     rows, rest = np.empty(most), np.empty(most)
     leaks = promise.leak * _TIGHTER * promise.squares
     steps = np.array(promise.steps, np.int64)
