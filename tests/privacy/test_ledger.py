@@ -837,7 +837,7 @@ class TestWhatMechanismsReallyCost:
         mechanism = report_then_count(0.1, 1e-8, max_keys=10, unit=self.UNIT)
         for _ in range(50):
             ledger.spend(mechanism)
-        assert ledger.spent() < 0.71  # by its guarantee alone it would be 3.26, as Gaussian noise 0.65
+        assert ledger.spent() < 0.74  # by its guarantee alone it would be 3.26, as Gaussian noise 0.65
         entry = Ledger.open(tmp_path / "finer").history()[-1]
         assert entry.spend == Approximate(0.1, 1e-8) and entry.curves == mechanism.spends()
         assert [type(curve) for curve in entry.curves] == [Renyi, Approximate]
