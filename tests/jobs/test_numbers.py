@@ -119,7 +119,7 @@ def test_means_of_zeros_and_ones_need_no_bounds():
     assert few.value == pytest.approx(draws[:, 0].mean(), abs=0.05)
     planned = ds.mean_of(wide, column="c0", method="plan", **options)
     assert "radius" in planned.notes.reason and planned.value == pytest.approx(draws[:, 0].mean(), abs=0.05)
-    for wrong, said in (({"bounds": (0, 1)}, "Leave bounds out"), ({"kind": "real"}, "bounds are missing"),
+    for wrong, said in (({"bounds": (0, 1)}, "Leave out the bounds"), ({"kind": "real"}, "bounds are missing"),
                         ({"kind": "bits"}, "kind"), ({"kind": None}, "kind")):  # fmt: skip
         with pytest.raises(InvalidValue, match=said):
             ds.mean_of(wide, column="c0", **{**options, **wrong})
