@@ -16,10 +16,10 @@ the baseline, as the thesis does; 'alike' is a ratio from 0.97 to 1.03, and from
 
 On binary rows PLAN as the thesis has it does not beat the baseline here. Two settings cost most: a median of ones and
 zeros is 0 or 1, farther from the rows than their mean is, and 56 % of the budget is left for the noise, where the
-baseline's computed shares leave over 90 %. The floor d^(-2/5) of variances costs less. Changed one at a time (d = 256,
-rho 1, alpha 0.5, 8 runs), the true mean as centre brings its error from 0.79 to 0.55, a share of 91 % to 0.61, no floor
-to 0.68; all three to 0.39, below the baseline's 0.45. This is not the whole reason: at alpha 0.01 all three together
-only draw level for d = 256, and do not for d = 2,048 (3.6 to 2.5).
+baseline's computed shares leave over 90 %. The floor d^(-2/5) of variances costs less. Changed one at a time (d =
+256, rho 1, alpha 0.5, 8 runs, medians by noisy search), the true mean as centre brings its error from 0.79 to 0.55, a
+share of 91 % to 0.61, no floor to 0.68; all three to 0.39, below the baseline's 0.45. This is not the whole reason:
+at alpha 0.01 all three together only draw level for d = 256, and do not for d = 2,048 (3.6 to 2.5).
 """
 
 import sys
