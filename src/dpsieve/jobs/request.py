@@ -120,7 +120,7 @@ class ReleaseRequest(Request):
 
     def _check_bound(self) -> None:
         if isinstance(self.max_keys_per_unit, str) and not self.chooses_bound:
-            raise InvalidValue("max_keys_per_unit is neither a number nor 'auto'. Pass one of these.")
+            raise InvalidValue("max_keys_per_unit is a text other than 'auto'. Pass 'auto', or a number such as 10.")
         if not self.chooses_bound:
             super()._check_bound()
 
