@@ -74,9 +74,12 @@ class KeysPerUnit(Mechanism):
         covers = f"discrete Laplace noise on {len(self.edges)} sums to which a unit adds 1 in all"
         return formula(self.guarantee, 0.0 if kept else 1.0, "balls", covers)
 
-    def draw(self, sizes: Ints, source: Source) -> "Sizes":
-        """Return the noisy histogram of the numbers of keys that units hold, each at least 1."""
-        parts = _parts(sizes, self.edges) + discrete_laplace(self.scale, len(self.edges), source=source)
+    def draw(self, units: Ints, source: Source) -> "Sizes":
+        """Return the noisy histogram, given how many units hold 0, 1, ..., 1,000 keys, the last with those with more.
+
+        Units that hold none are not counted.
+        """
+        parts = _parts(units, self.edges) + discrete_laplace(self.scale, len(self.edges), source=source)
         return Sizes(self.edges, tuple((parts / _PARTS).tolist()), self.scale / _PARTS)
 
 
@@ -132,15 +135,19 @@ class Sizes:
         return np.minimum(np.array(self.edges, np.float64), bound)
 
 
-def _parts(sizes: Ints, marks: tuple[int, ...]) -> Ints:
+def units_by_size(sizes: Ints) -> Ints:
+    """Return how many units hold 0, 1, ..., 1,000 keys, the last with those that hold more."""
+    return np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)
+
+
+def _parts(units: Ints, marks: tuple[int, ...]) -> Ints:
     """Return the sums at the edges, in parts."""
-    units = np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)[1:]
     held, edges = np.arange(1, MOST + 1), np.array(marks)
     above = np.searchsorted(edges, held)
     below = np.maximum(above - 1, 0)
     width = np.maximum(edges[above] - edges[below], 1)
     high = np.where(edges[above] == held, _PARTS, (held - edges[below]) * _PARTS // width)
     sums = np.zeros(len(edges), np.int64)
-    np.add.at(sums, above, units * high)
-    np.add.at(sums, below, units * (_PARTS - high))
+    np.add.at(sums, above, units[1:] * high)
+    np.add.at(sums, below, units[1:] * (_PARTS - high))
     return sums

@@ -84,6 +84,12 @@ class Incidence:
         count_keys(self.held, counts)
         return counts
 
+    def counted(self) -> tuple[pa.Table, Ints]:
+        """Return the keys that some unit holds, and how many do."""
+        counts = self.counts()
+        some = np.flatnonzero(counts)
+        return self.keys.take(pa.array(some)), counts[some]
+
     def weights(self, weight: Weight) -> Ints:
         """Return the sum of the weights of each key, as an engine computes it."""
         sizes = self.sizes

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
+from dpsieve.channels.keys_per_unit import MOST, units_by_size
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.display import shown_progress
 from dpsieve.errors import InvalidType, InvalidValue
@@ -226,6 +227,32 @@ class Engine(ABC):
         task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
         return self._aggregate(data, task, known, _rising(progress))
 
+    def aggregate_chosen(
+        self,
+        data: Any,
+        columns: Columns,
+        choose: Callable[[Ints], Contribution],
+        *,
+        salt: int,
+        allow_null_units: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> Counted:
+        """Tell `choose` how many keys units hold, and return the keys with their counts under the bound it returns.
+
+        `choose` gets the true number of units that hold 0, 1, ..., 1,000 keys, the last with those that hold more, and
+        is called once, in this thread. The counts are those of `aggregate` with the same salt. Data that fits into
+        memory is read once, other data twice.
+        """
+        task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
+        told = _rising(progress)
+        held = self._held(data, task, told)
+        if held is not None:
+            keys, counts = held.bounded(choose(units_by_size(held.sizes)).keys).counted()
+            return Counted(keys, counts)
+        contribution = choose(self._sizes(data, task, told and (lambda share: told(share / 2))))
+        task = replace(task, contribution=contribution)
+        return self._aggregate(data, task, None, told and (lambda share: told(0.5 + share / 2)))
+
     def incidence(
         self,
         data: Any,
@@ -282,6 +309,14 @@ class Engine(ABC):
     @abstractmethod
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
         """Aggregate, with checked arguments."""
+
+    @abstractmethod
+    def _sizes(self, data: Any, task: Aggregation, progress: Progress | None) -> Ints:
+        """Return how many units hold 0, 1, ..., `task.contribution.keys` keys, the last with those that hold more."""
+
+    def _held(self, data: Any, task: Aggregation, progress: Progress | None) -> Incidence | None:
+        """Return which unit holds which keys, where that fits into memory and is the faster way."""
+        return None
 
     @abstractmethod
     def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:

@@ -178,6 +178,19 @@ def incidence_query(scan: str, columns: Mapping[str, Column], task: Aggregation,
     return f"SELECT {names}, list(p) AS p, list(p) FILTER (place = 1) AS s FROM ({numbered}) GROUP BY {names}"
 
 
+def sizes_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
+    """Return the query for how many units, `n`, hold `d` keys, or with the largest `d` this number of keys or more.
+
+    It is standard SQL, so `sql.dialects` needs no pieces of its own for it.
+    """
+    rows, keys = rows_query(scan, columns, task)
+    pairs = f"SELECT DISTINCT u, {', '.join(keys)} FROM ({rows})"
+    units = f"SELECT u, count(*) AS d FROM ({pairs}) GROUP BY u"
+    most = task.contribution.keys
+    capped = f"SELECT CASE WHEN u IS NOT NULL THEN CASE WHEN d > {most} THEN {most} ELSE d END END AS d FROM ({units})"
+    return f"SELECT d, count(*) AS n FROM ({capped}) GROUP BY d"
+
+
 def rows_query(
     scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None
 ) -> tuple[str, list[str]]:
