@@ -34,9 +34,9 @@ class _Dialect(Pieces):
     collated_units: bool = False
     structs = False
 
-    def choice(self, salt: int | str, names: list[str]) -> str:
-        """Return the number that orders the keys of a unit."""
-        return self.order.format(salt=salt, unit=names[0], key=", ".join(names[1:]))
+    def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
+        """Return the number that orders the keys of a unit, whose columns are the first `units` of the names."""
+        return self.order.format(salt=salt, unit=", ".join(names[:units]), key=", ".join(names[units:]))
 
     def capped(self, most: int) -> str:
         """Return the smaller of `n` and a number."""
@@ -131,9 +131,9 @@ def query_for(
 
     >>> from dpsieve.engines import Columns
     >>> from dpsieve.privacy.contribution import Contribution
-    >>> task = Aggregation(Columns(("query",), "user"), Contribution(keys=1), salt=7)
+    >>> task = Aggregation(Columns(("query",), ("user",)), Contribution(keys=1), salt=7)
     >>> text = query_for("spark", ("logs", "searches"), {"user": "bigint", "query": "string"}, task)
-    >>> "ORDER BY XXHASH64('7', u, k0)" in text and "FROM `logs`.`searches`" in text
+    >>> "ORDER BY XXHASH64('7', u0, k0)" in text and "FROM `logs`.`searches`" in text
     True
     """
     import sqlglot  # slow to import, and DuckDB does without
@@ -141,7 +141,7 @@ def query_for(
 
     if dialect not in _DIALECTS:
         raise InvalidValue(f"dialect={dialect!r} is not known. Choose from {', '.join(map(repr, DIALECTS))}.")
-    pieces, unit = _DIALECTS[dialect], task.columns.unit
+    pieces = _DIALECTS[dialect]
     task.columns.check_present(types, listed=True)
     columns = {
         name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=pieces.spelled)
@@ -149,9 +149,10 @@ def query_for(
     }
     for name in task.columns.key:
         columns[name].check_key()
-    if unit is not None and "COLLATE" in types[unit].upper().split() and not pieces.collated_units:
-        hint = "Pass a view of the data that writes equal units in one way, such as in lower case, without a collation."
-        raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
+    for unit in task.columns.unit:
+        if "COLLATE" in types[unit].upper().split() and not pieces.collated_units:
+            hint = "Pass a view that writes equal units in one way, such as in lower case, without a collation."
+            raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
     text = bounded_query(_dotted(table), columns, task, None if known is None else _dotted(known), pieces)
     tree = sqlglot.parse_one(text, read="duckdb")
     for number, query in enumerate(tree.find_all(exp.Subquery)):
