@@ -166,8 +166,8 @@ def _show_promise(made: "Publication", console: "Console", out: Path | None) -> 
     mechanism = made.mechanism.last if isinstance(made.mechanism, Composed) else made.mechanism
     console.print(f"Guarantee: {made.guarantee}", markup=False)
     console.print(f"Mechanism: {mechanism.name}: {made.notes.reason}.", markup=False)
-    if made.notes.contribution:
-        console.print(f"A unit adds {made.notes.contribution}.", markup=False)
+    if made.notes.bounded:
+        console.print(made.notes.bounded, markup=False)
     if out is not None:
         console.print(f"Saved to {out}.", soft_wrap=True, markup=False)
 

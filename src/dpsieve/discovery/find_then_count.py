@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.channels.keys_per_unit import MOST, Kept, KeysPerUnit, units_by_size
+from dpsieve.channels.keys_per_unit import KINDS_OF_KEYS, MOST, Kept, KeysPerUnit, units_by_size
 from dpsieve.channels.known_keys import NoisyCounts, gaussian_half_width, with_gaussian
 from dpsieve.channels.makers import most_keys
 from dpsieve.discovery.after_selection import AfterSelection, tau_left
@@ -161,7 +161,8 @@ class FindThenCount(AfterSelection, NoisyCounts):
     def _kept(self, ranked: Incidence, source: Source) -> Kept:
         """Return which share of all pairs of a unit and a found key is counted."""
         told = KeysPerUnit(self.kept_epsilon, min(self.keys, MOST), unit=self.unit)
-        return told.draw(units_by_size(ranked.sizes), source).kept(told.bound)
+        kept = told.draw(units_by_size(ranked.sizes), source).kept(told.bound)
+        return kept._replace(key=KINDS_OF_KEYS[1])
 
     @property
     def _words(self) -> str:

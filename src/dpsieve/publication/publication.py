@@ -8,7 +8,7 @@ certifies it anew, checks the tables against it, and refuses whatever differs fr
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import pyarrow as pa
 
 import dpsieve
+from dpsieve.channels.keys_per_unit import Kept
 from dpsieve.display import html_table
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.privacy.certificate import Certificate
@@ -57,16 +58,29 @@ _ODD = (
 
 @dataclass(frozen=True)
 class Notes:
-    """How a publication was made, in public words: what a unit may add, and why this mechanism was chosen."""
+    """How a publication was made, in public words: what a unit may add, why this mechanism, and what bounding kept."""
+
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "kept": lambda data: None if data is None else Kept.from_json(data)
+    }
 
     contribution: str = ""
     reason: str = ""
+    kept: Kept | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if self.kept is not None and not isinstance(self.kept, Kept):
+            raise InvalidType(f"kept must be Kept(...) or None, not {type(self.kept).__name__}.")
         for name in ("contribution", "reason"):
             value = getattr(self, name)
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
                 raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters, all printable.")
+
+    @property
+    def bounded(self) -> str:
+        """What a unit's rows are cut to, and which share of them that keeps, in a sentence; empty if nothing is cut."""
+        kept = "" if self.kept is None else f": {self.kept}"
+        return f"A unit adds {self.contribution}{kept}." if self.contribution else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -128,7 +142,8 @@ class Publication(ABC):
         table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
         warning = f"<p><strong>{UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
-        words = f"<p>{escape(str(self.guarantee))}</p><p><small>{escape(str(self.certificate))}</small></p>"
+        bounded = f"<p>{escape(self.notes.bounded)}</p>" if self.notes.bounded else ""
+        words = f"<p>{escape(str(self.guarantee))}</p>{bounded}<p><small>{escape(str(self.certificate))}</small></p>"
         return f"<div>{warning}{table}{more}{words}</div>"
 
     def first_rows(self, count: int) -> pa.Table:
