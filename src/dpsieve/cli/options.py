@@ -17,7 +17,10 @@ Data = Annotated[
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
 Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
-Out = Annotated[Path | None, typer.Option(help="A new folder for release.parquet and release.json.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="A new folder for release.parquet and release.json; or a new .csv, .jsonl, .parquet."),
+]
 Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]
 LedgerPath = Annotated[Path | None, typer.Option("--ledger", help="The ledger to charge; see dpsieve ledger create.")]
 

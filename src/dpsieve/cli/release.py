@@ -13,7 +13,7 @@ import typer
 
 from dpsieve.cli.messages import as_typed
 from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
-from dpsieve.errors import DpsieveError
+from dpsieve.errors import DpsieveError, InvalidValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpsieve.publication.release import Release
 
 _FEW = 10  # released keys
+_NOT_WRITTEN = (".tsv", ".json", ".xlsx", ".xls", ".ods", ".txt", ".gz", ".zip", ".html", ".arrow", ".feather")
 
 
 @takes_request(RELEASE)
@@ -170,6 +171,8 @@ def _show_promise(made: "Publication", console: "Console", out: Path | None) -> 
         console.print(made.notes.bounded, markup=False)
     if out is not None:
         console.print(f"Saved to {out}.", soft_wrap=True, markup=False)
+        if is_file(out):
+            console.print("It has the table alone. A folder, such as --out published, keeps the certificate too.")
 
 
 def summary(made: "Publication") -> dict[str, Any]:
@@ -215,7 +218,16 @@ def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
     """Hold the place of --out, so that whatever is wrong with it is known before anything is read or spent."""
     from dpsieve.publication.folders import Reserved
 
-    return nullcontext() if out is None else Reserved(out)
+    if out is None:
+        return nullcontext()
+    if out.suffix.lower() in _NOT_WRITTEN:
+        fix = "Pass a name that ends in .csv, .jsonl or .parquet, or the name of a new folder."
+        raise InvalidValue(f"--out names a file of a kind that is not written. {fix}")
+    try:
+        return Reserved(out)
+    except DpsieveError as error:
+        error.args = (as_typed(str(error), {"folder": "out"}), *error.args[1:])
+        raise
 
 
 def keep(made: "Publication", place: "Reserved | None", *, quiet: bool) -> Path | None:
@@ -223,14 +235,35 @@ def keep(made: "Publication", place: "Reserved | None", *, quiet: bool) -> Path 
     if place is None:
         return None
     try:
-        return made.save(place)
+        return _saved(made, place)
     except Exception as error:
         why = getattr(error, "strerror", None) or type(error).__name__
     kept = None
     with suppress(Exception):
-        kept = made.save(Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name)
+        kept = _saved(made, Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name)
     there = "It is printed instead" if kept is None else f"It is in {kept} instead: move it to its place"
     typer.echo(f"error: the release is made and cannot be saved to {place.target} ({why}). {there}.", err=True)
     if kept is None and not quiet:
         typer.echo(json.dumps(summary(made), default=str))
     return kept
+
+
+def _saved(made: "Publication", place: "Reserved | Path") -> Path:
+    """Write a file, where the name ends like one, or else a folder."""
+    from dpsieve.publication.table_files import formulas, write_table
+
+    if not is_file(Path(place)):
+        return made.save(place)
+    kept = write_table(made, place)
+    if kept.suffix.lower() == ".csv" and (found := formulas(made.table)):
+        what = "1 text begins" if found == 1 else f"{found:,} texts begin"
+        fix = "There, import the key columns as text."
+        typer.echo(f"note: {what} with =, +, - or @, which a spreadsheet may run as a formula. {fix}", err=True)
+    return kept
+
+
+def is_file(out: Path) -> bool:
+    """Tell whether --out names a file for the table alone, and not a folder."""
+    from dpsieve.publication.table_files import CONTENT
+
+    return out.suffix.lower() in CONTENT

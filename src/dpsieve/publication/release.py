@@ -39,6 +39,7 @@ class Release(Publication):
     """
 
     kind: ClassVar[str] = "release"
+    when_empty: ClassVar[str] = "No key was frequent enough: dpsieve.preview says how frequent a key must be."
 
     mechanism: Counting
     tokens: Floats | None = field(default=None, kw_only=True)
