@@ -29,6 +29,7 @@ from dpsieve.privacy import Certificate, DiscreteLaplace, Gaussian, Guarantee, S
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_sigma
 from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_rho
+from dpsieve.privacy.large_delta import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_gaussian, discrete_laplace, rounded_gaussian
@@ -180,6 +181,7 @@ class KnownKeys(NoisyCounts):
         """Answer every key of a public list; `frequencies` are their true counts, 0 for those that do not occur."""
         from dpsieve.publication.release import draw_release
 
+        warn_of_large_delta(self.guarantee.delta)
         return draw_release(self, keys, frequencies, source=source)
 
     def half_width(self, level: float) -> int:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 _PLAIN = re.compile(r"[\w.,:/+-]+")
-_VALUE = r"""(?:\(([^()]*)\)|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*\w|-?\d))"""
+_VALUE = r"""(?:\(([^()]*)\)|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*\w|-?\d|\.\.\.))"""
 
 
 def as_typed(message: str, options: Mapping[str, str]) -> str:

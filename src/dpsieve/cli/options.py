@@ -11,6 +11,23 @@ import typer
 from dpsieve.cli.messages import as_typed
 from dpsieve.errors import DpsieveError
 
+
+def _log(context: typer.Context, wanted: bool) -> None:
+    """Print the log on standard error while a command runs."""
+    if not wanted or context.resilient_parsing:
+        return
+    import logging
+
+    from dpsieve.logs import log
+
+    handler, before = logging.StreamHandler(), log.level
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    context.call_on_close(partial(log.setLevel, before))
+    context.call_on_close(partial(log.removeHandler, handler))
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Data = Annotated[
     list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
@@ -22,6 +39,9 @@ Out = Annotated[
     typer.Option(help="A new folder for release.parquet and release.json; or a new .csv, .jsonl, .parquet."),
 ]
 Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", callback=_log, help="Log the engine, the mechanism and seconds for each phase.")
+]
 LedgerPath = Annotated[Path | None, typer.Option("--ledger", help="The ledger to charge; see dpsieve ledger create.")]
 
 
@@ -140,7 +160,10 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
 
     @wraps(command)
     def run(**values: Any) -> None:
+        from dpsieve.privacy.large_delta import warn_of_large_delta
+
         request = {field: values.pop(name) for field, (name, _, _) in options.items()}
+        values.pop("verbose")
         if "key" in request:
             warn_of_large_delta(request["delta"])
         if request.get("known_keys") is not None:
@@ -153,6 +176,7 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
             error.args = (as_typed(str(error), typed(options)), *error.args[1:])
             raise
 
+    shared.append(inspect.Parameter("verbose", keyword, default=False, annotation=Verbose))
     parameters = [*(p.replace(kind=keyword) for p in own[:1]), *shared, *(p.replace(kind=keyword) for p in own[1:])]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -162,13 +186,3 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
 def typed(options: Options) -> dict[str, str]:
     """Return how each field of a request is typed."""
     return {field: name.replace("_", "-") for field, (name, _, _) in options.items()}
-
-
-def warn_of_large_delta(delta: float) -> None:
-    """Say what a large delta would mean, on standard error."""
-    if 1e-3 <= delta < 1:
-        typer.echo(
-            f"warning: delta={delta:g} lets a key that one unit alone holds show with that probability: of a thousand "
-            f"such keys, about {round(1000 * delta):,} would be published. Use 1e-6 or less.",
-            err=True,
-        )

@@ -1,6 +1,5 @@
 """`dpsieve release`, `preview` and `report`: from files to a private release and its page, on the command line."""
 
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpsieve.cli.json_text import json_text
 from dpsieve.cli.messages import as_typed
 from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
 from dpsieve.errors import DpsieveError, InvalidValue
@@ -59,22 +59,28 @@ def preview(
     ledger: LedgerPath = None,
     note: Note = "",
     out: Out = None,
+    memory: Memory = None,
+    top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
     """Say what a release would add and withhold; spends and writes nothing. With a ledger, say whether it would fit.
 
-    Example: dpsieve preview --key query --unit user_id --epsilon 1 --delta 1e-8 --max-keys 5
+    It takes all options of a release; --memory and --top change nothing here.
+
+    Example: dpsieve preview events.parquet --key query --unit user_id --epsilon 1 --delta 1e-8 --max-keys 5
     """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from dpsieve.engines import DuckDB
     from dpsieve.jobs.release import preview as run
 
     with reserved(out):
-        seen = run(source_of(data) if data else None, ledger=ledger, note=note, **request)
+        engine = DuckDB(memory_limit=memory)
+        seen = run(source_of(data) if data else None, engine=engine, ledger=ledger, note=note, **request)
     if as_json:
-        typer.echo(json.dumps(seen.to_json()))
+        typer.echo(json_text(seen.to_json()))
         return
     table = Table(show_header=False)
     for name, value in seen.lines():
@@ -106,7 +112,7 @@ def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Conso
 
     kept = keep(made, place, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(summary(made), default=str))
+        typer.echo(json_text(summary(made)))
     else:
         console = Console(highlight=False)
         show(console)
@@ -244,7 +250,7 @@ def keep(made: "Publication", place: "Reserved | None", *, quiet: bool) -> Path 
     there = "It is printed instead" if kept is None else f"It is in {kept} instead: move it to its place"
     typer.echo(f"error: the release is made and cannot be saved to {place.target} ({why}). {there}.", err=True)
     if kept is None and not quiet:
-        typer.echo(json.dumps(summary(made), default=str))
+        typer.echo(json_text(summary(made)))
     return kept
 
 

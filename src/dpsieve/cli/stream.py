@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.options import AsJson, Note, Out, Top, warn_of_large_delta
+from dpsieve.cli.options import AsJson, Note, Out, Top, Verbose
 from dpsieve.cli.release import finish, reserved, show_release
 from dpsieve.cli.state import is_there, load, locked, save
 from dpsieve.errors import InvalidValue
@@ -51,6 +51,7 @@ def stream(
     out: Out = None,
     top: Top = 10,
     as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Publish the most common items of a stream, read once, in little memory. Protected is one item.
 
@@ -68,12 +69,13 @@ def stream(
         raise InvalidValue("a file is named twice, so that its items would count twice. Name each file once.")
     if missing := [path for path in files if path != "-" and not Path(path).exists()]:
         raise InvalidValue(f"{missing[0]!r} does not exist. Name files one by one: patterns are not expanded here.")
-    warn_of_large_delta(delta)
     import pyarrow as pa
 
     from dpsieve.engines.inputs.stream_items import item_batches
+    from dpsieve.privacy.large_delta import warn_of_large_delta
     from dpsieve.sketches import MergedSketch
 
+    warn_of_large_delta(delta)
     if note and ledger is None:
         raise InvalidValue("--note is kept in a ledger. Pass --ledger too, or leave it out.")
     # Whatever can be wrong is found before a file is read: what was read is in the state, and would count twice.

@@ -14,6 +14,7 @@ from dpsieve.channels.keys_per_unit import MOST, units_by_size
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.display import shown_progress
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.logs import timed
 from dpsieve.privacy.contribution import Contribution, Weight
 from dpsieve.types import Floats, Ints
 
@@ -245,7 +246,8 @@ class Engine(ABC):
                 An exception that it raises stops the work.
         """
         task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
-        return self._aggregate(data, task, known, _rising(progress))
+        with timed(f"{type(self).__name__}: bound and count"):
+            return self._aggregate(data, task, known, _rising(progress))
 
     def aggregate_chosen(
         self,
@@ -298,7 +300,8 @@ class Engine(ABC):
         """
         task = Aggregation(columns, contribution, COUNT, salt, bool(allow_null_units))
         task = replace(task, contribution=Contribution(contribution.keys))
-        return self._incidence(data, task, known, _rising(progress))
+        with timed(f"{type(self).__name__}: bound"):
+            return self._incidence(data, task, known, _rising(progress))
 
     def numbers(
         self,
@@ -320,7 +323,8 @@ class Engine(ABC):
         The arguments are those of `aggregate`.
         """
         task = Aggregation(columns, Contribution(rows=max_rows), COUNT, salt, bool(allow_null_units))
-        return self._numbers(data, task, _rising(progress))
+        with timed(f"{type(self).__name__}: bound and read"):
+            return self._numbers(data, task, _rising(progress))
 
     @abstractmethod
     def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:

@@ -71,8 +71,10 @@ def make_plan(request: ReleaseRequest) -> Plan:
         return _known(request)
     unknown_domain(request.epsilon, request.delta)
     if request.mechanism not in MECHANISMS:
-        more = " 'laplace' needs known_keys." if request.mechanism == "laplace" else ""
-        raise InvalidValue(f"mechanism is not known. Choose one of {', '.join(MECHANISMS)}.{more}")
+        if request.mechanism == "laplace":
+            why = "a public list of keys, each of which is answered, as it withholds none"
+            raise InvalidValue(f"mechanism='laplace' needs known_keys: {why}. Pass known_keys, or leave mechanism out.")
+        raise InvalidValue(f"mechanism is not known. Choose one of {', '.join(MECHANISMS)}.")
     if request.sample_size is not None:
         return sampled(request, everything())
     if request.two_steps:

@@ -22,6 +22,7 @@ from dpsieve.jobs.two_steps import TWO_STEPS, before_counting, count_found
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.large_delta import warn_of_large_delta
 from dpsieve.privacy.ledger import Ledger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes
@@ -195,6 +196,7 @@ def preview(
         plan = make_plan(request)
         cost = plan.guarantee if request.two_steps else plan.mechanism
         seen = _of_plan(request, plan)
+    warn_of_large_delta(request.delta)
     if book is not None:
         book.check(cost, note)
     if data is not None:

@@ -147,7 +147,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     try:
         record = read_json(path)
     except Unreadable:
-        raise CorruptRelease(f"{path} cannot be read. Pass a folder that `save` has written.") from None
+        raise CorruptRelease(f"{path} cannot be read. Pass the folder of a saved release.") from None
     if type(record.get("format")) is not int or record["format"] != FORMAT:
         raise CorruptRelease(f"{path} has another format than this version reads. Use the dpsieve that wrote it.")
     if record.get("seal") != _seal(record):

@@ -22,6 +22,7 @@ import dpsieve
 from dpsieve.channels.keys_per_unit import Kept
 from dpsieve.display import html_table, shortened
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
+from dpsieve.logs import timed
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism, restored, saved
@@ -224,7 +225,8 @@ class Publication(ABC):
             ) from None
         if is_deep(record) or len(_text(record)) > LARGEST_RECORD - 4096:  # digests come on top
             raise InvalidValue("mechanism or notes are too large or too deeply nested to be saved. Use shorter ones.")
-        return write(folder, {**record, "library": dpsieve.__version__}, self.tables())
+        with timed("save"):
+            return write(folder, {**record, "library": dpsieve.__version__}, self.tables())
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write one HTML page that works offline and holds nothing but what is published; return its path.

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.logs import timed
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.mechanism import Counting, Mechanism
 from dpsieve.publication.folders import MAIN
@@ -156,9 +157,11 @@ def draw_release(
         raise InvalidValue("keys and frequencies differ in length. Pass one frequency for each key.")
     if table.num_rows <= _SEARCH_ALL:
         refuse_equal(table)
-    mechanism.certify()
+    with timed("certify"):
+        mechanism.certify()
     options = {"already_sampled": True} if already_sampled else {}
-    tokens = last.draw(numbers, source=source, **options)
+    with timed("draw"):
+        tokens = last.draw(numbers, source=source, **options)
     if not last.reports_all:
         reported = np.flatnonzero(tokens)
         table, tokens = table.take(pa.array(reported)), tokens[reported]
