@@ -74,9 +74,11 @@ _SHARED: Options = {
 RELEASE: Options = {
     **_SHARED,
     "max_keys_per_unit": _option(
-        "max_keys", Any, "Keys that one unit may add; auto: chosen privately, for 2 % of epsilon.", 1,
-        parser=_number_or_auto, metavar="NUMBER|auto",
+        "max_keys", Any,
+        "Keys that one unit may add; auto: chosen privately, for 2 % of epsilon. Default auto with --unit, else 1.",
+        None, parser=_number_or_auto, metavar="NUMBER|auto",
     ),
+    "goal": _option("goal", str, "keys: find most keys; counts: the best counts of common keys.", "keys"),
     "max_rows_per_key": _option("max_rows", int, "Rows of a unit that count in one key.", 1),
     "mechanism": _option(
         "mechanism", str,
@@ -88,8 +90,16 @@ RELEASE: Options = {
     ),
     "sample_size": _option("sample_size", int | None, "Sample about this many keys.", None),
     "keys_only": _option("keys_only", bool, "Publish keys without counts.", False),
-    "tell_kept": _option(
-        "tell_kept", bool, "Say which share of all pairs of unit and key is kept, for 1 % of epsilon.", False
+    "tell_kept": (
+        "tell_kept",
+        Annotated[
+            bool | None,
+            typer.Option(
+                " /--no-tell-kept",
+                help="Do not tell which share of the pairs of unit and key is kept: saves 1 % of epsilon.",
+            ),
+        ],
+        None,
     ),
 }  # fmt: skip
 DISCOVER: Options = {
