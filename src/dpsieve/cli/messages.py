@@ -20,6 +20,7 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
     """
     names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
     found = rf"(?<![\w'\"-])({names})(?:={_VALUE}|\b(?!=))"
+    message = re.sub(r"dpsieve\.files\(data, (.*?)\)", r"\1", message)
     message = re.sub(r"\[([-\d., ]+)\]", lambda numbers: _joined(numbers[1]), message)
     return re.sub(found, lambda one: _typed(one, options), message)
 

@@ -1,7 +1,6 @@
 """`dpsieve release`, `preview` and `report`: from files to a private release and its page, on the command line."""
 
 import json
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -48,7 +47,7 @@ def release(
 
     engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = run(source_of(data), engine=engine, ledger=book, note=note, progress=progress, **request)
+        made = run(data, engine=engine, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(show_release, made, top, request=request), as_json=as_json)
 
 
@@ -72,7 +71,7 @@ def preview(
     from dpsieve.jobs.release import preview as run
 
     with reserved(out):
-        seen = run(source_of(data) if data else None, ledger=ledger, note=note, **request)
+        seen = run(data, ledger=ledger, note=note, **request)
     if as_json:
         typer.echo(json.dumps(seen.to_json()))
         return
@@ -187,15 +186,6 @@ def summary(made: "Publication") -> dict[str, Any]:
         "unsafe_to_publish": made.unsafe_to_publish,
         "numbers" if made.kind == "estimate" else "keys": plain_rows(made.table),
     }
-
-
-def source_of(names: list[str]) -> Any:
-    """Return the data that a command was given: files, or standard input for '-'."""
-    if names == ["-"]:
-        from dpsieve.engines import CsvStream
-
-        return CsvStream(sys.stdin.buffer)
-    return names[0] if len(names) == 1 else names
 
 
 @contextmanager
