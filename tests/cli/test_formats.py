@@ -138,6 +138,10 @@ def test_csv_without_a_header_line(folder):
     }.items():
         done = run("release", "rows.csv", *KEYS, *more, cwd=folder)
         assert done.returncode == 2 and why in done.stderr
+    done = run("stream", "rows.csv", "--header", "user,query", "--column", "query", *BUDGET, "--json", cwd=folder)
+    assert [row["key"] for row in json.loads(done.stdout)["keys"]] == ["=1+1", "mate", "tea"]
+    wrong = run("stream", "rows.csv", "--header", "", "--column", "query", *BUDGET, cwd=folder)
+    assert wrong.returncode == 2 and "--header is not a line of column names" in wrong.stderr
     alone = run("preview", *KEYS, "--format", "csv")
     assert alone.returncode == 2 and "Pass files too" in alone.stderr
 

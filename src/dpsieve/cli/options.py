@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dpsieve.cli.messages import as_typed
-from dpsieve.errors import DpsieveError, InvalidValue
+from dpsieve.cli.messages import errors_as_typed
+from dpsieve.errors import InvalidValue
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Data = Annotated[
@@ -157,11 +157,8 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
 
             request["known_keys"] = read_known(request["known_keys"], request["key"])
         told = {name: values.pop(name) for name in _FORMAT}
-        try:
+        with errors_as_typed(typed({**options, **_FORMAT})):
             command(request=request, **values | {"data": _source(values["data"], told)})
-        except DpsieveError as error:
-            error.args = (as_typed(str(error), typed({**options, **_FORMAT})), *error.args[1:])
-            raise
 
     parameters = [*(p.replace(kind=keyword) for p in own[:1]), *shared, *(p.replace(kind=keyword) for p in own[1:])]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

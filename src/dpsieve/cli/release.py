@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.messages import as_typed
+from dpsieve.cli.messages import as_typed, errors_as_typed
 from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
-from dpsieve.errors import DpsieveError, InvalidValue
+from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,11 +92,8 @@ def report(
     from dpsieve.publication.publication import Publication
 
     made = Publication.load(folder)
-    try:
+    with errors_as_typed({"path": "out"}):
         typer.echo(f"Written to {made.report(out)}.")
-    except DpsieveError as error:
-        error.args = (as_typed(str(error), {"path": "out"}), *error.args[1:])
-        raise
 
 
 def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Console], None]", *, as_json: bool) -> None:
@@ -213,11 +210,8 @@ def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
     if out.suffix.lower() in _NOT_WRITTEN:
         fix = "Pass a name that ends in .csv, .jsonl or .parquet, or the name of a new folder."
         raise InvalidValue(f"--out names a file of a kind that is not written. {fix}")
-    try:
+    with errors_as_typed({"folder": "out"}):
         return Reserved(out)
-    except DpsieveError as error:
-        error.args = (as_typed(str(error), {"folder": "out"}), *error.args[1:])
-        raise
 
 
 def keep(made: "Publication", place: "Reserved | None", *, quiet: bool) -> Path | None:
