@@ -97,3 +97,59 @@ def test_a_command_that_is_ended_leaves_no_file_and_its_place_can_be_taken(folde
     assert ds.Ledger.open(folder / "budget.ledger").history() == []
     assert run(*COMMANDS["release"], "--out", "x.csv", cwd=folder).returncode == 0
     assert not list(folder.glob(".x*"))
+
+
+TEXTS = {
+    "csv": "user,query\n" + "".join(f"{user},{query}\n" for user, query in ROWS),
+    "tsv": "user\tquery\n" + "".join(f"{user}\t{query}\n" for user, query in ROWS),
+    "jsonl": "".join(json.dumps({"user": user, "query": query}) + "\n" for user, query in ROWS),
+}
+
+
+@pytest.mark.parametrize("name", [*TEXTS, "parquet"])
+def test_the_format_of_standard_input_and_of_files_without_a_telling_name(folder, name):
+    content = TEXTS[name].encode() if name in TEXTS else (folder / "rows.parquet").read_bytes()
+    (folder / "rows.log").write_bytes(content)
+    for data in ("-", "rows.log"):
+        done = run("release", data, *KEYS, "--max-keys", 3, "--format", name, "--json", cwd=folder, input=content)
+        assert done.returncode == 0, done.stderr
+        assert [row["query"] for row in json.loads(done.stdout)["keys"]] == ["=1+1", "mate", "tea"]
+    assert run("preview", "-", *KEYS, "--format", name, cwd=folder, input=content).returncode == 0
+    wrong = run("release", "rows.log", *KEYS, cwd=folder)
+    assert wrong.returncode == 2 and "Say what other files hold: --format csv." in wrong.stderr
+
+
+def test_csv_without_a_header_line(folder):
+    body = TEXTS["csv"].partition("\n")[2]
+    (folder / "rows.csv").write_text(body)
+    for data in ("-", "rows.csv"):
+        asked = ["release", data, *KEYS, "--max-keys", 3, "--json"]
+        done = run(*asked, "--header", "user,query", cwd=folder, input=body)
+        assert done.returncode == 0, done.stderr
+        assert [row["query"] for row in json.loads(done.stdout)["keys"]] == ["=1+1", "mate", "tea"]
+        wrong = run(*asked, cwd=folder, input=body)
+        assert wrong.returncode == 2 and "pass it: --header user,query." in wrong.stderr
+        wrong = run(*asked, "--header", "user,query,hour", cwd=folder, input=body)
+        assert wrong.returncode == 2 and "line 1" in wrong.stderr and "tea" not in wrong.stderr
+    for more, why in {
+        ("--format", "xlsx"): "--format is not known.",
+        ("--header", "a", "--format", "jsonl"): "--header is for CSV files",
+        ("--header", ""): "--header is not a line of column names",
+    }.items():
+        done = run("release", "rows.csv", *KEYS, *more, cwd=folder)
+        assert done.returncode == 2 and why in done.stderr
+    done = run("stream", "rows.csv", "--header", "user,query", "--column", "query", *BUDGET, "--json", cwd=folder)
+    assert [row["key"] for row in json.loads(done.stdout)["keys"]] == ["=1+1", "mate", "tea"]
+    wrong = run("stream", "rows.csv", "--header", "", "--column", "query", *BUDGET, cwd=folder)
+    assert wrong.returncode == 2 and "--header is not a line of column names" in wrong.stderr
+    alone = run("preview", *KEYS, "--format", "csv")
+    assert alone.returncode == 2 and "Pass files too" in alone.stderr
+
+
+def test_the_real_command_reads_json_lines_from_a_pipe(folder):
+    asked = ["release", "-", *map(str, KEYS), "--format", "jsonl", "--out", "x.csv"]
+    done = subprocess.run(
+        [COMMAND, *asked], cwd=folder, input=TEXTS["jsonl"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"tea",' in (folder / "x.csv").read_text()

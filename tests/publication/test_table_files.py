@@ -109,7 +109,7 @@ def test_how_keys_of_other_types_are_written(name, tmp_path):
     if name == "floats":
         assert [row["key"] for row in rows] == ["-Infinity", 0.1, "NaN"]
     if name == "bytes":
-        assert [row["key"] for row in rows] == written and [row["key"] for row in release] == keys.to_pylist()
+        assert [row["key"] for row in rows] == ["AP8=", "dGVh"] and [row["key"] for row in release] == keys.to_pylist()
     again = pq.read_table(write_table(release, tmp_path / "x.parquet"))
     assert again.schema.equals(release.table.schema) and again.to_string() == release.table.to_string()
 
@@ -168,7 +168,8 @@ def test_rows_are_made_as_they_are_read(monkeypatch):
 
 def test_pandas_polars_and_duckdb_read_a_release_as_an_arrow_stream():
     release = made(pa.table({"drink": ["tea", "mate"], "size": [1, 2]}))
-    assert pl.DataFrame(release).equals(release.to_polars())
+    if tuple(map(int, pl.__version__.split(".")[:2])) >= (1, 5):  # which first reads such streams
+        assert pl.DataFrame(release).equals(release.to_polars())
     pd.testing.assert_frame_equal(pd.DataFrame(release), release.to_pandas())
     assert duckdb.sql("SELECT drink FROM release ORDER BY size").fetchall() == [("tea",), ("mate",)]
     assert pa.RecordBatchReader.from_stream(release).read_all().equals(release.table)
@@ -191,6 +192,15 @@ def test_a_file_in_a_reserved_place_replaces_nothing(tmp_path, monkeypatch):
         assert (tmp_path / "y.csv").read_text() == "of someone else"
         (tmp_path / "y.csv").unlink()
     assert sorted(os.listdir(tmp_path)) == ["x.csv", "z.csv"]  # noqa: PTH208
+
+
+def test_a_kill_after_a_file_was_written_leaves_it_and_what_is_hidden_goes(tmp_path):
+    (tmp_path / "x.csv").write_text("whole")
+    (tmp_path / ".x.csv.partial").mkdir()
+    (tmp_path / ".x.csv.partial" / "table").hardlink_to(tmp_path / "x.csv")
+    with pytest.raises(InvalidValue, match="exists already"):
+        Reserved(tmp_path / "x.csv")
+    assert os.listdir(tmp_path) == ["x.csv"] and (tmp_path / "x.csv").read_text() == "whole"  # noqa: PTH208
 
 
 SLOW = """

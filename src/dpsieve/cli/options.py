@@ -1,6 +1,7 @@
 """Options that commands share: those of a request, in one list, so that commands cannot drift apart."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
@@ -8,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dpsieve.cli.messages import as_typed
-from dpsieve.errors import DpsieveError
+from dpsieve.cli.messages import errors_as_typed
+from dpsieve.errors import InvalidValue
 
 
 def _log(context: typer.Context, wanted: bool) -> None:
@@ -30,7 +31,8 @@ def _log(context: typer.Context, wanted: bool) -> None:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Data = Annotated[
-    list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
+    list[str],
+    typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for standard input, CSV by default."),
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
 Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
@@ -153,11 +155,17 @@ QUANTILE: Options = {
     "method": _option("method", str, "search, gaps, halving, or auto.", "auto"),
     "scale": _option("scale", str, "linear, or log: a grid with spacing relative to the value.", "linear"),
 }
+_FORMAT: Options = {  # of the data, beside the request
+    "format": _option(
+        "format", str | None, "What the data holds: csv, tsv, jsonl or parquet; else by the names.", None
+    ),
+    "header": _option("header", str | None, "The first line that CSV data lacks, such as user,query.", None),
+}
 TOP: Options = {**HITS, "counts": _option("counts", bool, "Publish noisy counts of the keys too.", False)}
 
 
 def takes_request(options: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command these options, which it gets as the dict `request`, beside its own."""
+    """Return a decorator that gives a command these options, as the dict `request`, and data of any format."""
     return partial(_with_options, options)
 
 
@@ -165,7 +173,8 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "request"]
     keyword = inspect.Parameter.KEYWORD_ONLY
     shared = [
-        inspect.Parameter(name, keyword, default=value, annotation=kind) for name, kind, value in options.values()
+        inspect.Parameter(name, keyword, default=value, annotation=kind)
+        for name, kind, value in [*options.values(), *_FORMAT.values()]
     ]
 
     @wraps(command)
@@ -180,17 +189,29 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
             from dpsieve.values.public_keys import read_known
 
             request["known_keys"] = read_known(request["known_keys"], request["key"])
-        try:
-            command(request=request, **values)
-        except DpsieveError as error:
-            error.args = (as_typed(str(error), typed(options)), *error.args[1:])
-            raise
+        told = {name: values.pop(name) for name in _FORMAT}
+        with errors_as_typed(typed({**options, **_FORMAT})):
+            command(request=request, **values | {"data": _source(values["data"], told)})
 
     shared.append(inspect.Parameter("verbose", keyword, default=False, annotation=Verbose))
     parameters = [*(p.replace(kind=keyword) for p in own[:1]), *shared, *(p.replace(kind=keyword) for p in own[1:])]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def _source(names: list[str] | None, told: dict[str, str | None]) -> Any:
+    """Return the data that a command was given: files, or standard input for '-'."""
+    from dpsieve.engines import files
+
+    if names == ["-"]:
+        return files(sys.stdin.buffer, **told)
+    data = names[0] if names and len(names) == 1 else names
+    if told == dict.fromkeys(told):
+        return data
+    if not data:
+        raise InvalidValue("--format and --header are about data. Pass files too, or leave them out.")
+    return files(data, **told)
 
 
 def typed(options: Options) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """`dpsieve release`, `preview` and `report`: from files to a private release and its page, on the command line."""
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsieve.cli.json_text import json_text
-from dpsieve.cli.messages import as_typed
+from dpsieve.cli.messages import as_typed, errors_as_typed
 from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
-from dpsieve.errors import DpsieveError, InvalidValue
+from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +47,7 @@ def release(
 
     engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = run(source_of(data), engine=engine, ledger=book, note=note, progress=progress, **request)
+        made = run(data, engine=engine, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(show_release, made, top, request=request), as_json=as_json)
 
 
@@ -78,7 +77,7 @@ def preview(
 
     with reserved(out):
         engine = DuckDB(memory_limit=memory)
-        seen = run(source_of(data) if data else None, engine=engine, ledger=ledger, note=note, **request)
+        seen = run(data, engine=engine, ledger=ledger, note=note, **request)
     if as_json:
         typer.echo(json_text(seen.to_json()))
         return
@@ -99,11 +98,8 @@ def report(
     from dpsieve.publication.publication import Publication
 
     made = Publication.load(folder)
-    try:
+    with errors_as_typed({"path": "out"}):
         typer.echo(f"Written to {made.report(out)}.")
-    except DpsieveError as error:
-        error.args = (as_typed(str(error), {"path": "out"}), *error.args[1:])
-        raise
 
 
 def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Console], None]", *, as_json: bool) -> None:
@@ -195,15 +191,6 @@ def summary(made: "Publication") -> dict[str, Any]:
     }
 
 
-def source_of(names: list[str]) -> Any:
-    """Return the data that a command was given: files, or standard input for '-'."""
-    if names == ["-"]:
-        from dpsieve.engines import CsvStream
-
-        return CsvStream(sys.stdin.buffer)
-    return names[0] if len(names) == 1 else names
-
-
 @contextmanager
 def scanning(*, quiet: bool) -> Iterator[Callable[[float], None] | None]:
     """Show a bar on standard error; yield what takes the fraction done, or None when nothing should be shown."""
@@ -229,11 +216,8 @@ def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
     if out.suffix.lower() in _NOT_WRITTEN:
         fix = "Pass a name that ends in .csv, .jsonl or .parquet, or the name of a new folder."
         raise InvalidValue(f"--out names a file of a kind that is not written. {fix}")
-    try:
+    with errors_as_typed({"folder": "out"}):
         return Reserved(out)
-    except DpsieveError as error:
-        error.args = (as_typed(str(error), {"folder": "out"}), *error.args[1:])
-        raise
 
 
 def keep(made: "Publication", place: "Reserved | None", *, quiet: bool) -> Path | None:

@@ -4,14 +4,14 @@ from typing import Any
 
 from dpsieve.engines.duckdb.engine import DuckDB
 from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
-from dpsieve.engines.inputs.data_files import CsvStream
+from dpsieve.engines.inputs.data_files import DataStream, files
 from dpsieve.engines.inputs.detect import opener_of
 from dpsieve.errors import InvalidType
 from dpsieve.privacy.contribution import Weight
 
 __all__ = [
-    "COUNT", "Columns", "Counted", "CsvStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress", "Weight",
-    "choose",
+    "COUNT", "Columns", "Counted", "DataStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress",
+    "Weight", "choose", "files",
 ]  # fmt: skip
 
 

@@ -382,7 +382,10 @@ def _advice(name: str, known: list[str], listed: bool, word: str) -> str:
         return f"Choose from {', '.join(map(repr, known[:12]))}{more}."
     if listed:
         return "No other column has a text as its name: rename the columns, or use reset_index() for an index."
-    return "The first line of a CSV file (as standard input is), or the objects of JSON lines, must name it."
+    return (
+        "The first line of a CSV file, or the objects of JSON lines, must name it. "
+        "Of CSV without such a line, pass it: dpsieve.files(data, header='user,query')."
+    )
 
 
 def _letters(name: str) -> str:

@@ -6,10 +6,11 @@ rows are in the order of the table. What a test source drew is marked by one mor
 - CSV: UTF-8, one header line, commas, lines that end with a line feed; text in double quotes, numbers without. Dates
   and times as in ISO 8601 (those with a zone end in Z), bytes as hexadecimal digits, NaN as nan, booleans as true and
   false.
-- JSON lines: one object a row, likewise; NaN and the infinities, which JSON lacks, as text.
+- JSON lines: one object a row, values as `--json` prints them: NaN and the infinities as text, bytes in base64.
 - Parquet: the types of the table.
 """
 
+import base64
 import io
 import json
 import math
@@ -110,5 +111,5 @@ def _in_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
-        return value.hex()
+        return base64.b64encode(value).decode()
     return value if isinstance(value, str | int | float | bool | None) else str(value)

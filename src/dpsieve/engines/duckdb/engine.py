@@ -110,8 +110,8 @@ class DuckDB(Engine):
                 _check_type(column, columns, source)
 
     def _described(self, source: Source) -> list[Column]:
-        with self._session(source) as (connection, _):
-            return guarded(lambda: columns_of(source, connection), shown_as(source))
+        with self._session(source) as (connection, folder):
+            return guarded(lambda: columns_of(source, connection, folder), shown_as(source))
 
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
         return self._answer(data, known, progress, task, by_loops=aggregate_by_loops, by_sql=aggregate)
