@@ -16,7 +16,7 @@ from dpsieve.jobs.plan import SHARE_FOR_SIZE, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.large_delta import warn_of_large_delta
+from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.ledger import Ledger, charge, opened
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
