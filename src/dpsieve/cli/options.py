@@ -179,7 +179,7 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
 
     @wraps(command)
     def run(**values: Any) -> None:
-        from dpsieve.privacy.large_delta import warn_of_large_delta
+        from dpsieve.privacy.guarantee import warn_of_large_delta
 
         request = {field: values.pop(name) for field, (name, _, _) in options.items()}
         values.pop("verbose")
