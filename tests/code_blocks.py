@@ -1,12 +1,15 @@
 """Code blocks of README.md and docs/: found, and run as a reader would, one after the other in one folder.
 
-Blocks of Python share one namespace. In a console block, lines that start with `$ ` are commands: `dpsieve ...`, with
+Blocks of Python share one namespace; numbers that start a comment behind an expression, and the comment behind a print,
+must be right. In a console block, lines that start with `$ ` are commands: `dpsieve ...`, with
 `cat` or `zcat` of a file before it, and HASH for the head of a ledger; `make ...` is looked up in the Makefile. A block
 with `not-run` after its language, as in '```python not-run', needs what a test does not have.
 """
 
 import ast
+import contextlib
 import gzip
+import io
 import math
 import re
 import shlex
@@ -20,7 +23,7 @@ import dpsieve as ds
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_NUMBER = r"-?\d+\.?\d*(?:e-?\d+)?"
+_SHOWN = r"-?\d+\.?\d*(?:e-?\d+)?(?:\.\.\.)?"
 
 
 class Block(NamedTuple):
@@ -39,23 +42,25 @@ def blocks(page):
 
 
 def run_python(block, page, names):
-    """Run a block, and check the values of expressions whose comment starts with numbers."""
+    """Run a block. What it prints must hold the comment behind the print; see `assert_shown` for other comments."""
     lines = block.text.splitlines()
     for statement in ast.parse(block.text).body:
-        code = ast.Module([statement], [])
-        ast.increment_lineno(code, block.line - 1)
-        if not isinstance(statement, ast.Expr):
-            exec(compile(code, str(page), "exec"), names)
-            continue
-        value = eval(compile(ast.Expression(code.body[0].value), str(page), "eval"), names)
-        comment = lines[statement.end_lineno - block.line].rpartition("  # ")[2]
-        said = re.match(rf"{_NUMBER}(?:\.\.\.)?(?:, {_NUMBER})*(?=$|[ .,:])", comment)
-        if said and "  # " in lines[statement.end_lineno - block.line]:
-            assert_shown(re.findall(rf"{_NUMBER}(?:\.\.\.)?", said[0].replace(", ", " ")), value)
+        source = "\n".join(lines[statement.lineno - 1 : statement.end_lineno])
+        comment = lines[statement.end_lineno - 1].partition("  # ")[2]
+        code = ast.increment_lineno(ast.Module([statement], []), block.line - 1)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            if isinstance(statement, ast.Expr):
+                value = eval(compile(ast.Expression(statement.value), str(page), "eval"), names)
+            else:
+                value = exec(compile(code, str(page), "exec"), names)
+        for told in re.findall(r"print\([^#]*\)  # (.*)", source):
+            assert told in printed.getvalue(), (told, printed.getvalue())
+        if isinstance(statement, ast.Expr) and (said := re.match(rf"{_SHOWN}(?:, {_SHOWN})*(?=$|[ .,:])", comment)):
+            assert_shown(re.findall(_SHOWN, said[0]), value)
 
 
 def assert_shown(texts, value):
-    """Check that a value is what is printed, to the digits that are printed."""
+    """Check that a value is the numbers at the start of a comment, to the digits that they have there."""
     values = [float(one) for one in np.hstack([np.ravel(part) for part in np.atleast_1d(np.array(value, object))])]
     assert len(values) == len(texts), (texts, values)
     for text, exact in zip(texts, values, strict=True):

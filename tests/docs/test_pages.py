@@ -66,8 +66,9 @@ def test_wrong_numbers_and_failing_commands_are_noticed(tmp_path):
     for text in ("$ dpsieve nothing\n", "$ make nothing\n", "$ dpsieve --version\nanother program\n"):
         with pytest.raises(AssertionError):
             run_console(Block("console", text, True, 1), tmp_path)
-    with pytest.raises(AssertionError):
-        run_python(Block("python", "1 + 1  # 3, surely\n", True, 1), tmp_path, {})
+    for text in ("1 + 1  # 3, surely\n", "(1, 2.0)  # 1, 3\n", "print(1)  # 2\n"):
+        with pytest.raises(AssertionError):
+            run_python(Block("python", text, True, 1), tmp_path, {})
 
 
 def test_few_blocks_are_not_run():
