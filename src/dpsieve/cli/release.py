@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.json_text import json_text
 from dpsieve.cli.messages import as_typed, errors_as_typed
 from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
+from dpsieve.display import json_text
 from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
