@@ -1,4 +1,4 @@
-"""What people and scripts see: safe text, valid JSON, small tables, the progress of a long call."""
+"""What people and scripts see: safe text, valid JSON, intervals, small tables, progress of a long call."""
 
 import base64
 import json
@@ -46,6 +46,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def only_high(low: int, high: int, least: int = 1) -> bool:
+    """Return whether the upper end alone tells something: the low end is the least frequency that there is.
+
+    That is 1 for a key that occurs, and 0 where every key of a public list is answered.
+    """
+    return low == least < high
+
+
+def interval_words(low: int, high: int, least: int = 1) -> str:
+    """Return an interval in words.
+
+    >>> interval_words(967, 1_012), interval_words(1, 137)
+    ('967 to 1,012', 'at most 137')
+    """
+    return f"at most {high:,}" if only_high(low, high, least) else f"{low:,} to {high:,}"
 
 
 def html_table(rows: Iterable[Sequence[object]], head: Sequence[object] = ()) -> str:
