@@ -13,7 +13,7 @@ import pytest
 from command import run
 
 import dpsieve as ds
-from dpsieve.cli.json_text import json_text
+from dpsieve.display import json_text
 
 COMMANDS = (
     ["release"], ["preview"], ["report"], ["discover"], ["top-k"], ["hitting-set"], ["sum"], ["mean"], ["quantile"],

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.json_text import json_text
 from dpsieve.cli.messages import as_typed, errors_as_typed
 from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
+from dpsieve.display import json_text
 from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 
     from rich.markup import escape
     from rich.table import Table
 
-    from dpsieve.display import interval_words, printable
+    from dpsieve.display import interval_words, printable, shortened
     from dpsieve.publication.publication import plain_rows
     from dpsieve.values.keys import TAKEN
 
@@ -159,7 +159,7 @@ def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 
         table.add_column(f"95 % interval{of}", justify="right", no_wrap=True)
     for row in plain_rows(rows):
         numbers = (f"{row['count']:,}", interval_words(row["low"], row["high"], least)) if counted else ()
-        table.add_row(*(escape(printable(row[name])) for name in names), *numbers)
+        table.add_row(*(escape(shortened(row[name])) for name in names), *numbers)
     console.print(table)
 
 
