@@ -126,8 +126,8 @@ def _wrapped(r: Floats, s: Floats, shrink: Floats, uses: int, points: int) -> Fl
 
 def _shifted(r: Floats, s: Floats, turn: Floats, shift: Floats, c: float, uses: int, points: int) -> Floats:
     rough, points = points == 0, 2 * (points or _ROUGH)
-    ends = c * np.tan((np.arange(points) + 0.5 * rough) * (math.pi / 2 / points))
-    ends = np.append(ends, 1e30)
+    first = 0.5 if rough else 0.0
+    ends = np.append(c * np.tan((first + np.arange(points)) * (math.pi / 2 / points)), 1e30)
     fall, angle = np.exp(-((shift * ends) ** 2) / 2), turn * ends
     wave, turns = np.cos(angle), np.floor(angle / (2 * math.pi))
     near, cosine, far = fall[:, :-1], wave[:, :-1], fall[:, :-1]
