@@ -274,7 +274,7 @@ def test_bad_arguments_are_named(wrong, named):
 
 
 def test_a_budget_too_small_to_divide():
-    small = {"privacy_unit": "user", "max_keys_per_unit": 300, "epsilon": 0.02, "delta": 1e-6}
+    small = {"privacy_unit": "user", "max_keys_per_unit": 1000, "epsilon": 0.1, "delta": 1e-6}
     assert ds.preview(key="key", **small).mechanism == "report_then_count"
     with pytest.raises(DpsieveError, match="leaves each key"):
         ds.preview(key="key", mechanism="optimal", **small)
