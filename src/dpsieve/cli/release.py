@@ -124,9 +124,8 @@ def show_release(made: "Release", top: int, console: "Console", request: dict[st
     if len(made):
         which = "most common" if counted else "first, by name,"
         title = f"The {min(top, len(made)):,} {which} of {len(made):,} released keys"
-        show_rows(
-            title, rows, console, least=made.least, of="\nof the bounded count" if made.notes.contribution else ""
-        )
+        of = "\nof the bounded count" if made.notes.contribution else ""
+        show_rows(title, rows, console, least=made.least, of=of)
     else:
         console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
     if request is not None and len(made) < _FEW:
