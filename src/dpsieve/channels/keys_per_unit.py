@@ -23,8 +23,10 @@ EDGES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 100, 200, 500, 1000)
 MOST = EDGES[-1]
 KINDS_OF_KEYS = ("a key", "a published key")
 _WIDE = 60  # per cent: an interval that tells next to nothing
+_SHORT = 0.25
 _PARTS = 1 << 16  # of one unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
+_AFTER_SEARCH = 2.6  # the shortest of several intervals holds less often, so each of them is longer
 _SHARES = np.linspace(0.0, 1.0, 2001)
 
 
@@ -89,22 +91,26 @@ class KeysPerUnit(Mechanism):
 class Kept(NamedTuple):
     """Which share of all pairs of a unit and a key a bound keeps, and an interval that holds it with 95 %.
 
-    `key` says of which keys the pairs are, in words.
+    Of a unit with more than `most` keys, only so many pairs count. `key` says of which keys the pairs are, in words.
 
     >>> print(Kept(0.381, 0.3502, 0.41))
     about 38 % (35 to 41 %) of all pairs of a unit and a key
+    >>> print(Kept(0.381, 0.3502, 0.41, 50))
+    about 38 % (35 to 41 %) of all pairs of a unit and a key, counting at most 50 for a unit
     """
 
     share: float
     low: float
     high: float
+    most: int = MOST
     key: str = "a key"
 
     def __str__(self) -> str:
         low, high = math.floor(100 * self.low), math.ceil(100 * self.high)
         if high - low > _WIDE:
             return f"too few units to tell which share of all pairs of a unit and {self.key} that is"
-        return f"about {100 * self.share:.0f} % ({low} to {high} %) of all pairs of a unit and {self.key}"
+        few = f", counting at most {self.most:,} for a unit" if self.most < MOST else ""
+        return f"about {100 * self.share:.0f} % ({low} to {high} %) of all pairs of a unit and {self.key}{few}"
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON values."""
@@ -117,9 +123,10 @@ class Kept(NamedTuple):
         if not isinstance(data, Mapping) or set(data) != set(cls._fields):
             raise InvalidValue(f"kept has other fields than a share, its interval and its key. {fix}")
         share, low, high = (validate.between(name, data[name], 0.0, 1.0, hint=fix) for name in cls._fields[:3])
+        most = validate.whole("most", data["most"], low=1, high=MOST, hint=fix)
         if not low <= share <= high or data["key"] not in KINDS_OF_KEYS:
             raise InvalidValue(f"kept is no share with its interval. {fix}")
-        return cls(share, low, high, data["key"])
+        return cls(share, low, high, most, data["key"])
 
 
 @dataclass(frozen=True)
@@ -144,20 +151,32 @@ class Sizes:
         return self.scale * math.sqrt(2 * float((self._kept(bound) ** 2).sum()))
 
     def kept(self, bound: int) -> Kept:
-        """Return what share of all pairs that is; pairs beyond 1,000 a unit are left out (Fieller's interval).
+        """Return what share of all pairs that is, with its interval.
+
+        The noise of the largest edges weighs as many pairs. So where few units were counted, pairs beyond 500, 200, ...
+        keys of a unit are left out, down to twice the bound, until the interval is at most 25 points long; where none
+        is, the shortest is told.
+        """
+        found = [self._share(bound, most) for most in sorted(EDGES, reverse=True) if most >= min(2 * bound, MOST)]
+        short = [kept for kept in found if kept.high - kept.low <= _SHORT]
+        return short[0] if short else min(found, key=lambda kept: kept.high - kept.low)
+
+    def _share(self, bound: int, most: int) -> Kept:
+        """Return the share of pairs of at most `most` keys a unit (Fieller's interval).
 
         For a share r the noise of (pairs kept) - r (all pairs) is a sum of independent Laplace noises, whose deviation
-        is known; r is in the interval if the noisy difference is within 2.12 of them.
+        is known; r is in the interval if the noisy difference is within 2.12 of them (2.6 after a search for `most`).
         """
-        few, every = self._kept(bound), self._kept(MOST)
+        few, every = self._kept(bound), self._kept(most)
         left = few - _SHARES[:, None] * every
         deviation = self.scale * math.sqrt(2) * np.sqrt((left**2).sum(axis=1))
-        inside = np.flatnonzero(np.abs(left @ np.array(self.units)) <= _DEVIATIONS * deviation)
-        every_pair, last = self.pairs(MOST), len(_SHARES) - 1
+        reach = (_DEVIATIONS if most == MOST else _AFTER_SEARCH) * deviation
+        inside = np.flatnonzero(np.abs(left @ np.array(self.units)) <= reach)
+        every_pair, last = self.pairs(most), len(_SHARES) - 1
         share = self.pairs(bound) / every_pair if every_pair > 0 else 1.0
         near = [*inside.tolist(), round(min(max(share, 0.0), 1.0) * last)]  # where noise is small, only the nearest
         low, high = float(_SHARES[max(0, min(near) - 1)]), float(_SHARES[min(last, max(near) + 1)])
-        return Kept(min(max(share, low), high), low, high)
+        return Kept(min(max(share, low), high), low, high, most)
 
     def _kept(self, bound: int) -> Floats:
         """Return how many keys a unit at each edge keeps."""

@@ -104,6 +104,8 @@ class FindThenCount(AfterSelection, NoisyCounts):
         keys: how many of the found keys a unit is counted in.
     """
 
+    withholds = True  # what is not found
+
     sigma: float
     choice_epsilon: float = 0.0
     kept_epsilon: float = 0.0

@@ -147,6 +147,11 @@ class Composed(Counting):
         return self.last.reports_all
 
     @property
+    def withholds(self) -> bool:
+        """Whether the last mechanism may leave keys out."""
+        return self.last.selects_keys or self.last.withholds
+
+    @property
     def most_keys(self) -> int | None:
         """How many keys the last mechanism can report."""
         return self.last.most_keys

@@ -81,6 +81,11 @@ class Counting(Mechanism):
         return False
 
     @property
+    def withholds(self) -> bool:
+        """Whether keys that occur may be left out."""
+        return not self.reports_all
+
+    @property
     def most_keys(self) -> int | None:
         """How many keys it can report at most; None where there is no bound."""
         return None

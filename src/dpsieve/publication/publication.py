@@ -157,7 +157,8 @@ class Publication(ABC):
     def __repr__(self) -> str:
         rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
         warning = f" {UNSAFE}" if self.unsafe_to_publish else ""
-        hint = f" {self._hint}" if self._hint else ""
+        kept = f" {self.notes.bounded}" if self.notes.kept else ""
+        hint = f"{kept} {self._hint}" if self._hint else kept
         return f"<{type(self).__name__} of {rows}: {self.guarantee}{hint}{warning}>"
 
     @property

@@ -150,7 +150,7 @@ def _promised(promise: Guarantee) -> list[str]:
 def _not_promised(made: Publication) -> list[str]:
     keyed = isinstance(made, Release)
     counts = made.notes.contribution if keyed and "count" in made.table.column_names else ""
-    withheld = keyed and not getattr(made.mechanism, "reports_all", False)
+    withheld = keyed and getattr(made.mechanism, "withholds", True)
     bounded = "The counts of all data: what units hold beyond what a unit adds was left out before counting."
     return [
         *(["That keys which are not here do not occur: rare ones are withheld."] if withheld else []),
