@@ -184,7 +184,7 @@ def preview(
     A ledger is asked whether the release would fit, and refuses here what it would refuse then; `note`, `progress` and
     `source` change nothing.
 
-    >>> print(preview(epsilon=1.0, delta=1e-8, privacy_unit="user_id").half)
+    >>> preview(epsilon=1.0, delta=1e-8).half
     19
     """
     request = ReleaseRequest.of(locals())
