@@ -52,12 +52,12 @@ def channel(epsilon: float, bound: int, after_choice: bool) -> Channel:
     return plan.each
 
 
-def share_kept(sizes: Ints, bound: int) -> float:
-    """Return the true share of pairs that a bound keeps."""
-    return float(np.minimum(sizes, bound).sum() / np.minimum(sizes, MOST).sum())
+def share_kept(sizes: Ints, bound: int, most: int = MOST) -> float:
+    """Return the true share of pairs, of at most `most` a unit, that a bound keeps."""
+    return float(np.minimum(sizes, bound).sum() / np.minimum(sizes, most).sum())
 
 
-def told(asked: ReleaseRequest, sizes: Ints) -> tuple[int, Kept]:
+def told(asked: ReleaseRequest, sizes: Ints) -> tuple[int, Kept | None]:
     """Return the bound of one draw of the histogram, and what is said about it."""
     histogram = histogram_for(asked)
     assert histogram is not None
@@ -67,9 +67,10 @@ def told(asked: ReleaseRequest, sizes: Ints) -> tuple[int, Kept]:
     return bound, drawn.kept(bound)
 
 
-def holds(draws: list[tuple[int, Kept]], sizes: Ints) -> float:
-    """Return how often the interval holds the true share."""
-    return float(np.mean([kept.low <= share_kept(sizes, bound) <= kept.high for bound, kept in draws]))
+def holds(draws: list[tuple[int, Kept | None]], sizes: Ints) -> float:
+    """Return how often the interval, where one is told, holds the true share."""
+    found = [k.low <= share_kept(sizes, bound, k.most) <= k.high for bound, k in draws if k is not None]
+    return float(np.mean(found)) if found else float("nan")
 
 
 def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
@@ -88,7 +89,7 @@ def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
         found.add_row(label, f"{epsilon:g}", *numbers, best)
         bounds = Counter(bound for bound, _ in draws)
         true = np.mean([share_kept(sizes, bound) for bound, _ in draws])
-        said = np.mean([each[:3] for _, each in draws], axis=0)
+        said = np.mean([each[:3] for _, each in draws if each is not None] or [(np.nan,) * 3], axis=0)
         plain = [told(request(epsilon, max_keys_per_unit=10, tell_kept=True), sizes) for _ in range(DRAWS)]
         shown = [f"{100 * share:.1f}" for share in (true, *said, holds(draws, sizes), holds(plain, sizes))]
         kept.add_row(label, f"{epsilon:g}", ", ".join(f"{m} ({n})" for m, n in bounds.most_common()), *shown)

@@ -22,11 +22,9 @@ from dpsieve.types import Floats, Ints
 EDGES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 100, 200, 500, 1000)
 MOST = EDGES[-1]
 KINDS_OF_KEYS = ("a key", "a published key")
-_WIDE = 60  # per cent: an interval that tells next to nothing
-_SHORT = 0.25
+_SHORT, _LONG = 0.3, 0.7  # intervals: good, and too long to tell anything
 _PARTS = 1 << 16  # of one unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
-_AFTER_SEARCH = 2.6  # the shortest of several intervals holds less often, so each of them is longer
 _SHARES = np.linspace(0.0, 1.0, 2001)
 
 
@@ -45,6 +43,8 @@ class KeysPerUnit(Mechanism):
         epsilon: the budget.
         bound: another edge, so that what this bound keeps can be told.
     """
+
+    tells_kept = True
 
     epsilon: float
     bound: int = 1
@@ -107,9 +107,7 @@ class Kept(NamedTuple):
 
     def __str__(self) -> str:
         low, high = math.floor(100 * self.low), math.ceil(100 * self.high)
-        if high - low > _WIDE:
-            return f"too few units to tell which share of all pairs of a unit and {self.key} that is"
-        few = f", counting at most {self.most:,} for a unit" if self.most < MOST else ""
+        few = f", counting at most {self.most:,} for a unit"
         return f"about {100 * self.share:.0f} % ({low} to {high} %) of all pairs of a unit and {self.key}{few}"
 
     def to_json(self) -> dict[str, Any]:
@@ -150,28 +148,32 @@ class Sizes:
         """Return the standard deviation of `pairs`."""
         return self.scale * math.sqrt(2 * float((self._kept(bound) ** 2).sum()))
 
-    def kept(self, bound: int) -> Kept:
-        """Return what share of all pairs that is, with its interval.
+    def kept(self, bound: int) -> Kept | None:
+        """Return what share of all pairs that is, with its interval; None where there are too few units to tell.
 
         The noise of the largest edges weighs as many pairs. So where few units were counted, pairs beyond 500, 200, ...
-        keys of a unit are left out, down to twice the bound, until the interval is at most 25 points long; where none
-        is, the shortest is told.
+        keys of a unit are left out, down to twice the bound, until the interval is at most some 25 points long. How
+        long it will be is told by the pairs of at most twice the bound, which have far less noise; so the noise of the
+        share hardly decides whether it is told, and an interval that is told holds as often as others.
         """
-        found = [self._share(bound, most) for most in sorted(EDGES, reverse=True) if most >= min(2 * bound, MOST)]
-        short = [kept for kept in found if kept.high - kept.low <= _SHORT]
-        return short[0] if short else min(found, key=lambda kept: kept.high - kept.low)
+        caps = [most for most in sorted(EDGES, reverse=True) if most >= min(2 * bound, MOST)]
+        sure, few = self.pairs(caps[-1]) - 2 * self.deviation(caps[-1]), self._kept(bound)
+        noise = {most: max(np.linalg.norm(few), np.linalg.norm(self._kept(most) - few)) for most in caps}
+        reach = 2 * _DEVIATIONS * self.scale * math.sqrt(2)
+        lengths = {most: reach * float(noise[most]) / sure if sure > 0 else math.inf for most in caps}
+        fitting = [most for most in caps if lengths[most] <= _SHORT] or [caps[-1]]
+        return self._share(bound, fitting[0]) if lengths[fitting[0]] <= _LONG else None
 
     def _share(self, bound: int, most: int) -> Kept:
         """Return the share of pairs of at most `most` keys a unit (Fieller's interval).
 
         For a share r the noise of (pairs kept) - r (all pairs) is a sum of independent Laplace noises, whose deviation
-        is known; r is in the interval if the noisy difference is within 2.12 of them (2.6 after a search for `most`).
+        is known; r is in the interval if the noisy difference is within 2.12 of them.
         """
         few, every = self._kept(bound), self._kept(most)
         left = few - _SHARES[:, None] * every
         deviation = self.scale * math.sqrt(2) * np.sqrt((left**2).sum(axis=1))
-        reach = (_DEVIATIONS if most == MOST else _AFTER_SEARCH) * deviation
-        inside = np.flatnonzero(np.abs(left @ np.array(self.units)) <= reach)
+        inside = np.flatnonzero(np.abs(left @ np.array(self.units)) <= _DEVIATIONS * deviation)
         every_pair, last = self.pairs(most), len(_SHARES) - 1
         share = self.pairs(bound) / every_pair if every_pair > 0 else 1.0
         near = [*inside.tolist(), round(min(max(share, 0.0), 1.0) * last)]  # where noise is small, only the nearest

@@ -181,6 +181,7 @@ def summary(made: "Publication") -> dict[str, Any]:
         "certificate": made.certificate.to_json(),
         "mechanism": made.mechanism.to_json(),
         "notes": made.notes.to_json(),
+        "bounded": made.notes.bounded,
         "unsafe_to_publish": made.unsafe_to_publish,
         "numbers" if made.kind == "estimate" else "keys": plain_rows(made.table),
     }

@@ -130,6 +130,11 @@ class FindThenCount(AfterSelection, NoisyCounts):
         """The standard deviation of the noise on each count."""
         return upper(lambda: ball(self.sigma) * ball(self.keys).sqrt())
 
+    @property
+    def tells_kept(self) -> bool:  # type: ignore[override]
+        """Whether it pays for telling what bounding kept."""
+        return self.kept_epsilon > 0
+
     def half_width(self, level: float) -> int:
         """Return the least h such that the noise is within -h to h with at least this probability."""
         return gaussian_half_width(self.scale, level)
@@ -160,11 +165,11 @@ class FindThenCount(AfterSelection, NoisyCounts):
         scores = -self.losses(ranked) - np.rint(noise).astype(np.int64)
         return CANDIDATES[int(noisy_top(scores, 1, scale=scale, source=source)[0])]
 
-    def _kept(self, ranked: Incidence, source: Source) -> Kept:
-        """Return which share of all pairs of a unit and a found key is counted."""
+    def _kept(self, ranked: Incidence, source: Source) -> Kept | None:
+        """Return which share of all pairs of a unit and a found key is counted; None where that cannot be told."""
         told = KeysPerUnit(self.kept_epsilon, min(self.keys, MOST), unit=self.unit)
         kept = told.draw(units_by_size(ranked.sizes), source).kept(told.bound)
-        return kept._replace(key=KINDS_OF_KEYS[1])
+        return None if kept is None else kept._replace(key=KINDS_OF_KEYS[1])
 
     @property
     def _words(self) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from dpsieve.channels import frequency_at
+from dpsieve.channels import Channel, frequency_at
 from dpsieve.channels.keys_per_unit import KeysPerUnit, Sizes
 from dpsieve.channels.makers import optimal
 from dpsieve.channels.reporting.coin_choice import rough_half
@@ -11,8 +11,9 @@ from dpsieve.privacy.composed import Composed, Use
 from dpsieve.publication.release import Release
 
 CANDIDATES = (1, 2, 3, 5, 10, 20, 50, 100, 200)
-CAUTION = 2.0  # deviations of noise that are taken off
-_FEW = 10  # released keys
+CAUTION, SURE = 2.0, 3.0  # deviations of noise: taken off, and needed at least
+TOO_FEW = "; too few units to tell which share of their keys that keeps"
+_FEW, _LITTLE = 10, 0.5  # released keys, and a share of pairs
 SHARE_FOR_BOUND, SHARE_FOR_KEPT = 0.02, 0.01  # of epsilon
 
 
@@ -37,11 +38,18 @@ def told_of_rarer_keys(made: Release, request: ReleaseRequest) -> Release:
     if len(made) >= _FEW or (request.chooses_bound and bound not in CANDIDATES):
         return made
     fixed = replace(request, max_keys_per_unit=bound, tell_kept=False) if request.chooses_bound else request
-    return replace(made, notes=replace(made.notes, rarer=for_rarer_keys(fixed)))
+    each = last.mechanism
+    rarer = for_rarer_keys(fixed, frequency_at(each, 0.5) if isinstance(each, Channel) else None)
+    if made.notes.kept is not None and made.notes.kept.high < _LITTLE:
+        rarer += f"; a larger max_keys_per_unit than {bound} would keep more pairs" if rarer else ""
+    return replace(made, notes=replace(made.notes, rarer=rarer))
 
 
-def for_rarer_keys(request: ReleaseRequest) -> str:
-    """Return, from public numbers alone, how rare a reported key may be, and what would make that rarer, in words."""
+def for_rarer_keys(request: ReleaseRequest, half: float | None = None) -> str:
+    """Return, from public numbers alone, how rare a reported key may be, and what would make that rarer, in words.
+
+    `half` is the frequency that is reported half of the time, where that is known exactly.
+    """
     if request.two_steps:
         return "goal='keys' finds rarer keys"
     other = request.known_keys is not None or request.scheme is not None or request.sample_size is not None
@@ -52,7 +60,8 @@ def for_rarer_keys(request: ReleaseRequest) -> str:
     changes |= {f"epsilon={2 * epsilon:g}": (2 * epsilon, delta, keys)} if epsilon <= 5 else {}
     changes |= {f"delta={10 * delta:g}": (epsilon, 10 * delta, keys)} if delta <= 1e-6 else {}
     found = [f"{half_of(*numbers) * rows:,.0f} with {name}" for name, numbers in changes.items()]
-    return f"half of the keys of frequency {half_of(epsilon, delta, keys) * rows:,.0f} are reported; {', '.join(found)}"
+    half = half or half_of(epsilon, delta, keys) * rows
+    return f"half of the keys of frequency {half:,.0f} are reported; {', '.join(found)}"
 
 
 def halves(epsilon: float, delta: float) -> dict[int, float]:
@@ -66,12 +75,13 @@ def with_bound(request: ReleaseRequest, sizes: Sizes, epsilon: float) -> Release
     The score of m is the number of pairs of a unit and a key that it keeps, over the frequency h(m) that is reported
     half of the time: keys as frequent as h(m) T / (pairs kept), of all T pairs, come out half of the time, so the
     largest score reaches the rarest keys, whatever their distribution. From the pairs two deviations of their noise are
-    taken off, so that noise alone leads to few keys.
+    taken off, and a bound whose pairs are within three of them is not taken: noise alone leads to one key.
     """
     if not request.chooses_bound:
         return request
     half = halves(epsilon, request.delta)
-    best = max(CANDIDATES, key=lambda bound: (sizes.pairs(bound) - CAUTION * sizes.deviation(bound)) / half[bound])
+    seen = [bound for bound in CANDIDATES if sizes.pairs(bound) > SURE * sizes.deviation(bound)] or [1]
+    best = max(seen, key=lambda bound: (sizes.pairs(bound) - CAUTION * sizes.deviation(bound)) / half[bound])
     return replace(request, max_keys_per_unit=best)
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from dpsieve.channels import private_scheme
+from dpsieve.channels import Channel, frequency_at, private_scheme
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.discovery.key_sets import KeySet
 from dpsieve.engines import Engine, choose
-from dpsieve.jobs.bounds import before_choice, for_rarer_keys, histogram_for, told_of_rarer_keys, with_bound
+from dpsieve.jobs.bounds import TOO_FEW, before_choice, for_rarer_keys, histogram_for, told_of_rarer_keys, with_bound
 from dpsieve.jobs.discover import ALL_KEYS, discover
 from dpsieve.jobs.plan import SHARE_FOR_SIZE, Plan, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
@@ -110,7 +110,7 @@ def release(
         entry = charge(book, cost, note)
         made = count_found(request, held, source)
         return told_of_rarer_keys(replace(made, notes=replace(made.notes, entry=entry)), request)
-    notes = Notes(str(request.contribution), plan.reason)
+    notes = Notes(str(request.contribution) if request.privacy_unit else "", plan.reason)
     if (histogram := histogram_for(request)) is not None:
 
         def chosen(units: Ints) -> Contribution:
@@ -122,6 +122,7 @@ def release(
             plan = behind(histogram, bounded)
             words = f"{bounded.contribution}{', chosen privately' if request.chooses_bound else ''}"
             kept = sizes.kept(bounded.contribution.keys) if request.tell_kept else None
+            words += TOO_FEW if request.tell_kept and kept is None else ""
             notes = Notes(words, plan.reason, kept=kept, entry=entry)
             return bounded.contribution
 
@@ -214,4 +215,5 @@ def _of_plan(request: ReleaseRequest, plan: Plan) -> Preview:
         return Preview.before_choice(plan.guarantee, left, before_counting(request, plan.mechanism), TWO_STEPS)
     if request.chooses_bound:
         return Preview.before_choice(plan.guarantee, left, before_choice(request, left))
-    return Preview.of(plan, str(request.contribution), for_rarer_keys(request))
+    half = frequency_at(plan.each, 0.5) if isinstance(plan.each, Channel) else None
+    return Preview.of(plan, str(request.contribution), for_rarer_keys(request, half))

@@ -141,7 +141,7 @@ class ReleaseRequest(Request):
                 hint = "Name the column that says who is protected, such as privacy_unit='user_id'."
                 raise InvalidValue(f"{words} needs a privacy_unit: without one each row is its own unit. {hint}")
             if fixed:
-                raise InvalidValue(f"{words} does not work with another {fixed[0]}. Leave out one of them.")
+                raise InvalidValue(f"{words} does not work with {fixed[0]}. Leave out one of them.")
             if self.epsilon < least:
                 raise InvalidValue(f"epsilon={self.epsilon:g} is too small for {words}. Pass {least} or more.")
             if self.contribution.keys > MOST:

@@ -5,7 +5,7 @@ from dpsieve.discovery.find_then_count import CANDIDATES, FindThenCount, find_th
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.typical_size import TypicalSize
 from dpsieve.errors import InvalidValue
-from dpsieve.jobs.bounds import SHARE_FOR_KEPT
+from dpsieve.jobs.bounds import SHARE_FOR_KEPT, TOO_FEW
 from dpsieve.jobs.request import MANY, ReleaseRequest
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.publication.publication import Notes
@@ -36,7 +36,9 @@ def count_found(request: ReleaseRequest, held: Incidence, source: Source) -> Rel
     assert isinstance(counting.mechanism, FindThenCount)
     found = counting.mechanism.find(held, source)
     done = Composed(whole.epsilon, whole.delta, (size, Use(found.mechanism)))
-    notes = Notes(_words(request, found.mechanism.keys), TWO_STEPS, kept=found.kept)
+    words = _words(request, found.mechanism.keys)
+    words += TOO_FEW if request.tell_kept and found.kept is None else ""
+    notes = Notes(words, TWO_STEPS, kept=found.kept)
     return release_of(done, found.keys, found.tokens, source=source, notes=notes)
 
 

@@ -144,7 +144,12 @@ class Composed(Counting):
     @property
     def reports_all(self) -> bool:
         """Whether the last mechanism answers every key."""
-        return self.last.reports_all
+        return not self.last.selects_keys and self.last.reports_all
+
+    @property
+    def tells_kept(self) -> bool:  # type: ignore[override]
+        """Whether one of the mechanisms pays for telling what bounding kept."""
+        return any(use.mechanism.tells_kept for use in self.uses)
 
     @property
     def withholds(self) -> bool:

@@ -28,11 +28,13 @@ class Mechanism(ABC):
     Attributes:
         name: under which it is registered.
         selects_keys: whether it gives out keys and nothing else.
+        tells_kept: whether it pays for telling what bounding kept.
         readers: how to read fields that are not plain JSON values from what their own `to_json` wrote.
     """
 
     name: ClassVar[str]
     selects_keys: ClassVar[bool] = False
+    tells_kept: bool = False
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
 
     @property

@@ -30,6 +30,8 @@ from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_
 FORMAT = 1
 MAIN = "release"  # the table that every folder has
 _RECORD = "release.json"
+_FILE = "table"  # a file that is written in a reserved place
+_WRITTEN = (_RECORD, _FILE)  # what a process may have left behind, beside tables
 
 
 class Reserved:
@@ -48,7 +50,10 @@ class Reserved:
         except OSError as error:
             fix = "Pass a new name, in a folder that can be written to"
             failure = f"cannot be written ({error.strerror}). {fix}"
-        if failure is None and os.path.lexists(self.target):
+        if failure is None and not _is_ours(self.working):
+            os.close(self._handle)
+            failure = f"needs the place {str(self.working)!r}, which holds something else. Pass a new name"
+        elif failure is None and os.path.lexists(self.target):
             self._leave()
             failure = "exists already. Pass a new name; a release is never overwritten"
         if failure is not None:
@@ -67,6 +72,14 @@ class Reserved:
 
     def __exit__(self, *_: object) -> None:
         self._leave()
+
+
+def _is_ours(working: Path) -> bool:
+    """Return whether a hidden folder belongs to this user, and holds nothing but what a release is made of."""
+    own = not hasattr(os, "getuid") or working.stat().st_uid == os.getuid()
+    found = list(working.iterdir())
+    plain = all(file.is_file() and not file.is_symlink() for file in found)
+    return own and plain and all(file.name in _WRITTEN or file.suffix == ".parquet" for file in found)
 
 
 def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Path:
@@ -118,7 +131,7 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
 
 
 def _write_reserved(place: Reserved, content: bytes) -> Path:
-    made = place.working / "table"
+    made = place.working / _FILE
     made.unlink(missing_ok=True)
     _write_new(made, content)
     try:

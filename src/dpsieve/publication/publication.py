@@ -174,7 +174,8 @@ class Publication(ABC):
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
         more += f"<p>{escape(self._hint)}</p>" if self._hint else ""
         warning = f"<p><strong>{UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
-        bounded = f"<p>{escape(self.notes.bounded)}</p>" if self.notes.bounded else ""
+        counts = "Counts, low and high are of the bounded count. " if "low" in self.table.column_names else ""
+        bounded = f"<p>{counts}{escape(self.notes.bounded)}</p>" if self.notes.bounded else ""
         words = f"<p>{escape(str(self.guarantee))}</p>{bounded}<p><small>{escape(str(self.certificate))}</small></p>"
         return f"<div>{warning}{table}{more}{words}</div>"
 

@@ -103,6 +103,8 @@ class Release(Publication):
         """Raise unless keys are distinct and sorted, tokens possible, and the other columns what these tell."""
         keys = key_table(self.keys)
         check_published(keys)
+        if self.notes.kept is not None and not self.mechanism.tells_kept:
+            raise InvalidValue(f"notes tell what bounding kept, which was not paid for. {_FIX}")
         last: Mechanism = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
         if last.selects_keys and self.tokens is None:
             if not _agree(self.table, keys):
