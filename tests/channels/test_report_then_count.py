@@ -64,7 +64,7 @@ class TestWhatIsDrawn:
         names = [f"{u} {k}" for u, k in zip(user.tolist(), (rest // rows).tolist(), strict=True)]
         release = ds.release(
             pa.table({"user": user, "key": names}), key="key", privacy_unit="user", epsilon=1.0, delta=delta,
-            max_keys_per_unit=keys, max_rows_per_key=rows, mechanism="report_then_count",
+            max_keys_per_unit=keys, max_rows_per_key=rows, mechanism="report_then_count", tell_kept=False,
         )  # fmt: skip
         exposed = len({name.split()[0] for name in release.table["key"].to_pylist()})
         chance = 1 - (1 - float(coin(release.mechanism, rows))) ** keys
@@ -207,7 +207,7 @@ class TestWhatIsRefused:
 
 def planned(epsilon, delta, keys, rows=1, **more):
     numbers = {"epsilon": epsilon, "delta": delta, "max_keys_per_unit": keys, "max_rows_per_key": rows}
-    return make_plan(ReleaseRequest(key="word", privacy_unit="user", **numbers, **more))
+    return make_plan(ReleaseRequest(key="word", privacy_unit="user", tell_kept=False, **numbers, **more))
 
 
 class TestWhenItIsChosen:
@@ -228,6 +228,7 @@ class TestWhenItIsChosen:
 
     def test_preview_and_release_agree(self):
         numbers = {"key": "key", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-4, "max_keys_per_unit": 5}
+        numbers["tell_kept"] = False
         table = pa.table({"user": np.arange(3000) % 600, "key": [f"k{i // 600}" for i in range(3000)]})
         seen, made = ds.preview(**numbers), ds.release(table, **numbers)
         assert seen.mechanism == made.mechanism.name == "report_then_count"

@@ -201,3 +201,15 @@ def test_a_preview_takes_the_options_of_a_release_and_writes_nothing(folder):
     assert not (folder / "shown").exists() and "in 0 releases" in run("ledger", "show", "other", cwd=folder).stdout
     assert run("release", *order, "--out", "shown", cwd=folder).returncode == 0
     assert run("preview", *order[:-4], "--out", "shown", cwd=folder).returncode == 2
+
+
+def test_keys_only_are_shown_and_kept(tmp_path):
+    """Keys alone, found as discovery finds them, on the screen, in a folder and in a file."""
+    rows = "".join(f"{user},{drink}\n" for user in range(300) for drink in ("tea", "milk"))
+    (tmp_path / "log.csv").write_text("user,drink\n" + rows)
+    asked = ["release", "log.csv", "--key", "drink", "--unit", "user", "--epsilon", 2, "--delta", "1e-6", "--keys-only"]
+    done = run(*asked, "--out", "keys", cwd=tmp_path)
+    assert done.returncode == 0 and "of 2 released keys" in done.stdout and "milk" in done.stdout
+    made = ds.Release.load(tmp_path / "keys")
+    assert made.table.to_pylist() == [{"drink": "milk"}, {"drink": "tea"}] and made.least == 1
+    assert run("report", "keys", cwd=tmp_path).returncode == 0

@@ -166,7 +166,7 @@ def test_whatever_the_key_a_release_that_is_paid_for_is_printed(folder, more):
 def test_what_should_not_happen_prints_no_data(folder, monkeypatch, capsys):
     from dpsieve import cli
 
-    def fail():
+    def fail(**_):
         raise KeyError("marked-secret")
 
     monkeypatch.setattr(cli, "app", fail)

@@ -41,6 +41,7 @@ def test_common_keys_come_out_with_counts_near_the_truth(ordinary):
     errors = [abs(true[key] - counted.get(key, 0)) for key in common]
     assert found.mechanism.keys in (5, 7, 10, 14, 20, 30, 50) and np.mean(errors) < 2 * found.mechanism.scale
     assert found.kept.key == KINDS_OF_KEYS[1] and found.kept.low <= found.kept.share <= found.kept.high
+    assert found.mechanism.tells_kept and not dataclasses.replace(ordinary, kept_epsilon=0.0).tells_kept
 
 
 def test_the_noise_is_the_only_error_where_no_unit_is_cut():
@@ -78,6 +79,12 @@ def test_a_unit_keeps_the_keys_that_rank_highest():
     kept = ranked.bounded(1)
     assert ranked.keys["key"].to_pylist() == ["c", "a", "b"]
     assert kept.counts().tolist() == [2, 0, 0] and ranked.bounded(2).counts().tolist() == [2, 1, 1]
+
+
+def test_no_unit_is_counted_in_more_keys_than_it_may():
+    """900 units hold the same ten keys, and are counted in two of them: some 1,800 in all, not 9,000."""
+    found = find_then_count(50.0, 1e-6, 10, keys=2).find(Incidence.of([[*range(10)]] * 900), SOURCE)
+    assert len(found.tokens) == 10 and abs(found.tokens.sum() - 1_800) < 100
 
 
 def test_losses_are_what_the_bound_cuts_off():

@@ -202,15 +202,15 @@ FAULTS = [
     Fault(
         "known keys: half the noise is drawn",
         "channels/known_keys.py",
-        "add(self.scale, len(counts)",
-        "add(self.scale / 2, len(counts)",
+        "discrete_laplace(self.scale, len(counts)",
+        "discrete_laplace(self.scale / 2, len(counts)",
         "channels/test_known.py::test_what_is_drawn",
     ),
     Fault(
         "known keys: one noise for all keys",
         "channels/known_keys.py",
-        "add(self.scale, len(counts)",
-        "add(self.scale, min(1, len(counts))",
+        "add(sigma, len(counts)",
+        "add(sigma, min(1, len(counts))",
         "channels/test_known.py::test_what_is_drawn",
     ),
     Fault(

@@ -314,21 +314,17 @@ FAULTS = [
     Fault(
         "a release is not charged",
         "jobs/release.py",
-        "charge(book, plan.mechanism, note)",
-        "pass",
+        "            entry = charge(book, cost, note)\n",
+        "            entry = None\n",
         "jobs/test_release.py::TestLedger::test_a_release_is_charged",
     ),
     Fault(
         "the size is drawn before the spend",
         "jobs/release.py",
-        """    charge(book, plan.mechanism, note)
-    if histogram is not None:
-""",
-        """    if request.sample_size is not None:
-        private_scheme(counted.frequencies, request.sample_size, epsilon=0.05, source=source)
-    charge(book, plan.mechanism, note)
-    if histogram is not None:
-""",
+        "        notes = replace(notes, entry=charge(book, cost, note))\n",
+        "        if request.sample_size is not None:\n"
+        "            private_scheme(counted.frequencies, request.sample_size, epsilon=0.05, source=source)\n"
+        "        notes = replace(notes, entry=charge(book, cost, note))\n",
         "jobs/test_release.py::TestLedger::test_the_spend_is_written_before_anything_is_drawn",
     ),
     Fault(

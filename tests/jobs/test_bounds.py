@@ -66,7 +66,8 @@ def test_the_budget_is_told_and_charged_once(tmp_path):
 def test_what_is_kept_is_told_where_there_are_units_enough(tmp_path):
     table = events([["a", "b", "c", "d"]] * 900)
     few = ds.release(table, **NUMBERS, max_keys_per_unit=2, tell_kept=True)
-    assert "too few units to tell" in few.notes.bounded
+    assert few.notes.bounded.endswith("too few units to tell which share of their keys that keeps.")
+    assert few.notes.kept is None
     sure = {**NUMBERS, "epsilon": 40.0, "source": insecure_source(1)}
     release = ds.release(events([["a", "b", "c", "d"]] * 20_000), **sure, max_keys_per_unit=2, tell_kept=True)
     assert release.notes.kept.low <= 0.5 <= release.notes.kept.high < release.notes.kept.low + 0.6

@@ -59,7 +59,10 @@ def test_what_bounding_kept_and_the_ledger_entry_have_their_place():
     assert "What bounding kept" not in report_page(made) and "entry in the ledger" not in report_page(made)
     notes = Notes("at most 5 keys, once each", kept=Kept(0.38, 0.35, 0.41), entry=3)
     page = report_page(replace(made, notes=notes))
-    kept = "A unit adds at most 5 keys, once each: about 38 % (35 to 41 %) of all pairs of a unit and a key."
+    kept = (
+        "A unit adds at most 5 keys, once each: about 38 % (35 to 41 %) of all pairs of a unit and a key, counting at "
+    )
+    kept += "most 1,000 for a unit."
     assert f"<h2>What bounding kept</h2><p>Counts and intervals are of what was kept. {kept}</p>" in page
     assert "<dt>entry in the ledger</dt><dd>3</dd>" in page and "intervals are of the bounded count." in page
 

@@ -93,8 +93,6 @@ class Kept(NamedTuple):
 
     Of a unit with more than `most` keys, only so many pairs count. `key` says of which keys the pairs are, in words.
 
-    >>> print(Kept(0.381, 0.3502, 0.41))
-    about 38 % (35 to 41 %) of all pairs of a unit and a key
     >>> print(Kept(0.381, 0.3502, 0.41, 50))
     about 38 % (35 to 41 %) of all pairs of a unit and a key, counting at most 50 for a unit
     """
@@ -131,9 +129,9 @@ class Kept(NamedTuple):
 class Sizes:
     """A private histogram of keys per unit: about `units[i]` units hold about edges[i] keys; `scale` is of its noise.
 
-    >>> sizes = Sizes((1, 5, 1000), (50.0, 50.0, 0.0), 0.01)  # 50 units with 1 key, 50 with 5
-    >>> [round(100 * share) for share in sizes.kept(1)]
-    [33, 30, 37]
+    >>> sizes = Sizes(EDGES, (50.0, 0.0, 0.0, 50.0, *[0.0] * 10), 0.001)  # 50 units with 1 key, 50 with 5
+    >>> sizes.kept(1)
+    Kept(share=0.333..., low=0.32..., high=0.33..., most=1000, key='a key')
     """
 
     edges: tuple[int, ...]
