@@ -157,7 +157,7 @@ def test_a_large_delta_is_warned_of_once_in_python_and_on_the_command_line(folde
         assert len(large) == warned and all(one.filename == __file__ for one in large)
     for command in ("release", "preview"):
         done = run(command, "log.parquet", *ASKED, "--delta", delta, "--json", cwd=folder)
-        assert done.returncode == 0 and done.stderr.count("warning: delta=") == warned
+        assert done.returncode == 0 and done.stderr.count("warning: --delta ") == warned
         assert done.stderr.count("\n") == warned
 
 

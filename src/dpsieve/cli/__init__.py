@@ -13,6 +13,7 @@ import typer
 from dpsieve import __version__
 from dpsieve.cli import demo, discover, ledger, numbers, release, stream
 from dpsieve.cli.command import Command, Group
+from dpsieve.cli.messages import as_typed
 from dpsieve.errors import DpsieveError, PrivacyWarning
 from dpsieve.locks import cleaned_up
 
@@ -90,7 +91,7 @@ def _one_line(show_other: Callable[..., None]) -> Callable[..., None]:
             show_other(message, category, *place)
         elif not said:
             said.append(message)
-            typer.echo(f"warning: {message}", err=True)
+            typer.echo(f"warning: {as_typed(str(message), {'delta': 'delta'})}", err=True)
 
     return show
 

@@ -97,4 +97,5 @@ def _plain(error: Any) -> Exception:
     else:
         said = error.format_message()
     see = f" See {error.ctx.command_path} --help." if error.ctx is not None else ""
-    return InvalidValue(f"{said.rstrip('.')}.{see}")
+    end = "" if said.endswith("?") else "."
+    return InvalidValue(f"{said.rstrip('.')}{end}{see}")

@@ -26,6 +26,8 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
     names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
     found = rf"(?<![\w'\"-])({names})(?:={_VALUE}|\b(?!=))"
     message = re.sub(r"dpsieve\.files\(data, (.*?)\)", r"\1", message)
+    message = re.sub(r", or Ledger\(path, .*?\)", "", message)
+    message = re.sub(r"^data=(?=')", "", message)
     message = re.sub(r"\[([-\d., ]+)\]", lambda numbers: _joined(numbers[1]), message)
     return re.sub(found, lambda one: _typed(one, options), message)
 
