@@ -262,6 +262,7 @@ def test_data_beyond_the_memory_is_read_twice(tmp_path, monkeypatch):
     how = {"salt": 1, "progress": told.append}
     counted = engine.aggregate_chosen(where, Columns(("key",), "unit"), lambda _: Contribution(2), **how)
     assert sorted(counted.frequencies.tolist()) == [60_000] * 2 and told == sorted(told) and told[-1] == 1.0
+    assert 0.5 in told  # half of the work is done after the first read
 
 
 def test_null_units_are_refused_before_anything_is_chosen():

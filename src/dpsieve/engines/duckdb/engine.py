@@ -156,7 +156,7 @@ class DuckDB(Engine):
                     answer = run(partial(guarded, act, scan.shown), connection, progress)
                 if answer is None:
                     answer = run(partial(guarded, partial(by_sql, job), scan.shown), connection, progress)
-        if progress is not None:
+        if progress is not None and answer is not None:
             progress(1.0)
         return answer
 
