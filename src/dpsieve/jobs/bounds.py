@@ -6,6 +6,7 @@ from dpsieve.channels import Channel, frequency_at
 from dpsieve.channels.keys_per_unit import KeysPerUnit, Sizes
 from dpsieve.channels.makers import optimal
 from dpsieve.channels.reporting.coin_choice import rough_half
+from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.privacy.composed import Composed, Use
 from dpsieve.publication.release import Release
@@ -39,7 +40,10 @@ def told_of_rarer_keys(made: Release, request: ReleaseRequest) -> Release:
         return made
     fixed = replace(request, max_keys_per_unit=bound, tell_kept=False) if request.chooses_bound else request
     each = last.mechanism
-    rarer = for_rarer_keys(fixed, frequency_at(each, 0.5) if isinstance(each, Channel) else None)
+    try:
+        rarer = for_rarer_keys(fixed, frequency_at(each, 0.5) if isinstance(each, Channel) else None)
+    except InvalidValue:  # a hint is no reason to lose what is paid for
+        return made
     if made.notes.kept is not None and made.notes.kept.high < _LITTLE:
         rarer += f"; a larger max_keys_per_unit than {bound} would keep more pairs" if rarer else ""
     return replace(made, notes=replace(made.notes, rarer=rarer))
