@@ -76,8 +76,8 @@ def test_standard_input_and_json(folder):
     text = (folder / "log.csv").read_text()
     done = run("release", "-", "--key", "query", "--unit", "user_id", *BUDGET, "--max-keys", 3, "--json", input=text)
     record = json.loads(done.stdout)
-    assert (
-        record["guarantee"]["unit"] == "one user_id" and record["notes"]["contribution"] == "at most 3 keys, once each"
+    assert record["guarantee"]["unit"] == "one user_id" and record["bounded"].startswith(
+        "A unit adds at most 3 keys, once each"
     )
     assert {"query", "count", "low", "high", "weight"} == set(record["keys"][0])
 

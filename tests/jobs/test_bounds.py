@@ -27,12 +27,12 @@ def events(units):
 
 
 def test_units_with_one_key_keep_one_and_units_with_many_keep_more():
-    """Far from any doubt: at 2 % of epsilon the noise is some hundred units of the smallest edges."""
+    """Far from much doubt: at 2 % of epsilon the noise is some hundred units of the smallest edges."""
     ones = events([[f"k{user % 50}"] for user in range(10_000)])
-    release = ds.release(ones, **NUMBERS, max_keys_per_unit="auto")
+    release = ds.release(ones, **NUMBERS, max_keys_per_unit="auto", source=insecure_source(1))
     assert len(release) == 50 and release.notes.contribution.startswith("at most 1 key, once each, chosen privately")
     many = events([[f"k{(user + 7 * j) % 100}" for j in range(40)] for user in range(2_000)])
-    release = ds.release(many, **NUMBERS, max_keys_per_unit="auto")
+    release = ds.release(many, **NUMBERS, max_keys_per_unit="auto", source=insecure_source(2))
     kept = int(release.notes.contribution.split()[2])
     assert len(release) == 100 and kept in CANDIDATES and kept >= 20
 
@@ -65,7 +65,7 @@ def test_the_budget_is_told_and_charged_once(tmp_path):
 
 def test_what_is_kept_is_told_where_there_are_units_enough(tmp_path):
     table = events([["a", "b", "c", "d"]] * 900)
-    few = ds.release(table, **NUMBERS, max_keys_per_unit=2, tell_kept=True)
+    few = ds.release(table, **NUMBERS, max_keys_per_unit=2, tell_kept=True, source=insecure_source(1))
     assert few.notes.bounded.endswith("too few units to tell which share of their keys that keeps.")
     assert few.notes.kept is None
     sure = {**NUMBERS, "epsilon": 40.0, "source": insecure_source(1)}
@@ -185,7 +185,7 @@ def test_counts_in_two_steps_through_the_whole_path(tmp_path):
 
 def test_keys_alone_are_found_as_discovery_finds_them(tmp_path):
     table = events([["a", "b", "c", f"own {user}"] for user in range(2_000)])
-    release = ds.release(table, **NUMBERS, keys_only=True)
+    release = ds.release(table, **NUMBERS, keys_only=True, source=insecure_source(4))
     assert release.table.column_names == ["key"] and release.table["key"].to_pylist() == ["a", "b", "c"]
     assert "private median" in release.notes.reason
     again = ds.Release.load(release.save(tmp_path / "out"))
@@ -193,8 +193,8 @@ def test_keys_alone_are_found_as_discovery_finds_them(tmp_path):
 
 
 def test_few_keys_come_with_what_would_report_more():
-    few = ds.release(events([["a"]] * 400), **NUMBERS)
+    few = ds.release(events([["a"]] * 400), **NUMBERS, source=insecure_source(1))
     assert few.notes.rarer.startswith("half of the keys of frequency") and "with epsilon=2" in few.notes.rarer
     assert "For more keys: half of the keys" in repr(few) and "For more keys" in few._repr_html_()
-    many = ds.release(events([[f"k{user % 20}"] for user in range(4_000)]), **NUMBERS)
+    many = ds.release(events([[f"k{user % 20}"] for user in range(4_000)]), **NUMBERS, source=insecure_source(2))
     assert len(many) == 20 and not many.notes.rarer

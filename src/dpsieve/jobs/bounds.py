@@ -12,7 +12,7 @@ from dpsieve.privacy.composed import Composed, Use
 from dpsieve.publication.release import Release
 
 CANDIDATES = (1, 2, 3, 5, 10, 20, 50, 100, 200)
-CAUTION, SURE = 2.0, 3.0  # deviations of noise: taken off, and needed at least
+CAUTION, SURE = 2.0, 5.0  # deviations of noise: taken off, and needed at least
 TOO_FEW = "; too few units to tell which share of their keys that keeps"
 _FEW, _LITTLE = 10, 0.5  # released keys, and a share of pairs
 SHARE_FOR_BOUND, SHARE_FOR_KEPT = 0.02, 0.01  # of epsilon
@@ -79,7 +79,7 @@ def with_bound(request: ReleaseRequest, sizes: Sizes, epsilon: float) -> Release
     The score of m is the number of pairs of a unit and a key that it keeps, over the frequency h(m) that is reported
     half of the time: keys as frequent as h(m) T / (pairs kept), of all T pairs, come out half of the time, so the
     largest score reaches the rarest keys, whatever their distribution. From the pairs two deviations of their noise are
-    taken off, and a bound whose pairs are within three of them is not taken: noise alone leads to one key.
+    taken off, and a bound whose pairs are within five of them is not taken: noise alone leads to one key.
     """
     if not request.chooses_bound:
         return request
