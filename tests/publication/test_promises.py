@@ -240,3 +240,10 @@ def test_gaussian_channels_load_as_they_were_saved(tmp_path, rows):
         release = ds.channels.gaussian(epsilon, 1e-5, 3, rows).release(["a"], [5000])
         again = ds.Release.load(release.save(tmp_path / str(number)))
         assert again.mechanism.to_json() == release.mechanism.to_json()
+
+
+def test_a_share_that_nobody_paid_for_is_refused(tmp_path):
+    """Notes may tell what bounding kept only where the mechanism has a part that told it."""
+    saved = Saved(several_keys(), tmp_path / "x")
+    kept = {"share": 0.99, "low": 0.9, "high": 1.0, "most": 1000, "key": "a key"}
+    changed(saved, notes={**saved.record["notes"], "kept": kept})

@@ -73,3 +73,24 @@ def test_a_folder_has_the_rights_that_the_user_wants(tmp_path):
         os.umask(before)
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("what", ["a file", "a folder"])
+def test_a_hidden_folder_of_someone_else_is_left_alone(tmp_path, what):
+    """The place is refused before anything is spent, and nothing in it is touched."""
+    hidden = tmp_path / ".out.partial"
+    hidden.mkdir()
+    mine = hidden / "precious"
+    mine.write_text("mine") if what == "a file" else mine.mkdir()
+    with pytest.raises(InvalidValue, match="holds something else"):
+        Reserved(tmp_path / "out")
+    assert mine.exists()
+
+
+def test_what_a_killed_process_left_is_taken_over(tmp_path):
+    hidden = tmp_path / ".out.partial"
+    hidden.mkdir()
+    (hidden / "release.parquet").write_text("half")
+    with Reserved(tmp_path / "out"):
+        pass
+    assert not hidden.exists()
