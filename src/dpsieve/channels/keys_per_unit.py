@@ -91,7 +91,7 @@ class KeysPerUnit(Mechanism):
 class Kept(NamedTuple):
     """Which share of all pairs of a unit and a key a bound keeps, and an interval that holds it with 95 %.
 
-    Of a unit with more than `most` keys, only so many pairs count. `key` says of which keys the pairs are, in words.
+    Of a unit with more than `most` keys, only `most` pairs count. `key` says of which keys the pairs are, in words.
 
     >>> print(Kept(0.381, 0.3502, 0.41, 50))
     about 38 % (35 to 41 %) of all pairs of a unit and a key, counting at most 50 for a unit

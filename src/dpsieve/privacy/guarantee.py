@@ -93,7 +93,7 @@ class Guarantee:
 
 
 def rounded_up(number: float, digits: int = 4) -> str:
-    """Return a number with at most so many digits, rounded up: the safe side of what is promised.
+    """Return a number with at most `digits` digits, rounded up: the safe side of what is promised.
 
     >>> rounded_up(0.0123449999), rounded_up(1e-08), rounded_up(0.3)
     ('0.01235', '1e-08', '0.3')
