@@ -13,11 +13,13 @@ from dpsieve.errors import DpsieveError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Data = Annotated[
-    list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
+    list[str],
+    typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), - for CSV on standard input, or a database URL."),
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
 Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
 Out = Annotated[Path | None, typer.Option(help="A new folder for release.parquet and release.json.")]
+TableName = Annotated[str | None, typer.Option("--table", help="The table of a database to read, such as shop.orders.")]
 Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]
 LedgerPath = Annotated[Path | None, typer.Option("--ledger", help="The ledger to charge; see dpsieve ledger create.")]
 

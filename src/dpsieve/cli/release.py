@@ -12,13 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsieve.cli.messages import as_typed
-from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
-from dpsieve.errors import DpsieveError
+from dpsieve.cli.options import (
+    RELEASE,
+    AsJson,
+    Data,
+    LedgerPath,
+    Memory,
+    Note,
+    Out,
+    TableName,
+    Top,
+    takes_request,
+    typed,
+)
+from dpsieve.errors import DpsieveError, InvalidValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
+    from dpsieve.engines import Engine
     from dpsieve.publication.folders import Reserved
     from dpsieve.publication.publication import Publication
     from dpsieve.publication.release import Release
@@ -34,6 +47,7 @@ def release(
     note: Note = "",
     out: Out = None,
     memory: Memory = None,
+    table: TableName = None,
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -41,13 +55,12 @@ def release(
 
     Example: dpsieve release events.parquet --key query --unit user_id --epsilon 1 --delta 1e-8 --out published
     """
-    from dpsieve.engines import DuckDB
     from dpsieve.jobs.release import release as run
     from dpsieve.privacy.ledger import opened
 
-    engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
+    engine, book = engine_of(data, memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = run(source_of(data), engine=engine, ledger=book, note=note, progress=progress, **request)
+        made = run(source_of(data), engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(show_release, made, top, request=request), as_json=as_json)
 
 
@@ -58,6 +71,7 @@ def preview(
     ledger: LedgerPath = None,
     note: Note = "",
     out: Out = None,
+    table: TableName = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a release would add and withhold; spends and writes nothing. With a ledger, say whether it would fit.
@@ -71,14 +85,14 @@ def preview(
     from dpsieve.jobs.release import preview as run
 
     with reserved(out):
-        seen = run(source_of(data) if data else None, ledger=ledger, note=note, **request)
+        seen = run(source_of(data) if data else None, table=table, ledger=ledger, note=note, **request)
     if as_json:
         typer.echo(json.dumps(seen.to_json()))
         return
-    table = Table(show_header=False)
+    rows = Table(show_header=False)
     for name, value in seen.lines():
-        table.add_row(name, escape(as_typed(value, typed(RELEASE)) if value == seen.rarer else value))
-    Console(highlight=False).print(table)
+        rows.add_row(name, escape(as_typed(value, typed(RELEASE)) if value == seen.rarer else value))
+    Console(highlight=False).print(rows)
 
 
 def report(
@@ -193,6 +207,17 @@ def source_of(names: list[str]) -> Any:
 
         return CsvStream(sys.stdin.buffer)
     return names[0] if len(names) == 1 else names
+
+
+def engine_of(names: list[str], memory: str | None) -> "Engine | None":
+    """Return the engine for the data that a command was given: one for files, unless it is a database."""
+    from dpsieve.engines import DuckDB, is_database
+
+    if not is_database(source_of(names)):
+        return DuckDB(memory_limit=memory)
+    if memory is not None:
+        raise InvalidValue("--memory is for files. Leave it out: a database has its own settings.")
+    return None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from dpsieve.channels import private_scheme
 from dpsieve.channels.keys_per_unit import MOST
-from dpsieve.engines import Engine, choose
+from dpsieve.engines import Engine, choose, located
 from dpsieve.jobs.bounds import before_choice, counted_under, for_rarer_keys, histogram_for, in_words, with_bound
 from dpsieve.jobs.plan import SHARE_FOR_SIZE, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
@@ -39,6 +39,7 @@ def release(
     tell_kept: bool = False,
     allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     note: str = "",
     progress: Callable[[float], None] | bool | None = None,
@@ -52,7 +53,7 @@ def release(
 
     Args:
         data: a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table; a
-            DuckDB relation, or a connection and a table name.
+            DuckDB relation, or a connection and a table name; the URL of a PostgreSQL database, with `table`.
         key: the column to publish, or several. Rows with a null key are left out.
         epsilon, delta: the budget of this release.
         privacy_unit: the column that says who is protected; without it, each row is its own unit.
@@ -70,12 +71,14 @@ def release(
             says it.
         allow_null_units: leave out rows whose unit is null, instead of refusing them.
         engine: where to count; chosen from the data by default.
+        table: the table or view of a database to read, such as 'shop.orders'.
         ledger: the budget to charge, or the path of its file; the spend is durable before anything is drawn.
         note: what this release is for, kept in the ledger.
         progress: True shows the scan in a notebook or a terminal; a function is called with the fraction that is done.
         source: randomness for tests; the release then says that it is unsafe to publish.
     """
     request = ReleaseRequest.of(locals())
+    data, engine = located(data, table, engine)
     plan, book = make_plan(request), opened(ledger, note)
     if book is not None:
         book.check(plan.mechanism, note)
@@ -131,6 +134,7 @@ def preview(
     tell_kept: bool = False,
     allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     note: str = "",
     progress: Callable[[float], None] | bool | None = None,
@@ -145,6 +149,7 @@ def preview(
     19
     """
     request = ReleaseRequest.of(locals())
+    data, engine = located(data, table, engine)
     plan, book = make_plan(request), opened(ledger, note)
     if book is not None:
         book.check(plan.mechanism, note)

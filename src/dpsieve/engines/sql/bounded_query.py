@@ -138,12 +138,12 @@ class Pieces:
         return f"{list(weights)}[least(d, {len(weights)})]"
 
 
-_DUCKDB = Pieces()
-choice = _DUCKDB.choice
+DUCKDB = Pieces()
+choice = DUCKDB.choice
 
 
 def bounded_query(
-    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = _DUCKDB
+    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = DUCKDB
 ) -> str:
     """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`.
 

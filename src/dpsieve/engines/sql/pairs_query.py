@@ -1,0 +1,47 @@
+"""Further questions about pairs of a unit and a key, in SQL that every dialect has; `sql.dialects` transpiles them.
+
+The arguments are those of `sql.bounded_query`. As there, a row whose first column is null stands for null units.
+"""
+
+from collections.abc import Mapping
+
+from dpsieve.engines.engine import Aggregation
+from dpsieve.engines.sql.bounded_query import DUCKDB, Column, Pieces, rows_query
+
+MOST_KEYS = 1000
+
+
+def pairs_query(
+    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = DUCKDB
+) -> str:
+    """Return the query for which units hold which keys after bounding.
+
+    A row is a key, the number of its unit `who`, and its `place` among the keys of the unit, both from 1 on. Units
+    stand in the order of a hash with the salt, of equal ones by their value. Without a unit, a row is a key, its number
+    of rows `n`, and `place`, the order of keys by a hash with the salt.
+    """
+    rows, keys = rows_query(scan, columns, task, known)
+    names = ", ".join(keys)
+    if task.columns.unit is None:
+        counted = f"SELECT {names}, count(*) AS n FROM ({rows}) GROUP BY {names}"
+        place = f"row_number() OVER (ORDER BY {pieces.choice(task.salt, ['0', *keys])}, {names}) AS place"
+        return f"SELECT {names}, n, {place} FROM ({counted})"
+    order, own = pieces.choice(task.salt, ["u", *keys]), pieces.choice(task.salt, ["u", "0"])
+    place = f"row_number() OVER (PARTITION BY u ORDER BY {order}, {names}) AS place"
+    numbered = f"SELECT u, {names}, {place} FROM (SELECT DISTINCT u, {names} FROM ({rows}))"
+    kept = f"SELECT u, {names}, place, {own} AS g FROM ({numbered}) WHERE place <= {task.contribution.keys}"
+    marked = ", ".join(["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:]])
+    return f"SELECT {marked}, dense_rank() OVER (ORDER BY g, u) AS who, place FROM ({kept})"
+
+
+def sizes_query(
+    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = DUCKDB
+) -> str:
+    """Return the query for how many units hold how many keys: rows of `d`, at most MOST_KEYS, and `n` units."""
+    rows, keys = rows_query(scan, columns, task, known)
+    if task.columns.unit is None:
+        return f"SELECT 1 AS d, count(*) AS n FROM ({rows})"
+    pairs = f"SELECT DISTINCT u, {', '.join(keys)} FROM ({rows})"
+    held = f"SELECT u, count(*) AS n FROM ({pairs}) GROUP BY u"
+    capped = f"SELECT CASE WHEN u IS NOT NULL THEN {pieces.capped(MOST_KEYS)} END AS d FROM ({held})"
+    return f"SELECT d, count(*) AS n FROM ({capped}) GROUP BY d"
