@@ -69,7 +69,7 @@ from dpsieve.engines import Columns, DuckDB, Weight
 from dpsieve.privacy.contribution import Contribution
 from measure import measure
 path, keys, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-how = path, Columns(("item",), "user"), Contribution(keys)
+how = path, Columns(("item",), ("user",)), Contribution(keys)
 def job():
     if what == "aggregate":
         return DuckDB().aggregate(*how, Weight(30), salt=7).keys.num_rows
@@ -92,7 +92,7 @@ from dpsieve.engines import Columns, DuckDB
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.randomness.source import resolve
 path, keys, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-held = DuckDB().incidence(path, Columns(("item",), "user"), Contribution(keys), salt=7)
+held = DuckDB().incidence(path, Columns(("item",), ("user",)), Contribution(keys), salt=7)
 selector = getattr(policies, name)(1.0, 1e-5, keys)
 selector.select(held, resolve(None))
 start = time.perf_counter()

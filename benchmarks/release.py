@@ -64,7 +64,7 @@ measure(lambda: len(ds.release(path, key="key", privacy_unit="user", epsilon=1.0
 def plain_text(path: Path, keys: int) -> str:
     """Return the SQL that our own engine runs."""
     columns = {"user": Column("user", '"user"', "BIGINT"), "key": Column("key", '"key"', "VARCHAR")}
-    task = Aggregation(Columns(("key",), "user"), Contribution(keys=keys), salt=7)
+    task = Aggregation(Columns(("key",), ("user",)), Contribution(keys=keys), salt=7)
     return bounded_query(f"'{path}'", columns, task)
 
 

@@ -39,7 +39,7 @@ Numbers = tuple[float, float, float]
 def planned(mechanism: str, epsilon: float, delta: float, keys: int) -> Plan:
     """Return the plan for units of this many keys."""
     request = ReleaseRequest(
-        key=("key",), privacy_unit="unit", epsilon=epsilon, delta=delta, max_keys_per_unit=keys, mechanism=mechanism
+        key=("key",), privacy_unit=("unit",), epsilon=epsilon, delta=delta, max_keys_per_unit=keys, mechanism=mechanism
     )
     return make_plan(request)
 
@@ -99,7 +99,7 @@ def counted(held: Incidence, keys: int) -> Counted:
     units = np.repeat(np.arange(len(held.sizes)), held.sizes)
     pairs = pa.table({"unit": units, "key": held.keys.column(0).combine_chunks().take(pa.array(held.held))})
     salt = int(np.random.default_rng().integers(2**62))
-    return DuckDB().aggregate(pairs, Columns(("key",), "unit"), Contribution(keys), salt=salt)
+    return DuckDB().aggregate(pairs, Columns(("key",), ("unit",)), Contribution(keys), salt=salt)
 
 
 def trial(mechanism: Counting, data: Counted, order: np.ndarray) -> tuple[float, float, float]:

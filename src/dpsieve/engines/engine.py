@@ -2,7 +2,7 @@
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
 
@@ -74,17 +74,21 @@ class NumberRows:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table make a key, and which one says who is protected.
+    """Which columns of a table make a key, and which say who is protected.
 
     Attributes:
         key: the columns of what is counted; a key is one value in each of them.
-        unit: the column of the privacy unit; None when every row is a unit of its own.
+        unit: the columns of the privacy unit, which is one combination of values in them; a null in any of them is a
+            null unit. Empty when every row is a unit of its own. One name may be given as it is.
+
+    >>> Columns(("query",), "user_id").unit, Columns(("query",), ("tenant", "user_id")).shown_unit
+    (('user_id',), "['tenant', 'user_id']")
     """
 
     argument: ClassVar[str] = "key"
 
     key: tuple[str, ...]
-    unit: str | None = None
+    unit: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         word, hint = self.argument, f"Pass one or several column names, such as {self.argument}=('query',)."
@@ -96,35 +100,51 @@ class Columns:
         if len(set(names)) < len(names):
             raise InvalidValue(f"{word} names a column twice. Name each column once.")
         object.__setattr__(self, "key", names)
-        if self.unit is not None:
-            validate.text("privacy_unit", self.unit, hint="Pass the name of the column of who is protected.")
+        object.__setattr__(self, "unit", unit_columns(self.unit))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
-        return tuple(dict.fromkeys(self.key if self.unit is None else (self.unit, *self.key)))
+        return tuple(dict.fromkeys((*self.unit, *self.key)))
+
+    @property
+    def shown_unit(self) -> str:
+        """The columns of the unit, as an argument is written."""
+        return repr(self.unit[0] if len(self.unit) == 1 else list(self.unit))
 
     def check_present(self, names: Iterable[str], *, listed: bool) -> None:
         """Refuse columns that the data, with columns of these names, does not have, and hint at those it has.
 
         Without `listed` the hint names no column: what stands for names in a text file may be a first row of data. The
-        column of the unit is never suggested as a key, as that would publish the units.
+        columns of the unit are never suggested as keys, as that would publish the units.
         """
         known = list(names)
-        wanted = [(self.argument, name) for name in self.key]
-        if self.unit is not None:
-            wanted.insert(0, ("privacy_unit", self.unit))
+        wanted = [("privacy_unit", name) for name in self.unit] + [(self.argument, name) for name in self.key]
         for argument, name in wanted:
             if known.count(name) > 1:
                 raise InvalidValue(f"{argument}={name!r} is the name of several columns. Rename them.")
             if name not in known:
-                taken = {self.unit} if argument == self.argument else set(self.key)
-                fix = _advice(name, [other for other in known if other not in taken], listed, self.argument)
+                taken = self.unit if argument == self.argument else self.names
+                fix = _advice(name, [other for other in known if other not in taken], listed, argument)
                 raise InvalidValue(f"{argument}={name!r} is not a column of the data. {fix}")
 
 
+def unit_columns(unit: object) -> tuple[str, ...]:
+    """Return the columns of a privacy unit: one name, several, or none where each row is a unit of its own."""
+    hint = "Name the column that says who is protected, such as privacy_unit='user_id', or several."
+    names = () if unit is None else (unit,) if isinstance(unit, str) else unit
+    if isinstance(names, list) and not names:
+        raise InvalidValue(f"privacy_unit is an empty list. {hint}")
+    if not isinstance(names, Sequence):
+        raise InvalidType(f"privacy_unit must be a column name or a list of them, not {type(unit).__name__}. {hint}")
+    checked = tuple(validate.text("privacy_unit", name, hint=hint) for name in names)
+    if len(set(checked)) < len(checked):
+        raise InvalidValue("privacy_unit names a column twice. Name each column once.")
+    return checked
+
+
 class NumberColumns(Columns):
-    """Which columns of a table hold the numbers, and which one says who is protected."""
+    """Which columns of a table hold the numbers, and which say who is protected."""
 
     argument = "column"
 
@@ -158,7 +178,7 @@ class Aggregation:
     @property
     def weights(self) -> tuple[int, ...]:
         """What a unit adds to each key if it keeps 1, 2, ... of them, and each in one row."""
-        keys = 1 if self.columns.unit is None else self.contribution.keys
+        keys = self.contribution.keys if self.columns.unit else 1
         return self.measure.of_keys(keys) if isinstance(self.measure, Weight) else (1,)
 
     @property
@@ -169,7 +189,7 @@ class Aggregation:
 
 def null_units(task: Aggregation) -> InvalidValue:
     """Return the error of data with null units."""
-    why = f"privacy_unit={task.columns.unit!r} holds nulls, and nobody knows how many units they stand for."
+    why = f"privacy_unit={task.columns.shown_unit} holds nulls, and nobody knows how many units they stand for."
     return InvalidValue(f"{why} Fill them in, or drop their rows with allow_null_units=True.")
 
 
@@ -316,7 +336,8 @@ def _advice(name: str, known: list[str], listed: bool, word: str) -> str:
     elif _letters(name) in folded:
         return "One differs from it in case, spaces or punctuation alone: check the spelling in the file."
     if "," in name:
-        return f"Name several columns one by one: {word}=['a', 'b'], or --{word} a --{word} b."
+        option = "unit" if word == "privacy_unit" else word
+        return f"Name several columns one by one: {word}=['a', 'b'], or --{option} a --{option} b."
     if listed and known:
         more = ", ..." if len(known) > 12 else ""
         return f"Choose from {', '.join(map(repr, known[:12]))}{more}."

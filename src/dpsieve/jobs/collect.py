@@ -64,7 +64,7 @@ def collect_table(
     try:
         counted = choose(data, engine).aggregate(
             data,
-            Columns((column,), client),
+            Columns((column,), () if client is None else (client,)),
             Contribution(),
             salt=uniform_bits(source, 63),
             allow_null_units=allow_null_clients,

@@ -8,7 +8,9 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.engines import NumberColumns
+from dpsieve.engines.engine import unit_columns
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.unit_words import unit_words
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.estimate import MOST_ROWS_PER_UNIT
@@ -27,7 +29,7 @@ class NumberRequest:
 
     column: tuple[str, ...]
     bounds: tuple[tuple[float, float], ...]
-    privacy_unit: str | None = None
+    privacy_unit: tuple[str, ...] = ()  # one name, or None, may be given
     max_rows_per_unit: int = 1
     epsilon: float | None = None
     delta: float | None = None
@@ -40,18 +42,19 @@ class NumberRequest:
         if not isinstance(names, Sequence) or not names:
             raise InvalidType(f"column must be a column name or a list of them. {_COLUMN}")
         names = NumberColumns(tuple(names)).key
-        validate.store(self, column=names, bounds=_pairs(self.bounds, len(names)))
+        bounds, unit = _pairs(self.bounds, len(names)), unit_columns(self.privacy_unit)
+        validate.store(self, column=names, bounds=bounds, privacy_unit=unit)
         hint = "Pass how many rows of a unit count, such as max_rows_per_unit=1."
         validate.whole("max_rows_per_unit", self.max_rows_per_unit, low=1, high=MOST_ROWS_PER_UNIT, hint=hint)
         if not isinstance(self.allow_null_units, bool):
             raise InvalidType("allow_null_units must be True or False. Pass allow_null_units=True, or leave it out.")
-        if self.privacy_unit is None:
+        if not unit:
             if self.max_rows_per_unit > 1:
                 raise InvalidValue(
                     "max_rows_per_unit needs a privacy_unit: without one each row is its own unit. "
                     "Name the column that says who is protected, such as privacy_unit='user_id'."
                 )
-        elif validate.text("privacy_unit", self.privacy_unit, hint="Name the column of who is protected.") in names:
+        elif set(unit) & set(names):
             raise InvalidValue("privacy_unit is among the columns of numbers. Name another column.")
         elif len(names) > _MOST_COLUMNS:
             fix = "Keep one row for each unit yourself, and leave privacy_unit out; or pass fewer columns."
@@ -76,7 +79,7 @@ class NumberRequest:
     @property
     def unit(self) -> str:
         """Who is protected, in words."""
-        return "one row" if self.privacy_unit is None else f"one {self.privacy_unit}"
+        return unit_words(self.privacy_unit)
 
     @property
     def box(self) -> tuple[Floats, Floats]:

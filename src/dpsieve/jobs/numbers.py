@@ -35,7 +35,7 @@ def sum_of(
     *,
     column: str | Sequence[str],
     bounds: Bounds,
-    privacy_unit: str | None = None,
+    privacy_unit: str | Sequence[str] | None = None,
     max_rows_per_unit: int = 1,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -60,7 +60,8 @@ def sum_of(
         column: the column of numbers, or several. Rows without a number (null or NaN; in a text file, a text that is no
             number) in one of them are left out.
         bounds: a public pair (low, high) for all columns, or one for each.
-        privacy_unit: the column that says who is protected; without it, each row is its own unit.
+        privacy_unit: the column that says who is protected, or several: then a unit is one combination of their values.
+            Without it, each row is its own unit.
         max_rows_per_unit: how many rows of a unit count; the noise grows with it.
         epsilon, delta, rho: the budget: epsilon alone for pure privacy, epsilon and delta, or rho for zCDP.
         allow_null_units: drop rows with a null unit instead of refusing the data.
@@ -95,7 +96,7 @@ def quantile_of(
     column: str | Sequence[str],
     bounds: Bounds,
     q: float | Sequence[float],
-    privacy_unit: str | None = None,
+    privacy_unit: str | Sequence[str] | None = None,
     max_rows_per_unit: int = 1,
     epsilon: float | None = None,
     delta: float | None = None,
@@ -144,7 +145,7 @@ def mean_of(
     *,
     column: str | Sequence[str],
     bounds: Bounds | None = None,
-    privacy_unit: str | None = None,
+    privacy_unit: str | Sequence[str] | None = None,
     max_rows_per_unit: int = 1,
     epsilon: float | None = None,
     delta: float | None = None,

@@ -28,7 +28,7 @@ def release(
     key: str | Sequence[str],
     epsilon: float,
     delta: float,
-    privacy_unit: str | None = None,
+    privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int | Literal["auto"] = 1,
     max_rows_per_key: int = 1,
     scheme: Scheme | None = None,
@@ -56,7 +56,8 @@ def release(
             DuckDB relation, or a connection and a table name; the URL of a PostgreSQL database, with `table`.
         key: the column to publish, or several. Rows with a null key are left out.
         epsilon, delta: the budget of this release.
-        privacy_unit: the column that says who is protected; without it, each row is its own unit.
+        privacy_unit: the column that says who is protected, or several: then a unit is one combination of their values,
+            such as a tenant and a user_id. Without it, each row is its own unit.
         max_keys_per_unit: how many keys a unit may add; 'auto' chooses it privately such that most keys are found, for
             2 % of epsilon.
         max_rows_per_key: how many rows of a unit count in one key.
@@ -123,7 +124,7 @@ def preview(
     key: str | Sequence[str] = "key",
     epsilon: float,
     delta: float,
-    privacy_unit: str | None = None,
+    privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int | Literal["auto"] = 1,
     max_rows_per_key: int = 1,
     scheme: Scheme | None = None,

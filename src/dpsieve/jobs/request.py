@@ -7,9 +7,11 @@ from typing import Any, Literal, Self
 from dpsieve import validate
 from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
 from dpsieve.engines import Columns
+from dpsieve.engines.engine import unit_columns
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.curves.picks import checked_picks
+from dpsieve.privacy.unit_words import unit_words
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.values.keys import check_names
 from dpsieve.values.public_keys import known_table
@@ -25,7 +27,7 @@ class Request:
     key: tuple[str, ...]
     epsilon: float
     delta: float
-    privacy_unit: str | None = None
+    privacy_unit: tuple[str, ...] = ()  # one name, or None, may be given
     max_keys_per_unit: int = 1
     allow_null_units: bool = False
 
@@ -33,13 +35,14 @@ class Request:
         object.__setattr__(self, "key", _columns(self.key))
         self._check_bound()
         self._check_flags("allow_null_units")
-        if self.privacy_unit is None:
+        object.__setattr__(self, "privacy_unit", unit_columns(self.privacy_unit))
+        if not self.privacy_unit:
             if self.contribution != Contribution():
                 raise InvalidValue(
                     "more than one key or row of a unit needs a privacy_unit: without one each row is its own unit. "
                     "Name the column that says who is protected, such as privacy_unit='user_id'."
                 )
-        elif validate.text("privacy_unit", self.privacy_unit, hint="Name the column of who is protected.") in self.key:
+        elif set(self.privacy_unit) <= set(self.key):
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
 
     def _check_bound(self) -> None:
@@ -63,7 +66,7 @@ class Request:
     @property
     def unit(self) -> str:
         """Who is protected, in words."""
-        return "one row" if self.privacy_unit is None else f"one {self.privacy_unit}"
+        return unit_words(self.privacy_unit)
 
     def _check_flags(self, *names: str) -> None:
         for name in names:
@@ -91,7 +94,7 @@ class ReleaseRequest(Request):
         self._check_flags("keys_only", "tell_kept")
         if self.chooses_bound or self.tell_kept:
             asked = "max_keys_per_unit='auto'" if self.chooses_bound else "tell_kept=True"
-            if self.privacy_unit is None:
+            if not self.privacy_unit:
                 hint = "Name the column that says who is protected, such as privacy_unit='user_id'."
                 raise InvalidValue(f"{asked} needs a privacy_unit: without one each row is its own unit. {hint}")
             more = {"max_rows_per_key": self.max_rows_per_key > 1, "known_keys": self.known_keys is not None}
@@ -145,7 +148,8 @@ class DiscoverRequest(Request):
 
     def __post_init__(self) -> None:
         if self.max_keys_per_unit is None:
-            object.__setattr__(self, "max_keys_per_unit", 1 if self.privacy_unit is None else _MANY)
+            validate.store(self, privacy_unit=unit_columns(self.privacy_unit))
+            validate.store(self, max_keys_per_unit=_MANY if self.privacy_unit else 1)
         super().__post_init__()
         unknown_domain(self.epsilon, self.delta)
         if self.typical_keys is not None:

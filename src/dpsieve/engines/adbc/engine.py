@@ -96,7 +96,7 @@ class Adbc(Engine):
         else:
             found_keys, numbers = found, found.column("k0").to_numpy().astype(np.int32)
         keys = named_keys(task, listed, found_keys)
-        if task.columns.unit is None:
+        if not task.columns.unit:
             order = np.argsort(where)
             held = np.repeat(numbers[order], found.column("n").to_numpy()[order])
             return Incidence(keys, np.arange(len(held) + 1), held)

@@ -54,7 +54,7 @@ class DuckDB(Engine):
     >>> from dpsieve.engines import Columns
     >>> from dpsieve.privacy.contribution import Contribution
     >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
-    >>> counted = DuckDB().aggregate(table, Columns(("query",), unit="user"), Contribution(keys=1), salt=7)
+    >>> counted = DuckDB().aggregate(table, Columns(("query",), unit=("user",)), Contribution(keys=1), salt=7)
     >>> counted.keys.to_pylist(), counted.frequencies.tolist()
     ([{'query': 'tea'}], [2])
     """

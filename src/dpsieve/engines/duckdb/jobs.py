@@ -75,7 +75,7 @@ def incidence(job: Job) -> Incidence:
     table = job.ask(incidence_query(job.scan.text, job.scan.columns, job.task, job.known))
     numbers = np.arange(table.num_rows) if job.listed is None else table.column("k0").to_numpy()
     numbers = numbers.astype(np.int32)
-    if job.task.columns.unit is None:
+    if not job.task.columns.unit:
         held = np.repeat(numbers, table.column("n").to_numpy())
         return Incidence(job.keys(table), np.arange(len(held) + 1), held)
     places, firsts = (table.column(name).combine_chunks() for name in ("p", "s"))
@@ -91,7 +91,8 @@ def incidence_by_loops(job: Job, memory: int) -> Incidence | None:
     kept = _pairs(job, memory)
     if kept is None:
         return None
-    names, starts, held = kept.in_order(job.connection, job.scan.columns[job.task.columns.unit or ""], job.task.salt)
+    unit = [job.scan.columns[name] for name in job.task.columns.unit]
+    names, starts, held = kept.in_order(job.connection, unit, job.task.salt)
     return Incidence(job.keys(names), starts, held)
 
 

@@ -18,13 +18,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsieve.engines.duckdb.unit_texts import one_value
 from dpsieve.engines.engine import Aggregation, null_units
-from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query
+from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query, unit_names
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Words
 
-_NUMBERS = frozenset("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split())
-_TEXTS = frozenset({"VARCHAR", "UUID"})
 _FIRST_CELLS, _FIRST_BYTES = 1 << 21, 1 << 26  # cells are a power of two, and at least four
 _BATCH = 1 << 15
 # No batch of texts is too long, and DuckDB reads on while a batch is looked through.
@@ -36,21 +35,21 @@ UNEXPECTED = (OSError, pa.ArrowException, MemoryError)  # errors of DuckDB come 
 def suits(columns: Mapping[str, Column], task: Aggregation, rows: int) -> bool:
     """Tell whether this number of rows, with these columns, can be aggregated here."""
     wanted = task.columns
-    if wanted.unit is None or task.contribution.keys > 1 or task.max_rows > 1 or len(wanted.key) > 1:
+    if not wanted.unit or task.contribution.keys > 1 or task.max_rows > 1 or len(wanted.key) > 1:
         return False
     if isinstance(task.measure, Weight) and rows > task.measure.most_units:
         return False
-    unit, key = columns[wanted.unit], columns[wanted.key[0]]
-    return unit.kind in _NUMBERS | _TEXTS and key.kind in AS_TEXT and not (unit.collated or key.collated)
+    key = columns[wanted.key[0]]
+    return one_value(columns, wanted) is not None and key.kind in AS_TEXT and not key.collated
 
 
 def run_compiled(
     connection: Any, scan: str, columns: Mapping[str, Column], task: Aggregation, memory: int
 ) -> pa.Table | None:
     """Return keys and numbers as the SQL text does; None when it gives up, at the latest with `memory` bytes held."""
-    kind = "BIGINT" if columns[task.columns.unit or ""].kind in _NUMBERS else "VARCHAR"
-    order = choice(task.salt, ["u", "k0"])
-    text = f"SELECT CAST(u AS {kind}) AS u, k0, {order} AS o FROM ({rows_query(scan, columns, task)[0]})"
+    order = choice(task.salt, [*unit_names(task.columns), "k0"])
+    unit, rows = one_value(columns, task.columns), rows_query(scan, columns, task)[0]
+    text = f"SELECT {unit} AS u, k0, {order} AS o FROM ({rows})"
     try:
         kept = _Kept(task.salt, memory, task.weights[0])
         if not kept.fits():

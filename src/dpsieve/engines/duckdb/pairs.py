@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from dpsieve.engines.duckdb.one_key import UNEXPECTED, buffers, key_of_tables, streamed
 from dpsieve.engines.duckdb.scan import Scan
+from dpsieve.engines.duckdb.unit_texts import its_values, one_value
 from dpsieve.engines.engine import Aggregation, null_units
-from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query
+from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query, unit_names
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Bools, Ints, Words
 
@@ -29,7 +30,6 @@ _NUMBERS = {
     "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(),
 }  # fmt: skip
-_TEXT_UNITS = frozenset({"VARCHAR", "UUID"})
 _FIRST_VALUES, _FIRST_BYTES = 1 << 16, 1 << 20  # values are a power of two
 _MOST_VALUES, _LONGEST_COLUMN = 2**31 - 1, 2**31 - 1
 _BYTES_OF_A_PAIR = 32  # its unit, key and order, twice while pairs are sorted
@@ -41,18 +41,17 @@ Int32s = NDArray[np.int32]
 def suits(columns: Mapping[str, Column], task: Aggregation, rows: int, listed: bool) -> bool:
     """Tell whether this number of rows, with these columns, can be aggregated here."""
     wanted = task.columns
-    if wanted.unit is None or task.max_rows > 1 or (len(wanted.key) > 1 and not listed):
+    if not wanted.unit or task.max_rows > 1 or (len(wanted.key) > 1 and not listed):
         return False
     if isinstance(task.measure, Weight) and rows > task.measure.most_units:
         return False
-    unit, key = columns[wanted.unit], columns[wanted.key[0]]
-    return _read_as(unit, _TEXT_UNITS) is not None and (listed or _read_as(key, AS_TEXT) is not None)
+    return one_value(columns, wanted) is not None and (listed or _read_as(columns[wanted.key[0]]) is not None)
 
 
-def _read_as(column: Column, texts: frozenset[str]) -> str | None:
-    if column.collated:
+def _read_as(key: Column) -> str | None:
+    if key.collated:
         return None
-    return "BIGINT" if column.kind in _NUMBERS else "VARCHAR" if column.kind in texts else None
+    return "BIGINT" if key.kind in _NUMBERS else "VARCHAR" if key.kind in AS_TEXT else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,7 +78,7 @@ class Pairs:
         kept = np.flatnonzero(self._present())
         return pa.table({"k0": kept if self.names is None else self.names.take(pa.array(kept)), "n": totals[kept]})
 
-    def in_order(self, connection: Any, unit: Column, salt: int) -> tuple[pa.Table, Ints, Int32s]:
+    def in_order(self, connection: Any, unit: list[Column], salt: int) -> tuple[pa.Table, Ints, Int32s]:
         """Return the keys that occur, and starts and keys with the units in their order, as in `Incidence`."""
         from dpsieve.engines.duckdb.pair_loops import arrange
 
@@ -104,11 +103,12 @@ class Pairs:
         present[self.keys] = True
         return present
 
-    def _order_of_units(self, connection: Any, unit: Column, salt: int) -> Ints:
+    def _order_of_units(self, connection: Any, unit: list[Column], salt: int) -> Ints:
         connection.register(_UNITS, pa.table({"u": self.units, "i": np.arange(len(self.units))}))
         try:
-            units = f"SELECT CAST(u AS {unit.type}) AS u, i FROM {_UNITS}"
-            text = f"SELECT i FROM ({units}) ORDER BY {choice(salt, ['u'])}, u"
+            names = [f"u{i}" for i in range(len(unit))]
+            read = ", ".join(f"{value} AS {u}" for value, u in zip(its_values("u", unit), names, strict=True))
+            text = f"SELECT i FROM (SELECT {read}, i FROM {_UNITS}) ORDER BY {choice(salt, names)}, {', '.join(names)}"
             return connection.sql(text).to_arrow_table().column(0).to_numpy()  # type: ignore[no-any-return]
         finally:
             connection.unregister(_UNITS)
@@ -119,10 +119,10 @@ def read_pairs(connection: Any, scan: Scan, task: Aggregation, known: str | None
 
     With `known`, the name of a table of public keys, the number of a key is its place in that table.
     """
-    unit, key = scan.columns[task.columns.unit or ""], scan.columns[task.columns.key[0]]
+    unit, key = one_value(scan.columns, task.columns), scan.columns[task.columns.key[0]]
     bounded, names = rows_query(scan.text, scan.columns, task, known)
-    kind = "BIGINT" if known is not None else _read_as(key, AS_TEXT)
-    wanted = [f"CAST(u AS {_read_as(unit, _TEXT_UNITS)})", f"CAST(k0 AS {kind})", choice(task.salt, ["u", *names])]
+    kind = "BIGINT" if known is not None else _read_as(key)
+    wanted = [unit or "", f"CAST(k0 AS {kind})", choice(task.salt, [*unit_names(task.columns), *names])]
     try:
         noted = _Noted(task, scan.rows or 0, memory, numbered=known is not None)
         with streamed(connection, f"SELECT {', '.join(wanted)} FROM ({bounded})") as batches:

@@ -1,11 +1,12 @@
 """The one SQL text that bounds and aggregates, written for DuckDB; `sql.dialects` transpiles it for other engines.
 
-Identifiers are quoted, so any column name works. Inside, the unit is `u` and the key columns are `k0`, `k1`, ...; the
-result has the key columns in order and then the number. The data is read in one pass, so streams work too.
+Identifiers are quoted, so any column name works. Inside, the columns of the unit are `u0`, `u1`, ... and those of the
+key `k0`, `k1`, ...; the result has the key columns in order and then the number. The data is read in one pass, so
+streams work too. A unit of several columns is grouped by all of them, so that no two combinations can be joined.
 
-A row whose first key column is null stands for the units that are null: real keys never hold a null. It tells the
-caller that the data must be refused, without a second pass and without a count. A number that is null stands for a sum
-of weights that might not fit 64 bits.
+A row whose first key column is null stands for the units that are null in any of their columns: real keys never hold a
+null. It tells the caller that the data must be refused, without a second pass and without a count. A number that is
+null stands for a sum of weights that might not fit 64 bits.
 
 Keys are texts, bytes, whole, decimal and floating numbers, booleans, dates, times and timestamps. Texts are told apart
 by their bytes. All NaN are one key, and so are 0.0 and -0.0. Categories, identifiers and JSON become text. Nested
@@ -16,7 +17,7 @@ values that compare as equal can look different. A unit may be of any type.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dpsieve.engines.engine import Aggregation
+from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.errors import InvalidType
 from dpsieve.privacy.contribution import Weight
 
@@ -117,8 +118,8 @@ class Pieces:
 
     structs = True  # other dialects get standard SQL
 
-    def choice(self, salt: int | str, names: list[str]) -> str:
-        """Return the number that orders the keys of a unit.
+    def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
+        """Return the number that orders the keys of a unit, whose columns are the first `units` of the names.
 
         DuckDB's hash of several values combines their hashes by exclusive or. The minimum of such numbers over the keys
         of a unit would favour keys whose own hashes stand apart; the outer hash mixes the bits, so every key is as
@@ -151,13 +152,13 @@ def bounded_query(
     anything is bounded, and the key is the place in that table.
     """
     rows, keys = rows_query(scan, columns, task, known)
-    unit = task.columns.unit
-    if unit is None:
+    units = unit_names(task.columns)
+    if not units:
         return _summed(rows, keys, _total(task, pieces))
-    order = pieces.choice(task.salt, ["u", *keys])
+    order = pieces.choice(task.salt, [*units, *keys], len(units))
     if task.contribution.keys == task.max_rows == 1 and pieces.structs:
-        return _summed(_one_key(rows, keys, order), keys, _total(task, pieces))
-    kept = _several_keys(rows, keys, order, task, columns[unit])
+        return _summed(_one_key(rows, units, keys, order), keys, _total(task, pieces))
+    kept = _several_keys(rows, units, keys, order, task, hashed_alike(columns, task))
     return _summed(kept, keys, _total(task, pieces))
 
 
@@ -169,31 +170,44 @@ def incidence_query(scan: str, columns: Mapping[str, Column], task: Aggregation,
     value; the keys of a unit in the order they are chosen by. Without a unit, a row is a key and its number of rows.
     """
     rows, keys = rows_query(scan, columns, task, known)
-    unit, names = task.columns.unit, ", ".join(keys)
-    if unit is None:
+    units, names = unit_names(task.columns), ", ".join(keys)
+    if not units:
         return f"{_summed(rows, keys, 'count(*)')} ORDER BY {choice(task.salt, keys)}, {names}"
-    order = choice(task.salt, ["u", *keys])
-    kept = _several_keys(rows, keys, order, task, columns[unit], ordered=True)
-    numbered = f"SELECT {names}, place, row_number() OVER (ORDER BY g, u, place) - 1 AS p FROM ({kept})"
+    order = choice(task.salt, [*units, *keys])
+    kept = _several_keys(rows, units, keys, order, task, hashed_alike(columns, task), ordered=True)
+    number = f"row_number() OVER (ORDER BY g, {', '.join(units)}, place) - 1"
+    numbered = f"SELECT {names}, place, {number} AS p FROM ({kept})"
     return f"SELECT {names}, list(p) AS p, list(p) FILTER (place = 1) AS s FROM ({numbered}) GROUP BY {names}"
+
+
+def unit_names(columns: Columns) -> list[str]:
+    """Return the names of the columns of the unit inside the query: u0, u1, ..."""
+    return [f"u{i}" for i in range(len(columns.unit))]
+
+
+def all_present(names: list[str]) -> str:
+    """Return the condition that none of the columns is null."""
+    return " AND ".join(f"{name} IS NOT NULL" for name in names)
+
+
+def hashed_alike(columns: Mapping[str, Column], task: Aggregation) -> bool:
+    """Tell whether rows of one unit have equal hashes of it."""
+    return all(columns[name].hashed_alike for name in task.columns.unit)
 
 
 def rows_query(
     scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None
 ) -> tuple[str, list[str]]:
-    """Return the query for the rows that are bounded, u, if there is a unit, and k0, k1, ...; and the latter names."""
+    """Return the query for the rows that are bounded, u0, ... of the unit and k0, ...; and the names of the latter."""
     key, unit, keys = task.columns.key, task.columns.unit, [f"k{i}" for i in range(len(task.columns.key))]
-    chosen = [f"{columns[name].as_key} AS {k}" for name, k in zip(key, keys, strict=True)]
-    present = [f"{columns[name].sql} IS NOT NULL" for name in key]
-    if unit is not None:
-        chosen.insert(0, f"{columns[unit].as_unit} AS u")
-        if task.allow_null_units:
-            present.append(f"{columns[unit].sql} IS NOT NULL")
-    rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {' AND '.join(present)}"
+    units = unit_names(task.columns)
+    chosen = [f"{columns[name].as_unit} AS {u}" for name, u in zip(unit, units, strict=True)]
+    chosen += [f"{columns[name].as_key} AS {k}" for name, k in zip(key, keys, strict=True)]
+    present = all_present([columns[name].sql for name in (*key, *(unit if task.allow_null_units else ()))])
+    rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {present}"
     if known is None:
         return rows, keys
-    of_whom = "" if unit is None else "u, "
-    return f"SELECT {of_whom}i AS k0 FROM ({rows}) JOIN {known} USING ({', '.join(keys)})", ["k0"]
+    return f"SELECT {', '.join([*units, 'i AS k0'])} FROM ({rows}) JOIN {known} USING ({', '.join(keys)})", ["k0"]
 
 
 def _summed(kept: str, keys: list[str], total: str) -> str:
@@ -206,43 +220,44 @@ def _total(task: Aggregation, pieces: Pieces) -> str:
     if isinstance(task.measure, Weight):
         weight = pieces.weight(task.weights) if len(task.weights) > 1 else str(task.weights[0])
         return f"CASE WHEN count(*) <= {task.measure.most_units} THEN CAST(sum({weight}) AS BIGINT) END"
-    if task.columns.unit is None or task.max_rows == 1:
+    if not task.columns.unit or task.max_rows == 1:
         return "count(*)"
     return f"CAST(sum({pieces.capped(task.max_rows)}) AS BIGINT)"
 
 
-def _one_key(rows: str, keys: list[str], order: str) -> str:
+def _one_key(rows: str, units: list[str], keys: list[str], order: str) -> str:
     """One key for each unit: equal pairs have equal hashes, so the smallest hash needs no DISTINCT before it."""
     fields = ", ".join([f"h := {order}", *(f"{k} := {k}" for k in keys)])
-    kept = f"SELECT CASE WHEN u IS NOT NULL THEN min(struct_pack({fields})) END AS s FROM ({rows}) GROUP BY u"
+    smallest = f"CASE WHEN {all_present(units)} THEN min(struct_pack({fields})) END AS s"
+    kept = f"SELECT {smallest} FROM ({rows}) GROUP BY {', '.join(units)}"
     return f"SELECT {', '.join(f's.{k} AS {k}' for k in keys)} FROM ({kept})"
 
 
 def _several_keys(
-    rows: str, keys: list[str], order: str, task: Aggregation, unit: Column, ordered: bool = False
+    rows: str, units: list[str], keys: list[str], order: str, task: Aggregation, alike: bool, ordered: bool = False
 ) -> str:
     """Distinct pairs first, so that a unit with a million rows of one key costs one row in the sort.
 
     A sort by the hash alone would be rewritten by DuckDB into a heap for each unit, which takes twice the time and
-    memory that grows with the number of keys. Where rows of one unit may have different hashes, as under a collation,
-    the pair has the smallest hash of its rows: which spelling DISTINCT keeps depends on the order of rows.
+    memory that grows with the number of keys. Where rows of one unit are not hashed `alike`, as under a collation, the
+    pair has the smallest hash of its rows: which spelling DISTINCT keeps depends on the order of rows.
 
     For weights, `d` is how many keys a unit has before it keeps some of them. If `ordered`, the units stay, with the
     hash `g` that orders them and the places of their keys.
     """
-    names, many, weighted = ", ".join(keys), task.max_rows > 1, len(task.weights) > 1
-    own, hashed_alike = choice(task.salt, ["u"]), unit.hashed_alike
-    if hashed_alike and not many:
-        pairs = f"SELECT DISTINCT u, {names} FROM ({rows})"
+    unit, names, many, weighted = ", ".join(units), ", ".join(keys), task.max_rows > 1, len(task.weights) > 1
+    own = choice(task.salt, units)
+    if alike and not many:
+        pairs = f"SELECT DISTINCT {unit}, {names} FROM ({rows})"
     else:
-        more = [*([] if hashed_alike else [f"min({order}) AS h"]), *(["count(*) AS n"] if many else [])]
-        more += [f"min({own}) AS e"] if ordered and not hashed_alike else []
-        pairs = f"SELECT u, {names}, {', '.join(more)} FROM ({rows}) GROUP BY u, {names}"
-    first = order if hashed_alike else "h"
-    windows = [f"row_number() OVER (PARTITION BY u ORDER BY {first}, {names}) AS place"]
-    windows += ["count(*) OVER (PARTITION BY u) AS d"] if weighted else []
-    windows += [f"{own if hashed_alike else 'min(e) OVER (PARTITION BY u)'} AS g"] if ordered else []
+        more = [*([] if alike else [f"min({order}) AS h"]), *(["count(*) AS n"] if many else [])]
+        more += [f"min({own}) AS e"] if ordered and not alike else []
+        pairs = f"SELECT {unit}, {names}, {', '.join(more)} FROM ({rows}) GROUP BY {unit}, {names}"
+    first = order if alike else "h"
+    windows = [f"row_number() OVER (PARTITION BY {unit} ORDER BY {first}, {names}) AS place"]
+    windows += [f"count(*) OVER (PARTITION BY {unit}) AS d"] if weighted else []
+    windows += [f"{own if alike else f'min(e) OVER (PARTITION BY {unit})'} AS g"] if ordered else []
     placed = f"SELECT *, {', '.join(windows)} FROM ({pairs})"
-    marked = ["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:], *["n"] * many, *["d"] * weighted]
-    marked += ["u", "g", "place"] if ordered else []
+    marked = [f"CASE WHEN {all_present(units)} THEN k0 END AS k0", *keys[1:], *["n"] * many, *["d"] * weighted]
+    marked += [*units, "g", "place"] if ordered else []
     return f"SELECT {', '.join(marked)} FROM ({placed}) WHERE place <= {task.contribution.keys}"

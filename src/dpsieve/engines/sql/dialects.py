@@ -34,9 +34,9 @@ class _Dialect(Pieces):
     collated_units: bool = False
     structs = False
 
-    def choice(self, salt: int | str, names: list[str]) -> str:
-        """Return the number that orders the keys of a unit."""
-        return self.order.format(salt=salt, unit=names[0], key=", ".join(names[1:]))
+    def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
+        """Return the number that orders the keys of a unit, whose columns are the first `units` of the names."""
+        return self.order.format(salt=salt, unit=", ".join(names[:units]), key=", ".join(names[units:]))
 
     def capped(self, most: int) -> str:
         """Return the smaller of `n` and a number."""
@@ -141,9 +141,9 @@ def query_for(
 
     >>> from dpsieve.engines import Columns
     >>> from dpsieve.privacy.contribution import Contribution
-    >>> task = Aggregation(Columns(("query",), "user"), Contribution(keys=1), salt=7)
+    >>> task = Aggregation(Columns(("query",), ("user",)), Contribution(keys=1), salt=7)
     >>> text = query_for("spark", ("logs", "searches"), {"user": "bigint", "query": "string"}, task)
-    >>> "ORDER BY XXHASH64('7', u, k0)" in text and "FROM `logs`.`searches`" in text
+    >>> "ORDER BY XXHASH64('7', u0, k0)" in text and "FROM `logs`.`searches`" in text
     True
     """
     import sqlglot  # slow to import, and DuckDB does without
@@ -169,7 +169,7 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict
     """Return the wanted columns of a table as the query writes them, by name; see `query_for` for the arguments."""
     if dialect not in _DIALECTS:
         raise InvalidValue(f"dialect={dialect!r} is not known. Choose from {', '.join(map(repr, DIALECTS))}.")
-    pieces, unit = _DIALECTS[dialect], wanted.unit
+    pieces = _DIALECTS[dialect]
     wanted.check_present(types, listed=True)
     columns: dict[str, Column] = {
         name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=pieces.spelled)
@@ -177,9 +177,10 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict
     }
     for name in wanted.key:
         columns[name].check_key()
-    if unit is not None and "COLLATE" in types[unit].upper().split() and not pieces.collated_units:
-        hint = "Pass a view of the data that writes equal units in one way, such as in lower case, without a collation."
-        raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
+    for unit in wanted.unit:
+        if "COLLATE" in types[unit].upper().split() and not pieces.collated_units:
+            hint = "Pass a view that writes equal units in one way, such as in lower case, without a collation."
+            raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
     return columns
 
 

@@ -13,40 +13,43 @@ that are null.
 from collections.abc import Mapping
 
 from dpsieve.engines.engine import Aggregation
-from dpsieve.engines.sql.bounded_query import Column, choice
+from dpsieve.engines.sql.bounded_query import Column, all_present, choice, hashed_alike, unit_names
 
 
 def number_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
     """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`."""
-    unit, keys = task.columns.unit, [f"k{i}" for i in range(len(task.columns.key))]
+    units, keys = unit_names(task.columns), [f"k{i}" for i in range(len(task.columns.key))]
     chosen = [f"{columns[name].as_number} AS {k}" for name, k in zip(task.columns.key, keys, strict=True)]
     present = " AND ".join(f"{k} IS NOT NULL AND NOT isnan({k})" for k in keys)
     names = ", ".join(keys)
-    if unit is None:
+    if not units:
         return f"SELECT {names} FROM (SELECT {', '.join(chosen)} FROM {scan}) WHERE {present}"
     if task.allow_null_units:
-        present += " AND u IS NOT NULL"
-    rows = f"SELECT * FROM (SELECT {columns[unit].as_unit} AS u, {', '.join(chosen)} FROM {scan}) WHERE {present}"
-    return _kept(_copies(rows, keys, columns[unit], task.salt), keys, task.contribution.rows)
+        present += f" AND {all_present(units)}"
+    whose = [f"{columns[name].as_unit} AS {u}" for name, u in zip(task.columns.unit, units, strict=True)]
+    rows = f"SELECT * FROM (SELECT {', '.join([*whose, *chosen])} FROM {scan}) WHERE {present}"
+    copies = _copies(rows, units, keys, hashed_alike(columns, task), task.salt)
+    return _kept(copies, units, keys, task.contribution.rows)
 
 
-def _copies(rows: str, keys: list[str], unit: Column, salt: int) -> str:
+def _copies(rows: str, units: list[str], keys: list[str], alike: bool, salt: int) -> str:
     """Return the query for all rows, each with its hash `h`; equal rows of a unit differ in the number of their copy.
 
-    Where rows of one unit may have different hashes, as under a collation, equal rows share the smallest of theirs.
+    Where rows of one unit are not hashed `alike`, as under a collation, equal rows share the smallest of their hashes.
     """
-    names, order = ", ".join(keys), choice(salt, ["u", *keys])
-    first = order if unit.hashed_alike else f"min({order})"
-    counted = f"SELECT u, {names}, {first} AS e, count(*) AS n FROM ({rows}) GROUP BY u, {names}"
-    numbered = f"SELECT u, {names}, e, unnest(range(n)) AS copy FROM ({counted})"
-    return f"SELECT u, {names}, {choice(salt, ['e', 'copy'])} AS h FROM ({numbered})"
+    names, order = ", ".join([*units, *keys]), choice(salt, [*units, *keys])
+    first = order if alike else f"min({order})"
+    counted = f"SELECT {names}, {first} AS e, count(*) AS n FROM ({rows}) GROUP BY {names}"
+    numbered = f"SELECT {names}, e, unnest(range(n)) AS copy FROM ({counted})"
+    return f"SELECT {names}, {choice(salt, ['e', 'copy'])} AS h FROM ({numbered})"
 
 
-def _kept(rows: str, keys: list[str], most: int) -> str:
+def _kept(rows: str, units: list[str], keys: list[str], most: int) -> str:
+    unit, present = ", ".join(units), all_present(units)
     if most == 1:
         fields = ", ".join(["h := h", *(f"{k} := {k}" for k in keys)])
-        kept = f"SELECT CASE WHEN u IS NOT NULL THEN min(struct_pack({fields})) END AS s FROM ({rows}) GROUP BY u"
+        kept = f"SELECT CASE WHEN {present} THEN min(struct_pack({fields})) END AS s FROM ({rows}) GROUP BY {unit}"
         return f"SELECT {', '.join(f's.{k} AS {k}' for k in keys)} FROM ({kept})"
-    place = f"row_number() OVER (PARTITION BY u ORDER BY h, {', '.join(keys)}) AS place"
-    lists = [f"CASE WHEN u IS NOT NULL THEN list({k} ORDER BY place) END AS {k}" for k in keys]
-    return f"SELECT {', '.join(lists)} FROM (SELECT *, {place} FROM ({rows})) WHERE place <= {most} GROUP BY u"
+    place = f"row_number() OVER (PARTITION BY {unit} ORDER BY h, {', '.join(keys)}) AS place"
+    lists = [f"CASE WHEN {present} THEN list({k} ORDER BY place) END AS {k}" for k in keys]
+    return f"SELECT {', '.join(lists)} FROM (SELECT *, {place} FROM ({rows})) WHERE place <= {most} GROUP BY {unit}"

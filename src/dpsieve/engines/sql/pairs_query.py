@@ -6,7 +6,7 @@ The arguments are those of `sql.bounded_query`. As there, a row whose first colu
 from collections.abc import Mapping
 
 from dpsieve.engines.engine import Aggregation
-from dpsieve.engines.sql.bounded_query import DUCKDB, Column, Pieces, rows_query
+from dpsieve.engines.sql.bounded_query import DUCKDB, Column, Pieces, all_present, rows_query, unit_names
 
 MOST_KEYS = 1000
 
@@ -21,17 +21,18 @@ def pairs_query(
     of rows `n`, and `place`, the order of keys by a hash with the salt.
     """
     rows, keys = rows_query(scan, columns, task, known)
-    names = ", ".join(keys)
-    if task.columns.unit is None:
+    units, names = unit_names(task.columns), ", ".join(keys)
+    if not units:
         counted = f"SELECT {names}, count(*) AS n FROM ({rows}) GROUP BY {names}"
         place = f"row_number() OVER (ORDER BY {pieces.choice(task.salt, ['0', *keys])}, {names}) AS place"
         return f"SELECT {names}, n, {place} FROM ({counted})"
-    order, own = pieces.choice(task.salt, ["u", *keys]), pieces.choice(task.salt, ["u", "0"])
-    place = f"row_number() OVER (PARTITION BY u ORDER BY {order}, {names}) AS place"
-    numbered = f"SELECT u, {names}, {place} FROM (SELECT DISTINCT u, {names} FROM ({rows}))"
-    kept = f"SELECT u, {names}, place, {own} AS g FROM ({numbered}) WHERE place <= {task.contribution.keys}"
-    marked = ", ".join(["CASE WHEN u IS NOT NULL THEN k0 END AS k0", *keys[1:]])
-    return f"SELECT {marked}, dense_rank() OVER (ORDER BY g, u) AS who, place FROM ({kept})"
+    unit, order = ", ".join(units), pieces.choice(task.salt, [*units, *keys], len(units))
+    place = f"row_number() OVER (PARTITION BY {unit} ORDER BY {order}, {names}) AS place"
+    numbered = f"SELECT {unit}, {names}, {place} FROM (SELECT DISTINCT {unit}, {names} FROM ({rows}))"
+    own = pieces.choice(task.salt, [*units, "0"], len(units))
+    kept = f"SELECT {unit}, {names}, place, {own} AS g FROM ({numbered}) WHERE place <= {task.contribution.keys}"
+    marked = ", ".join([f"CASE WHEN {all_present(units)} THEN k0 END AS k0", *keys[1:]])
+    return f"SELECT {marked}, dense_rank() OVER (ORDER BY g, {unit}) AS who, place FROM ({kept})"
 
 
 def sizes_query(
@@ -39,9 +40,12 @@ def sizes_query(
 ) -> str:
     """Return the query for how many units hold how many keys: rows of `d`, at most MOST_KEYS, and `n` units."""
     rows, keys = rows_query(scan, columns, task, known)
-    if task.columns.unit is None:
+    units = unit_names(task.columns)
+    unit = ", ".join(units)
+    if not units:
         return f"SELECT 1 AS d, count(*) AS n FROM ({rows})"
-    pairs = f"SELECT DISTINCT u, {', '.join(keys)} FROM ({rows})"
-    held = f"SELECT u, count(*) AS n FROM ({pairs}) GROUP BY u"
-    capped = f"SELECT CASE WHEN u IS NOT NULL THEN {pieces.capped(MOST_KEYS)} END AS d FROM ({held})"
+    held = (
+        f"SELECT {unit}, count(*) AS n FROM (SELECT DISTINCT {unit}, {', '.join(keys)} FROM ({rows})) GROUP BY {unit}"
+    )
+    capped = f"SELECT CASE WHEN {all_present(units)} THEN {pieces.capped(MOST_KEYS)} END AS d FROM ({held})"
     return f"SELECT d, count(*) AS n FROM ({capped}) GROUP BY d"
