@@ -1,7 +1,7 @@
 """The one text, run by other engines.
 
-SQLite always runs. PostgreSQL runs when DPSIEVE_TEST_POSTGRES is a connection string (with psycopg installed), and
-Spark when DPSIEVE_TEST_SPARK is set (with pyspark and Java installed). The texts of all dialects are read back.
+SQLite always runs. PostgreSQL runs where it is installed, on a server that the tests start, and Spark when
+DPSIEVE_TEST_SPARK is set (with pyspark and Java installed). The texts of all dialects are read back.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ class Sqlite:
         self.ask(f"CREATE TABLE {quoted(name)} ({', '.join(f'{quoted(c)} {t}' for c, t in types.items())})")
         self.connection.executemany(f"INSERT INTO {quoted(name)} VALUES ({', '.join('?' * len(types))})", rows)
 
-    def ask(self, text):
+    def ask(self, text, salt=1):
         return self.connection.execute(text).fetchall()
 
     def close(self):
@@ -83,30 +83,32 @@ class Sqlite:
 class Postgres:
     dialect = "postgres"
     types = MappingProxyType({"int": "bigint", "text": "text", "float": "double precision", "bytes": "bytea"})
+    arrow = MappingProxyType({"bigint": pa.int64(), "double precision": pa.float64(), "real": pa.float64()})
     ignoring_case = "text COLLATE ignoring_case"
 
-    def __init__(self):
-        if "DPSIEVE_TEST_POSTGRES" not in os.environ:
-            pytest.skip("DPSIEVE_TEST_POSTGRES is not set")
-        import psycopg
+    def __init__(self, url):
+        from adbc_driver_postgresql import dbapi
 
-        self.connection = psycopg.connect(os.environ["DPSIEVE_TEST_POSTGRES"])
+        self.connection = dbapi.connect(url)
+        self.cursor = self.connection.cursor()
         how = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
-        self.connection.execute(f"CREATE COLLATION ignoring_case ({how})")
+        self.cursor.execute(f"CREATE COLLATION ignoring_case ({how})")
 
     def load(self, name, types, rows):
-        self.connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
-        columns = ", ".join(f"{quoted(c)} {t}" for c, t in types.items())
-        self.connection.execute(f"CREATE TEMPORARY TABLE {quoted(name)} ({columns})")
-        with self.connection.cursor().copy(f"COPY {quoted(name)} FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row(row)
+        kinds = [pa.binary() if t == "bytea" else self.arrow.get(t, pa.string()) for t in types.values()]
+        columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
+        self.cursor.execute(f"DROP TABLE IF EXISTS {quoted(name)}, given")
+        self.cursor.adbc_ingest("given", pa.table(columns, [f"c{i}" for i in range(len(types))]), temporary=True)
+        cast = [f"CAST(c{i} AS {t}) AS {quoted(c)}" for i, (c, t) in enumerate(types.items())]
+        cast = [text.replace(" COLLATE ignoring_case)", ") COLLATE ignoring_case") for text in cast]
+        self.cursor.execute(f"CREATE TEMPORARY TABLE {quoted(name)} AS SELECT {', '.join(cast)} FROM given")
 
-    def ask(self, text):
-        return self.connection.execute(text).fetchall()
+    def ask(self, text, salt=1):
+        self.cursor.execute(f"SELECT set_config('dpsieve.salt', '{salt}', false)").fetchall()
+        return self.cursor.execute(text).fetchall()
 
     def close(self):
-        self.connection.rollback()
+        self.cursor.close()
         self.connection.close()
 
 
@@ -129,7 +131,7 @@ class Spark:
         columns = [f"CAST(c{i} AS {t}) AS `{c.replace('`', '``')}`" for i, (c, t) in enumerate(types.items())]
         frame.selectExpr(*columns).createOrReplaceTempView(name)
 
-    def ask(self, text):
+    def ask(self, text, salt=1):
         return [
             tuple(bytes(v) if isinstance(v, bytearray) else v for v in row) for row in self.session.sql(text).collect()
         ]
@@ -144,7 +146,8 @@ def quoted(name):
 
 @pytest.fixture(scope="module", params=[Sqlite, Postgres, Spark], ids=lambda make: make.__name__)
 def other(request):
-    with contextlib.closing(request.param()) as database:
+    needs = [request.getfixturevalue("postgres")] if request.param is Postgres else []
+    with contextlib.closing(request.param(*needs)) as database:
         yield database
 
 
@@ -155,7 +158,7 @@ def counted(other, types, rows, key=("key",), known=None, **how):
     if known is not None:
         other.load("known", {f"k{i}": names[name] for i, name in enumerate(key)} | {"i": other.types["int"]}, known)
     text = query_for(other.dialect, ("rows",), names, task(key, **how), None if known is None else ("known",))
-    answered = other.ask(text)
+    answered = other.ask(text, how.get("salt", 1))
     result = {row[0] if len(row) == 2 else row[:-1]: row[-1] for row in answered}
     assert len(result) == len(answered)
     return result
