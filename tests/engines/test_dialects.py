@@ -427,11 +427,11 @@ TYPES = {
     "snowflake": ("NUMBER(38,0)", "VARCHAR(9)", "FLOAT", "NUMBER(9,2)"),
 }
 HASHES = {
-    "postgres": """HASHTEXTEXTENDED(CAST(ROW('9', k0) AS TEXT) COLLATE "C", HASH_RECORD_EXTENDED(ROW(u), 0))""",
-    "sqlite": "DPSIEVE_HASH('9', u, k0)",
-    "spark": "XXHASH64('9', u, k0)",
-    "bigquery": "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('9', u, k0)))",
-    "snowflake": "HASH(HASH('9', u, k0))",
+    "postgres": """HASHTEXTEXTENDED(CAST(ROW('9', k0) AS TEXT) COLLATE "C", HASH_RECORD_EXTENDED(ROW(u0), 0))""",
+    "sqlite": "DPSIEVE_HASH('9', u0, k0)",
+    "spark": "XXHASH64('9', u0, k0)",
+    "bigquery": "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('9', u0, k0)))",
+    "snowflake": "HASH(HASH('9', u0, k0))",
 }
 
 
@@ -499,9 +499,9 @@ def test_what_is_not_there():
         ("CASE WHEN n > 3 THEN 3 ELSE n END", "n"),
         ("place <= 2", "TRUE"),
         ("place <= 2", "place <= 3"),
-        ("PARTITION BY u ", ""),
+        ("PARTITION BY u0 ", ""),
         ("DISTINCT ", ""),
-        ("GROUP BY u, k0", "GROUP BY k0"),
+        ("GROUP BY u0, k0", "GROUP BY k0"),
         ('NOT "key" IS NULL', "TRUE"),
         ("d <= 1", "TRUE"),
         ("d <= 1 THEN 64", "d <= 1 THEN 65"),
@@ -543,3 +543,76 @@ def test_where_hashes_are_equal_the_key_decides():
         text = query_for(dialect, ("t",), types, task(("key", "more"), salt=7))
         window = text.partition("ORDER BY")[2].partition(") AS")[0]
         assert window.replace(" NULLS LAST", "").replace(" NULLS FIRST", "").endswith(", k0, k1"), window
+
+
+HOSTILE = ["", "a", "ab", "b", "bc", "1", ",", "','", "(a)", "\\", '"', "é", "e\u0301", None]
+SEVERAL = {"tenant": "text", "user": "text", "key": "text"}
+OF_SEVERAL = st.lists(
+    st.tuples(st.sampled_from(HOSTILE), st.sampled_from(HOSTILE), st.sampled_from("xyz") | st.none()), max_size=30
+)
+
+
+def of_units(rows):
+    """The rows of each unit of two columns, without nulls."""
+    whole = [row for row in rows if None not in row]
+    return {unit: [row for row in whole if row[:2] == unit] for unit in {row[:2] for row in whole}}
+
+
+@settings(max_examples=10, deadline=None)
+@given(rows=OF_SEVERAL, max_keys=BOUND, max_rows=BOUND, salt=SALT)
+def test_units_of_several_columns_are_the_sum_of_their_units(other, rows, max_keys, max_rows, salt):
+    bounds = {"unit": ("tenant", "user"), "max_keys": max_keys, "max_rows": max_rows, "salt": salt, "allow": True}
+    total = Counter()
+    for own in of_units(rows).values():
+        added, often = counted(other, SEVERAL, own, **bounds), Counter(row[2] for row in own)
+        assert len(added) == min(max_keys, len(often))
+        assert all(added[name] == min(often[name], max_rows) for name in added)
+        total.update(added)
+    assert counted(other, SEVERAL, rows, **bounds) == counted(other, SEVERAL, rows[::-1], **bounds) == total
+
+
+def test_no_two_units_of_several_columns_are_joined(other):
+    pairs = [(a, b) for a in HOSTILE[:-1] for b in HOSTILE[:-1]]
+    rows, unit = [(*pair, key) for pair in pairs for key in "xy"], {"unit": ("tenant", "user")}
+    assert counted(other, SEVERAL, rows, max_keys=2, **unit) == {"x": len(pairs), "y": len(pairs)}
+    assert sum(counted(other, SEVERAL, rows, **unit).values()) == len(pairs)
+    numbers = {"tenant": "int", "user": "text", "key": "text"}
+    rows = [(1, "11", "x"), (11, "1", "x"), (1, "1", "x"), (1, "11", "x")]
+    assert counted(other, numbers, rows, max_rows=9, **unit) == {"x": 4}
+    assert counted(other, numbers, rows, **unit) == {"x": 3}
+    for null in ((None, "u"), ("t", None)):
+        rows = [("t", "u", "x"), (*null, "x")]
+        assert None in counted(other, SEVERAL, rows, **unit) and None in counted(
+            other, SEVERAL, rows, max_rows=2, **unit
+        )
+        assert counted(other, SEVERAL, rows, allow=True, **unit) == {"x": 1}
+
+
+@settings(max_examples=10, deadline=None)
+@given(rows=OF_SEVERAL, max_keys=BOUND, salt=SALT)
+def test_the_smallest_hashes_of_units_of_several_columns_are_kept(rows, max_keys, salt):
+    other, total = Sqlite(), Counter()
+    for unit, own in of_units(rows).items():
+        keys = sorted({row[2] for row in own}, key=lambda key, unit=unit: sqlite_hash(str(salt), *unit, key))
+        total.update(keys[:max_keys])
+    found = counted(other, SEVERAL, rows, unit=("tenant", "user"), max_keys=max_keys, salt=salt, allow=True)
+    other.close()
+    assert found == total
+
+
+def test_units_of_several_columns_choose_independently(other):
+    """Also where both columns are equal; each key of a unit is as likely."""
+    types = {"tenant": "int", "user": "int", "block": "int", "key": "int"}
+    for second in (lambda u: u, lambda u: u % 7):
+        rows = [(u, second(u), u // 60, k) for u in range(24_000) for k in (0, 1)]
+        found = counted(other, types, rows, key=("block", "key"), unit=("tenant", "user"), salt=fresh())
+        drawn = [found.get((block, 0), 0) for block in range(400)]
+        assert_follows(drawn, range(61), stats.binom.pmf(np.arange(61), 60, 0.5))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_column_of_a_unit_bounds(dialect):
+    types = dict(zip(["tenant", "user", "real", "exact"], TYPES[dialect], strict=True))
+    text = query_for(dialect, ("t",), types, task(("exact",), ("tenant", "user"), 2, 3, salt=9))
+    assert "PARTITION BY u0, u1 ORDER BY" in text and "GROUP BY u0, u1, k0" in text.replace("\n", " ")
+    assert HASHES[dialect].replace("u0", "u0, u1") in text and "NOT u0 IS NULL AND NOT u1 IS NULL" in text

@@ -20,8 +20,8 @@ FAULTS = [
     Fault(
         "bounding: the spelling of a unit decides",
         "engines/sql/bounded_query.py",
-        '(task.salt, ["u"]), unit.hashed_alike',
-        '(task.salt, ["u"]), True',
+        "all(columns[name].hashed_alike for name in task.columns.unit)",
+        "True",
         "engines/test_ties.py::test_units_that_a_collation_calls_equal_choose_alike_in_any_order",
     ),
     Fault(
@@ -118,8 +118,8 @@ FAULTS = [
     Fault(
         "the column of the unit is suggested as a key",
         "engines/engine.py",
-        "taken = {self.unit} if argument == self.argument else set(self.key)",
-        "taken: set[str] = set()",
+        "taken = self.unit if argument == self.argument else self.names",
+        "taken: tuple[str, ...] = ()",
         "engines/test_inputs.py::test_the_column_of_the_unit_is_never_suggested_as_a_key",
     ),
     Fault(
@@ -188,16 +188,37 @@ FAULTS = [
     Fault(
         "bounding: DISTINCT is forgotten",
         "engines/sql/bounded_query.py",
-        "SELECT DISTINCT u",
-        "SELECT u",
+        "SELECT DISTINCT {unit}",
+        "SELECT {unit}",
         "engines/test_bounding.py::test_a_unit_with_a_thousand_keys",
     ),
     Fault(
         "bounding: the unit is ignored",
         "engines/sql/bounded_query.py",
-        "    if unit is None:\n        return _summed(",
+        "    if not units:\n        return _summed(",
         "    if True:\n        return _summed(",
         "engines/test_bounding.py::test_a_unit_with_a_million_rows_of_one_key",
+    ),
+    Fault(
+        "units of several columns: the first column alone says who is one",
+        "engines/sql/bounded_query.py",
+        'return [f"u{i}" for i in range(len(columns.unit))]',
+        'return [f"u{i}" for i in range(len(columns.unit[:1]))]',
+        "engines/test_several_unit_columns.py::test_three_columns_with_identifiers",
+    ),
+    Fault(
+        "units of several columns: a null in one of them is no null unit",
+        "engines/sql/bounded_query.py",
+        'return " AND ".join(f"{name} IS NOT NULL" for name in names)',
+        'return " OR ".join(f"{name} IS NOT NULL" for name in names)',
+        "engines/test_several_unit_columns.py::test_a_null_in_any_column_is_a_null_unit",
+    ),
+    Fault(
+        "units of several columns: compiled loops join ('a', 'bc') and ('ab', 'c')",
+        "engines/duckdb/unit_texts.py",
+        "[*(f\"length({text}) || ':'\" for text in texts[:-1]), *texts]",
+        "texts",
+        "engines/test_several_unit_columns.py::test_every_pair_of_hostile_values_is_a_unit_of_its_own",
     ),
     Fault(
         "bounding: units that are null are counted",

@@ -30,7 +30,7 @@ from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import ORIGIN, Cost, link
 
 SMALL, TINY = Approximate(0.1, 1e-8), Approximate(0.03, 1e-9)
-DAY = Guarantee(0.1, 1e-8, unit="one user")
+DAY = Guarantee(0.1, 1e-8, unit="one row")
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_budget_of_pure_privacy_adds_up_epsilons(path):
     ledger = Ledger(path, epsilon=1.0, delta=0.0)
     ledger.spend(Approximate(0.25))
     ledger.spend(DiscreteLaplace(4.0, 2))
-    assert (ledger.spent(), ledger.remaining()) == (0.75, Guarantee(0.25, 0.0, unit="one user"))
+    assert (ledger.spent(), ledger.remaining()) == (0.75, Guarantee(0.25, 0.0, unit="one row"))
     for spend in (Approximate(0.1, 1e-9), Gaussian(100.0), Approximate(math.nextafter(0.25, 1))):
         with pytest.raises(BudgetExceeded):
             ledger.spend(spend)
@@ -213,10 +213,10 @@ def test_a_check_raises_what_a_spend_would_raise_and_writes_nothing(ledger):
     before = ledger.path.read_bytes(), ledger.path.stat().st_mtime_ns
     for wrong in (
         Guarantee(0.1),
-        Guarantee(0.1, neighbours="replace", unit="one user"),
+        Guarantee(0.1, neighbours="replace", unit="one row"),
         0.1,
         Approximate(0.5, 1e-7),
-        Guarantee(0.5, 1e-7, unit="one user"),
+        Guarantee(0.5, 1e-7, unit="one row"),
         Gaussian(0.1),
     ):
         with pytest.raises((InvalidValue, InvalidType, BudgetExceeded)) as refused:
@@ -241,10 +241,10 @@ def test_a_check_sees_what_others_spent(path, ledger):
 
 
 def test_a_guarantee_for_another_unit_or_relation_cannot_be_added(ledger):
-    with pytest.raises(InvalidValue, match="'one row', the ledger for 'one user'"):
-        ledger.spend(Guarantee(0.1))
+    with pytest.raises(InvalidValue, match="'one user', the ledger for 'one row'"):
+        ledger.spend(Guarantee(0.1, unit="user"))
     with pytest.raises(InvalidValue, match="'replace' says nothing about a ledger for 'add_remove'"):
-        ledger.spend(Guarantee(0.1, neighbours="replace", unit="one user"))
+        ledger.spend(Guarantee(0.1, neighbours="replace", unit="one row"))
     with pytest.raises(InvalidType, match="must be what is spent, not float"):
         ledger.spend(0.1)
     assert len(ledger) == 0
@@ -283,7 +283,7 @@ def test_an_existing_ledger_is_opened_by_its_path(path, ledger):
         Ledger(path),
         Ledger(str(path)),
         Ledger.open(path),
-        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add_remove", unit="one user"),
+        Ledger(path, epsilon=1.0, delta=1e-6, neighbours="add_remove", unit="one row"),
     ):
         assert again.history() == ledger.history()
         assert again.budget == ledger.budget
@@ -295,7 +295,7 @@ def test_an_existing_ledger_is_opened_by_its_path(path, ledger):
         ({"epsilon": 2.0}, r"epsilon=2\.0 is not the epsilon=1\.0"),
         ({"epsilon": 1.0, "delta": 1e-5}, "delta=1e-05 is not the delta=1e-06"),
         ({"neighbours": "replace"}, "neighbours='replace' is not the neighbours='add_remove'"),
-        ({"unit": "one device"}, "unit='one device' is not the unit='one user'"),
+        ({"unit": "one device"}, "unit='one device' is not the unit='one row'"),
         ({"epsilon": -1.0}, "epsilon=-1 is not between"),
     ],
 )
@@ -812,7 +812,7 @@ def test_a_thousand_earlier_spends(path, ledger, spend):
 class TestWhatMechanismsReallyCost:
     """A mechanism is charged as the noise that it is, so that many releases cost less than their guarantees."""
 
-    UNIT = "one user"
+    UNIT = "one row"
 
     def test_gaussian_releases_add_up_as_gaussians(self, tmp_path):
         from dpsieve.channels import gaussian

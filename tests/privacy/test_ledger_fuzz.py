@@ -102,7 +102,7 @@ def garbled(text, chance):
 
 def test_forged_rows_with_hashes_that_fit(path):
     chance = random.Random(1)
-    whole = {"epsilon": 1.0, "delta": 1e-6, "neighbours": "add_remove", "unit": "one user"}
+    whole = {"epsilon": 1.0, "delta": 1e-6, "neighbours": "add_remove", "unit": "one row"}
     opened = refused = 0
     for _ in range(400):
         budget, spends = written(whole), chance.sample(SPENDS, chance.randrange(1, 4))
@@ -181,7 +181,7 @@ def test_rows_longer_than_any_ledger_writes_are_not_read(path):
 
 
 def test_a_forged_ledger_beyond_its_budget_is_refused_quickly(path):
-    budget = {"epsilon": 0.1, "delta": 1e-6, "neighbours": "add_remove", "unit": "one user"}
+    budget = {"epsilon": 0.1, "delta": 1e-6, "neighbours": "add_remove", "unit": "one row"}
     spends = [Gaussian(1e9, 500.0), Approximate(1e-6, 1e-9, 2), ZeroConcentrated(1000.0, 3), Renyi([2.0], [1e3])]
     forged(path, written(budget), [[MOMENT, written([s.to_json()]), ""] for s in spends])
     ledger = Ledger(path)

@@ -83,7 +83,7 @@ def test_errors_of_maxima_are_those_of_the_worst_case(neighbours, epsilon):
 
 def test_places_are_bought_by_bits():
     made = max_projection(1.0, 1000, 60, neighbours="l1", bits=128)
-    assert made.places == 16_000 and made.cell_bits == 8 and made.guarantee.unit == "a total of 1 over any entries"
+    assert made.places == 16_000 and made.cell_bits == 8 and made.guarantee.unit == "one in total over any entries"
     more = max_projection(1.0, 1000, 60, neighbours="l1", bits=1280)
     assert more.errors(0).mean < made.errors(0).mean
     assert made.errors(100).mean == pytest.approx(40.5, abs=0.1)  # a value above the bound is cut to it

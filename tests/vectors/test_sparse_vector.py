@@ -257,7 +257,7 @@ def test_false_entries_of_texts_cannot_be_drawn():
 
 
 def test_a_ledger_is_charged_first_and_with_the_curve_of_the_noise(tmp_path):
-    with ds.Ledger(tmp_path / "x", epsilon=3.0, delta=1e-6) as book:
+    with ds.Ledger(tmp_path / "x", epsilon=3.0, delta=1e-6, unit="user") as book:
         private(variant="max_projection", max_value=60, ledger=book, note="maxima", **ONE_USER)
         assert "DiscreteLaplace" in str(book.history())
         private(sparsity=None, delta=1e-8, ledger=book, **ONE_USER)
@@ -299,7 +299,7 @@ def test_indices_of_all_64_bits():
 )  # fmt: skip
 def test_what_cannot_be_is_not_charged(change, tmp_path):
     """Also where the size is bought, so that the vector is not known before."""
-    with ds.Ledger(tmp_path / "x", epsilon=3.0, delta=1e-6) as book:
+    with ds.Ledger(tmp_path / "x", epsilon=3.0, delta=1e-6, unit="user") as book:
         with pytest.raises(DpsieveError):
             private(sparsity=None, ledger=book, **{**ONE_USER, **change})
         assert not book.history()

@@ -20,7 +20,9 @@ def create(
     path: File,
     epsilon: Annotated[float, typer.Option(help="The whole budget.")],
     delta: Annotated[float, typer.Option(help="The whole budget.")],
-    unit: Annotated[str, typer.Option(help="Who is protected: the name of the unit column of all releases.")],
+    unit: Annotated[
+        list[str], typer.Option(help="Who is protected: the unit of all releases; give it again for several columns.")
+    ],
     neighbours: Annotated[
         str, typer.Option(help="add_remove; or replace, for means and others with a public number of units.")
     ] = "add_remove",
@@ -34,7 +36,8 @@ def create(
     if os.path.lexists(path):
         raise InvalidValue(f"{str(path)!r} exists already. Pass a new name, or see dpsieve ledger show.")
     relation = validate.neighbours(neighbours)
-    made = Ledger(path, epsilon, delta, neighbours=relation, unit=f"one {unit.removeprefix('one ')}")
+    whom = unit[0] if len(unit) == 1 else unit
+    made = Ledger(path, epsilon, delta, neighbours=relation, unit=whom)
     typer.echo(f"{path}: {made.budget}")
 
 

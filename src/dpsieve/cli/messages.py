@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 _PLAIN = re.compile(r"[\w.,:/+-]+")
-_VALUE = r"""(?:\(([^()]*)\)|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*\w|-?\d))"""
+_VALUE = r"""(?:\(([^()]*)\)|\[('[^\[\]]*')\]|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*\w|-?\d))"""
 
 
 def as_typed(message: str, options: Mapping[str, str]) -> str:
@@ -17,6 +17,8 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
     '--bounds is empty. Pass public bounds, such as --bounds 0,100.'
     >>> as_typed("q=2 is above 1. Pass q=[0.25, 0.5] or max_rows_per_unit=1.", options)
     '--quantile 2 is above 1. Pass --quantile 0.25,0.5 or --max-rows 1.'
+    >>> as_typed("privacy_unit=['tenant', 'user id'] holds nulls.", {"privacy_unit": "unit"})
+    "--unit tenant --unit 'user id' holds nulls."
     """
     names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
     found = rf"(?<![\w'\"-])({names})(?:={_VALUE}|\b(?!=))"
@@ -25,14 +27,20 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
 
 
 def _typed(found: re.Match[str], options: Mapping[str, str]) -> str:
-    name, pair, single, double, flag, number = found.groups()
-    value = next((one for one in (single, double, number) if one is not None), None)
+    name, pair, several, single, double, flag, number = found.groups()
     if pair is not None:
         return f"--{options[name]} {_joined(pair)}"
-    if value is not None:
-        quote = "" if _PLAIN.fullmatch(value) else '"' if "'" in value else "'"
-        return f"--{options[name]} {quote}{value}{quote}"
+    values = [one for one in (single, double, number) if one is not None]
+    if several is not None:
+        values = several.strip("'").split("', '")
+    if values:
+        return " ".join(f"--{options[name]} {_quoted(value)}" for value in values)
     return f"--{options[name]}" if flag or "_" in name or not found.start() else found[0]
+
+
+def _quoted(value: str) -> str:
+    quote = "" if _PLAIN.fullmatch(value) else '"' if "'" in value else "'"
+    return f"{quote}{value}{quote}"
 
 
 def _joined(numbers: str) -> str:

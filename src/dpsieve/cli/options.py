@@ -45,7 +45,12 @@ def _number_or_auto(text: str) -> int | str:
 Options = dict[str, tuple[str, Any, Any]]
 _SHARED: Options = {
     "key": _option("key", list[str], "The column to publish; give it again for several."),
-    "privacy_unit": _option("unit", str | None, "The column that says who is protected; else each row.", None),
+    "privacy_unit": _option(
+        "unit",
+        list[str] | None,
+        "The column that says who is protected; give it again for several; else each row.",
+        None,
+    ),
     "epsilon": _option("epsilon", float, "Privacy budget: smaller is more private."),
     "delta": _option("delta", float, "Probability that a key of one unit may show; far below 1 / units."),
     "allow_null_units": _option("allow_null_units", bool, "Leave out rows without a unit.", False),
@@ -140,6 +145,7 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
     @wraps(command)
     def run(**values: Any) -> None:
         request = {field: values.pop(name) for field, (name, _, _) in options.items()}
+        request["privacy_unit"] = request["privacy_unit"] or None
         if "key" in request:
             warn_of_large_delta(request["delta"])
         if request.get("known_keys") is not None:

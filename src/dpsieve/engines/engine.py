@@ -336,8 +336,7 @@ def _advice(name: str, known: list[str], listed: bool, word: str) -> str:
     elif _letters(name) in folded:
         return "One differs from it in case, spaces or punctuation alone: check the spelling in the file."
     if "," in name:
-        option = "unit" if word == "privacy_unit" else word
-        return f"Name several columns one by one: {word}=['a', 'b'], or --{option} a --{option} b."
+        return f"Name several columns one by one: {word}=['a', 'b']."
     if listed and known:
         more = ", ..." if len(known) > 12 else ""
         return f"Choose from {', '.join(map(repr, known[:12]))}{more}."

@@ -6,6 +6,7 @@ from typing import Any
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.unit_words import unit_words
 from dpsieve.validate import Neighbours
 
 
@@ -15,9 +16,10 @@ class Guarantee:
 
     For all neighbouring inputs D, D' and every set of outputs T: P[M(D) in T] <= e^epsilon P[M(D') in T] + delta
     (Dwork, McSherry, Nissim, Smith 2006). Neighbours differ in one unit: 'add_remove' means that D has one unit more
-    or less than D', 'replace' that one unit's data is exchanged for other data.
+    or less than D', 'replace' that one unit's data is exchanged for other data. The unit is kept in the words of
+    `unit_words`: 'user_id' is 'one user_id'.
 
-    >>> promise = Guarantee(1.0, 1e-8, unit="one user_id")
+    >>> promise = Guarantee(1.0, 1e-8, unit="user_id")
     >>> print(promise)
     (1, 1e-08)-differential privacy when one user_id is added or removed.
     >>> promise.implies(Guarantee(2.0, 1e-6, unit="one user_id"))
@@ -33,8 +35,7 @@ class Guarantee:
         object.__setattr__(self, "epsilon", validate.epsilon(self.epsilon))
         object.__setattr__(self, "delta", validate.delta(self.delta))
         object.__setattr__(self, "neighbours", validate.neighbours(self.neighbours))
-        hint = "Say in words who is protected, such as unit='one user_id'."
-        object.__setattr__(self, "unit", validate.text("unit", self.unit, hint=hint))
+        object.__setattr__(self, "unit", unit_words(self.unit))
 
     def implies(self, other: "Guarantee") -> bool:
         """Return whether this promise is at least as strong as `other`, for the same unit.

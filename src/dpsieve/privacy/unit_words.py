@@ -1,31 +1,38 @@
 """Who is protected, in words: one spelling for guarantees, mechanisms, ledgers, tables and the command line."""
 
 import json
-from collections.abc import Sequence
 
 from dpsieve import validate
+from dpsieve.errors import InvalidValue
 
-_HINT = "Say who is protected, such as unit='user_id' or unit='one user_id'; a list for several columns."
-_UNUSUAL = frozenset(',()"')
+_HINT = "Say who is protected, such as unit='user_id' or unit='one user_id', or name several columns in a list."
+_MISLEADING = ("(", ")", ",", '"')
 
 
 def unit_words(unit: object) -> str:
-    """Return the words for a unit: the name of its column or a list of names, or words that begin with 'one'.
+    """Return the words for a unit, by the names of its columns, or as they are if they begin with 'one'.
 
-    The order of several columns does not matter, so their words do not keep it. Names in which a comma, a bracket or a
-    quote would mislead are quoted.
+    Without a column each row is a unit. The order of several columns does not matter, so their words do not keep it.
+    Names in which a comma, a bracket or a quote would mislead are quoted.
 
-    >>> unit_words("user_id"), unit_words("one user_id"), unit_words(None)
+    >>> unit_words("user_id"), unit_words("one user_id"), unit_words(())
     ('one user_id', 'one user_id', 'one row')
-    >>> unit_words(["user_id", "tenant"])
-    'one (tenant, user_id)'
+    >>> unit_words(("user_id", "tenant")), unit_words(["tenant", "user_id"])
+    ('one (tenant, user_id)', 'one (tenant, user_id)')
     """
-    if unit is None or unit == ():
-        return "one row"
-    if isinstance(unit, str) or not isinstance(unit, Sequence):
+    if not isinstance(unit, tuple | list):
         words = validate.text("unit", unit, hint=_HINT)
         return words if words.startswith("one ") else f"one {words}"
     names = sorted({validate.text("unit", name, hint=_HINT) for name in unit})
+    if not names and isinstance(unit, list):
+        raise InvalidValue(f"unit is an empty list. {_HINT}")
+    if not names:
+        return "one row"
     if len(names) == 1:
-        return f"one {names[0]}"
-    return f"one ({', '.join(json.dumps(n, ensure_ascii=False) if _UNUSUAL & set(n) else n for n in names)})"
+        return f"one {_quoted(names[0]) if names[0].startswith(_MISLEADING) else names[0]}"
+    shown = [_quoted(name) if any(mark in name for mark in _MISLEADING) else name for name in names]
+    return f"one ({', '.join(shown)})"
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)

@@ -49,6 +49,7 @@ from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.privacy.registry import register
+from dpsieve.privacy.unit_words import unit_words
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS
@@ -216,7 +217,7 @@ def protected(items_per_unit: int, unit: object = None) -> str:
     ('one item', 'one unit with at most 5 items')
     """
     true = "one item" if items_per_unit == 1 else f"one unit with at most {items_per_unit} items"
-    if unit not in (None, true):
+    if unit is not None and unit_words(unit) != true:
         raise InvalidValue(f"unit is not what this sketch protects. Leave it out, or pass {true!r}.")
     return true
 

@@ -13,7 +13,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Words
 
 Relation = Literal["l1", "one_entry"]
-UNITS: dict[Relation, str] = {"l1": "a total of 1 over any entries", "one_entry": "1 in one entry"}
+UNITS: dict[Relation, str] = {"l1": "one in total over any entries", "one_entry": "one in one entry"}
 """What is added or removed between neighbouring vectors, in words."""
 
 

@@ -29,6 +29,7 @@ from dpsieve.exact.search import Ball, ball, first_whole, precision, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.curves.spends import Approximate, DiscreteLaplace, Spend
 from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.unit_words import unit_words
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
@@ -177,7 +178,7 @@ def checked_noise(epsilon: object, neighbours: object, unit: object) -> tuple[fl
     """Return the fields that every mechanism with this noise has; an empty unit stands for the usual words."""
     near = relation(neighbours)
     hint = "Pass a budget such as epsilon=1.0."
-    text = UNITS[near] if unit == "" else validate.text("unit", unit, hint="Say in words what changes.")
+    text = UNITS[near] if unit == "" else unit_words(unit)
     return validate.between("epsilon", epsilon, _LEAST_EPSILON, 500.0, hint=hint), near, text
 
 

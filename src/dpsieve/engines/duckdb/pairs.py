@@ -104,6 +104,8 @@ class Pairs:
         return present
 
     def _order_of_units(self, connection: Any, unit: list[Column], salt: int) -> Ints:
+        if not len(self.units):  # then nothing has told their type
+            return np.empty(0, np.int64)
         connection.register(_UNITS, pa.table({"u": self.units, "i": np.arange(len(self.units))}))
         try:
             names = [f"u{i}" for i in range(len(unit))]

@@ -19,6 +19,7 @@ What is not promised:
 """
 
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -39,9 +40,10 @@ _SHOWN = 10  # entries, in a notebook
 class Ledger:
     """A privacy budget in the file `path`: (epsilon, delta)-DP in total for one `unit`, under one neighbour relation.
 
-    If there is no file, it is created with this budget, readable by its owner alone; `neighbours` is 'add_remove' and
-    `unit` is 'one user' unless given. If there is one, the arguments may be left out, and those given must be the
-    stored ones. Everything is verified on opening; a broken chain of hashes raises LedgerError.
+    If there is no file, it is created with this budget, readable by its owner alone. `unit` is the privacy unit of all
+    releases: the name of its column or a list of several, or words that begin with 'one'; 'one row' unless given.
+    `neighbours` is 'add_remove' unless given. If there is a file, the arguments may be left out, and those given must
+    be the stored ones. Everything is verified on opening; a broken chain of hashes raises LedgerError.
 
     Ten processes at once cannot overspend: each waits for the others, up to `timeout` seconds. No file is kept open
     between calls, so a ledger may be shared by threads, inherited by a fork, and pickled (it is then opened again by
@@ -50,8 +52,8 @@ class Ledger:
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = Ledger(f"{folder.name}/budget.ledger", epsilon=1.0, delta=1e-6, unit="one user_id")
-    >>> ledger.spend(Guarantee(0.5, 5e-7, unit="one user_id"), "searches of May").number
+    >>> ledger = Ledger(f"{folder.name}/budget.ledger", epsilon=1.0, delta=1e-6, unit="user_id")
+    >>> ledger.spend(Guarantee(0.5, 5e-7, unit="user_id"), "searches of May").number
     1
     >>> print(ledger.remaining(delta=1e-7))
     (0.500001, 1e-07)-differential privacy when one user_id is added or removed.
@@ -71,7 +73,7 @@ class Ledger:
         delta: float | None = None,
         *,
         neighbours: Neighbours | None = None,
-        unit: str | None = None,
+        unit: str | Sequence[str] | None = None,
         expect_head: str | None = None,
         timeout: float = 30.0,
     ) -> None:
@@ -80,13 +82,13 @@ class Ledger:
         given = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "unit": unit}
         given = {name: value for name, value in given.items() if value is not None}
         # A guarantee checks its fields; those left out stand in for the check alone.
-        checked = Guarantee(**{"epsilon": 0.0, "delta": 0.0, "unit": "one user", **given})  # type: ignore[arg-type]
+        checked = Guarantee(**{"epsilon": 0.0, "delta": 0.0, **given})  # type: ignore[arg-type]
         self._file = LedgerFile(_absolute(path), timeout)
         if not self._file.exists():
             if epsilon is None or delta is None or expect_head is not None:
                 fix = (
                     "Check the path, or create it: dpsieve ledger create PATH --epsilon 4 --delta 1e-6 --unit user_id, "
-                    "or Ledger(path, epsilon=4, delta=1e-6, unit='one user_id')."
+                    "or Ledger(path, epsilon=4, delta=1e-6, unit='user_id')."
                 )
                 raise LedgerError(f"there is no ledger {self.path}. {fix}")
             self._file.create(checked)
@@ -141,7 +143,7 @@ class Ledger:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     ledger = Ledger(f"{folder}/budget.ledger", epsilon=1.0, delta=1e-6)
-        ...     ledger.check(Guarantee(1.0, 1e-6, unit="one user"))
+        ...     ledger.check(Guarantee(1.0, 1e-6))
         ...     len(ledger)
         0
         """
