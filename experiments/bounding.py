@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dpsieve.channels import Channel
-from dpsieve.channels.keys_per_unit import MOST, Kept
+from dpsieve.channels.keys_per_unit import MOST, Kept, units_by_size
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.jobs.bounds import CANDIDATES, counted_under, histogram_for, with_bound
+from dpsieve.jobs.bounds import CANDIDATES, histogram_for, with_bound
 from dpsieve.jobs.plan import behind, make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.randomness.source import resolve
@@ -56,7 +56,7 @@ def told(asked: ReleaseRequest, sizes: Ints) -> tuple[int, Kept]:
     """Return the bound of one draw of the histogram, and what is said about it."""
     histogram = histogram_for(asked)
     assert histogram is not None
-    drawn = histogram.draw(sizes, resolve(None))
+    drawn = histogram.draw(units_by_size(sizes), resolve(None))
     left = channel(asked.epsilon, 1, True).guarantee.epsilon
     bound = with_bound(asked, drawn, left).contribution.keys
     return bound, drawn.kept(bound)
@@ -70,7 +70,7 @@ def holds(draws: list[tuple[int, Kept]], sizes: Ints) -> float:
 def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
     """Add the rows of one set."""
     sizes = held.sizes
-    counts = {m: counted_under(held, m).frequencies for m in CANDIDATES}
+    counts = {m: held.bounded(m).counted()[1] for m in CANDIDATES}
     for epsilon in EPSILONS:
         fixed, left = (
             {m: float(channel(epsilon, m, after).reporting_probability(counts[m]).sum()) for m in CANDIDATES}
@@ -83,7 +83,7 @@ def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
         found.add_row(label, f"{epsilon:g}", *numbers, best)
         bounds = Counter(bound for bound, _ in draws)
         true = np.mean([share_kept(sizes, bound) for bound, _ in draws])
-        said = np.mean([each for _, each in draws], axis=0)
+        said = np.mean([each[:3] for _, each in draws], axis=0)
         plain = [told(request(epsilon, max_keys_per_unit=10, tell_kept=True), sizes) for _ in range(DRAWS)]
         shown = [f"{100 * share:.1f}" for share in (true, *said, holds(draws, sizes), holds(plain, sizes))]
         kept.add_row(label, f"{epsilon:g}", ", ".join(f"{m} ({n})" for m, n in bounds.most_common()), *shown)

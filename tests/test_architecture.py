@@ -16,7 +16,7 @@ from dpsieve.jobs.request import DiscoverRequest, HitRequest, ReleaseRequest, To
 
 SOURCE = Path(ds.__file__).parent
 ROOMS = (
-    "errors", "validate", "types", "locks", "display", "values", "exact", "randomness", "privacy", "sampling",
+    "errors", "validate", "types", "locks", "logs", "display", "values", "exact", "randomness", "privacy", "sampling",
     "channels", "estimation", "publication", "sketches", "federated", "vectors", "discovery", "engines", "jobs", "cli",
 )  # fmt: skip
 APART = {"__init__", "__main__", "testing", "synthetic"}  # not rooms: the front door, and what tests and the demo use

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         vectors,
     )  # fmt: skip
     from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK
+    from dpsieve.engines.inputs.data_files import files
     from dpsieve.jobs.discover import discover, hitting_set, top_k
     from dpsieve.jobs.numbers import mean_of, quantile_of, sum_of
     from dpsieve.jobs.release import preview, release
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate", "Estimate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "SparseVector",
     "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything", "federated",
-    "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean",
+    "files", "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean",
     "private_quantile", "private_sum", "quantile_of", "randomness", "release", "release_counts", "sampling", "sketches",
     "sum_of", "testing", "top_k", "vectors",
 ]  # fmt: skip
@@ -53,6 +54,7 @@ __all__ = [
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
 _NAMES = {
     "discovery.key_sets": "HittingSet KeySet TopK",
+    "engines.inputs.data_files": "files",
     "jobs.discover": "discover hitting_set top_k",
     "jobs.numbers": "mean_of quantile_of sum_of",
     "jobs.release": "preview release",

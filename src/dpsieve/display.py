@@ -6,10 +6,22 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
+_LONGEST = 200  # characters of a key that are shown
+
 
 def printable(value: object) -> str:
     """Return a value as text that cannot steer a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
+
+
+def shortened(value: object) -> str:
+    """Return a value as safe text that leaves room for others: of a long one its start, and how long it is.
+
+    >>> shortened("tea" * 1000)[190:]
+    'eateateate... (3,000 characters)'
+    """
+    text = str(value)
+    return printable(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)")
 
 
 def html_table(rows: Iterable[Sequence[object]], head: Sequence[object] = ()) -> str:

@@ -10,6 +10,8 @@
     |-- CorruptRelease    (OSError)       a saved release that is not whole
     `-- RandomnessError   (RuntimeError)  a random stream that must not be used any more
 
+and one warning, PrivacyWarning (UserWarning).
+
 A message names the argument, its value where that is harmless, and the fix. No message ever holds data.
 """
 
@@ -48,6 +50,10 @@ class UnreadableData(DpsieveError, OSError):
 
 class RandomnessError(DpsieveError, RuntimeError):
     """A random stream cannot be used: it would repeat numbers that were drawn elsewhere."""
+
+
+class PrivacyWarning(UserWarning):
+    """What is requested can be done, and protects units little."""
 
 
 def not_unicode(name: str) -> InvalidValue:

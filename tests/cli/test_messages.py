@@ -21,6 +21,7 @@ OPTIONS = {
     ("Pass delta=1e-8 too, or method='box'.", "Pass --delta 1e-8 too, or --method box."),
     ("Pass epsilon=1.0, or epsilon and delta.", "Pass --epsilon 1.0, or epsilon and delta."),
     ("Pass allow_null_units=True, or mend them.", "Pass --allow-null-units, or mend them."),
+    ("Pass epsilon=... for more.", "Pass --epsilon ... for more."),
     ("data has too few units: the column is short.", "data has too few units: the column is short."),
 ])  # fmt: skip
 def test_arguments_become_options(said, typed):

@@ -39,11 +39,15 @@ def spends(folder):
     return len(ds.Ledger.open(folder / "budget.ledger").history())
 
 
-@pytest.mark.parametrize("out", ["rows.parquet", "missing/x", "rows.parquet/x", "x" * 300])
+WRONG = ["rows.parquet", "missing/x", "rows.parquet/x", "x" * 300, "missing/x.csv", "rows.parquet/x.csv", "x.tsv"]
+
+
+@pytest.mark.parametrize("out", [*WRONG, "x" * 300 + ".csv"])
 def test_an_out_that_cannot_be_written_costs_nothing(folder, out):
     done = run(*ASKED, "--out", out, "--ledger", "budget.ledger", cwd=folder)
-    assert done.returncode == 2 and "error: folder" in done.stderr
+    assert done.returncode == 2 and "error: --out" in done.stderr
     assert spends(folder) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["budget.ledger", "rows.parquet"]
 
 
 def test_four_processes_with_one_out_pay_once(folder):
@@ -51,6 +55,14 @@ def test_four_processes_with_one_out_pay_once(folder):
     results = [(process.communicate(), process.returncode)[1] for process in running]
     assert sorted(results) == [0, 2, 2, 2]
     assert spends(folder) == 1 and len(ds.Release.load(folder / "x")) == 1
+
+
+def test_two_processes_with_one_file_pay_once(folder):
+    running = [started(folder, "--out", "x.csv", "--ledger", "budget.ledger") for _ in range(2)]
+    results = [(process.communicate(), process.returncode)[1] for process in running]
+    assert sorted(results) == [0, 2] and spends(folder) == 1
+    assert (folder / "x.csv").read_text().startswith('"query","count","low","high","weight"\n"tea",')
+    assert sorted(path.name for path in folder.iterdir()) == ["budget.ledger", "rows.parquet", "x.csv"]
 
 
 def no_rows():
@@ -79,6 +91,11 @@ def test_a_release_that_cannot_be_saved_is_kept_elsewhere(folder, monkeypatch, c
         (folder / "x" / "in the way").touch()
         kept = keep(release, place, quiet=False)
     assert kept.name == "x" and kept != folder / "x" and len(ds.Release.load(kept)) == 1
+    assert f"It is in {kept} instead" in capsys.readouterr().err
+    with Reserved(folder / "x.csv") as place:
+        (folder / "x.csv").write_text("of someone else")
+        kept = keep(release, place, quiet=False)
+    assert (folder / "x.csv").read_text() == "of someone else" and '"tea",' in kept.read_text()
     assert f"It is in {kept} instead" in capsys.readouterr().err
     with Reserved(folder / "y") as place:
         monkeypatch.setattr("tempfile.tempdir", "/nowhere")

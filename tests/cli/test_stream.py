@@ -89,7 +89,7 @@ def test_a_pipe_keeps_what_was_read_before_it_broke(folder):
 
 
 def test_a_broken_pipe_is_told_of(folder, monkeypatch, capsys):
-    def broken(*_):
+    def broken(*_, **__):
         yield pa.array(["tea"] * 70)
         raise UnreadableData("line 71 is broken.")
 
@@ -173,7 +173,7 @@ def test_what_is_wrong_is_found_before_a_file_is_read(folder):
 def test_an_interrupted_pipe_keeps_what_it_has_read(folder, monkeypatch):
     """A pipe cannot be read again, so an interrupt ends the reading, and what was read is kept."""
 
-    def interrupted(*_):
+    def interrupted(*_, **__):
         yield pa.array(["tea"] * 70)
         raise KeyboardInterrupt
 

@@ -1,5 +1,7 @@
 """What every publication passes, whatever mechanism let it out."""
 
+import csv
+import io
 import json
 import pickle
 from dataclasses import replace
@@ -37,6 +39,16 @@ def test_it_shows_itself(made):
 def test_it_is_a_table_for_other_libraries(made):
     assert pa.table(made).equals(made.table)
     assert list(made.to_pandas().columns) == made.to_polars().columns == made.table.column_names
+
+
+def test_its_rows_can_be_read_one_by_one_and_from_csv(made):
+    rows = list(csv.DictReader(io.StringIO(made.to_csv(), newline=""), strict=True))
+    assert len(rows) == len(list(made)) == len(made)
+    for row, written in zip(made, rows, strict=True):
+        assert written.pop("unsafe_to_publish") == "true" and list(row) == list(written) == made.table.column_names
+        assert [v for v in row.values() if isinstance(v, str)] == [
+            written[n] for n, v in row.items() if isinstance(v, str)
+        ]
 
 
 def test_it_saves_and_loads(made, tmp_path):

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from counting import found
 
-from dpsieve.engines import CsvStream, DuckDB
+from dpsieve.engines import DataStream, DuckDB, files
 
 
 def compiled():
@@ -76,6 +76,20 @@ def csv_glob(table, folder):
     return str(folder / "day*.csv")
 
 
+def csv_without_header(table, folder):
+    """Two files whose names say nothing; the caller says what they hold."""
+    half = table.num_rows // 2
+    head, body = csv_bytes(table.slice(0, half), "|").split(b"\n", 1)
+    (folder / "day 1").write_bytes(body)
+    (folder / "day 2.gz").write_bytes(gzip.compress(csv_bytes(table.slice(half), "|").split(b"\n", 1)[1]))
+    return files(str(folder / "day *"), format="csv", header=head.decode())
+
+
+def parquet_without_a_telling_name(table, folder):
+    pa.parquet.write_table(table, folder / "000000_0")
+    return files(folder / "000000_0", format="parquet")
+
+
 def json_lines(table, folder):
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
@@ -114,16 +128,18 @@ def relation(table, folder):
 TEXT_KINDS = {
     "csv": csv,
     "csv with semicolons": semicolons,
+    "csv without header": csv_without_header,
     "zipped tsv": zipped_tsv,
     "glob of csv, one empty": csv_glob,
     "json lines": json_lines,
     "zipped json lines": zipped_json,
-    "binary stream": lambda table, folder: CsvStream(io.BytesIO(csv_bytes(table))),
-    "text stream": lambda table, folder: CsvStream(io.StringIO(csv_bytes(table).decode(), newline="")),
+    "binary stream": lambda table, folder: DataStream(io.BytesIO(csv_bytes(table))),
+    "text stream": lambda table, folder: DataStream(io.StringIO(csv_bytes(table).decode(), newline="")),
 }
 TYPED_KINDS = {
     "parquet": parquet,
     "folder of parquet": several_parquet,
+    "parquet without a telling name": parquet_without_a_telling_name,
     "pandas": lambda table, folder: table.to_pandas(),
     "pandas nullable": lambda table, folder: table.to_pandas(types_mapper=pd.ArrowDtype),
     "polars": lambda table, folder: pl.from_arrow(table),

@@ -17,7 +17,7 @@ from counting import count
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import CsvStream, DuckDB
+from dpsieve.engines import DataStream, DuckDB
 from dpsieve.engines.inputs.data_files import bad_json_line
 from dpsieve.errors import DpsieveError, InvalidType, UnreadableData
 
@@ -43,7 +43,7 @@ def test_a_bad_row_of_csv(engine, tmp_path, text, way):
     path = tmp_path / ("rows.csv.gz" if way == "gz" else "rows.csv")
     path.write_bytes(gzip.compress(raw) if way == "gz" else raw)
     streams = {"stream": io.BytesIO(raw), "text stream": io.StringIO(text, newline="")}
-    data = CsvStream(streams[way]) if way in streams else path
+    data = DataStream(streams[way]) if way in streams else path
     with pytest.raises(UnreadableData) as caught:
         count(engine, data)
     message = str(caught.value)

@@ -221,3 +221,55 @@ def test_progress_and_what_is_refused(engine):
     with pytest.raises(InvalidValue, match="not a column"):
         incidence(engine, table, key=("keys",))
     assert "1" not in repr(incidence(engine, table))
+
+
+def numbers(counted):
+    return dict(zip(counted.keys["key"].to_pylist(), counted.frequencies.tolist(), strict=True))
+
+
+@WAYS
+@given(rows=ROWS, salt=SALT, most=st.sampled_from([1, 2, 1000]))
+@settings(max_examples=25)
+def test_counts_under_a_chosen_bound_are_those_of_aggregate(engine, rows, salt, most):
+    """Whether all pairs are held in memory or the data is read twice: the choice is told the same, and counts are."""
+    rows = [row for row in rows if row[0] is not None]
+    table, seen = table_of(rows), []
+
+    def choose(units):
+        seen.append(units.tolist())
+        return Contribution(most)
+
+    class Twice(DuckDB):
+        def _held(self, *_):
+            return None
+
+    columns = Columns(("key",), "unit")
+    plain = engine.aggregate(table, columns, Contribution(most), salt=salt)
+    for way in (engine, Twice(threads=2, compiled_from=engine.compiled_from)):
+        assert numbers(way.aggregate_chosen(table, columns, choose, salt=salt)) == numbers(plain)
+    sizes = [len({key for unit, key in rows if unit == u and key is not None}) for u in {u for u, _ in rows}]
+    assert seen == [np.bincount([size for size in sizes if size], minlength=1001).tolist()] * 2
+
+
+def test_data_beyond_the_memory_is_read_twice(tmp_path, monkeypatch):
+    """64 bytes a row would be more than a quarter of the limit, so nothing is held; a bound is chosen all the same."""
+    rows = pa.table({"unit": np.repeat(np.arange(60_000), 2), "key": np.tile(["a", "b"], 60_000)})
+    pa.parquet.write_table(rows, tmp_path / "rows.parquet")
+    told, engine = [], DuckDB(memory_limit="20MB", threads=2, compiled_from=0)
+    for name in ("incidence", "incidence_by_loops"):
+        monkeypatch.setattr(f"dpsieve.engines.duckdb.engine.{name}", lambda *_: pytest.fail("pairs were held"))
+    where = str(tmp_path / "rows.parquet")
+    how = {"salt": 1, "progress": told.append}
+    counted = engine.aggregate_chosen(where, Columns(("key",), "unit"), lambda _: Contribution(2), **how)
+    assert sorted(counted.frequencies.tolist()) == [60_000] * 2 and told == sorted(told) and told[-1] == 1.0
+
+
+def test_null_units_are_refused_before_anything_is_chosen():
+    class Twice(DuckDB):
+        def _held(self, *_):
+            return None
+
+    table = table_of([("ann", "a"), (None, "b")])
+    for engine in (SQL, LOOPS, Twice()):
+        with pytest.raises(InvalidValue, match="nulls"):
+            engine.aggregate_chosen(table, Columns(("key",), "unit"), lambda _: pytest.fail("chosen"), salt=1)

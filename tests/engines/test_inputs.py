@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 from counting import count
 
-from dpsieve.engines import CsvStream, DuckDB
+from dpsieve.engines import DataStream, DuckDB
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.jobs.release import preview
 
@@ -167,7 +167,7 @@ def test_names_that_differ_in_case_alone(frequencies):
 
 BAD = {
     "nowhere.csv": "does not exist",
-    "-": r"CsvStream\(sys.stdin.buffer\)",
+    "-": r"dpsieve.files\(sys.stdin.buffer\)",
     "*.nothing.parquet": "matches no file",
     "s3://bucket/x.parquet": "only files of this machine",
     "": "empty path",
@@ -217,10 +217,10 @@ def test_what_is_no_table(engine, data):
 def test_an_open_file_is_wrapped_first(engine, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("unit,key\n1,a\n")
-    with path.open() as file, pytest.raises(InvalidType, match="CsvStream"):
+    with path.open() as file, pytest.raises(InvalidType, match=r"dpsieve\.files"):
         engine.columns(file)
     with path.open("rb") as file:
-        stream = CsvStream(file, name="the pipe")
+        stream = DataStream(file, name="the pipe")
         count(engine, stream)
         with pytest.raises(InvalidValue, match="the pipe was read already"):
             count(engine, stream)

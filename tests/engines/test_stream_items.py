@@ -54,6 +54,17 @@ def test_a_column_of_csv(file):
     assert read(file("empty.csv", "user,query\n"), None, "query") == []
 
 
+def test_a_column_of_csv_without_a_header_line(file):
+    assert read(file("a.csv", '\ufeff1,tea\n2,"a;b"\n'), None, "query", "user,query") == ["tea", "a;b"]
+    assert read(file("a", "1;tea\n2;milk\n"), "csv", "query", "user;query") == ["tea", "milk"]
+    assert read(file("b.tsv", "1\ttea\n"), None, "query", "user,query") == ["tea"]
+    assert read(file("empty.csv", ""), None, "query", "user,query") == []
+    with pytest.raises(DpsieveError, match="number 2"):
+        read(file("b.csv", "1,tea\n1,2,3\n"), None, "query", "user,query")
+    with pytest.raises(DpsieveError, match="--header is for CSV"):
+        read(file("a.txt", "tea\n"), None, None, "query")
+
+
 def test_a_field_of_json_lines(file):
     path = file("a.jsonl", '{"q": "tea", "n": 1}\n{"n": 2}\n\n{"q": null}\n{"q": ""}\n{"q": "a\\nb"}\n')
     assert read(path, None, "q") == ["tea", "a\nb"]

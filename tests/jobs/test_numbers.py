@@ -15,7 +15,7 @@ import pytest
 from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
-from dpsieve.engines import CsvStream, DuckDB, NumberColumns
+from dpsieve.engines import DataStream, DuckDB, NumberColumns
 from dpsieve.engines.sql import number_query
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.randomness.order import shuffled
@@ -237,10 +237,10 @@ def test_all_kinds_of_numbers():
 def test_text_files_hold_texts(tmp_path):
     """Everything in them is text, so that one that is no number is left out, as a null is."""
     text = b"u,x\n1,1.5\n2,\n3,many\n4,2e1\n5,nan\n6,-inf\n"
-    assert kept(CsvStream(text_stream(text))) == [[-math.inf], [1.5], [20.0]]
+    assert kept(DataStream(text_stream(text))) == [[-math.inf], [1.5], [20.0]]
     (tmp_path / "rows.jsonl").write_text('{"u": 1, "x": 1.5}\n{"u": 2, "x": null}\n{"u": 3, "x": "4"}\n{"u": 4}\n')
     assert kept(tmp_path / "rows.jsonl") == [[1.5], [4.0]]
-    total = ds.sum_of(CsvStream(text_stream(text)), column="x", bounds=(-10, 100), **LARGE)
+    total = ds.sum_of(DataStream(text_stream(text)), column="x", bounds=(-10, 100), **LARGE)
     assert total.value == pytest.approx(11.5, abs=3)
 
 

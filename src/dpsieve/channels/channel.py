@@ -17,6 +17,7 @@ from dpsieve.channels.rows import LARGEST_FREQUENCY, Row, Rows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import first_whole
 from dpsieve.privacy import Certificate, Guarantee
+from dpsieve.privacy.large_delta import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
@@ -204,6 +205,7 @@ class Channel(Counting):
         if frequencies is None:
             hint = "For a dict or a Counter, pass release(counts.keys(), counts.values())."
             raise InvalidType(f"frequencies is missing: one for each key. {hint}")
+        warn_of_large_delta(self.guarantee.delta)
         return draw_release(
             self, keys, frequencies, already_sampled=already_sampled, keys_only=keys_only, source=source
         )

@@ -1,10 +1,11 @@
 """How many keys units hold: a private histogram, from which a bound is chosen and what it keeps is told."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from dpsieve.types import Floats, Ints
 
 EDGES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 100, 200, 500, 1000)
 MOST = EDGES[-1]
+KINDS_OF_KEYS = ("a key", "a published key")
+_WIDE = 60  # per cent: an interval that tells next to nothing
 _PARTS = 1 << 16  # of one unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
 _SHARES = np.linspace(0.0, 1.0, 2001)
@@ -74,18 +77,49 @@ class KeysPerUnit(Mechanism):
         covers = f"discrete Laplace noise on {len(self.edges)} sums to which a unit adds 1 in all"
         return formula(self.guarantee, 0.0 if kept else 1.0, "balls", covers)
 
-    def draw(self, sizes: Ints, source: Source) -> "Sizes":
-        """Return the noisy histogram of the numbers of keys that units hold, each at least 1."""
-        parts = _parts(sizes, self.edges) + discrete_laplace(self.scale, len(self.edges), source=source)
+    def draw(self, units: Ints, source: Source) -> "Sizes":
+        """Return the noisy histogram, given how many units hold 0, 1, ..., 1,000 keys, the last with those with more.
+
+        Units that hold none are not counted.
+        """
+        parts = _parts(units, self.edges) + discrete_laplace(self.scale, len(self.edges), source=source)
         return Sizes(self.edges, tuple((parts / _PARTS).tolist()), self.scale / _PARTS)
 
 
 class Kept(NamedTuple):
-    """Which share of all pairs of a unit and a key a bound keeps, and an interval that holds it with 95 %."""
+    """Which share of all pairs of a unit and a key a bound keeps, and an interval that holds it with 95 %.
+
+    `key` says of which keys the pairs are, in words.
+
+    >>> print(Kept(0.381, 0.3502, 0.41))
+    about 38 % (35 to 41 %) of all pairs of a unit and a key
+    """
 
     share: float
     low: float
     high: float
+    key: str = "a key"
+
+    def __str__(self) -> str:
+        low, high = math.floor(100 * self.low), math.ceil(100 * self.high)
+        if high - low > _WIDE:
+            return f"too few units to tell which share of all pairs of a unit and {self.key} that is"
+        return f"about {100 * self.share:.0f} % ({low} to {high} %) of all pairs of a unit and {self.key}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain JSON values."""
+        return self._asdict()
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Kept":
+        """Return what `to_json` described; anything else is refused."""
+        fix = "Pass what to_json returned."
+        if not isinstance(data, Mapping) or set(data) != set(cls._fields):
+            raise InvalidValue(f"kept has other fields than a share, its interval and its key. {fix}")
+        share, low, high = (validate.between(name, data[name], 0.0, 1.0, hint=fix) for name in cls._fields[:3])
+        if not low <= share <= high or data["key"] not in KINDS_OF_KEYS:
+            raise InvalidValue(f"kept is no share with its interval. {fix}")
+        return cls(share, low, high, data["key"])
 
 
 @dataclass(frozen=True)
@@ -132,15 +166,19 @@ class Sizes:
         return np.minimum(np.array(self.edges, np.float64), bound)
 
 
-def _parts(sizes: Ints, marks: tuple[int, ...]) -> Ints:
+def units_by_size(sizes: Ints) -> Ints:
+    """Return how many units hold 0, 1, ..., 1,000 keys, the last with those that hold more."""
+    return np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)
+
+
+def _parts(units: Ints, marks: tuple[int, ...]) -> Ints:
     """Return the sums at the edges, in parts."""
-    units = np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)[1:]
     held, edges = np.arange(1, MOST + 1), np.array(marks)
     above = np.searchsorted(edges, held)
     below = np.maximum(above - 1, 0)
     width = np.maximum(edges[above] - edges[below], 1)
     high = np.where(edges[above] == held, _PARTS, (held - edges[below]) * _PARTS // width)
     sums = np.zeros(len(edges), np.int64)
-    np.add.at(sums, above, units * high)
-    np.add.at(sums, below, units * (_PARTS - high))
+    np.add.at(sums, above, units[1:] * high)
+    np.add.at(sums, below, units[1:] * (_PARTS - high))
     return sums

@@ -10,6 +10,7 @@ Neighbours are add/remove of one unit. The list itself must not come from the da
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
@@ -28,6 +29,7 @@ from dpsieve.privacy import Certificate, DiscreteLaplace, Gaussian, Guarantee, S
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_sigma
 from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_rho
+from dpsieve.privacy.large_delta import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_gaussian, discrete_laplace, rounded_gaussian
@@ -41,19 +43,55 @@ if TYPE_CHECKING:
 NOISES = ("auto", "laplace", "gaussian")
 
 
+class NoisyCounts(Counting):
+    """Whole counts with symmetric noise and no threshold: every key is answered, and a token of 0 is a count."""
+
+    reports_all = True
+
+    @abstractmethod
+    def half_width(self, level: float) -> int:
+        """Return the least h such that the noise is within -h to h with at least this probability."""
+
+    def read(self, tokens: ArrayLike) -> Reading:
+        """Return counts that are not below zero; the weight is the noisy count itself, which is unbiased."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        whole, half = noisy.astype(np.int64), self.half_width(0.95)
+        return Reading(np.maximum(whole, 0), np.maximum(whole - half, 0), np.maximum(whole + half, 0), noisy)
+
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
+        """Return the noisy counts, whose sum is unbiased; with a g, its values at the counts, not below zero."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        return noisy if g is None else Target(g)(np.maximum(noisy, 0).astype(np.int64))
+
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether tokens are whole numbers."""
+        return bool(((np.abs(tokens) <= 2.0**53) & (np.rint(tokens) == tokens)).all())
+
+
+def with_gaussian(counts: Ints, sigma: float, source: Source) -> Floats:
+    """Return counts with rounded Gaussian noise, or with discrete Gaussian noise where no table is that long."""
+    add: Callable[..., Ints] = rounded_gaussian if sigma <= LARGEST_ROUNDED else discrete_gaussian
+    return (counts + add(sigma, len(counts), source=source)).astype(np.float64)
+
+
+def gaussian_half_width(sigma: float, level: float) -> int:
+    """Return the least h such that the noise of `with_gaussian` is within -h to h with at least this probability."""
+    from scipy.special import ndtri
+
+    edge = float(-ndtri((1 - level) / 2)) * sigma * (1 + 1e-12)
+    return max(0, math.ceil(edge - 0.5 if sigma <= LARGEST_ROUNDED else edge))
+
+
 @register("known_keys")
 @dataclass(frozen=True, repr=False)
-class KnownKeys(Counting):
+class KnownKeys(NoisyCounts):
     """Noise for the counts of a public list of keys; see `known_keys`.
 
     Attributes:
         noise: 'laplace' or 'gaussian'.
         scale: of the discrete Laplace distribution, or sigma.
         deviation: the standard deviation of the noise.
-        reports_all: every key is answered, and a token of 0 is a count.
     """
-
-    reports_all = True
 
     epsilon: float
     delta: float = 0.0
@@ -135,41 +173,23 @@ class KnownKeys(Counting):
         """Return each true frequency, 0 included, with noise."""
         hint = "Pass one whole number for each key, from 0 to 10^12."
         counts = checked_frequencies(frequencies, hint=hint, least=0)
-        add: Callable[..., Ints] = discrete_laplace
         if self.noise == "gaussian":
-            add = rounded_gaussian if self.scale <= LARGEST_ROUNDED else discrete_gaussian
-        return (counts + add(self.scale, len(counts), source=resolve(source))).astype(np.float64)
+            return with_gaussian(counts, self.scale, resolve(source))
+        return (counts + discrete_laplace(self.scale, len(counts), source=resolve(source))).astype(np.float64)
 
     def release(self, keys: ArrayLike, frequencies: ArrayLike, *, source: Source | None = None) -> "Release":
         """Answer every key of a public list; `frequencies` are their true counts, 0 for those that do not occur."""
         from dpsieve.publication.release import draw_release
 
+        warn_of_large_delta(self.guarantee.delta)
         return draw_release(self, keys, frequencies, source=source)
-
-    def read(self, tokens: ArrayLike) -> Reading:
-        """Return counts that are not below zero; the weight is the noisy count itself, which is unbiased."""
-        noisy = np.asarray(tokens, dtype=np.float64)
-        whole, half = noisy.astype(np.int64), self.half_width(0.95)
-        return Reading(np.maximum(whole, 0), np.maximum(whole - half, 0), np.maximum(whole + half, 0), noisy)
-
-    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
-        """Return the noisy counts, whose sum is unbiased; with a g, its values at the counts, not below zero."""
-        noisy = np.asarray(tokens, dtype=np.float64)
-        return noisy if g is None else Target(g)(np.maximum(noisy, 0).astype(np.int64))
-
-    def possible(self, tokens: Floats) -> bool:
-        """Return whether tokens are whole numbers."""
-        return bool(((np.abs(tokens) <= 2.0**53) & (np.rint(tokens) == tokens)).all())
 
     def half_width(self, level: float) -> int:
         """Return the least h such that the noise is within -h to h with at least this probability."""
         if self.noise == "laplace":  # P[|X| > h] = 2 p^(h+1) / (1 + p)
             tail = (1 - level) * (1 + math.exp(-1 / self.scale)) / 2
             return max(0, math.ceil(-math.log(tail) * self.scale * (1 + 1e-12) - 1))
-        from scipy.special import ndtri
-
-        edge = float(-ndtri((1 - level) / 2)) * self.scale * (1 + 1e-12)
-        return max(0, math.ceil(edge - 0.5 if self.scale <= LARGEST_ROUNDED else edge))
+        return gaussian_half_width(self.scale, level)
 
 
 def known_keys(

@@ -4,34 +4,38 @@ import io
 import os
 import sys
 import traceback
-from typing import Annotated
+import warnings
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from dpsieve import __version__
 from dpsieve.cli import demo, discover, ledger, numbers, release, stream
-from dpsieve.errors import DpsieveError
+from dpsieve.cli.command import Command, Group
+from dpsieve.errors import DpsieveError, PrivacyWarning
 from dpsieve.locks import cleaned_up
 
 app = typer.Typer(
     name="dpsieve",
     help="Publish which keys occur in sensitive data, and how often, under differential privacy.",
+    cls=Group,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-app.command()(release.release)
-app.command()(release.preview)
-app.command()(release.report)
-app.command()(discover.discover)
-app.command()(discover.top_k)
-app.command()(discover.hitting_set)
-app.command("sum")(numbers.sum_)
-app.command()(numbers.mean)
-app.command()(numbers.quantile)
-app.command()(stream.stream)
+app.command(cls=Command)(release.release)
+app.command(cls=Command)(release.preview)
+app.command(cls=Command)(release.report)
+app.command(cls=Command)(discover.discover)
+app.command(cls=Command)(discover.top_k)
+app.command(cls=Command)(discover.hitting_set)
+app.command("sum", cls=Command)(numbers.sum_)
+app.command(cls=Command)(numbers.mean)
+app.command(cls=Command)(numbers.quantile)
+app.command(cls=Command)(stream.stream)
 app.add_typer(ledger.app, name="ledger")
-app.command()(demo.demo)
+app.command(cls=Command)(demo.demo)
 
 
 def _version(wanted: bool) -> None:
@@ -43,7 +47,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it and exit.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Publish which keys occur in sensitive data, and how often, under differential privacy."""
@@ -58,7 +62,9 @@ def main() -> None:
         if isinstance(printed, io.TextIOWrapper):
             printed.reconfigure(errors="backslashreplace")  # a release that is paid for is printed on any terminal
     try:
-        with cleaned_up():
+        with cleaned_up(), warnings.catch_warnings():
+            warnings.simplefilter("always", PrivacyWarning)
+            warnings.showwarning = _one_line(warnings.showwarning)
             app()
     except DpsieveError as error:
         _stop(str(error), 2)
@@ -73,6 +79,20 @@ def main() -> None:
         # Its message may hold data; where it comes from does not.
         places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
         _stop(f"this should not happen: {type(error).__name__} at {', '.join(places[-3:])}. Please report it.", 1)
+
+
+def _one_line(show_other: Callable[..., None]) -> Callable[..., None]:
+    """Return what prints the first PrivacyWarning as a plain line, and other warnings as they were printed before."""
+    said: list[object] = []
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if not issubclass(category, PrivacyWarning):
+            show_other(message, category, *place)
+        elif not said:
+            said.append(message)
+            typer.echo(f"warning: {message}", err=True)
+
+    return show
 
 
 def _stop(message: str, code: int) -> None:

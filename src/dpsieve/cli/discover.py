@@ -18,7 +18,7 @@ from dpsieve.cli.options import (
     Top,
     takes_request,
 )  # fmt: skip
-from dpsieve.cli.release import engine_of, finish, reserved, scanning, show_rows, source_of
+from dpsieve.cli.release import engine_of, finish, reserved, scanning, show_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +94,7 @@ def hitting_set(
 def _run(
     job: "Callable[..., KeySet]",
     what: str,
-    data: list[str],
+    data: Any,
     request: dict[str, Any],
     ledger: "Path | None",
     note: str,
@@ -108,7 +108,7 @@ def _run(
 
     engine, book = engine_of(data, memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = job(source_of(data), engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
+        made = job(data, engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(_show, made, what, top), as_json=as_json)
 
 

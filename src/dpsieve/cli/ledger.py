@@ -1,6 +1,5 @@
 """`dpsieve ledger`: make, show and verify a privacy budget, and list its spends."""
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated
@@ -8,14 +7,16 @@ from typing import Annotated
 import typer
 
 from dpsieve import validate
+from dpsieve.cli.command import Command, Group
+from dpsieve.cli.json_text import json_text
 from dpsieve.cli.options import AsJson
 from dpsieve.errors import InvalidValue
 
-app = typer.Typer(help="Keep account of a privacy budget.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Keep account of a privacy budget.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(help="The ledger file.")]
 
 
-@app.command()
+@app.command(cls=Command)
 def create(
     path: File,
     epsilon: Annotated[float, typer.Option(help="The whole budget.")],
@@ -41,7 +42,7 @@ def create(
     typer.echo(f"{path}: {made.budget}")
 
 
-@app.command()
+@app.command(cls=Command)
 def show(path: File, as_json: AsJson = False) -> None:
     """Show the budget, what is spent and what is left.
 
@@ -54,7 +55,7 @@ def show(path: File, as_json: AsJson = False) -> None:
     if as_json:
         rest = None if left is None else left.to_json()
         record = {"budget": ledger.budget.to_json(), "spent_epsilon": spent, "left": rest, "head": ledger.head}
-        typer.echo(json.dumps(record))
+        typer.echo(json_text(record))
         return
     typer.echo(f"budget  {ledger.budget}")
     times = "1 release" if len(ledger) == 1 else f"{len(ledger):,} releases"
@@ -64,7 +65,7 @@ def show(path: File, as_json: AsJson = False) -> None:
     typer.echo(f"head    {ledger.head}")
 
 
-@app.command()
+@app.command(cls=Command)
 def history(path: File, as_json: AsJson = False) -> None:
     """List every spend.
 
@@ -76,13 +77,13 @@ def history(path: File, as_json: AsJson = False) -> None:
         if as_json:
             spent = {"spend": entry.spend.to_json(), "curves": [curve.to_json() for curve in entry.curves]}
             record = {"number": entry.number, "time": entry.time, **spent, "note": entry.note, "hash": entry.hash}
-            typer.echo(json.dumps(record))
+            typer.echo(json_text(record))
         else:
             counted_as = f" (counted as {' + '.join(curve.words() for curve in entry.curves)})" if entry.curves else ""
             typer.echo(f"{entry.number:>4}  {entry.time}  {entry.spend.words()}{counted_as}  {entry.note}")
 
 
-@app.command()
+@app.command(cls=Command)
 def verify(
     path: File,
     head: Annotated[str | None, typer.Option(help="A head noted earlier, from dpsieve ledger show.")] = None,
@@ -101,7 +102,7 @@ def verify(
     # The first head, of the untouched ledger, is not that of an entry.
     since = None if head is None else len(hashes) - (hashes.index(head) + 1 if head in hashes else 0)
     if as_json:
-        typer.echo(json.dumps({"entries": len(hashes), "head": ledger.head, "entries_since": since}))
+        typer.echo(json_text({"entries": len(hashes), "head": ledger.head, "entries_since": since}))
         return
     typer.echo(f"whole   {len(hashes):,} entries, each chained to the one before")
     typer.echo(f"head    {ledger.head}")

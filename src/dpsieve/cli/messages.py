@@ -1,10 +1,13 @@
 """Messages of the library in the words of the command line: options in place of arguments of Python."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from dpsieve.errors import DpsieveError
 
 _PLAIN = re.compile(r"[\w.,:/+-]+")
-_VALUE = r"""(?:\(([^()]*)\)|\[('[^\[\]]*')\]|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*\w|-?\d))"""
+_VALUE = r"""(?:\(([^()]*)\)|\[('[^\[\]]*')\]|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*\w|-?\d|\.\.\.))"""
 
 
 def as_typed(message: str, options: Mapping[str, str]) -> str:
@@ -22,8 +25,19 @@ def as_typed(message: str, options: Mapping[str, str]) -> str:
     """
     names = "|".join(sorted(map(re.escape, options), key=len, reverse=True))
     found = rf"(?<![\w'\"-])({names})(?:={_VALUE}|\b(?!=))"
+    message = re.sub(r"dpsieve\.files\(data, (.*?)\)", r"\1", message)
     message = re.sub(r"\[([-\d., ]+)\]", lambda numbers: _joined(numbers[1]), message)
     return re.sub(found, lambda one: _typed(one, options), message)
+
+
+@contextmanager
+def errors_as_typed(options: Mapping[str, str]) -> Iterator[None]:
+    """Let errors pass in the words of the command line."""
+    try:
+        yield
+    except DpsieveError as error:
+        error.args = (as_typed(str(error), options), *error.args[1:])
+        raise
 
 
 def _typed(found: re.Match[str], options: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from dpsieve.cli.options import (
     Out,
     takes_request,
 )  # fmt: skip
-from dpsieve.cli.release import finish, reserved, scanning, source_of
+from dpsieve.cli.release import finish, reserved, scanning
 from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def quantile(
 
 def _run(
     job: "Callable[..., Estimate]",
-    data: list[str],
+    data: Any,
     request: dict[str, Any],
     ledger: "Path | None",
     note: str,
@@ -107,7 +107,7 @@ def _run(
         request["bounds"] = [_numbers("bounds", pair, "0,100") for pair in request["bounds"]]
     engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = job(source_of(data), engine=engine, ledger=book, note=note, progress=progress, **request)
+        made = job(data, engine=engine, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(_show, made), as_json=as_json)
 
 

@@ -1,6 +1,7 @@
 """Options that commands share: those of a request, in one list, so that commands cannot drift apart."""
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
@@ -8,19 +9,44 @@ from typing import Annotated, Any
 
 import typer
 
-from dpsieve.cli.messages import as_typed
-from dpsieve.errors import DpsieveError
+from dpsieve.cli.messages import errors_as_typed
+from dpsieve.errors import InvalidValue
+
+
+def _log(context: typer.Context, wanted: bool) -> None:
+    """Print the log on standard error while a command runs."""
+    if not wanted or context.resilient_parsing:
+        return
+    import logging
+
+    from dpsieve.logs import log
+
+    handler, before = logging.StreamHandler(), log.level
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    context.call_on_close(partial(log.setLevel, before))
+    context.call_on_close(partial(log.removeHandler, handler))
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Data = Annotated[
     list[str],
-    typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), - for CSV on standard input, or a database URL."),
+    typer.Argument(
+        help="Files or globs (Parquet, CSV, JSON lines), - for standard input, CSV by default, or a database URL."
+    ),
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
 Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
-Out = Annotated[Path | None, typer.Option(help="A new folder for release.parquet and release.json.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="A new folder for release.parquet and release.json; or a new .csv, .jsonl, .parquet."),
+]
 TableName = Annotated[str | None, typer.Option("--table", help="The table of a database to read, such as shop.orders.")]
 Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", callback=_log, help="Log the engine, the mechanism and seconds for each phase.")
+]
 LedgerPath = Annotated[Path | None, typer.Option("--ledger", help="The ledger to charge; see dpsieve ledger create.")]
 
 
@@ -58,9 +84,11 @@ _SHARED: Options = {
 RELEASE: Options = {
     **_SHARED,
     "max_keys_per_unit": _option(
-        "max_keys", Any, "Keys that one unit may add; auto: chosen privately, for 2 % of epsilon.", 1,
-        parser=_number_or_auto, metavar="NUMBER|auto",
+        "max_keys", Any,
+        "Keys that one unit may add; auto: chosen privately, for 2 % of epsilon. Default auto with --unit, else 1.",
+        None, parser=_number_or_auto, metavar="NUMBER|auto",
     ),
+    "goal": _option("goal", str, "keys: find most keys; counts: the best counts of common keys.", "keys"),
     "max_rows_per_key": _option("max_rows", int, "Rows of a unit that count in one key.", 1),
     "mechanism": _option(
         "mechanism", str,
@@ -72,8 +100,16 @@ RELEASE: Options = {
     ),
     "sample_size": _option("sample_size", int | None, "Sample about this many keys.", None),
     "keys_only": _option("keys_only", bool, "Publish keys without counts.", False),
-    "tell_kept": _option(
-        "tell_kept", bool, "Say which share of all pairs of unit and key is kept, for 1 % of epsilon.", False
+    "tell_kept": (
+        "tell_kept",
+        Annotated[
+            bool | None,
+            typer.Option(
+                " /--no-tell-kept",
+                help="Do not tell which share of the pairs of unit and key is kept: saves 1 % of epsilon.",
+            ),
+        ],
+        None,
     ),
 }  # fmt: skip
 DISCOVER: Options = {
@@ -127,11 +163,17 @@ QUANTILE: Options = {
     "method": _option("method", str, "search, gaps, halving, or auto.", "auto"),
     "scale": _option("scale", str, "linear, or log: a grid with spacing relative to the value.", "linear"),
 }
+_FORMAT: Options = {  # of the data, beside the request
+    "format": _option(
+        "format", str | None, "What the data holds: csv, tsv, jsonl or parquet; else by the names.", None
+    ),
+    "header": _option("header", str | None, "The first line that CSV data lacks, such as user,query.", None),
+}
 TOP: Options = {**HITS, "counts": _option("counts", bool, "Publish noisy counts of the keys too.", False)}
 
 
 def takes_request(options: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command these options, which it gets as the dict `request`, beside its own."""
+    """Return a decorator that gives a command these options, as the dict `request`, and data of any format."""
     return partial(_with_options, options)
 
 
@@ -139,41 +181,48 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "request"]
     keyword = inspect.Parameter.KEYWORD_ONLY
     shared = [
-        inspect.Parameter(name, keyword, default=value, annotation=kind) for name, kind, value in options.values()
+        inspect.Parameter(name, keyword, default=value, annotation=kind)
+        for name, kind, value in [*options.values(), *_FORMAT.values()]
     ]
 
     @wraps(command)
     def run(**values: Any) -> None:
+        from dpsieve.privacy.large_delta import warn_of_large_delta
+
         request = {field: values.pop(name) for field, (name, _, _) in options.items()}
         request["privacy_unit"] = request["privacy_unit"] or None
+        values.pop("verbose")
         if "key" in request:
             warn_of_large_delta(request["delta"])
         if request.get("known_keys") is not None:
             from dpsieve.values.public_keys import read_known
 
             request["known_keys"] = read_known(request["known_keys"], request["key"])
-        try:
-            command(request=request, **values)
-        except DpsieveError as error:
-            error.args = (as_typed(str(error), typed(options)), *error.args[1:])
-            raise
+        told = {name: values.pop(name) for name in _FORMAT}
+        with errors_as_typed(typed({**options, **_FORMAT})):
+            command(request=request, **values | {"data": _source(values["data"], told)})
 
+    shared.append(inspect.Parameter("verbose", keyword, default=False, annotation=Verbose))
     parameters = [*(p.replace(kind=keyword) for p in own[:1]), *shared, *(p.replace(kind=keyword) for p in own[1:])]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
 
 
+def _source(names: list[str] | None, told: dict[str, str | None]) -> Any:
+    """Return the data that a command was given: files, or standard input for '-'."""
+    from dpsieve.engines import files
+
+    if names == ["-"]:
+        return files(sys.stdin.buffer, **told)
+    data = names[0] if names and len(names) == 1 else names
+    if told == dict.fromkeys(told):
+        return data
+    if not data:
+        raise InvalidValue("--format and --header are about data. Pass files too, or leave them out.")
+    return files(data, **told)
+
+
 def typed(options: Options) -> dict[str, str]:
     """Return how each field of a request is typed."""
     return {field: name.replace("_", "-") for field, (name, _, _) in options.items()}
-
-
-def warn_of_large_delta(delta: float) -> None:
-    """Say what a large delta would mean, on standard error."""
-    if 1e-3 <= delta < 1:
-        typer.echo(
-            f"warning: delta={delta:g} lets a key that one unit alone holds show with that probability: of a thousand "
-            f"such keys, about {round(1000 * delta):,} would be published. Use 1e-6 or less.",
-            err=True,
-        )

@@ -1,7 +1,5 @@
 """`dpsieve release`, `preview` and `report`: from files to a private release and its page, on the command line."""
 
-import json
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -11,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.messages import as_typed
+from dpsieve.cli.json_text import json_text
+from dpsieve.cli.messages import as_typed, errors_as_typed
 from dpsieve.cli.options import (
     RELEASE,
     AsJson,
@@ -24,8 +23,8 @@ from dpsieve.cli.options import (
     Top,
     takes_request,
     typed,
-)
-from dpsieve.errors import DpsieveError, InvalidValue
+)  # fmt: skip
+from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from dpsieve.publication.release import Release
 
 _FEW = 10  # released keys
+_NOT_WRITTEN = (".tsv", ".json", ".xlsx", ".xls", ".ods", ".txt", ".gz", ".zip", ".html", ".arrow", ".feather")
 
 
 @takes_request(RELEASE)
@@ -60,7 +60,7 @@ def release(
 
     engine, book = engine_of(data, memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = run(source_of(data), engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
+        made = run(data, engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(show_release, made, top, request=request), as_json=as_json)
 
 
@@ -71,12 +71,16 @@ def preview(
     ledger: LedgerPath = None,
     note: Note = "",
     out: Out = None,
+    memory: Memory = None,
     table: TableName = None,
+    top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
     """Say what a release would add and withhold; spends and writes nothing. With a ledger, say whether it would fit.
 
-    Example: dpsieve preview --key query --unit user_id --epsilon 1 --delta 1e-8 --max-keys 5
+    It takes all options of a release; --memory and --top change nothing here.
+
+    Example: dpsieve preview events.parquet --key query --unit user_id --epsilon 1 --delta 1e-8 --max-keys 5
     """
     from rich.console import Console
     from rich.markup import escape
@@ -85,9 +89,9 @@ def preview(
     from dpsieve.jobs.release import preview as run
 
     with reserved(out):
-        seen = run(source_of(data) if data else None, table=table, ledger=ledger, note=note, **request)
+        seen = run(data, engine=engine_of(data, memory), table=table, ledger=ledger, note=note, **request)
     if as_json:
-        typer.echo(json.dumps(seen.to_json()))
+        typer.echo(json_text(seen.to_json()))
         return
     rows = Table(show_header=False)
     for name, value in seen.lines():
@@ -106,11 +110,8 @@ def report(
     from dpsieve.publication.publication import Publication
 
     made = Publication.load(folder)
-    try:
+    with errors_as_typed({"path": "out"}):
         typer.echo(f"Written to {made.report(out)}.")
-    except DpsieveError as error:
-        error.args = (as_typed(str(error), {"path": "out"}), *error.args[1:])
-        raise
 
 
 def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Console], None]", *, as_json: bool) -> None:
@@ -119,7 +120,7 @@ def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Conso
 
     kept = keep(made, place, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(summary(made), default=str))
+        typer.echo(json_text(summary(made)))
     else:
         console = Console(highlight=False)
         show(console)
@@ -180,10 +181,12 @@ def _show_promise(made: "Publication", console: "Console", out: Path | None) -> 
     mechanism = made.mechanism.last if isinstance(made.mechanism, Composed) else made.mechanism
     console.print(f"Guarantee: {made.guarantee}", markup=False)
     console.print(f"Mechanism: {mechanism.name}: {made.notes.reason}.", markup=False)
-    if made.notes.contribution:
-        console.print(f"A unit adds {made.notes.contribution}.", markup=False)
+    if made.notes.bounded:
+        console.print(made.notes.bounded, markup=False)
     if out is not None:
         console.print(f"Saved to {out}.", soft_wrap=True, markup=False)
+        if is_file(out):
+            console.print("It has the table alone. A folder, such as --out published, keeps the certificate too.")
 
 
 def summary(made: "Publication") -> dict[str, Any]:
@@ -200,20 +203,11 @@ def summary(made: "Publication") -> dict[str, Any]:
     }
 
 
-def source_of(names: list[str]) -> Any:
-    """Return the data that a command was given: files, or standard input for '-'."""
-    if names == ["-"]:
-        from dpsieve.engines import CsvStream
-
-        return CsvStream(sys.stdin.buffer)
-    return names[0] if len(names) == 1 else names
-
-
-def engine_of(names: list[str], memory: str | None) -> "Engine | None":
+def engine_of(data: Any, memory: str | None) -> "Engine | None":
     """Return the engine for the data that a command was given: one for files, unless it is a database."""
     from dpsieve.engines import DuckDB, is_database
 
-    if not is_database(source_of(names)):
+    if not is_database(data):
         return DuckDB(memory_limit=memory)
     if memory is not None:
         raise InvalidValue("--memory is for files. Leave it out: a database has its own settings.")
@@ -240,7 +234,13 @@ def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
     """Hold the place of --out, so that whatever is wrong with it is known before anything is read or spent."""
     from dpsieve.publication.folders import Reserved
 
-    return nullcontext() if out is None else Reserved(out)
+    if out is None:
+        return nullcontext()
+    if out.suffix.lower() in _NOT_WRITTEN:
+        fix = "Pass a name that ends in .csv, .jsonl or .parquet, or the name of a new folder."
+        raise InvalidValue(f"--out names a file of a kind that is not written. {fix}")
+    with errors_as_typed({"folder": "out"}):
+        return Reserved(out)
 
 
 def keep(made: "Publication", place: "Reserved | None", *, quiet: bool) -> Path | None:
@@ -248,14 +248,35 @@ def keep(made: "Publication", place: "Reserved | None", *, quiet: bool) -> Path 
     if place is None:
         return None
     try:
-        return made.save(place)
+        return _saved(made, place)
     except Exception as error:
         why = getattr(error, "strerror", None) or type(error).__name__
     kept = None
     with suppress(Exception):
-        kept = made.save(Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name)
+        kept = _saved(made, Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name)
     there = "It is printed instead" if kept is None else f"It is in {kept} instead: move it to its place"
     typer.echo(f"error: the release is made and cannot be saved to {place.target} ({why}). {there}.", err=True)
     if kept is None and not quiet:
-        typer.echo(json.dumps(summary(made), default=str))
+        typer.echo(json_text(summary(made)))
     return kept
+
+
+def _saved(made: "Publication", place: "Reserved | Path") -> Path:
+    """Write a file, where the name ends like one, or else a folder."""
+    from dpsieve.publication.table_files import formulas, write_table
+
+    if not is_file(Path(place)):
+        return made.save(place)
+    kept = write_table(made, place)
+    if kept.suffix.lower() == ".csv" and (found := formulas(made.table)):
+        what = "1 text begins" if found == 1 else f"{found:,} texts begin"
+        fix = "There, import the key columns as text."
+        typer.echo(f"note: {what} with =, +, - or @, which a spreadsheet may run as a formula. {fix}", err=True)
+    return kept
+
+
+def is_file(out: Path) -> bool:
+    """Tell whether --out names a file for the table alone, and not a folder."""
+    from dpsieve.publication.table_files import CONTENT
+
+    return out.suffix.lower() in CONTENT

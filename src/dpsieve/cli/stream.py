@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.options import AsJson, Note, Out, Top, warn_of_large_delta
+from dpsieve.cli.messages import errors_as_typed
+from dpsieve.cli.options import AsJson, Note, Out, Top, Verbose
 from dpsieve.cli.release import finish, reserved, show_release
 from dpsieve.cli.state import is_there, load, locked, save
 from dpsieve.errors import InvalidValue
@@ -32,6 +33,7 @@ def stream(
     delta: Annotated[float, typer.Option(help="Far below 1 / items; 0 with a universe.")] = 0.0,
     column: Annotated[str | None, typer.Option(help="The column of CSV or JSON lines that holds the items.")] = None,
     form: Annotated[str | None, typer.Option("--format", help="lines, csv or jsonl; else by the name.")] = None,
+    header: Annotated[str | None, typer.Option(help="The first line that CSV lacks, such as user,query.")] = None,
     state: Annotated[
         Path | None, typer.Option(help="File that stores the sketch between runs. It holds true keys and counts.")
     ] = None,
@@ -51,6 +53,7 @@ def stream(
     out: Out = None,
     top: Top = 10,
     as_json: AsJson = False,
+    verbose: Verbose = False,
 ) -> None:
     """Publish the most common items of a stream, read once, in little memory. Protected is one item.
 
@@ -68,12 +71,16 @@ def stream(
         raise InvalidValue("a file is named twice, so that its items would count twice. Name each file once.")
     if missing := [path for path in files if path != "-" and not Path(path).exists()]:
         raise InvalidValue(f"{missing[0]!r} does not exist. Name files one by one: patterns are not expanded here.")
-    warn_of_large_delta(delta)
     import pyarrow as pa
 
+    from dpsieve.engines.inputs.data_files import Format
     from dpsieve.engines.inputs.stream_items import item_batches
+    from dpsieve.privacy.large_delta import warn_of_large_delta
     from dpsieve.sketches import MergedSketch
 
+    warn_of_large_delta(delta)
+    with errors_as_typed({"header": "header"}):
+        Format("csv", header)
     if note and ledger is None:
         raise InvalidValue("--note is kept in a ledger. Pass --ledger too, or leave it out.")
     # Whatever can be wrong is found before a file is read: what was read is in the state, and would count twice.
@@ -90,7 +97,7 @@ def stream(
         if epsilon is not None:
             _check_budget(epsilon, delta, sketch.counters, options)
         if files:
-            _read(sketch, files, form, column, state, quiet=as_json)
+            _read(sketch, files, {"form": form, "column": column, "header": header}, state, quiet=as_json)
         whole = MergedSketch.of(sketch, *others) if others else sketch
         if epsilon is None:
             assert state is not None
@@ -160,7 +167,7 @@ def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str
 
 
 def _read(
-    sketch: "MisraGries", files: list[str], form: str | None, column: str | None, state: Path | None, *, quiet: bool
+    sketch: "MisraGries", files: list[str], how: dict[str, str | None], state: Path | None, *, quiet: bool
 ) -> None:
     """Count the items of all files, then save the state once and say what is in it.
 
@@ -173,7 +180,7 @@ def _read(
     try:
         with _counting(quiet=quiet) as tell:
             for path in files:
-                for batch in item_batches(path, form, column):
+                for batch in item_batches(path, **how):
                     sketch.update(batch)
                     tell(len(batch))
                     if pipe and state is not None and time.monotonic() - saved > _SAVE_EVERY:

@@ -88,7 +88,7 @@ class HittingKeys(KeyPicker):
     def _divergence(self, order: float) -> float:
         return self._tau(order)
 
-    def _picks_delta(self, epsilon: float) -> float:
+    def _delta_after(self, epsilon: float) -> float:
         k, each = self.k, self.each_epsilon
         found = hitting_delta(k, epsilon, each_epsilon=each)
         return found if found <= self.delta else min(found, picks_delta(k, epsilon, each_epsilon=each))

@@ -59,6 +59,18 @@ class Incidence:
         kept = self.keeping(found[self.held])
         return Incidence(self.keys.filter(found), kept.starts, number[kept.held])
 
+    def ranked(self, order: Ints) -> "Incidence":
+        """Return what units hold of the keys in `order`, numbered anew in this order, and the first of them first."""
+        from dpsieve.discovery.compiled.held_keys import sort_keys
+
+        rank = np.full(self.keys.num_rows, -1, np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        ranks = rank[self.held]
+        kept = self.keeping(ranks >= 0)
+        held = ranks[ranks >= 0]
+        sort_keys(kept.starts, held)
+        return Incidence(self.keys.take(pa.array(order)), kept.starts, held)
+
     def keeping(self, kept: Bools) -> "Incidence":
         """Return the pairs of a unit and a key that are kept, with all units and all keys."""
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept, dtype=np.int64)])
@@ -71,6 +83,12 @@ class Incidence:
         counts = np.zeros(self.keys.num_rows, np.int64)
         count_keys(self.held, counts)
         return counts
+
+    def counted(self) -> tuple[pa.Table, Ints]:
+        """Return the keys that some unit holds, and how many do."""
+        counts = self.counts()
+        some = np.flatnonzero(counts)
+        return self.keys.take(pa.array(some)), counts[some]
 
     def weights(self, weight: Weight) -> Ints:
         """Return the sum of the weights of each key, as an engine computes it."""

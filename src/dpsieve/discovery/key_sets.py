@@ -31,6 +31,7 @@ class KeySet(Publication):
     """
 
     kind: ClassVar[str] = "key_set"
+    when_empty: ClassVar[str] = "No key is held by enough units. Use a larger epsilon or delta, or more data."
     maker: ClassVar[Any] = Selector
 
     @classmethod

@@ -26,6 +26,8 @@ class Selector(Mechanism):
         unit: who is protected, in words.
     """
 
+    selects_keys = True
+
     epsilon: float
     delta: float
     max_keys: int

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.discovery.picker import KeyPicker, checked_analysis, chosen_selector, largest_pick, tau_left
+from dpsieve.discovery.after_selection import tau_left
+from dpsieve.discovery.picker import KeyPicker, checked_analysis, chosen_selector, largest_pick
 from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidValue
@@ -150,7 +151,7 @@ class TopKeys(KeyPicker):
         counts = _counts_tau(order, self.count_sigma, self.k) if self.count_sigma else 0.0
         return upper(lambda: ball(picks) + ball(counts))
 
-    def _picks_delta(self, epsilon: float) -> float:
+    def _delta_after(self, epsilon: float) -> float:
         return 1.0 if self.count_sigma else picks_delta(self.k, epsilon, each_epsilon=self.each_epsilon)
 
 

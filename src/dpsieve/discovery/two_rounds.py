@@ -10,7 +10,8 @@ Theorem 4); the noise of keys that nobody holds touches nobody, so it need not b
 round one: what a unit adds depends on its own keys and that outcome alone, so one unit more changes the coins of its
 own keys and no other, each by a step w of at most `heaviest`, and its w^2 sum to at most 4^bits. The table allows every
 whole step, so this round is leak-approximately (order, tau_2)-Renyi private as in `renyi_selection`. The divergences of
-an adaptive sequence add up, and tau is the sum of both; forgetting the outcome of round one is post-processing.
+an adaptive sequence add up, and tau is the sum of both; forgetting the outcome of round one is post-processing. So the
+guarantee covers the noisy sums of round one too, where a later step wants to use them.
 """
 
 from dataclasses import dataclass
@@ -112,9 +113,13 @@ class TwoRounds(RenyiSelector):
 
     def select(self, held: Incidence, source: Source) -> Bools:
         """Return which keys are published."""
+        return self.looks(held, source)[0]
+
+    def looks(self, held: Incidence, source: Source) -> tuple[Bools, Ints]:
+        """Return which keys are published, and the noisy sums of all keys, on which more may be built."""
         first = self.sums(held, np.ones(held.keys.num_rows, np.int64))
         noisy = first + discrete_gaussian(self.sigma, len(first), source=source)
-        return self.table.select(self.sums(held, self.importance(noisy)), source)
+        return self.table.select(self.sums(held, self.importance(noisy)), source), noisy
 
     def sums(self, held: Incidence, importance: Ints) -> Ints:
         """Return the sum of weights of each key, where units divide their weight by importance."""

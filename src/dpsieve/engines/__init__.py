@@ -5,14 +5,14 @@ from typing import Any
 from dpsieve.engines.adbc.engine import Adbc
 from dpsieve.engines.duckdb.engine import DuckDB
 from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
-from dpsieve.engines.inputs.data_files import CsvStream
+from dpsieve.engines.inputs.data_files import DataStream, files
 from dpsieve.engines.inputs.detect import is_database, opener_of
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Weight
 
 __all__ = [
-    "COUNT", "Adbc", "Columns", "Counted", "CsvStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress",
-    "Weight", "choose", "is_database", "located",
+    "COUNT", "Adbc", "Columns", "Counted", "DataStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress",
+    "Weight", "choose", "files", "is_database", "located",
 ]  # fmt: skip
 
 

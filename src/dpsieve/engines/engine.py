@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
+from dpsieve.channels.keys_per_unit import MOST, units_by_size
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.display import shown_progress
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.logs import timed
 from dpsieve.privacy.contribution import Contribution, Weight
 from dpsieve.types import Floats, Ints
 
@@ -244,7 +246,34 @@ class Engine(ABC):
                 An exception that it raises stops the work.
         """
         task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
-        return self._aggregate(data, task, known, _rising(progress))
+        with timed(f"{type(self).__name__}: bound and count"):
+            return self._aggregate(data, task, known, _rising(progress))
+
+    def aggregate_chosen(
+        self,
+        data: Any,
+        columns: Columns,
+        choose: Callable[[Ints], Contribution],
+        *,
+        salt: int,
+        allow_null_units: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> Counted:
+        """Tell `choose` how many keys units hold, and return the keys with their counts under the bound it returns.
+
+        `choose` gets the true number of units that hold 0, 1, ..., 1,000 keys, the last with those that hold more, and
+        is called once, in this thread. The counts are those of `aggregate` with the same salt. Data that fits into
+        memory is read once, other data twice.
+        """
+        task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
+        told = _rising(progress)
+        held = self._held(data, task, told)
+        if held is not None:
+            keys, counts = held.bounded(choose(units_by_size(held.sizes)).keys).counted()
+            return Counted(keys, counts)
+        contribution = choose(self._sizes(data, task, told and (lambda share: told(share / 2))))
+        task = replace(task, contribution=contribution)
+        return self._aggregate(data, task, None, told and (lambda share: told(0.5 + share / 2)))
 
     def incidence(
         self,
@@ -271,7 +300,8 @@ class Engine(ABC):
         """
         task = Aggregation(columns, contribution, COUNT, salt, bool(allow_null_units))
         task = replace(task, contribution=Contribution(contribution.keys))
-        return self._incidence(data, task, known, _rising(progress))
+        with timed(f"{type(self).__name__}: bound"):
+            return self._incidence(data, task, known, _rising(progress))
 
     def numbers(
         self,
@@ -293,7 +323,8 @@ class Engine(ABC):
         The arguments are those of `aggregate`.
         """
         task = Aggregation(columns, Contribution(rows=max_rows), COUNT, salt, bool(allow_null_units))
-        return self._numbers(data, task, _rising(progress))
+        with timed(f"{type(self).__name__}: bound and read"):
+            return self._numbers(data, task, _rising(progress))
 
     @abstractmethod
     def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
@@ -302,6 +333,14 @@ class Engine(ABC):
     @abstractmethod
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
         """Aggregate, with checked arguments."""
+
+    @abstractmethod
+    def _sizes(self, data: Any, task: Aggregation, progress: Progress | None) -> Ints:
+        """Return how many units hold 0, 1, ..., `task.contribution.keys` keys, the last with those that hold more."""
+
+    def _held(self, data: Any, task: Aggregation, progress: Progress | None) -> Incidence | None:
+        """Return which unit holds which keys, where that fits into memory and is the faster way."""
+        return None
 
     @abstractmethod
     def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
@@ -342,7 +381,10 @@ def _advice(name: str, known: list[str], listed: bool, word: str) -> str:
         return f"Choose from {', '.join(map(repr, known[:12]))}{more}."
     if listed:
         return "No other column has a text as its name: rename the columns, or use reset_index() for an index."
-    return "The first line of a CSV file (as standard input is), or the objects of JSON lines, must name it."
+    return (
+        "The first line of a CSV file, or the objects of JSON lines, must name it. "
+        "Of CSV without such a line, pass it: dpsieve.files(data, header='user,query')."
+    )
 
 
 def _letters(name: str) -> str:

@@ -1,16 +1,11 @@
 """How many keys a unit may add: chosen privately, and what such a bound keeps, from one histogram of keys per unit."""
 
-import math
 from dataclasses import replace
 
-import numpy as np
-
 from dpsieve.channels import frequency_at
-from dpsieve.channels.keys_per_unit import MOST, Kept, KeysPerUnit, Sizes
+from dpsieve.channels.keys_per_unit import KeysPerUnit, Sizes
 from dpsieve.channels.makers import optimal
 from dpsieve.channels.reporting.coin_choice import rough_half
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.engine import Counted
 from dpsieve.jobs.request import ReleaseRequest
 
 CANDIDATES = (1, 2, 3, 5, 10, 20, 50, 100, 200)
@@ -34,7 +29,7 @@ def half_of(epsilon: float, delta: float, keys: int) -> float:
 def for_rarer_keys(request: ReleaseRequest) -> str:
     """Return, from public numbers alone, how rare a reported key may be, and what would make that rarer, in words."""
     other = request.known_keys is not None or request.scheme is not None or request.sample_size is not None
-    if other or request.mechanism != "auto" or request.chooses_bound:
+    if other or request.mechanism != "auto" or request.chooses_bound or request.two_steps:
         return ""
     epsilon, delta, keys, rows = request.epsilon, request.delta, request.contribution.keys, request.contribution.rows
     changes = {f"max_keys_per_unit={keys // 2}": (epsilon, delta, keys // 2)} if keys > 1 else {}
@@ -64,14 +59,6 @@ def with_bound(request: ReleaseRequest, sizes: Sizes, epsilon: float) -> Release
     return replace(request, max_keys_per_unit=best)
 
 
-def counted_under(units: Incidence, bound: int) -> Counted:
-    """Return the keys that are left where each unit keeps its first `bound` keys, with how many units keep them."""
-    kept = units.bounded(bound)
-    counts = kept.counts()
-    some = np.flatnonzero(counts)
-    return Counted(kept.keys.take(some), counts[some])
-
-
 def before_choice(request: ReleaseRequest, epsilon: float) -> str:
     """Return what may be chosen, in words."""
     half = halves(epsilon, request.delta)
@@ -79,13 +66,3 @@ def before_choice(request: ReleaseRequest, epsilon: float) -> str:
     cost = f"for {SHARE_FOR_BOUND:.0%} of epsilon".replace("%", " %")
     span = f"at most {CANDIDATES[0]} to {CANDIDATES[-1]} keys, chosen privately {cost}"
     return f"{span}; a key is reported half of the time at the frequency {some}"
-
-
-def in_words(request: ReleaseRequest, kept: Kept, chosen: bool) -> str:
-    """Return what a unit's rows are cut to, and what that keeps."""
-    how = f"{request.contribution}{', chosen privately' if chosen else ''}"
-    low, high = math.floor(100 * kept.low), math.ceil(100 * kept.high)
-    if high - low > 60:
-        return f"{how}; too few units to tell which share of their keys that keeps"
-    which = f"{low} to {high} % of all pairs of a unit and a key (about {100 * kept.share:.0f} %)"
-    return f"{how}: {which}, of at most {MOST:,} keys a unit"

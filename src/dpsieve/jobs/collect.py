@@ -11,6 +11,7 @@ from dpsieve.federated.plans.histogram_plan import Plan
 from dpsieve.federated.server.histogram import Histogram, contribution, reason
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.values.items import sound
@@ -82,8 +83,7 @@ def collect_table(
         plan.channel,
         keys,
         counted.frequencies[held],
-        contribution=contribution(buckets),
-        reason=reason(plan),
+        notes=Notes(contribution(buckets), reason(plan)),
         source=source,
     )
 

@@ -31,7 +31,7 @@ from dpsieve.values.keys import published
 
 SHARE_FOR_SIZE = 0.02  # of epsilon, for the median number of keys that decides how keys are selected
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
-_ALL_KEYS = Contribution(10**12)
+ALL_KEYS = Contribution(10**12)
 
 Progress = Callable[[float], None] | bool | None
 
@@ -257,7 +257,7 @@ def _all_held(
     book, source = opened(ledger, note), resolve(source)
     if book is not None:
         book.check(made, note)
-    held = choose(data, engine).incidence(data, request.columns, _ALL_KEYS, **_options(request, source, progress))
+    held = choose(data, engine).incidence(data, request.columns, ALL_KEYS, **_options(request, source, progress))
     made.selector.check(held)
     charge(book, made, note)
     return held, source

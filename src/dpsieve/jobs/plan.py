@@ -13,6 +13,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import minimise
 from dpsieve.jobs.bounds import histogram_for
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.two_steps import TWO_STEPS, in_two_steps
 from dpsieve.privacy import Guarantee, Share, repeated_share
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.mechanism import Counting, Mechanism
@@ -60,7 +61,8 @@ def make_plan(request: ReleaseRequest) -> Plan:
     share of the budget that their optimal composition allows (Kairouz, Oh and Viswanath 2015); Gaussian noise with a
     threshold (Wilkins et al. 2024) and `report_then_count` have one guarantee for all keys of a unit. 'auto' takes what
     reports a key of the lowest frequency with probability one half. With a sample size, part of epsilon buys the total
-    that sets the sampling rate (see `sampled`).
+    that sets the sampling rate (see `sampled`). With the goal 'counts' and several keys a unit, keys are found first
+    and then counted (see `jobs.two_steps`).
 
     >>> make_plan(ReleaseRequest(key="query", epsilon=1.0, delta=1e-8)).name
     'optimal'
@@ -69,10 +71,14 @@ def make_plan(request: ReleaseRequest) -> Plan:
         return _known(request)
     unknown_domain(request.epsilon, request.delta)
     if request.mechanism not in MECHANISMS:
-        more = " 'laplace' needs known_keys." if request.mechanism == "laplace" else ""
-        raise InvalidValue(f"mechanism is not known. Choose one of {', '.join(MECHANISMS)}.{more}")
+        if request.mechanism == "laplace":
+            why = "a public list of keys, each of which is answered, as it withholds none"
+            raise InvalidValue(f"mechanism='laplace' needs known_keys: {why}. Pass known_keys, or leave mechanism out.")
+        raise InvalidValue(f"mechanism is not known. Choose one of {', '.join(MECHANISMS)}.")
     if request.sample_size is not None:
         return sampled(request, everything())
+    if request.two_steps:
+        return Plan(in_two_steps(request), "find_then_count", TWO_STEPS)
     if (histogram := histogram_for(request)) is not None:
         return behind(histogram, request)
     return _unknown(request, request.epsilon, request.scheme)

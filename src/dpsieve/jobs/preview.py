@@ -13,6 +13,8 @@ from dpsieve.privacy import Guarantee
 
 _WIDE = 500.0  # the sigma of Gaussian noise from which on intervals are as long as those of real noise, and a bit
 
+_AFTER_CHOICE = "chosen with the bound, from a private histogram of keys per unit"
+
 
 @dataclass(frozen=True)
 class Preview:
@@ -57,9 +59,10 @@ class Preview:
         )  # fmt: skip
 
     @classmethod
-    def before_choice(cls, guarantee: Guarantee, epsilon: float, contribution: str) -> "Preview":
+    def before_choice(
+        cls, guarantee: Guarantee, epsilon: float, contribution: str, why: str = _AFTER_CHOICE
+    ) -> "Preview":
         """Say what is known before the bound on keys is chosen, and the mechanism with it."""
-        why = "chosen with the bound, from a private histogram of keys per unit"
         return cls("auto", why, guarantee, (epsilon, guarantee.delta), None, None, None, None, contribution)
 
     def to_json(self) -> dict[str, Any]:

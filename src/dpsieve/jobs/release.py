@@ -6,20 +6,30 @@ argument or a file that cannot be read costs no budget, and nothing is drawn tha
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from dpsieve.channels import private_scheme
-from dpsieve.channels.keys_per_unit import MOST
+from dpsieve.channels.makers import unknown_domain
+from dpsieve.discovery.key_sets import KeySet
 from dpsieve.engines import Engine, choose, located
-from dpsieve.jobs.bounds import before_choice, counted_under, for_rarer_keys, histogram_for, in_words, with_bound
-from dpsieve.jobs.plan import SHARE_FOR_SIZE, behind, make_plan, sampled
+from dpsieve.jobs.bounds import before_choice, for_rarer_keys, histogram_for, with_bound
+from dpsieve.jobs.discover import ALL_KEYS, discover
+from dpsieve.jobs.plan import SHARE_FOR_SIZE, Plan, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
-from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.request import MANY, ReleaseRequest
+from dpsieve.jobs.two_steps import TWO_STEPS, before_counting, count_found
+from dpsieve.privacy import Guarantee
+from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.large_delta import warn_of_large_delta
 from dpsieve.privacy.ledger import Ledger, charge, opened
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.sampling.schemes import Scheme
+from dpsieve.types import Ints
 
 
 def release(
@@ -29,14 +39,15 @@ def release(
     epsilon: float,
     delta: float,
     privacy_unit: str | Sequence[str] | None = None,
-    max_keys_per_unit: int | Literal["auto"] = 1,
+    max_keys_per_unit: int | Literal["auto"] | None = None,
     max_rows_per_key: int = 1,
+    goal: str = "keys",
     scheme: Scheme | None = None,
     sample_size: int | None = None,
     mechanism: str = "auto",
     known_keys: Any = None,
     keys_only: bool = False,
-    tell_kept: bool = False,
+    tell_kept: bool | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -58,18 +69,22 @@ def release(
         epsilon, delta: the budget of this release.
         privacy_unit: the column that says who is protected, or several: then a unit is one combination of their values,
             such as a tenant and a user_id. Without it, each row is its own unit.
-        max_keys_per_unit: how many keys a unit may add; 'auto' chooses it privately such that most keys are found, for
-            2 % of epsilon.
+        max_keys_per_unit: how many keys a unit may add; 'auto' chooses it privately, for 2 % of epsilon. That is the
+            default where there is a privacy unit, and else, or with known keys, a scheme, a sample size, another
+            mechanism or `max_rows_per_key`, it is 1.
         max_rows_per_key: how many rows of a unit count in one key.
+        goal: what a bound that is chosen shall serve. 'keys' finds most of them. 'counts' makes the mean error of the
+            100 most common keys small: keys are found first, and what is left of the budget counts those that were
+            found, without a threshold; fewer keys come out than with 'keys'.
         scheme: a sampling scheme such as `dpsieve.ppswor(0.01)`.
         sample_size: about how many keys to sample; 5 % of epsilon buys the private total that sets the rate.
         mechanism: 'auto', or one of 'optimal', 'simple', 'truncated_geometric', 'stability', 'gaussian',
             'report_then_count'; with known keys, 'laplace' or 'gaussian'.
         known_keys: a public list of keys: each of them is answered, with noise and no threshold, and nothing else is.
             Other rows are left out before anything is bounded. With them delta may be 0.
-        keys_only: publish the keys without counts.
-        tell_kept: say which share of all pairs of a unit and a key the bound keeps, for 1 % of epsilon; 'auto' always
-            says it.
+        keys_only: publish the keys without counts; with 'auto', as `dpsieve.discover` finds them.
+        tell_kept: say which share of all pairs of a unit and a key the bound keeps, with its interval, for 1 % of
+            epsilon, or from the histogram that chose the bound. That is the default where it is possible.
         allow_null_units: leave out rows whose unit is null, instead of refusing them.
         engine: where to count; chosen from the data by default.
         table: the table or view of a database to read, such as 'shop.orders'.
@@ -80,24 +95,41 @@ def release(
     """
     request = ReleaseRequest.of(locals())
     data, engine = located(data, table, engine)
+    how: dict[str, Any]
+    if request.discovers:
+        how = {"engine": engine, "ledger": ledger, "note": note, "progress": progress, "source": source}
+        return _keys_of(discover(data, **_asked(request), **how))
     plan, book = make_plan(request), opened(ledger, note)
+    # What is spent must not depend on what is found, so there the whole guarantee is.
+    cost = plan.guarantee if request.two_steps else plan.mechanism
     if book is not None:
-        book.check(plan.mechanism, note)
-    where, contribution, histogram = choose(data, engine), str(request.contribution), histogram_for(request)
-    how: dict[str, Any] = {"allow_null_units": request.allow_null_units, "progress": progress}
-    how["salt"] = uniform_bits(resolve(source), 63)
-    if histogram is None:
-        counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
-    else:
-        units = where.incidence(data, request.columns, Contribution(MOST), **how)
+        book.check(cost, note)
     plan.mechanism.certify()
-    charge(book, plan.mechanism, note)
-    if histogram is not None:
-        sizes = histogram.draw(units.sizes, resolve(source))
-        chosen = with_bound(request, sizes, plan.each.guarantee.epsilon)
-        plan, bound = behind(histogram, chosen), chosen.contribution.keys
-        counted = counted_under(units, bound)
-        contribution = in_words(chosen, sizes.kept(bound), chosen=request.chooses_bound)
+    where, source = choose(data, engine), resolve(source)
+    how = {"allow_null_units": request.allow_null_units, "progress": progress}
+    how["salt"] = uniform_bits(source, 63)
+    if request.two_steps:
+        held = where.incidence(data, request.columns, ALL_KEYS, **how)
+        charge(book, cost, note)
+        return count_found(request, held, source)
+    notes = Notes(str(request.contribution), plan.reason)
+    if (histogram := histogram_for(request)) is not None:
+
+        def chosen(units: Ints) -> Contribution:
+            """Pay, look at the private histogram of keys per unit, and return what a unit may add."""
+            nonlocal plan, notes
+            charge(book, cost, note)
+            sizes = histogram.draw(units, source)
+            bounded = with_bound(request, sizes, plan.each.guarantee.epsilon)
+            plan = behind(histogram, bounded)
+            words = f"{bounded.contribution}{', chosen privately' if request.chooses_bound else ''}"
+            notes = Notes(words, plan.reason, kept=sizes.kept(bounded.contribution.keys) if request.tell_kept else None)
+            return bounded.contribution
+
+        counted = where.aggregate_chosen(data, request.columns, chosen, **how)
+    else:
+        counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
+        charge(book, cost, note)
     if request.sample_size is not None:
         found = private_scheme(
             counted.frequencies,
@@ -108,14 +140,20 @@ def release(
         )
         plan = sampled(request, found)
     return draw_release(
-        plan.mechanism,
-        counted.keys,
-        counted.frequencies,
-        keys_only=request.keys_only,
-        contribution=contribution,
-        reason=plan.reason,
-        source=source,
+        plan.mechanism, counted.keys, counted.frequencies, keys_only=request.keys_only, notes=notes, source=source
     )
+
+
+def _asked(request: ReleaseRequest) -> dict[str, Any]:
+    """Return the arguments of `discover` for a release of keys alone."""
+    names = ("key", "epsilon", "delta", "privacy_unit", "allow_null_units")
+    return {name: getattr(request, name) for name in names}
+
+
+def _keys_of(found: KeySet) -> Release:
+    """Return discovered keys as a release."""
+    notes = replace(found.notes, contribution=f"at most {MANY} keys, once each")
+    return Release(found.table, found.mechanism, unsafe_to_publish=found.unsafe_to_publish, notes=notes)  # type: ignore[arg-type]
 
 
 def preview(
@@ -125,14 +163,15 @@ def preview(
     epsilon: float,
     delta: float,
     privacy_unit: str | Sequence[str] | None = None,
-    max_keys_per_unit: int | Literal["auto"] = 1,
+    max_keys_per_unit: int | Literal["auto"] | None = None,
     max_rows_per_key: int = 1,
+    goal: str = "keys",
     scheme: Scheme | None = None,
     sample_size: int | None = None,
     mechanism: str = "auto",
     known_keys: Any = None,
     keys_only: bool = False,
-    tell_kept: bool = False,
+    tell_kept: bool | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -151,12 +190,30 @@ def preview(
     """
     request = ReleaseRequest.of(locals())
     data, engine = located(data, table, engine)
-    plan, book = make_plan(request), opened(ledger, note)
+    book = opened(ledger, note)
+    if request.discovers:
+        promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
+        unknown_domain(request.epsilon, request.delta)
+        why = "as dpsieve.discover finds keys, by how many a unit typically holds"
+        seen = Preview.before_choice(promise, request.epsilon, f"at most {MANY} keys", why)
+        cost: Guarantee | Mechanism = promise
+    else:
+        plan = make_plan(request)
+        cost = plan.guarantee if request.two_steps else plan.mechanism
+        seen = _of_plan(request, plan)
+    warn_of_large_delta(request.delta)
     if book is not None:
-        book.check(plan.mechanism, note)
+        book.check(cost, note)
     if data is not None:
         choose(data, engine).check(data, request.columns)
+    return seen
+
+
+def _of_plan(request: ReleaseRequest, plan: Plan) -> Preview:
+    left = plan.each.guarantee.epsilon
+    if request.two_steps:
+        assert isinstance(plan.mechanism, Composed)
+        return Preview.before_choice(plan.guarantee, left, before_counting(request, plan.mechanism), TWO_STEPS)
     if request.chooses_bound:
-        left = plan.each.guarantee.epsilon
         return Preview.before_choice(plan.guarantee, left, before_choice(request, left))
     return Preview.of(plan, str(request.contribution), for_rarer_keys(request))

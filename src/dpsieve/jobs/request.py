@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from dpsieve import validate
+from dpsieve.channels.keys_per_unit import MOST
 from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
 from dpsieve.engines import Columns
 from dpsieve.engines.engine import unit_columns
@@ -16,7 +17,9 @@ from dpsieve.sampling.schemes import Scheme
 from dpsieve.values.keys import check_names
 from dpsieve.values.public_keys import known_table
 
-_MANY = 100  # keys that a unit may add to a discovery by default
+MANY = 100  # keys that a unit may add to a discovery by default
+GOALS = ("keys", "counts")
+_LEAST = 0.01  # of epsilon, such that a hundredth of it still buys something
 _KEY = "Name the column to publish, such as key='query', or several."
 
 
@@ -77,39 +80,36 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseRequest(Request):
-    """The arguments of `dpsieve.release` that say what is wanted; see there for their meaning."""
+    """The arguments of `dpsieve.release` that say what is wanted; see there for their meaning.
 
-    max_keys_per_unit: int | Literal["auto"] = 1  # type: ignore[assignment]
+    What is left out is filled in: where units are named, and nothing else says how they are counted, their bound is
+    chosen privately, and what it keeps is told.
+    """
+
+    max_keys_per_unit: int | Literal["auto"] | None = None  # type: ignore[assignment]
     max_rows_per_key: int = 1
+    goal: str = "keys"
     scheme: Scheme | None = None
     sample_size: int | None = None
     mechanism: str = "auto"
     known_keys: Any = None
     keys_only: bool = False
-    tell_kept: bool = False
+    tell_kept: bool | None = None
 
     def __post_init__(self) -> None:
+        validate.store(self, epsilon=validate.epsilon(self.epsilon))
         most_rows(self.max_rows_per_key, "max_rows_per_key")
+        self._check_flags("keys_only", *(() if self.tell_kept is None else ("tell_kept",)))
+        if not isinstance(self.goal, str) or self.goal not in GOALS:
+            raise InvalidValue("goal is not known. Choose 'keys', to find most keys, or 'counts', for the best counts.")
+        if self.max_keys_per_unit is None:
+            free = not self._fixed("mechanism") and self.epsilon >= _LEAST
+            object.__setattr__(self, "max_keys_per_unit", "auto" if free else 1)
         super().__post_init__()
-        self._check_flags("keys_only", "tell_kept")
-        if self.chooses_bound or self.tell_kept:
-            asked = "max_keys_per_unit='auto'" if self.chooses_bound else "tell_kept=True"
-            if not self.privacy_unit:
-                hint = "Name the column that says who is protected, such as privacy_unit='user_id'."
-                raise InvalidValue(f"{asked} needs a privacy_unit: without one each row is its own unit. {hint}")
-            more = {"max_rows_per_key": self.max_rows_per_key > 1, "known_keys": self.known_keys is not None}
-            more |= {"scheme": self.scheme is not None, "sample_size": self.sample_size is not None}
-            if self.chooses_bound:
-                more["mechanism"] = self.mechanism != "auto"
-            if wrong := [name for name, given in more.items() if given]:
-                raise InvalidValue(f"{asked} does not work with another {wrong[0]}. Leave out one of them.")
-            least = 0.01 if self.chooses_bound else 0.02
-            if self.epsilon < least:
-                raise InvalidValue(f"epsilon={self.epsilon:g} is too small for {asked}. Pass {least} or more.")
-            if self.contribution.keys > 1000:
-                raise InvalidValue(
-                    f"{asked} works up to max_keys_per_unit=1000. Leave it out, or bound units to fewer."
-                )
+        if self.tell_kept is None:
+            tells = not self._fixed() and not self.keys_only and self.epsilon >= 2 * _LEAST
+            object.__setattr__(self, "tell_kept", tells and self.contribution.keys <= MOST)
+        self._check_together()
         if self.sample_size is not None:
             validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
             if self.scheme is not None or self.contribution.rows > 1:
@@ -120,6 +120,35 @@ class ReleaseRequest(Request):
             if self.scheme is not None or self.sample_size is not None or self.keys_only:
                 raise InvalidValue("known_keys are all answered. Leave out scheme, sample_size and keys_only.")
             object.__setattr__(self, "known_keys", known_table(self.known_keys, self.key))
+
+    def _fixed(self, *more: str) -> list[str]:
+        """Return the arguments that say how units are counted, so that nothing is chosen and told by default."""
+        given = {"privacy_unit": not self.privacy_unit, "max_rows_per_key": self.max_rows_per_key != 1}
+        given |= {"known_keys": self.known_keys is not None, "scheme": self.scheme is not None}
+        given |= {"sample_size": self.sample_size is not None, "mechanism": self.mechanism != "auto"}
+        return [name for name, fixes in given.items() if fixes and (name != "mechanism" or name in more)]
+
+    def _check_together(self) -> None:
+        """Refuse what does not go with a private choice, with telling what was kept, and with two steps."""
+        asked: dict[str, tuple[bool, tuple[str, ...], float]] = {}
+        asked["max_keys_per_unit='auto'"] = (self.chooses_bound, ("mechanism",), _LEAST)
+        asked["tell_kept=True"] = (bool(self.tell_kept), (), 2 * _LEAST)
+        asked["goal='counts'"] = (self.goal == "counts" and bool(self.privacy_unit), ("mechanism",), 2 * _LEAST)
+        for words, (wanted, more, least) in asked.items():
+            if not wanted:
+                continue
+            if (fixed := self._fixed(*more)) and fixed[0] == "privacy_unit":
+                hint = "Name the column that says who is protected, such as privacy_unit='user_id'."
+                raise InvalidValue(f"{words} needs a privacy_unit: without one each row is its own unit. {hint}")
+            if fixed:
+                raise InvalidValue(f"{words} does not work with another {fixed[0]}. Leave out one of them.")
+            if self.epsilon < least:
+                raise InvalidValue(f"epsilon={self.epsilon:g} is too small for {words}. Pass {least} or more.")
+            if self.contribution.keys > MOST:
+                fix = "Leave it out, or bound units to fewer."
+                raise InvalidValue(f"{words} works up to max_keys_per_unit={MOST}. {fix}")
+        if self.goal == "counts" and self.keys_only:
+            raise InvalidValue("goal='counts' and keys_only exclude each other. Leave out one of them.")
 
     def _check_bound(self) -> None:
         if isinstance(self.max_keys_per_unit, str) and not self.chooses_bound:
@@ -133,9 +162,20 @@ class ReleaseRequest(Request):
         return self.max_keys_per_unit == "auto"
 
     @property
+    def two_steps(self) -> bool:
+        """Whether keys are found first and then counted; with one key a unit, one step does both best."""
+        return self.goal == "counts" and bool(self.privacy_unit) and self.max_keys_per_unit != 1
+
+    @property
+    def discovers(self) -> bool:
+        """Whether only keys are wanted, however that is done best."""
+        return self.chooses_bound and self.keys_only
+
+    @property
     def contribution(self) -> Contribution:
         """How much one unit may add; one key, where that is not chosen yet."""
-        return Contribution(1 if self.max_keys_per_unit == "auto" else self.max_keys_per_unit, self.max_rows_per_key)
+        chosen = isinstance(self.max_keys_per_unit, int)
+        return Contribution(self.max_keys_per_unit if chosen else 1, self.max_rows_per_key)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +189,7 @@ class DiscoverRequest(Request):
     def __post_init__(self) -> None:
         if self.max_keys_per_unit is None:
             validate.store(self, privacy_unit=unit_columns(self.privacy_unit))
-            validate.store(self, max_keys_per_unit=_MANY if self.privacy_unit else 1)
+            validate.store(self, max_keys_per_unit=MANY if self.privacy_unit else 1)
         super().__post_init__()
         unknown_domain(self.epsilon, self.delta)
         if self.typical_keys is not None:

@@ -27,10 +27,12 @@ class Mechanism(ABC):
 
     Attributes:
         name: under which it is registered.
+        selects_keys: whether it gives out keys and nothing else.
         readers: how to read fields that are not plain JSON values from what their own `to_json` wrote.
     """
 
     name: ClassVar[str]
+    selects_keys: ClassVar[bool] = False
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
 
     @property

@@ -21,6 +21,7 @@ _HOMES = {
     "composed": "dpsieve.privacy.composed",
     "dense_laplace": "dpsieve.vectors.dense_laplace",
     "entry_list": "dpsieve.vectors.entry_list",
+    "find_then_count": "dpsieve.discovery.find_then_count",
     "gap_quantiles": "dpsieve.vectors.means.gap_quantiles",
     "gaussian": "dpsieve.channels.makers",
     "greedy": "dpsieve.discovery.greedy",

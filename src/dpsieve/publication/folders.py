@@ -1,13 +1,15 @@
-"""Folders of tables and a record about them, written whole or not at all, and refused when they were changed.
+"""Folders and files that are written whole or not at all; folders are refused when they were changed.
 
-A folder is made under a hidden name beside its place, forced to disk, and renamed. A process that dies on the way
-leaves nothing in that place, at most the hidden folder, which holds nothing but what would have been published and is
-taken over by the next process. A place can be reserved before there is something to write.
+A folder of tables and a record about them is made under a hidden name beside its place, forced to disk, and renamed. A
+process that dies on the way leaves nothing in that place, at most the hidden folder, which holds nothing but what would
+have been published and is taken over by the next process. A place can be reserved before there is something to write;
+then it may also take a single file, which is made in the hidden folder.
 
 Tables are Parquet files. The record, release.json, has the digest of each and a seal over itself: they show accidents,
 not an adversary's changes.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -31,7 +33,7 @@ _RECORD = "release.json"
 
 
 class Reserved:
-    """A place for a folder that can be written to, and that no other process writes to; use it in a `with` block."""
+    """A place for a new folder or file, which no other process writes to; use it in a `with` block."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.target = _path(folder)
@@ -44,7 +46,7 @@ class Reserved:
         except FileNotFoundError:
             failure = "is to be in a folder that does not exist. Make that one first"
         except OSError as error:
-            fix = "Pass the name of a new folder, in one that can be written to"
+            fix = "Pass a new name, in a folder that can be written to"
             failure = f"cannot be written ({error.strerror}). {fix}"
         if failure is None and os.path.lexists(self.target):
             self._leave()
@@ -98,16 +100,15 @@ def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Map
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write or replace one file, whole or not at all, and return its path."""
+    """Write one file, whole or not at all, and return its path: replace it, or in a reserved place make a new one."""
+    if isinstance(path, Reserved):
+        return _write_reserved(path, content)
     target = _path(path, "path", "Pass the name of a file.")
     working = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
     failure = None
     try:
         working.unlink(missing_ok=True)  # what a killed process left
-        with working.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_new(working, content)
         working.replace(target)
         _force(target.absolute().parent)
     except FileNotFoundError:
@@ -122,6 +123,29 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
     return target
 
 
+def _write_reserved(place: Reserved, content: bytes) -> Path:
+    made = place.working / "table"
+    made.unlink(missing_ok=True)
+    _write_new(made, content)
+    try:
+        os.link(made, place.target)  # unlike a rename, it replaces nothing that came up meanwhile
+    except FileExistsError:
+        raise
+    except OSError:  # no links on this file system
+        if os.path.lexists(place.target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        made.rename(place.target)
+    _force(place.target.absolute().parent)
+    return place.target
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def read(folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     """Return the path and the record of a folder that `write` made; raise if it was changed."""
     source = _path(folder)
@@ -129,7 +153,7 @@ def read(folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     try:
         record = read_json(path)
     except Unreadable:
-        raise CorruptRelease(f"{path} cannot be read. Pass a folder that `save` has written.") from None
+        raise CorruptRelease(f"{path} cannot be read. Pass the folder of a saved release.") from None
     if type(record.get("format")) is not int or record["format"] != FORMAT:
         raise CorruptRelease(f"{path} has another format than this version reads. Use the dpsieve that wrote it.")
     if record.get("seal") != _seal(record):

@@ -8,25 +8,28 @@ certifies it anew, checks the tables against it, and refuses whatever differs fr
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import pyarrow as pa
 
 import dpsieve
-from dpsieve.display import html_table
+from dpsieve.channels.keys_per_unit import Kept
+from dpsieve.display import html_table, shortened
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
+from dpsieve.logs import timed
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism, restored, saved
 from dpsieve.privacy.registry import from_json
 from dpsieve.publication.bounded import LARGEST_RECORD, is_deep
-from dpsieve.publication.folders import MAIN, incomplete, read, read_tables, write
+from dpsieve.publication.folders import MAIN, incomplete, read, read_tables, write, write_file
+from dpsieve.publication.table_files import csv_content, file_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +51,7 @@ _LONGEST = 10_000  # characters of a note
 _MOST_ROWS = 3 << 19  # of the tables behind one publication: one of the longest, not two
 UNSAFE = "UNSAFE TO PUBLISH: drawn from a test source."
 _ROWS = 10  # shown in a notebook
+_BATCH = 10_000  # rows that are Python objects at one time
 
 # What reading values of the wrong kind may raise.
 _ODD = (
@@ -57,16 +61,29 @@ _ODD = (
 
 @dataclass(frozen=True)
 class Notes:
-    """How a publication was made, in public words: what a unit may add, and why this mechanism was chosen."""
+    """How a publication was made, in public words: what a unit may add, why this mechanism, and what bounding kept."""
+
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "kept": lambda data: None if data is None else Kept.from_json(data)
+    }
 
     contribution: str = ""
     reason: str = ""
+    kept: Kept | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if self.kept is not None and not isinstance(self.kept, Kept):
+            raise InvalidType(f"kept must be Kept(...) or None, not {type(self.kept).__name__}.")
         for name in ("contribution", "reason"):
             value = getattr(self, name)
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
                 raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters, all printable.")
+
+    @property
+    def bounded(self) -> str:
+        """What a unit's rows are cut to, and which share of them that keeps, in a sentence; empty if nothing is cut."""
+        kept = "" if self.kept is None else f": {self.kept}"
+        return f"A unit adds {self.contribution}{kept}." if self.contribution else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -84,6 +101,7 @@ class Publication(ABC):
         notes: how it was made, in words.
         kind, notes_kind: the name of this kind in saved folders, and the type of its notes.
         more_tables: fields that are saved as further tables.
+        when_empty: what to do about a table without rows, where that calls for something.
 
     >>> import dpsieve as ds
     >>> ds.channels.known_keys(1.0).release(["tea"], [10])
@@ -93,6 +111,7 @@ class Publication(ABC):
     kind: ClassVar[str]
     notes_kind: ClassVar[type[Notes]] = Notes
     more_tables: ClassVar[tuple[str, ...]] = ()
+    when_empty: ClassVar[str] = ""
 
     table: pa.Table
     mechanism: Mechanism
@@ -117,18 +136,26 @@ class Publication(ABC):
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the table as dicts, in its order; dates and times are text, as in CSV."""
+        for batch in self.table.to_batches(max_chunksize=_BATCH):
+            yield from plain_rows(pa.Table.from_batches([batch]))
+
     def __repr__(self) -> str:
         rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
         warning = f" {UNSAFE}" if self.unsafe_to_publish else ""
-        return f"<{type(self).__name__} of {rows}: {self.guarantee}{warning}>"
+        hint = f" {self.when_empty}" if self.when_empty and not len(self) else ""
+        return f"<{type(self).__name__} of {rows}: {self.guarantee}{hint}{warning}>"
 
     def _repr_html_(self) -> str:
         """Return the first rows, the guarantee and the certificate, for a notebook."""
-        rows = [tuple(row.values()) for row in plain_rows(self.first_rows(_ROWS))]
+        rows = [tuple(map(shortened, row.values())) for row in plain_rows(self.first_rows(_ROWS))]
         table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
+        more = more if len(self) or not self.when_empty else f"<p>{escape(self.when_empty)}</p>"
         warning = f"<p><strong>{UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
-        words = f"<p>{escape(str(self.guarantee))}</p><p><small>{escape(str(self.certificate))}</small></p>"
+        bounded = f"<p>{escape(self.notes.bounded)}</p>" if self.notes.bounded else ""
+        words = f"<p>{escape(str(self.guarantee))}</p>{bounded}<p><small>{escape(str(self.certificate))}</small></p>"
         return f"<div>{warning}{table}{more}{words}</div>"
 
     def first_rows(self, count: int) -> pa.Table:
@@ -149,6 +176,29 @@ class Publication(ABC):
 
         return pl.DataFrame(self.table)
 
+    @overload
+    def to_csv(self, path: None = None, *, escape_formulas: bool = False) -> str: ...
+    @overload
+    def to_csv(self, path: str | os.PathLike[str], *, escape_formulas: bool = False) -> Path: ...
+    def to_csv(self, path: str | os.PathLike[str] | None = None, *, escape_formulas: bool = False) -> str | Path:
+        """Write the table as CSV, whole or not at all, and return the path; without a path, return the text.
+
+        A file of that name is replaced. It holds the table alone: `save` also keeps the guarantee and its certificate.
+        Bytes are hexadecimal digits; see `dpsieve.publication.table_files` for the other types.
+
+        Args:
+            path: the file to write.
+            escape_formulas: put an apostrophe before texts that begin with =, +, -, @, a tab or a carriage return, for
+                spreadsheets that would run them as formulas. Without it, keys are written as they are.
+
+        >>> import dpsieve as ds
+        >>> print(ds.channels.optimal(1.0, 1e-8).release(["tea"], [500], keys_only=True).to_csv(), end="")
+        "key"
+        "tea"
+        """
+        content = csv_content(file_table(self), escape_formulas=escape_formulas)
+        return content.decode() if path is None else write_file(path, content)
+
     @abstractmethod
     def check(self) -> None:
         """Raise unless the tables are ones that the mechanism can have let out; `save` and `load` do this."""
@@ -165,7 +215,9 @@ class Publication(ABC):
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write release.parquet and release.json to a new folder, whole or not at all, and return its path."""
         self.check()
-        return write(folder, self.whole_record(), self.tables())
+        record = self.whole_record()
+        with timed("save"):
+            return write(folder, record, self.tables())
 
     def whole_record(self) -> dict[str, Any]:
         """Return what is saved beside the tables; raise where that could not be read again."""

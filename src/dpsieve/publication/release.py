@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.logs import timed
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.mechanism import Counting, Mechanism
 from dpsieve.publication.folders import MAIN
@@ -31,13 +32,15 @@ class Release(Publication):
 
     Attributes:
         table: one row for each reported key, sorted by key: the key columns under their own names (`key` where they
-            have none), `count` (the likeliest true frequency), `low` and `high` (its 95 % confidence interval),
-            `weight` (what the key adds to an estimate of the sum of all frequencies: the count divided by its
-            probability of being reported). With keys only, just the key columns.
+            have none), `count` (the likeliest frequency), `low` and `high` (its 95 % confidence interval), `weight`
+            (what the key adds to an estimate of the sum of all frequencies: the count divided by its probability of
+            being reported). With keys only, just the key columns. A frequency is the true one after units were cut to
+            what each may add: `notes.bounded` says to what, and which share of all pairs of a unit and a key that is.
         tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
     """
 
     kind: ClassVar[str] = "release"
+    when_empty: ClassVar[str] = "No key was frequent enough: dpsieve.preview says how frequent a key must be."
 
     mechanism: Counting
     tokens: Floats | None = field(default=None, kw_only=True)
@@ -61,7 +64,9 @@ class Release(Publication):
         where: ArrayLike | Callable[[Any], ArrayLike] | None = None,
         g: Callable[[Floats], Floats] | None = None,
     ) -> float:
-        """Estimate the sum of g(true frequency) over all keys that satisfy `where`, reported or not.
+        """Estimate the sum of g(frequency) over all keys that satisfy `where`, reported or not.
+
+        A frequency is the true one after units were cut to what each may add, as in the table.
 
         From a channel, it is the sum over reported keys of the maximum-likelihood estimate g(i) / pi_i (Cohen et al.
         2021, Section 7). Keys too rare to be reported are missed, so the estimate leans low; `estimation` tells by how
@@ -93,7 +98,11 @@ class Release(Publication):
         """Raise unless keys are distinct and sorted, tokens possible, and the other columns what these tell."""
         keys = key_table(self.keys)
         check_published(keys)
-        last = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
+        last: Mechanism = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
+        if last.selects_keys and self.tokens is None:
+            if not _agree(self.table, keys):
+                raise InvalidValue(f"table has other columns than its keys. {_FIX}")
+            return
         if not isinstance(last, Counting):
             raise InvalidValue(f"mechanism gives out no tokens. {_FIX}")
         if self.tokens is None and self.mechanism.reports_all:
@@ -133,8 +142,7 @@ def draw_release(
     *,
     already_sampled: bool = False,
     keys_only: bool = False,
-    contribution: str = "",
-    reason: str = "",
+    notes: Notes | None = None,
     source: Source | None = None,
 ) -> Release:
     """Certify a mechanism, draw a token for each key and keep the keys that are reported: the one place for that.
@@ -149,15 +157,15 @@ def draw_release(
         raise InvalidValue("keys and frequencies differ in length. Pass one frequency for each key.")
     if table.num_rows <= _SEARCH_ALL:
         refuse_equal(table)
-    mechanism.certify()
+    with timed("certify"):
+        mechanism.certify()
     options = {"already_sampled": True} if already_sampled else {}
-    tokens = last.draw(numbers, source=source, **options)
+    with timed("draw"):
+        tokens = last.draw(numbers, source=source, **options)
     if not last.reports_all:
         reported = np.flatnonzero(tokens)
         table, tokens = table.take(pa.array(reported)), tokens[reported]
-    return release_of(
-        mechanism, table, tokens, source=source, keys_only=keys_only, contribution=contribution, reason=reason
-    )
+    return release_of(mechanism, table, tokens, source=source, keys_only=keys_only, notes=notes)
 
 
 def release_of(
@@ -167,8 +175,7 @@ def release_of(
     *,
     source: Source,
     keys_only: bool = False,
-    contribution: str = "",
-    reason: str = "",
+    notes: Notes | None = None,
 ) -> Release:
     """Return the release of tokens that a mechanism drew for these keys, sorted by key."""
     table = published(keys)
@@ -181,7 +188,7 @@ def release_of(
         mechanism,
         tokens=None if keys_only else tokens,
         unsafe_to_publish=not source.publishable,
-        notes=Notes(contribution, reason),
+        notes=notes or Notes(),
     )
 
 

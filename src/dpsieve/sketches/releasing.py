@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sketches.noisy import NoisySketch
@@ -45,7 +46,8 @@ def noisy_release(
     charge(ledger, mechanism, note)
     made, tokens = mechanism.draw(table.values, lost, randomness)
     shown = np.flatnonzero(tokens)
-    return release_of(made, table.keys.take(pa.array(shown)), tokens[shown], source=randomness, reason=reason)
+    keys, notes = table.keys.take(pa.array(shown)), Notes(reason=reason)
+    return release_of(made, keys, tokens[shown], source=randomness, notes=notes)
 
 
 def release_counters(
@@ -116,7 +118,7 @@ def release_over(
     # Of equal tokens the first place of the universe wins: whether a key was held must not decide.
     most = np.lexsort((found, -every_token))[: mechanism.most_keys]
     reason = f"pure privacy over {len(every):,} known keys, of which about {false_keys:g} that do not occur come out"
-    return release_of(made, every.take(found[most]), every_token[most], source=randomness, reason=reason)
+    return release_of(made, every.take(found[most]), every_token[most], source=randomness, notes=Notes(reason=reason))
 
 
 class Universe:

@@ -23,3 +23,10 @@ def count_keys(held, counts):
     """Add one to the count of a key for each unit that holds it."""
     for key in held:
         counts[key] += 1
+
+
+@jit()
+def sort_keys(starts, held):
+    """Put the keys of each unit in the order of their numbers."""
+    for unit in range(len(starts) - 1):
+        held[starts[unit] : starts[unit + 1]].sort()

@@ -13,17 +13,28 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.duckdb.jobs import Job, aggregate, aggregate_by_loops, incidence, incidence_by_loops, numbers
+from dpsieve.engines.duckdb.jobs import (
+    Job,
+    aggregate,
+    aggregate_by_loops,
+    incidence,
+    incidence_by_loops,
+    numbers,
+    sizes,
+)
 from dpsieve.engines.duckdb.queries import guarded, run
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, columns_of, is_text, known_keys, scan_of, shown_as
 from dpsieve.engines.engine import Aggregation, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
+from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import Foreign, Source, opened
 from dpsieve.engines.sql.bounded_query import Column
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.locks import private_folder
+from dpsieve.types import Ints
 
 _T = TypeVar("_T")
 _LARGE, _FEW_CORES = 5_000_000, 4
+_BYTES_OF_A_PAIR, _BYTES_OF_A_LINE = 64, 8
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 # Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept.
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
@@ -99,14 +110,26 @@ class DuckDB(Engine):
                 _check_type(column, columns, source)
 
     def _described(self, source: Source) -> list[Column]:
-        with self._session(source) as (connection, _):
-            return guarded(lambda: columns_of(source, connection), shown_as(source))
+        with self._session(source) as (connection, folder):
+            return guarded(lambda: columns_of(source, connection, folder), shown_as(source))
 
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
         return self._answer(data, known, progress, task, by_loops=aggregate_by_loops, by_sql=aggregate)
 
     def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
         return self._answer(data, known, progress, task, by_loops=incidence_by_loops, by_sql=incidence)
+
+    def _sizes(self, data: Any, task: Aggregation, progress: Progress | None) -> Ints:
+        return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=sizes)
+
+    def _held(self, data: Any, task: Aggregation, progress: Progress | None) -> Incidence | None:
+        def by_loops(job: Job, memory: int) -> Incidence | None:
+            return None if _is_large(job) else incidence_by_loops(job, memory)
+
+        def by_sql(job: Job) -> Incidence | None:
+            return None if _is_large(job) else incidence(job)
+
+        return self._answer(data, None, progress, task, by_loops, by_sql)
 
     def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
         return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=numbers)
@@ -162,6 +185,14 @@ class DuckDB(Engine):
                 yield connection, folder
             finally:
                 connection.close()
+
+
+def _is_large(job: Job) -> bool:
+    """Tell whether all pairs of a unit and a key may not fit into memory; never so for data that is read only once."""
+    rows = job.scan.rows or 0
+    if isinstance(job.source, Files) and job.source.kind != "parquet":
+        rows = sum(path.stat().st_size for path in job.source.paths) // _BYTES_OF_A_LINE
+    return rows * _BYTES_OF_A_PAIR > _bytes(_setting(job.connection, "memory_limit")) // 4 if rows else False
 
 
 def _check_type(column: Column, columns: Columns, source: Source) -> None:

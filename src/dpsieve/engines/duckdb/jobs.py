@@ -16,10 +16,11 @@ from dpsieve.engines.duckdb import one_key, pairs
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
 from dpsieve.engines.engine import Aggregation, Counted, NumberRows, null_units
 from dpsieve.engines.inputs.detect import Source
-from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query
+from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query, sizes_query
 from dpsieve.engines.sql.number_query import number_query
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.contribution import Weight
+from dpsieve.types import Ints
 from dpsieve.values.columns import in_utc
 
 
@@ -94,6 +95,14 @@ def incidence_by_loops(job: Job, memory: int) -> Incidence | None:
     unit = [job.scan.columns[name] for name in job.task.columns.unit]
     names, starts, held = kept.in_order(job.connection, unit, job.task.salt)
     return Incidence(job.keys(names), starts, held)
+
+
+def sizes(job: Job) -> Ints:
+    """Return how many units hold 0, 1, ..., and this number of keys or more, by SQL."""
+    table = job.ask(sizes_query(job.scan.text, job.scan.columns, job.task))
+    units = np.zeros(job.task.contribution.keys + 1, np.int64)
+    units[table.column("d").to_numpy()] = table.column("n").to_numpy()
+    return units
 
 
 def numbers(job: Job) -> NumberRows:

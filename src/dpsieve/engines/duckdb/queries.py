@@ -95,7 +95,7 @@ def _explained(error: BaseException, shown: Mapping[Path, str]) -> DpsieveError:
     if isinstance(error, duckdb.NotImplementedException | duckdb.InvalidTypeException | TypeError):
         return InvalidType(f"data has a column of a type that cannot be read ({kind}). Turn it into text or numbers.")
     if shown:
-        hint = "Check that the files are whole, are what their names end on, and have the same columns."
+        hint = "Check that the files are whole, have the same columns, and are what they are read as."
         return UnreadableData(f"{_named(message, shown)} cannot be read ({kind}). {hint}")
     return UnreadableData(f"data cannot be read ({kind}). Check that a query that shows its first rows works.")
 

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsieve.engines.engine import Columns
-from dpsieve.engines.inputs.data_files import CsvStream, Files, Header, header_of, json_fields
+from dpsieve.engines.inputs.data_files import DataStream, Files, Header, header_of, json_fields
 from dpsieve.engines.inputs.detect import Foreign, Frame, Source
 from dpsieve.engines.sql.bounded_query import Column, literal, quoted
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
@@ -36,18 +36,20 @@ class Scan:
 
 def is_text(source: object) -> bool:
     """Tell whether what stands for the names of columns may be a first row of data."""
-    return isinstance(source, CsvStream) or (isinstance(source, Files) and source.kind != "parquet")
+    return isinstance(source, DataStream | Files) and source.kind != "parquet"
 
 
-def columns_of(source: Source, connection: Any) -> list[Column]:
-    """Return all columns, from the schema alone."""
+def columns_of(source: Source, connection: Any, folder: Path) -> list[Column]:
+    """Return all columns, from the schema alone. Streams are stored in the folder, if need be."""
     if isinstance(source, Foreign):
         return _described(source.relation, collated=True)
     if isinstance(source, Frame):
         connection.register(_VIEW, source.schema().empty_table())
         return _described(connection.table(_VIEW))
-    if isinstance(source, CsvStream):
-        return _text_columns(_some(source.header(), source.name).names)
+    if isinstance(source, DataStream):
+        if source.kind == "csv":
+            return _text_columns(_some(source.header(), source.name).names)
+        source = source.stored(folder)
     if source.kind == "parquet":
         return _described(connection.sql(f"SELECT * FROM {_parquet(source)}"))
     if source.kind == "csv":
@@ -61,20 +63,19 @@ def scan_of(source: Source, wanted: Columns, connection: Any, folder: Path) -> S
         return _whole(_described(source.relation, collated=True), _VIEW, wanted)
     if isinstance(source, Frame):
         return _frame(source, wanted, connection)
-    if isinstance(source, CsvStream):
-        header = _some(source.header(), source.name)
-        wanted.check_present(header.names, listed=False)
-        path = source.spool(folder)
-        return _csv(header, {path: source.name}, wanted)
+    if isinstance(source, DataStream):
+        if source.kind == "csv":  # before a long stream is stored
+            wanted.check_present(_some(source.header(), source.name).names, listed=False)
+        source = source.stored(folder)
     if source.kind == "parquet":
-        scan = _whole(columns_of(source, connection), _parquet(source), wanted)
+        scan = _whole(columns_of(source, connection, folder), _parquet(source), wanted)
         counts = f"SELECT CAST(sum(num_rows) AS BIGINT) FROM parquet_file_metadata({_listed(list(shown_as(source)))})"
         ((rows,),) = connection.execute(counts).fetchall()
         return replace(scan, shown=shown_as(source), rows=rows)
     if source.kind == "csv":
         header, paths = _headers(source)
         wanted.check_present(header.names, listed=False)
-        return _csv(header, {path.absolute(): repr(str(path)) for path in paths}, wanted)
+        return _csv(header, shown_as(replace(source, paths=tuple(paths))), wanted)
     wanted.check_present(_fields(source), listed=False)
     return _json(source, wanted)
 
@@ -87,7 +88,9 @@ def ask(source: Source, connection: Any, text: str) -> pa.Table:
 
 def shown_as(source: object) -> dict[Path, str]:
     """Return the files of a source, by the path that DuckDB gets, under the names that the user knows."""
-    return {path.absolute(): repr(str(path)) for path in source.paths} if isinstance(source, Files) else {}
+    if not isinstance(source, Files):
+        return {}
+    return {path.absolute(): source.name or repr(str(path)) for path in source.paths}
 
 
 def _described(relation: Any, collated: bool = False) -> list[Column]:
@@ -127,9 +130,9 @@ def _parquet(source: Files) -> str:
 
 def _headers(source: Files) -> tuple[Header, list[Path]]:
     """Return the one header of CSV files, and those of them that are not empty."""
-    found = {path: header for path in source.paths if (header := header_of(path)) is not None}
+    found = {path: header for path in source.paths if (header := header_of(path, source.format)) is not None}
     paths = list(found)
-    header = _some(found[paths[0]] if paths else None, "data")
+    header = _some(found[paths[0]] if paths else None, source.name or "data")
     for path in paths:
         if found[path] != header:
             hint = "Pass files with the same columns, in the same order."
@@ -141,8 +144,8 @@ def _csv(header: Header, shown: dict[Path, str], wanted: Columns) -> Scan:
     """CSV under inner names, c0 and so on: the names in a header may be anything."""
     types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(header.names)))
     options = (
-        f"auto_detect = false, header = true, delim = {literal(header.separator)}, quote = '\"', escape = '\"', "
-        f"columns = {{{types}}}, {_NO_FOLDERS}"
+        f"auto_detect = false, header = {str(header.in_file).lower()}, delim = {literal(header.separator)}, "
+        f"quote = '\"', escape = '\"', columns = {{{types}}}, {_NO_FOLDERS}"
     )
     where = {name: header.names.index(name) for name in wanted.names}
     columns = {name: Column(name, f"c{i}", "VARCHAR") for name, i in where.items()}

@@ -6,7 +6,8 @@
   exports an Arrow stream. A reader or stream can be counted once.
 - A DuckDB relation, or a pair (connection, name of a table or view). These run on the user's own connection, with its
   settings, memory and temporary folder, and report progress only if its progress bar is on.
-- `CsvStream(stream)`: CSV from standard input or another open file.
+- `files(data, format=..., header=...)`: files whose names do not tell what they hold, CSV without a header line, and
+  standard input or another open file.
 
 Only the columns that are used are converted. What happens to the columns of a pandas frame is in `values.frames`.
 """

@@ -1,12 +1,14 @@
-"""Files: which ones a path means, and what text files say about their columns. CSV streams are read likewise.
+"""Files: which ones a path means, and what text files say about their columns. Streams are read likewise.
 
-Parquet (.parquet, .pq), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json); the text formats also with .gz. A
-folder stands for all Parquet files in it and below. One read takes files of one kind.
+Parquet (.parquet, .pq), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json); the text formats also with .gz. Of
+other files and of streams the caller says the format (`files`). A folder stands for all Parquet files in it and below.
+One read takes files of one kind.
 
 Types are never guessed. All values of a text file are read as text, just as they are written (numbers in JSON in one
 normal form). A guess would look at rows, and then one row could change how all keys are published. For the same reason
 the separator of a CSV file is read off its header line and nothing else: the one of comma, tab, semicolon and bar that
-gives the most columns. Quotes are double quotes, and an empty field is null.
+gives the most columns. Where the file has no such line, the caller passes it, so that no row of data stands for it.
+Quotes are double quotes, and an empty field is null.
 """
 
 import csv
@@ -16,7 +18,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, cast
@@ -33,7 +35,11 @@ _KINDS: dict[str, Kind] = {
     ".ndjson": "json",
     ".json": "json",
 }
-_KNOWN = "Parquet (.parquet), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json) are read, the last two also .gz"
+FORMATS: dict[str, Kind] = {"csv": "csv", "tsv": "csv", "jsonl": "json", "parquet": "parquet"}
+_KNOWN = (
+    "Names end in .parquet, .csv, .tsv, .jsonl, .ndjson or .json, text files also in .gz. "
+    "Say what other files hold: dpsieve.files(data, format='csv')"
+)
 _LONGEST_HEADER = 1 << 20  # also how much of a stream is read at once
 _SAMPLED_LINES, _SAMPLED_BYTES = 10_000, 1 << 27
 _LONGEST_LINE = 1 << 24  # what DuckDB reads as one JSON object
@@ -41,26 +47,107 @@ _SEPARATORS = ",\t;|"
 
 
 @dataclass(frozen=True)
+class Header:
+    """The names of the columns of a CSV file, what stands between them, and whether they are its first line."""
+
+    separator: str
+    names: tuple[str, ...]
+    in_file: bool = True
+
+
+@dataclass(frozen=True)
+class Format:
+    """What the caller says about files or a stream: the name of the format, and the header line that CSV lacks."""
+
+    name: str | None = None
+    header: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None and (not isinstance(self.name, str) or self.name not in FORMATS):
+            raise InvalidValue(f"format is not known. Pass one of {', '.join(map(repr, FORMATS))}.")
+        if self.name is not None:
+            self.kind(Path())
+        self.given_header(tabs=False)
+
+    def kind(self, path: Path) -> Kind:
+        """Return the kind of a file."""
+        kind = _kind(path) if self.name is None else FORMATS[self.name]
+        if self.header is not None and kind != "csv":
+            raise InvalidValue(
+                "header is for CSV files that lack their first line. Leave it out, or pass format='csv'."
+            )
+        return kind
+
+    def given_header(self, *, tabs: bool) -> Header | None:
+        """Return the header that the caller passed, if any; `tabs` separate the columns, whatever separates its names.
+
+        It is public: what is wrong with it may be told.
+        """
+        if self.header is None:
+            return None
+        hint = "Pass the names of all columns as the file would, such as header='user,query'."
+        line = self.header if isinstance(self.header, str) and len(self.header.splitlines()) == 1 else ""
+        found = None if "\0" in line else _best(line.encode(errors="replace"), _SEPARATORS)
+        if found is None or not any(found.names):
+            raise InvalidValue(f"header is not a line of column names. {hint}")
+        return replace(found, separator="\t" if tabs or self.name == "tsv" else found.separator, in_file=False)
+
+
+_NOTHING_TOLD = Format()
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """Files, as paths or patterns, and what the caller says about them; see `files`."""
+
+    data: Any
+    format: Format
+
+
+@dataclass(frozen=True)
 class Files:
-    """Files of one kind, in order."""
+    """Files of one kind, in order; what the caller says about them; and their name in messages, if not their own."""
 
     kind: Kind
     paths: tuple[Path, ...]
+    format: Format = _NOTHING_TOLD
+    name: str | None = None
+
+
+def files(data: Any, *, format: str | None = None, header: str | None = None) -> "DataFiles | DataStream":  # noqa: A002
+    """Return files whose names do not tell their format, CSV files without a header line, or an open file, as data.
+
+    Args:
+        data: a path, a glob or a list of these; or an open file, such as `sys.stdin.buffer`, which is read once.
+        format: 'csv', 'tsv' (CSV with tabs), 'jsonl' or 'parquet'; left out, by the names, and CSV of an open file.
+        header: the first line that CSV lacks, such as 'user,query', with its separator (with tabs, a comma will do).
+            Every row is then data, and no row is looked at to find columns or separators.
+
+    >>> files("events.log", format="csv", header="user;query")
+    DataFiles(data='events.log', format=Format(name='csv', header='user;query'))
+    """
+    told = Format(format, header)
+    if hasattr(data, "read") and not isinstance(data, str | os.PathLike):
+        return DataStream(data, told=told)
+    return DataFiles(data, told)
 
 
 def files_of(data: object) -> Files:
     """Return the files that a path, a glob or a list of both means; each file once, sorted within a glob."""
+    told = data.format if isinstance(data, DataFiles) else _NOTHING_TOLD
+    data = data.data if isinstance(data, DataFiles) else data
     parts: Iterable[object] = data if isinstance(data, list | tuple) else [data]
-    paths = list({path.resolve(): path for part in parts for path in _expanded(part)}.values())
+    folders = told.name in (None, "parquet")
+    paths = list({path.resolve(): path for part in parts for path in _expanded(part, folders)}.values())
     if not paths:
         raise InvalidValue("data is an empty list. Pass at least one file.")
-    kinds = {_kind(path) for path in paths}
+    kinds = {told.kind(path) for path in paths}
     if len(kinds) > 1:
         raise InvalidValue(f"data mixes {', '.join(sorted(kinds))} files. Pass files of one kind at a time.")
-    return Files(kinds.pop(), tuple(paths))
+    return Files(kinds.pop(), tuple(paths), told)
 
 
-def _expanded(part: object) -> list[Path]:
+def _expanded(part: object, folders: bool) -> list[Path]:
     if not isinstance(part, str | os.PathLike):
         hint = "Pass paths, or one frame or table by itself."
         raise InvalidType(f"data holds a {type(part).__name__} in its list. {hint}")
@@ -74,13 +161,15 @@ def _expanded(part: object) -> list[Path]:
         raise InvalidValue(f"data={text!r} is an address, and only files of this machine are read. {hint}")
     path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path would take ./~x for a home, and fail where there is none
     try:
-        return _found(path, text)
+        return _found(path, text, folders)
     except OSError as error:
         why = error.strerror
     raise InvalidValue(f"data={text!r} cannot be looked up ({why}). Check the path.")
 
 
-def _found(path: Path, text: str) -> list[Path]:
+def _found(path: Path, text: str, folders: bool) -> list[Path]:
+    if path.is_dir() and not folders:
+        raise InvalidValue(f"data={text!r} is a folder. Pass a glob such as {str(path / '*')!r}.")
     if path.is_dir():
         named = sorted(inner for inner in path.rglob("*") if inner.suffix.lower() in (".parquet", ".pq"))
         if found := [inner for inner in named if inner.is_file()]:
@@ -90,10 +179,10 @@ def _found(path: Path, text: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.exists():
-        hint = "Pass the path of a file; for a pipe, CsvStream(sys.stdin.buffer), which is - on the command line."
+        hint = "Pass the path of a file; for a pipe, dpsieve.files(open(...)), or - on the command line."
         raise InvalidValue(f"data={text!r} is a pipe or a device, which is not read. {hint}")
     if not glob.has_magic(text):
-        hint = "For standard input pass CsvStream(sys.stdin.buffer)." if text == "-" else "Check the path."
+        hint = "For standard input pass dpsieve.files(sys.stdin.buffer)." if text == "-" else "Check the path."
         raise InvalidValue(f"data={text!r} does not exist. {hint}")
     matches = sorted(match for match in glob.glob(str(path), recursive=True) if Path(match).is_file())  # noqa: PTH207
     if not matches:
@@ -110,16 +199,11 @@ def _kind(path: Path) -> Kind:
     return kind
 
 
-@dataclass(frozen=True)
-class Header:
-    """The first line of a CSV file."""
-
-    separator: str
-    names: tuple[str, ...]
-
-
-def header_of(path: Path) -> Header | None:
-    """Return the header of a CSV file; None when the file is empty."""
+def header_of(path: Path, told: Format) -> Header | None:
+    """Return the header of a CSV file; None when the file is empty and has to hold one."""
+    only_tabs = told.name == "tsv" or (told.name is None and ".tsv" in [end.lower() for end in path.suffixes[-2:]])
+    if given := told.given_header(tabs=only_tabs):
+        return given
     try:
         with opened_file(path) as file:
             line = file.readline(_LONGEST_HEADER)
@@ -127,7 +211,6 @@ def header_of(path: Path) -> Header | None:
         line = None
     if line is None:
         raise UnreadableData(f"{str(path)!r} cannot be opened. Check its rights, and that a .gz file is whole.")
-    only_tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes[-2:]]
     return parsed_header(line, repr(str(path)), "\t" if only_tabs else _SEPARATORS)
 
 
@@ -135,15 +218,16 @@ def parsed_header(line: bytes, where: str, separators: str = _SEPARATORS) -> Hea
     """Return the header in the first line of `line`; `where` names the file in errors."""
     if not line:
         return None
-    first = line.replace(b"\r", b"\n").partition(b"\n")[0]
-    best: Header | None = None
-    for separator in separators:
-        names = _fields(first, separator)
-        if names and (best is None or len(names) > len(best.names)):
-            best = Header(separator, names)
+    best = _best(line.replace(b"\r", b"\n").partition(b"\n")[0], separators)
     if best is None or len(line) == _LONGEST_HEADER or not any(best.names):
         raise UnreadableData(f"line 1 of {where} is not a header. It must hold the names of the columns, in UTF-8.")
     return best
+
+
+def _best(line: bytes, separators: str) -> Header | None:
+    """Return the header with the separator that gives the most columns."""
+    found = [Header(separator, names) for separator in separators if (names := _fields(line, separator))]
+    return max(found, key=lambda header: len(header.names), default=None)
 
 
 def _fields(line: bytes, separator: str) -> tuple[str, ...] | None:
@@ -209,45 +293,54 @@ def opened_file(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
-class CsvStream:
-    r"""A stream of CSV, binary or text, that is read once.
+class DataStream:
+    r"""A stream, binary or text, that is read once: CSV where nothing else is said. See `files`.
 
-    The header is read when the columns are needed. The rest goes to a file in the private folder of the count, which
-    is removed with it, so that streams larger than memory work and errors have line numbers.
+    The header of CSV is read when the columns are needed. The rest goes to a file in the private folder of the count,
+    which is removed with it, so that streams larger than memory work and errors have line numbers.
 
     >>> import io
-    >>> from dpsieve.engines import CsvStream, DuckDB
-    >>> DuckDB().columns(CsvStream(io.StringIO("user,query\n")))
+    >>> from dpsieve.engines import DataStream, DuckDB
+    >>> DuckDB().columns(DataStream(io.StringIO("user,query\n")))
     [('user', 'VARCHAR'), ('query', 'VARCHAR')]
     """
 
-    def __init__(self, stream: IO[bytes] | IO[str], name: str = "standard input") -> None:
+    def __init__(
+        self,
+        stream: IO[bytes] | IO[str],
+        name: str = "standard input",
+        told: Format = _NOTHING_TOLD,
+    ) -> None:
         if not hasattr(stream, "readline") or not hasattr(stream, "read"):
             raise InvalidType(f"stream must be an open file, not {type(stream).__name__}. Pass sys.stdin.buffer.")
         self.name = name
+        self.format = told if told.name else replace(told, name="csv")
+        self.kind = self.format.kind(Path())
         self._stream: Any = stream
         self._first: bytes | None = None
         self._spent = False
 
     def header(self) -> Header | None:
-        """Return the first line; None when the stream is empty."""
+        """Return the header of CSV; None when the stream is empty and has to hold one."""
+        tabs = self.format.name == "tsv"
+        if given := self.format.given_header(tabs=tabs):
+            return given
         if self._first is None:
             self._first = self._bytes(self._stream.readline)
-        return parsed_header(self._first, self.name)
+        return parsed_header(self._first, self.name, "\t" if tabs else _SEPARATORS)
 
-    def spool(self, folder: Path) -> Path:
-        """Write the whole stream to a file in `folder` and return its path."""
+    def stored(self, folder: Path) -> Files:
+        """Write the whole stream to a file in `folder` and return that."""
         if self._spent:
             raise InvalidValue(f"data: {self.name} was read already. Save it to a file to read it twice.")
         self._spent = True
-        self.header()
-        path = folder / "stream.csv"
+        path = folder / f"stream.{self.kind}"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
             file.write(self._first or b"")
             # One read of the system at a time, so that a signal is noticed between them.
             while chunk := self._bytes(getattr(self._stream, "read1", self._stream.read)):
                 file.write(chunk)
-        return path
+        return Files(self.kind, (path,), self.format, self.name)
 
     def _bytes(self, read: Any) -> bytes:
         got: bytes | str | None

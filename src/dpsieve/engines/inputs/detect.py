@@ -8,14 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from dpsieve.engines.inputs.data_files import CsvStream, Files, files_of
+from dpsieve.engines.inputs.data_files import DataFiles, DataStream, Files, files_of
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 from dpsieve.values.columns import tried
 from dpsieve.values.frames import arrow_column
 
 _ACCEPTED = (
     "Pass a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table, reader "
-    "or dataset; a DuckDB relation or (connection, table name); or CsvStream(stream)."
+    "or dataset; a DuckDB relation or (connection, table name); or dpsieve.files(open file)."
 )
 
 DATABASES = ("postgresql://", "postgres://")
@@ -94,7 +94,7 @@ class Foreign:
     connection: Any
 
 
-Source = Files | Frame | Foreign | CsvStream
+Source = Files | Frame | Foreign | DataStream
 
 
 def opened(data: Any) -> Source:
@@ -111,7 +111,7 @@ def opener_of(data: Any) -> Callable[[Any], Source]:
         if fits(data):
             return opener
     if hasattr(data, "readline"):
-        raise InvalidType("data is an open file. Wrap it as CsvStream(file) if it holds CSV, or pass its path.")
+        raise InvalidType("data is an open file. Pass dpsieve.files(file, format='csv'), or its path.")
     raise InvalidType(f"data must be a table, not {type(data).__name__}. {_ACCEPTED}")
 
 
@@ -136,7 +136,7 @@ def _stream(data: Any) -> Frame:
 
 
 _OPENERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Source]], ...] = (
-    (lambda data: isinstance(data, CsvStream), lambda data: data),
+    (lambda data: isinstance(data, DataStream), lambda data: data),
     (lambda data: isinstance(data, pa.RecordBatch), lambda data: Frame(pa.Table.from_batches([data]))),
     (lambda data: isinstance(data, pa.Table | pa.RecordBatchReader), Frame),
     (lambda data: _is(data, "pyarrow.dataset", "Dataset"), Frame),
@@ -144,7 +144,7 @@ _OPENERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Source]], ...] = (
     (lambda data: _is(data, "polars", "DataFrame", "LazyFrame"), _PolarsFrame),
     (lambda data: _is(data, "duckdb", "DuckDBPyRelation"), lambda data: Foreign(data, getattr(data, "_con", None))),
     (lambda data: isinstance(data, tuple) and bool(data) and _is(data[0], "duckdb", "DuckDBPyConnection"), _table),
-    (lambda data: isinstance(data, str | os.PathLike | list | tuple), files_of),
+    (lambda data: isinstance(data, str | os.PathLike | list | tuple | DataFiles), files_of),
     (lambda data: hasattr(data, "__arrow_c_stream__"), _stream),
 )
 

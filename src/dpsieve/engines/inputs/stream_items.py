@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from dpsieve.engines.inputs.data_files import opened_file, parsed_header
+from dpsieve.engines.inputs.data_files import Format, Header, opened_file, parsed_header
 from dpsieve.errors import DpsieveError, InvalidValue, UnreadableData
 from dpsieve.values.items import sound
 
@@ -33,13 +33,16 @@ _PATIENCE = 0.25  # seconds
 _NEWLINE = 10
 
 
-def item_batches(path: str, form: str | None = None, column: str | None = None) -> Iterator[pa.Array]:
+def item_batches(
+    path: str, form: str | None = None, column: str | None = None, header: str | None = None
+) -> Iterator[pa.Array]:
     """Yield Arrow arrays of text from a file, or from standard input for '-'.
 
     Args:
         path: the file.
         form: 'lines', 'csv' or 'jsonl'; by the name of the file without it, and lines from standard input.
         column: which column of CSV or JSON lines.
+        header: the first line that CSV lacks.
     """
     form = _form(path, form, column)
     name = "standard input" if path == "-" else repr(path)
@@ -47,12 +50,17 @@ def item_batches(path: str, form: str | None = None, column: str | None = None) 
         raise InvalidValue(f"{name} is read as {form}, so a column must be named. Pass --column, or --format lines.")
     if form == "lines" and column is not None:
         raise InvalidValue(f"{name} is read as lines, which have no columns. Pass --format csv or jsonl.")
+    if header is not None and form != "csv":
+        raise InvalidValue(f"{name} is read as {form}, and --header is for CSV. Leave it out, or pass --format csv.")
+    given = Format("csv", header).given_header(tabs=".tsv" in [end.lower() for end in Path(path).suffixes[-2:]])
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else opened_file(Path(path)) as file:
             if form == "lines":
                 yield from _lines(file, name)
+            elif form == "csv":
+                yield from _csv(file, name, str(column), given)
             else:
-                yield from (_csv if form == "csv" else _jsonl)(file, name, str(column))
+                yield from _jsonl(file, name, str(column))
         return
     except DpsieveError:
         raise
@@ -135,13 +143,14 @@ class _Pieces(io.RawIOBase):
         return b"".join(pieces)
 
 
-def _csv(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
-    head = file.readline(1 << 20)
-    header = parsed_header(head, name)
+def _csv(file: IO[bytes], name: str, column: str, given: Header | None = None) -> Iterator[pa.Array]:
+    header = given or parsed_header(file.readline(1 << 20), name)
     if header is None:
         return
     if header.names.count(column) != 1:
-        raise InvalidValue(f"--column {column!r} is not one of the columns of {name}. Its first line must name it.")
+        raise InvalidValue(
+            f"--column {column!r} is not one of the columns of {name}. Its first line, or --header, must name it."
+        )
     place = header.names.index(column)
     inner = [f"c{i}" for i in range(len(header.names))]
     try:
@@ -161,7 +170,7 @@ def _csv(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
             return
         # Anchored at the start, before any quoted row: no data can pose as a row number.
         row = re.match(r"CSV parse error: Row #(\d{1,18}):", str(error))
-        where = "" if row is None else f" (number {int(row[1]) + 1:,})"
+        where = "" if row is None else f" (number {int(row[1]) + header.in_file:,})"
     else:
         return
     raise UnreadableData(f"{name} holds a row{where} that is not CSV in UTF-8 with {len(inner)} columns. Mend it.")

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import DUCKDB, Column, Pieces, all_present, rows_query, unit_names
 
-MOST_KEYS = 1000
-
 
 def pairs_query(
     scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = DUCKDB
@@ -35,17 +33,18 @@ def pairs_query(
     return f"SELECT {marked}, dense_rank() OVER (ORDER BY g, {unit}) AS who, place FROM ({kept})"
 
 
-def sizes_query(
+def places_query(
     scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = DUCKDB
 ) -> str:
-    """Return the query for how many units hold how many keys: rows of `d`, at most MOST_KEYS, and `n` units."""
+    """Return the query for how many units, `n`, have a key as their first, second, ... choice, its `place`.
+
+    The sums over the first m places are the counts of `bounded_query` with at most m keys a unit, for every m at once.
+    """
     rows, keys = rows_query(scan, columns, task, known)
-    units = unit_names(task.columns)
-    unit = ", ".join(units)
-    if not units:
-        return f"SELECT 1 AS d, count(*) AS n FROM ({rows})"
-    held = (
-        f"SELECT {unit}, count(*) AS n FROM (SELECT DISTINCT {unit}, {', '.join(keys)} FROM ({rows})) GROUP BY {unit}"
-    )
-    capped = f"SELECT CASE WHEN {all_present(units)} THEN {pieces.capped(MOST_KEYS)} END AS d FROM ({held})"
-    return f"SELECT d, count(*) AS n FROM ({capped}) GROUP BY d"
+    units, names = unit_names(task.columns), ", ".join(keys)
+    unit, order = ", ".join(units), pieces.choice(task.salt, [*units, *keys], len(units))
+    place = f"row_number() OVER (PARTITION BY {unit} ORDER BY {order}, {names}) AS place"
+    placed = f"SELECT {unit}, {names}, {place} FROM (SELECT DISTINCT {unit}, {names} FROM ({rows}))"
+    marked = ", ".join([f"CASE WHEN {all_present(units)} THEN k0 END AS k0", *keys[1:]])
+    kept = f"SELECT {marked}, place FROM ({placed}) WHERE place <= {task.contribution.keys}"
+    return f"SELECT {names}, place, count(*) AS n FROM ({kept}) GROUP BY {names}, place"

@@ -32,6 +32,7 @@ from dpsieve.federated.plans.histogram_plan import Plan
 from dpsieve.federated.plans.paper_bounds import lemma_5_omission
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.coins import coins
 from dpsieve.randomness.source import Source
@@ -171,8 +172,7 @@ class Tally:
             self._counted.column("value"),
             self._counted.column("count").to_numpy(),
             already_sampled=True,
-            contribution=contribution(self._buckets),
-            reason=reason(self._plan),
+            notes=Notes(contribution(self._buckets), reason(self._plan)),
             source=source,
         )
 

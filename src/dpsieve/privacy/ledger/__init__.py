@@ -27,8 +27,10 @@ from typing import Any, Self, TypeAlias
 from dpsieve import validate
 from dpsieve.display import html_table
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
+from dpsieve.logs import log
 from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
 from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.large_delta import warn_of_large_delta
 from dpsieve.privacy.ledger.chain import Chain, Cost, Entry, checked_note
 from dpsieve.privacy.ledger.store import LedgerFile
 from dpsieve.privacy.mechanism import Mechanism
@@ -282,8 +284,12 @@ def opened(ledger: AnyLedger, note: str = "") -> Ledger | None:
 def charge(ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str = "") -> None:
     """Write down what a mechanism spends or promises, durably, before it draws; nothing where there is no ledger."""
     book = opened(ledger, note)
+    promise = mechanism if isinstance(mechanism, Guarantee) else mechanism.guarantee
+    warn_of_large_delta(promise.delta)
+    if isinstance(mechanism, Mechanism):
+        log.info("mechanism: %s", mechanism.name)
     if book is not None:
-        book.spend(mechanism, note)
+        log.info("ledger: charged as entry %d", book.spend(mechanism, note).number)
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

@@ -1,0 +1,98 @@
+"""How every command behaves: plain help, and whatever is wrong said in one line, in the words of the command line."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from dpsieve.cli.messages import as_typed
+from dpsieve.errors import DpsieveError, InvalidValue
+
+_UsageError: Any = typer.BadParameter.__mro__[1]  # of the click that typer has inside, or beside it
+
+# What stands for the value of an option in the help: by the name of the option, or else by its kind.
+_WORDS = {
+    "key": "COLUMN", "unit": "COLUMN", "column": "COLUMN", "bounds": "LOW,HIGH",
+    "<str>": "TEXT", "<list[str]>": "TEXT", "<int>": "NUMBER", "<int range>": "NUMBER", "<float>": "NUMBER",
+    "<path>": "PATH", "<list[path]>": "PATH", "<list[Path]>": "PATH", "<bool>": None,
+}  # fmt: skip
+
+# How parsers of options word a value that they cannot read, and how it is said here.
+_UNREADABLE = {
+    "valid integer": "is not a whole number",
+    "valid number|valid float": "is not a number",
+    r"greater than or equal to ([\d.]+)": r"is below \1",
+    r"less than or equal to ([\d.]+)": r"is above \1",
+}
+# Arguments of the library for options of another name.
+_ALSO = {"memory_limit": "memory", "folder": "out", "path": "out", "form": "format"}
+
+
+class _Manners(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return all parameters; their help shows no type of Python."""
+        params: list[Any] = super().get_params(ctx)
+        for param in params:
+            if hasattr(param, "display_type"):
+                kind = param.display_type(ctx)
+                is_option = param.param_type_name == "option"
+                word = (param.metavar or _WORDS.get(str(param.name), _WORDS.get(kind, kind))) if is_option else None
+                param.display_type_rich = lambda ctx, word=word: word
+        return params
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        """Read the arguments; raise in one line what is wrong with them."""
+        try:
+            return super().make_context(*arguments, **more)
+        except _UsageError as error:
+            raise _plain(error) from None
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, or find the one to run."""
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            raise _plain(error) from None
+
+
+class Command(_Manners, TyperCommand):
+    """A command that speaks of its options where the library speaks of arguments."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            book = ctx.params.get("ledger")
+            ask = "" if book is None else f" dpsieve ledger history {book} tells whether it was charged."
+            typer.echo(f"interrupted.{ask}", err=True)
+            raise typer.Exit(130) from None
+        except DpsieveError as error:
+            options = {p.name: max(p.opts, key=len).removeprefix("--") for p in self.params if p.opts[0][:1] == "-"}
+            taken = {param.name for param in self.params}
+            also = {name: other for name, other in _ALSO.items() if name not in taken and other in options.values()}
+            error.args = (as_typed(str(error), {**options, **also}), *error.args[1:])
+            raise
+
+
+class Group(_Manners, TyperGroup):
+    """A list of commands."""
+
+
+def _plain(error: Any) -> Exception:
+    """Return what is wrong with arguments as an error with a fix, in one line."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # the help itself
+        return error  # type: ignore[no-any-return]
+    param, said = getattr(error, "param", None), str(error.message)
+    name = "" if param is None else max(param.opts, key=len)
+    name = name if name.startswith("-") else name.upper()
+    if type(error).__name__ == "MissingParameter":
+        said = f"{name} is missing."
+    elif name:
+        found = ((re.search(pattern, said), words) for pattern, words in _UNREADABLE.items())
+        said = next((f"{name} {match.expand(words)}." for match, words in found if match), f"{name}: {said}")
+    else:
+        said = error.format_message()
+    see = f" See {error.ctx.command_path} --help." if error.ctx is not None else ""
+    return InvalidValue(f"{said.rstrip('.')}.{see}")

@@ -1,0 +1,21 @@
+"""What dpsieve tells the standard `logging` module: engines, mechanisms, phases and ledger entries, never a value.
+
+The logger is called `dpsieve` and is silent until the program that uses it adds a handler. How long a phase takes
+depends on the data: logs are for who runs the release, not for its readers.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger("dpsieve")
+log.addHandler(logging.NullHandler())
+
+
+@contextmanager
+def timed(phase: str) -> Iterator[None]:
+    """Log how many seconds a phase took, once it is done."""
+    start = time.perf_counter()
+    yield
+    log.info("%s: %.2f s", phase, time.perf_counter() - start)

@@ -1,0 +1,199 @@
+"""How the command behaves in a shell: help, completion, one-line errors, JSON, warnings, the log and interrupts."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import warnings
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import run
+
+import dpsieve as ds
+from dpsieve.cli.json_text import json_text
+
+COMMANDS = (
+    ["release"], ["preview"], ["report"], ["discover"], ["top-k"], ["hitting-set"], ["sum"], ["mean"], ["quantile"],
+    ["stream"], ["demo"], ["ledger"], ["ledger", "create"], ["ledger", "show"], ["ledger", "history"],
+    ["ledger", "verify"], [],
+)  # fmt: skip
+ASKED = ["--key", "word", "--epsilon", 2]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    words = ["tea"] * 900 + ["coffee"] * 600 + ["SECRET"]
+    pq.write_table(pa.table({"user": range(1501), "word": words}), tmp_path / "log.parquet")
+    return tmp_path
+
+
+def strict(text):
+    def refuse(name):
+        raise ValueError(name)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_shows_no_type_of_python(command):
+    for flag in ("-h", "--help"):
+        done = run(*command, flag)
+        assert done.returncode == 0 and "Usage: " in done.stdout
+        assert not re.search(r"<\w*[a-z]|--no-", done.stdout)
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["discover", "x", "--max-keys", "auto"], "--max-keys is not a whole number."),
+    (["release", "x", "--max-keys", "many"], "--max-keys: Pass a whole number, or auto."),
+    (["release", "x", "--epsilon", "one"], "--epsilon is not a number."),
+    (["release", "x", "--key", "word"], "--epsilon is missing."),
+    (["release"], "DATA is missing."),
+    (["release", "x", "--epsilno", "1"], "--epsilno"),
+    (["relase"], "No such command 'relase'."),
+    (["ledger", "create"], "PATH is missing."),
+    (["ledger", "create", "x", "--epsilon", -1, "--delta", 0, "--unit", "user"], "--epsilon -1 is not between"),
+    (["stream", "-", "--epsilon", -1, "--delta", "1e-8"], "--epsilon -1 is not between"),
+    (["stream", "-", "--epsilon", 1], "--delta 0 needs a known universe. Pass --delta 1e-8, or --universe ..."),
+    (["stream", "-", "--epsilon", 1, "--items-per-unit", 0], "--items-per-unit 0 is not between"),
+    (["demo", "--epsilon", 0], "--epsilon 0 is not between"),
+    (["preview", *ASKED, "--delta", 0], "--delta 0 is below"),
+    (["preview", *ASKED, "--delta", "1e-8", "--memory", "much"], "--memory is not a size."),
+    (["preview", *ASKED, "--delta", "1e-8", "--out", "/nowhere/x"], "--out /nowhere/x is to be in a folder"),
+    (["preview", *ASKED, "--delta", "1e-8", "--note", "weekly"], "--note is kept in a ledger."),
+    (["preview", *ASKED, "--delta", "1e-8", "--mechanism", "laplace"], "--mechanism laplace needs --known-keys:"),
+])  # fmt: skip
+def test_what_is_wrong_is_one_line_in_the_words_of_the_command_line(tmp_path, arguments, said):
+    done = run(*arguments, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ") and said in done.stderr and done.stderr.count("\n") == 1
+    assert not any(word in done.stderr for word in ("Input should", "max_keys_per_unit", "known_keys", "epsilon="))
+
+
+def test_a_preview_takes_every_option_of_a_release():
+    shown = [run(command, "-h").stdout.split("Options")[1].split() for command in ("release", "preview")]
+    options = [{word for word in words if word.startswith("--")} for words in shown]
+    assert options[0] == options[1] and "--memory" in options[0]
+
+
+def test_a_preview_takes_data_by_place_and_checks_its_columns(folder):
+    asked = ["--epsilon", 1, "--delta", "1e-8", "--top", 3, "--memory", "500MB"]
+    assert run("preview", "log.parquet", "--key", "word", *asked, cwd=folder).returncode == 0
+    assert "Did you mean 'word'" in run("preview", "log.parquet", "--key", "wrod", *asked, cwd=folder).stderr
+
+
+# Completion
+
+COMPLETE = """
+import os, sys
+sys.argv = ["dpsieve"]
+try:
+    from dpsieve.__main__ import main
+    main()
+finally:
+    heavy = {"numpy", "pyarrow", "duckdb", "scipy", "numba", "sqlglot", "cryptography"} & set(sys.modules)
+    print("heavy:", sorted(heavy), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(("typed", "offered"), [
+    ("dpsieve to", {"top-k"}),
+    ("dpsieve ledger ", {"create", "show", "history", "verify"}),
+    ("dpsieve release --max", {"--max-keys", "--max-rows"}),
+])  # fmt: skip
+def test_completion_is_right_and_loads_nothing_heavy(typed, offered):
+    words = typed.split(" ")
+    asked = {"_DPSIEVE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPLETE], capture_output=True, text=True, check=False, env={**os.environ, **asked}
+    )
+    assert set(done.stdout.split()) == offered and "heavy: []" in done.stderr
+
+
+# JSON
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (float("nan"), '"NaN"'), (float("inf"), '"Infinity"'), (-float("inf"), '"-Infinity"'), (b"\xff\x00", '"/wA="'),
+    ({"a": [float("nan"), (1.5, None)]}, '{"a": ["NaN", [1.5, null]]}'),
+])  # fmt: skip
+def test_every_value_has_a_form_in_valid_json(value, text):
+    assert json_text(value) == text
+    strict(json_text(value))
+
+
+@pytest.mark.parametrize(("keys", "shown"), [
+    (pa.array([b"\xff\x00"] * 500, pa.binary()), "/wA="),
+    (pa.array([float("nan")] * 500), "NaN"),
+    (pa.array([float("-inf")] * 500), "-Infinity"),
+])  # fmt: skip
+def test_json_of_a_release_is_valid_whatever_its_keys(tmp_path, keys, shown):
+    pq.write_table(pa.table({"key": keys}), tmp_path / "log.parquet")
+    done = run("release", "log.parquet", "--key", "key", "--epsilon", 2, "--delta", "1e-8", "--json", cwd=tmp_path)
+    assert [row["key"] for row in strict(done.stdout)["keys"]] == [shown]
+
+
+# Warnings
+
+
+@pytest.mark.parametrize(("delta", "warned"), [(1e-4, 0), (1.1e-4, 1), (0.02, 1)])
+def test_a_large_delta_is_warned_of_once_in_python_and_on_the_command_line(folder, delta, warned):
+    log, options = str(folder / "log.parquet"), {"epsilon": 2.0, "delta": delta}
+    channel = ds.channels.optimal(**options)
+    sketch = ds.MisraGries(16)
+    for call in (
+        lambda: ds.release(log, key="word", **options),
+        lambda: ds.preview(key="word", **options),
+        lambda: ds.discover(log, key="word", **options),
+        lambda: channel.release(["tea"], [100]),
+        lambda: sketch.release(**options),
+    ):
+        with pytest.warns() as caught:
+            call()
+            warnings.warn("end", stacklevel=1)  # so that there is one
+        large = [one for one in caught if one.category is ds.errors.PrivacyWarning]
+        assert len(large) == warned and all(one.filename == __file__ for one in large)
+    for command in ("release", "preview"):
+        done = run(command, "log.parquet", *ASKED, "--delta", delta, "--json", cwd=folder)
+        assert done.returncode == 0 and done.stderr.count("warning: delta=") == warned
+        assert done.stderr.count("\n") == warned
+
+
+# The log
+
+
+def test_the_log_is_silent_by_default_and_never_holds_a_value(folder, caplog):
+    asked = ["release", "log.parquet", *ASKED, "--unit", "user", "--delta", "1e-8", "--ledger", "budget"]
+    run("ledger", "create", "budget", "--epsilon", 9, "--delta", "1e-6", "--unit", "user", cwd=folder)
+    assert run(*asked, cwd=folder).stderr == ""
+    caplog.set_level("DEBUG", "dpsieve")
+    told = run(*asked, "--verbose", "--out", "published", cwd=folder).stderr
+    assert [line.split(":")[0] for line in told.splitlines()] == [
+        "DuckDB", "mechanism", "ledger", "certify", "draw", "save",
+    ]  # fmt: skip
+    assert "mechanism: optimal" in told and "ledger: charged as entry 2" in told
+    secrets = ("tea", "coffee", "SECRET", "900", "600", "1501", "1,501")
+    assert not any(secret in told + caplog.text for secret in secrets)
+    assert run(*asked, cwd=folder).stderr == ""  # the next command is silent again
+
+
+# Interrupts
+
+
+@pytest.mark.parametrize("book", [[], ["--ledger", "budget"]])
+def test_an_interrupt_is_answered_in_one_line(folder, monkeypatch, book):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    run("ledger", "create", "budget", "--epsilon", 9, "--delta", "1e-6", "--unit", "user", cwd=folder)
+    monkeypatch.setattr("dpsieve.engines.DuckDB._aggregate", interrupted)
+    done = run("release", "log.parquet", *ASKED, "--unit", "user", "--delta", "1e-8", *book, cwd=folder)
+    ask = " dpsieve ledger history budget tells whether it was charged." if book else ""
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"interrupted.{ask}\n")
+
+
+def test_python_m_dpsieve():
+    done = subprocess.run([sys.executable, "-m", "dpsieve", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"dpsieve {ds.__version__}\n")

@@ -1,0 +1,123 @@
+"""Counts in two steps: keys are found, then counted with what is left of the budget."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from statistical import binomial_band
+
+from dpsieve.channels.keys_per_unit import KINDS_OF_KEYS
+from dpsieve.discovery.find_then_count import CANDIDATES, find_then_count
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.renyi_selection import renyi_selection
+from dpsieve.errors import DpsieveError, InvalidType, NotCertified
+from dpsieve.privacy.curves.renyi import renyi_delta
+from dpsieve.privacy.registry import from_json
+from dpsieve.randomness import SystemSource
+
+SOURCE = SystemSource()
+
+
+@pytest.fixture(scope="module")
+def ordinary():
+    return find_then_count(1.0, 1e-8, 100, kept_epsilon=0.01, typical_keys=8)
+
+
+def units_of(count, seed, keys=300, most=40):
+    """Units with 1 to `most` of these keys, some far more common than others."""
+    rng, chances = np.random.default_rng(seed), 1 / np.arange(1, keys + 1)
+    sizes = rng.integers(1, most + 1, count)
+    return [rng.choice(keys, size, p=chances / chances.sum()).tolist() for size in sizes]
+
+
+def test_common_keys_come_out_with_counts_near_the_truth(ordinary):
+    """The error of the 100 most common keys is near that of noise alone; it varies by a few per cent between runs."""
+    held = Incidence.of(units_of(20_000, 1))
+    found = ordinary.find(held, SOURCE)
+    true = dict(zip(held.keys["key"].to_pylist(), held.counts().tolist(), strict=True))
+    counted = dict(zip(found.keys["key"].to_pylist(), found.tokens.tolist(), strict=True))
+    common = sorted(true, key=true.get, reverse=True)[:100]
+    errors = [abs(true[key] - counted.get(key, 0)) for key in common]
+    assert found.mechanism.keys in (5, 7, 10, 14, 20, 30, 50) and np.mean(errors) < 2 * found.mechanism.scale
+    assert found.kept.key == KINDS_OF_KEYS[1] and found.kept.low <= found.kept.share <= found.kept.high
+
+
+def test_the_noise_is_the_only_error_where_no_unit_is_cut():
+    """95 % of the intervals hold the true count; the band is left once in 10^9 runs."""
+    made = find_then_count(2.0, 1e-6, 20, keys=20)
+    held = Incidence.of([[*range(8)]] * 3_000)
+    inside = 0
+    for _ in range(200):
+        found = made.find(held, SOURCE)
+        read = found.mechanism.read(found.tokens)
+        inside += int(((read.low <= 3_000) & (read.high >= 3_000)).sum())
+    low, high = binomial_band(200 * 8, 0.95)
+    assert low <= inside <= high + 10  # the interval is in whole numbers, so a little wider
+
+
+def test_one_unit_more_changes_losses_by_at_most_twenty_and_counts_by_one(ordinary):
+    """The sensitivities of the proof, on random neighbours: any unit, and any ranks."""
+    rng = np.random.default_rng(2)
+    for trial in range(60):
+        units = units_of(80, trial, keys=150, most=120)
+        order = rng.permutation(150)
+        both = [Incidence.of([[*range(150)], *units]), Incidence.of([[*range(150)], *units, [*rng.permutation(150)]])]
+        ranked = [held.ranked(order[: rng.integers(1, 150)]) if not trial % 2 else held.ranked(order) for held in both]
+        more = ordinary.losses(ranked[1]) - ordinary.losses(ranked[0])
+        if ranked[0].keys.num_rows == ranked[1].keys.num_rows:
+            assert more.min() >= 0 and more.max() <= 20
+            for keys in (1, 3, 10):
+                change = ranked[1].bounded(keys).counts() - ranked[0].bounded(keys).counts()
+                assert set(change.tolist()) <= {0, 1} and change.sum() <= keys
+
+
+def test_a_unit_keeps_the_keys_that_rank_highest():
+    held = Incidence.of([["a", "b", "c"], ["c", "b"], ["d"]])
+    ranked = held.ranked(np.array([2, 0, 1]))  # c, a, b; d was not found
+    kept = ranked.bounded(1)
+    assert ranked.keys["key"].to_pylist() == ["c", "a", "b"]
+    assert kept.counts().tolist() == [2, 0, 0] and ranked.bounded(2).counts().tolist() == [2, 1, 1]
+
+
+def test_losses_are_what_the_bound_cuts_off():
+    held = Incidence.of([[*range(5)], [*range(30)], [0]])
+    found = dict(zip(CANDIDATES, find_then_count(1.0, 1e-6, 30).losses(held).tolist(), strict=True))
+    assert (found[1], found[4], found[10], found[30]) == (4 + 20, 1 + 20, 20, 0)
+
+
+def test_the_cost_adds_up_at_the_order_of_the_selector(ordinary):
+    """Recomputed: selection, a choice of bounded range, a pure histogram and Gaussian noise, in one Renyi budget."""
+    selector, order = ordinary.selector, ordinary.selector.order
+    after = order * (ordinary.choice_epsilon**2 / 8 + ordinary.kept_epsilon**2 / 2 + 1 / (2 * ordinary.sigma**2))
+    cost = selector.leak + renyi_delta(order, selector.tau + after, 1.0)
+    whole = ordinary.certify().parts[-1]
+    assert whole.scope == "one unit" and whole.worst == pytest.approx(cost, rel=1e-9) and cost <= 1e-8
+    assert cost > 0.999e-8  # nothing is left over
+
+
+@pytest.mark.parametrize("change", [{"sigma": 0.99}, {"choice_epsilon": 2.0}, {"kept_epsilon": 20.0}])
+def test_forged_numbers_are_refused(ordinary, change):
+    ((name, factor),) = change.items()
+    with pytest.raises(NotCertified):
+        dataclasses.replace(ordinary, **{name: getattr(ordinary, name) * factor})
+
+
+def test_the_noise_grows_with_the_root_of_the_keys(ordinary):
+    for keys in (1, 7, 100):
+        made = dataclasses.replace(ordinary, keys=keys)
+        assert made.scale == pytest.approx(ordinary.sigma * math.sqrt(keys), rel=1e-12)
+        assert keys / made.scale**2 <= 1 / ordinary.sigma**2  # never less noise than was paid for
+        assert from_json(made.to_json()) == made
+
+
+def test_bad_arguments(ordinary):
+    with pytest.raises(InvalidType, match="ranks"):
+        dataclasses.replace(ordinary, selector=renyi_selection(1.0, 1e-8, 100, share=0.4))
+    with pytest.raises(DpsieveError, match="keys"):
+        dataclasses.replace(ordinary, keys=0)
+
+
+def test_nothing_to_find(ordinary):
+    found = ordinary.find(Incidence.of([["a"], ["b", "c"]]), SOURCE)
+    assert found.keys.num_rows == len(found.tokens) == 0 and found.mechanism.keys == 1
