@@ -86,6 +86,7 @@ def release_counts(
         scheme=scheme,
         mechanism=mechanism,
         keys_only=keys_only,
+        tell_kept=False,
     )
     if request.chooses_bound:
         raise InvalidValue("max_keys_per_unit='auto' needs the rows of units. Pass what the counts were bounded to.")
