@@ -1,4 +1,4 @@
-"""What people see in a terminal or a notebook: safe text, small tables, the progress of a long call."""
+"""What people see in terminals, notebooks and pages: safe text, intervals, small tables, progress of a long call."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +22,23 @@ def shortened(value: object) -> str:
     """
     text = str(value)
     return printable(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)")
+
+
+def only_high(low: int, high: int, least: int = 1) -> bool:
+    """Return whether the upper end alone tells something: the low end is the least frequency that there is.
+
+    That is 1 for a key that occurs, and 0 where every key of a public list is answered.
+    """
+    return low == least < high
+
+
+def interval_words(low: int, high: int, least: int = 1) -> str:
+    """Return an interval in words.
+
+    >>> interval_words(967, 1_012), interval_words(1, 137)
+    ('967 to 1,012', 'at most 137')
+    """
+    return f"at most {high:,}" if only_high(low, high, least) else f"{low:,} to {high:,}"
 
 
 def html_table(rows: Iterable[Sequence[object]], head: Sequence[object] = ()) -> str:

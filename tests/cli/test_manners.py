@@ -194,6 +194,13 @@ def test_an_interrupt_is_answered_in_one_line(folder, monkeypatch, book):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", f"interrupted.{ask}\n")
 
 
+@pytest.mark.parametrize(("shell", "said"), [("bash", "complete -o default"), ("zsh", "compdef"), ("fish", "complete")])
+def test_the_script_of_each_shell(shell, said, monkeypatch):
+    monkeypatch.setenv("_DPSIEVE_COMPLETE", f"source_{shell}")
+    done = run()
+    assert done.returncode == 0 and said in done.stdout and "_DPSIEVE_COMPLETE=complete" in done.stdout
+
+
 def test_python_m_dpsieve():
     done = subprocess.run([sys.executable, "-m", "dpsieve", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"dpsieve {ds.__version__}\n")

@@ -86,6 +86,13 @@ def test_the_most_common_keys_come_first_and_a_click_sorts(opened, small):
     assert page.locator("th").first.get_attribute("aria-sort") == "descending"
 
 
+def test_an_interval_with_an_upper_end_only_says_at_most(opened):
+    channel = ds.channels.report_then_count(1.0, 1e-8, max_keys=10)
+    page = opened(channel.release([f"key {i}" for i in range(40)], [80] * 40))
+    cells = page.locator("#table td").all_inner_texts()
+    assert any(text.startswith("at most ") for text in cells) and not any(text.startswith("1 to ") for text in cells)
+
+
 def test_search_finds_and_says_how_many(opened, small):
     page = opened(small)
     page.get_by_label("Search").fill("TE")

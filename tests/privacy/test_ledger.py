@@ -212,7 +212,7 @@ def test_a_check_raises_what_a_spend_would_raise_and_writes_nothing(ledger):
     ledger.spend(Approximate(0.6, 2e-7))
     before = ledger.path.read_bytes(), ledger.path.stat().st_mtime_ns
     for wrong in (
-        Guarantee(0.1),
+        Guarantee(0.1, unit="user"),
         Guarantee(0.1, neighbours="replace", unit="one row"),
         0.1,
         Approximate(0.5, 1e-7),

@@ -176,3 +176,22 @@ def test_numbers_with_control_characters_in_names_or_notes(tmp_path, odd):
     assert saved.load(saved.folder).table.equals(table)
     with pytest.raises(InvalidValue, match="names has line breaks or control characters"):
         ds.private_sum([[1.0, 2.0]] * 9, [4.0, 1.0], neighbours="replace", rho=1.0, names=["a", odd])
+
+
+@pytest.mark.parametrize("where", ["publication.from_json", "folders.read_json", "folders.read_table"])
+def test_claims_of_more_memory_than_there_is(saved, monkeypatch, where):
+    def too_much(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(f"dpsieve.publication.{where}", too_much)
+    with pytest.raises(CorruptRelease, match=r"claims more memory than there is\. Get a fresh copy"):
+        ds.Release.load(saved.folder)
+
+
+def test_what_arrow_has_no_memory_for_is_such_a_claim(saved, monkeypatch):
+    def too_much(*_, **__):
+        raise pa.ArrowMemoryError
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", too_much)
+    with pytest.raises(CorruptRelease, match="claims more memory"):
+        ds.Release.load(saved.folder)

@@ -14,6 +14,7 @@ from publication.fuzzing import RELEASES, releases
 
 import dpsieve as ds
 from dpsieve.channels import gaussian, optimal, rows_of_units, stability
+from dpsieve.display import interval_words
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.report import _baseline, report_page
@@ -67,7 +68,45 @@ def test_what_bounding_kept_and_the_ledger_entry_have_their_place():
     page = report_page(replace(made, notes=notes))
     assert "<h2>What bounding kept</h2><p>about 38 % (35 to 41 %) of all pairs</p>" in page
     assert "<h2>Ledger entry</h2><dl><div><dt>number</dt><dd>3</dd></div></dl>" in page
-    assert "of the bounded count: of what is left when a unit adds at most 5 keys, once each." in page
+    assert "intervals are of the bounded count. A unit adds at most 5 keys, once each." in page
+
+
+def test_what_a_unit_adds_is_told_in_full_once():
+    made = optimal(1.0, 1e-8).release(["tea"], [900])
+    words = "at most 20 keys, once each, chosen privately: 77 to 100 % of all pairs of a unit and a key (about 91 %)"
+    page = report_page(replace(made, notes=Notes(words)))
+    assert page.count(words) == 1
+    assert "<dt>a unit adds</dt><dd>at most 20 keys, once each, chosen privately</dd>" in page
+    for less in (
+        replace(made, table=made.table.select(["key"]), tokens=None),
+        optimal(1.0, 1e-8).release(["tea"], [1]),
+    ):
+        assert report_page(replace(less, notes=Notes(words))).count(words) == 1
+
+
+def test_an_interval_with_an_upper_end_only_has_no_low_end():
+    made = ds.channels.report_then_count(1.0, 1e-8, max_keys=10).release(list(range(300)), [70] * 299 + [900])
+    lows, low, high = (made.table.column(name).to_pylist() for name in ("low", "low", "high"))
+    shown = {column["name"]: column["values"] for column in data_of(report_page(made))["columns"]}
+    assert lows.count(1) > 20 and shown["low"].count(None) == lows.count(1)
+    for told, one, other in zip(shown["low"], low, high, strict=True):
+        assert interval_words(one, other) == (f"at most {other:,}" if told is None else f"{told:,} to {other:,}")
+    answered = ds.channels.known_keys(1.0).release(["a", "b", "c"], [0, 3, 50])
+    pairs = zip(*(answered.table.column(name).to_pylist() for name in ("low", "high")), strict=True)
+    expected = [None if low == 0 < high else low for low, high in pairs]
+    assert next(c for c in data_of(report_page(answered))["columns"] if c["name"] == "low")["values"] == expected
+
+
+def test_numbers_of_a_certificate_are_short_and_never_too_small():
+    made = ds.release(
+        pa.table({"user": range(900), "key": ["tea"] * 900}), key="key", privacy_unit="user", epsilon=1.0, delta=1e-8,
+        max_keys_per_unit=3, mechanism="optimal",
+    )  # fmt: skip
+    exact = [value for part in made.certificate.parts for value in (part.epsilon, part.delta, part.worst)]
+    short = [text for line in made.certificate.lines() for text in line[2:5]]
+    assert max(map(len, short)) <= 9 < max(len(repr(value)) for value in exact)
+    assert all(value <= float(text) <= value * 1.001 for value, text in zip(exact, short, strict=True))
+    assert not re.search(r"\d\.\d{7,}", report_page(made).split("<h3>Certificate")[1].split("<details>")[0])
 
 
 def test_the_baseline_is_the_stability_histogram():

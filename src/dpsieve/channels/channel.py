@@ -17,7 +17,7 @@ from dpsieve.channels.rows import LARGEST_FREQUENCY, Row, Rows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import first_whole
 from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.large_delta import warn_of_large_delta
+from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints

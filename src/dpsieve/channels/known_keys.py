@@ -29,7 +29,7 @@ from dpsieve.privacy import Certificate, DiscreteLaplace, Gaussian, Guarantee, S
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_sigma
 from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_rho
-from dpsieve.privacy.large_delta import warn_of_large_delta
+from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_gaussian, discrete_laplace, rounded_gaussian

@@ -65,7 +65,7 @@ def main() -> None:
         with cleaned_up(), warnings.catch_warnings():
             warnings.simplefilter("always", PrivacyWarning)
             warnings.showwarning = _one_line(warnings.showwarning)
-            app()
+            app(prog_name="dpsieve")  # also as python -m dpsieve
     except DpsieveError as error:
         _stop(str(error), 2)
     except MemoryError:

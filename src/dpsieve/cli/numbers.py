@@ -60,8 +60,7 @@ def mean(
 ) -> None:
     """Publish the means of columns of numbers over units: a unit counts once, with the mean of its rows.
 
-    How many units have a row with a number in each column is taken as public: neighbours replace one of these units by
-    another.
+    How many units have a number in each column is taken as public: neighbours replace one of these units by another.
 
     Example: dpsieve mean visits.csv --column minutes --bounds 0,600 --column pages --bounds 0,50 --epsilon 1
     """

@@ -187,11 +187,11 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
 
     @wraps(command)
     def run(**values: Any) -> None:
-        from dpsieve.privacy.large_delta import warn_of_large_delta
+        from dpsieve.privacy.guarantee import warn_of_large_delta
 
         request = {field: values.pop(name) for field, (name, _, _) in options.items()}
-        request["privacy_unit"] = request["privacy_unit"] or None
         values.pop("verbose")
+        request["privacy_unit"] = request["privacy_unit"] or None
         if "key" in request:
             warn_of_large_delta(request["delta"])
         if request.get("known_keys") is not None:

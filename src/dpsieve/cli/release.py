@@ -135,7 +135,9 @@ def show_release(made: "Release", top: int, console: "Console", request: dict[st
     rows = made.top(top) if counted else made.table.slice(0, top)
     if len(made):
         which = "most common" if counted else "first, by name,"
-        show_rows(f"The {min(top, len(made)):,} {which} of {len(made):,} released keys", rows, console)
+        show_rows(
+            f"The {min(top, len(made)):,} {which} of {len(made):,} released keys", rows, console, least=made.least
+        )
     else:
         console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
     if request is not None and len(made) < _FEW:
@@ -146,12 +148,12 @@ def show_release(made: "Release", top: int, console: "Console", request: dict[st
             console.print(f"For more keys: {as_typed(rarer, typed(RELEASE))}.", markup=False)
 
 
-def show_rows(title: str, rows: "pa.Table", console: "Console") -> None:
-    """Print rows of a publication: keys and, where there are any, counts with their intervals."""
+def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 1) -> None:
+    """Print rows of a publication: keys and, where there are any, counts with their intervals; see `only_high`."""
     from rich.markup import escape
     from rich.table import Table
 
-    from dpsieve.display import printable
+    from dpsieve.display import interval_words, printable
     from dpsieve.publication.publication import plain_rows
     from dpsieve.values.keys import TAKEN
 
@@ -164,14 +166,9 @@ def show_rows(title: str, rows: "pa.Table", console: "Console") -> None:
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column("95 % interval", justify="right", no_wrap=True)
     for row in plain_rows(rows):
-        numbers = (f"{row['count']:,}", _interval(row["low"], row["high"])) if counted else ()
+        numbers = (f"{row['count']:,}", interval_words(row["low"], row["high"], least)) if counted else ()
         table.add_row(*(escape(printable(row[name])) for name in names), *numbers)
     console.print(table)
-
-
-def _interval(low: int, high: int) -> str:
-    """Return an interval in words: every key that occurs has a frequency of one or more."""
-    return f"at most {high:,}" if low == 1 < high else f"{low:,} to {high:,}"
 
 
 def _show_promise(made: "Publication", console: "Console", out: Path | None) -> None:

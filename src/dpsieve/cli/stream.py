@@ -75,7 +75,7 @@ def stream(
 
     from dpsieve.engines.inputs.data_files import Format
     from dpsieve.engines.inputs.stream_items import item_batches
-    from dpsieve.privacy.large_delta import warn_of_large_delta
+    from dpsieve.privacy.guarantee import warn_of_large_delta
     from dpsieve.sketches import MergedSketch
 
     warn_of_large_delta(delta)

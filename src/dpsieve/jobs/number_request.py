@@ -29,7 +29,7 @@ class NumberRequest:
 
     column: tuple[str, ...]
     bounds: tuple[tuple[float, float], ...]
-    privacy_unit: tuple[str, ...] = ()  # one name, or None, may be given
+    privacy_unit: tuple[str, ...] = None  # type: ignore[assignment]  # one name, or None, may be given
     max_rows_per_unit: int = 1
     epsilon: float | None = None
     delta: float | None = None

@@ -22,7 +22,7 @@ from dpsieve.jobs.two_steps import TWO_STEPS, before_counting, count_found
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.large_delta import warn_of_large_delta
+from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.ledger import Ledger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes

@@ -30,7 +30,7 @@ class Request:
     key: tuple[str, ...]
     epsilon: float
     delta: float
-    privacy_unit: tuple[str, ...] = ()  # one name, or None, may be given
+    privacy_unit: tuple[str, ...] = None  # type: ignore[assignment]  # one name, or None, may be given
     max_keys_per_unit: int = 1
     allow_null_units: bool = False
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from dpsieve import validate
 from dpsieve.display import html_table
 from dpsieve.errors import InvalidType, NotCertified
-from dpsieve.privacy.guarantee import Guarantee, shown
+from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
 from dpsieve.privacy.kernel import Block, examine
 
 Scope = Literal["one key", "one unit"]
@@ -77,9 +77,12 @@ class Certificate:
         return f"{'; '.join(map(str, self.parts))}. {NOT_COVERED}"
 
     def lines(self) -> list[tuple[str, ...]]:
-        """Return what to show of each part: what it holds for, the promise, an upper bound on its delta, and how."""
+        """Return what to show of each part: what it holds for, the promise, an upper bound on its delta, and how.
+
+        Numbers have four digits and are rounded up.
+        """
         return [
-            (part.scope, part.covers, shown(part.epsilon), shown(part.delta), f"{part.worst:.6g}", _HOW[part.method])
+            (part.scope, part.covers, *map(rounded_up, (part.epsilon, part.delta, part.worst)), _HOW[part.method])
             for part in self.parts
         ]
 

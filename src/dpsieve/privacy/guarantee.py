@@ -1,13 +1,18 @@
 """What is promised, to whom: the one object that every release, mechanism and ledger entry carries."""
 
 import math
+import sys
+import warnings
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from dpsieve import validate
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue, PrivacyWarning
 from dpsieve.privacy.unit_words import unit_words
 from dpsieve.validate import Neighbours
+
+LARGE_DELTA = 1e-4  # from here on it is warned of
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,34 @@ class Guarantee:
         return f"{name}-differential privacy when {self.unit} {change}."
 
 
+def rounded_up(number: float, digits: int = 4) -> str:
+    """Return a number with at most so many digits, rounded up: the safe side of what is promised.
+
+    >>> rounded_up(0.0123449999), rounded_up(1e-08), rounded_up(0.3)
+    ('0.01235', '1e-08', '0.3')
+    """
+    short = f"{number + 0.0:.{digits}g}"
+    if float(short) < number:
+        short = f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(number)):.{digits}g}"
+    return short
+
+
 def shown(number: float) -> str:
     """Return a number for people, short where that is exact, and never rounded."""
     short = f"{number + 0.0:g}"
     return short if float(short) == number else repr(number)
+
+
+def warn_of_large_delta(delta: float | None) -> None:
+    """Warn whoever called dpsieve, by a PrivacyWarning, of a delta above 1e-4."""
+    if delta is None or not LARGE_DELTA < delta < 1:
+        return
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("dpsieve"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        f"delta={delta:.3g} is large: what one unit alone holds may be published with that probability, for about "
+        f"{10_000 * delta:,.0f} of 10,000 such units. Use 1e-6 or less.",
+        PrivacyWarning,
+        stacklevel=level,
+    )

@@ -89,6 +89,8 @@ def read_table(file: BufferedReader, rows: int | None) -> pa.Table:
         made = [pa.chunked_array(pieces, field.type) for pieces, field in zip(whole, schema, strict=True)]
         table = pa.table(made, names=schema.names)
         table.validate(full=True)
+    except MemoryError:  # Arrow has one of its own, which is also an ArrowException
+        raise
     except (OSError, ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException):
         table = None
     if table is None or table.num_rows != promised:

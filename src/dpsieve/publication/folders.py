@@ -152,6 +152,8 @@ def read(folder: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     path = source / _RECORD
     try:
         record = read_json(path)
+    except MemoryError:
+        raise needs_too_much(source) from None
     except Unreadable:
         raise CorruptRelease(f"{path} cannot be read. Pass the folder of a saved release.") from None
     if type(record.get("format")) is not int or record["format"] != FORMAT:
@@ -176,6 +178,12 @@ def read_tables(source: Path, record: Mapping[str, Any], more: tuple[str, ...] =
 def incomplete(source: Path) -> CorruptRelease:
     """Return the error for a folder that lacks something, or has something else."""
     return CorruptRelease(f"{source} is not a whole release. Get a fresh copy of the folder.")
+
+
+def needs_too_much(source: Path) -> CorruptRelease:
+    """Return the error for a folder whose numbers claim more memory than there is."""
+    why = "it claims more memory than there is"
+    return CorruptRelease(f"{source} cannot be loaded: {why}. Get a fresh copy of the folder, or use a larger machine.")
 
 
 def changed(source: Path) -> CorruptRelease:
@@ -207,6 +215,8 @@ def _read_table(source: Path, name: str, digest: object, rows: int) -> pa.Table:
                 raise changed(source)
             file.seek(0)
             return read_table(file, rows if name == MAIN else None)
+    except MemoryError:
+        raise needs_too_much(source) from None
     except Unreadable:
         raise incomplete(source) from None
 

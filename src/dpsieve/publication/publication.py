@@ -28,7 +28,7 @@ from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism, restored, saved
 from dpsieve.privacy.registry import from_json
 from dpsieve.publication.bounded import LARGEST_RECORD, is_deep
-from dpsieve.publication.folders import MAIN, incomplete, read, read_tables, write, write_file
+from dpsieve.publication.folders import MAIN, incomplete, needs_too_much, read, read_tables, write, write_file
 from dpsieve.publication.table_files import csv_content, file_table
 
 if TYPE_CHECKING:
@@ -267,6 +267,8 @@ class Publication(ABC):
             made.check()
             said = {name: value for name, value in data.items() if name not in _OF_FOLDER}
             same = _text(said) == _text(made._record())
+        except MemoryError:
+            raise needs_too_much(source) from None
         except _ODD:
             raise incomplete(source) from None
         if not same:

@@ -50,6 +50,11 @@ class Release(Publication):
         """The key columns."""
         return self.table.select([name for name in self.table.column_names if name not in TAKEN])
 
+    @property
+    def least(self) -> int:
+        """The least frequency of a key in the table: 1, or 0 where every key of a public list is answered."""
+        return 0 if self.mechanism.reports_all else 1
+
     def top(self, k: int = 10) -> pa.Table:
         """Return the k rows with the largest tokens, largest first: the best guess at the k most frequent keys."""
         k = validate.whole("k", k, low=1, hint="Pass how many rows to show.")

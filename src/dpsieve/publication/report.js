@@ -56,6 +56,7 @@
       return a - b;
     });
   };
+  const between = (low, high) => low === null ? `at most ${number(high)}` : `${number(low)} to ${number(high)}`;
   const state = { column: columns.count || null, falling: true, page: 0, words: "" };
   let order = state.column ? sorted(state.column, true) : everything;
   let rows = order;
@@ -85,7 +86,7 @@
     return `${column.kind === "number" ? "number" : ""} ${column === columns.weight ? "weight" : ""}`.trim();
   }
   const cell = ({ column }, row) => {
-    if (interval && column === columns.low) return `${number(column.values[row])} to ${number(columns.high.values[row])}`;
+    if (interval && column === columns.low) return between(column.values[row], columns.high.values[row]);
     return column.kind === "number" ? number(column.values[row]) : keyText(column.values[row]);
   };
   const size = () => Number(find("size").value);
@@ -192,7 +193,7 @@
     });
     follow(at, xs, find("rank-readout"), (i) => {
       const names = texts.map((column) => visible(column.values[places[i]].slice(0, 80)));
-      const numbers = `${number(count[i])} (${number(low[i])} to ${number(high[i])})`;
+      const numbers = `${number(count[i])} (${between(columns.low.values[places[i]], high[i])})`;
       return [`Rank ${whole.format(data.ranks[i])}, ${numbers}: `, ...names.flatMap((name, k) => k ? [", ", name] : [name])];
     });
   };

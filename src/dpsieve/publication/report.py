@@ -23,13 +23,13 @@ import pyarrow as pa
 import dpsieve
 from dpsieve.channels import Channel, stability
 from dpsieve.channels.rows import LARGEST_FREQUENCY
-from dpsieve.display import printable
+from dpsieve.display import only_high, printable
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import first_whole, minimise
 from dpsieve.privacy.certificate import NOT_COVERED, Certificate
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.curves.repeated import Share, repeated_share
-from dpsieve.privacy.guarantee import Guarantee, shown
+from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
 from dpsieve.publication.folders import write_file
 from dpsieve.publication.publication import UNSAFE, Publication, as_text
 from dpsieve.publication.rank_plot import by_count, shown_ranks
@@ -62,7 +62,9 @@ def report_page(made: Publication) -> str:
     """Return the page of a publication."""
     home = files("dpsieve.publication")
     style, script, page = (home.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
-    notes, curve = made.notes.to_json(), _reporting(made)
+    notes, curve, counts_of = made.notes.to_json(), _reporting(made), _counts_of(made) if len(made) else ""
+    if made.notes.contribution and made.notes.contribution in counts_of:
+        del notes["contribution"]  # which is long: once is enough
     kept, entry = notes.pop(_KEPT, None), notes.pop(_LEDGER, None)
     data = {"columns": _columns(made), "rows": len(made), "ranks": _ranks(made), "reporting": curve}
     return Template(page).substitute(
@@ -82,7 +84,7 @@ def report_page(made: Publication) -> str:
         what=escape(_what(made)),
         empty="" if len(made) else f"<p>{escape(_empty(made, curve))}</p>",
         hide_table="" if len(made) else "hidden",
-        counts_of=escape(_counts_of(made) if len(made) else ""),
+        counts_of=escape(counts_of),
         weights=_WEIGHTS if "weight" in made.table.column_names and len(made) else "",
         hide_ranks="" if data["ranks"] else "hidden",
         hide_reporting="" if curve else "hidden",
@@ -124,16 +126,14 @@ def _meaning(promise: Guarantee) -> str:
 
 def _factor(promise: Guarantee) -> str:
     """Return e^epsilon with three digits, rounded up."""
-    factor = math.exp(promise.epsilon) * (1 + 1e-12)
-    step = 10.0 ** (math.floor(math.log10(factor)) - 2)
-    return f"{math.ceil(factor / step) * step:.3g}"
+    return rounded_up(math.exp(promise.epsilon) * (1 + 1e-12), 3)
 
 
 def _facts(made: Publication, curve: dict[str, Any] | None) -> list[tuple[str, str]]:
     """Return what to see at a glance."""
     promise, adds = made.guarantee, made.notes.contribution
     facts = [("epsilon", shown(promise.epsilon)), ("delta", shown(promise.delta)), ("protects", promise.unit)]
-    facts += [("a unit adds", adds)] if adds else []
+    facts += [("a unit adds", re.split("[:;]", adds)[0])] if adds else []
     return facts + ([("reported half of the time", f"frequency {curve['half']:,}")] if curve and curve["half"] else [])
 
 
@@ -153,7 +153,7 @@ def _not_promised(made: Publication) -> list[str]:
     keyed = isinstance(made, Release)
     counts = made.notes.contribution if keyed and "count" in made.table.column_names else ""
     withheld = keyed and not getattr(made.mechanism, "reports_all", False)
-    bounded = f"The counts of all data. A unit adds {counts}; what is beyond that was left out before counting."
+    bounded = "The counts of all data: what units hold beyond what a unit adds was left out before counting."
     return [
         *(["That keys which are not here do not occur: rare ones are withheld."] if withheld else []),
         *([bounded] if counts else []),
@@ -168,7 +168,7 @@ def _counts_of(made: Publication) -> str:
     if "count" not in made.table.column_names:
         return "Keys alone, without counts." if isinstance(made, Release) else ""
     adds, of = made.notes.contribution, "the counts that the mechanism was given"
-    of = f"the bounded count: of what is left when a unit adds {adds}" if adds else of
+    of = f"the bounded count. A unit adds {adds}" if adds else of
     return f"Counts and 95 % intervals are of {of}."
 
 
@@ -183,7 +183,12 @@ def _columns(made: Publication) -> list[dict[str, Any]]:
     if len(made) > _MOST_ROWS:
         rows = np.sort(by_count(table)[:_MOST_ROWS]) if "count" in table.column_names else np.arange(_MOST_ROWS)
         table = table.take(pa.array(rows))
-    return [_column(name, table.column(name), name in keys) for name in table.column_names]
+    columns = [_column(name, table.column(name), name in keys) for name in table.column_names]
+    ends = {column["name"]: column for column in columns if column["kind"] == "number"}
+    if isinstance(made, Release) and {"low", "high"} <= ends.keys():
+        pairs = zip(ends["low"]["values"], ends["high"]["values"], strict=True)
+        ends["low"]["values"] = [None if only_high(low, high, made.least) else low for low, high in pairs]
+    return columns
 
 
 def _column(name: str, column: pa.ChunkedArray, is_key: bool) -> dict[str, Any]:

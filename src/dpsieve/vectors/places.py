@@ -57,6 +57,9 @@ def items_of(values: Any, dimension: Dimension, name: str) -> pa.Array:
             raise InvalidValue(f"{name} holds a key of more than 2^16 bytes. Pass shorter keys.")
         return items
     hint = f"Pass whole numbers from 0 to {dimension - 1:,}."
+    beyond = f"{name} holds a number that is not below the dimension. {hint}"
+    if isinstance(values, list | tuple) and any(type(value) is int and value >= 2**64 for value in values):
+        raise InvalidValue(beyond)
     array = _unsigned(values)
     if array is None:
         items = _whole_column(values, name, hint)
@@ -67,7 +70,7 @@ def items_of(values: Any, dimension: Dimension, name: str) -> pa.Array:
             raise InvalidValue(f"{name} holds a number below 0. {hint}")
         array = signed.astype(np.uint64)
     if len(array) and int(array.max()) >= dimension:
-        raise InvalidValue(f"{name} holds a number that is not below the dimension. {hint}")
+        raise InvalidValue(beyond)
     return pa.array(array)
 
 

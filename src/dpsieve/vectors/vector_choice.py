@@ -1,7 +1,7 @@
 """Which mechanisms a private sparse vector is made of, chosen from public numbers by their expected error."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Self, cast
@@ -56,9 +56,9 @@ class Recipe(NamedTuple):
         share, listed = self.entry_list.listed(value)
         return listed.mixed(rest, share)
 
-    def expected_error(self, largest: float) -> float:
-        """Return the mean error of an entry that is not there, one half way to the largest value, and the largest."""
-        return float(np.mean([self.errors(value).mean for value in (0.0, largest // 2, largest)]))
+    def expected_error(self, values: Iterable[float]) -> float:
+        """Return the mean error over entries of these values, 0 for one that is not there."""
+        return float(np.mean([self.errors(value).mean for value in values]))
 
 
 class Cells(NamedTuple):
@@ -219,11 +219,16 @@ class Ask:
         return _best_cells(self)
 
     def best_cells(self) -> "Cells":
-        """Compute `cells`."""
+        """Compute `cells`: the least mean error of absent entries, of small and of middling ones, and of the largest.
+
+        Small is about twice the noise 1/epsilon, and middling 12 times: below where entries are listed by name.
+        """
         other = self.variant == "auto" and not self.signed and self.alpha is None
         tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self._tried(variant)]
         largest = self._top or 2 * max(made.largest for made in tried)
-        return min(tried, key=lambda made: made.recipe.expected_error(largest))
+        step = 1 / self.epsilon if self.neighbours == "l1" else max(1.0, 1 // self.epsilon)
+        values = [min(value, largest) for value in (0.0, 2 * step, 12 * step, largest)]
+        return min(tried, key=lambda made: made.recipe.expected_error(values))
 
     def _tried(self, variant: str) -> Iterator["Cells"]:
         """Return cells for all values, and cells beside a list of large entries, as far as they are allowed."""

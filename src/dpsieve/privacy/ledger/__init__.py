@@ -29,8 +29,7 @@ from dpsieve.display import html_table
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.logs import log
 from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
-from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.large_delta import warn_of_large_delta
+from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
 from dpsieve.privacy.ledger.chain import Chain, Cost, Entry, checked_note
 from dpsieve.privacy.ledger.store import LedgerFile
 from dpsieve.privacy.mechanism import Mechanism
