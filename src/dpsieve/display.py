@@ -1,5 +1,8 @@
-"""What people see in terminals, notebooks and pages: safe text, intervals, small tables, progress of a long call."""
+"""What people and scripts see: safe text, valid JSON, intervals, small tables, progress of a long call."""
 
+import base64
+import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
@@ -22,6 +25,27 @@ def shortened(value: object) -> str:
     """
     text = str(value)
     return printable(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text):,} characters)")
+
+
+def json_text(value: Any) -> str:
+    """Return valid JSON. What it has no form for is written as in the JSON of Protocol Buffers.
+
+    NaN and infinities are the texts "NaN", "Infinity" and "-Infinity", bytes are base64; other values are their text.
+
+    >>> json_text({"key": b"tea", "high": float("inf")})
+    '{"key": "dGVh", "high": "Infinity"}'
+    """
+    return json.dumps(_plain(value), allow_nan=False, default=str)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def only_high(low: int, high: int, least: int = 1) -> bool:

@@ -32,31 +32,32 @@ def both_laws(channel, i):
 
 def losses(p, q):
     """The Fourier transform of the privacy loss, rounded down to a grid, and the mass of infinite losses."""
-    some, mass = (p > 0) & (q > 0), np.zeros(SIZE)
-    np.add.at(mass, np.floor(np.log(p[some] / q[some]) / STEP).astype(int), p[some])  # negative ones from the end
-    return np.fft.rfft(mass), p[q <= 0].sum()
+    some = (p > 0) & (q > 0)
+    places = np.floor(np.log(p[some] / q[some]) / STEP).astype(int)
+    assert np.abs(places).max() < SIZE // 2
+    return np.fft.rfft(np.bincount(places % SIZE, p[some], SIZE)), p[q <= 0].sum()  # negative ones from the end
 
 
-def true_deltas(laws, uses):
+def true_deltas(parts, uses):
     """Deltas that independent pairs of laws surely have together, but for the 1e-13 of a Fourier transform."""
-    parts = [losses(*pair) for pair in laws]
     mass = np.fft.irfft(np.prod([spectrum for spectrum, _ in parts], axis=0) ** uses, SIZE)
     at, finite = np.fft.fftfreq(SIZE, 1 / SIZE) * STEP, np.prod([1 - sure for _, sure in parts]) ** uses
     return [1 - finite + float(mass @ np.maximum(0, -np.expm1(np.minimum(700, e - at)))) for e in EPSILONS]
 
 
-@pytest.mark.parametrize("uses", [1, 4, 12])
-def test_no_unit_costs_more(channel, uses):
-    whole = Composition(channel.spends() * uses)
-    bounds = np.array([whole.delta(epsilon) for epsilon in EPSILONS])
+def test_no_unit_costs_more(channel):
     first, last = channel.first, channel.rows.table.last
     units = [[0] * 3, [first // 2] * 3, [first - 1] * 3, [first] * 3, [last + 5] * 3, [0, first // 3, last]]
     units += np.random.default_rng(7).integers(0, last, (6, 3)).tolist()
-    pairs = [[both_laws(channel, i) for i in unit] for unit in units]
-    found = np.array([true_deltas([pair[::way] for pair in unit], uses) for unit in pairs for way in (1, -1)])
-    assert (found <= bounds + 1e-12).all()
-    # The bounds are worth something: the worst of these units comes near.
-    assert (found.max(axis=0) > [0.3, 0.15, 0.1, 0.1, 0.1, 0.9] * bounds).all()
+    laws = {i: both_laws(channel, i) for i in {i for unit in units for i in unit}}
+    both_ways = [{i: losses(*pair[::way]) for i, pair in laws.items()} for way in (1, -1)]
+    for uses in (1, 4, 12):
+        whole = Composition(channel.spends() * uses)
+        bounds = np.array([whole.delta(epsilon) for epsilon in EPSILONS])
+        found = np.array([true_deltas([parts[i] for i in unit], uses) for parts in both_ways for unit in units])
+        assert (found <= bounds + 1e-12).all(), uses
+        # The bounds are worth something: the worst of these units comes near.
+        assert (found.max(axis=0) > [0.3, 0.15, 0.1, 0.1, 0.1, 0.9] * bounds).all(), uses
 
 
 def test_a_key_costs_its_coin_or_a_slower_one_and_its_count():
@@ -113,10 +114,10 @@ def test_the_divergence_of_coins_is_that_of_the_table():
 
 
 def test_long_tables_are_told_in_a_moment():
-    channel = report_then_count(0.01, 1e-8, max_keys=10)
-    assert channel.rows.table.last > 10_000
+    channel = report_then_count(0.02, 1e-8, max_keys=10)
+    assert channel.rows.table.last > 5_000
     begin = time.process_time()
     renyi, leak = channel.spends()
     assert time.process_time() - begin < 2.0
     assert isinstance(renyi, Renyi) and leak == Approximate(0.0, leak.delta) and leak.delta <= 1e-8
-    assert Composition(channel.spends() * 50).epsilon(1e-6) < 0.075
+    assert Composition(channel.spends() * 50).epsilon(1e-6) < 0.15

@@ -114,6 +114,12 @@ def test_an_interval_from_one_on_has_an_upper_end_only(capsys):
     assert "367 to 433" in shown and "at most 120" in shown and "1 to 120" not in shown
 
 
+def test_a_long_key_is_cut_on_the_screen(capsys):
+    show_rows("One key", pa.table({"query": ["<" * 5_000]}), Console(width=80))
+    shown = capsys.readouterr().out
+    assert shown.count("<") == 200 and "(5,000 characters)" in shown.replace("\n", "")
+
+
 def test_preview_spends_and_reads_nothing(folder):
     done = run("preview", "--key", "query", "--unit", "user_id", *BUDGET, "--max-keys", 5)
     assert done.returncode == 0 and "gaussian" in done.stdout and "a key of frequency" in done.stdout

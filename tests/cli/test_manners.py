@@ -13,7 +13,7 @@ import pytest
 from command import run
 
 import dpsieve as ds
-from dpsieve.cli.json_text import json_text
+from dpsieve.display import json_text
 
 COMMANDS = (
     ["release"], ["preview"], ["report"], ["discover"], ["top-k"], ["hitting-set"], ["sum"], ["mean"], ["quantile"],
@@ -173,7 +173,7 @@ def test_the_log_is_silent_by_default_and_never_holds_a_value(folder, caplog):
     assert [line.split(":")[0] for line in told.splitlines()] == [
         "DuckDB", "mechanism", "ledger", "certify", "draw", "save",
     ]  # fmt: skip
-    assert "mechanism: optimal" in told and "ledger: charged as entry 2" in told
+    assert "mechanism: composed" in told and "ledger: charged as entry 2" in told
     secrets = ("tea", "coffee", "SECRET", "900", "600", "1501", "1,501")
     assert not any(secret in told + caplog.text for secret in secrets)
     assert run(*asked, cwd=folder).stderr == ""  # the next command is silent again
@@ -188,7 +188,7 @@ def test_an_interrupt_is_answered_in_one_line(folder, monkeypatch, book):
         raise KeyboardInterrupt
 
     run("ledger", "create", "budget", "--epsilon", 9, "--delta", "1e-6", "--unit", "user", cwd=folder)
-    monkeypatch.setattr("dpsieve.engines.DuckDB._aggregate", interrupted)
+    monkeypatch.setattr("dpsieve.engines.DuckDB._answer", interrupted)
     done = run("release", "log.parquet", *ASKED, "--unit", "user", "--delta", "1e-8", *book, cwd=folder)
     ask = " dpsieve ledger history budget tells whether it was charged." if book else ""
     assert (done.returncode, done.stdout, done.stderr) == (130, "", f"interrupted.{ask}\n")

@@ -107,7 +107,7 @@ def test_names_that_do_not_fit(tmp_path):
 def test_every_job_takes_them(tmp_path):
     (tmp_path / "rows").write_text("".join(f"{i},tea,{i % 7}\n" for i in range(500)))
     rows = ds.files(tmp_path / "rows", format="csv", header="user,query,hour")
-    asked = {"key": "query", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-6}
+    asked = {"key": "query", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-6, "max_keys_per_unit": 1}
     assert ds.release(rows, **asked).table["query"].to_pylist() == ["tea"]
     assert ds.discover(rows, **asked).table["query"].to_pylist() == ["tea"]
     assert ds.preview(rows, **asked).half < 500

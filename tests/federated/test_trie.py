@@ -201,10 +201,10 @@ class TestPlans:
 
     @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
     def test_no_coin_is_much_larger_and_no_threshold_much_better(self, neighbours):
-        chosen = level_plan(4.0, 1e-10, 50, neighbours=neighbours)
-        assert rounds_delta(4.0, 1.01 * chosen.coin, chosen.threshold, 50, neighbours) > 1e-10
+        chosen = level_plan(4.0, 1e-10, 20, neighbours=neighbours)
+        assert rounds_delta(4.0, 1.01 * chosen.coin, chosen.threshold, 20, neighbours) > 1e-10
         for away in (-3, 3):
-            other = level_plan(4.0, 1e-10, 50, threshold=chosen.threshold + away, neighbours=neighbours)
+            other = level_plan(4.0, 1e-10, 20, threshold=chosen.threshold + away, neighbours=neighbours)
             assert chosen.half <= 1.01 * other.half
 
 

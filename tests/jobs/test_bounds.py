@@ -60,11 +60,11 @@ def test_the_budget_is_told_and_charged_once(tmp_path):
 def test_what_is_kept_is_told_where_there_are_units_enough(tmp_path):
     table = events([["a", "b", "c", "d"]] * 900)
     few = ds.release(table, **NUMBERS, max_keys_per_unit=2, tell_kept=True)
-    assert "too few units to tell" in few.notes.contribution
+    assert "too few units to tell" in few.notes.bounded
     sure = {**NUMBERS, "epsilon": 40.0, "source": insecure_source(1)}
     release = ds.release(events([["a", "b", "c", "d"]] * 20_000), **sure, max_keys_per_unit=2, tell_kept=True)
-    low, high = (int(word) for word in release.notes.contribution.split(": ")[1].split(" %")[0].split(" to "))
-    assert low <= 50 <= high and high - low < 60
+    assert release.notes.kept.low <= 0.5 <= release.notes.kept.high < release.notes.kept.low + 0.6
+    assert f"once each: {release.notes.kept}." in release.notes.bounded
     again = ds.Release.load(release.save(tmp_path / "out"))
     assert again.notes == release.notes and again.guarantee == release.guarantee
     assert again.table.equals(release.table)

@@ -424,7 +424,7 @@ def test_saved_and_loaded(call, tmp_path):
     ({"max_rows_per_unit": 0}, "max_rows_per_unit=0"),
     ({"max_rows_per_unit": 2.0}, "max_rows_per_unit must be"),
     ({"max_rows_per_unit": 2, "privacy_unit": None}, "max_rows_per_unit needs a privacy_unit"),
-    ({"privacy_unit": 5}, "privacy_unit must be text"),
+    ({"privacy_unit": 5}, "privacy_unit must be a column name"),
     ({"allow_null_units": 1}, "allow_null_units must be True or False"),
     ({"epsilon": None}, "epsilon"),
     ({"epsilon": 0}, "epsilon"),

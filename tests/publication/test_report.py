@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -53,22 +53,14 @@ def test_names_of_columns_and_units_are_text():
     assert "<b>x" not in page and "<i>" not in page and "&lt;i&gt;" in page
 
 
-@dataclass(frozen=True)
-class LaterNotes(Notes):
-    """Notes of a release that has more to say."""
-
-    kept: str = ""
-    ledger: dict | None = None
-
-
 def test_what_bounding_kept_and_the_ledger_entry_have_their_place():
     made = optimal(1.0, 1e-3).release(["tea"], [900])
-    assert "What bounding kept" not in report_page(made) and "Ledger entry" not in report_page(made)
-    notes = LaterNotes("at most 5 keys, once each", kept="about 38 % (35 to 41 %) of all pairs", ledger={"number": 3})
+    assert "What bounding kept" not in report_page(made) and "entry in the ledger" not in report_page(made)
+    notes = Notes("at most 5 keys, once each", kept=Kept(0.38, 0.35, 0.41), entry=3)
     page = report_page(replace(made, notes=notes))
-    assert "<h2>What bounding kept</h2><p>about 38 % (35 to 41 %) of all pairs</p>" in page
-    assert "<h2>Ledger entry</h2><dl><div><dt>number</dt><dd>3</dd></div></dl>" in page
-    assert "intervals are of the bounded count. A unit adds at most 5 keys, once each." in page
+    kept = "A unit adds at most 5 keys, once each: about 38 % (35 to 41 %) of all pairs of a unit and a key."
+    assert f"<h2>What bounding kept</h2><p>Counts and intervals are of what was kept. {kept}</p>" in page
+    assert "<dt>entry in the ledger</dt><dd>3</dd>" in page and "intervals are of the bounded count." in page
 
 
 def test_what_a_unit_adds_is_told_in_full_once():

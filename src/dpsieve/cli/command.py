@@ -69,7 +69,9 @@ class Command(_Manners, TyperCommand):
             typer.echo(f"interrupted.{ask}", err=True)
             raise typer.Exit(130) from None
         except DpsieveError as error:
-            options = {p.name: max(p.opts, key=len).removeprefix("--") for p in self.params if p.opts[0][:1] == "-"}
+            options = {
+                p.name: max(p.opts, key=len).removeprefix("--") for p in self.params if "".join(p.opts)[:1] == "-"
+            }
             taken = {param.name for param in self.params}
             also = {name: other for name, other in _ALSO.items() if name not in taken and other in options.values()}
             error.args = (as_typed(str(error), {**options, **also}), *error.args[1:])

@@ -8,8 +8,8 @@ import typer
 
 from dpsieve import validate
 from dpsieve.cli.command import Command, Group
-from dpsieve.cli.json_text import json_text
 from dpsieve.cli.options import AsJson
+from dpsieve.display import json_text
 from dpsieve.errors import InvalidValue
 
 app = typer.Typer(cls=Group, help="Keep account of a privacy budget.", no_args_is_help=True)

@@ -67,6 +67,12 @@ def _number_or_auto(text: str) -> int | str:
         raise typer.BadParameter("Pass a whole number, or auto.") from None
 
 
+def _yes_or_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise typer.BadParameter("Pass yes or no.")
+    return text == "yes"
+
+
 # For each field of a request: the name of its option, the option, and its default.
 Options = dict[str, tuple[str, Any, Any]]
 _SHARED: Options = {
@@ -100,16 +106,9 @@ RELEASE: Options = {
     ),
     "sample_size": _option("sample_size", int | None, "Sample about this many keys.", None),
     "keys_only": _option("keys_only", bool, "Publish keys without counts.", False),
-    "tell_kept": (
-        "tell_kept",
-        Annotated[
-            bool | None,
-            typer.Option(
-                " /--no-tell-kept",
-                help="Do not tell which share of the pairs of unit and key is kept: saves 1 % of epsilon.",
-            ),
-        ],
-        None,
+    "tell_kept": _option(
+        "tell_kept", Any, "Tell which share of all pairs of unit and key is kept; no saves 1 % of epsilon.", None,
+        parser=_yes_or_no, metavar="yes|no",
     ),
 }  # fmt: skip
 DISCOVER: Options = {

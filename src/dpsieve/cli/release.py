@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.json_text import json_text
 from dpsieve.cli.messages import as_typed, errors_as_typed
 from dpsieve.cli.options import (
     RELEASE,
@@ -24,6 +23,7 @@ from dpsieve.cli.options import (
     takes_request,
     typed,
 )  # fmt: skip
+from dpsieve.display import json_text
 from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -135,8 +135,9 @@ def show_release(made: "Release", top: int, console: "Console", request: dict[st
     rows = made.top(top) if counted else made.table.slice(0, top)
     if len(made):
         which = "most common" if counted else "first, by name,"
+        title = f"The {min(top, len(made)):,} {which} of {len(made):,} released keys"
         show_rows(
-            f"The {min(top, len(made)):,} {which} of {len(made):,} released keys", rows, console, least=made.least
+            title, rows, console, least=made.least, of="\nof the bounded count" if made.notes.contribution else ""
         )
     else:
         console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
@@ -148,12 +149,15 @@ def show_release(made: "Release", top: int, console: "Console", request: dict[st
             console.print(f"For more keys: {as_typed(rarer, typed(RELEASE))}.", markup=False)
 
 
-def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 1) -> None:
-    """Print rows of a publication: keys and, where there are any, counts with their intervals; see `only_high`."""
+def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 1, of: str = "") -> None:
+    """Print rows of a publication: keys and, where there are any, counts with their intervals; see `only_high`.
+
+    `of` says of what the intervals are.
+    """
     from rich.markup import escape
     from rich.table import Table
 
-    from dpsieve.display import interval_words, printable
+    from dpsieve.display import interval_words, printable, shortened
     from dpsieve.publication.publication import plain_rows
     from dpsieve.values.keys import TAKEN
 
@@ -164,10 +168,10 @@ def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 
         table.add_column(escape(printable(name)), overflow="fold")
     if counted:
         table.add_column("count", justify="right", no_wrap=True)
-        table.add_column("95 % interval", justify="right", no_wrap=True)
+        table.add_column(f"95 % interval{of}", justify="right", no_wrap=True)
     for row in plain_rows(rows):
         numbers = (f"{row['count']:,}", interval_words(row["low"], row["high"], least)) if counted else ()
-        table.add_row(*(escape(printable(row[name])) for name in names), *numbers)
+        table.add_row(*(escape(shortened(row[name])) for name in names), *numbers)
     console.print(table)
 
 

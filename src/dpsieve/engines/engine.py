@@ -266,14 +266,17 @@ class Engine(ABC):
         memory is read once, other data twice.
         """
         task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
-        told = _rising(progress)
-        held = self._held(data, task, told)
+        told, name = _rising(progress), type(self).__name__
+        with timed(f"{name}: bound"):
+            held = self._held(data, task, told)
         if held is not None:
             keys, counts = held.bounded(choose(units_by_size(held.sizes)).keys).counted()
             return Counted(keys, counts)
-        contribution = choose(self._sizes(data, task, told and (lambda share: told(share / 2))))
-        task = replace(task, contribution=contribution)
-        return self._aggregate(data, task, None, told and (lambda share: told(0.5 + share / 2)))
+        with timed(f"{name}: keys of units"):
+            units = self._sizes(data, task, told and (lambda share: told(share / 2)))
+        task = replace(task, contribution=choose(units))
+        with timed(f"{name}: bound and count"):
+            return self._aggregate(data, task, None, told and (lambda share: told(0.5 + share / 2)))
 
     def incidence(
         self,

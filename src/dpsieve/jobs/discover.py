@@ -4,6 +4,7 @@ The order is that of `jobs.release`: check the arguments and the columns, bound 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -91,16 +92,17 @@ def discover(
     if found is not None and isinstance(found.selector, WeightSelector):
         kept = Contribution(found.selector.max_keys)
         counted = chosen.aggregate(data, request.columns, kept, found.selector.weight, **options)
-        charge(book, cost, note)
+        entry = charge(book, cost, note)
         keys, selected = counted.keys, found.selector.select_by_weights(counted.frequencies, source)
     else:
         held = chosen.incidence(data, request.columns, request.contribution, **options)
         if found is not None:
             found.selector.check(held)
-        charge(book, cost, note)
+        entry = charge(book, cost, note)
         found = found or _bought_selection(request, held.sizes, source)
         keys, selected = held.keys, found.selector.select(held, source)
-    return KeySet.of(found.mechanism, selected_table(keys.filter(selected)), source=source, reason=found.reason)
+    made = KeySet.of(found.mechanism, selected_table(keys.filter(selected)), source=source, reason=found.reason)
+    return replace(made, notes=replace(made.notes, entry=entry))
 
 
 def top_k(

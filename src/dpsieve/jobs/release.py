@@ -110,26 +110,28 @@ def release(
     how["salt"] = uniform_bits(source, 63)
     if request.two_steps:
         held = where.incidence(data, request.columns, ALL_KEYS, **how)
-        charge(book, cost, note)
-        return count_found(request, held, source)
+        entry = charge(book, cost, note)
+        made = count_found(request, held, source)
+        return replace(made, notes=replace(made.notes, entry=entry))
     notes = Notes(str(request.contribution), plan.reason)
     if (histogram := histogram_for(request)) is not None:
 
         def chosen(units: Ints) -> Contribution:
             """Pay, look at the private histogram of keys per unit, and return what a unit may add."""
             nonlocal plan, notes
-            charge(book, cost, note)
+            entry = charge(book, cost, note)
             sizes = histogram.draw(units, source)
             bounded = with_bound(request, sizes, plan.each.guarantee.epsilon)
             plan = behind(histogram, bounded)
             words = f"{bounded.contribution}{', chosen privately' if request.chooses_bound else ''}"
-            notes = Notes(words, plan.reason, kept=sizes.kept(bounded.contribution.keys) if request.tell_kept else None)
+            kept = sizes.kept(bounded.contribution.keys) if request.tell_kept else None
+            notes = Notes(words, plan.reason, kept=kept, entry=entry)
             return bounded.contribution
 
         counted = where.aggregate_chosen(data, request.columns, chosen, **how)
     else:
         counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
-        charge(book, cost, note)
+        notes = replace(notes, entry=charge(book, cost, note))
     if request.sample_size is not None:
         found = private_scheme(
             counted.frequencies,

@@ -126,13 +126,14 @@ def _wrapped(r: Floats, s: Floats, shrink: Floats, uses: int, points: int) -> Fl
 
 def _shifted(r: Floats, s: Floats, turn: Floats, shift: Floats, c: float, uses: int, points: int) -> Floats:
     rough, points = points == 0, 2 * (points or _ROUGH)
-    ends = c * np.tan(np.arange(points) * (math.pi / 2 / points))
-    left, right = ends, np.append(ends[1:], 1e30)
-    if rough:
-        left = right = c * np.tan((np.arange(points) + 0.5) * (math.pi / 2 / points))
-    near, far = np.exp(-((shift * left) ** 2) / 2), np.exp(-((shift * right) ** 2) / 2)
-    whole = np.floor(turn * right / (2 * math.pi)) > np.floor(turn * left / (2 * math.pi))
-    cosine = np.where(whole, 1.0, np.maximum(np.cos(turn * left), np.cos(turn * right)))
+    first = 0.5 if rough else 0.0
+    ends = np.append(c * np.tan((first + np.arange(points)) * (math.pi / 2 / points)), 1e30)
+    fall, angle = np.exp(-((shift * ends) ** 2) / 2), turn * ends
+    wave, turns = np.cos(angle), np.floor(angle / (2 * math.pi))
+    near, cosine, far = fall[:, :-1], wave[:, :-1], fall[:, :-1]
+    if not rough:
+        cosine, far = np.maximum(cosine, wave[:, 1:]), fall[:, 1:]
+        cosine = np.where(turns[:, 1:] > turns[:, :-1], 1.0, cosine)
     return _mean_power((r * near) ** 2 + s * s + 2 * r * s * cosine * np.where(cosine > 0, near, far), uses)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 import pyarrow as pa
 
 import dpsieve
+from dpsieve import validate
 from dpsieve.channels.keys_per_unit import Kept
 from dpsieve.display import html_table, shortened
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
@@ -61,7 +62,14 @@ _ODD = (
 
 @dataclass(frozen=True)
 class Notes:
-    """How a publication was made, in public words: what a unit may add, why this mechanism, and what bounding kept."""
+    """How a publication was made, in public words.
+
+    Attributes:
+        contribution: what a unit may add.
+        reason: why this mechanism was chosen.
+        kept: which share of all pairs of a unit and a key that keeps; None where it is not told.
+        entry: the number of the entry in the ledger that was charged; None where there was none.
+    """
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
         "kept": lambda data: None if data is None else Kept.from_json(data)
@@ -70,10 +78,13 @@ class Notes:
     contribution: str = ""
     reason: str = ""
     kept: Kept | None = field(default=None, kw_only=True)
+    entry: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.kept is not None and not isinstance(self.kept, Kept):
             raise InvalidType(f"kept must be Kept(...) or None, not {type(self.kept).__name__}.")
+        if self.entry is not None:
+            validate.whole("entry", self.entry, low=1, hint="Pass the number of an entry of a ledger, or None.")
         for name in ("contribution", "reason"):
             value = getattr(self, name)
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():

@@ -47,8 +47,7 @@ _WEIGHTS = "The weight is what a key adds to an estimate of the total."
 Reported = Callable[[Ints], Floats]
 
 # Notes that have a name for people, and a place of their own; others are listed by the name of their field.
-_NOTES = {"contribution": "a unit adds", "reason": "why this mechanism"}
-_KEPT, _LEDGER = "kept", "ledger"
+_NOTES = {"contribution": "a unit adds", "reason": "why this mechanism", "entry": "entry in the ledger"}
 
 
 def write_report(made: Publication, path: str | os.PathLike[str]) -> Path:
@@ -65,7 +64,7 @@ def report_page(made: Publication) -> str:
     notes, curve, counts_of = made.notes.to_json(), _reporting(made), _counts_of(made) if len(made) else ""
     if made.notes.contribution and made.notes.contribution in counts_of:
         del notes["contribution"]  # which is long: once is enough
-    kept, entry = notes.pop(_KEPT, None), notes.pop(_LEDGER, None)
+    notes = {name: value for name, value in notes.items() if value is not None and name != "kept"}
     data = {"columns": _columns(made), "rows": len(made), "ranks": _ranks(made), "reporting": curve}
     return Template(page).substitute(
         policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; "
@@ -80,7 +79,7 @@ def report_page(made: Publication) -> str:
         facts=_list(_facts(made, curve)),
         promised=_items(_promised(made.guarantee)),
         not_promised=_items(_not_promised(made)),
-        kept=_section("What bounding kept", kept),
+        kept=_kept(made),
         what=escape(_what(made)),
         empty="" if len(made) else f"<p>{escape(_empty(made, curve))}</p>",
         hide_table="" if len(made) else "hidden",
@@ -93,7 +92,6 @@ def report_page(made: Publication) -> str:
         not_covered=escape(NOT_COVERED),
         made=_list([(_NOTES.get(name, _spaced(name)), value) for name, value in _flat(notes) if value != ""]),
         parameters=_list(_parameters(made)),
-        ledger=_section("Ledger entry", entry),
         version=escape(dpsieve.__version__),
     )
 
@@ -168,7 +166,7 @@ def _counts_of(made: Publication) -> str:
     if "count" not in made.table.column_names:
         return "Keys alone, without counts." if isinstance(made, Release) else ""
     adds, of = made.notes.contribution, "the counts that the mechanism was given"
-    of = f"the bounded count. A unit adds {adds}" if adds else of
+    of = "the bounded count" if made.notes.kept else f"the bounded count. A unit adds {adds}" if adds else of
     return f"Counts and 95 % intervals are of {of}."
 
 
@@ -326,13 +324,12 @@ def _certificate(certificate: Certificate) -> str:
     return f'<ol class="parts">{"".join(f"<li>{item}</li>" for item in items)}</ol>'
 
 
-def _section(title: str, note: Any) -> str:
-    """Return a part of the page for a note that releases may have."""
-    if not note:
+def _kept(made: Publication) -> str:
+    """Return the part of the page about what bounding left out, where that is told."""
+    if made.notes.kept is None:
         return ""
-    lines = [(_spaced(name), value) for name, value in _flat(note)]
-    body = _list(lines) if isinstance(note, dict) else f"<p>{escape(lines[0][1])}</p>"
-    return f"<section><h2>{title}</h2>{body}</section>"
+    wide = "Counts and intervals are of what was kept. " if "count" in made.table.column_names else ""
+    return f"<section><h2>What bounding kept</h2><p>{wide}{escape(made.notes.bounded)}</p></section>"
 
 
 def _prose(text: str) -> str:

@@ -10,20 +10,18 @@ rows are in the order of the table. What a test source drew is marked by one mor
 - Parquet: the types of the table.
 """
 
-import base64
 import io
-import json
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from dpsieve.display import json_text
 from dpsieve.publication.folders import write_file
 
 if TYPE_CHECKING:
@@ -63,9 +61,7 @@ def json_content(table: pa.Table) -> bytes:
     """Return a table as JSON lines."""
     from dpsieve.publication.publication import plain_rows
 
-    rows = plain_rows(table)
-    lines = (json.dumps({name: _in_json(value) for name, value in row.items()}, ensure_ascii=False) for row in rows)
-    return "".join(f"{line}\n" for line in lines).encode()
+    return "".join(f"{json_text(row)}\n" for row in plain_rows(table)).encode()
 
 
 def parquet_content(table: pa.Table) -> bytes:
@@ -105,11 +101,3 @@ def _escaped(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not _is_text(column.type):
         return column
     return pc.replace_substring_regex(column, f"({_FORMULA})", "'\\1")
-
-
-def _in_json(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -12,6 +12,7 @@ part that holds c gets a mass between the two regimes, the one that holds b keep
 Algorithm 4.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -42,14 +43,28 @@ def optimal_lag(steps: Steps, resolution: int) -> Lag:
         halves = steps.delta // resolution, (ONE - steps.delta - 1) // resolution
         return Lag([0, resolution, 2 * resolution], list(halves))
     ladder = _Ladder(steps, resolution)
-    c = first_whole(lambda c: ladder.total(c) > ONE, resolution + 1, 1 << 60, step=resolution) - 1
+    # Geometric sums say nearly where c is.
+    near = math.floor((_units_up(steps) - 2) * resolution)
+    start = near if near > resolution + 1 and ladder.total(near) <= ONE else resolution + 1
+    c = first_whole(lambda c: ladder.total(c) > ONE, start, 1 << 60, step=resolution) - 1
     # Raise the part that holds c, between its two regimes, until all mass is used.
     unit = c // resolution
     low, high = ladder.rung(unit - 2) if unit > 1 else steps.shrink(ladder.rung(0)), ladder.rung(unit)
-    while high - low > 1 + (high >> 80):
-        middle = (low + high) // 2
-        low, high = (middle, high) if ladder.total(c, middle) <= ONE else (low, middle)
+    used, over = ladder.total(c, low), ladder.total(c, high)
+    while (width := high - low) > 1 + (high >> 80):
+        # Nearly a line: try both sides of where it would be ONE, and the middle where that did not help.
+        line = low + width * max(0, ONE - used) // max(1, over - used)
+        for at in (line - (width >> 12), line + (width >> 12) + 1, (low + high) // 2):
+            if low < at < high:
+                mass = ladder.total(c, at)
+                low, used, high, over = (at, mass, high, over) if mass < ONE else (low, used, at, mass)
     return ladder.lag(c, low)
+
+
+def _units_up(steps: Steps) -> float:
+    """Return about how many steps up all mass takes: delta, times e^epsilon at each step, and back again, sums to 1."""
+    rise = steps.factor / (1 << FACTOR_BITS)
+    return math.log((2 + (rise - 1) * ONE / steps.delta) / (rise + 1)) / math.log(rise)
 
 
 class _Chain:

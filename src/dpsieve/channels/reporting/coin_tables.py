@@ -71,6 +71,12 @@ def certified(coins: Coins) -> float:
     return worst_number(coin_table(coins), coins)
 
 
+@lru_cache(maxsize=64)
+def of_one_key(coins: Coins) -> float:
+    """Return the bound on delta of a single key; it is far below delta, so few points say enough."""
+    return worst_number(coin_table(coins), coins._replace(keys=1), points=_CHECKED // 4)
+
+
 def noise_number(coins: Coins, *, rough: bool = False) -> float:
     """Return the number of a key that always shows: that of its noise."""
     sure = np.array([[1.0, 0.0]])
@@ -78,7 +84,7 @@ def noise_number(coins: Coins, *, rough: bool = False) -> float:
     return float(product_deltas(sure, sure, distance, *use, power=coins.power, rough=rough)[0])
 
 
-def worst_number(table: ReportingTable, coins: Coins) -> float:
+def worst_number(table: ReportingTable, coins: Coins, points: int = _CHECKED) -> float:
     """Return the largest number of all pairs of neighbouring rows, in both directions, from the integers drawn from.
 
     It bounds delta of a whole unit. A table that falls somewhere, or shows a key that nobody holds, is refused.
@@ -97,7 +103,7 @@ def worst_number(table: ReportingTable, coins: Coins) -> float:
         part = slice(start, min(start + _CHUNK, last))
         pair = rows[part], rows[start + 1 : part.stop + 1]
         for ours, theirs in (pair, pair[::-1]):
-            found = _numbers(ours, theirs, shifts[part], coins)
+            found = _numbers(ours, theirs, shifts[part], coins, points)
             if (found > coins.delta).any():
                 at = start + int(np.argmax(found > coins.delta))
                 raise NotCertified(f"the coins of rows {at:,} and {at + 1:,} differ by more than a step may")
@@ -105,12 +111,12 @@ def worst_number(table: ReportingTable, coins: Coins) -> float:
     return worst
 
 
-def _numbers(ours: Floats, theirs: Floats, shifts: Floats, coins: Coins) -> Floats:
+def _numbers(ours: Floats, theirs: Floats, shifts: Floats, coins: Coins, points: int) -> Floats:
     """Return the numbers of some pairs: by few points, and those that are not clearly below delta by more."""
     found = np.full(len(shifts), math.inf)
-    for points in (_CHECKED, 16 * _CHECKED):
+    for finer in (points, 16 * points):
         some = np.flatnonzero(found > coins.delta)
         if len(some):
             use = (shifts[some], coins.keys, coins.epsilon)
-            found[some] = product_deltas(ours[some], theirs[some], *use, power=coins.power, points=points)
+            found[some] = product_deltas(ours[some], theirs[some], *use, power=coins.power, points=finer)
     return found

@@ -23,6 +23,7 @@ from dpsieve.exact.wide import less, sub, to_float
 
 ERROR = 2.0**-36
 _HALF = 0.5
+_FAR = 1e3  # a logarithm beyond all that is compared
 _GRID = 2.0**-128
 _ZERO = np.uint64(0)
 
@@ -55,26 +56,48 @@ def _allowed(q, not_q, p, not_p, leak, limit, order):
 
 
 @jit()
-def _highest(q, not_q, p, not_p, leak, limit, order, accuracy):
-    """Return nearly the largest probability below p to which a step from q may go, and one minus it."""
-    if q <= 0:
-        return leak, 1 - leak
-    good, not_good, bad, not_bad = q + leak, not_q - leak, p, not_p
-    while True:
-        if bad <= _HALF:
-            if bad - good <= accuracy * good:
-                return good, not_good
-            middle = np.sqrt(good * bad) if bad > 2 * good else (good + bad) / 2
-            not_middle = 1 - middle
+def _over(q, not_q, odds, leak, limit, order):
+    """Return by how much, as a logarithm, a step from q to these log-odds is above the limit."""
+    p, not_p = 1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds))
+    step = (p - q if p <= _HALF else not_q - not_p) - leak
+    if step <= 0:
+        return -_FAR
+    rest = 1 - leak
+    found = _sum(q / rest, (not_q - leak) / rest, (p - leak) / rest, not_p / rest, step / rest, order)
+    return min(_FAR, np.log(max(found, 1e-300) / limit))
+
+
+@jit()
+def _highest(q, not_q, p, not_p, leak, limit, order, accuracy, gap):
+    """Return nearly the largest probability below p to which a step from q may go, one minus it, and its log-odds.
+
+    `gap` is about how far above q it is, in log-odds.
+    """
+    start, low, at_low = np.log(q / not_q), np.log((q + leak) / (not_q - leak)), -_FAR
+    high, at_high = np.log(p / not_p) if not_p > 0 else 800.0, _FAR
+    stride, middle = 0.01 * gap, start + gap
+    while high - low > accuracy:  # from the guess on in growing strides, until it is between two of them
+        if not low < middle < high:
+            middle = (low + high) / 2
+        found = _over(q, not_q, middle, leak, limit, order)
+        if found <= 0:
+            low, at_low, middle = middle, found, middle + stride
         else:
-            if not_good - not_bad <= accuracy * not_good:
-                return good, not_good
-            not_middle = np.sqrt(not_good * not_bad) if not_good > 2 * not_bad > 0 else (not_good + not_bad) / 2
-            middle = 1 - not_middle
-        if _allowed(q, not_q, middle, not_middle, leak, limit, order):
-            good, not_good = middle, not_middle
-        else:
-            bad, not_bad = middle, not_middle
+            high, at_high, middle = middle, found, middle - stride
+        stride *= 4
+        if at_low > -_FAR and at_high < _FAR:
+            break
+    while high - low > accuracy:  # nearly a line: both sides of its zero, and the middle where that did not help
+        width = high - low
+        zero, half = low + width * at_low / (at_low - at_high), (low + high) / 2
+        for middle in (zero - 1e-3 * width - accuracy / 3, zero + 1e-3 * width + accuracy / 3, half):
+            if low < middle < high:
+                found = _over(q, not_q, middle, leak, limit, order)
+                if found <= 0:
+                    low, at_low = middle, found
+                else:
+                    high, at_high = middle, found
+    return 1 / (1 + np.exp(-low)), 1 / (1 + np.exp(low)), low
 
 
 @jit()
@@ -84,16 +107,20 @@ def grow(steps, leaks, limits, order, until, accuracy, rows, not_rows):
     p(h) is the largest probability that every step w allows from p(max(0, h - w)), so it never decreases.
     """
     rows[0], not_rows[0], binding = 0.0, 1.0, len(steps) - 1
+    gaps = np.ones(len(steps))
     for h in range(1, len(rows)):
         p, not_p, first = 1.0, 0.0, binding
         for k in range(len(steps)):
             # The step that decided the last row comes first: it nearly always decides this one.
             at = first if k == 0 else k - 1 if k <= first else k
-            before = max(0, h - steps[at])
-            if not _allowed(rows[before], not_rows[before], p, not_p, leaks[at], limits[at], order):
-                found = _highest(rows[before], not_rows[before], p, not_p, leaks[at], limits[at], order, accuracy)
-                p, not_p = found
+            q, not_q, leak = rows[max(0, h - steps[at])], not_rows[max(0, h - steps[at])], leaks[at]
+            if not _allowed(q, not_q, p, not_p, leak, limits[at], order):
                 binding = at
+                if q <= 0:
+                    p, not_p = leak, 1 - leak
+                else:
+                    p, not_p, odds = _highest(q, not_q, p, not_p, leak, limits[at], order, accuracy, gaps[at])
+                    gaps[at] = odds - np.log(q / not_q)
         # The last digits of a search could make a row fall.
         rows[h], not_rows[h] = max(p, rows[h - 1]), min(not_p, not_rows[h - 1])
         if not_p <= 1 - until:

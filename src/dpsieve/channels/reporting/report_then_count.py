@@ -9,7 +9,7 @@ from dpsieve import validate
 from dpsieve.channels.channel import Channel
 from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
 from dpsieve.channels.reporting.coin_choice import GOALS, chosen_coins
-from dpsieve.channels.reporting.coin_tables import LONGEST, Coins, certified, coin_table, noise_number, worst_number
+from dpsieve.channels.reporting.coin_tables import LONGEST, Coins, certified, coin_table, noise_number, of_one_key
 from dpsieve.channels.reporting.counted_rows import CountedRows
 from dpsieve.channels.reporting.reporting_tables import Promise
 from dpsieve.errors import InvalidValue
@@ -108,7 +108,7 @@ class ReportThenCount(Channel):
     @property
     def each_key(self) -> Guarantee:
         """What is promised for one key of a unit."""
-        return replace(self.guarantee, delta=worst_number(self.rows.table, self.coins._replace(keys=1)))
+        return replace(self.guarantee, delta=of_one_key(self.coins))
 
     @cached_property
     def _certificate(self) -> Certificate:

@@ -88,14 +88,9 @@ class ReportingTable:
 
     def check(self, promise: Promise) -> None:
         """Check the integers that are drawn from, every step to every row; raise NotCertified naming the first."""
-        from dpsieve.channels.reporting.renyi_tables import ERROR, broken
-
         if len(self.high) < 2 or self.high[0] or self.low[0]:
             raise NotCertified("a key with a sum of zero could be reported")
-        leaks = [math.floor(leak * ONE) for leak in promise.leaks]
-        steps, limits = np.array(promise.steps, np.int64), promise.limits() * (1 - ERROR)
-        high, low = self.high.copy(), self.low.copy()
-        row, step = broken(high, low, steps, max(promise.steps), *words(leaks), limits, promise.order)
+        row, step = _broken(self, promise)
         if row:
             raise NotCertified(f"sums {max(0, row - step):,} and {row:,} differ by more than a step of {step:,} may")
 
@@ -104,19 +99,39 @@ class ReportingTable:
 
         The rows from `start` on, and before `stop`, are compared with those a step below them.
         """
-        from dpsieve.channels.reporting.renyi_tables import widest
+        return list(_taus(self, tuple(orders), promise, start, stop))
 
-        steps, worst = np.array(promise.steps, np.int64), np.empty((len(promise.steps), len(orders)))
-        leaks = words([math.floor(leak * ONE) for leak in promise.leaks])
-        widest(self.high.copy(), self.low.copy(), steps, *leaks, np.array(orders), start, stop, worst)
 
-        def tau(order: float, step: int, sum_: float) -> float:
-            return upper(lambda: ball(sum_).log1p() / (ball(order) - 1) * 4**promise.bits / step**2)
+# A table is never changed once it is made, and a mechanism that is made again from its fields shares it.
+@lru_cache(maxsize=8)
+def _broken(table: ReportingTable, promise: Promise) -> tuple[int, int]:
+    """Return the first row and step that break a promise, or (0, 0)."""
+    from dpsieve.channels.reporting.renyi_tables import ERROR, broken
 
-        return [
-            max(map(partial(tau, order), promise.steps, column))
-            for order, column in zip(orders, worst.T.tolist(), strict=True)
-        ]
+    leaks = [math.floor(leak * ONE) for leak in promise.leaks]
+    steps, limits = np.array(promise.steps, np.int64), promise.limits() * (1 - ERROR)
+    high, low = table.high.copy(), table.low.copy()
+    row, step = broken(high, low, steps, max(promise.steps), *words(leaks), limits, promise.order)
+    return row, step
+
+
+@lru_cache(maxsize=16)
+def _taus(
+    table: ReportingTable, orders: tuple[float, ...], promise: Promise, start: int, stop: int
+) -> tuple[float, ...]:
+    from dpsieve.channels.reporting.renyi_tables import widest
+
+    steps, worst = np.array(promise.steps, np.int64), np.empty((len(promise.steps), len(orders)))
+    leaks = words([math.floor(leak * ONE) for leak in promise.leaks])
+    widest(table.high.copy(), table.low.copy(), steps, *leaks, np.array(orders), start, stop, worst)
+
+    def tau(order: float, step: int, sum_: float) -> float:
+        return upper(lambda: ball(sum_).log1p() / (ball(order) - 1) * 4**promise.bits / step**2)
+
+    return tuple(
+        max(map(partial(tau, order), promise.steps, column))
+        for order, column in zip(orders, worst.T.tolist(), strict=True)
+    )
 
 
 @lru_cache(maxsize=8)

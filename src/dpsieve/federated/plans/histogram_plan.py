@@ -134,7 +134,7 @@ def plan(
     if rate is None or threshold is None:
         if delta is None:
             raise InvalidValue("delta is missing. Pass it, such as delta=1e-8, or both a rate and a threshold.")
-        search = _Search(epsilon, positive_delta(delta), relation, most)
+        search = _search(epsilon, positive_delta(delta), relation, most)
         if rate is not None:
             threshold = search.smallest_threshold(rate)
         elif threshold is not None:
@@ -152,13 +152,19 @@ def plan(
     return Plan(rate, threshold, channel.guarantee, channel.certify().worst, _half(rate, threshold))
 
 
+@lru_cache(maxsize=32)
+def _search(epsilon: float, delta: float, neighbours: Neighbours, most: float) -> "_Search":
+    """Return the search of a budget, which remembers what it has tried."""
+    return _Search(epsilon, delta, neighbours, most)
+
+
 class _Search:
     """Looks along the curve of (rate, threshold) that just keep a promise."""
 
     def __init__(self, epsilon: float, delta: float, neighbours: Neighbours, most: float) -> None:
         self._epsilon, self._delta, self._neighbours, self._most = epsilon, delta, neighbours, most
         self._rate = lru_cache(maxsize=None)(self._crossing)
-        self._alone = None if neighbours == "add_remove" else _Search(epsilon, delta, "add_remove", most)
+        self._alone = None if neighbours == "add_remove" else _search(epsilon, delta, "add_remove", most)
 
     def smallest_threshold(self, rate: float) -> int:
         """Return the smallest threshold for a rate."""
@@ -187,7 +193,7 @@ class _Search:
 
     def best(self, cost: Callable[[float, int], float]) -> tuple[float, int]:
         """Return the rate and the threshold of the least cost; thresholds are tried until both neighbours were."""
-        grid = np.geomspace(1, _HIGHEST, 48)
+        grid = np.geomspace(1, _HIGHEST, 20)
         if self._alone is not None:  # where each step is slower, and the best is not far from that of add/remove
             near = self._alone.best(cost)[1]
             grid = np.geomspace(max(near * 0.7, 1), near * 3 + 2, 7)

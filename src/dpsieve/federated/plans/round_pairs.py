@@ -10,12 +10,13 @@ without a threshold stands for all later ones.
 """
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from dpsieve.exact.binomial import at_least, below, masses, window
 from dpsieve.privacy.adaptive import Pair, adaptive_delta
-from dpsieve.types import Floats
+from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 
 MOST_ROWS = 3000
@@ -54,25 +55,32 @@ def _pairs(rate: float, threshold: int, rough: bool) -> tuple[list[Pair], list[P
     end = last_row(rate, threshold)
     some = np.unique(np.rint(np.geomspace(threshold, end, 40)).astype(int)) if rough else np.arange(threshold, end + 1)
     tokens = np.arange(window(end, rate, _FAR)[1] + 1)
-    rows, before = (masses(ks[:, None], tokens, rate) for ks in (some, some - 1))
-    pairs = [_pair(int(k), threshold, rows[i], before[i], rate) for i, k in enumerate(some)]
-    pairs.append(_pair(end, 0, rows[-1], before[-1], rate))
+    if rough:
+        rows, before = (masses(ks[:, None], tokens, rate) for ks in (some, some - 1))
+    else:
+        all_rows = masses(np.arange(threshold - 1, end + 1)[:, None], tokens, rate)
+        rows, before = all_rows[1:], all_rows[:-1]
+    pairs = [*_both(some, threshold, rows, before, rate), *_both(some[-1:], 0, rows[-1:], before[-1:], rate)]
     return [more for more, _ in pairs], [less for _, less in pairs]
 
 
-def _pair(k: int, least: int, row: Floats, before: Floats, rate: float) -> tuple[Floats, Floats]:
-    """Return both directions of row k against row k - 1, with 'nothing' below the token `least`."""
-    last = max(least, int(np.flatnonzero(row > _RARE)[-1]))
-    tokens = np.arange(least, last + 1)
-    with np.errstate(divide="ignore"):
-        losses = np.log(k * (1 - rate) / (k - tokens))
+def _both(ks: Ints, least: int, rows: Floats, before: Floats, rate: float) -> Iterator[tuple[Floats, Floats]]:
+    """Yield both directions of rows k against rows k - 1, with 'nothing' below the token `least`."""
+    last = np.maximum(least, rows.shape[1] - 1 - np.argmax(rows[:, ::-1] > _RARE, axis=1))
     # Rare tokens beyond the last one count as an infinite loss, or as the small one of the last token.
-    chances, others = np.append(row[tokens], at_least(k, last + 1, rate)), before[tokens]
-    others[-1] += at_least(k - 1, last + 1, rate)
-    more, less = np.stack([chances, np.append(losses, math.inf)], axis=1), np.stack([others, -losses], axis=1)
-    if least > 0:
-        silent = below(k - 1, least, rate)
-        fall = math.log1p(-rate * before[least - 1] / silent) if silent > _RARE else 0.0
-        rise = -fall if silent > _RARE else math.inf  # of next to nothing
-        more, less = np.vstack([more, [below(k, least, rate), fall]]), np.vstack([less, [silent, rise]])
-    return more[more[:, 0] > 0], less[less[:, 0] > 0]
+    beyond, beyond_before = at_least(ks, last + 1, rate), at_least(ks - 1, last + 1, rate)
+    silent, silent_before = (below(ks - j, max(least, 1), rate) for j in (0, 1))
+    for i, (k, end) in enumerate(zip(ks.tolist(), last.tolist(), strict=True)):
+        with np.errstate(divide="ignore"):
+            losses = np.log(k * (1 - rate) / (k - np.arange(least, end + 1)))
+        more, less = np.empty((len(losses) + 2, 2)), np.empty((len(losses) + 1, 2))
+        more[:-2, 0], more[:-2, 1], more[-2] = rows[i, least : end + 1], losses, (beyond[i], math.inf)
+        less[:-1, 0], less[:-1, 1] = before[i, least : end + 1], -losses
+        less[-2, 0] += beyond_before[i]
+        more[-1] = less[-1] = 0.0
+        if least > 0:
+            some = silent_before[i] > _RARE
+            fall = math.log1p(-rate * before[i, least - 1] / silent_before[i]) if some else 0.0
+            more[-1] = silent[i], fall
+            less[-1] = silent_before[i], -fall if some else math.inf  # of next to nothing
+        yield more[more[:, 0] > 0], less[less[:, 0] > 0]

@@ -280,15 +280,21 @@ def opened(ledger: AnyLedger, note: str = "") -> Ledger | None:
     return Ledger.open(ledger)
 
 
-def charge(ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str = "") -> None:
-    """Write down what a mechanism spends or promises, durably, before it draws; nothing where there is no ledger."""
+def charge(ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str = "") -> int | None:
+    """Write down what a mechanism spends or promises, durably, before it draws, and return the number of the entry.
+
+    Where there is no ledger, nothing is written, and there is no number.
+    """
     book = opened(ledger, note)
     promise = mechanism if isinstance(mechanism, Guarantee) else mechanism.guarantee
     warn_of_large_delta(promise.delta)
     if isinstance(mechanism, Mechanism):
         log.info("mechanism: %s", mechanism.name)
-    if book is not None:
-        log.info("ledger: charged as entry %d", book.spend(mechanism, note).number)
+    if book is None:
+        return None
+    number = book.spend(mechanism, note).number
+    log.info("ledger: charged as entry %d", number)
+    return number
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
