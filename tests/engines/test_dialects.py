@@ -11,6 +11,8 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 
 import numpy as np
@@ -25,7 +27,9 @@ from sqlglot import exp
 from statistical import assert_counts, assert_follows
 
 from dpsieve.engines import COUNT, DuckDB, Weight
+from dpsieve.engines.sql.bounded_query import sizes_query
 from dpsieve.engines.sql.dialects import DIALECTS, query_for, sqlite_hash
+from dpsieve.engines.sql.pairs_query import pairs_query, places_query
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
 pytestmark = pytest.mark.usefixtures("one_database")
@@ -151,13 +155,20 @@ def other(request):
         yield database
 
 
+@cache
+def written(dialect, types, asked, known):
+    return query_for(dialect, ("rows",), dict(types), asked, known)
+
+
 def counted(other, types, rows, key=("key",), known=None, **how):
     """Return {key: frequency}; a key of several columns is a tuple, and one that is known is its place."""
     names = {name: other.types.get(kind, kind) for name, kind in types.items()}
     other.load("rows", names, rows)
     if known is not None:
         other.load("known", {f"k{i}": names[name] for i, name in enumerate(key)} | {"i": other.types["int"]}, known)
-    text = query_for(other.dialect, ("rows",), names, task(key, **how), None if known is None else ("known",))
+    asked = task(key, **how)
+    asked = replace(asked, salt=0) if other.dialect == "postgres" else asked  # where the salt is a setting
+    text = written(other.dialect, tuple(names.items()), asked, None if known is None else ("known",))
     answered = other.ask(text, how.get("salt", 1))
     result = {row[0] if len(row) == 2 else row[:-1]: row[-1] for row in answered}
     assert len(result) == len(answered)
@@ -267,6 +278,37 @@ def test_weights(other, rows, max_keys, salt):
     often = Counter(row[1] for row in rows if row[1] is not None)
     alone = counted(other, PLAIN, rows, unit=None, max_keys=max_keys, measure=measure)
     assert alone == {key: n * 2**20 for key, n in often.items()}
+
+
+@pytest.mark.parametrize("key", [("key",), ("more", "key")])
+def test_pairs_places_and_sizes(other, key):
+    """Which units hold which keys, in the order in which `bounded_query` keeps them, and how many they hold."""
+    rows = [
+        (u, k, m) for u, k, m in zip([1, 1, 1, 2, 2, 3, 9, 9], "abacdaee", [0, 1, 0, 0, 0, 1, 1, None], strict=True)
+    ]
+    names = {name: other.types[kind] for name, kind in PLAIN.items()}
+    everything = {"max_keys": 1000, "salt": 4}
+    first, bounded = len(key), [counted(other, PLAIN, rows, key, max_keys=most, salt=4) for most in (1, 2, 1000)]
+
+    def answer(query):
+        return other.ask(query_for(other.dialect, ("rows",), names, task(key, **everything), None, query), 4)
+
+    pairs, places = answer(pairs_query), answer(places_query)
+    assert sorted(place for *_, who, place in pairs if place == 1) == [1] * len({who for *_, who, _ in pairs})
+    for most, expected in zip((1, 2, 1000), bounded, strict=True):
+        expected = {name if isinstance(name, tuple) else (name,): n for name, n in expected.items()}
+        assert Counter(row[:first] for row in pairs if row[-1] <= most) == expected
+        summed = Counter()
+        for *name, place, n in places:
+            summed[tuple(name)] += n if place <= most else 0
+        assert +summed == expected
+    held = Counter(Counter(who for *_, who, _ in pairs).values())
+    assert Counter(dict(answer(lambda scan, columns, asked, *_: sizes_query(scan, columns, asked)))) == held
+    alone = other.ask(query_for(other.dialect, ("rows",), names, task(key, unit=None), None, pairs_query), 4)
+    assert {row[:first]: row[first] for row in alone} == Counter(
+        tuple(row[list(PLAIN).index(name)] for name in key) for row in rows if None not in row[1:] or key == ("key",)
+    )
+    assert sorted(row[-1] for row in alone) == list(range(1, len(alone) + 1))
 
 
 def test_thousands_of_weights_and_a_sum_that_might_not_fit(other):
@@ -427,7 +469,8 @@ TYPES = {
     "snowflake": ("NUMBER(38,0)", "VARCHAR(9)", "FLOAT", "NUMBER(9,2)"),
 }
 HASHES = {
-    "postgres": """HASHTEXTEXTENDED(CAST(ROW('9', k0) AS TEXT) COLLATE "C", HASH_RECORD_EXTENDED(ROW(u0), 0))""",
+    "postgres": """HASHTEXTEXTENDED(CAST(ROW(CURRENT_SETTING('dpsieve.salt'), k0) AS TEXT) COLLATE "C", """
+    "HASH_RECORD_EXTENDED(ROW(u0), 0))",
     "sqlite": "DPSIEVE_HASH('9', u0, k0)",
     "spark": "XXHASH64('9', u0, k0)",
     "bigquery": "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('9', u0, k0)))",

@@ -99,12 +99,12 @@ def release_counts(
         counts = _Counts(batches, request.key, count)
         rows = ReportedRows(folder, counts.schema)
         try:
-            charge(book, plan.mechanism, note)
+            entry = charge(book, plan.mechanism, note)
             for keys, numbers in counts:
                 tokens = last.draw(numbers, source=source)
                 reported = np.flatnonzero(tokens)
                 rows.add(keys.take(pa.array(reported)), tokens[reported])
-            made.write(place, rows, keys_only=request.keys_only)
+            made.write(place, rows, keys_only=request.keys_only, entry=entry)
         finally:
             rows.close()
     return made

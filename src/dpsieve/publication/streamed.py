@@ -7,6 +7,7 @@ batches, not by keys.
 
 import glob
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,10 @@ class StreamedRelease(Release):
         self.__post_init__()
         self.whole_record()  # raises where it could not be saved
 
-    def write(self, place: Reserved, rows: "ReportedRows", *, keys_only: bool) -> None:
-        """Write rows that the mechanism has drawn to a reserved folder."""
+    def write(self, place: Reserved, rows: "ReportedRows", *, keys_only: bool, entry: int | None) -> None:
+        """Write rows that the mechanism has drawn to a reserved folder; `entry` is what was charged for them."""
         file, count = rows.written(self.mechanism, keys_only=keys_only)
-        self.__dict__.update(rows=count, folder=place.target)
+        self.__dict__.update(rows=count, folder=place.target, notes=replace(self.notes, entry=entry))
         write(place, self.whole_record(), {MAIN: file})
 
     def __len__(self) -> int:
