@@ -27,11 +27,13 @@ class _Dialect(Pieces):
         spelled: how values `{x}` of a type are written, so that those that compare as equal look the same. That of
             VARCHAR serves all that becomes text, and compares bytes whatever the collation of the column.
         collated_units: units that a collation calls equal have equal hashes.
+        distinct_on: it has DISTINCT ON, and that is fast.
     """
 
     order: str
     spelled: Mapping[str, str]
     collated_units: bool = False
+    distinct_on: bool = False
     structs = False
 
     def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
@@ -71,6 +73,7 @@ _DIALECTS = {
             "DECIMAL": 'CAST(trim_scale({x}) AS VARCHAR) COLLATE "C"',
         },
         collated_units=True,
+        distinct_on=True,
     ),
     # Any column holds values of any type, and there is no NaN.
     "sqlite": _Dialect(
