@@ -39,12 +39,11 @@ def table_parts(name: Any) -> tuple[str, ...]:
 
 
 def column_types(connection: Any, dialect: str, table: tuple[str, ...]) -> dict[str, str]:
-    """Return the type of each column by its name, with its COLLATE clause where the dialect does not hash by it."""
-    found = {"postgres": _of_postgres, "sqlite": _of_sqlite}.get(dialect, _of_schema)(connection, table, dialect)
-    if not found:
-        hint = "Check its name, its schema (table='schema.name') and your rights; capital letters count."
-        raise InvalidValue(f"table={'.'.join(table)!r} is not in the database. {hint}")
-    return found
+    """Return the type of each column by its name, with its COLLATE clause where the dialect does not hash by it.
+
+    Of a table that is not there, or that may not be seen, there are none.
+    """
+    return {"postgres": _of_postgres, "sqlite": _of_sqlite}.get(dialect, _of_schema)(connection, table, dialect)
 
 
 def _of_postgres(connection: Any, table: tuple[str, ...], _: str) -> dict[str, str]:
@@ -58,9 +57,9 @@ def _of_sqlite(connection: Any, table: tuple[str, ...], _: str) -> dict[str, str
 
     The plan of a query names the collation by which it groups, also in a view.
     """
-    place = (table[-1], table[0] if len(table) > 1 else None)
+    marks = ", ".join("?" * len(table))
     with connection.cursor() as cursor:
-        cursor.execute("SELECT name, type FROM pragma_table_info(?, ?)", place)
+        cursor.execute(f"SELECT name, type FROM pragma_table_info({marks})", table[::-1])
         found = {name: _affinity(declared.upper()) for name, declared in cursor.fetchall()}
         scan = ".".join(map(quoted, table))
         for name in found:

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,12 +31,14 @@ from dpsieve.engines.inputs.detect import is_database
 from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, bounded_query
 from dpsieve.engines.sql.dialects import DIALECTS, SALT, columns_for, query_for
 from dpsieve.engines.sql.pairs_query import pairs_query, places_query
+from dpsieve.engines.sql.sqlite_hash import with_plain_hash
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.logs import timed
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.types import Ints
 from dpsieve.values.columns import one_chunk, tried
 
+_T = TypeVar("_T")
 Parts = tuple[str, ...]
 _HOW = "Pass a URL such as 'postgresql://user@host/database', or a connection of an ADBC driver and its dialect."
 _TYPES = {
@@ -147,10 +149,11 @@ class Adbc(Engine):
         own = isinstance(self._connection, str)
         connection = connected(lambda: _opened(self._connection)) if own else self._connection
         try:
-            yield _Session(connection, self.dialect, parts, _types(connection, self.dialect, parts))
-        except BaseException:
-            tried(connection.rollback)
-            raise
+            types = _step(connection, parts, lambda: column_types(connection, self.dialect, parts))
+            if not types:
+                hint = "Check its name, its schema (table='schema.name') and your rights; capital letters count."
+                raise InvalidValue(f"table={'.'.join(parts)!r} is not in the database. {hint}")
+            yield _Session(connection, self.dialect, parts, types)
         finally:
             if own:
                 tried(connection.close)
@@ -165,9 +168,8 @@ class _Session:
     table: Parts
     types: dict[str, str]
 
-    @property
-    def name(self) -> str:
-        return ".".join(self.table)
+    def step(self, act: Callable[[], _T]) -> _T:
+        return _step(self.connection, self.table, act)
 
     @contextlib.contextmanager
     def listed(self, known: pa.Table | None, task: Aggregation) -> Iterator[tuple[pa.Table | None, Parts | None]]:
@@ -182,10 +184,10 @@ class _Session:
             raise InvalidType(f"key={exact[0]!r} {why}")
         table = known_keys(known, [Column(column.name, column.sql, column.type) for column in wanted])
         with self.connection.cursor() as cursor:
-            guarded(lambda: cursor.adbc_ingest(KNOWN, table, mode="create", temporary=True), self.name)
+            self.step(lambda: cursor.adbc_ingest(KNOWN, table, mode="create", temporary=True))
         yield table, (KNOWN,)
         with self.connection.cursor() as cursor:
-            guarded(lambda: cursor.execute(f"DROP TABLE {KNOWN}"), self.name)
+            self.step(lambda: cursor.execute(f"DROP TABLE {KNOWN}"))
 
     def ask(
         self, task: Aggregation, known: Parts | None, query: Callable[..., str], progress: Progress | None
@@ -193,6 +195,7 @@ class _Session:
         """Run a query over the table; real keys never hold a null, and one that does stands for units that are null."""
         columns = columns_for(self.dialect, self.types, task.columns)
         text = query_for(self.dialect, self.table, self.types, task, known, query)
+        text = with_plain_hash(text, task.salt) if self.dialect == "sqlite" else text
         with self.connection.cursor() as cursor:
 
             def answer() -> pa.Table:
@@ -200,7 +203,7 @@ class _Session:
                     cursor.execute(f"SELECT set_config('{SALT}', $1, false)", (str(task.salt),)).fetchall()
                 return cursor.execute(text).fetch_arrow_table()
 
-            table = run(lambda: guarded(answer, self.name), _Stopped(cursor), progress)
+            table = run(lambda: self.step(answer), _Stopped(cursor), progress)
         if progress is not None:
             progress(1.0)
         if table.column(0).null_count:
@@ -228,8 +231,13 @@ def _opened(url: str) -> Any:
     return dbapi.connect(url)
 
 
-def _types(connection: Any, dialect: str, table: Parts) -> dict[str, str]:
-    return guarded(lambda: column_types(connection, dialect, table), ".".join(table))
+def _step(connection: Any, table: Parts, act: Callable[[], _T]) -> _T:
+    """Return the result of a step on the connection; where it fails, the transaction that it is in cannot go on."""
+    try:
+        return guarded(act, ".".join(table))
+    except BaseException:
+        tried(connection.rollback)
+        raise
 
 
 def _units_by_size(places: pa.Table, most: int) -> Ints:
