@@ -9,6 +9,10 @@ the histogram, which is drawn 200 times: its expected keys out are the mean over
 kept are of at most 1,000 keys a unit. The interval is that which a release tells: after 'auto' chose the bound by the
 same histogram, and for the fixed bound 10 of `tell_kept`, where nothing is chosen. Each set is also shown with one in
 20 of its units, where the noise of the histogram matters more.
+
+The third table is about counts, at epsilon 1: the mean error of the 100 keys that most units hold (a key that is not
+released counts as 0), and which part of the released intervals holds the number of all units with the key, not only of
+those that kept it; means of 10 releases. With `goal="counts"` keys are found first, and then counted.
 """
 
 from collections import Counter
@@ -26,6 +30,7 @@ from dpsieve.discovery.incidence import Incidence
 from dpsieve.jobs.bounds import CANDIDATES, histogram_for, with_bound
 from dpsieve.jobs.plan import behind, make_plan
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.two_steps import count_found
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
 
@@ -89,8 +94,44 @@ def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
         kept.add_row(label, f"{epsilon:g}", ", ".join(f"{m} ({n})" for m, n in bounds.most_common()), *shown)
 
 
+def released(held: Incidence, bound: int | None, after_choice: bool) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return places of keys with count, low and high: under a bound, or by two steps."""
+    if bound is None:
+        made = count_found(request(1.0, goal="counts"), held, resolve(None))
+        place = {key: at for at, key in enumerate(held.keys.column(0).to_pylist())}
+        columns = [np.array(made.table.column(name)) for name in ("count", "low", "high")]
+        return np.array([place[key] for key in made.keys.column(0).to_pylist()]), columns[0], columns[1], columns[2]
+    kept, each = held.bounded(bound).counts(), channel(1.0, bound, after_choice)
+    some = np.flatnonzero(kept)
+    tokens = each.draw(kept[some])
+    out = np.flatnonzero(tokens)
+    read = each.read(tokens[out])
+    return some[out], read.count, read.low, read.high
+
+
+def compare_counts(name: str, held: Incidence, table: Table) -> None:
+    """Add the rows of one set."""
+    true = held.counts()
+    common = np.argsort(-true, kind="stable")[:100]
+    ways: dict[str, int | str | None] = {f"at most {m}": m for m in (1, 10, 50)}
+    for label, way in {**ways, "auto": "auto", "goal='counts'": None}.items():
+        found = []
+        for _ in range(10):
+            bound = told(request(1.0, max_keys_per_unit="auto"), held.sizes)[0] if way == "auto" else way
+            places, count, low, high = released(held, bound, way == "auto")  # type: ignore[arg-type]
+            guess = np.zeros(len(true))
+            guess[places] = count
+            inside = (low <= true[places]) & (true[places] <= high)
+            found.append((len(places), np.abs(guess - true)[common].mean(), 100 * inside.mean()))
+        keys, error, holds_true = np.mean(found, axis=0)
+        table.add_row(name, label, f"{keys:,.0f}", f"{error:,.1f}", f"{holds_true:.0f} %")
+
+
 def main() -> None:
-    """Print two tables: keys out, and pairs kept."""
+    """Print three tables: keys out, pairs kept, and errors of counts."""
+    counts = Table(title="counts at epsilon 1, delta 1e-8")
+    for heading in ("data", "keys a unit", "keys out", "mean error of the top 100", "intervals that hold all units"):
+        counts.add_column(heading, justify="right")
     found = Table(title="expected keys out, delta 1e-8")
     kept = Table(title="share of pairs kept, and how often the interval holds it")
     for name in ("data", "epsilon", *(f"{m:,}" for m in CANDIDATES), "auto: mean", "worst draw", "of the best"):
@@ -98,7 +139,9 @@ def main() -> None:
     for name in ("data", "epsilon", "bounds chosen (draws)", "true", "told", "low", "high", "holds", "tell_kept, 10"):
         kept.add_column(name, justify="right")
     for name in chosen([*MORE, "Amazon Magazine"]):
-        held = bounded(load(name))
+        held = load(name)
+        compare_counts(name, held, counts)
+        held = bounded(held)
         for part in PARTS:
             few = held.starts[: 1 + (len(held.starts) - 1) // part]
             label = name if part == 1 else f"1/{part} of it"
@@ -106,6 +149,7 @@ def main() -> None:
     console = Console(width=170)
     console.print(found)
     console.print(kept)
+    console.print(counts)
 
 
 if __name__ == "__main__":

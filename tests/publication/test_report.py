@@ -14,6 +14,7 @@ from publication.fuzzing import RELEASES, releases
 
 import dpsieve as ds
 from dpsieve.channels import gaussian, optimal, rows_of_units, stability
+from dpsieve.channels.keys_per_unit import Kept
 from dpsieve.display import interval_words
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.publication.publication import Notes

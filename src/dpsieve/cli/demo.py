@@ -22,7 +22,6 @@ def demo(
     from rich.console import Console
 
     from dpsieve.cli.release import finish, show_release
-    from dpsieve.jobs.release import preview
     from dpsieve.jobs.release import release as publish
     from dpsieve.synthetic import query_log
 
@@ -30,13 +29,12 @@ def demo(
     with console.status(f"making up {rows:,} events of {users:,} users"):
         log = query_log(rows, users)
     start = time.perf_counter()
-    with console.status("counting each user once, then releasing"):
+    with console.status("counting and releasing"):
         release = publish(log, key="query", privacy_unit="user_id", epsilon=epsilon, delta=delta)
     seconds = time.perf_counter() - start
-    console.print(f"{rows:,} made-up events of {users:,} users. Each user counts once, for one of their queries.\n")
+    console.print(f"{rows:,} made-up events of {users:,} users.\n")
     finish(release, None, partial(show_release, release, 10), as_json=False)
-    half = preview(epsilon=epsilon, delta=delta).half
-    console.print(f"{len(release):,} queries released, in {seconds:.2f} s. A query of {half} users has an even chance.")
+    console.print(f"{len(release):,} queries released, in {seconds:.2f} s.")
     console.print(f"Certificate: {release.certificate}")
     page = release.report(Path(tempfile.mkdtemp(prefix="dpsieve-demo-")) / "report.html")
     console.print(f"Report, for a browser: {page}", soft_wrap=True, markup=False)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from dpsieve.publication.publication import Publication
     from dpsieve.publication.release import Release
 
-_FEW = 10  # released keys
 _NOT_WRITTEN = (".tsv", ".json", ".xlsx", ".xls", ".ods", ".txt", ".gz", ".zip", ".html", ".arrow", ".feather")
 
 
@@ -61,7 +60,7 @@ def release(
     engine, book = engine_of(data, memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = run(data, engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
-        finish(made, place, partial(show_release, made, top, request=request), as_json=as_json)
+        finish(made, place, partial(show_release, made, top), as_json=as_json)
 
 
 @takes_request(RELEASE)
@@ -129,24 +128,19 @@ def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Conso
         raise typer.Exit(1)
 
 
-def show_release(made: "Release", top: int, console: "Console", request: dict[str, Any] | None = None) -> None:
+def show_release(made: "Release", top: int, console: "Console") -> None:
     """Print the most common keys; of few, also what would report rarer ones."""
     counted = made.tokens is not None
     rows = made.top(top) if counted else made.table.slice(0, top)
     if len(made):
         which = "most common" if counted else "first, by name,"
         title = f"The {min(top, len(made)):,} {which} of {len(made):,} released keys"
-        show_rows(
-            title, rows, console, least=made.least, of="\nof the bounded count" if made.notes.contribution else ""
-        )
+        of = "\nof the bounded count" if made.notes.contribution else ""
+        show_rows(title, rows, console, least=made.least, of=of)
     else:
         console.print("No key is released. dpsieve preview, with the same options, says how frequent a key must be.")
-    if request is not None and len(made) < _FEW:
-        from dpsieve.jobs.bounds import for_rarer_keys
-        from dpsieve.jobs.request import ReleaseRequest
-
-        if rarer := for_rarer_keys(ReleaseRequest(**request)):
-            console.print(f"For more keys: {as_typed(rarer, typed(RELEASE))}.", markup=False)
+    if made.notes.rarer:
+        console.print(f"For more keys: {as_typed(made.notes.rarer, typed(RELEASE))}.", markup=False)
 
 
 def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 1, of: str = "") -> None:

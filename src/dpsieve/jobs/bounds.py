@@ -7,8 +7,12 @@ from dpsieve.channels.keys_per_unit import KeysPerUnit, Sizes
 from dpsieve.channels.makers import optimal
 from dpsieve.channels.reporting.coin_choice import rough_half
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.privacy.composed import Composed, Use
+from dpsieve.publication.release import Release
 
 CANDIDATES = (1, 2, 3, 5, 10, 20, 50, 100, 200)
+CAUTION = 2.0  # deviations of noise that are taken off
+_FEW = 10  # released keys
 SHARE_FOR_BOUND, SHARE_FOR_KEPT = 0.02, 0.01  # of epsilon
 
 
@@ -26,10 +30,22 @@ def half_of(epsilon: float, delta: float, keys: int) -> float:
     return float(frequency_at(optimal(epsilon, delta), 0.5) or 1e12) if keys == 1 else rough_half(epsilon, delta, keys)
 
 
+def told_of_rarer_keys(made: Release, request: ReleaseRequest) -> Release:
+    """Return the release; if few keys came out, its notes say what would report rarer ones, from public numbers."""
+    last = made.mechanism.uses[-1] if isinstance(made.mechanism, Composed) else Use(made.mechanism)
+    bound = last.times if last.times > 1 else getattr(last.mechanism, "max_keys", 1)
+    if len(made) >= _FEW or (request.chooses_bound and bound not in CANDIDATES):
+        return made
+    fixed = replace(request, max_keys_per_unit=bound, tell_kept=False) if request.chooses_bound else request
+    return replace(made, notes=replace(made.notes, rarer=for_rarer_keys(fixed)))
+
+
 def for_rarer_keys(request: ReleaseRequest) -> str:
     """Return, from public numbers alone, how rare a reported key may be, and what would make that rarer, in words."""
+    if request.two_steps:
+        return "goal='keys' finds rarer keys"
     other = request.known_keys is not None or request.scheme is not None or request.sample_size is not None
-    if other or request.mechanism != "auto" or request.chooses_bound or request.two_steps:
+    if other or request.mechanism != "auto" or request.chooses_bound:
         return ""
     epsilon, delta, keys, rows = request.epsilon, request.delta, request.contribution.keys, request.contribution.rows
     changes = {f"max_keys_per_unit={keys // 2}": (epsilon, delta, keys // 2)} if keys > 1 else {}
@@ -49,13 +65,13 @@ def with_bound(request: ReleaseRequest, sizes: Sizes, epsilon: float) -> Release
 
     The score of m is the number of pairs of a unit and a key that it keeps, over the frequency h(m) that is reported
     half of the time: keys as frequent as h(m) T / (pairs kept), of all T pairs, come out half of the time, so the
-    largest score reaches the rarest keys, whatever their distribution. From the pairs one deviation of their noise is
+    largest score reaches the rarest keys, whatever their distribution. From the pairs two deviations of their noise are
     taken off, so that noise alone leads to few keys.
     """
     if not request.chooses_bound:
         return request
     half = halves(epsilon, request.delta)
-    best = max(CANDIDATES, key=lambda bound: (sizes.pairs(bound) - sizes.deviation(bound)) / half[bound])
+    best = max(CANDIDATES, key=lambda bound: (sizes.pairs(bound) - CAUTION * sizes.deviation(bound)) / half[bound])
     return replace(request, max_keys_per_unit=best)
 
 

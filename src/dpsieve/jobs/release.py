@@ -13,7 +13,7 @@ from dpsieve.channels import private_scheme
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.discovery.key_sets import KeySet
 from dpsieve.engines import Engine, choose, located
-from dpsieve.jobs.bounds import before_choice, for_rarer_keys, histogram_for, with_bound
+from dpsieve.jobs.bounds import before_choice, for_rarer_keys, histogram_for, told_of_rarer_keys, with_bound
 from dpsieve.jobs.discover import ALL_KEYS, discover
 from dpsieve.jobs.plan import SHARE_FOR_SIZE, Plan, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
@@ -112,7 +112,7 @@ def release(
         held = where.incidence(data, request.columns, ALL_KEYS, **how)
         entry = charge(book, cost, note)
         made = count_found(request, held, source)
-        return replace(made, notes=replace(made.notes, entry=entry))
+        return told_of_rarer_keys(replace(made, notes=replace(made.notes, entry=entry)), request)
     notes = Notes(str(request.contribution), plan.reason)
     if (histogram := histogram_for(request)) is not None:
 
@@ -141,9 +141,10 @@ def release(
             source=source,
         )
         plan = sampled(request, found)
-    return draw_release(
+    made = draw_release(
         plan.mechanism, counted.keys, counted.frequencies, keys_only=request.keys_only, notes=notes, source=source
     )
+    return told_of_rarer_keys(made, request)
 
 
 def _asked(request: ReleaseRequest) -> dict[str, Any]:

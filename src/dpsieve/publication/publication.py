@@ -69,6 +69,7 @@ class Notes:
         reason: why this mechanism was chosen.
         kept: which share of all pairs of a unit and a key that keeps; None where it is not told.
         entry: the number of the entry in the ledger that was charged; None where there was none.
+        rarer: where few keys came out, what would report rarer ones.
     """
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
@@ -79,13 +80,14 @@ class Notes:
     reason: str = ""
     kept: Kept | None = field(default=None, kw_only=True)
     entry: int | None = field(default=None, kw_only=True)
+    rarer: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.kept is not None and not isinstance(self.kept, Kept):
             raise InvalidType(f"kept must be Kept(...) or None, not {type(self.kept).__name__}.")
         if self.entry is not None:
             validate.whole("entry", self.entry, low=1, hint="Pass the number of an entry of a ledger, or None.")
-        for name in ("contribution", "reason"):
+        for name in ("contribution", "reason", "rarer"):
             value = getattr(self, name)
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
                 raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters, all printable.")
@@ -155,15 +157,21 @@ class Publication(ABC):
     def __repr__(self) -> str:
         rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
         warning = f" {UNSAFE}" if self.unsafe_to_publish else ""
-        hint = f" {self.when_empty}" if self.when_empty and not len(self) else ""
+        hint = f" {self._hint}" if self._hint else ""
         return f"<{type(self).__name__} of {rows}: {self.guarantee}{hint}{warning}>"
+
+    @property
+    def _hint(self) -> str:
+        """What to do where few rows came out."""
+        rarer = f"For more keys: {self.notes.rarer}." if self.notes.rarer else ""
+        return " ".join(filter(None, [self.when_empty if not len(self) else "", rarer]))
 
     def _repr_html_(self) -> str:
         """Return the first rows, the guarantee and the certificate, for a notebook."""
         rows = [tuple(map(shortened, row.values())) for row in plain_rows(self.first_rows(_ROWS))]
         table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
-        more = more if len(self) or not self.when_empty else f"<p>{escape(self.when_empty)}</p>"
+        more += f"<p>{escape(self._hint)}</p>" if self._hint else ""
         warning = f"<p><strong>{UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
         bounded = f"<p>{escape(self.notes.bounded)}</p>" if self.notes.bounded else ""
         words = f"<p>{escape(str(self.guarantee))}</p>{bounded}<p><small>{escape(str(self.certificate))}</small></p>"
