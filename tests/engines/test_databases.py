@@ -41,8 +41,9 @@ def server(postgres):
 
 
 @pytest.fixture(scope="module")
-def engine(postgres):
-    return Adbc(postgres)
+def engine(server):
+    """An engine on a connection of ours; releases below open their own."""
+    return Adbc(server)
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,18 @@ def test_it_counts_as_duckdb_does(engine, rows, key, bounds):
     assert found(engine, rows, **weighed) == found(DuckDB(), ROWS, **weighed)
     known = {"key": ("key",), "max_keys": 9, "known": pa.table({"key": ["a", "none", "Ä"]})}
     assert found(engine, rows, **known) == {"a": 4, "none": 0, "Ä": 1}
+
+
+def test_the_public_keys_leave_nothing_behind(engine, server, rows):
+    """Also where the query fails, and where there is a table of that name."""
+    told(server, "CREATE TABLE IF NOT EXISTS dpsieve_known AS SELECT 1 AS mine")
+    known = pa.table({"key": ["a"]})
+    told(server, f"CREATE OR REPLACE VIEW broken AS SELECT unit / (unit - 1) AS unit, key FROM {rows}")
+    for _ in range(2):
+        with pytest.raises(UnreadableData, match="holds a value that the server cannot compute with"):
+            count(engine, "broken", known=known)
+        assert found(engine, rows, known=known, max_keys=9) == {"a": 4}
+    assert told(server, "SELECT mine FROM dpsieve_known") == [(1,)]
 
 
 def test_several_columns_may_say_who_is_protected(engine, rows):
@@ -214,7 +227,7 @@ def test_keys_have_the_types_of_the_schema(engine, server):
         both = count(engine, "kinds", key=(name,), unit="list", max_keys=2)
         assert both.keys.schema.field(name).type == kind, name
         assert values is None or set(both.keys.column(name).to_pylist()) == set(values), name
-        if not name.startswith("numeric"):
+        if name in ("real", "character(3)", "bytea", "timestamptz", "uuid", "mood"):
             again = count(engine, "kinds", key=(name,), unit="list", max_keys=2, known=both.keys)
             assert again.frequencies.tolist() == [1, 1], name
     with pytest.raises(InvalidType, match="is an exact number, which known_keys do not work with"):
@@ -332,9 +345,9 @@ def test_the_command_line(postgres, events, tmp_path):
     assert PASSWORD.encode() not in written and quote(PASSWORD).encode() not in written
 
 
-def test_the_salt_is_in_no_text_of_a_query(engine, server, events):
+def test_the_salt_is_in_no_text_of_a_query(postgres, server, events):
     with watched(server) as seen:
-        count(engine, events, max_keys=2, salt=987654321987654321)
+        count(Adbc(postgres), events, max_keys=2, salt=987654321987654321)
     assert any("dpsieve.salt" in text for text in seen) and not any("987654321" in text for text in seen)
 
 

@@ -40,6 +40,7 @@ from dpsieve.values.columns import one_chunk, tried
 
 _T = TypeVar("_T")
 Parts = tuple[str, ...]
+_TEMPORARY = {"postgres": "pg_temp", "sqlite": "temp"}  # the schema of temporary tables
 _HOW = "Pass a URL such as 'postgresql://user@host/database', or a connection of an ADBC driver and its dialect."
 _TYPES = {
     **dict.fromkeys([*AS_TEXT, "DECIMAL"], pa.string()),
@@ -178,16 +179,21 @@ class _Session:
         if known is None:
             yield None, None
             return
+        if self.dialect not in _TEMPORARY:
+            raise InvalidType(f"known_keys do not work with dialect={self.dialect!r} yet. Leave them out.")
         wanted = [columns[name] for name in task.columns.key]
         if exact := [column.name for column in wanted if column.kind == "DECIMAL"]:
             why = "is an exact number, which known_keys do not work with. Cast it to text in a view."
             raise InvalidType(f"key={exact[0]!r} {why}")
         table = known_keys(known, [Column(column.name, column.sql, column.type) for column in wanted])
+        place = (_TEMPORARY[self.dialect], KNOWN)
         with self.connection.cursor() as cursor:
             self.step(lambda: cursor.adbc_ingest(KNOWN, table, mode="create", temporary=True))
-        yield table, (KNOWN,)
-        with self.connection.cursor() as cursor:
-            self.step(lambda: cursor.execute(f"DROP TABLE {KNOWN}"))
+            try:
+                yield table, place
+            finally:
+                # It is gone already where the transaction was rolled back.
+                tried(lambda: cursor.execute(f"DROP TABLE IF EXISTS {'.'.join(place)}"))
 
     def ask(
         self, task: Aggregation, known: Parts | None, query: Callable[..., str], progress: Progress | None
