@@ -57,7 +57,8 @@ OURS = """
 import sys, dpsieve as ds
 from measure import measure
 path, keys = sys.argv[1], int(sys.argv[2])
-measure(lambda: len(ds.release(path, key="key", privacy_unit="user", epsilon=1.0, delta=1e-8, max_keys_per_unit=keys, tell_kept=False)))
+how = {"privacy_unit": "user", "max_keys_per_unit": keys, "tell_kept": False}
+measure(lambda: len(ds.release(path, key="key", epsilon=1.0, delta=1e-8, **how)))
 """
 
 

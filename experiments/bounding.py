@@ -139,9 +139,8 @@ def main() -> None:
     for name in ("data", "epsilon", "bounds chosen (draws)", "true", "told", "low", "high", "holds", "tell_kept, 10"):
         kept.add_column(name, justify="right")
     for name in chosen([*MORE, "Amazon Magazine"]):
-        held = load(name)
+        held = bounded(load(name))
         compare_counts(name, held, counts)
-        held = bounded(held)
         for part in PARTS:
             few = held.starts[: 1 + (len(held.starts) - 1) // part]
             label = name if part == 1 else f"1/{part} of it"

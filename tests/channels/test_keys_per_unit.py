@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsieve.channels.keys_per_unit import _PARTS, EDGES, MOST, KeysPerUnit, Sizes, _parts
+from dpsieve.channels.keys_per_unit import _PARTS, EDGES, MOST, KeysPerUnit, Sizes, _parts, units_by_size
 from dpsieve.errors import InvalidValue
 from dpsieve.testing import insecure_source
 
@@ -18,7 +18,7 @@ def test_a_unit_adds_one_in_all(bound):
     """Whatever its size, and nothing negative: so noise of scale 1/epsilon is epsilon-private."""
     made = KeysPerUnit(0.5, bound)
     for keys in [*range(1, 60), 199, 200, 201, 212, 999, 1000, 1001, 10**6]:
-        parts = _parts(np.array([keys]), made.edges)
+        parts = _parts(units_by_size(np.array([keys])), made.edges)
         assert parts.min() >= 0 and parts.sum() == _PARTS
         held = min(keys, MOST)
         assert parts @ np.array(made.edges) / _PARTS == pytest.approx(held, rel=3e-5)
@@ -44,7 +44,7 @@ def test_the_interval_of_what_a_bound_keeps(sizes, bound):
     truth = np.minimum(sizes, bound).sum() / np.minimum(sizes, MOST).sum()
     for epsilon in (0.05, 5.0):
         made = KeysPerUnit(epsilon, bound)
-        kept = [made.draw(sizes, insecure_source(k)).kept(bound) for k in range(120)]
+        kept = [made.draw(units_by_size(sizes), insecure_source(k)).kept(bound) for k in range(120)]
         held = sum(one.low <= truth <= one.high for one in kept)
         assert stats.binom.cdf(held, 120, 0.95) > ONE_IN_A_MILLION
         assert all(one.low <= one.share <= one.high for one in kept)
@@ -52,7 +52,7 @@ def test_the_interval_of_what_a_bound_keeps(sizes, bound):
 
 
 def test_pairs_are_what_units_keep():
-    sizes = KeysPerUnit(100.0).draw(np.repeat([1, 4, 2000], [300, 200, 10]), insecure_source(1))
+    sizes = KeysPerUnit(100.0).draw(units_by_size(np.repeat([1, 4, 2000], [300, 200, 10])), insecure_source(1))
     assert sizes.pairs(2) == pytest.approx(300 + 2 * 210, abs=1)
     assert sizes.pairs(MOST) == pytest.approx(300 + 4 * 200 + 1000 * 10, rel=0.02)
     with pytest.raises(InvalidValue, match="edge"):

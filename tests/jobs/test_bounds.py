@@ -1,16 +1,22 @@
 """How many keys a unit may add: chosen privately, told, refused, and paid for."""
 
+import math
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import stats
 from statistical import binomial_band
 
 import dpsieve as ds
-from dpsieve.channels.keys_per_unit import EDGES, Sizes
+from dpsieve.channels.keys_per_unit import EDGES, Sizes, units_by_size
 from dpsieve.errors import DpsieveError
-from dpsieve.jobs.bounds import CANDIDATES, halves, with_bound
+from dpsieve.jobs.bounds import CANDIDATES, halves, histogram_for, with_bound
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.randomness import SystemSource
 from dpsieve.testing import insecure_source
+
+SOURCE = SystemSource()
 
 NUMBERS = {"key": "key", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-6}
 
@@ -70,13 +76,21 @@ def test_what_is_kept_is_told_where_there_are_units_enough(tmp_path):
     assert again.table.equals(release.table)
 
 
-@pytest.mark.parametrize("keys", [3, "auto"])
-def test_a_unit_with_keys_of_its_own(keys):
+OWN = [
+    {"max_keys_per_unit": 3},
+    {},
+    {"goal": "counts"},
+    {"goal": "counts", "max_keys_per_unit": 3},
+    {"keys_only": True},
+]
+
+
+@pytest.mark.parametrize("how", OWN, ids=str)
+def test_a_unit_with_keys_of_its_own(how):
     """Any of its keys shows with probability delta at most, through the whole path; fails once in a million runs."""
     delta, units = 0.02, 6_000
     table = events([[f"{user} {k}" for k in range(12)] for user in range(units)])
-    numbers = {**NUMBERS, "delta": delta, "tell_kept": keys != "auto"}
-    release = ds.release(table, **numbers, max_keys_per_unit=keys)
+    release = ds.release(table, **{**NUMBERS, "delta": delta}, **how)
     exposed = len({key.split()[0] for key in release.table["key"].to_pylist()})
     assert exposed <= binomial_band(units, delta)[1]
 
@@ -102,3 +116,84 @@ def test_a_preview_says_what_would_report_rarer_keys():
     seen = ds.preview(**{**NUMBERS, "delta": 1e-8}, max_keys_per_unit=10)
     assert "with max_keys_per_unit=5" in seen.rarer and "with epsilon=2" in seen.rarer
     assert "chosen privately" in str(ds.preview(**NUMBERS, max_keys_per_unit="auto"))
+
+
+def test_a_unit_that_changes_the_choice_changes_its_chances_by_its_share_of_epsilon():
+    """Few units, of which one with a thousand keys decides; 2 % of epsilon is 1 here. Fails once in a million runs.
+
+    The chance of each bound, with that unit and without it, differs by a factor of e at most. Measured on 2,000 draws
+    of each, which notice a unit that adds five times too much.
+    """
+    request = ReleaseRequest(**{**NUMBERS, "key": ("key",), "epsilon": 50.0})
+    histogram = histogram_for(request)
+    assert histogram.epsilon == pytest.approx(1.0)
+    alone, both = np.ones(4, np.int64), np.array([1, 1, 1, 1, 1_000])
+    half = halves(1.0, 1e-6)  # as if what is left were 1, so that one unit matters
+    draws, chances = 2_000, []
+    for sizes in (alone, both):
+        seen = dict.fromkeys(CANDIDATES, 0)
+        for _ in range(draws):
+            drawn = histogram.draw(units_by_size(sizes), SOURCE)
+            seen[max(CANDIDATES, key=lambda m, drawn=drawn: drawn.pairs(m) / half[m])] += 1
+        chances.append(np.array(list(seen.values())))
+    assert (chances[0] != chances[1]).any()
+    for one, other in (chances, chances[::-1]):
+        most = stats.beta.isf(1e-8, other + 1, draws - other)  # the largest chance that fits, but for one in 10^8
+        assert (one <= stats.binom.isf(1e-8, draws, np.minimum(1.0, math.e * most))).all()
+
+
+def test_goals_and_defaults_are_told():
+    """With a unit the bound is chosen, and what it keeps told; without one, or with a way of one's own, it is one."""
+    plain = ReleaseRequest(**{**NUMBERS, "key": ("key",)})
+    assert plain.chooses_bound and plain.tell_kept and not plain.two_steps
+    for change in ({"privacy_unit": None}, {"known_keys": ["a"]}, {"scheme": ds.ppswor(0.1)}, {"mechanism": "simple"}):
+        fixed = ReleaseRequest(**{**NUMBERS, "key": ("key",), **change})
+        assert fixed.contribution.keys == 1 and bool(fixed.tell_kept) == ("mechanism" in change)
+    two = ReleaseRequest(**{**NUMBERS, "key": ("key",)}, goal="counts")
+    assert (
+        two.two_steps
+        and not ReleaseRequest(**{**NUMBERS, "key": ("key",)}, goal="counts", max_keys_per_unit=1).two_steps
+    )
+    seen = ds.preview(**NUMBERS, goal="counts")
+    assert "keys are found first" in str(seen) and "standard deviation" in str(seen)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"goal": "both"}, {"goal": 1}, {"goal": "counts", "keys_only": True}, {"goal": "counts", "known_keys": ["a"]}],
+)
+def test_goals_that_are_refused(wrong):
+    with pytest.raises(DpsieveError, match="goal"):
+        ds.release(events([["a"]]), **NUMBERS, **wrong)
+
+
+def test_counts_in_two_steps_through_the_whole_path(tmp_path):
+    """Paid as a whole, saved and loaded, and near the truth where every unit holds the same few keys."""
+    table = events([["a", "b", "c"] for _ in range(3_000)])
+    ledger = ds.Ledger(tmp_path / "ledger.db", epsilon=1.5, delta=1e-5, unit="user")
+    release = ds.release(table, **NUMBERS, goal="counts", ledger=ledger)
+    assert release.table["key"].to_pylist() == ["a", "b", "c"] and release.notes.entry == 1
+    assert abs(np.array(release.table["count"]) - 3_000).max() < 8 * release.mechanism.last.scale + 3_000 * (
+        release.mechanism.last.keys < 3
+    )
+    assert (release.guarantee.epsilon, release.guarantee.delta) == (1.0, 1e-6)
+    again = ds.Release.load(release.save(tmp_path / "out"))
+    assert again.table.equals(release.table) and again.mechanism == release.mechanism and again.notes == release.notes
+    assert "of the published keys, those found most common first" in again.notes.bounded
+
+
+def test_keys_alone_are_found_as_discovery_finds_them(tmp_path):
+    table = events([["a", "b", "c", f"own {user}"] for user in range(2_000)])
+    release = ds.release(table, **NUMBERS, keys_only=True)
+    assert release.table.column_names == ["key"] and release.table["key"].to_pylist() == ["a", "b", "c"]
+    assert "private median" in release.notes.reason
+    again = ds.Release.load(release.save(tmp_path / "out"))
+    assert again.table.equals(release.table) and again.guarantee == release.guarantee
+
+
+def test_few_keys_come_with_what_would_report_more():
+    few = ds.release(events([["a"]] * 400), **NUMBERS)
+    assert few.notes.rarer.startswith("half of the keys of frequency") and "with epsilon=2" in few.notes.rarer
+    assert "For more keys: half of the keys" in repr(few) and "For more keys" in few._repr_html_()
+    many = ds.release(events([[f"k{user % 20}"] for user in range(4_000)]), **NUMBERS)
+    assert len(many) == 20 and not many.notes.rarer

@@ -73,15 +73,18 @@ class _Search:
         points = {} if most == LONGEST else {"points": _ROUGH}
         return grown(Coins(self.keys, self.epsilon, self.delta, power, first, 1 / sigma), until, most, **points)[0]
 
-    def half(self, power: float) -> float:
-        """Return the frequency at which keys show half of the time."""
-        rows = self.rows(power)
+    def half(self, power: float, most: int = _MOST) -> float:
+        """Return the frequency at which keys show half of the time; infinity where that needs more than `most` rows."""
+        rows = self.rows(power, most=most)
         return len(rows) - 1 - float((rows[-1] - 0.5) / (rows[-1] - rows[-2])) if len(rows) else math.inf
 
     def power(self) -> float:
         """Return a good power."""
         guess = 1.4 * math.log(1 / self.delta) / self.epsilon
-        start = min(np.linspace(-1.6, 1.6, 17), key=lambda x: self.half(guess * math.exp(x)))
+        start, best = 0.0, math.inf
+        for x in sorted(np.linspace(-1.6, 1.6, 17).tolist(), key=abs):  # no table longer than the best one is of use
+            found = self.half(guess * math.exp(x), min(_MOST, math.ceil(best) + 3) if best < math.inf else _MOST)
+            start, best = (x, found) if found < best else (start, best)
         return guess * math.exp(minimise(lambda x: self.half(guess * math.exp(x)), start - 0.2, start + 0.2, rounds=8))
 
     def sigma(self, power: float) -> float:
