@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from postgres_server import binaries, running_postgres
 
 from dpsieve.engines.duckdb import engine as engine_module
 
@@ -40,6 +41,16 @@ def pytest_collection_finish():
 
 def pytest_unconfigure():
     gc.unfreeze()
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """Yield the URL of a PostgreSQL server of our own."""
+    pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
+    if binaries() is None:
+        pytest.skip("PostgreSQL is not installed: .ci/run installs it")
+    with running_postgres() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -133,6 +133,7 @@ def test_a_function_has_the_arguments_of_its_request(function):
         if (function, name) != (ds.preview, "key"):  # without data, there is no column to name
             assert given[name].default == default
     around = {"data", "engine", "ledger", "note", "progress", "source"}
+    around |= set() if function in (ds.sum_of, ds.mean_of, ds.quantile_of) else {"table"}
     assert set(given) == set(defaults(REQUESTS[function])) | around
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpsieve.jobs.discover import discover, hitting_set, top_k
     from dpsieve.jobs.numbers import mean_of, quantile_of, sum_of
     from dpsieve.jobs.release import preview, release
+    from dpsieve.jobs.release_counts import release_counts
     from dpsieve.privacy import Certificate, Guarantee
     from dpsieve.privacy.ledger import Ledger
     from dpsieve.publication import Release
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Certificate", "Estimate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "SparseVector",
     "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything", "federated",
-    "files",    "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean",
-    "private_quantile", "private_sum", "quantile_of", "randomness", "release", "sampling", "sketches", "sum_of",
-    "testing", "top_k", "vectors",
+    "files", "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean",
+    "private_quantile", "private_sum", "quantile_of", "randomness", "release", "release_counts", "sampling", "sketches",
+    "sum_of", "testing", "top_k", "vectors",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
@@ -57,6 +58,7 @@ _NAMES = {
     "jobs.discover": "discover hitting_set top_k",
     "jobs.numbers": "mean_of quantile_of sum_of",
     "jobs.release": "preview release",
+    "jobs.release_counts": "release_counts",
     "privacy": "Certificate Guarantee",
     "privacy.ledger": "Ledger",
     "publication": "Release",

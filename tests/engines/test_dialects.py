@@ -1,7 +1,7 @@
 """The one text, run by other engines.
 
-SQLite always runs. PostgreSQL runs when DPSIEVE_TEST_POSTGRES is a connection string (with psycopg installed), and
-Spark when DPSIEVE_TEST_SPARK is set (with pyspark and Java installed). The texts of all dialects are read back.
+SQLite always runs. PostgreSQL runs where it is installed, on a server that the tests start, and Spark when
+DPSIEVE_TEST_SPARK is set (with pyspark and Java installed). The texts of all dialects are read back.
 """
 
 import contextlib
@@ -11,6 +11,8 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 
 import numpy as np
@@ -25,7 +27,9 @@ from sqlglot import exp
 from statistical import assert_counts, assert_follows
 
 from dpsieve.engines import COUNT, DuckDB, Weight
+from dpsieve.engines.sql.bounded_query import sizes_query
 from dpsieve.engines.sql.dialects import DIALECTS, query_for, sqlite_hash
+from dpsieve.engines.sql.pairs_query import pairs_query, places_query
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
 pytestmark = pytest.mark.usefixtures("one_database")
@@ -73,7 +77,7 @@ class Sqlite:
         self.ask(f"CREATE TABLE {quoted(name)} ({', '.join(f'{quoted(c)} {t}' for c, t in types.items())})")
         self.connection.executemany(f"INSERT INTO {quoted(name)} VALUES ({', '.join('?' * len(types))})", rows)
 
-    def ask(self, text):
+    def ask(self, text, salt=1):
         return self.connection.execute(text).fetchall()
 
     def close(self):
@@ -83,30 +87,32 @@ class Sqlite:
 class Postgres:
     dialect = "postgres"
     types = MappingProxyType({"int": "bigint", "text": "text", "float": "double precision", "bytes": "bytea"})
+    arrow = MappingProxyType({"bigint": pa.int64(), "double precision": pa.float64(), "real": pa.float64()})
     ignoring_case = "text COLLATE ignoring_case"
 
-    def __init__(self):
-        if "DPSIEVE_TEST_POSTGRES" not in os.environ:
-            pytest.skip("DPSIEVE_TEST_POSTGRES is not set")
-        import psycopg
+    def __init__(self, url):
+        from adbc_driver_postgresql import dbapi
 
-        self.connection = psycopg.connect(os.environ["DPSIEVE_TEST_POSTGRES"])
+        self.connection = dbapi.connect(url)
+        self.cursor = self.connection.cursor()
         how = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
-        self.connection.execute(f"CREATE COLLATION ignoring_case ({how})")
+        self.cursor.execute(f"CREATE COLLATION ignoring_case ({how})")
 
     def load(self, name, types, rows):
-        self.connection.execute(f"DROP TABLE IF EXISTS {quoted(name)}")
-        columns = ", ".join(f"{quoted(c)} {t}" for c, t in types.items())
-        self.connection.execute(f"CREATE TEMPORARY TABLE {quoted(name)} ({columns})")
-        with self.connection.cursor().copy(f"COPY {quoted(name)} FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row(row)
+        kinds = [pa.binary() if t == "bytea" else self.arrow.get(t, pa.string()) for t in types.values()]
+        columns = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds)]
+        self.cursor.execute(f"DROP TABLE IF EXISTS {quoted(name)}, given")
+        self.cursor.adbc_ingest("given", pa.table(columns, [f"c{i}" for i in range(len(types))]), temporary=True)
+        cast = [f"CAST(c{i} AS {t}) AS {quoted(c)}" for i, (c, t) in enumerate(types.items())]
+        cast = [text.replace(" COLLATE ignoring_case)", ") COLLATE ignoring_case") for text in cast]
+        self.cursor.execute(f"CREATE TEMPORARY TABLE {quoted(name)} AS SELECT {', '.join(cast)} FROM given")
 
-    def ask(self, text):
-        return self.connection.execute(text).fetchall()
+    def ask(self, text, salt=1):
+        self.cursor.execute(f"SELECT set_config('dpsieve.salt', '{salt}', false)").fetchall()
+        return self.cursor.execute(text).fetchall()
 
     def close(self):
-        self.connection.rollback()
+        self.cursor.close()
         self.connection.close()
 
 
@@ -129,7 +135,7 @@ class Spark:
         columns = [f"CAST(c{i} AS {t}) AS `{c.replace('`', '``')}`" for i, (c, t) in enumerate(types.items())]
         frame.selectExpr(*columns).createOrReplaceTempView(name)
 
-    def ask(self, text):
+    def ask(self, text, salt=1):
         return [
             tuple(bytes(v) if isinstance(v, bytearray) else v for v in row) for row in self.session.sql(text).collect()
         ]
@@ -144,8 +150,14 @@ def quoted(name):
 
 @pytest.fixture(scope="module", params=[Sqlite, Postgres, Spark], ids=lambda make: make.__name__)
 def other(request):
-    with contextlib.closing(request.param()) as database:
+    needs = [request.getfixturevalue("postgres")] if request.param is Postgres else []
+    with contextlib.closing(request.param(*needs)) as database:
         yield database
+
+
+@cache
+def written(dialect, types, asked, known):
+    return query_for(dialect, ("rows",), dict(types), asked, known)
 
 
 def counted(other, types, rows, key=("key",), known=None, **how):
@@ -154,8 +166,10 @@ def counted(other, types, rows, key=("key",), known=None, **how):
     other.load("rows", names, rows)
     if known is not None:
         other.load("known", {f"k{i}": names[name] for i, name in enumerate(key)} | {"i": other.types["int"]}, known)
-    text = query_for(other.dialect, ("rows",), names, task(key, **how), None if known is None else ("known",))
-    answered = other.ask(text)
+    asked = task(key, **how)
+    asked = replace(asked, salt=0) if other.dialect == "postgres" else asked  # where the salt is a setting
+    text = written(other.dialect, tuple(names.items()), asked, None if known is None else ("known",))
+    answered = other.ask(text, how.get("salt", 1))
     result = {row[0] if len(row) == 2 else row[:-1]: row[-1] for row in answered}
     assert len(result) == len(answered)
     return result
@@ -264,6 +278,37 @@ def test_weights(other, rows, max_keys, salt):
     often = Counter(row[1] for row in rows if row[1] is not None)
     alone = counted(other, PLAIN, rows, unit=None, max_keys=max_keys, measure=measure)
     assert alone == {key: n * 2**20 for key, n in often.items()}
+
+
+@pytest.mark.parametrize("key", [("key",), ("more", "key")])
+def test_pairs_places_and_sizes(other, key):
+    """Which units hold which keys, in the order in which `bounded_query` keeps them, and how many they hold."""
+    rows = [
+        (u, k, m) for u, k, m in zip([1, 1, 1, 2, 2, 3, 9, 9], "abacdaee", [0, 1, 0, 0, 0, 1, 1, None], strict=True)
+    ]
+    names = {name: other.types[kind] for name, kind in PLAIN.items()}
+    everything = {"max_keys": 1000, "salt": 4}
+    first, bounded = len(key), [counted(other, PLAIN, rows, key, max_keys=most, salt=4) for most in (1, 2, 1000)]
+
+    def answer(query):
+        return other.ask(query_for(other.dialect, ("rows",), names, task(key, **everything), None, query), 4)
+
+    pairs, places = answer(pairs_query), answer(places_query)
+    assert sorted(place for *_, who, place in pairs if place == 1) == [1] * len({who for *_, who, _ in pairs})
+    for most, expected in zip((1, 2, 1000), bounded, strict=True):
+        expected = {name if isinstance(name, tuple) else (name,): n for name, n in expected.items()}
+        assert Counter(row[:first] for row in pairs if row[-1] <= most) == expected
+        summed = Counter()
+        for *name, place, n in places:
+            summed[tuple(name)] += n if place <= most else 0
+        assert +summed == expected
+    held = Counter(Counter(who for *_, who, _ in pairs).values())
+    assert Counter(dict(answer(lambda scan, columns, asked, *_: sizes_query(scan, columns, asked)))) == held
+    alone = other.ask(query_for(other.dialect, ("rows",), names, task(key, unit=None), None, pairs_query), 4)
+    assert {row[:first]: row[first] for row in alone} == Counter(
+        tuple(row[list(PLAIN).index(name)] for name in key) for row in rows if None not in row[1:] or key == ("key",)
+    )
+    assert sorted(row[-1] for row in alone) == list(range(1, len(alone) + 1))
 
 
 def test_thousands_of_weights_and_a_sum_that_might_not_fit(other):
@@ -424,7 +469,8 @@ TYPES = {
     "snowflake": ("NUMBER(38,0)", "VARCHAR(9)", "FLOAT", "NUMBER(9,2)"),
 }
 HASHES = {
-    "postgres": """HASHTEXTEXTENDED(CAST(ROW('9', k0) AS TEXT) COLLATE "C", HASH_RECORD_EXTENDED(ROW(u0), 0))""",
+    "postgres": """HASHTEXTEXTENDED(CAST(ROW(CURRENT_SETTING('dpsieve.salt'), k0) AS TEXT) COLLATE "C", """
+    "HASH_RECORD_EXTENDED(ROW(u0), 0))",
     "sqlite": "DPSIEVE_HASH('9', u0, k0)",
     "spark": "XXHASH64('9', u0, k0)",
     "bigquery": "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('9', u0, k0)))",

@@ -14,10 +14,11 @@ from dpsieve.cli.options import (
     Memory,
     Note,
     Out,
+    TableName,
     Top,
     takes_request,
 )  # fmt: skip
-from dpsieve.cli.release import finish, reserved, scanning, show_rows
+from dpsieve.cli.release import engine_of, finish, reserved, scanning, show_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +36,7 @@ def discover(
     note: Note = "",
     out: Out = None,
     memory: Memory = None,
+    table: TableName = None,
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +46,7 @@ def discover(
     """
     from dpsieve.jobs.discover import discover as run
 
-    _run(run, "keys, by name", data, request, ledger, note, out, memory, top, as_json)
+    _run(run, "keys, by name", data, request, ledger, note, out, memory, table, top, as_json)
 
 
 @takes_request(TOP)
@@ -55,6 +57,7 @@ def top_k(
     note: Note = "",
     out: Out = None,
     memory: Memory = None,
+    table: TableName = None,
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -64,7 +67,7 @@ def top_k(
     """
     from dpsieve.jobs.discover import top_k as run
 
-    _run(run, "keys, the most common first", data, request, ledger, note, out, memory, top, as_json)
+    _run(run, "keys, the most common first", data, request, ledger, note, out, memory, table, top, as_json)
 
 
 @takes_request(HITS)
@@ -75,6 +78,7 @@ def hitting_set(
     note: Note = "",
     out: Out = None,
     memory: Memory = None,
+    table: TableName = None,
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +88,7 @@ def hitting_set(
     """
     from dpsieve.jobs.discover import hitting_set as run
 
-    _run(run, "keys that reach most units", data, request, ledger, note, out, memory, top, as_json)
+    _run(run, "keys that reach most units", data, request, ledger, note, out, memory, table, top, as_json)
 
 
 def _run(
@@ -96,15 +100,15 @@ def _run(
     note: str,
     out: "Path | None",
     memory: str | None,
+    table: str | None,
     top: int,
     as_json: bool,
 ) -> None:
-    from dpsieve.engines import DuckDB
     from dpsieve.privacy.ledger import opened
 
-    engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
+    engine, book = engine_of(data, memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = job(data, engine=engine, ledger=book, note=note, progress=progress, **request)
+        made = job(data, engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(_show, made, what, top), as_json=as_json)
 
 

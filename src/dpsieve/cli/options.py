@@ -32,7 +32,9 @@ def _log(context: typer.Context, wanted: bool) -> None:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Data = Annotated[
     list[str],
-    typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for standard input, CSV by default."),
+    typer.Argument(
+        help="Files or globs (Parquet, CSV, JSON lines), - for standard input, CSV by default, or a database URL."
+    ),
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
 Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
@@ -40,6 +42,7 @@ Out = Annotated[
     Path | None,
     typer.Option(help="A new folder for release.parquet and release.json; or a new .csv, .jsonl, .parquet."),
 ]
+TableName = Annotated[str | None, typer.Option("--table", help="The table of a database to read, such as shop.orders.")]
 Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]
 Verbose = Annotated[
     bool, typer.Option("--verbose", callback=_log, help="Log the engine, the mechanism and seconds for each phase.")

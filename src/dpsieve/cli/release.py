@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsieve.cli.messages import as_typed, errors_as_typed
-from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
+from dpsieve.cli.options import (
+    RELEASE,
+    AsJson,
+    Data,
+    LedgerPath,
+    Memory,
+    Note,
+    Out,
+    TableName,
+    Top,
+    takes_request,
+    typed,
+)  # fmt: skip
 from dpsieve.display import json_text
 from dpsieve.errors import InvalidValue
 
@@ -18,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
+    from dpsieve.engines import Engine
     from dpsieve.publication.folders import Reserved
     from dpsieve.publication.publication import Publication
     from dpsieve.publication.release import Release
@@ -33,6 +46,7 @@ def release(
     note: Note = "",
     out: Out = None,
     memory: Memory = None,
+    table: TableName = None,
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -40,13 +54,12 @@ def release(
 
     Example: dpsieve release events.parquet --key query --unit user_id --epsilon 1 --delta 1e-8 --out published
     """
-    from dpsieve.engines import DuckDB
     from dpsieve.jobs.release import release as run
     from dpsieve.privacy.ledger import opened
 
-    engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
+    engine, book = engine_of(data, memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = run(data, engine=engine, ledger=book, note=note, progress=progress, **request)
+        made = run(data, engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(show_release, made, top), as_json=as_json)
 
 
@@ -58,6 +71,7 @@ def preview(
     note: Note = "",
     out: Out = None,
     memory: Memory = None,
+    table: TableName = None,
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -71,19 +85,17 @@ def preview(
     from rich.markup import escape
     from rich.table import Table
 
-    from dpsieve.engines import DuckDB
     from dpsieve.jobs.release import preview as run
 
     with reserved(out):
-        engine = DuckDB(memory_limit=memory)
-        seen = run(data, engine=engine, ledger=ledger, note=note, **request)
+        seen = run(data, engine=engine_of(data, memory), table=table, ledger=ledger, note=note, **request)
     if as_json:
         typer.echo(json_text(seen.to_json()))
         return
-    table = Table(show_header=False)
+    rows = Table(show_header=False)
     for name, value in seen.lines():
-        table.add_row(name, escape(as_typed(value, typed(RELEASE)) if value == seen.rarer else value))
-    Console(highlight=False).print(table)
+        rows.add_row(name, escape(as_typed(value, typed(RELEASE)) if value == seen.rarer else value))
+    Console(highlight=False).print(rows)
 
 
 def report(
@@ -185,6 +197,17 @@ def summary(made: "Publication") -> dict[str, Any]:
         "unsafe_to_publish": made.unsafe_to_publish,
         "numbers" if made.kind == "estimate" else "keys": plain_rows(made.table),
     }
+
+
+def engine_of(data: Any, memory: str | None) -> "Engine | None":
+    """Return the engine for the data that a command was given: one for files, unless it is a database."""
+    from dpsieve.engines import DuckDB, is_database
+
+    if not is_database(data):
+        return DuckDB(memory_limit=memory)
+    if memory is not None:
+        raise InvalidValue("--memory is for files. Leave it out: a database has its own settings.")
+    return None
 
 
 @contextmanager

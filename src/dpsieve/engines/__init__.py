@@ -2,17 +2,34 @@
 
 from typing import Any
 
+from dpsieve.engines.adbc.engine import Adbc
 from dpsieve.engines.duckdb.engine import DuckDB
 from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import DataStream, files
-from dpsieve.engines.inputs.detect import opener_of
-from dpsieve.errors import InvalidType
+from dpsieve.engines.inputs.detect import is_database, opener_of
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Weight
 
 __all__ = [
-    "COUNT", "Columns", "Counted", "DataStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress",
-    "Weight", "choose", "files",
+    "COUNT", "Adbc", "Columns", "Counted", "DataStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress",
+    "Weight", "choose", "files", "is_database", "located",
 ]  # fmt: skip
+
+
+def located(data: Any, table: str | None, engine: Engine | None) -> tuple[Any, Engine | None]:
+    """Return data and engine where data may be the URL of a database, of which `table` is a table.
+
+    >>> located("postgresql://localhost/shop", "orders", None)
+    ('orders', Adbc(dialect='postgres'))
+    """
+    if not is_database(data) or table is None:
+        if table is not None:
+            hint = "Pass the URL of a database as data, or leave the table out."
+            raise InvalidValue(f"table names a table of a database, and data is none. {hint}")
+        return data, engine
+    if engine is not None:
+        raise InvalidValue("data is a database, which counts itself. Leave the engine out.")
+    return table, Adbc(data)
 
 
 def choose(data: Any, engine: Engine | None = None) -> Engine:

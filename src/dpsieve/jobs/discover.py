@@ -18,7 +18,7 @@ from dpsieve.discovery.picker import KeyPicker
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.discovery.top_k import top_keys
 from dpsieve.discovery.typical_size import TypicalSize
-from dpsieve.engines import Engine, choose
+from dpsieve.engines import Engine, choose, located
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
 from dpsieve.privacy.composed import Composed, Use, remaining
@@ -57,6 +57,7 @@ def discover(
     typical_keys: int | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: AnyLedger = None,
     note: str = "",
     progress: Progress = None,
@@ -68,7 +69,7 @@ def discover(
     distinct keys, chosen by a hash with a fresh secret salt. Only keys are published; `dpsieve.release` adds counts.
 
     Args:
-        data, key, privacy_unit, allow_null_units, engine, ledger, note, progress, source: see `dpsieve.release`.
+        data, key, privacy_unit, allow_null_units, engine, table, ledger, note, progress, source: see `dpsieve.release`.
         epsilon, delta: the budget of this discovery.
         max_keys_per_unit: how many keys a unit may add; default 100.
         mechanism: 'auto', or the name of a selector: 'renyi', 'renyi_two_rounds', 'greedy', 'one_key',
@@ -82,6 +83,7 @@ def discover(
     ['milk', 'tea']
     """
     request = DiscoverRequest.of(locals())
+    data, engine = located(data, table, engine)
     found, book, source = _known_selection(request), opened(ledger, note), resolve(source)
     cost = Guarantee(request.epsilon, request.delta, unit=request.unit) if found is None else found.mechanism
     if book is not None:
@@ -117,6 +119,7 @@ def top_k(
     typical_keys: int | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: AnyLedger = None,
     note: str = "",
     progress: Progress = None,
@@ -132,8 +135,8 @@ def top_k(
         counts: publish noisy counts of the found keys too, for a fifth of the budget that discovery leaves.
         mechanism: the selector that discovers keys; 'auto' and the Renyi ones share one budget with the picks, others
             get half of epsilon and delta.
-        data, key, epsilon, delta, privacy_unit, max_keys_per_unit, typical_keys, allow_null_units, engine, ledger,
-            note, progress, source: see `dpsieve.discover`.
+        data, key, epsilon, delta, privacy_unit, max_keys_per_unit, typical_keys, allow_null_units, engine, table,
+            ledger, note, progress, source: see `dpsieve.discover`.
 
     >>> import pyarrow as pa
     >>> log = pa.table({"drink": ["tea"] * 4000 + ["milk"] * 3000 + ["mate"] * 2000})
@@ -141,6 +144,7 @@ def top_k(
     ['tea', 'milk']
     """
     request = TopRequest.of(locals())
+    data, engine = located(data, table, engine)
     share = SHARE_FOR_COUNTS if request.counts else 0.0
     made = top_keys(**_budget(request, 0.15), count_share=share)
     held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
@@ -164,6 +168,7 @@ def hitting_set(
     typical_keys: int | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: AnyLedger = None,
     note: str = "",
     progress: Progress = None,
@@ -177,8 +182,8 @@ def hitting_set(
     Args:
         k: how many keys to find.
         mechanism: the selector that discovers keys, as for `dpsieve.top_k`.
-        data, key, epsilon, delta, privacy_unit, max_keys_per_unit, typical_keys, allow_null_units, engine, ledger,
-            note, progress, source: see `dpsieve.discover`.
+        data, key, epsilon, delta, privacy_unit, max_keys_per_unit, typical_keys, allow_null_units, engine, table,
+            ledger, note, progress, source: see `dpsieve.discover`.
 
     >>> import pyarrow as pa
     >>> log = pa.table({"user": [*range(400), *range(300), *range(300, 400)],
@@ -187,6 +192,7 @@ def hitting_set(
     ['water']
     """
     request = HitRequest.of(locals())
+    data, engine = located(data, table, engine)
     made = hitting_keys(**_budget(request, 0.5))
     held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
     among = held.restricted(made.selector.select(held.bounded(made.max_keys), source))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from dpsieve.channels import Channel, frequency_at, private_scheme
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.discovery.key_sets import KeySet
-from dpsieve.engines import Engine, choose
+from dpsieve.engines import Engine, choose, located
 from dpsieve.jobs.bounds import TOO_FEW, before_choice, for_rarer_keys, histogram_for, told_of_rarer_keys, with_bound
 from dpsieve.jobs.discover import ALL_KEYS, discover
 from dpsieve.jobs.plan import SHARE_FOR_SIZE, Plan, behind, make_plan, sampled
@@ -50,6 +50,7 @@ def release(
     tell_kept: bool | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     note: str = "",
     progress: Callable[[float], None] | bool | None = None,
@@ -63,7 +64,7 @@ def release(
 
     Args:
         data: a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table; a
-            DuckDB relation, or a connection and a table name.
+            DuckDB relation, or a connection and a table name; the URL of a PostgreSQL database, with `table`.
         key: the column to publish, or several. Rows with a null key are left out.
         epsilon, delta: the budget of this release.
         privacy_unit: the column that says who is protected, or several: then a unit is one combination of their values,
@@ -86,12 +87,14 @@ def release(
             epsilon, or from the histogram that chose the bound. That is the default where it is possible.
         allow_null_units: leave out rows whose unit is null, instead of refusing them.
         engine: where to count; chosen from the data by default.
+        table: the table or view of a database to read, such as 'shop.orders'.
         ledger: the budget to charge, or the path of its file; the spend is durable before anything is drawn.
         note: what this release is for, kept in the ledger.
         progress: True shows the scan in a notebook or a terminal; a function is called with the fraction that is done.
         source: randomness for tests; the release then says that it is unsafe to publish.
     """
     request = ReleaseRequest.of(locals())
+    data, engine = located(data, table, engine)
     how: dict[str, Any]
     if request.discovers:
         how = {"engine": engine, "ledger": ledger, "note": note, "progress": progress, "source": source}
@@ -175,6 +178,7 @@ def preview(
     tell_kept: bool | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     note: str = "",
     progress: Callable[[float], None] | bool | None = None,
@@ -189,6 +193,7 @@ def preview(
     19
     """
     request = ReleaseRequest.of(locals())
+    data, engine = located(data, table, engine)
     book = opened(ledger, note)
     if request.discovers:
         promise = Guarantee(request.epsilon, request.delta, unit=request.unit)

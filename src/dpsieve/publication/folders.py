@@ -82,8 +82,11 @@ def _is_ours(working: Path) -> bool:
     return own and plain and all(file.name in _WRITTEN or file.suffix == ".parquet" for file in found)
 
 
-def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Path:
-    """Write a record and its tables, by name and MAIN among them, to a new or reserved folder and return its path."""
+def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Mapping[str, pa.Table | Path]) -> Path:
+    """Write a record and its tables, by name and MAIN among them, to a new or reserved folder and return its path.
+
+    A table may be a Parquet file, which is moved there.
+    """
     if not isinstance(folder, Reserved):
         with Reserved(folder) as place:
             return write(place, record, tables)
@@ -93,7 +96,10 @@ def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Map
         left.unlink()
     for name, table in tables.items():
         file = working / f"{name}.parquet"
-        pq.write_table(table, file)
+        if isinstance(table, Path):
+            shutil.move(table, file)
+        else:
+            pq.write_table(table, file)
         _force(file)
         digests[name] = _digest(file)
     whole = {"format": FORMAT, **record, "table_sha256": digests.pop(MAIN), "more_sha256": digests}

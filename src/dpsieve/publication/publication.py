@@ -236,6 +236,12 @@ class Publication(ABC):
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write release.parquet and release.json to a new folder, whole or not at all, and return its path."""
         self.check()
+        record = self.whole_record()
+        with timed("save"):
+            return write(folder, record, self.tables())
+
+    def whole_record(self) -> dict[str, Any]:
+        """Return what is saved beside the tables; raise where that could not be read again."""
         record = self._record()
         try:
             from_json(record["mechanism"])
@@ -246,8 +252,7 @@ class Publication(ABC):
             ) from None
         if is_deep(record) or len(_text(record)) > LARGEST_RECORD - 4096:  # digests come on top
             raise InvalidValue("mechanism or notes are too large or too deeply nested to be saved. Use shorter ones.")
-        with timed("save"):
-            return write(folder, {**record, "library": dpsieve.__version__}, self.tables())
+        return {**record, "library": dpsieve.__version__}
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
         """Write one HTML page that works offline and holds nothing but what is published; return its path.

@@ -53,15 +53,12 @@ class Job:
 
     def keys(self, found: pa.Table) -> pa.Table:
         """Return keys under the names of their columns: those that were found, or those of the list."""
-        columns = [f"k{i}" for i in range(len(self.task.columns.key))]
-        keys = (found if self.listed is None else self.listed).select(columns)
-        # DuckDB gives times the zone of this machine.
-        return pa.table(list(map(in_utc, keys.columns)), names=list(self.task.columns.key))
+        return named_keys(self.task, self.listed, found)
 
 
 def aggregate(job: Job) -> Counted:
     """Return keys with their counts or sums of weights, by SQL."""
-    return _counted(job, job.ask(bounded_query(job.scan.text, job.scan.columns, job.task, job.known)))
+    return counted(job.task, job.listed, job.ask(bounded_query(job.scan.text, job.scan.columns, job.task, job.known)))
 
 
 def aggregate_by_loops(job: Job, memory: int) -> Counted | None:
@@ -71,7 +68,7 @@ def aggregate_by_loops(job: Job, memory: int) -> Counted | None:
     else:
         kept = _pairs(job, memory)
         table = None if kept is None else kept.aggregated(job.task)
-    return None if table is None else _counted(job, table)
+    return None if table is None else counted(job.task, job.listed, table)
 
 
 def incidence(job: Job) -> Incidence:
@@ -124,13 +121,21 @@ def _pairs(job: Job, memory: int) -> pairs.Pairs | None:
     return pairs.read_pairs(job.connection, job.scan, job.task, job.known, memory)
 
 
-def _counted(job: Job, table: pa.Table) -> Counted:
-    numbers, measure = table.column("n"), job.task.measure
+def named_keys(task: Aggregation, listed: pa.Table | None, found: pa.Table) -> pa.Table:
+    """Return keys under the names of their columns: those that were found, or those of the list."""
+    keys = (found if listed is None else listed).select([f"k{i}" for i in range(len(task.columns.key))])
+    # DuckDB gives times the zone of this machine.
+    return pa.table(list(map(in_utc, keys.columns)), names=list(task.columns.key))
+
+
+def counted(task: Aggregation, listed: pa.Table | None, table: pa.Table) -> Counted:
+    """Return the keys of an answer to `bounded_query` with their numbers."""
+    numbers, measure = table.column("n"), task.measure
     if numbers.null_count and isinstance(measure, Weight):
         many = f"more than {measure.most_units:,} units"
         raise InvalidValue(f"bits={measure.bits} is too large where {many} share a key. Pass fewer bits.")
     counts = numbers.to_numpy().astype(np.int64, copy=False)
-    if job.listed is not None:
-        found, counts = counts, np.zeros(len(job.listed), np.int64)
+    if listed is not None:
+        found, counts = counts, np.zeros(len(listed), np.int64)
         counts[table.column(0).to_numpy()] = found
-    return Counted(job.keys(table), counts)
+    return Counted(named_keys(task, listed, table), counts)

@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -26,8 +26,8 @@ _JSON = re.compile(r'\AInvalid Input Error: (?:Malformed JSON|JSON transform err
 _JSON_LINE = re.compile(r'\A", (?:at byte \d{1,18} )?in line (\d{1,18}):')
 
 
-def run(query: Callable[[], _T], connection: duckdb.DuckDBPyConnection | None, progress: Progress | None) -> _T:
-    """Return the result of a query on a connection; without one, just run it.
+def run(query: Callable[[], _T], connection: Any, progress: Progress | None) -> _T:
+    """Return the result of a query on a connection, or what can be asked and stopped as one; without, just run it.
 
     The query runs in a thread of its own, so that this one gets an interrupt from the keyboard at once and can call
     `progress`. Whatever is raised here, the query has ended when it leaves.

@@ -158,7 +158,8 @@ def _expanded(part: object, folders: bool) -> list[Path]:
         raise InvalidValue("data is an empty path. Pass the name of a file.")
     if "://" in text:
         hint = "Copy the files here, or pass a relation of a DuckDB connection that reads them."
-        raise InvalidValue(f"data={text!r} is an address, and only files of this machine are read. {hint}")
+        # It may hold a password, so it is not told.
+        raise InvalidValue(f"data is an address, and only files of this machine are read. {hint}")
     path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path would take ./~x for a home, and fail where there is none
     try:
         return _found(path, text, folders)

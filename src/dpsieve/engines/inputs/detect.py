@@ -18,6 +18,13 @@ _ACCEPTED = (
     "or dataset; a DuckDB relation or (connection, table name); or dpsieve.files(open file)."
 )
 
+DATABASES = ("postgresql://", "postgres://")
+
+
+def is_database(data: Any) -> bool:
+    """Tell whether data is the URL of a database. It may hold a password, so it is in no message."""
+    return isinstance(data, str) and data.lower().lstrip().startswith(DATABASES)
+
 
 class Frame:
     """Data that lives in this process, or comes from it, as Arrow: a table, reader or dataset, or what becomes one."""
@@ -97,6 +104,9 @@ def opened(data: Any) -> Source:
 
 def opener_of(data: Any) -> Callable[[Any], Source]:
     """Return what opens such data, or raise naming what is accepted; nothing is opened or read."""
+    if any(map(is_database, data if isinstance(data, list | tuple) else [data])):
+        hint = "Name one table of it, such as table='shop.orders'; for numbers, pass it as an Arrow table."
+        raise InvalidValue(f"data is a database. {hint}")
     for fits, opener in _OPENERS:
         if fits(data):
             return opener

@@ -117,6 +117,7 @@ class Pieces:
     """The pieces of the text that differ between dialects, for DuckDB."""
 
     structs = True  # other dialects get standard SQL
+    distinct_on = False
 
     def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
         """Return the number that orders the keys of a unit, whose columns are the first `units` of the names.
@@ -139,12 +140,12 @@ class Pieces:
         return f"{list(weights)}[least(d, {len(weights)})]"
 
 
-_DUCKDB = Pieces()
-choice = _DUCKDB.choice
+DUCKDB = Pieces()
+choice = DUCKDB.choice
 
 
 def bounded_query(
-    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = _DUCKDB
+    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = DUCKDB
 ) -> str:
     """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`.
 
@@ -158,6 +159,8 @@ def bounded_query(
     order = pieces.choice(task.salt, [*units, *keys], len(units))
     if task.contribution.keys == task.max_rows == 1 and pieces.structs:
         return _summed(_one_key(rows, units, keys, order), keys, _total(task, pieces))
+    if task.contribution.keys == task.max_rows == len(task.weights) == 1 and pieces.distinct_on:
+        return _summed(_first_key(rows, units, keys, order), keys, _total(task, pieces))
     kept = _several_keys(rows, units, keys, order, task, hashed_alike(columns, task))
     return _summed(kept, keys, _total(task, pieces))
 
@@ -244,6 +247,14 @@ def _one_key(rows: str, units: list[str], keys: list[str], order: str) -> str:
     smallest = f"CASE WHEN {all_present(units)} THEN min(struct_pack({fields})) END AS s"
     kept = f"SELECT {smallest} FROM ({rows}) GROUP BY {', '.join(units)}"
     return f"SELECT {', '.join(f's.{k} AS {k}' for k in keys)} FROM ({kept})"
+
+
+def _first_key(rows: str, units: list[str], keys: list[str], order: str) -> str:
+    """One key for each unit, where the first rows of a sort are the faster way."""
+    unit, names = ", ".join(units), ", ".join(keys)
+    marked = ", ".join([f"CASE WHEN {all_present(units)} THEN k0 END AS k0", *keys[1:]])
+    first = f"SELECT DISTINCT ON ({unit}) {unit}, {names} FROM ({rows}) ORDER BY {unit}, {order}, {names}"
+    return f"SELECT {marked} FROM ({first})"
 
 
 def _several_keys(

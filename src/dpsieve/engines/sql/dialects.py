@@ -8,11 +8,11 @@ PostgreSQL, SQLite and Spark run what is written here in the tests; the texts fo
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpsieve.engines.engine import Aggregation
+from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, Pieces, bounded_query, quoted
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
@@ -27,11 +27,13 @@ class _Dialect(Pieces):
         spelled: how values `{x}` of a type are written, so that those that compare as equal look the same. That of
             VARCHAR serves all that becomes text, and compares bytes whatever the collation of the column.
         collated_units: units that a collation calls equal have equal hashes.
+        distinct_on: it has DISTINCT ON, and that is fast.
     """
 
     order: str
     spelled: Mapping[str, str]
     collated_units: bool = False
+    distinct_on: bool = False
     structs = False
 
     def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
@@ -55,15 +57,23 @@ def _floats(text: str) -> dict[str, str]:
     return {kind: text.replace("{kind}", kind) for kind in ("FLOAT", "DOUBLE")}
 
 
+SALT = "dpsieve.salt"
 _NAN_EQUALS_ITSELF = _floats("CASE WHEN {x} = 'nan' THEN 'nan'::{kind} ELSE {x} + 0::{kind} END")
 _ISNAN = _floats("CASE WHEN isnan({x}) THEN 'nan'::{kind} ELSE {x} + 0::{kind} END")
 _DIALECTS = {
     # Equal units have equal hashes, whatever their type and collation. Not so the keys: the hash of a record of both
-    # would be a sum of their hashes and favour the same keys in all units. A numeric may keep zeros at its end.
+    # would be a sum of their hashes and favour the same keys in all units. A numeric may keep zeros at its end, and may
+    # be NaN: it is a text, so that its type is the same for all values.
     "postgres": _Dialect(
-        """hashtextextended(CAST(ROW('{salt}', {key}) AS VARCHAR) COLLATE "C", hash_record_extended(ROW({unit}), 0))""",
-        _NAN_EQUALS_ITSELF | {"VARCHAR": 'CAST({x} AS VARCHAR) COLLATE "C"', "DECIMAL": "trim_scale({x})"},
+        f"hashtextextended(CAST(ROW(current_setting('{SALT}'), {{key}}) AS VARCHAR) "
+        """COLLATE "C", hash_record_extended(ROW({unit}), 0))""",
+        _NAN_EQUALS_ITSELF
+        | {
+            "VARCHAR": 'CAST({x} AS VARCHAR) COLLATE "C"',
+            "DECIMAL": 'CAST(trim_scale({x}) AS VARCHAR) COLLATE "C"',
+        },
         collated_units=True,
+        distinct_on=True,
     ),
     # Any column holds values of any type, and there is no NaN.
     "sqlite": _Dialect(
@@ -116,10 +126,12 @@ def query_for(
     types: Mapping[str, str],
     task: Aggregation,
     known: tuple[str, ...] | None = None,
+    query: Callable[..., str] = bounded_query,
 ) -> str:
     """Return the query that bounds and aggregates a table of another engine (see `sql.bounded_query`).
 
-    SQLite needs `sqlite_hash` under the name dpsieve_hash.
+    SQLite needs `sqlite_hash` under the name dpsieve_hash. PostgreSQL reads the salt from the setting SALT, so that it
+    is in no text of a query; the others have it in the text.
 
     Args:
         dialect: one of DIALECTS.
@@ -128,6 +140,7 @@ def query_for(
         task: what is aggregated.
         known: the parts of the name of a table of public keys, with the columns k0, k1, ..., as `as_key` writes them
             and without a collation of their own, and i.
+        query: what is asked: `bounded_query`, or one of `sql.pairs_query`.
 
     >>> from dpsieve.engines import Columns
     >>> from dpsieve.privacy.contribution import Contribution
@@ -139,25 +152,12 @@ def query_for(
     import sqlglot  # slow to import, and DuckDB does without
     from sqlglot import exp
 
-    if dialect not in _DIALECTS:
-        raise InvalidValue(f"dialect={dialect!r} is not known. Choose from {', '.join(map(repr, DIALECTS))}.")
-    pieces = _DIALECTS[dialect]
-    task.columns.check_present(types, listed=True)
-    columns = {
-        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=pieces.spelled)
-        for name in task.columns.names
-    }
-    for name in task.columns.key:
-        columns[name].check_key()
-    for unit in task.columns.unit:
-        if "COLLATE" in types[unit].upper().split() and not pieces.collated_units:
-            hint = "Pass a view that writes equal units in one way, such as in lower case, without a collation."
-            raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
-    text = bounded_query(_dotted(table), columns, task, None if known is None else _dotted(known), pieces)
+    columns = columns_for(dialect, types, task.columns)
+    text = query(_dotted(table), columns, task, None if known is None else _dotted(known), _DIALECTS[dialect])
     tree = sqlglot.parse_one(text, read="duckdb")
-    for number, query in enumerate(tree.find_all(exp.Subquery)):
+    for number, inner in enumerate(tree.find_all(exp.Subquery)):
         # Some engines want a name for each.
-        query.set("alias", exp.TableAlias(this=exp.to_identifier(f"q{number}")))
+        inner.set("alias", exp.TableAlias(this=exp.to_identifier(f"q{number}")))
     meant = _bounding(tree)
     # Trees are not copied before they are written: one with a list of ten thousand weights takes long to copy.
     written = tree.sql(dialect=dialect, unsupported_level=sqlglot.ErrorLevel.RAISE, copy=False)
@@ -166,6 +166,25 @@ def query_for(
         hint = "Install the version of it that constraints.txt names."
         raise DpsieveError(f"This version of sqlglot changes what the query for {dialect} means. {hint}")
     return written
+
+
+def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict[str, Column]:
+    """Return the wanted columns of a table as the query writes them, by name; see `query_for` for the arguments."""
+    if dialect not in _DIALECTS:
+        raise InvalidValue(f"dialect={dialect!r} is not known. Choose from {', '.join(map(repr, DIALECTS))}.")
+    pieces = _DIALECTS[dialect]
+    wanted.check_present(types, listed=True)
+    columns: dict[str, Column] = {
+        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=pieces.spelled)
+        for name in wanted.names
+    }
+    for name in wanted.key:
+        columns[name].check_key()
+    for unit in wanted.unit:
+        if "COLLATE" in types[unit].upper().split() and not pieces.collated_units:
+            hint = "Pass a view that writes equal units in one way, such as in lower case, without a collation."
+            raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
+    return columns
 
 
 def _bounding(tree: Any) -> list[str]:

@@ -1,0 +1,179 @@
+"""Counts made elsewhere: streamed through a mechanism in constant memory, and written as they are drawn."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpsieve import validate
+from dpsieve.engines import Columns
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.jobs.plan import make_plan
+from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.locks import private_folder
+from dpsieve.privacy.ledger import Ledger, charge, opened
+from dpsieve.publication.folders import Reserved
+from dpsieve.publication.publication import Notes
+from dpsieve.publication.release import Release
+from dpsieve.publication.streamed import ReportedRows, StreamedRelease
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.sampling.schemes import Scheme
+from dpsieve.types import Ints
+from dpsieve.values.columns import one_chunk, without_views
+from dpsieve.values.keys import key_table, refuse_equal
+
+_ROWS = _SEARCH_ALL = 1 << 17  # drawn at a time; searched for equal keys
+_ACCEPTED = "Pass Arrow record batches or tables with the columns of the key and a count, one after another."
+
+
+def release_counts(
+    batches: Iterable[Any],
+    *,
+    key: str | Sequence[str],
+    epsilon: float,
+    delta: float,
+    out: str | os.PathLike[str],
+    count: str = "count",
+    privacy_unit: str | Sequence[str] | None = None,
+    max_keys_per_unit: int = 1,
+    max_rows_per_key: int = 1,
+    scheme: Scheme | None = None,
+    mechanism: str = "auto",
+    keys_only: bool = False,
+    ledger: Ledger | str | os.PathLike[str] | None = None,
+    note: str = "",
+    source: Source | None = None,
+) -> Release:
+    """Release keys and true counts that were made elsewhere, in constant memory, to a new folder.
+
+    The counts are taken at your word: that each key comes once, and that one privacy unit, added or removed, changes at
+    most `max_keys_per_unit` counts, each by at most `max_rows_per_key`. Where that is not so, the guarantee is wrong.
+    Keys that come twice are refused where that is noticed: among the first 131,072 rows, and among reported ones.
+
+    Rows with a null key or a count of 0 are left out. Counts that are null or negative, or another type of a key than
+    in the first batch, stop the release. Nothing is published then, or when `batches` raises an error; but what was
+    charged stays spent, as tokens were drawn.
+
+    Args:
+        batches: a record batch reader, or any iterable of Arrow record batches or tables.
+        key: the column to publish, or several.
+        epsilon, delta: the budget of this release.
+        out: the new folder that the release is written to, whole or not at all.
+        count: the column with the true counts, whole numbers.
+        privacy_unit: who is protected, as the guarantee calls it; the batches need no such column.
+        max_keys_per_unit, max_rows_per_key: what the counts were bounded to.
+        scheme, mechanism, keys_only, ledger, note, source: see `dpsieve.release`.
+
+    Returns the release, whose rows are read from the folder when they are first asked for.
+
+    >>> import tempfile, pyarrow as pa
+    >>> batches = (pa.record_batch({"drink": [name], "count": [900]}) for name in ("tea", "mate"))
+    >>> place = tempfile.mkdtemp() + "/published"
+    >>> made = release_counts(batches, key="drink", epsilon=1.0, delta=1e-8, privacy_unit="user", out=place)
+    >>> made.table.column("drink").to_pylist()
+    ['mate', 'tea']
+    """
+    request = ReleaseRequest(
+        key=key,  # type: ignore[arg-type]
+        epsilon=epsilon,
+        delta=delta,
+        privacy_unit=privacy_unit,  # type: ignore[arg-type]
+        max_keys_per_unit=max_keys_per_unit,
+        max_rows_per_key=max_rows_per_key,
+        scheme=scheme,
+        mechanism=mechanism,
+        keys_only=keys_only,
+        tell_kept=False,
+    )
+    if request.chooses_bound:
+        raise InvalidValue("max_keys_per_unit='auto' needs the rows of units. Pass what the counts were bounded to.")
+    plan, book, source = make_plan(request), opened(ledger, note), resolve(source)
+    last: Any = plan.each
+    made = StreamedRelease(plan.mechanism, Notes(str(request.contribution), plan.reason), not source.publishable)
+    if book is not None:
+        book.check(plan.mechanism, note)
+    with Reserved(out) as place, private_folder() as folder:
+        counts = _Counts(batches, request.key, count)
+        rows = ReportedRows(folder, counts.schema)
+        try:
+            entry = charge(book, plan.mechanism, note)
+            for keys, numbers in counts:
+                tokens = last.draw(numbers, source=source)
+                reported = np.flatnonzero(tokens)
+                rows.add(keys.take(pa.array(reported)), tokens[reported])
+            made.write(place, rows, keys_only=request.keys_only, entry=entry)
+        finally:
+            rows.close()
+    return made
+
+
+class _Counts:
+    """Keys and counts of batches, checked; `schema` has the types of the keys, by the first batch."""
+
+    def __init__(self, batches: Any, key: tuple[str, ...], count: str) -> None:
+        hint = "Name the column with the true counts."
+        if validate.text("count", count, hint=hint) in key:
+            raise InvalidValue(f"count={count!r} is a column of the key. {hint}")
+        self._key, self._count = key, count
+        self._batches = _iterated(batches)
+        self._first = next(self._batches, None)
+        texts = pa.schema([(name, pa.string()) for name in key])
+        self.schema = texts if self._first is None else self._read(self._first.slice(0, 0))[0].schema
+
+    def __iter__(self) -> Iterator[tuple[pa.Table, Ints]]:
+        """Yield some rows at a time, those with a count and without a null in the key."""
+        early: list[pa.Table] | None = []
+        for batch in [] if self._first is None else chain([self._first], self._batches):
+            for start in range(0, len(batch), _ROWS):
+                keys, numbers = self._read(batch.slice(start, _ROWS))
+                if not keys.schema.equals(self.schema):
+                    raise InvalidType("batches have a key of another type than the first one. Cast it to one type.")
+                yield keys, numbers
+                if early is not None:
+                    early.append(keys)
+                    if sum(map(len, early)) > _SEARCH_ALL:
+                        refuse_equal(pa.concat_tables(early))
+                        early = None
+        if early:
+            refuse_equal(pa.concat_tables(early))
+
+    def _read(self, batch: pa.Table) -> tuple[pa.Table, Ints]:
+        Columns((*self._key, self._count)).check_present(batch.column_names, listed=True)
+        counts = without_views(one_chunk(batch.column(self._count)))
+        if not pa.types.is_integer(counts.type):
+            raise InvalidType(f"count={self._count!r} has no whole numbers. Cast it to int64.")
+        if counts.null_count:
+            raise InvalidValue(f"count={self._count!r} holds nulls. Leave such rows out.")
+        numbers = counts.cast(pa.int64(), safe=False).to_numpy()
+        if len(numbers) and numbers.min() < 0:  # also numbers above 2^63
+            raise InvalidValue(f"count={self._count!r} holds a number that is negative or too large. Pass true counts.")
+        keys = batch.select(list(self._key))
+        kept = numbers > 0
+        for column in keys.columns:
+            kept &= column.is_valid().to_numpy()
+        if not kept.all():
+            places = pa.array(np.flatnonzero(kept))
+            keys, numbers = keys.take(places), numbers[kept]
+        return key_table(keys), numbers
+
+
+def _iterated(batches: Any) -> Iterator[pa.Table]:
+    """Yield batches as tables; a reader tells its schema even where it has none."""
+    if isinstance(batches, pa.RecordBatch | pa.Table):
+        batches = [batches]
+    elif hasattr(batches, "__arrow_c_stream__"):
+        batches = pa.RecordBatchReader.from_stream(batches)
+    if isinstance(batches, pa.RecordBatchReader):
+        yield batches.schema.empty_table()
+    if not isinstance(batches, Iterable) or isinstance(batches, str | bytes):
+        raise InvalidType(f"batches must be an iterable of Arrow batches, not {type(batches).__name__}. {_ACCEPTED}")
+    for batch in batches:
+        if isinstance(batch, pa.RecordBatch):
+            yield pa.Table.from_batches([batch])
+        elif hasattr(batch, "__arrow_c_stream__"):
+            yield pa.table(batch)
+        else:
+            raise InvalidType(f"batches holds a {type(batch).__name__}. {_ACCEPTED}")
