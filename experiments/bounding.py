@@ -23,7 +23,8 @@ from rich.table import Table
 from dpsieve.channels import Channel
 from dpsieve.channels.keys_per_unit import MOST, Kept
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.jobs.bounds import CANDIDATES, counted_under, histogram_for, with_bound
+from dpsieve.engines.engine import FromIncidence
+from dpsieve.jobs.bounds import CANDIDATES, histogram_for, with_bound
 from dpsieve.jobs.plan import behind, make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.randomness.source import resolve
@@ -70,7 +71,7 @@ def holds(draws: list[tuple[int, Kept]], sizes: Ints) -> float:
 def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
     """Add the rows of one set."""
     sizes = held.sizes
-    counts = {m: counted_under(held, m).frequencies for m in CANDIDATES}
+    counts = {m: FromIncidence(held).under(m).frequencies for m in CANDIDATES}
     for epsilon in EPSILONS:
         fixed, left = (
             {m: float(channel(epsilon, m, after).reporting_probability(counts[m]).sum()) for m in CANDIDATES}

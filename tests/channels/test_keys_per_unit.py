@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpsieve.channels.keys_per_unit import _PARTS, EDGES, MOST, KeysPerUnit, Sizes, _parts
+from dpsieve.channels.keys_per_unit import _PARTS, EDGES, MOST, KeysPerUnit, Sizes, _parts, units_by_size
 from dpsieve.errors import InvalidValue
 from dpsieve.testing import insecure_source
 
@@ -18,7 +18,7 @@ def test_a_unit_adds_one_in_all(bound):
     """Whatever its size, and nothing negative: so noise of scale 1/epsilon is epsilon-private."""
     made = KeysPerUnit(0.5, bound)
     for keys in [*range(1, 60), 199, 200, 201, 212, 999, 1000, 1001, 10**6]:
-        parts = _parts(np.array([keys]), made.edges)
+        parts = _parts(units_by_size(np.array([keys])), made.edges)
         assert parts.min() >= 0 and parts.sum() == _PARTS
         held = min(keys, MOST)
         assert parts @ np.array(made.edges) / _PARTS == pytest.approx(held, rel=3e-5)

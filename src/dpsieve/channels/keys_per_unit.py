@@ -76,7 +76,11 @@ class KeysPerUnit(Mechanism):
 
     def draw(self, sizes: Ints, source: Source) -> "Sizes":
         """Return the noisy histogram of the numbers of keys that units hold, each at least 1."""
-        parts = _parts(sizes, self.edges) + discrete_laplace(self.scale, len(self.edges), source=source)
+        return self.draw_counted(units_by_size(sizes), source)
+
+    def draw_counted(self, units: Ints, source: Source) -> "Sizes":
+        """Return the same, given how many units hold 1, 2, ..., 1,000 keys; those with more are among the last."""
+        parts = _parts(units, self.edges) + discrete_laplace(self.scale, len(self.edges), source=source)
         return Sizes(self.edges, tuple((parts / _PARTS).tolist()), self.scale / _PARTS)
 
 
@@ -132,9 +136,13 @@ class Sizes:
         return np.minimum(np.array(self.edges, np.float64), bound)
 
 
-def _parts(sizes: Ints, marks: tuple[int, ...]) -> Ints:
+def units_by_size(sizes: Ints) -> Ints:
+    """Return how many units hold 1, 2, ..., 1,000 keys; those with more are among the last."""
+    return np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)[1:]
+
+
+def _parts(units: Ints, marks: tuple[int, ...]) -> Ints:
     """Return the sums at the edges, in parts."""
-    units = np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)[1:]
     held, edges = np.arange(1, MOST + 1), np.array(marks)
     above = np.searchsorted(edges, held)
     below = np.maximum(above - 1, 0)

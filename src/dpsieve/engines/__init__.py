@@ -5,7 +5,7 @@ from typing import Any
 from dpsieve.engines.duckdb.engine import DuckDB
 from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import CsvStream
-from dpsieve.engines.inputs.detect import opener_of
+from dpsieve.engines.inputs.detect import is_spark, opener_of
 from dpsieve.errors import InvalidType
 from dpsieve.privacy.contribution import Weight
 
@@ -18,10 +18,16 @@ __all__ = [
 def choose(data: Any, engine: Engine | None = None) -> Engine:
     """Return the engine that the caller passed, or the one that reads such data; nothing is opened or read.
 
+    A Spark DataFrame stays in Spark; DuckDB reads all else.
+
     >>> choose("events.parquet")
     DuckDB()
     """
     if engine is None:
+        if is_spark(data):
+            from dpsieve.engines.spark.engine import Spark
+
+            return Spark()
         opener_of(data)
         return DuckDB()
     if not isinstance(engine, Engine):

@@ -3,14 +3,10 @@
 import math
 from dataclasses import replace
 
-import numpy as np
-
 from dpsieve.channels import frequency_at
 from dpsieve.channels.keys_per_unit import MOST, Kept, KeysPerUnit, Sizes
 from dpsieve.channels.makers import optimal
 from dpsieve.channels.reporting.coin_choice import rough_half
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.engine import Counted
 from dpsieve.jobs.request import ReleaseRequest
 
 CANDIDATES = (1, 2, 3, 5, 10, 20, 50, 100, 200)
@@ -62,14 +58,6 @@ def with_bound(request: ReleaseRequest, sizes: Sizes, epsilon: float) -> Release
     half = halves(epsilon, request.delta)
     best = max(CANDIDATES, key=lambda bound: (sizes.pairs(bound) - sizes.deviation(bound)) / half[bound])
     return replace(request, max_keys_per_unit=best)
-
-
-def counted_under(units: Incidence, bound: int) -> Counted:
-    """Return the keys that are left where each unit keeps its first `bound` keys, with how many units keep them."""
-    kept = units.bounded(bound)
-    counts = kept.counts()
-    some = np.flatnonzero(counts)
-    return Counted(kept.keys.take(some), counts[some])
 
 
 def before_choice(request: ReleaseRequest, epsilon: float) -> str:

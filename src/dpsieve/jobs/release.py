@@ -9,15 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from dpsieve.channels import private_scheme
-from dpsieve.channels.keys_per_unit import MOST
 from dpsieve.engines import Engine, choose
-from dpsieve.jobs.bounds import before_choice, counted_under, for_rarer_keys, histogram_for, in_words, with_bound
+from dpsieve.jobs.bounds import before_choice, for_rarer_keys, histogram_for, in_words, with_bound
 from dpsieve.jobs.plan import SHARE_FOR_SIZE, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import ReleaseRequest
-from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.ledger import Ledger, charge, opened
-from dpsieve.publication.release import Release, draw_release
+from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.sampling.schemes import Scheme
 
@@ -81,32 +79,32 @@ def release(
         book.check(plan.mechanism, note)
     where, contribution, histogram = choose(data, engine), str(request.contribution), histogram_for(request)
     how: dict[str, Any] = {"allow_null_units": request.allow_null_units, "progress": progress}
-    how["salt"] = uniform_bits(resolve(source), 63)
+    source = resolve(source)
+    how["salt"] = uniform_bits(source, 63)
     if histogram is None:
         counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
     else:
-        units = where.incidence(data, request.columns, Contribution(MOST), **how)
+        units = where.by_bound(data, request.columns, **how)
     plan.mechanism.certify()
     charge(book, plan.mechanism, note)
     if histogram is not None:
-        sizes = histogram.draw(units.sizes, resolve(source))
+        sizes = histogram.draw_counted(units.units, source)
         chosen = with_bound(request, sizes, plan.each.guarantee.epsilon)
         plan, bound = behind(histogram, chosen), chosen.contribution.keys
-        counted = counted_under(units, bound)
+        counted = units.under(bound)
         contribution = in_words(chosen, sizes.kept(bound), chosen=request.chooses_bound)
     if request.sample_size is not None:
         found = private_scheme(
-            counted.frequencies,
+            counted.summands,
             request.sample_size,
             epsilon=request.epsilon * SHARE_FOR_SIZE,
             max_keys=request.contribution.keys,
             source=source,
         )
         plan = sampled(request, found)
-    return draw_release(
+    return release_of(
         plan.mechanism,
-        counted.keys,
-        counted.frequencies,
+        *counted.drawn(plan.mechanism, source),
         keys_only=request.keys_only,
         contribution=contribution,
         reason=plan.reason,

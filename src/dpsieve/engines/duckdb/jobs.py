@@ -18,7 +18,6 @@ from dpsieve.engines.engine import Aggregation, Counted, NumberRows, null_units
 from dpsieve.engines.inputs.detect import Source
 from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query
 from dpsieve.engines.sql.number_query import number_query
-from dpsieve.errors import InvalidValue
 from dpsieve.privacy.contribution import Weight
 from dpsieve.values.columns import in_utc
 
@@ -117,8 +116,7 @@ def _pairs(job: Job, memory: int) -> pairs.Pairs | None:
 def _counted(job: Job, table: pa.Table) -> Counted:
     numbers, measure = table.column("n"), job.task.measure
     if numbers.null_count and isinstance(measure, Weight):
-        many = f"more than {measure.most_units:,} units"
-        raise InvalidValue(f"bits={measure.bits} is too large where {many} share a key. Pass fewer bits.")
+        raise measure.too_wide()
     counts = numbers.to_numpy().astype(np.int64, copy=False)
     if job.listed is not None:
         found, counts = counts, np.zeros(len(job.listed), np.int64)

@@ -8,11 +8,11 @@ PostgreSQL, SQLite and Spark run what is written here in the tests; the texts fo
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpsieve.engines.engine import Aggregation
+from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, Pieces, bounded_query, quoted
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
@@ -27,12 +27,13 @@ class _Dialect(Pieces):
         spelled: how values `{x}` of a type are written, so that those that compare as equal look the same. That of
             VARCHAR serves all that becomes text, and compares bytes whatever the collation of the column.
         collated_units: units that a collation calls equal have equal hashes.
+        structs: there are structs, and the least of them is found without a sort of all rows.
     """
 
     order: str
     spelled: Mapping[str, str]
     collated_units: bool = False
-    structs = False
+    structs: bool = False
 
     def choice(self, salt: int | str, names: list[str]) -> str:
         """Return the number that orders the keys of a unit."""
@@ -72,7 +73,7 @@ _DIALECTS = {
         | {"VARCHAR": "CAST({x} AS VARCHAR) COLLATE BINARY", "BLOB": "CAST({x} AS BLOB)"},
     ),
     # Each value is hashed with the hash of those before it as the seed. A cast to text drops a collation.
-    "spark": _Dialect("xxhash64('{salt}', {unit}, {key})", _ISNAN | {"VARCHAR": "CAST({x} AS VARCHAR)"}),
+    "spark": _Dialect("xxhash64('{salt}', {unit}, {key})", _ISNAN | {"VARCHAR": "CAST({x} AS VARCHAR)"}, structs=True),
     "bigquery": _Dialect(
         "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('{salt}', {unit}, {key})))",
         _ISNAN | {"VARCHAR": "COLLATE(CAST({x} AS VARCHAR), '')"},
@@ -116,6 +117,8 @@ def query_for(
     types: Mapping[str, str],
     task: Aggregation,
     known: tuple[str, ...] | None = None,
+    query: Callable[..., str] = bounded_query,
+    salt: str | None = None,
 ) -> str:
     """Return the query that bounds and aggregates a table of another engine (see `sql.bounded_query`).
 
@@ -128,10 +131,12 @@ def query_for(
         task: what is aggregated.
         known: the parts of the name of a table of public keys, with the columns k0, k1, ..., as `as_key` writes them
             and without a collation of their own, and i.
+        query: what is asked: `bounded_query`, or a function of the same arguments.
+        salt: the name of a table of one text, `s`, that is the salt, so that it is not in the query.
 
     >>> from dpsieve.engines import Columns
     >>> from dpsieve.privacy.contribution import Contribution
-    >>> task = Aggregation(Columns(("query",), "user"), Contribution(keys=1), salt=7)
+    >>> task = Aggregation(Columns(("query",), "user"), Contribution(keys=2), salt=7)
     >>> text = query_for("spark", ("logs", "searches"), {"user": "bigint", "query": "string"}, task)
     >>> "ORDER BY XXHASH64('7', u, k0)" in text and "FROM `logs`.`searches`" in text
     True
@@ -139,24 +144,15 @@ def query_for(
     import sqlglot  # slow to import, and DuckDB does without
     from sqlglot import exp
 
-    if dialect not in _DIALECTS:
-        raise InvalidValue(f"dialect={dialect!r} is not known. Choose from {', '.join(map(repr, DIALECTS))}.")
-    pieces, unit = _DIALECTS[dialect], task.columns.unit
-    task.columns.check_present(types, listed=True)
-    columns = {
-        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=pieces.spelled)
-        for name in task.columns.names
-    }
-    for name in task.columns.key:
-        columns[name].check_key()
-    if unit is not None and "COLLATE" in types[unit].upper().split() and not pieces.collated_units:
-        hint = "Pass a view of the data that writes equal units in one way, such as in lower case, without a collation."
-        raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
-    text = bounded_query(_dotted(table), columns, task, None if known is None else _dotted(known), pieces)
+    columns = columns_for(dialect, types, task.columns)
+    pieces = _DIALECTS[dialect]
+    if salt is not None:
+        pieces = replace(pieces, order=pieces.order.replace("'{salt}'", f"(SELECT s FROM {_dotted((salt,))})"))
+    text = query(_dotted(table), columns, task, None if known is None else _dotted(known), pieces)
     tree = sqlglot.parse_one(text, read="duckdb")
-    for number, query in enumerate(tree.find_all(exp.Subquery)):
-        # Some engines want a name for each.
-        query.set("alias", exp.TableAlias(this=exp.to_identifier(f"q{number}")))
+    for number, inner in enumerate(tree.find_all(exp.Subquery)):
+        if isinstance(inner.parent, exp.From | exp.Join):  # some engines want a name for each
+            inner.set("alias", exp.TableAlias(this=exp.to_identifier(f"q{number}")))
     meant = _bounding(tree)
     # Trees are not copied before they are written: one with a list of ten thousand weights takes long to copy.
     written = tree.sql(dialect=dialect, unsupported_level=sqlglot.ErrorLevel.RAISE, copy=False)
@@ -165,6 +161,24 @@ def query_for(
         hint = "Install the version of it that constraints.txt names."
         raise DpsieveError(f"This version of sqlglot changes what the query for {dialect} means. {hint}")
     return written
+
+
+def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict[str, Column]:
+    """Return the wanted columns of a table as the query writes them, by name; see `query_for` for the arguments."""
+    if dialect not in _DIALECTS:
+        raise InvalidValue(f"dialect={dialect!r} is not known. Choose from {', '.join(map(repr, DIALECTS))}.")
+    pieces, unit = _DIALECTS[dialect], wanted.unit
+    wanted.check_present(types, listed=True)
+    columns: dict[str, Column] = {
+        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=pieces.spelled)
+        for name in wanted.names
+    }
+    for name in wanted.key:
+        columns[name].check_key()
+    if unit is not None and "COLLATE" in types[unit].upper().split() and not pieces.collated_units:
+        hint = "Pass a view of the data that writes equal units in one way, such as in lower case, without a collation."
+        raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
+    return columns
 
 
 def _bounding(tree: Any) -> list[str]:
