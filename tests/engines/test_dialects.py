@@ -537,6 +537,14 @@ def test_where_hashes_are_equal_the_key_decides():
     other.close()
     types = {"unit": "int", "key": "int", "more": "int"}
     for dialect in DIALECTS:
-        text = query_for(dialect, ("t",), types, task(("key", "more"), salt=7))
+        text = query_for(dialect, ("t",), types, task(("key", "more"), max_keys=2, salt=7))
         window = text.partition("ORDER BY")[2].partition(") AS")[0]
         assert window.replace(" NULLS LAST", "").replace(" NULLS FIRST", "").endswith(", k0, k1"), window
+    least = "MIN(STRUCT(XXHASH64('7', u, k0, k1) AS h, k0 AS k0, k1 AS k1))"
+    assert least in query_for("spark", ("t",), types, task(("key", "more"), salt=7))
+
+
+def test_the_salt_may_be_in_a_table():
+    types, bounds = {"unit": "int", "key": "int"}, task(max_keys=2, salt=123456789)
+    text = query_for("spark", ("t",), types, bounds, salt="x`y")
+    assert "XXHASH64((SELECT s FROM `x``y`), u, k0)" in text and "123456789" not in text

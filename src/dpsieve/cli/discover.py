@@ -10,6 +10,7 @@ from dpsieve.cli.options import (
     TOP,
     AsJson,
     Data,
+    EngineName,
     LedgerPath,
     Memory,
     Note,
@@ -17,7 +18,7 @@ from dpsieve.cli.options import (
     Top,
     takes_request,
 )  # fmt: skip
-from dpsieve.cli.release import finish, reserved, scanning, show_rows, source_of
+from dpsieve.cli.release import engine_named, finish, reserved, scanning, show_rows, source_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpsieve.discovery.key_sets import KeySet
+    from dpsieve.engines import Engine
 
 
 @takes_request(DISCOVER)
@@ -35,6 +37,7 @@ def discover(
     note: Note = "",
     out: Out = None,
     memory: Memory = None,
+    engine: EngineName = "duckdb",
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +47,7 @@ def discover(
     """
     from dpsieve.jobs.discover import discover as run
 
-    _run(run, "keys, by name", data, request, ledger, note, out, memory, top, as_json)
+    _run(run, "keys, by name", data, request, ledger, note, out, engine_named(memory, engine), top, as_json)
 
 
 @takes_request(TOP)
@@ -64,7 +67,18 @@ def top_k(
     """
     from dpsieve.jobs.discover import top_k as run
 
-    _run(run, "keys, the most common first", data, request, ledger, note, out, memory, top, as_json)
+    _run(
+        run,
+        "keys, the most common first",
+        data,
+        request,
+        ledger,
+        note,
+        out,
+        engine_named(memory),
+        top,
+        as_json,
+    )
 
 
 @takes_request(HITS)
@@ -84,7 +98,18 @@ def hitting_set(
     """
     from dpsieve.jobs.discover import hitting_set as run
 
-    _run(run, "keys that reach most units", data, request, ledger, note, out, memory, top, as_json)
+    _run(
+        run,
+        "keys that reach most units",
+        data,
+        request,
+        ledger,
+        note,
+        out,
+        engine_named(memory),
+        top,
+        as_json,
+    )
 
 
 def _run(
@@ -95,14 +120,13 @@ def _run(
     ledger: "Path | None",
     note: str,
     out: "Path | None",
-    memory: str | None,
+    engine: "Engine",
     top: int,
     as_json: bool,
 ) -> None:
-    from dpsieve.engines import DuckDB
     from dpsieve.privacy.ledger import opened
 
-    engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
+    book = opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = job(source_of(data), engine=engine, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(_show, made, what, top), as_json=as_json)

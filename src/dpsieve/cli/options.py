@@ -16,6 +16,7 @@ Data = Annotated[
     list[str], typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for CSV on standard input.")
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
+EngineName = Annotated[str, typer.Option("--engine", help="Where to count and draw: duckdb, or spark.")]
 Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
 Out = Annotated[Path | None, typer.Option(help="A new folder for release.parquet and release.json.")]
 Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]

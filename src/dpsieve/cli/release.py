@@ -12,13 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsieve.cli.messages import as_typed
-from dpsieve.cli.options import RELEASE, AsJson, Data, LedgerPath, Memory, Note, Out, Top, takes_request, typed
-from dpsieve.errors import DpsieveError
+from dpsieve.cli.options import (
+    RELEASE,
+    AsJson,
+    Data,
+    EngineName,
+    LedgerPath,
+    Memory,
+    Note,
+    Out,
+    Top,
+    takes_request,
+    typed,
+)
+from dpsieve.errors import DpsieveError, InvalidValue
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import Console
 
+    from dpsieve.engines import Engine
     from dpsieve.publication.folders import Reserved
     from dpsieve.publication.publication import Publication
     from dpsieve.publication.release import Release
@@ -34,6 +47,7 @@ def release(
     note: Note = "",
     out: Out = None,
     memory: Memory = None,
+    engine: EngineName = "duckdb",
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -41,13 +55,12 @@ def release(
 
     Example: dpsieve release events.parquet --key query --unit user_id --epsilon 1 --delta 1e-8 --out published
     """
-    from dpsieve.engines import DuckDB
     from dpsieve.jobs.release import release as run
     from dpsieve.privacy.ledger import opened
 
-    engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
+    where, book = engine_named(memory, engine), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = run(source_of(data), engine=engine, ledger=book, note=note, progress=progress, **request)
+        made = run(source_of(data), engine=where, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(show_release, made, top, request=request), as_json=as_json)
 
 
@@ -193,6 +206,21 @@ def source_of(names: list[str]) -> Any:
 
         return CsvStream(sys.stdin.buffer)
     return names[0] if len(names) == 1 else names
+
+
+def engine_named(memory: str | None, name: str = "duckdb") -> "Engine":
+    """Return the engine that a command was given by its name."""
+    if name == "duckdb":
+        from dpsieve.engines import DuckDB
+
+        return DuckDB(memory_limit=memory)
+    if name != "spark":
+        raise InvalidValue("--engine is neither duckdb nor spark. Choose one, or leave it out.")
+    if memory is not None:
+        raise InvalidValue("--memory is for duckdb. Leave it out: Spark has its own settings.")
+    from dpsieve.engines import Spark
+
+    return Spark()
 
 
 @contextmanager

@@ -6,12 +6,13 @@ from dpsieve.engines.duckdb.engine import DuckDB
 from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import CsvStream
 from dpsieve.engines.inputs.detect import is_spark, opener_of
+from dpsieve.engines.spark.engine import Spark
 from dpsieve.errors import InvalidType
 from dpsieve.privacy.contribution import Weight
 
 __all__ = [
-    "COUNT", "Columns", "Counted", "CsvStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress", "Weight",
-    "choose",
+    "COUNT", "Columns", "Counted", "CsvStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress", "Spark",
+    "Weight", "choose",
 ]  # fmt: skip
 
 
@@ -25,8 +26,6 @@ def choose(data: Any, engine: Engine | None = None) -> Engine:
     """
     if engine is None:
         if is_spark(data):
-            from dpsieve.engines.spark.engine import Spark
-
             return Spark()
         opener_of(data)
         return DuckDB()
