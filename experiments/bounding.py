@@ -23,7 +23,7 @@ from rich.table import Table
 from dpsieve.channels import Channel
 from dpsieve.channels.keys_per_unit import MOST, Kept
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.engine import FromIncidence
+from dpsieve.engines.counted import FromIncidence
 from dpsieve.jobs.bounds import CANDIDATES, histogram_for, with_bound
 from dpsieve.jobs.plan import behind, make_plan
 from dpsieve.jobs.request import ReleaseRequest

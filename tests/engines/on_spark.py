@@ -120,7 +120,7 @@ def table_of(rows):
     ids=["one key", "two keys, three rows", "weights"],
 )
 def test_what_a_unit_adds_depends_on_its_own_rows_alone(classic, how):
-    """Not on other units, on the order of rows, or on partitions: the whole is the sum of any two halves of the units."""
+    """Not on other units, the order of rows, or partitions: the whole is the sum of any two parts of the units."""
     how = {"key": ("key", "more"), "salt": SALT, "allow_null_units": True, **how}
     parts = Counter()
     for units in ((1, 3), (2, 4, 5)):
@@ -183,10 +183,10 @@ def test_a_task_that_is_killed_half_way_is_drawn_again_and_counts_once(classic, 
     """Each attempt notes what it drew; the first one of each partition is killed after it gave out half of its rows."""
     real = spark_engine.draw_batches
 
-    def killed_once(folder, mechanism, version, batches):
+    def killed_once(folder, mechanism, name, version, batches):
         from pyspark import TaskContext
 
-        context, rows = TaskContext.get(), pa.Table.from_batches(real(mechanism, version, batches))
+        context, rows = TaskContext.get(), pa.Table.from_batches(real(mechanism, name, version, batches))
         part, first = context.partitionId(), not list(Path(folder).glob(f"{context.partitionId()}-*"))
         pa.parquet.write_table(rows, f"{folder}/{part}-{context.taskAttemptId()}")
         half = len(rows) // 2

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from dpsieve.engines.counted import Counted
 from dpsieve.engines.duckdb.engine import DuckDB
-from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
+from dpsieve.engines.engine import COUNT, Columns, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import CsvStream
 from dpsieve.engines.inputs.detect import is_spark, opener_of
 from dpsieve.engines.spark.engine import Spark

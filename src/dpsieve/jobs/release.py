@@ -50,7 +50,7 @@ def release(
 
     Args:
         data: a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table; a
-            DuckDB relation, or a connection and a table name.
+            DuckDB relation, or a connection and a table name; a Spark DataFrame, which Spark counts and draws from.
         key: the column to publish, or several. Rows with a null key are left out.
         epsilon, delta: the budget of this release.
         privacy_unit: the column that says who is protected; without it, each row is its own unit.

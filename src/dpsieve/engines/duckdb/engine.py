@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.counted import Counted
 from dpsieve.engines.duckdb.jobs import Job, aggregate, aggregate_by_loops, incidence, incidence_by_loops, numbers
 from dpsieve.engines.duckdb.queries import guarded, run
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, columns_of, is_text, known_keys, scan_of, shown_as
-from dpsieve.engines.engine import Aggregation, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
+from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.detect import Foreign, Source, opened
 from dpsieve.engines.sql.bounded_query import Column
 from dpsieve.errors import InvalidType, InvalidValue

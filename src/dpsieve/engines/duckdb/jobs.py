@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.counted import Counted
 from dpsieve.engines.duckdb import one_key, pairs
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
-from dpsieve.engines.engine import Aggregation, Counted, NumberRows, null_units
+from dpsieve.engines.engine import Aggregation, NumberRows, null_units
 from dpsieve.engines.inputs.detect import Source
 from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query
 from dpsieve.engines.sql.number_query import number_query

@@ -23,8 +23,9 @@ import pyarrow as pa
 
 import dpsieve
 from dpsieve.channels.keys_per_unit import MOST
+from dpsieve.engines.counted import Counted, CountedByBound
 from dpsieve.engines.duckdb.scan import fields_of, headers_of, is_text, known_keys
-from dpsieve.engines.engine import Aggregation, Columns, Counted, CountedByBound, Engine, Progress, null_units
+from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress, null_units
 from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import is_spark, opened
 from dpsieve.engines.spark.executors import draw_batches
@@ -46,6 +47,11 @@ _COMMIT = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
 }
 _MARK = "_SUCCESS"
+_UNREAD = "data cannot be read or counted by Spark", "Check that a query that counts its rows works."
+_LOST = (
+    "Spark did not draw to the end, and what was charged stays charged",
+    "Check that executors have this version of dpsieve, and that they can write to the folder of the engine.",
+)
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -57,8 +63,9 @@ class Spark(Engine):
 
     Args:
         session: where files are read; default the active session, or a new one that encrypts its files.
-        folder: where executors write what is released, such as 's3a://bucket/folder': a new folder in it, which stays.
-            By default it is a private temporary folder, which all executors must share: those of this machine do.
+        folder: where executors write what is released, such as 's3a://bucket/folder': in a new folder there, which
+            stays. It is a path of a file system that all of them share, or an address. By default it is a private
+            temporary folder, for executors on this machine.
     """
 
     tells_units = False
@@ -67,6 +74,8 @@ class Spark(Engine):
         if folder is not None and not isinstance(folder, str | os.PathLike):
             raise InvalidType(f"folder must be a path, not {type(folder).__name__}. Pass one that all executors share.")
         self.session, self.folder = session, None if folder is None else os.fspath(folder).rstrip("/")
+        if self.folder is not None and "://" not in self.folder:
+            self.folder = str(Path(self.folder).absolute())
 
     def __repr__(self) -> str:
         return f"Spark({'' if self.folder is None else f'folder={self.folder!r}'})"
@@ -164,13 +173,14 @@ class _Held:
         from pyspark.sql.types import DoubleType, StructField, StructType
 
         schema = StructType([*counts.schema.fields[:-1], StructField("token", DoubleType(), False)])
-        reported = counts.mapInArrow(partial(draw_batches, mechanism, dpsieve.__version__), schema)
+        name = f"dpsieve-{secrets.token_hex(8)}"
+        reported = counts.mapInArrow(partial(draw_batches, mechanism, name, dpsieve.__version__), schema)
         with private_folder() if self.folder is None else nullcontext(self.folder) as folder:
-            path = f"{folder}/dpsieve-{secrets.token_hex(8)}"
-            reported.write.options(**_COMMIT).parquet(path)
-            if "://" not in path and not Path(path, _MARK).is_file():
+            path = f"{folder}/{name}"
+            reported.write.options(**_COMMIT).parquet(path if "://" in path else f"file://{path}")
+            if Path(path).is_dir() and not Path(path, _MARK).is_file():  # others are not seen from here
                 raise FileNotFoundError
-            return self.session.read.schema(schema).parquet(path).toArrow()
+            return self.session.read.schema(schema).parquet(path if "://" in path else _as_uri(Path(path))).toArrow()
 
 
 class SparkCounted(Counted):
@@ -203,7 +213,7 @@ class SparkCounted(Counted):
         if not source.publishable:
             raise InvalidValue("source stays in this process, and Spark draws in its executors. Leave it out.")
         mechanism.certify()
-        table = _guarded(lambda: self._held.drawn(self._answered(), mechanism))
+        table = _guarded(lambda: self._held.drawn(self._answered(), mechanism), _LOST)
         keys = table.drop_columns(["token"])
         if self._listed is not None:
             keys = self._listed.drop_columns(["i"]).take(table.column("k0"))
@@ -299,8 +309,8 @@ def _let_go(session: Any, frame: Any, views: list[str]) -> None:
             session.catalog.dropTempView(view)
 
 
-def _guarded(act: Callable[[], _T]) -> _T:
-    """Run what Spark does; of its errors, which may quote data, only the kind is told."""
+def _guarded(act: Callable[[], _T], words: tuple[str, str] = _UNREAD) -> _T:
+    """Run what Spark does; of its errors, which may quote data, only the kind is told, after and before these words."""
     try:
         return act()
     except DpsieveError:
@@ -308,5 +318,4 @@ def _guarded(act: Callable[[], _T]) -> _T:
     except Exception as error:
         name = getattr(error, "getCondition", lambda: None)()
         kind = type(error).__name__ + (f": {name}" if name else "")
-    hint = "Check that a query that counts its rows works, and that executors have this version of dpsieve."
-    raise UnreadableData(f"data cannot be read or counted by Spark ({kind}). {hint}")
+    raise UnreadableData(f"{words[0]} ({kind}). {words[1]}")

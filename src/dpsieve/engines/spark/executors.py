@@ -1,19 +1,24 @@
 """What executors run: batches of keys with true numbers go in, and what a mechanism reports comes out."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import pyarrow as pa
 
 import dpsieve
-from dpsieve.engines.engine import drawn
+from dpsieve.engines.counted import drawn
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import resolve
 from dpsieve.values.keys import order_of
 
+_MADE: dict[str, Mechanism] = {}
 
-def draw_batches(mechanism: Mechanism, version: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+
+def draw_batches(
+    mechanism: Mechanism, name: str, version: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """Draw for one partition: its last column, n, is replaced by tokens, and rows that are not reported are dropped.
+
+    The mechanism has a name of its own in each draw, by which the tasks of one process share its tables.
 
     Randomness comes from a stream that the operating system of the executor has keyed, another one for each process,
     so a task that runs again draws anew. What comes out is sorted by key. An error that is not ours might quote data:
@@ -25,7 +30,7 @@ def draw_batches(mechanism: Mechanism, version: str, batches: Iterator[pa.Record
     try:
         for batch in batches:
             keys = pa.Table.from_batches([batch]).drop_columns(["n"])
-            kept, tokens = drawn(_certified(mechanism), keys, batch.column("n").to_numpy(), resolve(None))
+            kept, tokens = drawn(_certified(mechanism, name), keys, batch.column("n").to_numpy(), resolve(None))
             tables.append(kept.append_column("token", pa.array(tokens)))
     except Exception as error:
         failure = type(error).__name__
@@ -36,8 +41,10 @@ def draw_batches(mechanism: Mechanism, version: str, batches: Iterator[pa.Record
         yield from whole.take(order_of(whole.drop_columns(["token"]))).to_batches()
 
 
-@lru_cache(maxsize=4)
-def _certified(mechanism: Mechanism) -> Mechanism:
+def _certified(mechanism: Mechanism, name: str) -> Mechanism:
     """Return the mechanism with tables that were made and checked in this process, once for all of its tasks."""
-    mechanism.certify()
-    return mechanism
+    if name not in _MADE:
+        mechanism.certify()
+        _MADE.clear()
+        _MADE[name] = mechanism
+    return _MADE[name]
