@@ -256,15 +256,17 @@ def test_errors_cost_nothing_and_quote_no_data(where, request, tmp_path):
     ledger = ds.Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-8)
     rows = pa.table({"user": ["1", "2", None], "query": ["tea", "hush", "tea"]})
     frame = session.createDataFrame(rows)
+    here, nowhere = Spark(), Spark(folder="/dev/null/folder")
     wrong = [
-        (frame, InvalidValue, "privacy_unit='user' holds nulls"),
-        (frame.selectExpr("user", "int(query) query"), UnreadableData, r"by Spark \(.*CAST_INVALID_INPUT\)"),
-        (frame.selectExpr("user", "array(query) query"), InvalidType, "key='query' has the type .* cannot be a key"),
-        (frame.withColumnRenamed("query", "querry"), InvalidValue, r"key='query' is not a column .* mean 'querry'\?"),
+        (frame, here, InvalidValue, "privacy_unit='user' holds nulls"),
+        (frame, nowhere, UnreadableData, "by Spark .* that executors can write to the folder"),
+        (frame.selectExpr("user", "int(query) query"), here, UnreadableData, r"by Spark \(.*CAST_INVALID_INPUT\)"),
+        (frame.selectExpr("user", "array(query) query"), here, InvalidType, "key='query' has the type .* be a key"),
+        (frame.withColumnRenamed("query", "querry"), here, InvalidValue, r"key='query' is not .* mean 'querry'\?"),
     ]
-    for data, kind, words in wrong:
+    for data, engine, kind, words in wrong:
         with pytest.raises(kind, match=words) as caught:
-            ds.release(data, ledger=ledger, **BUDGET)
+            ds.release(data, engine=engine, ledger=ledger, **BUDGET)
         assert isinstance(caught.value, DpsieveError) and "hush" not in str(caught.value)
         assert caught.value.__cause__ is None and caught.value.__context__ is None
     assert ledger.remaining() == ledger.budget

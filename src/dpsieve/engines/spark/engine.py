@@ -47,7 +47,10 @@ _COMMIT = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
 }
 _MARK = "_SUCCESS"
-_UNREAD = "data cannot be read or counted by Spark", "Check that a query that counts its rows works."
+_UNREAD = (
+    "data cannot be read or counted by Spark",
+    "Check that a query that counts its rows works, and that executors can write to the folder of the engine.",
+)
 _LOST = (
     "Spark did not draw to the end, and what was charged stays charged",
     "Check that executors have this version of dpsieve, and that they can write to the folder of the engine.",
@@ -145,8 +148,10 @@ class _Held:
     def __init__(
         self, data: Any, folder: str | None, task: Aggregation, query: Callable[..., str], known: pa.Table | None
     ) -> None:
-        self.session, self.folder, self.known = data.sparkSession, folder, known
+        self.session, self._folder, self._name = data.sparkSession, folder, f"dpsieve-{secrets.token_hex(8)}"
         _check_session(self.session, folder)
+        if folder is not None:  # that it can be written to is known before anything is paid for
+            self._write(self.session.range(0), f"{folder}/{self._name}")
         views = {part: f"dpsieve_{part}_{secrets.token_hex(8)}" for part in ("data", "salt", "known")}
         wanted, fields = task.columns.names, data.schema.fields
         # Spark does not tell names apart that differ in case alone: others than the wanted ones get new ones.
@@ -154,6 +159,8 @@ class _Held:
         tables = {"data": plain, "salt": self.session.createDataFrame(pa.table({"s": [str(task.salt)]}))}
         if known is not None:
             tables["known"] = self.session.createDataFrame(known)
+        kept: list[Any] = []
+        weakref.finalize(self, _let_go, self.session, kept, [views[part] for part in tables]).atexit = False
         for part, table in tables.items():
             table.createTempView(views[part])
         text = query_for(
@@ -166,21 +173,25 @@ class _Held:
             views["salt"],
         )
         self.frame = self.session.sql(text).persist()
-        weakref.finalize(self, _let_go, self.session, self.frame, [views[part] for part in tables]).atexit = False
+        kept.append(self.frame)
 
     def drawn(self, counts: Any, mechanism: Mechanism) -> pa.Table:
         """Draw in the executors, write what is reported, and read it."""
         from pyspark.sql.types import DoubleType, StructField, StructType
 
         schema = StructType([*counts.schema.fields[:-1], StructField("token", DoubleType(), False)])
-        name = f"dpsieve-{secrets.token_hex(8)}"
-        reported = counts.mapInArrow(partial(draw_batches, mechanism, name, dpsieve.__version__), schema)
-        with private_folder() if self.folder is None else nullcontext(self.folder) as folder:
-            path = f"{folder}/{name}"
-            reported.write.options(**_COMMIT).parquet(path if "://" in path else f"file://{path}")
-            if Path(path).is_dir() and not Path(path, _MARK).is_file():  # others are not seen from here
-                raise FileNotFoundError
+        draw = partial(draw_batches, mechanism, secrets.token_hex(8), dpsieve.__version__)
+        with private_folder() if self._folder is None else nullcontext(self._folder) as folder:
+            path = f"{folder}/{self._name}"
+            self._write(counts.mapInArrow(draw, schema), path)
             return self.session.read.schema(schema).parquet(path if "://" in path else _as_uri(Path(path))).toArrow()
+
+    def _write(self, frame: Any, path: str) -> None:
+        """Write whole or not at all."""
+        writer = frame.write.options(**_COMMIT).mode("overwrite")
+        writer.parquet(path if "://" in path else f"file://{path}")
+        if Path(path).is_dir() and not Path(path, _MARK).is_file():  # where it can be seen from here
+            raise FileNotFoundError
 
 
 class SparkCounted(Counted):
@@ -302,9 +313,10 @@ def _as_uri(path: Path) -> str:
     return "file://" + re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path.absolute()))
 
 
-def _let_go(session: Any, frame: Any, views: list[str]) -> None:
+def _let_go(session: Any, frames: list[Any], views: list[str]) -> None:
     with suppress(Exception):  # a session that was stopped keeps nothing
-        frame.unpersist()
+        for frame in frames:
+            frame.unpersist()
         for view in views:
             session.catalog.dropTempView(view)
 
