@@ -6,6 +6,7 @@
 import os
 import shutil
 import signal
+import socket
 import sys
 from collections import Counter
 from functools import partial
@@ -33,7 +34,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
 
-PORT = 15_002
+with socket.create_server(("127.0.0.1", 0)) as free:
+    PORT = free.getsockname()[1]
 # To compile less costs less than to run slowly, for the few rows of these tests.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
