@@ -88,6 +88,11 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch $@
 
+# Half a gigabyte, for tests that are skipped without it; they also need Java 17 or newer.
+$(VENV)/.spark: $(VENV)/.dev
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[spark]'
+	touch $@
+
 $(VENV)/.docs: $(VENV)/.dev
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
 	touch $@
@@ -106,7 +111,7 @@ $(VENV)/.docs: $(VENV)/.dev
 # Write down the newest versions that fit, after the tests have passed with them.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet --editable '.[dev,bench,docs]'
+	.venv-lock/bin/python -m pip install --quiet --editable '.[dev,bench,docs,spark]'
 	.venv-lock/bin/python -m pytest -n auto --dist worksteal
 	{ echo '# The exact versions that were tested, which make installs. `make lock` writes this file anew.'; \
 	  .venv-lock/bin/python -m pip freeze --exclude-editable; } > constraints.txt

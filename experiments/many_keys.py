@@ -21,7 +21,8 @@ import dpsieve as ds
 from dpsieve.channels import Channel, frequency_at
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines import DuckDB
-from dpsieve.engines.engine import Columns, Counted
+from dpsieve.engines.counted import Counted
+from dpsieve.engines.engine import Columns
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.plan import Plan, make_plan
 from dpsieve.jobs.request import ReleaseRequest

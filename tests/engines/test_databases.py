@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from command import run
-from counting import count, found, task
+from counting import count, found
 from postgres_server import PASSWORD
 
 import dpsieve as ds
@@ -115,20 +115,13 @@ def test_which_units_hold_which_keys(engine, rows, key):
 
 
 def test_a_bound_that_is_chosen_from_the_sizes(engine, rows):
-    """`choose` is asked once, when everything that is needed has come."""
+    """One query tells the sizes of units, and the counts under every bound."""
+    several = engine.by_bound(rows, Columns(("key",), "unit"), salt=5)
+    assert several.units[:4].tolist() == [0, 2, 3, 0] and several.units.sum() == 5
     for most in (1, 2, 1000):
-        seen, chosen = [], Contribution(most)
-        asked = Columns(("key",), "unit")
-        made = engine.aggregate_chosen(rows, asked, partial(answer, seen, chosen), salt=5)
-        assert seen[0][:4].tolist() == [0, 2, 3, 0] and len(seen) == 1 and seen[0].sum() == 5
+        made = several.under(most)
         pairs = dict(zip(made.keys.column("key").to_pylist(), made.frequencies.tolist(), strict=True))
         assert pairs == found(engine, rows, max_keys=most, salt=5)
-    assert engine._sizes(rows, task(max_keys=2), None).tolist() == [0, 2, 3]
-
-
-def answer(seen, chosen, units):
-    seen.append(units)
-    return chosen
 
 
 def test_null_units(engine, server):

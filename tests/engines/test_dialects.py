@@ -583,9 +583,11 @@ def test_where_hashes_are_equal_the_key_decides():
     other.close()
     types = {"unit": "int", "key": "int", "more": "int"}
     for dialect in DIALECTS:
-        text = query_for(dialect, ("t",), types, task(("key", "more"), salt=7))
+        text = query_for(dialect, ("t",), types, task(("key", "more"), max_keys=2, salt=7))
         window = text.partition("ORDER BY")[2].partition(") AS")[0]
         assert window.replace(" NULLS LAST", "").replace(" NULLS FIRST", "").endswith(", k0, k1"), window
+    least = "MIN(STRUCT(XXHASH64('7', u0, k0, k1) AS h, k0 AS k0, k1 AS k1))"
+    assert least in query_for("spark", ("t",), types, task(("key", "more"), salt=7))
 
 
 HOSTILE = ["", "a", "ab", "b", "bc", "1", ",", "','", "(a)", "\\", '"', "é", "e\u0301", None]
@@ -659,3 +661,9 @@ def test_every_column_of_a_unit_bounds(dialect):
     text = query_for(dialect, ("t",), types, task(("exact",), ("tenant", "user"), 2, 3, salt=9))
     assert "PARTITION BY u0, u1 ORDER BY" in text and "GROUP BY u0, u1, k0" in text.replace("\n", " ")
     assert HASHES[dialect].replace("u0", "u0, u1") in text and "NOT u0 IS NULL AND NOT u1 IS NULL" in text
+
+
+def test_the_salt_may_be_in_a_table():
+    types, bounds = {"unit": "int", "key": "int"}, task(max_keys=2, salt=123456789)
+    text = query_for("spark", ("t",), types, bounds, salt="x`y")
+    assert "XXHASH64((SELECT s FROM `x``y`), u0, k0)" in text and "123456789" not in text

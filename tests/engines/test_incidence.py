@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import Columns, DuckDB, Weight
+from dpsieve.engines.counted import ReadAgain
 from dpsieve.engines.duckdb import pairs
 from dpsieve.engines.sql.bounded_query import choice
 from dpsieve.errors import InvalidType, InvalidValue
@@ -231,24 +232,18 @@ def numbers(counted):
 @given(rows=ROWS, salt=SALT, most=st.sampled_from([1, 2, 1000]))
 @settings(max_examples=25)
 def test_counts_under_a_chosen_bound_are_those_of_aggregate(engine, rows, salt, most):
-    """Whether all pairs are held in memory or the data is read twice: the choice is told the same, and counts are."""
+    """Whether all pairs are held in memory or the data is read twice: the sizes are the same, and counts are."""
     rows = [row for row in rows if row[0] is not None]
-    table, seen = table_of(rows), []
-
-    def choose(units):
-        seen.append(units.tolist())
-        return Contribution(most)
-
-    class Twice(DuckDB):
-        def _held(self, *_):
-            return None
-
-    columns = Columns(("key",), "unit")
+    table, columns = table_of(rows), Columns(("key",), "unit")
     plain = engine.aggregate(table, columns, Contribution(most), salt=salt)
-    for way in (engine, Twice(threads=2, compiled_from=engine.compiled_from)):
-        assert numbers(way.aggregate_chosen(table, columns, choose, salt=salt)) == numbers(plain)
     sizes = [len({key for unit, key in rows if unit == u and key is not None}) for u in {u for u, _ in rows}]
-    assert seen == [np.bincount([size for size in sizes if size], minlength=1001).tolist()] * 2
+    for large in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _, large=large: large)
+            several = engine.by_bound(table, columns, salt=salt)
+            assert isinstance(several, ReadAgain) == large
+            assert several.units.tolist() == np.bincount([size for size in sizes if size], minlength=1001).tolist()
+            assert numbers(several.under(most)) == numbers(plain)
 
 
 def test_data_beyond_the_memory_is_read_twice(tmp_path, monkeypatch):
@@ -260,17 +255,15 @@ def test_data_beyond_the_memory_is_read_twice(tmp_path, monkeypatch):
         monkeypatch.setattr(f"dpsieve.engines.duckdb.engine.{name}", lambda *_: pytest.fail("pairs were held"))
     where = str(tmp_path / "rows.parquet")
     how = {"salt": 1, "progress": told.append}
-    counted = engine.aggregate_chosen(where, Columns(("key",), "unit"), lambda _: Contribution(2), **how)
+    counted = engine.by_bound(where, Columns(("key",), "unit"), **how).under(2)
     assert sorted(counted.frequencies.tolist()) == [60_000] * 2 and told == sorted(told) and told[-1] == 1.0
     assert 0.5 in told  # half of the work is done after the first read
 
 
-def test_null_units_are_refused_before_anything_is_chosen():
-    class Twice(DuckDB):
-        def _held(self, *_):
-            return None
-
+def test_null_units_are_refused_before_anything_is_chosen(monkeypatch):
     table = table_of([("ann", "a"), (None, "b")])
-    for engine in (SQL, LOOPS, Twice()):
-        with pytest.raises(InvalidValue, match="nulls"):
-            engine.aggregate_chosen(table, Columns(("key",), "unit"), lambda _: pytest.fail("chosen"), salt=1)
+    for large in (False, True):
+        monkeypatch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _, large=large: large)
+        for engine in (SQL, LOOPS):
+            with pytest.raises(InvalidValue, match="nulls"):
+                engine.by_bound(table, Columns(("key",), "unit"), salt=1)

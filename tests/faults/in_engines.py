@@ -278,7 +278,7 @@ FAULTS = [
     ),
     Fault(
         "true counts are shown",
-        "engines/engine.py",
+        "engines/counted.py",
         'return "<Counted: true frequencies',
         'return f"<Counted: {self.frequencies} true frequencies',
         "engines/test_errors.py::test_the_counts_are_not_shown_by_accident",

@@ -10,6 +10,7 @@ from dpsieve.cli.options import (
     TOP,
     AsJson,
     Data,
+    EngineName,
     LedgerPath,
     Memory,
     Note,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpsieve.discovery.key_sets import KeySet
+    from dpsieve.engines import Engine
 
 
 @takes_request(DISCOVER)
@@ -37,6 +39,7 @@ def discover(
     out: Out = None,
     memory: Memory = None,
     table: TableName = None,
+    engine: EngineName = "duckdb",
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +49,7 @@ def discover(
     """
     from dpsieve.jobs.discover import discover as run
 
-    _run(run, "keys, by name", data, request, ledger, note, out, memory, table, top, as_json)
+    _run(run, "keys, by name", data, request, ledger, note, out, engine_of(data, memory, engine), table, top, as_json)
 
 
 @takes_request(TOP)
@@ -67,7 +70,19 @@ def top_k(
     """
     from dpsieve.jobs.discover import top_k as run
 
-    _run(run, "keys, the most common first", data, request, ledger, note, out, memory, table, top, as_json)
+    _run(
+        run,
+        "keys, the most common first",
+        data,
+        request,
+        ledger,
+        note,
+        out,
+        engine_of(data, memory),
+        table,
+        top,
+        as_json,
+    )
 
 
 @takes_request(HITS)
@@ -88,7 +103,19 @@ def hitting_set(
     """
     from dpsieve.jobs.discover import hitting_set as run
 
-    _run(run, "keys that reach most units", data, request, ledger, note, out, memory, table, top, as_json)
+    _run(
+        run,
+        "keys that reach most units",
+        data,
+        request,
+        ledger,
+        note,
+        out,
+        engine_of(data, memory),
+        table,
+        top,
+        as_json,
+    )
 
 
 def _run(
@@ -99,14 +126,14 @@ def _run(
     ledger: "Path | None",
     note: str,
     out: "Path | None",
-    memory: str | None,
+    engine: "Engine | None",
     table: str | None,
     top: int,
     as_json: bool,
 ) -> None:
     from dpsieve.privacy.ledger import opened
 
-    engine, book = engine_of(data, memory), opened(ledger, note)
+    book = opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = job(data, engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(_show, made, what, top), as_json=as_json)

@@ -37,6 +37,7 @@ Data = Annotated[
     ),
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
+EngineName = Annotated[str, typer.Option("--engine", help="Where to count and draw: duckdb, or spark.")]
 Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
 Out = Annotated[
     Path | None,

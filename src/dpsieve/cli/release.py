@@ -14,6 +14,7 @@ from dpsieve.cli.options import (
     RELEASE,
     AsJson,
     Data,
+    EngineName,
     LedgerPath,
     Memory,
     Note,
@@ -47,6 +48,7 @@ def release(
     out: Out = None,
     memory: Memory = None,
     table: TableName = None,
+    engine: EngineName = "duckdb",
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -57,9 +59,9 @@ def release(
     from dpsieve.jobs.release import release as run
     from dpsieve.privacy.ledger import opened
 
-    engine, book = engine_of(data, memory), opened(ledger, note)
+    where, book = engine_of(data, memory, engine), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
-        made = run(data, engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
+        made = run(data, engine=where, table=table, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(show_release, made, top), as_json=as_json)
 
 
@@ -72,6 +74,7 @@ def preview(
     out: Out = None,
     memory: Memory = None,
     table: TableName = None,
+    engine: EngineName = "duckdb",
     top: Top = 10,
     as_json: AsJson = False,
 ) -> None:
@@ -88,7 +91,7 @@ def preview(
     from dpsieve.jobs.release import preview as run
 
     with reserved(out):
-        seen = run(data, engine=engine_of(data, memory), table=table, ledger=ledger, note=note, **request)
+        seen = run(data, engine=engine_of(data, memory, engine), table=table, ledger=ledger, note=note, **request)
     if as_json:
         typer.echo(json_text(seen.to_json()))
         return
@@ -199,15 +202,19 @@ def summary(made: "Publication") -> dict[str, Any]:
     }
 
 
-def engine_of(data: Any, memory: str | None) -> "Engine | None":
-    """Return the engine for the data that a command was given: one for files, unless it is a database."""
-    from dpsieve.engines import DuckDB, is_database
+def engine_of(data: Any, memory: str | None, name: str = "duckdb") -> "Engine | None":
+    """Return the engine for the data that a command was given: none for a database, which counts itself."""
+    from dpsieve.engines import DuckDB, Spark, is_database
 
-    if not is_database(data):
+    if name not in ("duckdb", "spark"):
+        raise InvalidValue("--engine is neither duckdb nor spark. Choose one, or leave it out.")
+    if name == "duckdb" and not is_database(data):
         return DuckDB(memory_limit=memory)
     if memory is not None:
-        raise InvalidValue("--memory is for files. Leave it out: a database has its own settings.")
-    return None
+        raise InvalidValue(
+            "--memory is for files and duckdb. Leave it out: databases and Spark have their own settings."
+        )
+    return Spark() if name == "spark" else None
 
 
 @contextmanager

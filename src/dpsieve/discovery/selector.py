@@ -4,13 +4,15 @@ from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
+import numpy as np
+
 from dpsieve.channels.makers import most_keys, unknown_domain
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source
-from dpsieve.types import Bools, Ints
+from dpsieve.types import Bools, Floats, Ints
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,6 +29,7 @@ class Selector(Mechanism):
     """
 
     selects_keys = True
+    reports_all = False
 
     epsilon: float
     delta: float
@@ -74,3 +77,7 @@ class WeightSelector(Selector):
     def select(self, held: Incidence, source: Source) -> Bools:
         """Return which keys are published."""
         return self.select_by_weights(held.weights(self.weight), source)
+
+    def draw(self, weights: Ints, *, source: Source) -> Floats:
+        """Return 1 for each key that is published and 0 for others, as tokens of a mechanism that has no others."""
+        return self.select_by_weights(weights, source).astype(np.float64)

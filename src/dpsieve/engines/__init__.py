@@ -3,16 +3,18 @@
 from typing import Any
 
 from dpsieve.engines.adbc.engine import Adbc
+from dpsieve.engines.counted import Counted
 from dpsieve.engines.duckdb.engine import DuckDB
-from dpsieve.engines.engine import COUNT, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
+from dpsieve.engines.engine import COUNT, Columns, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import DataStream, files
-from dpsieve.engines.inputs.detect import is_database, opener_of
+from dpsieve.engines.inputs.detect import is_database, is_spark, opener_of
+from dpsieve.engines.spark.engine import Spark
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Weight
 
 __all__ = [
     "COUNT", "Adbc", "Columns", "Counted", "DataStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress",
-    "Weight", "choose", "files", "is_database", "located",
+    "Spark", "Weight", "choose", "files", "is_database", "located",
 ]  # fmt: skip
 
 
@@ -35,10 +37,14 @@ def located(data: Any, table: str | None, engine: Engine | None) -> tuple[Any, E
 def choose(data: Any, engine: Engine | None = None) -> Engine:
     """Return the engine that the caller passed, or the one that reads such data; nothing is opened or read.
 
+    A Spark DataFrame stays in Spark; DuckDB reads all else.
+
     >>> choose("events.parquet")
     DuckDB()
     """
     if engine is None:
+        if is_spark(data):
+            return Spark()
         opener_of(data)
         return DuckDB()
     if not isinstance(engine, Engine):

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.channels.keys_per_unit import MOST, units_by_size
+from dpsieve.channels.keys_per_unit import MOST
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.display import shown_progress
+from dpsieve.engines.counted import Counted, CountedByBound
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.logs import timed
 from dpsieve.privacy.contribution import Contribution, Weight
@@ -21,23 +22,6 @@ from dpsieve.types import Floats, Ints
 Progress = Callable[[float], None]
 
 _MOST_WEIGHTS = 10_000
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Counted:
-    """True aggregates. They are secret: they go through a mechanism and nowhere else.
-
-    Attributes:
-        keys: one row for each key that occurs (or, with a public list of keys, for each of the list), in no particular
-            order, with the key columns under their own names; no row is null in any column and no two rows are equal.
-        frequencies: the count or the sum of weights of each of them; 0 only for keys of a public list.
-    """
-
-    keys: pa.Table
-    frequencies: Ints
-
-    def __repr__(self) -> str:
-        return "<Counted: true frequencies, not to be published>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -196,7 +180,13 @@ def null_units(task: Aggregation) -> InvalidValue:
 
 
 class Engine(ABC):
-    """Where tables are bounded and aggregated."""
+    """Where tables are bounded and aggregated.
+
+    Attributes:
+        tells_units: whether it has `incidence`.
+    """
+
+    tells_units: ClassVar[bool] = True
 
     @abstractmethod
     def columns(self, data: Any) -> list[tuple[str, str]]:
@@ -249,35 +239,6 @@ class Engine(ABC):
         with timed(f"{type(self).__name__}: bound and count"):
             return self._aggregate(data, task, known, _rising(progress))
 
-    def aggregate_chosen(
-        self,
-        data: Any,
-        columns: Columns,
-        choose: Callable[[Ints], Contribution],
-        *,
-        salt: int,
-        allow_null_units: bool = False,
-        progress: Progress | bool | None = None,
-    ) -> Counted:
-        """Tell `choose` how many keys units hold, and return the keys with their counts under the bound it returns.
-
-        `choose` gets the true number of units that hold 0, 1, ..., 1,000 keys, the last with those that hold more, and
-        is called once, in this thread. The counts are those of `aggregate` with the same salt. Data that fits into
-        memory is read once, other data twice.
-        """
-        task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
-        told, name = _rising(progress), type(self).__name__
-        with timed(f"{name}: bound"):
-            held = self._held(data, task, told)
-        if held is not None:
-            keys, counts = held.bounded(choose(units_by_size(held.sizes)).keys).counted()
-            return Counted(keys, counts)
-        with timed(f"{name}: keys of units"):
-            units = self._sizes(data, task, told and (lambda share: told(share / 2)))
-        task = replace(task, contribution=choose(units))
-        with timed(f"{name}: bound and count"):
-            return self._aggregate(data, task, None, told and (lambda share: told(0.5 + share / 2)))
-
     def incidence(
         self,
         data: Any,
@@ -305,6 +266,24 @@ class Engine(ABC):
         task = replace(task, contribution=Contribution(contribution.keys))
         with timed(f"{type(self).__name__}: bound"):
             return self._incidence(data, task, known, _rising(progress))
+
+    def by_bound(
+        self,
+        data: Any,
+        columns: Columns,
+        *,
+        salt: int,
+        allow_null_units: bool = False,
+        progress: Progress | bool | None = None,
+    ) -> CountedByBound:
+        """Count before it is known how many keys a unit may keep; there must be a unit.
+
+        The counts under a bound are those of `aggregate` with the same salt. Data that does not fit into memory may be
+        read again for them. The arguments are those of `aggregate`.
+        """
+        task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
+        with timed(f"{type(self).__name__}: bound"):
+            return self._by_bound(data, task, _rising(progress))
 
     def numbers(
         self,
@@ -338,12 +317,8 @@ class Engine(ABC):
         """Aggregate, with checked arguments."""
 
     @abstractmethod
-    def _sizes(self, data: Any, task: Aggregation, progress: Progress | None) -> Ints:
-        """Return how many units hold 0, 1, ..., `task.contribution.keys` keys, the last with those that hold more."""
-
-    def _held(self, data: Any, task: Aggregation, progress: Progress | None) -> Incidence | None:
-        """Return which unit holds which keys, where that fits into memory and is the faster way."""
-        return None
+    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+        """Count under every bound, with checked arguments."""
 
     @abstractmethod
     def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:

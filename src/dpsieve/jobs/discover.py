@@ -84,24 +84,25 @@ def discover(
     """
     request = DiscoverRequest.of(locals())
     data, engine = located(data, table, engine)
-    found, book, source = _known_selection(request), opened(ledger, note), resolve(source)
+    chosen, book, source = choose(data, engine), opened(ledger, note), resolve(source)
+    found = _known_selection(request, chosen)
     cost = Guarantee(request.epsilon, request.delta, unit=request.unit) if found is None else found.mechanism
     if book is not None:
         book.check(cost, note)
-    chosen, options = choose(data, engine), _options(request, source, progress)
+    options = _options(request, source, progress)
     if found is not None and isinstance(found.selector, WeightSelector):
         kept = Contribution(found.selector.max_keys)
         counted = chosen.aggregate(data, request.columns, kept, found.selector.weight, **options)
         entry = charge(book, cost, note)
-        keys, selected = counted.keys, found.selector.select_by_weights(counted.frequencies, source)
+        keys, _ = counted.drawn(found.selector, source)
     else:
         held = chosen.incidence(data, request.columns, request.contribution, **options)
         if found is not None:
             found.selector.check(held)
         entry = charge(book, cost, note)
         found = found or _bought_selection(request, held.sizes, source)
-        keys, selected = held.keys, found.selector.select(held, source)
-    made = KeySet.of(found.mechanism, selected_table(keys.filter(selected)), source=source, reason=found.reason)
+        keys = held.keys.filter(found.selector.select(held, source))
+    made = KeySet.of(found.mechanism, selected_table(keys), source=source, reason=found.reason)
     return replace(made, notes=replace(made.notes, entry=entry))
 
 
@@ -206,13 +207,18 @@ def _options(request: DiscoverRequest, source: Source, progress: Progress) -> di
     return {"salt": salt, "allow_null_units": request.allow_null_units, "progress": progress}
 
 
-def _known_selection(request: DiscoverRequest) -> Selection | None:
-    """Return the selector of a request; None where a private median decides."""
+def _known_selection(request: DiscoverRequest, engine: Engine) -> Selection | None:
+    """Return the selector of a request; None where a private median decides.
+
+    Where the engine does not tell which units hold which keys, it is one that looks at sums of weights alone.
+    """
     keys, typical = request.contribution.keys, request.typical_keys
     if request.mechanism != "auto":
         name, reason = request.mechanism, "requested by the caller"
     elif keys == 1:
         name, reason = "one_key", "no private mechanism reports keys of units with one key more often"
+    elif not engine.tells_units:
+        name, reason = "renyi", f"{type(engine).__name__} gives sums of weights"
     elif typical is not None:
         name, reason = best_for(typical)
     elif request.epsilon * (1 - SHARE_FOR_SIZE) < SMALLEST_EPSILON * 1.001:
@@ -220,6 +226,10 @@ def _known_selection(request: DiscoverRequest) -> Selection | None:
     else:
         return None
     selector = make_selector(name, request.epsilon, request.delta, keys, typical_keys=typical, unit=request.unit)
+    if not engine.tells_units and not isinstance(selector, WeightSelector):
+        why = f"needs to know which units hold which keys, which {type(engine).__name__} does not tell"
+        fix = "Choose 'auto', 'renyi' or 'weighted_gaussian', or 'one_key' for one key a unit."
+        raise InvalidValue(f"mechanism={name!r} {why}. {fix}")
     return Selection(selector, selector, reason)
 
 

@@ -21,15 +21,13 @@ from dpsieve.jobs.request import MANY, ReleaseRequest
 from dpsieve.jobs.two_steps import TWO_STEPS, before_counting, count_found
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.composed import Composed
-from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.ledger import Ledger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes
-from dpsieve.publication.release import Release, draw_release
+from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.sampling.schemes import Scheme
-from dpsieve.types import Ints
 
 
 def release(
@@ -64,7 +62,8 @@ def release(
 
     Args:
         data: a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table; a
-            DuckDB relation, or a connection and a table name; the URL of a PostgreSQL database, with `table`.
+            DuckDB relation, or a connection and a table name; the URL of a PostgreSQL database, with `table`; a
+            Spark DataFrame, which Spark counts and draws from.
         key: the column to publish, or several. Rows with a null key are left out.
         epsilon, delta: the budget of this release.
         privacy_unit: the column that says who is protected, or several: then a unit is one combination of their values,
@@ -115,36 +114,30 @@ def release(
         return told_of_rarer_keys(replace(made, notes=replace(made.notes, entry=entry)), request)
     notes = Notes(str(request.contribution) if request.privacy_unit else "", plan.reason)
     if (histogram := histogram_for(request)) is not None:
-
-        def chosen(units: Ints) -> Contribution:
-            """Pay, look at the private histogram of keys per unit, and return what a unit may add."""
-            nonlocal plan, notes
-            entry = charge(book, cost, note)
-            sizes = histogram.draw(units, source)
-            bounded = with_bound(request, sizes, plan.each.guarantee.epsilon)
-            plan = behind(histogram, bounded)
-            words = f"{bounded.contribution}{', chosen privately' if request.chooses_bound else ''}"
-            kept = sizes.kept(bounded.contribution.keys) if request.tell_kept else None
-            words += TOO_FEW if request.tell_kept and kept is None else ""
-            notes = Notes(words, plan.reason, kept=kept, entry=entry)
-            return bounded.contribution
-
-        counted = where.aggregate_chosen(data, request.columns, chosen, **how)
+        several = where.by_bound(data, request.columns, **how)
+        entry = charge(book, cost, note)
+        sizes = histogram.draw(several.units, source)
+        bounded = with_bound(request, sizes, plan.each.guarantee.epsilon)
+        plan, contribution = behind(histogram, bounded), bounded.contribution
+        words = f"{contribution}{', chosen privately' if request.chooses_bound else ''}"
+        kept = sizes.kept(contribution.keys) if request.tell_kept else None
+        words += TOO_FEW if request.tell_kept and kept is None else ""
+        notes = Notes(words, plan.reason, kept=kept, entry=entry)
+        counted = several.under(contribution.keys)
     else:
         counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
         notes = replace(notes, entry=charge(book, cost, note))
     if request.sample_size is not None:
         found = private_scheme(
-            counted.frequencies,
+            counted.summands,
             request.sample_size,
             epsilon=request.epsilon * SHARE_FOR_SIZE,
             max_keys=request.contribution.keys,
             source=source,
         )
         plan = sampled(request, found)
-    made = draw_release(
-        plan.mechanism, counted.keys, counted.frequencies, keys_only=request.keys_only, notes=notes, source=source
-    )
+    keys, tokens = counted.drawn(plan.mechanism, source)
+    made = release_of(plan.mechanism, keys, tokens, keys_only=request.keys_only, notes=notes, source=source)
     return told_of_rarer_keys(made, request)
 
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from dpsieve import validate
+from dpsieve.errors import InvalidValue
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,8 @@ class Weight:
     def most_units(self) -> int:
         """How many units may keep one key."""
         return (2**63 - 1) >> self.bits
+
+    def too_wide(self) -> InvalidValue:
+        """Return the error of data where more units than that keep one key."""
+        many = f"more than {self.most_units:,} units"
+        return InvalidValue(f"bits={self.bits} is too large where {many} share a key. Pass fewer bits.")

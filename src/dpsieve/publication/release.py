@@ -158,7 +158,6 @@ def draw_release(
     refused: they are searched for among all keys up to 131,072 of them, and beyond that among the reported ones, as two
     rows of one rare key would not break the guarantee, and a full search costs more than the draw.
     """
-    last: Any = mechanism.last if isinstance(mechanism, Composed) else mechanism
     table, numbers, source = key_table(keys), validate.listed(frequencies), resolve(source)
     if table.num_rows != np.size(numbers):
         raise InvalidValue("keys and frequencies differ in length. Pass one frequency for each key.")
@@ -167,12 +166,21 @@ def draw_release(
     with timed("certify"):
         mechanism.certify()
     options = {"already_sampled": True} if already_sampled else {}
+    table, tokens = drawn(mechanism, table, numbers, source, **options)
+    return release_of(mechanism, table, tokens, source=source, keys_only=keys_only, notes=notes)
+
+
+def drawn(
+    mechanism: Mechanism, keys: pa.Table, numbers: Any, source: Source, **options: bool
+) -> tuple[pa.Table, Floats]:
+    """Draw from a certified mechanism that treats each key alone; return the reported keys and their tokens."""
+    last: Any = mechanism.last if isinstance(mechanism, Composed) else mechanism
     with timed("draw"):
         tokens = last.draw(numbers, source=source, **options)
-    if not last.reports_all:
-        reported = np.flatnonzero(tokens)
-        table, tokens = table.take(pa.array(reported)), tokens[reported]
-    return release_of(mechanism, table, tokens, source=source, keys_only=keys_only, notes=notes)
+    if last.reports_all:
+        return keys, tokens
+    reported = np.flatnonzero(tokens)
+    return keys.take(pa.array(reported)), tokens[reported]
 
 
 def release_of(

@@ -9,22 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsieve.channels.keys_per_unit import MOST
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines.adbc.catalog import column_types, table_parts
 from dpsieve.engines.adbc.failures import connected, guarded
+from dpsieve.engines.counted import Counted, CountedByBound, ReadAgain, units_by_place
 from dpsieve.engines.duckdb.jobs import counted, named_keys
 from dpsieve.engines.duckdb.queries import run
 from dpsieve.engines.duckdb.scan import KNOWN, known_keys
 from dpsieve.engines.engine import (
-    COUNT,
     Aggregation,
     Columns,
-    Counted,
     Engine,
     NumberRows,
     Progress,
-    _rising,
     null_units,
 )
 from dpsieve.engines.inputs.detect import is_database
@@ -33,9 +30,6 @@ from dpsieve.engines.sql.dialects import DIALECTS, SALT, columns_for, query_for
 from dpsieve.engines.sql.pairs_query import pairs_query, places_query
 from dpsieve.engines.sql.sqlite_hash import with_plain_hash
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.logs import timed
-from dpsieve.privacy.contribution import Contribution
-from dpsieve.types import Ints
 from dpsieve.values.columns import one_chunk, tried
 
 _T = TypeVar("_T")
@@ -97,31 +91,18 @@ class Adbc(Engine):
         with self._session(data) as session, session.listed(known, task) as (listed, place):
             return counted(task, listed, session.ask(task, place, bounded_query, progress))
 
-    def aggregate_chosen(
-        self,
-        data: Any,
-        columns: Columns,
-        choose: Callable[[Ints], Contribution],
-        *,
-        salt: int,
-        allow_null_units: bool = False,
-        progress: Progress | bool | None = None,
-    ) -> Counted:
-        """Do as every engine, in one query: when `choose` is asked, which may pay, all that is needed has come."""
-        task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
-        found = self._places(data, task, _rising(progress))
-        bound = choose(_units_by_size(found, MOST)).keys
-        kept = found.filter(pc.less_equal(found.column("place"), bound))
-        names = [f"k{i}" for i in range(len(columns.key))]
-        summed = kept.group_by(names).aggregate([("n", "sum")]).rename_columns([*names, "n"])
-        return counted(task, None, summed)
+    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+        """Ask once: all that is needed under any bound comes here."""
+        with self._session(data) as session:
+            found = session.ask(task, None, places_query, progress)
+        places, names = found.column("place"), [f"k{i}" for i in range(len(task.columns.key))]
 
-    def _sizes(self, data: Any, task: Aggregation, progress: Progress | None) -> Ints:
-        return _units_by_size(self._places(data, task, progress), task.contribution.keys)
+        def under(keys: int) -> Counted:
+            kept = found.filter(pc.less_equal(places, keys))
+            return counted(task, None, kept.group_by(names).aggregate([("n", "sum")]).rename_columns([*names, "n"]))
 
-    def _places(self, data: Any, task: Aggregation, progress: Progress | None) -> pa.Table:
-        with timed("Adbc: bound and count"), self._session(data) as session:
-            return session.ask(task, None, places_query, progress)
+        holding = np.bincount(places.to_numpy(), found.column("n").to_numpy(), task.contribution.keys + 1)
+        return ReadAgain(units_by_place(holding.astype(np.int64)), under)
 
     def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
         with self._session(data) as session, session.listed(known, task) as (listed, place):
@@ -244,15 +225,6 @@ def _step(connection: Any, table: Parts, act: Callable[[], _T]) -> _T:
     except BaseException:
         tried(connection.rollback)
         raise
-
-
-def _units_by_size(places: pa.Table, most: int) -> Ints:
-    """Return how many units hold 0, 1, ..., and this number of keys or more: those with a key at each place."""
-    reached = np.zeros(most + 2, np.int64)
-    np.add.at(reached, places.column("place").to_numpy(), places.column("n").to_numpy())
-    units = reached[:-1] - reached[1:]
-    units[0] = 0
-    return units
 
 
 def _numbered(keys: pa.Table) -> tuple[pa.Table, Any]:

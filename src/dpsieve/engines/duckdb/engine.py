@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.counted import Counted, CountedByBound, FromIncidence, ReadAgain
 from dpsieve.engines.duckdb.jobs import (
     Job,
     aggregate,
@@ -24,13 +26,14 @@ from dpsieve.engines.duckdb.jobs import (
 )
 from dpsieve.engines.duckdb.queries import guarded, run
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, columns_of, is_text, known_keys, scan_of, shown_as
-from dpsieve.engines.engine import Aggregation, Columns, Counted, Engine, NumberColumns, NumberRows, Progress
+from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import Foreign, Source, opened
 from dpsieve.engines.sql.bounded_query import Column
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.locks import private_folder
-from dpsieve.types import Ints
+from dpsieve.logs import timed
+from dpsieve.privacy.contribution import Contribution
 
 _T = TypeVar("_T")
 _LARGE, _FEW_CORES = 5_000_000, 4
@@ -119,17 +122,26 @@ class DuckDB(Engine):
     def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
         return self._answer(data, known, progress, task, by_loops=incidence_by_loops, by_sql=incidence)
 
-    def _sizes(self, data: Any, task: Aggregation, progress: Progress | None) -> Ints:
-        return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=sizes)
+    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+        """Hold all pairs of a unit and a key in memory, or read the data twice."""
 
-    def _held(self, data: Any, task: Aggregation, progress: Progress | None) -> Incidence | None:
+        def again(keys: int) -> Counted:
+            with timed("DuckDB: bound and count"):
+                return self._aggregate(data, replace(task, contribution=Contribution(keys)), None, second_half)
+
+        first_half = progress and (lambda share: progress(share / 2))
+        second_half = progress and (lambda share: progress(0.5 + share / 2))
+
         def by_loops(job: Job, memory: int) -> Incidence | None:
             return None if _is_large(job) else incidence_by_loops(job, memory)
 
         def by_sql(job: Job) -> Incidence | None:
             return None if _is_large(job) else incidence(job)
 
-        return self._answer(data, None, progress, task, by_loops, by_sql)
+        held = self._answer(data, None, progress, task, by_loops, by_sql)
+        if held is not None:
+            return FromIncidence(held)
+        return ReadAgain(self._answer(data, None, first_half, task, lambda *_: None, sizes), again)
 
     def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
         return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=numbers)

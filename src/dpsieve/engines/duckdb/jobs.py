@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.counted import Counted
 from dpsieve.engines.duckdb import one_key, pairs
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
-from dpsieve.engines.engine import Aggregation, Counted, NumberRows, null_units
+from dpsieve.engines.engine import Aggregation, NumberRows, null_units
 from dpsieve.engines.inputs.detect import Source
 from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query, sizes_query
 from dpsieve.engines.sql.number_query import number_query
-from dpsieve.errors import InvalidValue
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints
 from dpsieve.values.columns import in_utc
@@ -132,8 +132,7 @@ def counted(task: Aggregation, listed: pa.Table | None, table: pa.Table) -> Coun
     """Return the keys of an answer to `bounded_query` with their numbers."""
     numbers, measure = table.column("n"), task.measure
     if numbers.null_count and isinstance(measure, Weight):
-        many = f"more than {measure.most_units:,} units"
-        raise InvalidValue(f"bits={measure.bits} is too large where {many} share a key. Pass fewer bits.")
+        raise measure.too_wide()
     counts = numbers.to_numpy().astype(np.int64, copy=False)
     if listed is not None:
         found, counts = counts, np.zeros(len(listed), np.int64)

@@ -53,8 +53,8 @@ def columns_of(source: Source, connection: Any, folder: Path) -> list[Column]:
     if source.kind == "parquet":
         return _described(connection.sql(f"SELECT * FROM {_parquet(source)}"))
     if source.kind == "csv":
-        return _text_columns(_headers(source)[0].names)
-    return _text_columns(_fields(source))
+        return _text_columns(headers_of(source)[0].names)
+    return _text_columns(fields_of(source))
 
 
 def scan_of(source: Source, wanted: Columns, connection: Any, folder: Path) -> Scan:
@@ -73,10 +73,10 @@ def scan_of(source: Source, wanted: Columns, connection: Any, folder: Path) -> S
         ((rows,),) = connection.execute(counts).fetchall()
         return replace(scan, shown=shown_as(source), rows=rows)
     if source.kind == "csv":
-        header, paths = _headers(source)
+        header, paths = headers_of(source)
         wanted.check_present(header.names, listed=False)
         return _csv(header, shown_as(replace(source, paths=tuple(paths))), wanted)
-    wanted.check_present(_fields(source), listed=False)
+    wanted.check_present(fields_of(source), listed=False)
     return _json(source, wanted)
 
 
@@ -128,7 +128,7 @@ def _parquet(source: Files) -> str:
     return f"read_parquet({_listed(list(shown_as(source)))}, {_NO_FOLDERS})"
 
 
-def _headers(source: Files) -> tuple[Header, list[Path]]:
+def headers_of(source: Files) -> tuple[Header, list[Path]]:
     """Return the one header of CSV files, and those of them that are not empty."""
     found = {path: header for path in source.paths if (header := header_of(path, source.format)) is not None}
     paths = list(found)
@@ -160,7 +160,8 @@ def _json(source: Files, wanted: Columns) -> Scan:
     return Scan(f"read_json({_listed(list(shown))}, {options})", columns, shown)
 
 
-def _fields(source: Files) -> list[str]:
+def fields_of(source: Files) -> list[str]:
+    """Return the names of the fields of JSON lines."""
     if all(path.stat().st_size == 0 for path in source.paths):
         raise UnreadableData(f"data {_EMPTY}")
     names = json_fields(source.paths)

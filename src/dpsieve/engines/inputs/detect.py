@@ -15,7 +15,7 @@ from dpsieve.values.frames import arrow_column
 
 _ACCEPTED = (
     "Pass a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table, reader "
-    "or dataset; a DuckDB relation or (connection, table name); or dpsieve.files(open file)."
+    "or dataset; a DuckDB relation or (connection, table name); a Spark DataFrame; or dpsieve.files(open file)."
 )
 
 DATABASES = ("postgresql://", "postgres://")
@@ -119,6 +119,11 @@ def _is(data: Any, module: str, *names: str) -> bool:
     """Tell whether `data` is of a class of a library, without importing it: an object of it has done so already."""
     known = sys.modules.get(module)
     return known is not None and isinstance(data, tuple(getattr(known, name) for name in names))
+
+
+def is_spark(data: Any) -> bool:
+    """Tell whether data is a Spark DataFrame, of a session in this process or of Spark Connect."""
+    return _is(data, "pyspark.sql", "DataFrame")
 
 
 def _table(pair: tuple[Any, ...]) -> Foreign:

@@ -9,7 +9,7 @@ PostgreSQL, SQLite and Spark run what is written here in the tests; the texts fo
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsieve.engines.engine import Aggregation, Columns
@@ -28,13 +28,14 @@ class _Dialect(Pieces):
             VARCHAR serves all that becomes text, and compares bytes whatever the collation of the column.
         collated_units: units that a collation calls equal have equal hashes.
         distinct_on: it has DISTINCT ON, and that is fast.
+        structs: there are structs, and the least of them is found without a sort of all rows.
     """
 
     order: str
     spelled: Mapping[str, str]
     collated_units: bool = False
     distinct_on: bool = False
-    structs = False
+    structs: bool = False
 
     def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
         """Return the number that orders the keys of a unit, whose columns are the first `units` of the names."""
@@ -82,7 +83,7 @@ _DIALECTS = {
         | {"VARCHAR": "CAST({x} AS VARCHAR) COLLATE BINARY", "BLOB": "CAST({x} AS BLOB)"},
     ),
     # Each value is hashed with the hash of those before it as the seed. A cast to text drops a collation.
-    "spark": _Dialect("xxhash64('{salt}', {unit}, {key})", _ISNAN | {"VARCHAR": "CAST({x} AS VARCHAR)"}),
+    "spark": _Dialect("xxhash64('{salt}', {unit}, {key})", _ISNAN | {"VARCHAR": "CAST({x} AS VARCHAR)"}, structs=True),
     "bigquery": _Dialect(
         "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('{salt}', {unit}, {key})))",
         _ISNAN | {"VARCHAR": "COLLATE(CAST({x} AS VARCHAR), '')"},
@@ -127,6 +128,7 @@ def query_for(
     task: Aggregation,
     known: tuple[str, ...] | None = None,
     query: Callable[..., str] = bounded_query,
+    salt: str | None = None,
 ) -> str:
     """Return the query that bounds and aggregates a table of another engine (see `sql.bounded_query`).
 
@@ -140,11 +142,12 @@ def query_for(
         task: what is aggregated.
         known: the parts of the name of a table of public keys, with the columns k0, k1, ..., as `as_key` writes them
             and without a collation of their own, and i.
-        query: what is asked: `bounded_query`, or one of `sql.pairs_query`.
+        query: what is asked: `bounded_query`, or a function of the same arguments.
+        salt: the name of a table of one text, `s`, that is the salt, so that it is not in the query.
 
     >>> from dpsieve.engines import Columns
     >>> from dpsieve.privacy.contribution import Contribution
-    >>> task = Aggregation(Columns(("query",), ("user",)), Contribution(keys=1), salt=7)
+    >>> task = Aggregation(Columns(("query",), ("user",)), Contribution(keys=2), salt=7)
     >>> text = query_for("spark", ("logs", "searches"), {"user": "bigint", "query": "string"}, task)
     >>> "ORDER BY XXHASH64('7', u0, k0)" in text and "FROM `logs`.`searches`" in text
     True
@@ -153,11 +156,14 @@ def query_for(
     from sqlglot import exp
 
     columns = columns_for(dialect, types, task.columns)
-    text = query(_dotted(table), columns, task, None if known is None else _dotted(known), _DIALECTS[dialect])
+    pieces = _DIALECTS[dialect]
+    if salt is not None:
+        pieces = replace(pieces, order=pieces.order.replace("'{salt}'", f"(SELECT s FROM {_dotted((salt,))})"))
+    text = query(_dotted(table), columns, task, None if known is None else _dotted(known), pieces)
     tree = sqlglot.parse_one(text, read="duckdb")
     for number, inner in enumerate(tree.find_all(exp.Subquery)):
-        # Some engines want a name for each.
-        inner.set("alias", exp.TableAlias(this=exp.to_identifier(f"q{number}")))
+        if isinstance(inner.parent, exp.From | exp.Join):  # some engines want a name for each
+            inner.set("alias", exp.TableAlias(this=exp.to_identifier(f"q{number}")))
     meant = _bounding(tree)
     # Trees are not copied before they are written: one with a list of ten thousand weights takes long to copy.
     written = tree.sql(dialect=dialect, unsupported_level=sqlglot.ErrorLevel.RAISE, copy=False)

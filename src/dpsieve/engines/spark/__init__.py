@@ -1,0 +1,1 @@
+"""Spark: data is bounded, counted and drawn from in its executors."""

@@ -1,0 +1,324 @@
+"""Spark: what is not released never leaves its executors, and what is released is drawn once.
+
+Bounding and counting run as the one SQL text. The counts are kept by Spark until the mechanism is paid for. Then each
+executor draws for its own keys (`spark.executors`), and the last stage writes what is reported as Parquet: of tasks
+that run more than once, the committer takes one. Only what is written is read, here and by anyone. The salt is in a
+table of one row, so it is in no text of a query, no plan and no event log.
+"""
+
+import os
+import re
+import secrets
+import sys
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+import dpsieve
+from dpsieve.channels.keys_per_unit import MOST
+from dpsieve.engines.counted import Counted, CountedByBound, units_by_place
+from dpsieve.engines.duckdb.scan import fields_of, headers_of, is_text, known_keys
+from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress, null_units
+from dpsieve.engines.inputs.data_files import Files
+from dpsieve.engines.inputs.detect import is_spark, opened
+from dpsieve.engines.spark.executors import draw_batches
+from dpsieve.engines.sql.bounded_query import Column, bounded_query
+from dpsieve.engines.sql.dialects import columns_for, query_for
+from dpsieve.engines.sql.pairs_query import places_query
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
+from dpsieve.locks import private_folder
+from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Ints
+
+_T = TypeVar("_T")
+_ENCRYPTED = "spark.io.encryption.enabled"
+_LARGEST = 10**12  # frequency
+# A task's files go to their place when the job is committed, not when the task is, and a mark says that it was.
+_COMMIT = {
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
+}
+_MARK = "_SUCCESS"
+_UNREAD = (
+    "data cannot be read or counted by Spark",
+    "Check that a query that counts its rows works, and that executors can write to the folder of the engine.",
+)
+_LOST = (
+    "Spark did not draw to the end, and what was charged stays charged",
+    "Check that executors have this version of dpsieve, and that they can write to the folder of the engine.",
+)
+_HERE = ("localhost", "127.0.0.1", "::1")
+
+
+class Spark(Engine):
+    """Aggregates and draws with Spark, classic or Connect; executors must have this version of dpsieve installed.
+
+    Data is a Spark DataFrame, or files that all executors can read. A DataFrame must give the same rows each time it is
+    computed.
+
+    Args:
+        session: where files are read; default the active session, or a new one that encrypts its files.
+        folder: where executors write what is released, such as 's3a://bucket/folder': in a new folder there, which
+            stays. It is a path of a file system that all of them share, or an address. By default it is a private
+            temporary folder, for executors on this machine.
+    """
+
+    tells_units = False
+
+    def __init__(self, session: Any = None, folder: str | os.PathLike[str] | None = None) -> None:
+        if folder is not None and not isinstance(folder, str | os.PathLike):
+            raise InvalidType(f"folder must be a path, not {type(folder).__name__}. Pass one that all executors share.")
+        self.session, self.folder = session, None if folder is None else os.fspath(folder).rstrip("/")
+        if self.folder is not None and "://" not in self.folder:
+            self.folder = str(Path(self.folder).absolute())
+
+    def __repr__(self) -> str:
+        return f"Spark({'' if self.folder is None else f'folder={self.folder!r}'})"
+
+    def columns(self, data: Any) -> list[tuple[str, str]]:
+        """Return name and type of each column, in Spark's words."""
+        return _guarded(lambda: [(field.name, field.dataType.simpleString()) for field in self._frame(data).schema])
+
+    def check(self, data: Any, columns: Columns) -> None:
+        """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
+        self._checked(data, columns)
+
+    def _checked(self, data: Any, columns: Columns) -> dict[str, Column]:
+        types = self.columns(data)
+        columns.check_present([name for name, _ in types], listed=is_spark(data) or not is_text(opened(data)))
+        return columns_for("spark", dict(types), columns)
+
+    def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
+        columns, table = self._checked(data, task.columns), None
+        if known is not None:
+            table = known_keys(known, [columns[name] for name in task.columns.key])
+        held = self._held(data, task, bounded_query, table, progress)
+        return SparkCounted(held, held.frame, task.columns.key, table)
+
+    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+        return _SparkByBound(self._held(data, task, places_query, None, progress), task.columns.key)
+
+    def _held(
+        self,
+        data: Any,
+        task: Aggregation,
+        query: Callable[..., str],
+        known: pa.Table | None,
+        progress: Progress | None,
+    ) -> "_Held":
+        """Count, refuse null units and sums that do not fit, and keep the counts in Spark."""
+        self._checked(data, task.columns)
+        held = _guarded(lambda: _Held(self._frame(data), self.folder, task, query, known))
+        nulls, wide = _guarded(lambda: held.frame.selectExpr("max(k0 IS NULL)", "max(n IS NULL)").first())
+        if nulls:
+            raise null_units(task)
+        if wide and isinstance(task.measure, Weight):
+            raise task.measure.too_wide()
+        if progress is not None:
+            progress(1.0)
+        return held
+
+    def _frame(self, data: Any) -> Any:
+        """Return data as a Spark DataFrame."""
+        if is_spark(data):
+            return data
+        source = opened(data)
+        if not isinstance(source, Files):
+            raise InvalidType("data is not read by Spark. Pass a Spark DataFrame or files, or leave the engine out.")
+        return _read(self.session or _session(), source)
+
+    def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> NoReturn:
+        raise InvalidType("Spark does not tell which units hold which keys, which this needs. Use release or discover.")
+
+    def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NoReturn:
+        raise InvalidType("Spark does not read numbers yet. Use release or discover.")
+
+
+class _Held:
+    """Counts that Spark keeps as long as this is held, and the tables behind them; `frame` has k0, k1, ..., and n."""
+
+    def __init__(
+        self, data: Any, folder: str | None, task: Aggregation, query: Callable[..., str], known: pa.Table | None
+    ) -> None:
+        self.session, self._folder, self._name = data.sparkSession, folder, f"dpsieve-{secrets.token_hex(8)}"
+        _check_session(self.session, folder)
+        if folder is not None:  # that it can be written to is known before anything is paid for
+            self._write(self.session.range(0), f"{folder}/{self._name}")
+        views = {part: f"dpsieve_{part}_{secrets.token_hex(8)}" for part in ("data", "salt", "known")}
+        wanted, fields = task.columns.names, data.schema.fields
+        # Spark does not tell names apart that differ in case alone: others than the wanted ones get new ones.
+        plain = data.toDF(*(field.name if field.name in wanted else f"dpsieve_{i}" for i, field in enumerate(fields)))
+        tables = {"data": plain, "salt": self.session.createDataFrame(pa.table({"s": [str(task.salt)]}))}
+        if known is not None:
+            tables["known"] = self.session.createDataFrame(known)
+        kept: list[Any] = []
+        weakref.finalize(self, _let_go, self.session, kept, [views[part] for part in tables]).atexit = False
+        for part, table in tables.items():
+            table.createTempView(views[part])
+        text = query_for(
+            "spark",
+            (views["data"],),
+            {field.name: field.dataType.simpleString() for field in plain.schema.fields},
+            task,
+            None if known is None else (views["known"],),
+            query,
+            views["salt"],
+        )
+        self.frame = self.session.sql(text).persist()
+        kept.append(self.frame)
+
+    def drawn(self, counts: Any, mechanism: Mechanism) -> pa.Table:
+        """Draw in the executors, write what is reported, and read it."""
+        from pyspark.sql.types import DoubleType, StructField, StructType
+
+        schema = StructType([*counts.schema.fields[:-1], StructField("token", DoubleType(), False)])
+        draw = partial(draw_batches, mechanism, secrets.token_hex(8), dpsieve.__version__)
+        with private_folder() if self._folder is None else nullcontext(self._folder) as folder:
+            path = f"{folder}/{self._name}"
+            self._write(counts.mapInArrow(draw, schema), path)
+            return self.session.read.schema(schema).parquet(path if "://" in path else _as_uri(Path(path))).toArrow()
+
+    def _write(self, frame: Any, path: str) -> None:
+        """Write whole or not at all."""
+        writer = frame.write.options(**_COMMIT).mode("overwrite")
+        writer.parquet(path if "://" in path else f"file://{path}")
+        if Path(path).is_dir() and not Path(path, _MARK).is_file():  # where it can be seen from here
+            raise FileNotFoundError
+
+
+class SparkCounted(Counted):
+    """True aggregates that stay in Spark."""
+
+    _held: _Held
+    _counts: Any
+    _key: tuple[str, ...]
+    _listed: pa.Table | None
+
+    def __init__(self, held: _Held, counts: Any, key: tuple[str, ...], listed: pa.Table | None = None) -> None:
+        """Take counts with k0, k1, ... and n; with a public list, k0 is a place in it."""
+        vars(self).update(_held=held, _counts=counts, _key=key, _listed=listed)
+
+    @property
+    def keys(self) -> NoReturn:
+        """Refused."""
+        raise InvalidType("true counts of Spark stay in its executors, and this needs them here. Use another engine.")
+
+    frequencies = keys
+
+    @property
+    def summands(self) -> Ints:
+        """Few whole numbers with the sum of the frequencies."""
+        (total,) = _guarded(lambda: self._counts.selectExpr("coalesce(sum(n), 0L)").first())
+        return np.array([_LARGEST] * (total // _LARGEST) + [total % _LARGEST] * (total % _LARGEST > 0), np.int64)
+
+    def drawn(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
+        """Return the keys that a mechanism reports, drawn once and written, with their tokens."""
+        if not source.publishable:
+            raise InvalidValue("source stays in this process, and Spark draws in its executors. Leave it out.")
+        mechanism.certify()
+        table = _guarded(lambda: self._held.drawn(self._answered(), mechanism), _LOST)
+        keys = table.drop_columns(["token"])
+        if self._listed is not None:
+            keys = self._listed.drop_columns(["i"]).take(table.column("k0"))
+        return keys.rename_columns(list(self._key)), table.column("token").to_numpy()
+
+    def _answered(self) -> Any:
+        """Return the counts, with zeros for what is listed and does not occur."""
+        if self._listed is None:
+            return self._counts
+        places = self._held.session.createDataFrame(self._listed.select(["i"]))
+        return places.join(self._counts, places.i == self._counts.k0, "left").selectExpr("i k0", "coalesce(n, 0L) n")
+
+
+class _SparkByBound(CountedByBound):
+    """Counts of each key at each place among the keys of its units: a unit with d keys has one at places 1 to d."""
+
+    def __init__(self, held: _Held, key: tuple[str, ...]) -> None:
+        self._held, self._key = held, key
+        found = _guarded(lambda: held.frame.groupBy("place").sum("n").toArrow())
+        holding = np.zeros(MOST + 1, np.int64)
+        holding[found.column(0).to_numpy()] = found.column(1).to_numpy()
+        self.units = units_by_place(holding)
+
+    def under(self, keys: int) -> Counted:
+        """Return the counts where each unit keeps at most this number of its keys."""
+        names = [f"k{i}" for i in range(len(self._key))]
+        counts = self._held.frame.where(f"place <= {int(keys)}").groupBy(*names).sum("n").toDF(*names, "n")
+        return SparkCounted(self._held, counts, self._key)
+
+
+def _session() -> Any:
+    """Return the active session, or start one that encrypts what it writes."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise InvalidValue("engine Spark needs pyspark. Install it: pip install 'dpsieve[spark]'.") from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("dpsieve")
+    if "SPARK_REMOTE" not in os.environ:
+        builder = builder.config(_ENCRYPTED, "true").config("spark.ui.enabled", "false")
+    return _guarded(lambda: SparkSession.getActiveSession() or builder.getOrCreate())
+
+
+def _check_session(session: Any, folder: str | None) -> None:
+    """Refuse a session whose executors may not share a temporary folder, and warn where files are not encrypted."""
+    elsewhere = ".connect." in type(session).__module__ and session.client.host not in _HERE
+    if folder is None and (elsewhere or not session.conf.get("spark.master", "").startswith("local")):
+        hint = "Pass engine=dpsieve.engines.Spark(folder=...), a folder that all of them can write to."
+        raise InvalidValue(f"Spark runs on other machines, which do not share a temporary folder. {hint}")
+    if session.conf.get(_ENCRYPTED, "false").lower() != "true":
+        why = f"Spark writes data that is sensitive to its local disks, and {_ENCRYPTED} is not set"
+        warnings.warn(f"{why}. Start the session with it, unless these disks are encrypted.", stacklevel=2)
+
+
+def _read(session: Any, source: Files) -> Any:
+    """Return files as a DataFrame; as everywhere, those of text hold text."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    def texts(names: tuple[str, ...] | list[str]) -> Any:
+        return StructType([StructField(name, StringType()) for name in names])
+
+    reader = session.read.option("recursiveFileLookup", "true")  # no columns from the names of folders
+    if source.kind == "parquet":
+        return reader.parquet(*map(_as_uri, source.paths))
+    reader = reader.option("mode", "FAILFAST")
+    if source.kind == "json":
+        return reader.json([_as_uri(path) for path in source.paths], schema=texts(fields_of(source)))
+    header, paths = headers_of(source)
+    inner = texts([f"c{i}" for i in range(len(header.names))])
+    how = {"sep": header.separator, "quote": '"', "escape": '"', "header": header.in_file, "multiLine": True}
+    return reader.csv([_as_uri(path) for path in paths], schema=inner, **how).toDF(*header.names)
+
+
+def _as_uri(path: Path) -> str:
+    """Return a name that is no pattern, whatever it holds."""
+    return "file://" + re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path.absolute()))
+
+
+def _let_go(session: Any, frames: list[Any], views: list[str]) -> None:
+    with suppress(Exception):  # a session that was stopped keeps nothing
+        for frame in frames:
+            frame.unpersist()
+        for view in views:
+            session.catalog.dropTempView(view)
+
+
+def _guarded(act: Callable[[], _T], words: tuple[str, str] = _UNREAD) -> _T:
+    """Run what Spark does; of its errors, which may quote data, only the kind is told, after and before these words."""
+    try:
+        return act()
+    except DpsieveError:
+        raise
+    except Exception as error:
+        name = getattr(error, "getCondition", lambda: None)()
+        kind = type(error).__name__ + (f": {name}" if name else "")
+    raise UnreadableData(f"{words[0]} ({kind}). {words[1]}")
