@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means bench-peers clean
+.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -54,6 +54,9 @@ bench-vectors: $(VENV)/.dev
 
 bench-means: $(VENV)/.dev
 	$(BIN)/python benchmarks/means.py
+
+bench-engines: $(VENV)/.spark
+	$(BIN)/python benchmarks/engines.py
 
 # The same with the peers, each in an environment of its own, in about a quarter of an hour. Tumult needs Java 17.
 bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote
 
 PASSWORD = "not in any message"
@@ -23,7 +24,7 @@ def binaries():
 
 
 @contextlib.contextmanager
-def running_postgres():
+def running_postgres(settings=MappingProxyType({})):
     """Start a server, yield its URL, and stop it. It refuses to run as root, so root runs it as another user."""
     folder, tools = Path(tempfile.mkdtemp(prefix="dpsieve-postgres-")), binaries()
     how = {"cwd": "/", "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -39,7 +40,8 @@ def running_postgres():
         make += ["--locale=C.UTF-8", "--no-sync", "--pwfile", folder / "password"]
         subprocess.run(list(map(str, make)), check=True, **how)
         run = [tools / "postgres", "-D", folder / "data", "-k", folder, "-h", "", "-c", "fsync=off"]
-        run += ["-c", "max_wal_size=64MB", "-c", "shared_buffers=32MB"]
+        for name, value in ({"max_wal_size": "64MB", "shared_buffers": "32MB"} | dict(settings)).items():
+            run += ["-c", f"{name}={value}"]
         server = subprocess.Popen(list(map(str, run)), **how)
         until = time.monotonic() + 60
         while not (folder / ".s.PGSQL.5432").exists() or not _ready(tools, folder, how):
