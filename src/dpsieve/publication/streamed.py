@@ -118,7 +118,7 @@ class ReportedRows:
             # To a file, and not to a reader: that would hold all rows.
             rows = connection.read_parquet(glob.escape(str(path))).order(", ".join(self._inner.names[:-1]))
             rows.write_parquet(str(target), row_group_size=_ROWS, compression="snappy")
-        with pq.ParquetFile(target) as file:
+        with pq.ParquetFile(target, pre_buffer=False) as file:  # else it would hold what it has read
             file.schema_arrow.empty_table().cast(self._inner)  # raises where a type does not come back
             for batch in file.iter_batches(_ROWS):
                 yield pa.Table.from_batches([batch]).cast(self._inner)
