@@ -216,7 +216,7 @@ class TestWhenItIsChosen:
         [
             ((1.0, 1e-8), 1, "optimal"), ((1.0, 1e-8), 2, "optimal"),
             ((1.0, 1e-8), 3, "report_then_count"), ((0.5, 1e-6), 10, "report_then_count"),
-            ((3.0, 1e-5), 50, "report_then_count"), ((0.001, 1e-20), 10_000, "gaussian"),
+            ((3.0, 1e-5), 50, "report_then_count"), ((0.01, 1e-12), 1000, "gaussian"),
         ],
     )  # fmt: skip
     def test_auto_takes_the_best(self, budget, keys, name):

@@ -14,6 +14,7 @@ noise and of the threshold. The noisy value is rounded down to T, T + 1, ..., wh
 """
 
 import math
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -43,6 +44,7 @@ def gaussian_threshold_delta(epsilon: float, sigma: float, gap: float, keys: int
     return float(max(-math.expm1(keys * silent), up.max(), down.max())) * _SAFE
 
 
+@lru_cache(maxsize=64)
 def gaussian_threshold(epsilon: float, delta: float, keys: int) -> tuple[float, float]:
     """Return (sigma, gap) with the smallest gap such that gaussian_threshold_delta(epsilon, ...) <= delta."""
     least = gaussian_sigma(epsilon, delta / 1.001, count=keys)  # without a threshold; with one, a little more is needed
