@@ -29,16 +29,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def started(folder, *arguments, **options):
+def started(folder, *arguments):
     """The real command, with a bound of one key, which loads no compiled code."""
-    return subprocess.Popen(
-        [COMMAND, *ASKED, "--max-keys", "1", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
+    command = [COMMAND, *ASKED, "--max-keys", "1", *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def spends(folder):

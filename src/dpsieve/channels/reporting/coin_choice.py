@@ -82,19 +82,16 @@ class _Search:
     def power(self) -> float:
         """Return a good power."""
         guess = 1.4 * math.log(1 / self.delta) / self.epsilon
+
+        def half(x: float, most: float = math.inf) -> float:
+            return self.half(guess * math.exp(x), int(min(_MOST, most)))
+
         start, best = 0, math.inf
         for way in (1, -1):  # downhill in steps of 0.2, and no table longer than the best one is of use
             x = start if best == math.inf else start + way
-            while abs(x) <= _STEPS:
-                found = self.half(
-                    guess * math.exp(x / 5), min(_MOST, math.ceil(best) + 3) if best < math.inf else _MOST
-                )
-                if found >= best < math.inf:
-                    break
-                start, best, x = (x, found, x + way) if found < best else (start, best, x + way)
-        return guess * math.exp(
-            minimise(lambda x: self.half(guess * math.exp(x)), start / 5 - 0.2, start / 5 + 0.2, rounds=8)
-        )
+            while abs(x) <= _STEPS and ((found := half(x / 5, best + 3)) < best or best == math.inf):
+                start, best, x = x, found, x + way
+        return guess * math.exp(minimise(half, start / 5 - 0.2, start / 5 + 0.2, rounds=8))
 
     def sigma(self, power: float) -> float:
         """Return the least deviation of noise that keys which always show may have.
