@@ -15,6 +15,7 @@ from command import run
 
 import dpsieve as ds
 
+pytestmark = pytest.mark.usefixtures("one_database")
 COMMAND = Path(sys.executable).with_name("dpsieve")
 BUDGET = ["--epsilon", "4", "--delta", "1e-5"]
 NUMBERS = ["rows.parquet", "--column", "user", "--bounds", "0,300", "--epsilon", 1]

@@ -50,10 +50,10 @@ def test_an_out_that_cannot_be_written_costs_nothing(folder, out):
     assert sorted(path.name for path in folder.iterdir()) == ["budget.ledger", "rows.parquet"]
 
 
-def test_three_processes_with_one_out_pay_once(folder):
-    running = [started(folder, "--out", "x", "--ledger", "budget.ledger") for _ in range(3)]
+def test_two_processes_with_one_out_pay_once(folder):
+    running = [started(folder, "--out", "x", "--ledger", "budget.ledger") for _ in range(2)]
     results = [(process.communicate(), process.returncode)[1] for process in running]
-    assert sorted(results) == [0, 2, 2]
+    assert sorted(results) == [0, 2]
     assert spends(folder) == 1 and len(ds.Release.load(folder / "x")) == 1
 
 
