@@ -60,7 +60,8 @@ def _gap(epsilon: float, delta: float, sigma: float, keys: int, step: int = 1) -
     """Return the smallest gap for a sigma, to 1e-9; infinite when the noise alone is too small."""
 
     def kept(gap: float) -> bool:
-        return gaussian_threshold_delta(epsilon, sigma, gap, keys, step=step) <= delta
+        new = -math.expm1(keys * float(log_ndtr(gap / sigma))) * _SAFE  # the first of all terms, which is soon told
+        return new <= delta and gaussian_threshold_delta(epsilon, sigma, gap, keys, step=step) <= delta
 
     return smallest(kept, 0.0, 60.0 * sigma, tolerance=1e-9) if kept(60.0 * sigma) else math.inf
 
