@@ -1,6 +1,7 @@
 """A private histogram of keys per unit: what a unit adds to it, its noise, and what it tells of a bound."""
 
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -28,32 +29,34 @@ def test_a_unit_adds_one_in_all(bound):
     assert made.certify().worst == 0
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        np.repeat([1, 5, 40], [5000, 2000, 300]),
-        np.full(50_000, 212),
-        np.minimum(np.random.default_rng(1).zipf(1.6, 20_000), 1000),
-        np.repeat([1, 99], 20_000),
-    ],
-    ids=["few kinds", "between edges", "Zipf", "two kinds"],
-)
+UNITS = {
+    "few kinds": np.repeat([1, 5, 40], [5000, 2000, 300]),
+    "between edges": np.full(50_000, 212),
+    "Zipf": np.minimum(np.random.default_rng(1).zipf(1.6, 20_000), 1000),
+    "two kinds": np.repeat([1, 99], 20_000),
+}
+
+
 @pytest.mark.parametrize("bound", [1, 8, 200])
-def test_the_interval_of_what_a_bound_keeps(sizes, bound):
+@pytest.mark.parametrize("epsilon", [0.02, 0.05, 5.0])
+def test_the_interval_of_what_a_bound_keeps(epsilon, bound):
     """It holds the true share in 95 % of draws or more, and where there is little noise it is short.
 
-    The share is of at most `most` keys a unit, which is less than 1,000 where noise would hide it.
+    The share is of at most `most` keys a unit, which is less than 1,000 where noise would hide it. Of 200 draws, 172
+    and fewer are too few: once in 10^6 runs at 95 %, and nearly always if it were 80 %.
     """
-    for epsilon in (0.02, 0.05, 5.0):
-        made = KeysPerUnit(epsilon, bound)
-        drawn = [made.draw(units_by_size(sizes), insecure_source(k)).kept(bound) for k in range(120)]
+    made, held, told = KeysPerUnit(epsilon, bound), {}, 0
+    for name, sizes in UNITS.items():
+        units, pairs = units_by_size(sizes), cache(lambda most, sizes=sizes: np.minimum(sizes, most).sum())
+        drawn = [made.draw(units, insecure_source(k)).kept(bound) for k in range(50)]
         kept = [one for one in drawn if one is not None]
-        truth = [np.minimum(sizes, bound).sum() / np.minimum(sizes, one.most).sum() for one in kept]
-        held = sum(one.low <= true <= one.high for one, true in zip(kept, truth, strict=True))
-        assert stats.binom.cdf(held, len(kept), 0.95) > ONE_IN_A_MILLION
-        assert all(one.low <= one.share <= one.high for one in kept)
-    assert len(kept) == 120 and np.median([one.high - one.low for one in kept]) < 0.08
-    assert {one.most for one in kept} == {MOST}
+        assert all(one.low <= one.share <= one.high for one in kept), name
+        held[name] = sum(one.low <= pairs(bound) / pairs(one.most) <= one.high for one in kept)
+        told += len(kept)
+        if epsilon == 5:
+            assert len(kept) == 50 and np.median([one.high - one.low for one in kept]) < 0.08, name
+            assert {one.most for one in kept} == {MOST}, name
+    assert stats.binom.cdf(sum(held.values()), told, 0.95) > ONE_IN_A_MILLION, held
 
 
 @pytest.mark.parametrize("units", [50, 300, 1_000])

@@ -216,7 +216,7 @@ class TestWhenItIsChosen:
         [
             ((1.0, 1e-8), 1, "optimal"), ((1.0, 1e-8), 2, "optimal"),
             ((1.0, 1e-8), 3, "report_then_count"), ((0.5, 1e-6), 10, "report_then_count"),
-            ((3.0, 1e-5), 50, "report_then_count"), ((0.001, 1e-20), 10_000, "gaussian"),
+            ((3.0, 1e-5), 50, "report_then_count"), ((0.01, 1e-12), 1000, "gaussian"),
         ],
     )  # fmt: skip
     def test_auto_takes_the_best(self, budget, keys, name):
@@ -236,12 +236,13 @@ class TestWhenItIsChosen:
         shown = made.mechanism.reporting_probability([seen.half - 1, seen.half, seen.surely - 1, seen.surely])
         assert shown[0] < 0.5 <= shown[1] and shown[2] < 0.95 <= shown[3]
 
-    @pytest.mark.parametrize("goal", ["keys", "counts"])
     @pytest.mark.parametrize(
-        ("epsilon", "delta", "keys", "rows"),
+        ("epsilon", "delta", "keys", "rows", "goal"),
         [
-            (0.02, 1e-6, 2, 1), (10.0, 1e-12, 1000, 1), (10.0, 1e-3, 2, 100), (0.5, 1e-10, 300, 3),
-            (10.0, 1e-6, 10_000, 1), (5.0, 1e-12, 50, 1), (1.0, 1e-16, 10, 1), (50.0, 1e-20, 2, 1), (50.0, 1e-8, 10, 1),
+            (0.02, 1e-6, 2, 1, "keys"), (10.0, 1e-12, 1000, 1, "keys"), (10.0, 1e-12, 1000, 1, "counts"),
+            (10.0, 1e-3, 2, 100, "counts"), (0.5, 1e-10, 300, 3, "keys"), (10.0, 1e-6, 10_000, 1, "counts"),
+            (5.0, 1e-12, 50, 1, "counts"), (1.0, 1e-16, 10, 1, "counts"), (50.0, 1e-20, 2, 1, "keys"),
+            (50.0, 1e-20, 2, 1, "counts"), (50.0, 1e-8, 10, 1, "keys"),
         ],
     )  # fmt: skip
     def test_any_budget(self, epsilon, delta, keys, rows, goal):

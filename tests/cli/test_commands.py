@@ -17,6 +17,7 @@ import dpsieve as ds
 from dpsieve.cli.release import show_rows
 from dpsieve.synthetic import query_log
 
+pytestmark = pytest.mark.usefixtures("one_database")
 COMMAND = Path(sys.executable).with_name("dpsieve")
 BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
 

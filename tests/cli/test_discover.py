@@ -9,6 +9,7 @@ from command import run
 
 import dpsieve as ds
 
+pytestmark = pytest.mark.usefixtures("one_database")
 BUDGET = ["--epsilon", "1", "--delta", "1e-12"]  # one of 200 keys of one user each shows once in 10^9 runs
 COLUMNS = ["--key", "drink", "--unit", "user"]
 COMMANDS = {"discover": [], "top-k": ["--k", "2"], "hitting-set": ["--k", "2"]}

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from command import run
 
 import dpsieve as ds
 
+pytestmark = pytest.mark.usefixtures("one_database")
 COMMAND = Path(sys.executable).with_name("dpsieve")
 BUDGET = ["--epsilon", "4", "--delta", "1e-5"]
 NUMBERS = ["rows.parquet", "--column", "user", "--bounds", "0,300", "--epsilon", 1]
@@ -82,12 +84,12 @@ def test_files_are_sorted_by_key_and_the_screen_by_count(folder):
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_command_that_is_ended_leaves_no_file_and_its_place_can_be_taken(folder, number):
-    asked = ["release", "-", *KEYS, "--out", "x.csv", "--ledger", "budget.ledger"]
+    asked = ["release", "-", *KEYS, "--max-keys", "1", "--out", "x.csv", "--ledger", "budget.ledger"]
     with subprocess.Popen([COMMAND, *asked], cwd=folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdin.write(b"user,query\n1,tea\n")
         process.stdin.flush()
         while not (folder / ".x.csv.partial").exists() and process.poll() is None:
-            pass
+            time.sleep(0.01)
         busy = run(*COMMANDS["release"], "--out", "x.csv", cwd=folder)
         assert busy.returncode == 2 and "being written by another process" in busy.stderr
         process.send_signal(number)
@@ -147,7 +149,7 @@ def test_csv_without_a_header_line(folder):
 
 
 def test_the_real_command_reads_json_lines_from_a_pipe(folder):
-    asked = ["release", "-", *map(str, KEYS), "--format", "jsonl", "--out", "x.csv"]
+    asked = ["release", "-", *KEYS, "--max-keys", "1", "--format", "jsonl", "--out", "x.csv"]
     done = subprocess.run(
         [COMMAND, *asked], cwd=folder, input=TEXTS["jsonl"], capture_output=True, text=True, check=False
     )

@@ -18,7 +18,7 @@ import dpsieve as ds, pyarrow as pa
 table = pa.table({"user": list(range(500)), "query": ["tea"] * 500})
 shares = []
 for more in ({}, {"progress": shares.append}):
-    made = ds.release(table, key="query", privacy_unit="user", epsilon=1.0, delta=1e-6, **more)
+    made = ds.release(table, key="query", privacy_unit="user", epsilon=1.0, delta=1e-6, max_keys_per_unit=1, **more)
     print(made.table["query"].to_pylist())
 print(shares[-1])
 """

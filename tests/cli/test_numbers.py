@@ -1,7 +1,6 @@
 """`dpsieve sum`, `mean` and `quantile`, as a user types them."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from command import run
 
 import dpsieve as ds
 
+pytestmark = pytest.mark.usefixtures("one_database")
 COMMAND = Path(sys.executable).with_name("dpsieve")
 COLUMN = ["--column", "price", "--bounds", "0,100", "--unit", "user"]
 COMMANDS = {"sum": [], "mean": [], "quantile": ["--quantile", "0.25,0.75"]}
@@ -135,12 +135,3 @@ def test_standard_input(folder):
 def test_help_shows_an_example(command):
     done = run(command, "--help")
     assert f"Example: dpsieve {command} " in done.stdout and "--bounds" in done.stdout
-
-
-def test_two_processes_cannot_overspend_a_ledger(folder):
-    run("ledger", "create", "budget", "--epsilon", 1, "--delta", 1e-6, "--unit", "one user", cwd=folder)
-    command = [COMMAND, "sum", "sales.parquet", *COLUMN, "--epsilon", "0.7", "--ledger", "budget"]
-    both = [subprocess.Popen(command, cwd=folder, stdout=-1, stderr=-1, text=True) for _ in range(2)]
-    printed = [one.communicate() for one in both]
-    assert sorted(one.returncode for one in both) == [0, 2]
-    assert sum("Guarantee:" in out for out, _ in printed) == 1 and len(ds.Ledger.open(folder / "budget")) == 1

@@ -29,10 +29,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def started(folder, *arguments, **options):
-    return subprocess.Popen(
-        [COMMAND, *ASKED, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )
+def started(folder, *arguments):
+    """The real command, with a bound of one key, which loads no compiled code."""
+    command = [COMMAND, *ASKED, "--max-keys", "1", *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def spends(folder):
@@ -50,10 +50,10 @@ def test_an_out_that_cannot_be_written_costs_nothing(folder, out):
     assert sorted(path.name for path in folder.iterdir()) == ["budget.ledger", "rows.parquet"]
 
 
-def test_four_processes_with_one_out_pay_once(folder):
-    running = [started(folder, "--out", "x", "--ledger", "budget.ledger") for _ in range(4)]
+def test_two_processes_with_one_out_pay_once(folder):
+    running = [started(folder, "--out", "x", "--ledger", "budget.ledger") for _ in range(2)]
     results = [(process.communicate(), process.returncode)[1] for process in running]
-    assert sorted(results) == [0, 2, 2, 2]
+    assert sorted(results) == [0, 2]
     assert spends(folder) == 1 and len(ds.Release.load(folder / "x")) == 1
 
 

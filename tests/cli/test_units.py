@@ -7,6 +7,7 @@ from command import run
 
 import dpsieve as ds
 
+pytestmark = pytest.mark.usefixtures("one_database")
 BUDGET = ["--epsilon", "1", "--delta", "1e-6"]
 UNIT = ["--unit", "tenant", "--unit", "user_id"]
 

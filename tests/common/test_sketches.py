@@ -229,7 +229,7 @@ class TestOneThreadAtATime:
     @pytest.mark.parametrize("kind", UPDATED)
     def test_many_threads_leave_a_whole_sketch(self, kind, make):
         """Whoever got in has counted all of a batch, and nothing else was counted."""
-        sketch, batches = kind(64), [[make(i % 500) for i in range(start, start + 5000)] for start in range(40)]
+        sketch, batches = kind(64), [[make(i % 500) for i in range(start, start + 5000)] for start in range(16)]
 
         def counted(batch):
             try:

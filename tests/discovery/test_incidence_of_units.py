@@ -3,10 +3,18 @@
 import numpy as np
 import pytest
 
+from dpsieve.discovery import incidence
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.privacy.contribution import Weight
 
 UNITS = ["abcd", "", "ba", "d", "cab"]
+
+
+@pytest.fixture(autouse=True, params=["few pairs", "many pairs"])
+def way(request, monkeypatch):
+    """By numpy, and by compiled loops."""
+    if request.param == "many pairs":
+        monkeypatch.setattr(incidence, "_FEW", 0)
 
 
 def lists(held):

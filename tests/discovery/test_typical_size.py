@@ -29,7 +29,7 @@ def test_one_unit_moves_all_scores_in_one_direction_by_at_most_one(sizes, more):
 
 @pytest.mark.parametrize("sizes", [[], [1, 1, 4]])
 def test_sizes_are_drawn_as_the_exponential_mechanism_says(sizes):
-    most, count = 4, 6_000
+    most, count = 4, 3_000
     chances = np.exp(1.5 * scores(sizes, most))
     chances /= chances.sum()
     mechanism, source = TypicalSize(1.5, most), insecure_source(5)

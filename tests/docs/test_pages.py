@@ -14,6 +14,7 @@ from code_blocks import PAGES, ROOT, Block, assert_shown, blocks, run_console, r
 import dpsieve as ds
 from dpsieve.synthetic import query_log
 
+pytestmark = pytest.mark.usefixtures("one_database")
 LANGUAGES = {"python", "console", "mermaid"}
 MOST_NOT_RUN = 4
 

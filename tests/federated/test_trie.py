@@ -125,7 +125,7 @@ class TestPlans:
             bound = rounds_delta(epsilon, rate, threshold, 2, "add_remove")
             for less in (False, True):
                 both = [(q, p) if less else (p, q) for p, q in pairs]
-                worst = max(joint_divergence(a, b, epsilon) for a in both[::2] for b in both)
+                worst = max(joint_divergence(a, b, epsilon) for a in both[::3] for b in both)
                 assert worst <= bound * (1 + 1e-9)
                 if not less:
                     assert bound < 1.5 * worst
@@ -272,7 +272,7 @@ class TestPaths:
     @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
     def test_clients_one_by_one_and_all_at_once_tell_the_same(self, protocol):
         exact = outputs(self.people, protocol, 0.6, 2)
-        rounds, seen = 200, {"clients": Counter(), "run": Counter()}
+        rounds, seen = 120, {"clients": Counter(), "run": Counter()}
         for _ in range(rounds):
             for path, told in seen.items():
                 server = TrieHeavyHitters(

@@ -1,5 +1,6 @@
 """How many keys a unit may add: chosen privately, told, refused, and paid for."""
 
+import functools
 import math
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpsieve.randomness import SystemSource
 from dpsieve.testing import insecure_source
 
 SOURCE = SystemSource()
+pytestmark = pytest.mark.usefixtures("one_database")
 
 NUMBERS = {"key": "key", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-6}
 
@@ -86,12 +88,16 @@ OWN = [
 ]
 
 
+@functools.cache
+def own_keys(units):
+    return events([[f"{user} {k}" for k in range(12)] for user in range(units)])
+
+
 @pytest.mark.parametrize("how", OWN, ids=str)
 def test_a_unit_with_keys_of_its_own(how):
     """Any of its keys shows with probability delta at most, through the whole path; fails once in a million runs."""
     delta, units = 0.02, 6_000
-    table = events([[f"{user} {k}" for k in range(12)] for user in range(units)])
-    release = ds.release(table, **{**NUMBERS, "delta": delta}, **how)
+    release = ds.release(own_keys(units), **{**NUMBERS, "delta": delta}, **how)
     exposed = len({key.split()[0] for key in release.table["key"].to_pylist()})
     assert exposed <= binomial_band(units, delta)[1]
 

@@ -61,8 +61,8 @@ def test_a_key_keeps_the_name_of_its_column():
 
 
 def test_a_unit_counts_once_however_many_rows_it_has():
-    """One user with 100,000 rows of one key, and 1,000 keys of its own: nothing of it comes out, but by delta."""
-    loud = [(-1, "loud")] * 100_000 + [(-1, f"mine {k}") for k in range(1000)]
+    """One user with 10,000 rows of one key, and 1,000 keys of its own: nothing of it comes out, but by delta."""
+    loud = [(-1, "loud")] * 10_000 + [(-1, f"mine {k}") for k in range(1000)]
     for keys in (1, 5):
         release = ds.release(
             events(COMMON[:500] + loud),
@@ -86,7 +86,7 @@ class TestMeasuredRates:
     """The tightest points, measured through the whole path on many keys at once."""
 
     def test_a_key_held_by_one_unit(self):
-        delta, users = 0.01, 40_000
+        delta, users = 0.01, 20_000
         table = events([(user, f"only {user}") for user in range(users)])
         release = ds.release(table, key="key", privacy_unit="user", epsilon=0.5, delta=delta)
         low, high = binomial_band(users, delta)
@@ -94,7 +94,7 @@ class TestMeasuredRates:
 
     @pytest.mark.parametrize("mechanism", ["optimal", "gaussian", "auto"])
     def test_a_unit_with_five_keys_of_its_own(self, mechanism):
-        delta, users = 0.02, 20_000
+        delta, users = 0.02, 10_000
         table = events([(user, f"{user} {k}") for user in range(users) for k in range(9)])
         release = ds.release(
             table, key="key", privacy_unit="user", epsilon=1.0, delta=delta, max_keys_per_unit=5, mechanism=mechanism
@@ -104,12 +104,12 @@ class TestMeasuredRates:
         assert exposed >= binomial_band(users, delta / 8)[0]
 
     @pytest.mark.parametrize("mechanism", ["optimal", "gaussian"])
-    def test_units_with_a_thousand_keys_and_one_with_a_million_rows(self, mechanism):
+    def test_units_with_a_hundred_keys_and_one_with_many_rows(self, mechanism):
         """However much a unit holds, the chance that anything of it shows is at most delta."""
-        delta, users, million = 0.02, 1500, 1_000_000
-        user, number = (pa.array(x) for x in np.divmod(np.arange(users * 1000), 1000))
+        delta, users, many = 0.02, 1500, 100_000
+        user, number = (pa.array(x) for x in np.divmod(np.arange(users * 100), 100))
         key = pc.binary_join_element_wise(user.cast("str"), number.cast("str"), " ")
-        loud = pa.table({"user": np.full(million, -1), "key": pa.array(["-1 loud"] * million)})
+        loud = pa.table({"user": np.full(many, -1), "key": pa.array(["-1 loud"] * many)})
         table = pa.concat_tables([pa.table({"user": user, "key": key}), loud])
         release = ds.release(
             table, key="key", privacy_unit="user", epsilon=1.0, delta=delta, max_keys_per_unit=5, mechanism=mechanism
@@ -203,7 +203,7 @@ def test_a_note_is_checked_before_anything_is_read(tmp_path):
 
 
 def test_a_sample_of_chosen_size():
-    pairs = [(f * 100_000 + u, f"key {f}") for f in range(300) for u in range(200)]
+    pairs = [(f * 100_000 + u, f"key {f}") for f in range(300) for u in range(60)]
     release = ds.release(events(pairs), key="key", privacy_unit="user", sample_size=100, epsilon=2.0, delta=1e-6)
     assert 40 <= len(release) <= 160
     assert release.guarantee.epsilon == 2.0 and release.mechanism.last.epsilon == pytest.approx(1.9)
@@ -276,7 +276,7 @@ def test_bad_arguments_are_named(wrong, named):
 
 
 def test_a_budget_too_small_to_divide():
-    small = {"privacy_unit": "user", "max_keys_per_unit": 1000, "epsilon": 0.1, "delta": 1e-6}
+    small = {"privacy_unit": "user", "max_keys_per_unit": 300, "epsilon": 0.05, "delta": 1e-6}
     assert ds.preview(key="key", **small).mechanism == "report_then_count"
     with pytest.raises(DpsieveError, match="leaves each key"):
         ds.preview(key="key", mechanism="optimal", **small)
@@ -318,9 +318,7 @@ class TestPreview:
         assert widths.max() <= seen.width
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "keys"), [(0.01, 1e-12, 1000), (0.001, 1e-20, 10_000), (1.0, 1e-8, 10_000), (0.001, 1e-8, 1)]
-)
+@pytest.mark.parametrize(("epsilon", "delta", "keys"), [(0.001, 1e-20, 10_000), (1.0, 1e-8, 3_000), (0.001, 1e-8, 1)])
 def test_a_preview_of_any_budget_comes_soon(epsilon, delta, keys):
     """Seconds of a processor: no table of wide noise is made for it."""
     start = time.process_time()

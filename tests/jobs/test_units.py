@@ -9,6 +9,7 @@ from dpsieve import federated, sketches
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.collect import collect_table
 
+pytestmark = pytest.mark.usefixtures("one_database")
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 # 400 units: 20 tenants with 20 users each, under the same names. Each has three drinks, and pays 5 for each.
 UNITS = [(f"t{i % 20}", f"u{i // 20}") for i in range(400)]

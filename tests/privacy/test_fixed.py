@@ -19,13 +19,12 @@ def reports(*chances):
     return [shifted_report(p, q) for p, q in chances]
 
 
-@pytest.mark.parametrize("uses", [1, 2, 3])
-@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.3, 0.8, 1.5])
 @pytest.mark.parametrize("rest", [[RARE, MIDDLE], [RARE, MIDDLE, OFTEN], [NEW, RARE, MIDDLE, OFTEN]])
-def test_no_product_is_above_the_bound_and_the_worst_is_close(uses, epsilon, rest):
-    worst = max(exact(many, epsilon) for many in itertools.combinations_with_replacement(rest, uses))
-    found = fixed_delta(reports(*rest), uses, epsilon, grid=0.0005)
-    assert worst <= Fraction(found) <= worst * Fraction(103, 100) + Fraction(1, 10**6)
+def test_no_product_is_above_the_bound_and_the_worst_is_close(rest):
+    for uses, epsilon in itertools.product((1, 2, 3), (0.0, 0.1, 0.3, 0.8, 1.5)):
+        worst = max(exact(many, epsilon) for many in itertools.combinations_with_replacement(rest, uses))
+        found = fixed_delta(reports(*rest), uses, epsilon, grid=0.0005)
+        assert worst <= Fraction(found) <= worst * Fraction(103, 100) + Fraction(1, 10**6), (uses, epsilon)
 
 
 @pytest.mark.parametrize("grid", [0.3, 0.1, 0.03, 0.01])

@@ -145,15 +145,14 @@ def test_every_kind_of_spend_is_kept_exactly(path, ledger, spend):
 
 
 def test_what_remains_fits_and_is_nearly_the_largest(ledger):
-    for spends in ((Approximate(0.3, 1e-7),), (Gaussian(30.0), DiscreteLaplace(50.0, 3))):
+    for spends, delta in (((Approximate(0.3, 1e-7),), 0.0), ((Gaussian(30.0), DiscreteLaplace(50.0, 3)), 3e-7)):
         for spend in spends:
             ledger.spend(spend)
-        for delta in (0.0, 3e-7):
-            left = ledger.remaining(delta)
-            spends = [entry.spend for entry in ledger.history()]
-            assert left.delta == delta
-            assert Composition([*spends, Approximate(left.epsilon, delta)]).delta(1.0) <= 1e-6
-            assert Composition([*spends, Approximate(1.001 * left.epsilon, delta)]).delta(1.0) > 1e-6
+        left = ledger.remaining(delta)
+        spends = [entry.spend for entry in ledger.history()]
+        assert left.delta == delta
+        assert Composition([*spends, Approximate(left.epsilon, delta)]).delta(1.0) <= 1e-6
+        assert Composition([*spends, Approximate(1.001 * left.epsilon, delta)]).delta(1.0) > 1e-6
         assert ledger.remaining(1e-6) is None
 
 

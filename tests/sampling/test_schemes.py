@@ -229,12 +229,10 @@ class TestBadInput:
             make(0.1, power)
 
     @each_scheme
-    @pytest.mark.parametrize(
-        "frequencies", [-1, [1, np.nan], [np.inf], 2**53 + 2, 2**64, ["1"], [True], [None], [[1], [1, 2]], 1 + 2j]
-    )
-    def test_frequencies(self, scheme, frequencies):
-        with pytest.raises(DpsieveError, match="frequencies"):
-            scheme.inclusion(frequencies)
+    def test_frequencies(self, scheme):
+        for bad in (-1, [1, np.nan], [np.inf], 2**53 + 2, 2**64, ["1"], [True], [None], [[1], [1, 2]], 1 + 2j):
+            with pytest.raises(DpsieveError, match="frequencies"):
+                pytest.fail(f"{bad!r} was taken: {scheme.inclusion(bad)}")
 
     @pytest.mark.parametrize(
         ("first", "last", "name"),

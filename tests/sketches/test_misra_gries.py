@@ -162,7 +162,7 @@ def test_any_stream_in_any_batches(items, weak, monkeypatch):
         monkeypatch.setattr(misra_gries, "_salt", lambda: np.zeros(4, np.uint64))
     orders = st.sampled_from([lambda s: s, lambda s: s * 3, lambda s: s + s[::-1] + s, sorted])
 
-    @settings(deadline=None, max_examples=50)
+    @settings(deadline=None, max_examples=30)
     @given(st.lists(items, max_size=60), orders, st.integers(1, 12), st.lists(st.integers(0, 500), max_size=4))
     def check(stream, order, counters, places):
         stream = order(stream)
@@ -193,10 +193,10 @@ def test_many_keys_leave_in_order(count, name):
 def test_texts_whose_public_hashes_agree():
     """Anybody can make them, as the key is public: the words XORed to zero make both products zero."""
     one, three = (int(PUBLIC_KEY[i]).to_bytes(8, "little") for i in (1, 3))
-    texts = [b"%08d" % i + one + b"%08d" % (7 * i % 1000) + three for i in range(1000)]
+    texts = [b"%08d" % i + one + b"%08d" % (7 * i % 1000) + three for i in range(400)]
     assert {public_hash(text) for text in texts} == {0}
-    sketch = sketch_of(900, texts[::-1], texts[:300])
-    assert state(sketch) == reference(900, texts[::-1] + texts[:300])
+    sketch = sketch_of(350, texts[::-1], texts[:120])
+    assert state(sketch) == reference(350, texts[::-1] + texts[:120])
 
 
 def test_the_salt_does_not_matter(monkeypatch):

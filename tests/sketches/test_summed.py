@@ -75,7 +75,7 @@ def test_delta_by_enumeration_of_all_outputs(k):
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_the_rate_of_keys_that_only_one_sum_holds(k):
     """The tightest points, measured: one odd key of value 2k + 1, or k of them of values k + 2, 1, ..., 1."""
-    delta, runs, source = 0.05, 3000, SystemSource()
+    delta, runs, source = 0.05, 2000, SystemSource()
     made = SummedSketch(1.0, delta, k)
     shown = []
     for values in (np.array([2 * k + 1]), np.array([k + 2] + [1] * (k - 1))):

@@ -39,9 +39,9 @@ FORMS = {
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
-def test_every_form_gives_the_same_values(read, form):
-    assert read(form(["tea", "milk", "é"])).to_pylist() == ["tea", "milk", "é"]
+def test_every_form_gives_the_same_values(read):
+    for name, form in FORMS.items():
+        assert read(form(["tea", "milk", "é"])).to_pylist() == ["tea", "milk", "é"], name
 
 
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())

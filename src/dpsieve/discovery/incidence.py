@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Bools, Ints
 
+_FEW = 1 << 20  # pairs: to load compiled code takes longer than these do without it
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Incidence:
@@ -48,10 +50,14 @@ class Incidence:
 
     def bounded(self, most: int) -> "Incidence":
         """Return the first `most` keys of each unit: those that an engine keeps under this bound and the same salt."""
+        sizes = self.sizes
+        if int(sizes.max(initial=0)) <= most:
+            return self
+        if len(self.held) < _FEW:
+            return self.keeping(np.arange(len(self.held)) - np.repeat(self.starts[:-1], sizes) < most)
         from dpsieve.discovery.compiled.held_keys import first_keys
 
-        few = int(self.sizes.max(initial=0)) <= most
-        return self if few else Incidence(self.keys, *first_keys(self.starts, self.held, most))
+        return Incidence(self.keys, *first_keys(self.starts, self.held, most))
 
     def restricted(self, found: Bools) -> "Incidence":
         """Return what units hold of the keys that were found; units stay, also those left with nothing."""
@@ -78,6 +84,8 @@ class Incidence:
 
     def counts(self) -> Ints:
         """Return how many units hold each key."""
+        if len(self.held) < _FEW:
+            return np.bincount(self.held, minlength=self.keys.num_rows).astype(np.int64, copy=False)
         from dpsieve.discovery.compiled.held_keys import count_keys
 
         counts = np.zeros(self.keys.num_rows, np.int64)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from dpsieve import channels
 from dpsieve.channels import Channel, frequency_at
@@ -197,6 +198,7 @@ def _each(mechanism: str, share: Share, rows: int, scheme: Scheme | None, unit: 
     return make(share.epsilon, share.delta, scheme, unit=unit)
 
 
+@lru_cache(maxsize=64)
 def _share(keys: int, epsilon: float, delta: float) -> Share:
     """Return the (epsilon, delta) of each key, with delta split such that keys of the lowest frequency come out."""
     if keys == 1:

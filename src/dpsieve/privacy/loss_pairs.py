@@ -105,7 +105,7 @@ class Terms:
         self.grid = grid
         pair, chance, loss, last = _columns(pairs)
         finite = np.isfinite(loss) & (chance > 0)
-        self.sure = np.bincount(pair[~finite], chance[~finite], len(pairs))
+        self.sure = np.bincount(pair[~finite], chance[~finite], len(pairs)).astype(float)  # of none it is whole
         pair, chance, loss, last = pair[finite], chance[finite], loss[finite], last[finite]
         self.most = math.inf if self.sure.any() else float(loss.max(initial=0.0))
         self.spreads = np.sqrt(np.bincount(pair, chance * loss * loss, len(pairs))) / grid
@@ -124,7 +124,7 @@ class Terms:
         code = np.tile(2 * pair + last, 2) * width + shift + _MOST_STEPS
         kept = weight > 0
         codes, which = np.unique(code[kept], return_inverse=True)
-        self.weights = np.bincount(which, weight[kept], len(codes))
+        self.weights = np.bincount(which, weight[kept], len(codes)).astype(float)
         self.shifts = codes % width - _MOST_STEPS
         self.last = codes // width % 2 == 1
         self.begins = np.searchsorted(codes, 2 * width * np.arange(len(pairs) + 1))

@@ -25,7 +25,7 @@ CHUNK = 1 << 15  # draws made at a time: their arrays stay in the processor's ca
 LARGEST = 1 << 14
 _GUIDE_BITS = 16
 SPARE_BITS = 64 - _GUIDE_BITS
-_TOP = 2**64 - 1
+_TOP, _WORDS = 2**64 - 1, arb(2**64)
 _CDF = "Return a ball that narrows as the precision grows, and an exact one where F(k) 2^64 is whole."
 _BITS = 128  # the precision that settles nearly every entry
 
@@ -163,8 +163,11 @@ class FallingSums:
 
 
 def _word(cdf: Cdf, k: int) -> int:
-    """Return floor(F(k) 2^64), at most 2^64 - 1, proven."""
-    bits = _BITS
+    """Return floor(F(k) 2^64), at most 2^64 - 1, proven; the precision in force settles nearly every one."""
+    ball, bits = cdf(k), _BITS
+    whole = (ball * _WORDS).floor().unique_fmpz() if isinstance(ball, arb) else None
+    if whole is not None:
+        return min(max(int(whole), 0), _TOP)
     while True:
         with precision(bits):
             ball = cdf(k)

@@ -354,9 +354,9 @@ def test_pairs_of_rows_tell_the_deviation(pairs):
 @pytest.mark.parametrize("kind", ["equal", "tiny", "constant", "one wide", "heavy", "skew"])
 @pytest.mark.parametrize("mode", ["best", "shifted"])
 def test_nothing_blows_up_where_the_preview_says_yes(kind, mode):
-    """At the least number of rows, over dimensions, budgets, bounds and shapes of data."""
+    """At the least number of rows, over dimensions, budgets, bounds (any two of them) and shapes of data."""
     rng = np.random.default_rng(6)
-    for size, rho, bound in itertools.product((1, 20), (1.0, 0.1), (50.0, 1e6)):
+    for size, rho, bound in ((1, 1.0, 50.0), (1, 0.1, 1e6), (20, 1.0, 1e6), (20, 0.1, 50.0)):
         count = preview_mean(1, size, bound=bound, rho=rho, kind="real", mode=mode).rows_needed
         spread = np.where(np.arange(size) == 0, 1.0, 1e-4) if kind == "one wide" else np.full(size, 1.0)
         spread = spread * {"tiny": 1e-3, "constant": 0.0}.get(kind, 1.0)

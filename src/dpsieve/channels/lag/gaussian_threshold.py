@@ -14,6 +14,7 @@ noise and of the threshold. The noisy value is rounded down to T, T + 1, ..., wh
 """
 
 import math
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -43,6 +44,7 @@ def gaussian_threshold_delta(epsilon: float, sigma: float, gap: float, keys: int
     return float(max(-math.expm1(keys * silent), up.max(), down.max())) * _SAFE
 
 
+@lru_cache(maxsize=64)
 def gaussian_threshold(epsilon: float, delta: float, keys: int) -> tuple[float, float]:
     """Return (sigma, gap) with the smallest gap such that gaussian_threshold_delta(epsilon, ...) <= delta."""
     least = gaussian_sigma(epsilon, delta / 1.001, count=keys)  # without a threshold; with one, a little more is needed
@@ -58,7 +60,8 @@ def _gap(epsilon: float, delta: float, sigma: float, keys: int, step: int = 1) -
     """Return the smallest gap for a sigma, to 1e-9; infinite when the noise alone is too small."""
 
     def kept(gap: float) -> bool:
-        return gaussian_threshold_delta(epsilon, sigma, gap, keys, step=step) <= delta
+        new = -math.expm1(keys * float(log_ndtr(gap / sigma))) * _SAFE  # the first of all terms, which is soon told
+        return new <= delta and gaussian_threshold_delta(epsilon, sigma, gap, keys, step=step) <= delta
 
     return smallest(kept, 0.0, 60.0 * sigma, tolerance=1e-9) if kept(60.0 * sigma) else math.inf
 

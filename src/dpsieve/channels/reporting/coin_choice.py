@@ -26,6 +26,7 @@ _LEAST = 0.5  # a smaller epsilon has nearly the same best power, in units of 1/
 _NEVER = 1 << 40
 _MOST, _ROUGH = 1 << 15, 32  # rows of a rough table, and points of its integrals
 _NOISES = (1.02, 1.04, 1.07, 1.1, 1.15, 1.2, 1.4)  # over the least
+_STEPS = 8  # to either side of the first guess of a power
 _SPARE = 0.995  # of delta, for what the check rounds up
 
 
@@ -81,11 +82,16 @@ class _Search:
     def power(self) -> float:
         """Return a good power."""
         guess = 1.4 * math.log(1 / self.delta) / self.epsilon
-        start, best = 0.0, math.inf
-        for x in sorted(np.linspace(-1.6, 1.6, 17).tolist(), key=abs):  # no table longer than the best one is of use
-            found = self.half(guess * math.exp(x), min(_MOST, math.ceil(best) + 3) if best < math.inf else _MOST)
-            start, best = (x, found) if found < best else (start, best)
-        return guess * math.exp(minimise(lambda x: self.half(guess * math.exp(x)), start - 0.2, start + 0.2, rounds=8))
+
+        def half(x: float, most: float = math.inf) -> float:
+            return self.half(guess * math.exp(x), int(min(_MOST, most)))
+
+        start, best = 0, math.inf
+        for way in (1, -1):  # downhill in steps of 0.2, and no table longer than the best one is of use
+            x = start if best == math.inf else start + way
+            while abs(x) <= _STEPS and ((found := half(x / 5, best + 3)) < best or best == math.inf):
+                start, best, x = x, found, x + way
+        return guess * math.exp(minimise(half, start / 5 - 0.2, start / 5 + 0.2, rounds=8))
 
     def sigma(self, power: float) -> float:
         """Return the least deviation of noise that keys which always show may have.
