@@ -11,6 +11,7 @@ class Place:
     """Where data is counted."""
 
     tables = 4  # how many of random rows it is asked about
+    has_nan = True
 
     def some(self, cases):
         """Return those of the cases that it is asked about."""
@@ -44,7 +45,7 @@ class Database(Place):
 
     def __init__(self, connection, dialect, collation):
         self.connection, self.dialect, self.collation = connection, dialect, collation
-        self.in_schema = self.ignores_case = dialect == "postgres"
+        self.in_schema = self.ignores_case = self.has_nan = dialect == "postgres"
         self.engine = Adbc(connection, dialect=dialect)
 
     def load(self, table):

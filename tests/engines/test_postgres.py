@@ -154,6 +154,15 @@ def test_keys_have_the_types_of_the_schema(engine, server):
     assert dict(engine.columns("kinds"))["numeric(9,2)"] == "numeric(9,2)"
 
 
+def test_equal_exact_numbers_are_one_unit_and_one_key(engine, server):
+    """However many zeros they have at their end."""
+    told(
+        server, "CREATE TABLE exact AS SELECT * FROM (VALUES (1, 2.0), (1.0, 2.00), (2, 2), (1.00, 3)) AS t(unit, key)"
+    )
+    for salt in range(5):
+        assert found(engine, "exact", salt=salt, max_keys=2) == {"2": 2, "3": 1}
+
+
 def test_views_and_what_may_not_be_read(engine, server, postgres, rows):
     with server.cursor() as cursor:
         cursor.execute(f"CREATE VIEW seen AS SELECT * FROM {rows} WHERE unit > 2")
