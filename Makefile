@@ -9,13 +9,17 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs test faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: demo docs test test-engines faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not server'
+
+# What needs a server: PostgreSQL, and Spark with Java 17 or newer, each of them started once. Without them it is skipped, and says so.
+test-engines: $(VENV)/.spark
+	$(BIN)/python -m pytest -m server -rs tests/engines
 
 # Plant small faults that break privacy, one at a time, in a copy of the project, and name the test that notices each.
 faults: $(VENV)/.dev
@@ -71,7 +75,7 @@ docs: $(VENV)/.docs
 
 # The lower bounds of pyproject.toml, installed in an environment of their own.
 test-oldest: .venv-oldest/.done
-	.venv-oldest/bin/python -m pytest -n auto --dist worksteal
+	.venv-oldest/bin/python -m pytest -n auto --dist worksteal -m 'not server'
 
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'dpsieve needs Python 3.11 or newer: make PYTHON=python3.12')"
@@ -91,7 +95,7 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[bench]'
 	touch $@
 
-# Half a gigabyte, for tests that are skipped without it; they also need Java 17 or newer.
+# Half a gigabyte, for the tests of Spark.
 $(VENV)/.spark: $(VENV)/.dev
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[spark]'
 	touch $@
@@ -115,7 +119,8 @@ $(VENV)/.docs: $(VENV)/.dev
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet --editable '.[dev,bench,docs,spark]'
-	.venv-lock/bin/python -m pytest -n auto --dist worksteal
+	.venv-lock/bin/python -m pytest -n auto --dist worksteal -m 'not server'
+	.venv-lock/bin/python -m pytest -m server tests/engines
 	{ echo '# The exact versions that were tested, which make installs. `make lock` writes this file anew.'; \
 	  .venv-lock/bin/python -m pip freeze --exclude-editable; } > constraints.txt
 	rm -rf .venv-lock

@@ -2,12 +2,15 @@
 
 import functools
 import gc
+import importlib.util
+import os
 import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from postgres_server import binaries, running_postgres
+from spark_cluster import missing, running_spark
 
 from dpsieve.engines.duckdb import engine as engine_module
 
@@ -26,7 +29,10 @@ TOGETHER = ("channels", "common", "estimation", "publication", "sampling", "sket
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Put rooms that share compiled code first, and files in their order, in whichever they were read."""
+    """Mark what needs a server; put rooms that share compiled code first, and files in order, however they were read."""
+    for item in items:
+        if {"postgres", "spark"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
     items.sort(key=lambda item: (not {*Path(item.nodeid).parts[1:2]} & {*TOGETHER}, item.path))
 
 
@@ -45,14 +51,34 @@ def pytest_unconfigure():
     gc.unfreeze()
 
 
+def needed(lack):
+    """Skip a test that needs what is not installed here; where CI is set, that is a failure."""
+    if lack is not None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(lack)
+
+
 @pytest.fixture(scope="session")
 def postgres():
     """Yield the URL of a PostgreSQL server of our own."""
-    pytest.importorskip("adbc_driver_postgresql", reason="adbc-driver-postgresql is not installed")
-    if binaries() is None:
-        pytest.skip("PostgreSQL is not installed: .ci/run installs it")
+    driver = importlib.util.find_spec("adbc_driver_postgresql")
+    needed("adbc-driver-postgresql is not installed" if driver is None else None)
+    needed("PostgreSQL is not installed: .ci/run installs it" if binaries() is None else None)
     with running_postgres() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def spark_events(tmp_path_factory):
+    """The folder of the event log of our Spark cluster."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_events):
+    """Yield two sessions on a Spark cluster of our own: classic Spark, and Spark Connect."""
+    needed(missing())
+    with running_spark(spark_events) as sessions:
+        yield sessions
 
 
 @pytest.fixture(scope="module")

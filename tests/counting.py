@@ -2,6 +2,7 @@
 
 from dpsieve.engines import COUNT, Columns
 from dpsieve.engines.engine import Aggregation
+from dpsieve.engines.spark.engine import SparkCounted
 from dpsieve.privacy.contribution import Contribution
 
 
@@ -12,12 +13,22 @@ def count(engine, data, *, key=("key",), unit="unit", max_keys=1, max_rows=1, me
 
 def found(engine, data, **how):
     """Return {key: number}; a key of several columns is a tuple."""
-    counted = count(engine, data, **how)
-    columns = [column.to_pylist() for column in counted.keys.columns]
+    return named(count(engine, data, **how))
+
+
+def named(counted):
+    """Return {key: number} of what was counted; from Spark it is brought here, which only a test may do."""
+    if isinstance(counted, SparkCounted):
+        table = counted._answered().toArrow()
+        keys, numbers = table.drop_columns(["n"]), table.column("n").to_pylist()
+        if counted._listed is not None:
+            keys = counted._listed.drop_columns(["i"]).take(table.column("k0"))
+    else:
+        keys, numbers = counted.keys, counted.frequencies.tolist()
+    columns = [column.to_pylist() for column in keys.columns]
     names = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-    numbers = dict(zip(names, counted.frequencies.tolist(), strict=True))
-    assert len(numbers) == len(names)
-    return numbers
+    assert len(set(names)) == len(names)
+    return dict(zip(names, numbers, strict=True))
 
 
 def task(key=("key",), unit="unit", max_keys=1, max_rows=1, measure=COUNT, salt=1, allow=False):

@@ -12,8 +12,6 @@ import pytest
 from counting import found, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
-from statistical import assert_counts, assert_follows
 
 from dpsieve.engines import Columns, DuckDB, NumberColumns, Weight
 from dpsieve.engines.duckdb import one_key, pairs
@@ -187,19 +185,6 @@ def test_a_null_in_any_column_is_a_null_unit(engine, null, bounds):
     assert list(found(engine, without_key, **unit, **bounds)) == ["x"], "rows without a key are dropped first"
 
 
-def test_a_public_list_of_keys(engine):
-    rows = [(a, b, key) for a in TEXTS[:6] for b in TEXTS[:6] for key in ("x", "y", "z")]
-    known = pa.table({"key": ["y", "none", "x"]})
-    assert found(engine, table_of(rows), unit=UNIT, max_keys=2, known=known) == {"y": 36, "none": 0, "x": 36}
-    assert sum(found(engine, table_of(rows), unit=UNIT, known=known).values()) == 36
-
-
-def test_the_order_of_the_columns_changes_no_unit(engine):
-    table = table_of([(a, b, key) for a in TEXTS for b in TEXTS[:5] for key in ("x", "y")])
-    for unit in (UNIT, UNIT[::-1]):
-        assert found(engine, table, unit=unit, max_keys=2) == {"x": 90, "y": 90}
-
-
 @pytest.mark.parametrize("max_keys", [1, 5, 1000])
 def test_one_unit_more_changes_as_many_counts_as_it_may_keep(engine, max_keys):
     """A unit of a thousand keys, among others that share its tenant or its user."""
@@ -210,18 +195,6 @@ def test_one_unit_more_changes_as_many_counts_as_it_may_keep(engine, max_keys):
     alone = found(engine, table_of(own), **how)
     assert len(alone) == max_keys and set(alone.values()) == {1}
     assert Counter(after) - Counter(before) == alone and Counter(before) <= Counter(after)
-
-
-def test_no_key_is_favoured_and_units_choose_independently(engine):
-    """Also where both columns hold the same value, which a hash that adds or excludes would cancel."""
-    numbers = np.repeat(np.arange(24_000), 2)
-    for second in (numbers, numbers % 7, numbers * 0):
-        keys = [f"{unit // 60} {key}" for unit, key in zip(numbers.tolist(), [0, 1] * 24_000, strict=True)]
-        counts = found(engine, pa.table({"tenant": numbers, "user": second, "key": keys}), unit=UNIT, salt=fresh())
-        drawn = [counts.get(f"{block} 0", 0) for block in range(400)]
-        assert_follows(drawn, range(61), stats.binom.pmf(np.arange(61), 60, 0.5))
-    same = pa.table({"tenant": numbers, "user": numbers, "key": ["p", "q"] * 24_000})
-    assert_counts(np.array(list(found(engine, same, unit=UNIT, salt=fresh()).values()), float), np.full(2, 12_000.0))
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 5])

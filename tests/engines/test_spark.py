@@ -1,29 +1,172 @@
-"""Spark: its suite runs in a process of its own, as it takes three Java processes; what needs no Java is here.
+"""What only Spark does: it draws in executors that may be killed, writes logs, and reads files by itself."""
 
-To run the suite by itself: `pytest tests/engines/on_spark.py`.
-"""
-
-import importlib.util
 import os
-import shutil
-import subprocess
-import sys
+import signal
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
+from counting import count, found
+from typer.testing import CliRunner
 
-from dpsieve.engines import Spark
+import dpsieve as ds
+from dpsieve.cli import app
+from dpsieve.engines import DuckDB, Spark, choose
+from dpsieve.engines.spark import engine as spark_engine
 from dpsieve.engines.spark.engine import _check_session
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, UnreadableData
+from dpsieve.testing import insecure_source
+
+SALT = 8_234_567_890_123_456_789  # as one that is drawn; it must show nowhere
+BUDGET = {"key": "query", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8}
+ONE = {"max_keys_per_unit": 1, "tell_kept": False}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pyspark is not installed")
-@pytest.mark.skipif("JAVA_HOME" not in os.environ and shutil.which("java") is None, reason="there is no Java")
-def test_the_suite_on_spark():
-    suite = [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "on_spark.py"]
-    done = subprocess.run(suite, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+def searches(units=3_000):
+    """A third of the users search for tea, all for one of ten other things, and each for something of its own."""
+    users = np.arange(units)
+    queries = [*["tea"] * (units // 3), *(f"q{u % 10}" for u in users), *(f"secret {u}" for u in users)]
+    return pa.table({"user": [*users[: units // 3], *users, *users], "query": queries})
+
+
+def tokens_of(made):
+    return dict(zip(made.keys.column("query").to_pylist(), made.tokens, strict=True))
+
+
+def test_a_release_is_written_once_and_read_by_all(spark, tmp_path):
+    """Two actions on what was written see the release, and so does another session."""
+    classic, connect = spark
+    ledger = ds.Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-8, unit="user")
+    data = classic.createDataFrame(searches())
+    made = ds.release(data, engine=Spark(folder=tmp_path / "written"), ledger=ledger, **BUDGET)
+    (written,) = (tmp_path / "written").iterdir()
+    assert (written / "_SUCCESS").is_file() and len(made.tokens) > 5
+    for session in (classic, classic, connect):
+        assert dict(session.read.parquet(str(written)).collect()) == tokens_of(made)
+    with pytest.raises(BudgetExceeded):
+        ds.release(data, ledger=ledger, **BUDGET)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["a Python worker of each task", "a whole executor"])
+def test_what_is_killed_half_way_is_drawn_again_and_counts_once(spark, tmp_path, monkeypatch, whole):
+    """Each attempt notes what it drew; the first one of a partition kills its process after half of its rows.
+
+    What is published is, for each partition, what exactly one attempt drew; two actions see the same.
+    """
+    real = spark_engine.draw_batches
+
+    def victim():
+        """The Python process of the task, or the Java process of the executor that started it."""
+        pid = os.getpid()
+        while whole and Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return pid
+
+    def killed_once(folder, mechanism, name, version, batches):
+        from pyspark import TaskContext
+
+        context, rows = TaskContext.get(), pa.Table.from_batches(real(mechanism, name, version, batches))
+        part = context.partitionId()
+        first = not list(Path(folder).glob(f"{part}-*")) and (part == 0 or not whole)
+        pa.parquet.write_table(rows, f"{folder}/{part}-{context.taskAttemptId()}-{victim()}")
+        half = len(rows) // 2
+        yield from rows.slice(0, half).combine_chunks().to_batches()
+        if first:
+            os.kill(victim(), signal.SIGKILL)
+        yield from rows.slice(half).combine_chunks().to_batches()
+
+    noted = tmp_path / "noted"
+    noted.mkdir()
+    monkeypatch.setattr(spark_engine, "draw_batches", partial(killed_once, str(noted)))
+    frame = spark[0].createDataFrame(searches())
+    made = ds.release(frame, engine=Spark(folder=tmp_path / "written"), **BUDGET, **ONE)
+    attempts = {0: [], 1: []}
+    for path in sorted(noted.iterdir(), key=lambda path: int(path.name.split("-")[1])):
+        part, _, pid = map(int, path.name.split("-"))
+        rows = pa.parquet.read_table(path).to_pydict()
+        attempts[part].append((pid, dict(zip(*rows.values(), strict=True))))
+    lost, kept = attempts[0][0], attempts[0][-1]
+    assert lost[0] != kept[0] and lost[1] != kept[1], "another process drew anew"
+    (written,) = (tmp_path / "written").iterdir()
+    for _ in range(2):
+        assert dict(spark[0].read.parquet(str(written)).collect()) == tokens_of(made)
+    for drawn in attempts.values():
+        keys = {key for _, one in drawn for key in one}
+        ours = {key: token for key, token in tokens_of(made).items() if key in keys}
+        assert sum(ours == one for _, one in drawn) == 1 and ours != lost[1]
+    assert len(made.tokens) > 5
+
+
+def test_samples_are_drawn_in_executors_and_sources_stay_here(spark):
+    frame = spark[0].createDataFrame(searches())
+    sampled = ds.release(frame, sample_size=30, **BUDGET)
+    assert sampled.mechanism.last.scheme is not None
+    with pytest.raises(InvalidValue, match="source stays in this process"):
+        ds.release(frame, source=insecure_source(1), **BUDGET, **ONE)
+
+
+def test_discovery_takes_what_looks_at_weights_alone(spark):
+    frame = spark[1].createDataFrame(searches())
+    made = ds.discover(frame, **BUDGET)
+    assert made.notes.reason == "Spark gives sums of weights" and "tea" in made.table.column(0).to_pylist()
+    with pytest.raises(InvalidValue, match=r"mechanism='greedy' needs to know .* Choose 'auto', 'renyi'"):
+        ds.discover(frame, mechanism="greedy", **BUDGET)
+    with pytest.raises(InvalidType, match="Spark does not tell which units hold which keys"):
+        ds.top_k(frame, k=3, **BUDGET)
+
+
+def test_files_and_the_command_line(spark, tmp_path):
+    """The command line, in this process, uses the active session."""
+    table = searches(600)
+    assert isinstance(choose(spark[0].createDataFrame(table)), Spark)
+    pa.parquet.write_table(table, tmp_path / "user=7 [a]*.parquet")
+    strange = tmp_path / "rows.csv"
+    strange.write_text('user;query\n1;"a;""b\nc"\n2;""\n3;\n4;x\n')
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text('{"user": 1, "query": "a"}\n{"user": 2, "query": null}\n{"user": 3, "query": 7}\n')
+    (tmp_path / "day 1").write_text("1|a\n2|\n3|a\n")
+    bare = ds.files(tmp_path / "day 1", format="csv", header="user|query")
+    for data in (strange, lines, bare):
+        how = {"key": ("query",), "unit": "user", "max_keys": 3}
+        assert found(Spark(spark[0]), data, **how) == found(DuckDB(), data, **how)
+    asked = "--key query --unit user --epsilon 1 --delta 1e-8 --engine spark".split()
+    shown = CliRunner().invoke(app, ["release", str(tmp_path / "user=7 [[]a]*.parquet"), *asked])
+    assert shown.exit_code == 0 and "tea" in shown.output and "secret" not in shown.output, shown.output
+
+
+@pytest.mark.parametrize("session", [0, 1], ids=["classic", "connect"])
+def test_errors_of_spark_cost_nothing_and_quote_no_data(spark, session, tmp_path):
+    ledger = ds.Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-8, unit="user")
+    frame = spark[session].createDataFrame(pa.table({"user": ["1", "2"], "query": ["tea", "hush"]}))
+    wrong = [
+        (frame, Spark(folder="/dev/null/folder"), "by Spark .* that executors can write to the folder"),
+        (frame.selectExpr("user", "int(query) query"), Spark(), r"by Spark \(.*CAST_INVALID_INPUT\)"),
+    ]
+    for data, engine, words in wrong:
+        with pytest.raises(UnreadableData, match=words) as caught:
+            ds.release(data, engine=engine, ledger=ledger, **BUDGET)
+        assert "hush" not in str(caught.value)
+        assert caught.value.__cause__ is None and caught.value.__context__ is None
+    assert len(ledger) == 0
+
+
+def test_names_that_differ_in_case_alone(spark):
+    frame = spark[0].createDataFrame(pa.table([[9, 9], [1, 2], ["a", "a"]], names=[*"abc"])).toDF("UNIT", "unit", "key")
+    assert found(Spark(), frame) == {"a": 2}
+
+
+def test_nothing_secret_is_in_the_event_log(spark, spark_events):
+    """Nor in a plan, of which it has all."""
+    for session in spark:
+        how = {"key": ("query",), "unit": "user", "max_keys": 2, "salt": SALT}
+        count(Spark(), session.createDataFrame(searches(60)), **how)
+    logs = [path.read_text(errors="replace") for path in spark_events.rglob("*") if path.is_file()]
+    assert sum(map(len, logs)) > 50_000 and any("xxhash64" in log for log in logs)
+    for secret in (str(SALT), "secret 1", "hush"):
+        assert not any(secret in log for log in logs)
 
 
 class Session:

@@ -13,6 +13,7 @@ from dpsieve.channels import Channel, frequency_at, private_scheme
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.discovery.key_sets import KeySet
 from dpsieve.engines import Engine, choose, located
+from dpsieve.errors import InvalidValue
 from dpsieve.jobs.bounds import TOO_FEW, before_choice, for_rarer_keys, histogram_for, told_of_rarer_keys, with_bound
 from dpsieve.jobs.discover import ALL_KEYS, discover
 from dpsieve.jobs.plan import SHARE_FOR_SIZE, Plan, behind, make_plan, sampled
@@ -108,6 +109,7 @@ def release(
     how = {"allow_null_units": request.allow_null_units, "progress": progress}
     how["salt"] = uniform_bits(source, 63)
     if request.two_steps:
+        _check_steps(where)
         held = where.incidence(data, request.columns, ALL_KEYS, **how)
         entry = charge(book, cost, note)
         made = count_found(request, held, source)
@@ -202,8 +204,18 @@ def preview(
     if book is not None:
         book.check(cost, note)
     if data is not None:
-        choose(data, engine).check(data, request.columns)
+        where = choose(data, engine)
+        if request.two_steps:
+            _check_steps(where)
+        where.check(data, request.columns)
     return seen
+
+
+def _check_steps(engine: Engine) -> None:
+    """Refuse counts in two steps where the engine does not tell what these need."""
+    if not engine.tells_units:
+        why = f"needs to know which units hold which keys, which {type(engine).__name__} does not tell"
+        raise InvalidValue(f"goal='counts' {why}. Leave goal out, or pass max_keys_per_unit=1 with it.")
 
 
 def _of_plan(request: ReleaseRequest, plan: Plan) -> Preview:

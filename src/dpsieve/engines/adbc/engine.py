@@ -30,6 +30,7 @@ from dpsieve.engines.sql.dialects import DIALECTS, SALT, columns_for, query_for
 from dpsieve.engines.sql.pairs_query import pairs_query, places_query
 from dpsieve.engines.sql.sqlite_hash import with_plain_hash
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.contribution import Weight
 from dpsieve.values.columns import one_chunk, tried
 
 _T = TypeVar("_T")
@@ -188,7 +189,7 @@ class _Session:
             def answer() -> pa.Table:
                 if self.dialect == "postgres":
                     cursor.execute(f"SELECT set_config('{SALT}', $1, false)", (str(task.salt),)).fetchall()
-                return cursor.execute(text).fetch_arrow_table()
+                return _fitting(lambda: cursor.execute(text).fetch_arrow_table(), task)
 
             table = run(lambda: self.step(answer), _Stopped(cursor), progress)
         if progress is not None:
@@ -225,6 +226,16 @@ def _step(connection: Any, table: Parts, act: Callable[[], _T]) -> _T:
     except BaseException:
         tried(connection.rollback)
         raise
+
+
+def _fitting(act: Callable[[], _T], task: Aggregation) -> _T:
+    """Return the result of a query; SQLite stops where a sum does not fit 64 bits, and other databases tell a null."""
+    try:
+        return act()
+    except Exception as error:
+        if not isinstance(task.measure, Weight) or "integer overflow" not in str(error):
+            raise
+    raise task.measure.too_wide()
 
 
 def _numbered(keys: pa.Table) -> tuple[pa.Table, Any]:

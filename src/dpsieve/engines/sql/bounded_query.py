@@ -118,6 +118,7 @@ class Pieces:
 
     structs = True  # other dialects get standard SQL
     distinct_on = False
+    sum = "sum"
 
     def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
         """Return the number that orders the keys of a unit, whose columns are the first `units` of the names.
@@ -235,7 +236,7 @@ def _total(task: Aggregation, pieces: Pieces) -> str:
     """Return what is published of a key: the sum over the units that keep it of what each adds."""
     if isinstance(task.measure, Weight):
         weight = pieces.weight(task.weights) if len(task.weights) > 1 else str(task.weights[0])
-        return f"CASE WHEN count(*) <= {task.measure.most_units} THEN CAST(sum({weight}) AS BIGINT) END"
+        return f"CASE WHEN count(*) <= {task.measure.most_units} THEN CAST({pieces.sum}({weight}) AS BIGINT) END"
     if not task.columns.unit or task.max_rows == 1:
         return "count(*)"
     return f"CAST(sum({pieces.capped(task.max_rows)}) AS BIGINT)"

@@ -29,6 +29,7 @@ class _Dialect(Pieces):
         collated_units: units that a collation calls equal have equal hashes.
         distinct_on: it has DISTINCT ON, and that is fast.
         structs: there are structs, and the least of them is found without a sort of all rows.
+        sum: the sum that does not stop the query where it does not fit 64 bits: such a key is told by its count.
     """
 
     order: str
@@ -36,6 +37,7 @@ class _Dialect(Pieces):
     collated_units: bool = False
     distinct_on: bool = False
     structs: bool = False
+    sum: str = "sum"
 
     def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
         """Return the number that orders the keys of a unit, whose columns are the first `units` of the names."""
@@ -83,7 +85,12 @@ _DIALECTS = {
         | {"VARCHAR": "CAST({x} AS VARCHAR) COLLATE BINARY", "BLOB": "CAST({x} AS BLOB)"},
     ),
     # Each value is hashed with the hash of those before it as the seed. A cast to text drops a collation.
-    "spark": _Dialect("xxhash64('{salt}', {unit}, {key})", _ISNAN | {"VARCHAR": "CAST({x} AS VARCHAR)"}, structs=True),
+    "spark": _Dialect(
+        "xxhash64('{salt}', {unit}, {key})",
+        _ISNAN | {"VARCHAR": "CAST({x} AS VARCHAR)"},
+        structs=True,
+        sum="try_sum",
+    ),
     "bigquery": _Dialect(
         "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('{salt}', {unit}, {key})))",
         _ISNAN | {"VARCHAR": "COLLATE(CAST({x} AS VARCHAR), '')"},
@@ -197,7 +204,8 @@ def _bounding(tree: Any) -> list[str]:
     """Return what bounds a unit, in words that are the same for all dialects."""
     from sqlglot import exp
 
-    found = tree.find_all(exp.Distinct, exp.Group, exp.Is, exp.LTE, exp.Sum, exp.Window)
+    found = tree.find_all(exp.Distinct, exp.Group, exp.Is, exp.LTE, exp.Sum, exp.Window, exp.Anonymous)
+    found = (node for node in found if type(node) is not exp.Anonymous or node.name.lower() == "try_sum")
     nodes = [
         part for node in found for part in (node.args.get("partition_by") or [] if type(node) is exp.Window else [node])
     ]

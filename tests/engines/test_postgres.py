@@ -1,11 +1,10 @@
-"""Tables of databases: counted there, whatever their names and types, and nothing secret in any message."""
+"""What only databases do: names of tables, types, rights, connections that are lost, and passwords in no message."""
 
 import pickle
 import threading
 import time
 import traceback
 from contextlib import contextmanager
-from functools import partial
 from urllib.parse import quote
 
 import numpy as np
@@ -14,12 +13,13 @@ import pytest
 from command import run
 from counting import count, found
 from postgres_server import PASSWORD
+from typer.testing import CliRunner
 
 import dpsieve as ds
-from dpsieve.engines import Adbc, Columns, DuckDB, Weight, choose
+from dpsieve.cli import app
+from dpsieve.engines import Adbc, Columns, DuckDB, choose
 from dpsieve.engines.adbc.catalog import table_parts
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
-from dpsieve.privacy.contribution import Contribution
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-8}
 ROWS = pa.table(
@@ -64,20 +64,6 @@ def told(server, text):
         return cursor.execute(text).fetchall()
 
 
-@pytest.mark.parametrize("key", [("key",), ("more", "key")])
-@pytest.mark.parametrize("bounds", [{}, {"max_keys": 2}, {"max_keys": 9, "max_rows": 2}, {"unit": None}])
-def test_it_counts_as_duckdb_does(engine, rows, key, bounds):
-    """Which keys a unit keeps differs between engines, but not how many; and where all are kept, nothing does."""
-    mine, theirs = (found(where, data, key=key, **bounds) for where, data in ((engine, rows), (DuckDB(), ROWS)))
-    assert sum(mine.values()) == sum(theirs.values())
-    if bounds.get("max_keys") == 9 or "unit" in bounds:
-        assert mine == theirs
-    weighed = {"key": key, "max_keys": 9, "measure": Weight(20)}
-    assert found(engine, rows, **weighed) == found(DuckDB(), ROWS, **weighed)
-    known = {"key": ("key",), "max_keys": 9, "known": pa.table({"key": ["a", "none", "Ä"]})}
-    assert found(engine, rows, **known) == {"a": 4, "none": 0, "Ä": 1}
-
-
 def test_the_public_keys_leave_nothing_behind(engine, server, rows):
     """Also where the query fails, and where there is a table of that name."""
     told(server, "CREATE TABLE IF NOT EXISTS dpsieve_known AS SELECT 1 AS mine")
@@ -90,77 +76,12 @@ def test_the_public_keys_leave_nothing_behind(engine, server, rows):
     assert told(server, "SELECT mine FROM dpsieve_known") == [(1,)]
 
 
-def test_several_columns_may_say_who_is_protected(engine, rows):
-    both = {"unit": ("unit", "more"), "max_keys": 9}
-    assert found(engine, rows, **both) == found(DuckDB(), ROWS, **both)
-
-
-@pytest.mark.parametrize("key", [("key",), ("more", "key")])
-def test_which_units_hold_which_keys(engine, rows, key):
-    """Counts, sizes and the order of a unit's keys are those of `aggregate` with the same salt."""
-    for salt in range(3):
-        held = engine.incidence(rows, Columns(key, "unit"), Contribution(10**12), salt=salt)
-        for most in (1, 2, 9):
-            kept = held.bounded(most)
-            keys, counts = kept.counted()
-            names = [tuple(row.values()) for row in keys.to_pylist()]
-            expected = found(engine, rows, key=key, max_keys=most, salt=salt)
-            named = {name if isinstance(name, tuple) else (name,): n for name, n in expected.items()}
-            assert dict(zip(names, counts.tolist(), strict=True)) == named
-    alone = engine.incidence(rows, Columns(key, None), Contribution(1), salt=1)
-    assert sorted(alone.counts()) == sorted(found(DuckDB(), ROWS, key=key, unit=None).values())
-    known = pa.table({"key": ["z", "a"]})
-    listed = engine.incidence(rows, Columns(("key",), "unit"), Contribution(9), salt=1, known=known)
-    assert listed.counts().tolist() == [0, 4]
-
-
-def test_a_bound_that_is_chosen_from_the_sizes(engine, rows):
-    """One query tells the sizes of units, and the counts under every bound."""
-    several = engine.by_bound(rows, Columns(("key",), "unit"), salt=5)
-    assert several.units[:4].tolist() == [0, 2, 3, 0] and several.units.sum() == 5
-    for most in (1, 2, 1000):
-        made = several.under(most)
-        pairs = dict(zip(made.keys.column("key").to_pylist(), made.frequencies.tolist(), strict=True))
-        assert pairs == found(engine, rows, max_keys=most, salt=5)
-
-
-def test_null_units(engine, server):
-    name = loaded(server, pa.table({"unit": pa.array([1, None]), "key": ["a", "b"]}), "nulls")
-    held = partial(engine.incidence, name, Columns(("key",), "unit"), Contribution(2), salt=1)
-    for ask in (partial(count, engine, name, max_keys=2), held):
-        with pytest.raises(InvalidValue, match="privacy_unit='unit' holds nulls"):
-            ask()
-        assert ask(allow_null_units=True).keys.to_pylist() == [{"key": "a"}]
-
-
-NAMES = [
-    'a"b',
-    "'",
-    "x`y",
-    "ünï",
-    "UPPER",
-    "select",
-    "two words",
-    "k0",
-    "%s",
-    "{x}",
-    "$1",
-    "a.b",
-    "\\",
-    "; DROP TABLE x",
-]
-
-
-@pytest.mark.parametrize(("name", "column"), list(zip(NAMES[::2], NAMES[1::2], strict=True)))
-def test_any_name_means_its_table_and_column(engine, server, rows, name, column):
-    """Half of the names are those of a schema and a table, the others those of a column."""
-    place, inner = ('"' + one.replace('"', '""') + '"' for one in (name, column))
+def test_a_schema_of_any_name(engine, server, rows):
+    place = '"a""b; DROP TABLE x; --"'
     with server.cursor() as cursor:
         cursor.execute(f"CREATE SCHEMA {place}")
-        cursor.execute(f"CREATE TABLE {place}.{place} AS SELECT key AS {inner}, unit FROM {rows}")
-    how = {"max_keys": 9, "allow_null_units": True}
-    assert found(engine, f"{place}.{place}", key=(column,), **how) == found(DuckDB(), ROWS, max_keys=9)
-    assert found(engine, f"{place}.{place}", key=("unit",), unit=column, **how) == {1: 2, 2: 2, 3: 2, 4: 1, 5: 1}
+        cursor.execute(f"CREATE TABLE {place}.{place} AS SELECT * FROM {rows}")
+    assert found(engine, f"{place}.{place}", max_keys=9) == found(DuckDB(), ROWS, max_keys=9)
     with pytest.raises(InvalidValue, match="is not in the database"):
         engine.columns(f'{place}."; DROP TABLE rows; --"')
     assert told(server, f"SELECT count(*) FROM {rows}") == [(10,)]
@@ -231,6 +152,15 @@ def test_keys_have_the_types_of_the_schema(engine, server):
     with pytest.raises(InvalidType, match="table='kinds' has a unit of a type without a hash"):
         count(engine, "kinds", key=("text",), unit="json")
     assert dict(engine.columns("kinds"))["numeric(9,2)"] == "numeric(9,2)"
+
+
+def test_equal_exact_numbers_are_one_unit_and_one_key(engine, server):
+    """However many zeros they have at their end."""
+    told(
+        server, "CREATE TABLE exact AS SELECT * FROM (VALUES (1, 2.0), (1.0, 2.00), (2, 2), (1.00, 3)) AS t(unit, key)"
+    )
+    for salt in range(5):
+        assert found(engine, "exact", salt=salt, max_keys=2) == {"2": 2, "3": 1}
 
 
 def test_views_and_what_may_not_be_read(engine, server, postgres, rows):
@@ -370,23 +300,49 @@ WAYS = {"fixed": {"max_keys_per_unit": 2}, "chosen": {}, "in two steps": {"goal"
 
 @pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
 def test_a_connection_that_is_cut_half_way_costs_nothing(postgres, server, events, tmp_path, monkeypatch, how):
-    """The server ends the session while it sends rows: nothing is charged, and nothing published."""
+    """The server ends the session when a first batch is here and more is to come: nothing is charged or published."""
     from adbc_driver_manager import dbapi
 
+    came = []
+
     def cut(cursor):
-        told(server, f"SELECT pg_terminate_backend(pid) {OTHERS}")
-        return cursor.fetch_record_batch().read_all()
+        reader = cursor.fetch_record_batch()
+        came.append(reader.read_next_batch())
+        assert told(server, f"SELECT pg_terminate_backend(pid) {OTHERS}") == [(True,)]
+        while True:
+            came.append(reader.read_next_batch())  # what was on its way already comes, and then an error
 
     monkeypatch.setattr(dbapi.Cursor, "fetch_arrow_table", cut)
-    told(server, f"CREATE OR REPLACE VIEW wide AS SELECT unit, repeat('x', 100) || key AS key FROM {events}")
+    told(server, f"CREATE OR REPLACE VIEW wide AS SELECT unit, repeat('x', 1000) || key AS key FROM {events}")
     book = ds.Ledger(tmp_path / "budget", epsilon=4, delta=1e-6, unit="unit")
     asked = {"table": "wide", "key": "key", "privacy_unit": "unit", "ledger": book} | BUDGET | how
     with pytest.raises(UnreadableData, match=r"lost") as error:
         ds.release(postgres, **asked)
     assert len(book) == 0 and "terminat" not in "".join(traceback.format_exception(error.value))
+    half = sum(map(len, came))
+    if how == WAYS["fixed"]:
+        words = [
+            "--table",
+            "wide",
+            "--key",
+            "key",
+            "--unit",
+            "unit",
+            "--epsilon",
+            "1",
+            "--delta",
+            "1e-8",
+            "--max-keys",
+            "2",
+        ]
+        where = ["--out", str(tmp_path / "published"), "--ledger", str(tmp_path / "budget")]
+        assert CliRunner().invoke(app, ["release", postgres, *words, *where]).exit_code != 0
+        assert [path.name for path in tmp_path.iterdir() if "budget" not in path.name] == [] and len(book) == 0
     monkeypatch.undo()
     ds.release(postgres, **asked)
-    assert len(book) == 1
+    assert len(book) == 1 and 0 < half < 60_000
+    if how == WAYS["fixed"]:
+        assert half < len(count(Adbc(postgres), "wide", max_keys=2).frequencies)
 
 
 def test_a_query_is_stopped_on_the_server_when_we_stop(postgres, server, events):
