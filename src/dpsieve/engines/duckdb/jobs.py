@@ -26,13 +26,16 @@ from dpsieve.values.columns import in_utc
 
 @dataclass(frozen=True)
 class Job:
-    """What is done: the task, the data on its connection, and the public keys as the data would write them, if any."""
+    """What is done: the task, the data on its connection, the public keys as the data would write them, if any, and
+    how many threads may work.
+    """
 
     task: Aggregation
     source: Source
     connection: Any
     scan: Scan
     listed: pa.Table | None
+    threads: int = 1
 
     @property
     def known(self) -> str | None:
@@ -67,7 +70,7 @@ def aggregate(job: Job) -> Counted:
 def aggregate_by_loops(job: Job, memory: int) -> Counted | None:
     """Return the same with at most about `memory` bytes held."""
     if job.listed is None and one_key.suits(job.scan.columns, job.task, job.scan.rows or 0):
-        table = one_key.run_compiled(job.connection, job.scan.text, job.scan.columns, job.task, memory)
+        table = one_key.run_compiled(job.connection, job.scan.text, job.scan.columns, job.task, memory, job.threads)
     else:
         kept = _pairs(job, memory)
         table = None if kept is None else kept.aggregated(job.task)

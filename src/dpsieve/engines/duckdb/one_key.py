@@ -11,8 +11,10 @@ expected, this gives up, and the SQL text, which spills to disk and explains its
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -44,25 +46,58 @@ def suits(columns: Mapping[str, Column], task: Aggregation, rows: int) -> bool:
 
 
 def run_compiled(
-    connection: Any, scan: str, columns: Mapping[str, Column], task: Aggregation, memory: int
+    connection: Any, scan: str, columns: Mapping[str, Column], task: Aggregation, memory: int, parts: int = 1
 ) -> pa.Table | None:
-    """Return keys and numbers as the SQL text does; None when it gives up, at the latest with `memory` bytes held."""
+    """Return keys and numbers as the SQL text does; None when it gives up, at the latest with `memory` bytes held.
+
+    Units are divided into as many parts as there are threads, each with a table of its own.
+    """
     order = choice(task.salt, [*unit_names(task.columns), "k0"])
     unit, rows = one_value(columns, task.columns), rows_query(scan, columns, task)[0]
     text = f"SELECT {unit} AS u, k0, {order} AS o FROM ({rows})"
     try:
-        kept = _Kept(task.salt, memory, task.weights[0])
-        if not kept.fits():
+        kept = [_Kept(task.salt, memory // parts, task.weights[0], part, parts) for part in range(parts)]
+        if not all(part.fits() for part in kept):
             return None
         with streamed(connection, text) as batches:
-            for batch in batches:
-                if batch.column(0).null_count:
-                    raise null_units(task)
-                if not kept.add(batch):
-                    return None
-        return kept.counted()
+            if not spread(batches, kept, task):
+                return None
+        return joined([part.counted() for part in kept])
     except UNEXPECTED:
         return None
+
+
+class Part(Protocol):
+    """What keeps the keys of some of the units."""
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Take the rows of these units; tell whether there was room for them."""
+
+
+def spread(batches: Iterable[pa.RecordBatch], parts: Sequence[Part], task: Aggregation) -> bool:
+    """Give each batch to every part, all at once and while the next one is read; tell whether all had room."""
+    with ThreadPoolExecutor(len(parts)) as pool:
+        adding: list[Future[bool]] = []
+        for batch in batches:
+            if batch.column(0).null_count:
+                raise null_units(task)
+            if not all([future.result() for future in adding]):
+                return False
+            adding = [pool.submit(part.add, batch) for part in parts]
+            if len(parts) == 1:  # a single thread was requested
+                futures.wait(adding)
+        return all([future.result() for future in adding])
+
+
+def joined(tables: list[pa.Table | None]) -> pa.Table | None:
+    """Return keys with the sums of their numbers in all tables; None where the keys are too long for one column."""
+    whole = [table for table in tables if table is not None]
+    if len(whole) < len(tables):
+        return None
+    if len(whole) == 1:
+        return whole[0]
+    made = pa.concat_tables(whole).group_by("k0").aggregate([("n", "sum")])
+    return None if made.column(0).nbytes > _LONGEST_COLUMN else made.rename_columns(["k0", "n"])
 
 
 @contextlib.contextmanager
@@ -85,13 +120,13 @@ def key_of_tables(salt: int) -> Words:
 
 
 class _Kept:
-    """The key of each unit so far."""
+    """The key of each unit of one part so far."""
 
-    def __init__(self, salt: int, memory: int, weight: int = 1) -> None:
+    def __init__(self, salt: int, memory: int, weight: int = 1, part: int = 0, parts: int = 1) -> None:
         self._salt = key_of_tables(salt)
-        self._memory, self._weight = memory, weight
-        self._cells = _cells(_FIRST_CELLS)
-        self._arena = np.empty(_FIRST_BYTES, np.uint8)
+        self._memory, self._weight, self._part = memory, weight, (part, parts)
+        self._cells = _cells(max(4, 1 << (_FIRST_CELLS // parts).bit_length() - 1))
+        self._arena = np.empty(_FIRST_BYTES // parts, np.uint8)
         self._state = np.array([0, 1])  # units, and bytes in use: the first one stays free
 
     def fits(self, cells: int = 0, arena: int = 0) -> bool:
@@ -110,7 +145,7 @@ class _Kept:
             if unit.type not in (pa.int64(), pa.large_string()) or key.type != pa.large_string() or key.null_count:
                 return False
             tables = self._cells, self._arena, self._state, self._salt
-            done = add(len(batch), *buffers(unit), *buffers(key), order.to_numpy(), *tables)
+            done = add(len(batch), *buffers(unit), *buffers(key), order.to_numpy(), *tables, *self._part)
             batch = batch.slice(done)
             if len(batch) and not self._grow(batch.slice(0, 1)):
                 return False
