@@ -114,7 +114,7 @@ def test_texts_whose_hashes_all_agree_are_told_apart():
     keys = [f"k{i % 7}" for i in range(300)] * 2
     texts = {"u": pa.array(units, pa.large_string()), "k": pa.array(keys, pa.large_string())}
     assert kept.add(pa.record_batch(texts | {"o": np.zeros(rows, np.uint64)}))
-    assert dict(kept.counted().to_pandas().to_numpy().tolist()) == Counter(keys[:300])
+    assert dict(kept.made().to_pandas().to_numpy().tolist()) == Counter(keys[:300])
 
 
 def test_units_that_are_identifiers_or_short_numbers(tmp_path, compiled_runs):
@@ -161,12 +161,12 @@ def test_no_more_memory_is_held_than_allowed(length, monkeypatch):
     batch = pa.record_batch({"u": np.arange(units), "k": keys, "o": np.ones(units, np.uint64)})
     monkeypatch.setattr(one_key, "_FIRST_BYTES", 1 << 10)
     roomy = one_key._Kept(1, 1 << 30)
-    assert roomy.add(batch) and roomy.counted().num_rows == units
+    assert roomy.add(batch) and roomy.made().num_rows == units
     limit = 3 * roomy._cells.nbytes + 2 * roomy._arena.nbytes
     assert not one_key._Kept(1, limit - 1).add(batch)
     tracemalloc.start()
     kept = one_key._Kept(1, limit)
-    assert kept.add(batch) and kept.counted().num_rows == units
+    assert kept.add(batch) and kept.made().num_rows == units
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert limit / 2 < peak <= limit

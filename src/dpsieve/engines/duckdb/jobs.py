@@ -26,9 +26,7 @@ from dpsieve.values.columns import in_utc
 
 @dataclass(frozen=True)
 class Job:
-    """What is done: the task, the data on its connection, the public keys as the data would write them, if any, and
-    how many threads may work.
-    """
+    """What is done: the task, the data on its connection, its public keys as it would write them, and threads."""
 
     task: Aggregation
     source: Source
@@ -72,8 +70,8 @@ def aggregate_by_loops(job: Job, memory: int) -> Counted | None:
     if job.listed is None and one_key.suits(job.scan.columns, job.task, job.scan.rows or 0):
         table = one_key.run_compiled(job.connection, job.scan.text, job.scan.columns, job.task, memory, job.threads)
     else:
-        kept = _pairs(job, memory)
-        table = None if kept is None else kept.aggregated(job.task)
+        kept = _pairs(job, memory, job.threads)
+        table = None if kept is None else one_key.joined([part.aggregated(job.task) for part in kept])
     return None if table is None else _counted(job, table)
 
 
@@ -95,9 +93,10 @@ def incidence(job: Job) -> Incidence:
 
 def incidence_by_loops(job: Job, memory: int) -> Incidence | None:
     """Return the same with at most about `memory` bytes held."""
-    kept = _pairs(job, memory)
-    if kept is None:
+    parts = _pairs(job, memory)
+    if parts is None:
         return None
+    (kept,) = parts
     unit = [job.scan.columns[name] for name in job.task.columns.unit]
     names, starts, held = kept.in_order(job.connection, unit, job.task.salt)
     return Incidence(job.keys(names), starts, held)
@@ -121,10 +120,10 @@ def numbers(job: Job) -> NumberRows:
     return NumberRows(np.column_stack([column.to_numpy() for column in columns]), starts.astype(np.int64))
 
 
-def _pairs(job: Job, memory: int) -> pairs.Pairs | None:
+def _pairs(job: Job, memory: int, parts: int = 1) -> list[pairs.Pairs] | None:
     if not pairs.suits(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None):
         return None
-    return pairs.read_pairs(job.connection, job.scan, job.task, job.known, memory)
+    return pairs.read_pairs(job.connection, job.scan, job.task, job.known, memory, parts)
 
 
 def _counted(job: Job, table: pa.Table) -> Counted:

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_quer
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Words
 
+_Made = TypeVar("_Made", covariant=True)
 _FIRST_CELLS, _FIRST_BYTES = 1 << 21, 1 << 26  # cells are a power of two, and at least four
 _BATCH = 1 << 15
 # No batch of texts is too long, and DuckDB reads on while a batch is looked through.
@@ -60,44 +61,47 @@ def run_compiled(
         if not all(part.fits() for part in kept):
             return None
         with streamed(connection, text) as batches:
-            if not spread(batches, kept, task):
-                return None
-        return joined([part.counted() for part in kept])
+            tables = spread(batches, kept, task)
+        return None if tables is None else joined(tables)
     except UNEXPECTED:
         return None
 
 
-class Part(Protocol):
+class Part(Protocol[_Made]):
     """What keeps the keys of some of the units."""
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """Take the rows of these units; tell whether there was room for them."""
 
+    def made(self) -> _Made | None:
+        """Return what is kept; None where that cannot be written."""
 
-def spread(batches: Iterable[pa.RecordBatch], parts: Sequence[Part], task: Aggregation) -> bool:
-    """Give each batch to every part, all at once and while the next one is read; tell whether all had room."""
+
+def spread(batches: Iterable[pa.RecordBatch], parts: Sequence[Part[_Made]], task: Aggregation) -> list[_Made] | None:
+    """Give each batch to every part, all at once and while the next one is read; None where one has no room for it."""
     with ThreadPoolExecutor(len(parts)) as pool:
         adding: list[Future[bool]] = []
         for batch in batches:
             if batch.column(0).null_count:
                 raise null_units(task)
-            if not all([future.result() for future in adding]):
-                return False
+            if not all(future.result() for future in adding):
+                return None
             adding = [pool.submit(part.add, batch) for part in parts]
             if len(parts) == 1:  # a single thread was requested
                 futures.wait(adding)
-        return all([future.result() for future in adding])
+        if not all(future.result() for future in adding):
+            return None
+        made = [part for part in pool.map(lambda part: part.made(), parts) if part is not None]
+        return made if len(made) == len(parts) else None
 
 
-def joined(tables: list[pa.Table | None]) -> pa.Table | None:
+def joined(tables: list[pa.Table]) -> pa.Table | None:
     """Return keys with the sums of their numbers in all tables; None where the keys are too long for one column."""
-    whole = [table for table in tables if table is not None]
-    if len(whole) < len(tables):
+    if len(tables) == 1:
+        return tables[0]
+    if sum(table.column(0).nbytes for table in tables) > _LONGEST_COLUMN:
         return None
-    if len(whole) == 1:
-        return whole[0]
-    made = pa.concat_tables(whole).group_by("k0").aggregate([("n", "sum")])
-    return None if made.column(0).nbytes > _LONGEST_COLUMN else made.rename_columns(["k0", "n"])
+    return pa.concat_tables(tables).group_by("k0").aggregate([("n", "sum")]).rename_columns(["k0", "n"])
 
 
 @contextlib.contextmanager
@@ -130,7 +134,7 @@ class _Kept:
         self._state = np.array([0, 1])  # units, and bytes in use: the first one stays free
 
     def fits(self, cells: int = 0, arena: int = 0) -> bool:
-        """Tell whether memory allows tables of at least these bytes: while they grow, and for `counted` later.
+        """Tell whether memory allows tables of at least these bytes: while they grow, and for `made` later.
 
         That takes up to 40 bytes more for a cell of 32, of which three in four are filled, and a copy of the keys.
         """
@@ -151,7 +155,7 @@ class _Kept:
                 return False
         return True
 
-    def counted(self) -> pa.Table | None:
+    def made(self) -> pa.Table | None:
         """Return each key with what its units add; None where the keys are too long for one column."""
         from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS, gather, tally
 
