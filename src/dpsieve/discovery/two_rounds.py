@@ -22,7 +22,6 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.channels.makers import most_keys, unknown_domain
 from dpsieve.channels.reporting.reporting_tables import Promise
-from dpsieve.discovery.compiled.shared_weights import add_weights
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_budgets import finest_bits
 from dpsieve.discovery.renyi_selection import RenyiSelector, checked_typical, chosen_budget, fitting
@@ -123,6 +122,8 @@ class TwoRounds(RenyiSelector):
 
     def sums(self, held: Incidence, importance: Ints) -> Ints:
         """Return the sum of weights of each key, where units divide their weight by importance."""
+        from dpsieve.discovery.compiled.shared_weights import add_weights
+
         sums, room = np.zeros(held.keys.num_rows, np.int64), np.empty(held.sizes.max(initial=0), np.int64)
         add_weights(held.starts, held.held, importance, self.bits, self.heaviest, room, sums)
         return sums

@@ -17,6 +17,7 @@ from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
+from dpsieve.values.columns import as_arrow, as_numpy
 from dpsieve.values.keys import TAKEN, check_published, key_table, order_of, published, refuse_equal
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def draw_release(
         tokens = last.draw(numbers, source=source, **options)
     if not last.reports_all:
         reported = np.flatnonzero(tokens)
-        table, tokens = table.take(pa.array(reported)), tokens[reported]
+        table, tokens = table.take(as_arrow(reported)), tokens[reported]
     return release_of(mechanism, table, tokens, source=source, keys_only=keys_only, notes=notes)
 
 
@@ -188,7 +189,7 @@ def release_of(
     table = published(keys)
     refuse_equal(table)
     order = order_of(table)
-    table, tokens = table.take(order), tokens[order.to_numpy()]
+    table, tokens = table.take(order), tokens[as_numpy(order)]
     whole = table if keys_only else _with_counts(mechanism, table, tokens)
     return Release(
         whole,
@@ -202,7 +203,7 @@ def release_of(
 def _with_counts(mechanism: Counting, keys: pa.Table, tokens: Floats) -> pa.Table:
     """Return the keys with what their tokens tell."""
     for name, values in vars(mechanism.read(tokens)).items():
-        keys = keys.append_column(name, pa.array(values))
+        keys = keys.append_column(name, as_arrow(values))
     return keys
 
 

@@ -21,7 +21,7 @@ from dpsieve.engines.sql.number_query import number_query
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints
-from dpsieve.values.columns import in_utc
+from dpsieve.values.columns import as_numpy, in_utc
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _counted(job: Job, table: pa.Table) -> Counted:
     if numbers.null_count and isinstance(measure, Weight):
         many = f"more than {measure.most_units:,} units"
         raise InvalidValue(f"bits={measure.bits} is too large where {many} share a key. Pass fewer bits.")
-    counts = numbers.to_numpy().astype(np.int64, copy=False)
+    counts = as_numpy(numbers).astype(np.int64, copy=False)
     if job.listed is not None:
         found, counts = counts, np.zeros(len(job.listed), np.int64)
         counts[table.column(0).to_numpy()] = found
