@@ -106,6 +106,20 @@ def test_a_table_and_an_arena_that_grow_change_nothing(monkeypatch, text_units):
     assert sum(roomy.values()) == len(table.column("unit").unique())
 
 
+@pytest.mark.parametrize("max_keys", [1, 3])
+@pytest.mark.parametrize("text_units", [False, True], ids=["numbers", "texts"])
+def test_threads_that_share_the_units_change_nothing(max_keys, text_units, monkeypatch):
+    """Every unit belongs to one part, and a key of several parts is one key, also where their tables grow."""
+    monkeypatch.setattr(one_key, "_BATCH", 1 << 11)
+    monkeypatch.setattr(one_key, "_FIRST_CELLS", 64)
+    random = np.random.default_rng()
+    rows = zip(random.integers(0, 5000, 40_000).tolist(), (f"key {k}" for k in random.zipf(1.3, 40_000)), strict=True)
+    table = table_of(list(rows), text_units)
+    expected = counts(table, SQL, max_keys=max_keys)
+    for threads in (1, 2, 3, 4):
+        assert counts(table, DuckDB(compiled_from=0, threads=threads), max_keys=max_keys) == expected
+
+
 def test_texts_whose_hashes_all_agree_are_told_apart():
     """Without a salt, texts of fewer than eight bytes have one hash: units and keys are compared by their bytes."""
     kept, rows = one_key._Kept(0, 1 << 30), 600

@@ -47,12 +47,14 @@ def suits(columns: Mapping[str, Column], task: Aggregation, rows: int) -> bool:
 
 
 def run_compiled(
-    connection: Any, scan: str, columns: Mapping[str, Column], task: Aggregation, memory: int, parts: int = 1
+    connection: Any, scan: str, columns: Mapping[str, Column], task: Aggregation, memory: int, threads: int = 1
 ) -> pa.Table | None:
     """Return keys and numbers as the SQL text does; None when it gives up, at the latest with `memory` bytes held.
 
-    Units are divided into as many parts as there are threads, each with a table of its own.
+    Units are divided into parts, each with a table of its own. Every part looks at all rows, and DuckDB needs threads
+    to read them, so there is one part for two threads.
     """
+    parts = (threads + 1) // 2
     order = choice(task.salt, [*unit_names(task.columns), "k0"])
     unit, rows = one_value(columns, task.columns), rows_query(scan, columns, task)[0]
     text = f"SELECT {unit} AS u, k0, {order} AS o FROM ({rows})"
@@ -61,7 +63,7 @@ def run_compiled(
         if not all(part.fits() for part in kept):
             return None
         with streamed(connection, text) as batches:
-            tables = spread(batches, kept, task)
+            tables = spread(batches, kept, task, threads)
         return None if tables is None else joined(tables)
     except UNEXPECTED:
         return None
@@ -77,7 +79,9 @@ class Part(Protocol[_Made]):
         """Return what is kept; None where that cannot be written."""
 
 
-def spread(batches: Iterable[pa.RecordBatch], parts: Sequence[Part[_Made]], task: Aggregation) -> list[_Made] | None:
+def spread(
+    batches: Iterable[pa.RecordBatch], parts: Sequence[Part[_Made]], task: Aggregation, threads: int
+) -> list[_Made] | None:
     """Give each batch to every part, all at once and while the next one is read; None where one has no room for it."""
     with ThreadPoolExecutor(len(parts)) as pool:
         adding: list[Future[bool]] = []
@@ -87,7 +91,7 @@ def spread(batches: Iterable[pa.RecordBatch], parts: Sequence[Part[_Made]], task
             if not all(future.result() for future in adding):
                 return None
             adding = [pool.submit(part.add, batch) for part in parts]
-            if len(parts) == 1:  # a single thread was requested
+            if threads == 1:
                 futures.wait(adding)
         if not all(future.result() for future in adding):
             return None

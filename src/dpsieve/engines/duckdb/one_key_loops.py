@@ -39,22 +39,23 @@ def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state
     """
     base, filled, used = arena.ctypes.data, state[0], state[1]
     words, homes = np.empty(_AHEAD, np.uint64), np.empty(_AHEAD, np.uint64)
-    mine = np.empty(_AHEAD, np.bool_)
-    for i in range(-_AHEAD, count):
-        near = i & (_AHEAD - 1)
-        word, slot, own = words[near], homes[near], mine[near]
-        if i + _AHEAD < count:
-            words[near] = word_of(i + _AHEAD, units, unit_starts, salt)
-            mine[near] = part_of(words[near], parts, salt) == part
-            if mine[near]:
-                homes[near] = _home(words[near], cells, salt)
-                prefetch(cells.ctypes.data + _CELL * np.int64(homes[near]))
-        if unit_starts is not None and 0 <= i + _AHEAD // 2 < count:
-            middle = (i + _AHEAD // 2) & (_AHEAD - 1)
-            if mine[middle]:
-                prefetch(base + np.int64(cells[homes[middle], 3] >> _BITS))
-        if i < 0 or not own:
+    rows, own = np.empty(count, np.int64), 0
+    for i in range(count):  # without a branch, which would be as good as random
+        rows[own] = i
+        own += parts == 1 or part_of(word_of(i, units, unit_starts, salt), parts, salt) == part
+    for j in range(-_AHEAD, own):
+        near = j & (_AHEAD - 1)
+        word, slot = words[near], homes[near]
+        if j + _AHEAD < own:
+            words[near] = word_of(rows[j + _AHEAD], units, unit_starts, salt)
+            homes[near] = _home(words[near], cells, salt)
+            prefetch(cells.ctypes.data + _CELL * np.int64(homes[near]))
+        if unit_starts is not None and 0 <= j + _AHEAD // 2 < own:
+            middle = homes[(j + _AHEAD // 2) & (_AHEAD - 1)]
+            prefetch(base + np.int64(cells[middle, 3] >> _BITS))
+        if j < 0:
             continue
+        i = rows[j]
         slot = _find(i, word, slot, units, unit_starts, cells, base)
         old, order = cells[slot, 2], orders[i]
         least = cells[slot, 0]

@@ -132,7 +132,7 @@ def read_pairs(
         written = None if known is not None else _NUMBERS.get(key.kind, pa.string())
         noted = [_Noted(task, scan.rows or 0, memory // parts, written, part, parts) for part in range(parts)]
         with streamed(connection, f"SELECT {', '.join(wanted)} FROM ({bounded})") as batches:
-            return spread(batches, noted, task)
+            return spread(batches, noted, task, parts)
     except UNEXPECTED:
         return None
 
