@@ -178,8 +178,8 @@ def test_memory_that_is_short_drops_what_is_not_kept_or_gives_up(monkeypatch, ma
     expected = lists(SQL, table, max_keys=max_keys)
     gave_up, real = [], pairs.read_pairs
 
-    def read(connection, scan, task, known, memory):
-        answer = real(connection, scan, task, known, memory // divisor)
+    def read(connection, scan, task, known, memory, parts):
+        answer = real(connection, scan, task, known, memory // divisor, parts)
         gave_up.append(answer is None)
         return answer
 

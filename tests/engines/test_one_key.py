@@ -106,6 +106,20 @@ def test_a_table_and_an_arena_that_grow_change_nothing(monkeypatch, text_units):
     assert sum(roomy.values()) == len(table.column("unit").unique())
 
 
+@pytest.mark.parametrize("max_keys", [1, 3])
+@pytest.mark.parametrize("text_units", [False, True], ids=["numbers", "texts"])
+def test_threads_that_share_the_units_change_nothing(max_keys, text_units, monkeypatch):
+    """Every unit belongs to one part, and a key of several parts is one key, also where their tables grow."""
+    monkeypatch.setattr(one_key, "_BATCH", 1 << 11)
+    monkeypatch.setattr(one_key, "_FIRST_CELLS", 64)
+    random = np.random.default_rng()
+    rows = zip(random.integers(0, 5000, 40_000).tolist(), (f"key {k}" for k in random.zipf(1.3, 40_000)), strict=True)
+    table = table_of(list(rows), text_units)
+    expected = counts(table, SQL, max_keys=max_keys)
+    for threads in (1, 2, 3, 4):
+        assert counts(table, DuckDB(compiled_from=0, threads=threads), max_keys=max_keys) == expected
+
+
 def test_texts_whose_hashes_all_agree_are_told_apart():
     """Without a salt, texts of fewer than eight bytes have one hash: units and keys are compared by their bytes."""
     kept, rows = one_key._Kept(0, 1 << 30), 600
@@ -114,7 +128,7 @@ def test_texts_whose_hashes_all_agree_are_told_apart():
     keys = [f"k{i % 7}" for i in range(300)] * 2
     texts = {"u": pa.array(units, pa.large_string()), "k": pa.array(keys, pa.large_string())}
     assert kept.add(pa.record_batch(texts | {"o": np.zeros(rows, np.uint64)}))
-    assert dict(kept.counted().to_pandas().to_numpy().tolist()) == Counter(keys[:300])
+    assert dict(kept.made().to_pandas().to_numpy().tolist()) == Counter(keys[:300])
 
 
 def test_units_that_are_identifiers_or_short_numbers(tmp_path, compiled_runs):
@@ -161,12 +175,12 @@ def test_no_more_memory_is_held_than_allowed(length, monkeypatch):
     batch = pa.record_batch({"u": np.arange(units), "k": keys, "o": np.ones(units, np.uint64)})
     monkeypatch.setattr(one_key, "_FIRST_BYTES", 1 << 10)
     roomy = one_key._Kept(1, 1 << 30)
-    assert roomy.add(batch) and roomy.counted().num_rows == units
+    assert roomy.add(batch) and roomy.made().num_rows == units
     limit = 3 * roomy._cells.nbytes + 2 * roomy._arena.nbytes
     assert not one_key._Kept(1, limit - 1).add(batch)
     tracemalloc.start()
     kept = one_key._Kept(1, limit)
-    assert kept.add(batch) and kept.counted().num_rows == units
+    assert kept.add(batch) and kept.made().num_rows == units
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert limit / 2 < peak <= limit

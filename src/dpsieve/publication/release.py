@@ -17,6 +17,7 @@ from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
+from dpsieve.values.columns import as_arrow, as_numpy
 from dpsieve.values.keys import TAKEN, check_published, key_table, order_of, published, refuse_equal
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def drawn(
     if last.reports_all:
         return keys, tokens
     reported = np.flatnonzero(tokens)
-    return keys.take(pa.array(reported)), tokens[reported]
+    return keys.take(as_arrow(reported)), tokens[reported]
 
 
 def release_of(
@@ -196,7 +197,7 @@ def release_of(
     table = published(keys)
     refuse_equal(table)
     order = order_of(table)
-    table, tokens = table.take(order), tokens[order.to_numpy()]
+    table, tokens = table.take(order), tokens[as_numpy(order)]
     whole = table if keys_only else _with_counts(mechanism, table, tokens)
     return Release(
         whole,
@@ -210,7 +211,7 @@ def release_of(
 def _with_counts(mechanism: Counting, keys: pa.Table, tokens: Floats) -> pa.Table:
     """Return the keys with what their tokens tell."""
     for name, values in vars(mechanism.read(tokens)).items():
-        keys = keys.append_column(name, pa.array(values))
+        keys = keys.append_column(name, as_arrow(values))
     return keys
 
 

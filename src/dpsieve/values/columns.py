@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidType, not_unicode, too_large
 from dpsieve.validate import listed
@@ -64,6 +66,19 @@ def converted(convert: Callable[[], Any], name: str, hint: str) -> Any:
 def one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return a column as one array."""
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def as_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Return numbers, none of them null; Arrow's own way to do so would load pandas."""
+    return np.from_dlpack(one_chunk(column))
+
+
+def as_arrow(numbers: NDArray[Any]) -> pa.Array:
+    """Return an array as a column, likewise."""
+    if numbers.dtype.kind not in "iuf":
+        return pa.array(numbers)
+    kept = pa.py_buffer(np.ascontiguousarray(numbers))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, kept])
 
 
 def cast(array: Any, kind: pa.DataType) -> Any:

@@ -163,7 +163,8 @@ class DuckDB(Engine):
                 _check_type(scan.columns[name], task.columns, source)
             with _listed(known, scan, task.columns, connection) as listed:
                 job, answer = Job(task, source, connection, scan, listed), None
-                if self._compiles(scan, connection):
+                if self._compiles(scan) and (threads := int(_setting(connection, "threads"))) <= _FEW_CORES:
+                    job = replace(job, threads=threads)
                     act = partial(by_loops, job, _bytes(_setting(connection, "memory_limit")) // 4)
                     answer = run(partial(guarded, act, scan.shown), connection, progress)
                 if answer is None:
@@ -172,11 +173,9 @@ class DuckDB(Engine):
             progress(1.0)
         return answer
 
-    def _compiles(self, scan: Scan, connection: duckdb.DuckDBPyConnection) -> bool:
-        """Tell whether compiled loops are the faster way: they take time to load, and run on one core."""
-        if scan.rows is None or self.compiled_from is None or scan.rows < self.compiled_from:
-            return False
-        return int(_setting(connection, "threads")) <= _FEW_CORES
+    def _compiles(self, scan: Scan) -> bool:
+        """Tell whether there are so many rows that compiled loops, which take time to load, are the faster way."""
+        return scan.rows is not None and self.compiled_from is not None and scan.rows >= self.compiled_from
 
     @contextlib.contextmanager
     def _session(self, source: Source, progress: bool = False) -> Iterator[tuple[Any, Path]]:

@@ -21,18 +21,19 @@ from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query, si
 from dpsieve.engines.sql.number_query import number_query
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints
-from dpsieve.values.columns import in_utc
+from dpsieve.values.columns import as_numpy, in_utc
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is done: the task, the data on its connection, and the public keys as the data would write them, if any."""
+    """What is done: the task, the data on its connection, its public keys as it would write them, and threads."""
 
     task: Aggregation
     source: Source
     connection: Any
     scan: Scan
     listed: pa.Table | None
+    threads: int = 1
 
     @property
     def known(self) -> str | None:
@@ -64,10 +65,10 @@ def aggregate(job: Job) -> Counted:
 def aggregate_by_loops(job: Job, memory: int) -> Counted | None:
     """Return the same with at most about `memory` bytes held."""
     if job.listed is None and one_key.suits(job.scan.columns, job.task, job.scan.rows or 0):
-        table = one_key.run_compiled(job.connection, job.scan.text, job.scan.columns, job.task, memory)
+        table = one_key.run_compiled(job.connection, job.scan.text, job.scan.columns, job.task, memory, job.threads)
     else:
-        kept = _pairs(job, memory)
-        table = None if kept is None else kept.aggregated(job.task)
+        kept = _pairs(job, memory, job.threads)
+        table = None if kept is None else one_key.joined([part.aggregated(job.task) for part in kept])
     return None if table is None else counted(job.task, job.listed, table)
 
 
@@ -89,9 +90,10 @@ def incidence(job: Job) -> Incidence:
 
 def incidence_by_loops(job: Job, memory: int) -> Incidence | None:
     """Return the same with at most about `memory` bytes held."""
-    kept = _pairs(job, memory)
-    if kept is None:
+    parts = _pairs(job, memory)
+    if parts is None:
         return None
+    (kept,) = parts
     unit = [job.scan.columns[name] for name in job.task.columns.unit]
     names, starts, held = kept.in_order(job.connection, unit, job.task.salt)
     return Incidence(job.keys(names), starts, held)
@@ -115,10 +117,10 @@ def numbers(job: Job) -> NumberRows:
     return NumberRows(np.column_stack([column.to_numpy() for column in columns]), starts.astype(np.int64))
 
 
-def _pairs(job: Job, memory: int) -> pairs.Pairs | None:
+def _pairs(job: Job, memory: int, parts: int = 1) -> list[pairs.Pairs] | None:
     if not pairs.suits(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None):
         return None
-    return pairs.read_pairs(job.connection, job.scan, job.task, job.known, memory)
+    return pairs.read_pairs(job.connection, job.scan, job.task, job.known, memory, parts)
 
 
 def named_keys(task: Aggregation, listed: pa.Table | None, found: pa.Table) -> pa.Table:
@@ -133,7 +135,7 @@ def counted(task: Aggregation, listed: pa.Table | None, table: pa.Table) -> Coun
     numbers, measure = table.column("n"), task.measure
     if numbers.null_count and isinstance(measure, Weight):
         raise measure.too_wide()
-    counts = numbers.to_numpy().astype(np.int64, copy=False)
+    counts = as_numpy(numbers).astype(np.int64, copy=False)
     if listed is not None:
         found, counts = counts, np.zeros(len(listed), np.int64)
         counts[table.column(0).to_numpy()] = found

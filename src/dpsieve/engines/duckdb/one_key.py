@@ -11,8 +11,10 @@ expected, this gives up, and the SQL text, which spills to disk and explains its
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +26,7 @@ from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_quer
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Words
 
+_Made = TypeVar("_Made", covariant=True)
 _FIRST_CELLS, _FIRST_BYTES = 1 << 21, 1 << 26  # cells are a power of two, and at least four
 _BATCH = 1 << 15
 # No batch of texts is too long, and DuckDB reads on while a batch is looked through.
@@ -44,25 +47,65 @@ def suits(columns: Mapping[str, Column], task: Aggregation, rows: int) -> bool:
 
 
 def run_compiled(
-    connection: Any, scan: str, columns: Mapping[str, Column], task: Aggregation, memory: int
+    connection: Any, scan: str, columns: Mapping[str, Column], task: Aggregation, memory: int, threads: int = 1
 ) -> pa.Table | None:
-    """Return keys and numbers as the SQL text does; None when it gives up, at the latest with `memory` bytes held."""
+    """Return keys and numbers as the SQL text does; None when it gives up, at the latest with `memory` bytes held.
+
+    Units are divided into parts, each with a table of its own. Every part looks at all rows, and DuckDB needs threads
+    to read them, so there is one part for two threads.
+    """
+    parts = (threads + 1) // 2
     order = choice(task.salt, [*unit_names(task.columns), "k0"])
     unit, rows = one_value(columns, task.columns), rows_query(scan, columns, task)[0]
     text = f"SELECT {unit} AS u, k0, {order} AS o FROM ({rows})"
     try:
-        kept = _Kept(task.salt, memory, task.weights[0])
-        if not kept.fits():
+        kept = [_Kept(task.salt, memory // parts, task.weights[0], part, parts) for part in range(parts)]
+        if not all(part.fits() for part in kept):
             return None
         with streamed(connection, text) as batches:
-            for batch in batches:
-                if batch.column(0).null_count:
-                    raise null_units(task)
-                if not kept.add(batch):
-                    return None
-        return kept.counted()
+            tables = spread(batches, kept, task, threads)
+        return None if tables is None else joined(tables)
     except UNEXPECTED:
         return None
+
+
+class Part(Protocol[_Made]):
+    """What keeps the keys of some of the units."""
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Take the rows of these units; tell whether there was room for them."""
+
+    def made(self) -> _Made | None:
+        """Return what is kept; None where that cannot be written."""
+
+
+def spread(
+    batches: Iterable[pa.RecordBatch], parts: Sequence[Part[_Made]], task: Aggregation, threads: int
+) -> list[_Made] | None:
+    """Give each batch to every part, all at once and while the next one is read; None where one has no room for it."""
+    with ThreadPoolExecutor(len(parts)) as pool:
+        adding: list[Future[bool]] = []
+        for batch in batches:
+            if batch.column(0).null_count:
+                raise null_units(task)
+            if not all(future.result() for future in adding):
+                return None
+            adding = [pool.submit(part.add, batch) for part in parts]
+            if threads == 1:
+                futures.wait(adding)
+        if not all(future.result() for future in adding):
+            return None
+        made = [part for part in pool.map(lambda part: part.made(), parts) if part is not None]
+        return made if len(made) == len(parts) else None
+
+
+def joined(tables: list[pa.Table]) -> pa.Table | None:
+    """Return keys with the sums of their numbers in all tables; None where the keys are too long for one column."""
+    if len(tables) == 1:
+        return tables[0]
+    if sum(table.column(0).nbytes for table in tables) > _LONGEST_COLUMN:
+        return None
+    return pa.concat_tables(tables).group_by("k0").aggregate([("n", "sum")]).rename_columns(["k0", "n"])
 
 
 @contextlib.contextmanager
@@ -85,17 +128,17 @@ def key_of_tables(salt: int) -> Words:
 
 
 class _Kept:
-    """The key of each unit so far."""
+    """The key of each unit of one part so far."""
 
-    def __init__(self, salt: int, memory: int, weight: int = 1) -> None:
+    def __init__(self, salt: int, memory: int, weight: int = 1, part: int = 0, parts: int = 1) -> None:
         self._salt = key_of_tables(salt)
-        self._memory, self._weight = memory, weight
-        self._cells = _cells(_FIRST_CELLS)
-        self._arena = np.empty(_FIRST_BYTES, np.uint8)
+        self._memory, self._weight, self._part = memory, weight, (part, parts)
+        self._cells = _cells(max(4, 1 << (_FIRST_CELLS // parts).bit_length() - 1))
+        self._arena = np.empty(_FIRST_BYTES // parts, np.uint8)
         self._state = np.array([0, 1])  # units, and bytes in use: the first one stays free
 
     def fits(self, cells: int = 0, arena: int = 0) -> bool:
-        """Tell whether memory allows tables of at least these bytes: while they grow, and for `counted` later.
+        """Tell whether memory allows tables of at least these bytes: while they grow, and for `made` later.
 
         That takes up to 40 bytes more for a cell of 32, of which three in four are filled, and a copy of the keys.
         """
@@ -110,13 +153,13 @@ class _Kept:
             if unit.type not in (pa.int64(), pa.large_string()) or key.type != pa.large_string() or key.null_count:
                 return False
             tables = self._cells, self._arena, self._state, self._salt
-            done = add(len(batch), *buffers(unit), *buffers(key), order.to_numpy(), *tables)
+            done = add(len(batch), *buffers(unit), *buffers(key), order.to_numpy(), *tables, *self._part)
             batch = batch.slice(done)
             if len(batch) and not self._grow(batch.slice(0, 1)):
                 return False
         return True
 
-    def counted(self) -> pa.Table | None:
+    def made(self) -> pa.Table | None:
         """Return each key with what its units add; None where the keys are too long for one column."""
         from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS, gather, tally
 

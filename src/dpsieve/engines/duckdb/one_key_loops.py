@@ -30,8 +30,8 @@ _STRETCH, _GOLDEN = np.uint64(20), np.uint64(0x9E3779B97F4A7C15)
 
 
 @jit(nogil=True)
-def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state, salt):
-    """Take rows; return how many, fewer than `count` where the table or the arena has no room for the next.
+def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state, salt, part, parts):
+    """Take the rows of a part of the units; return how many rows are done, fewer than `count` where there is no room.
 
     `units` is the address of whole numbers, or of the bytes of texts that start at `unit_starts`, which is None for
     numbers; `keys` is that of the keys' bytes, and `orders` are their hashes, of which the smallest is kept. `state`
@@ -39,18 +39,23 @@ def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state
     """
     base, filled, used = arena.ctypes.data, state[0], state[1]
     words, homes = np.empty(_AHEAD, np.uint64), np.empty(_AHEAD, np.uint64)
-    for i in range(-_AHEAD, count):
-        near = i & (_AHEAD - 1)
+    rows, own = np.empty(count, np.int64), 0
+    for i in range(count):  # without a branch, which would be as good as random
+        rows[own] = i
+        own += parts == 1 or part_of(word_of(i, units, unit_starts, salt), parts, salt) == part
+    for j in range(-_AHEAD, own):
+        near = j & (_AHEAD - 1)
         word, slot = words[near], homes[near]
-        if i + _AHEAD < count:
-            words[near] = _word(i + _AHEAD, units, unit_starts, salt)
+        if j + _AHEAD < own:
+            words[near] = word_of(rows[j + _AHEAD], units, unit_starts, salt)
             homes[near] = _home(words[near], cells, salt)
             prefetch(cells.ctypes.data + _CELL * np.int64(homes[near]))
-        if unit_starts is not None and 0 <= i + _AHEAD // 2 < count:
-            middle = homes[(i + _AHEAD // 2) & (_AHEAD - 1)]
+        if unit_starts is not None and 0 <= j + _AHEAD // 2 < own:
+            middle = homes[(j + _AHEAD // 2) & (_AHEAD - 1)]
             prefetch(base + np.int64(cells[middle, 3] >> _BITS))
-        if i < 0:
+        if j < 0:
             continue
+        i = rows[j]
         slot = _find(i, word, slot, units, unit_starts, cells, base)
         old, order = cells[slot, 2], orders[i]
         least = cells[slot, 0]
@@ -167,11 +172,17 @@ def gather(refs, arena, starts, target):
 
 
 @jit(forceinline=True)
-def _word(i, units, unit_starts, salt):
-    """Return the word that stands for a unit."""
+def word_of(i, units, unit_starts, salt):
+    """Return the word that stands for a unit: a whole number itself, or the hash of a text."""
     if unit_starts is None:
         return load_word(units + 8 * i)
     return digest(units + unit_starts[i], unit_starts[i + 1] - unit_starts[i], (salt[0], salt[1], salt[2], salt[3]))
+
+
+@jit(forceinline=True)
+def part_of(word, parts, salt):
+    """Return which of the parts a unit belongs to, by other bits than those that place it."""
+    return np.int64((fold(word ^ salt[6], salt[7]) >> _HALF) * np.uint64(parts) >> _HALF)
 
 
 @jit(forceinline=True)

@@ -9,7 +9,7 @@ Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those 
 
 import numpy as np
 
-from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS
+from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS, part_of, word_of
 from dpsieve.exact.hashing import copy, digest, fold, load_word, prefetch, same
 from dpsieve.exact.jit import jit
 
@@ -23,7 +23,9 @@ _LOWER = (_ONE << _HALF) - _ONE
 
 @jit(nogil=True)
 def number(count, values, starts, numbers, table, words, arena, state, salt):
-    """Write the numbers of values; return of how many, fewer than `count` where there is no room for the next.
+    """Write the numbers of values whose place in `numbers` is not -1; return how many values are done.
+
+    These are fewer than `count` where there is no room for the next.
 
     `values` is the address of whole numbers, or of the bytes of texts that start at `starts`, which is None for
     numbers. `state` has how many values are numbered and the length of the arena in use.
@@ -35,12 +37,17 @@ def number(count, values, starts, numbers, table, words, arena, state, salt):
     while done < count:
         group = min(_GROUP, count - done)
         for j in range(group):
+            if numbers[done + j] < 0:
+                continue
             hashes[j] = _hash(done + j, values, starts, salt)
             prefetch(table.ctypes.data + 8 * np.int64(hashes[j] & mask))
         for j in range(group):
-            prefetch(words.ctypes.data + 8 * np.int64(table[hashes[j] & mask] & _LOWER))
+            if numbers[done + j] >= 0:
+                prefetch(words.ctypes.data + 8 * np.int64(table[hashes[j] & mask] & _LOWER))
         for j in range(group):
             i, slot = done + j, hashes[j] & mask
+            if numbers[i] < 0:
+                continue
             while table[slot] != _ZERO:
                 near = (table[slot] ^ hashes[j]) >> _HALF == _ZERO
                 if near and _equal(i, values, starts, words[table[slot] & _LOWER], base):
@@ -63,6 +70,24 @@ def number(count, values, starts, numbers, table, words, arena, state, salt):
         done += group
     state[0], state[1] = found, used
     return count
+
+
+@jit(nogil=True)
+def leave_out(count, units, unit_starts, numbers, salt, part, parts):
+    """Write -1 where a unit belongs to another part."""
+    for i in range(count):
+        numbers[i] = 0 if part_of(word_of(i, units, unit_starts, salt), parts, salt) == part else -1
+
+
+@jit(nogil=True)
+def note(units, keys, orders, limits, noted_units, noted_keys, noted_orders, filled):
+    """Append rows, without those of other parts and those beyond the limit of their unit; return how many are there."""
+    for i in range(len(units)):
+        u = units[i]
+        if u >= 0 and (len(limits) == 0 or orders[i] <= limits[u]):
+            noted_units[filled], noted_keys[filled], noted_orders[filled] = u, keys[i], orders[i]
+            filled += 1
+    return filled
 
 
 @jit(nogil=True)
@@ -114,19 +139,25 @@ def sort(starts, keys, orders, ranks):
 def keep(starts, sorted_keys, sorted_orders, most, units, keys, orders, limits):
     """Write the first `most` distinct keys of each unit, one unit after the other; return how many pairs these are.
 
+    `starts` becomes where the pairs of each unit start now.
+
     The limit of a unit that has so many keys becomes the order of its last one: no pair beyond it will be kept.
     """
     filled = 0
+    begin = starts[0]
     for u in range(len(starts) - 1):
-        first = filled
-        for i in range(starts[u], starts[u + 1]):
-            again = i > starts[u] and sorted_orders[i] == sorted_orders[i - 1] and sorted_keys[i] == sorted_keys[i - 1]
+        first, end = filled, starts[u + 1]
+        starts[u] = first
+        for i in range(begin, end):
+            again = i > begin and sorted_orders[i] == sorted_orders[i - 1] and sorted_keys[i] == sorted_keys[i - 1]
             if not again:
                 units[filled], keys[filled], orders[filled] = u, sorted_keys[i], sorted_orders[i]
                 filled += 1
                 if filled - first == most:
                     limits[u] = sorted_orders[i]
                     break
+        begin = end
+    starts[-1] = filled
     return filled
 
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsieve.engines.duckdb.one_key import UNEXPECTED, buffers, key_of_tables, streamed
+from dpsieve.engines.duckdb.one_key import UNEXPECTED, buffers, key_of_tables, spread, streamed
 from dpsieve.engines.duckdb.scan import Scan
 from dpsieve.engines.duckdb.unit_texts import its_values, one_value
-from dpsieve.engines.engine import Aggregation, null_units
+from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query, unit_names
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Bools, Ints, Words
@@ -30,7 +30,7 @@ _NUMBERS = {
     "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(),
 }  # fmt: skip
-_FIRST_VALUES, _FIRST_BYTES = 1 << 16, 1 << 20  # values are a power of two
+_FIRST_VALUES, _FIRST_BYTES = 1 << 20, 1 << 24  # values are a power of two
 _MOST_VALUES, _LONGEST_COLUMN = 2**31 - 1, 2**31 - 1
 _BYTES_OF_A_PAIR = 32  # its unit, key and order, twice while pairs are sorted
 _ZERO, _NO_LIMIT = np.uint64(0), np.uint64(2**64 - 1)
@@ -116,34 +116,36 @@ class Pairs:
             connection.unregister(_UNITS)
 
 
-def read_pairs(connection: Any, scan: Scan, task: Aggregation, known: str | None, memory: int) -> Pairs | None:
+def read_pairs(
+    connection: Any, scan: Scan, task: Aggregation, known: str | None, memory: int, parts: int = 1
+) -> list[Pairs] | None:
     """Return the pairs that are kept; None when it gives up, at the latest with about `memory` bytes held.
 
-    With `known`, the name of a table of public keys, the number of a key is its place in that table.
+    Units are divided into parts, which keep pairs at the same time. With `known`, the name of a table of public keys,
+    the number of a key is its place in that table.
     """
     unit, key = one_value(scan.columns, task.columns), scan.columns[task.columns.key[0]]
     bounded, names = rows_query(scan.text, scan.columns, task, known)
     kind = "BIGINT" if known is not None else _read_as(key)
     wanted = [unit or "", f"CAST(k0 AS {kind})", choice(task.salt, [*unit_names(task.columns), *names])]
     try:
-        noted = _Noted(task, scan.rows or 0, memory, numbered=known is not None)
+        written = None if known is not None else _NUMBERS.get(key.kind, pa.string())
+        noted = [_Noted(task, scan.rows or 0, memory // parts, written, part, parts) for part in range(parts)]
         with streamed(connection, f"SELECT {', '.join(wanted)} FROM ({bounded})") as batches:
-            for batch in batches:
-                if batch.column(0).null_count:
-                    raise null_units(task)
-                if not noted.add(batch):
-                    return None
-        return noted.pairs(None if known is not None else _NUMBERS.get(key.kind, pa.string()))
+            return spread(batches, noted, task, parts)
     except UNEXPECTED:
         return None
 
 
 class _Noted:
-    """The pairs so far; their keys are numbers, or get some."""
+    """The pairs so far of one part of the units; their keys are numbers, or get some and are `written` as this type."""
 
-    def __init__(self, task: Aggregation, rows: int, memory: int, numbered: bool) -> None:
+    def __init__(
+        self, task: Aggregation, rows: int, memory: int, written: pa.DataType | None, part: int = 0, parts: int = 1
+    ) -> None:
         salt, quarter = key_of_tables(task.salt), memory // 4
-        self._units, self._keys = _Numbered(salt, quarter), None if numbered else _Numbered(salt, quarter)
+        self._units, self._keys = _Numbered(salt, quarter), None if written is None else _Numbered(salt, quarter)
+        self._written, self._salt, self._part = written, salt, (part, parts)
         self._most = task.contribution.keys
         room = min(rows, 2 * quarter // _BYTES_OF_A_PAIR)
         self._pairs: list[NDArray[Any]] = [np.empty(room, kind) for kind in (np.int32, np.int32, np.uint64)]
@@ -152,28 +154,27 @@ class _Noted:
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """Note the rows of a batch; tell whether there was room for them."""
+        from dpsieve.engines.duckdb.pair_loops import leave_out, note
+
         unit, key, order = batch.columns
-        units = self._units.numbers(unit)
-        keys = key.to_numpy().astype(np.int32) if self._keys is None else self._keys.numbers(key)
+        numbers = np.zeros(len(batch), np.int32)
+        if self._part[1] > 1:
+            leave_out(len(batch), *buffers(unit), numbers, self._salt, *self._part)
+        units = self._units.numbers(unit, numbers.copy())
+        keys = key.to_numpy().astype(np.int32) if self._keys is None else self._keys.numbers(key, numbers)
         if units is None or keys is None:
             return False
-        found: tuple[NDArray[Any], ...] = units, keys, order.to_numpy()
         if len(self._limits):
             self._limits = _longer(self._limits, len(self._units), _NO_LIMIT)
-            near = found[2] <= self._limits[units]
-            found = tuple(column[near] for column in found)
-        more = len(found[0])
-        if self._filled + more > len(self._pairs[0]):
+        if self._filled + len(batch) > len(self._pairs[0]):
             self._settle()
-            if 2 * self._filled + more > len(self._pairs[0]):
+            if 2 * self._filled + len(batch) > len(self._pairs[0]):
                 return False
-        for column, values in zip(self._pairs, found, strict=True):
-            column[self._filled : self._filled + more] = values
-        self._filled += more
+        self._filled = note(units, keys, order.to_numpy(), self._limits, *self._pairs, self._filled)
         return True
 
-    def pairs(self, kind: pa.DataType | None) -> Pairs | None:
-        """Return what is kept, with keys of this type; None where keys are too long for one column."""
+    def made(self) -> Pairs | None:
+        """Return what is kept; None where keys are too long for one column."""
         starts = self._settle()
         keys = self._pairs[1][: self._filled].copy()
         self._pairs, names = [], None
@@ -181,7 +182,7 @@ class _Noted:
             names = self._keys.values(large=False)
             if names is None:
                 return None
-            names = names.cast(kind)
+            names = names.cast(self._written)
         return Pairs(self._units.values(), names, starts, keys)
 
     def _settle(self) -> Ints:
@@ -197,7 +198,7 @@ class _Noted:
             sort(starts, sorted_keys, sorted_orders, self._keys.ranks())
         self._limits = _longer(self._limits, len(self._units), _NO_LIMIT)
         self._filled = keep(starts, sorted_keys, sorted_orders, self._most, units, keys, orders, self._limits)
-        return np.searchsorted(units[: self._filled], np.arange(len(starts))).astype(np.int64)
+        return starts
 
 
 class _Numbered:
@@ -205,8 +206,9 @@ class _Numbered:
 
     def __init__(self, salt: Words, memory: int) -> None:
         self._salt, self._memory = salt, memory
-        self._table = np.zeros(2 * _FIRST_VALUES, np.uint64)
-        self._words = np.zeros(_FIRST_VALUES, np.uint64)  # from 1 on
+        size = min(_FIRST_VALUES, 1 << (memory // 48 | 16).bit_length() - 1)
+        self._table = np.zeros(2 * size, np.uint64)
+        self._words = np.zeros(size, np.uint64)  # from 1 on
         self._arena = np.empty(0, np.uint8)
         self._state = np.zeros(2, np.int64)  # values, and bytes in use
         self._texts = False
@@ -214,14 +216,14 @@ class _Numbered:
     def __len__(self) -> int:
         return int(self._state[0])
 
-    def numbers(self, column: pa.Array) -> Int32s | None:
-        """Return the numbers of values, new ones included; None where there is no room for them."""
+    def numbers(self, column: pa.Array, numbers: Int32s) -> Int32s | None:
+        """Write the numbers of values, new ones included, but where -1 stands; None where there is no room for them."""
         from dpsieve.engines.duckdb.pair_loops import number
 
         self._texts = column.type == pa.large_string()
         if not (self._texts or column.type == pa.int64()) or column.null_count:
             return None
-        numbers, done = np.empty(len(column), np.int32), 0
+        done = 0
         while done < len(column):
             here = numbers[done:], self._table, self._words, self._arena, self._state, self._salt
             done += number(len(column) - done, *buffers(column.slice(done)), *here)
