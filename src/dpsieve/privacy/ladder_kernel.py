@@ -76,6 +76,11 @@ class LadderTable:
         """The masses in two rows of words, high and low."""
         return np.array([[mass >> 64 for mass in self.masses], [mass & (2**64 - 1) for mass in self.masses]], np.uint64)
 
+    @cached_property
+    def floats(self) -> NDArray[np.float64]:
+        """The masses as probabilities."""
+        return np.array([mass / 2**GRID for mass in self.masses])
+
 
 @dataclass(frozen=True, eq=False)
 class Expanded:

@@ -138,3 +138,25 @@ def most_lost(numbers, token, reported, q, repeated, last_q):
         if most > 0:
             lost = max(lost, (most - token - reported[row]) / most)
     return lost
+
+
+@jit()
+def widest(c, b, masses, sums, birth, parts, reported, factor):
+    """Return the largest divergence of adjacent rows at a factor below e^epsilon, in floats.
+
+    Upwards new tokens and those that grow add to it, downwards those that shrink or vanish, and 'nothing' either way.
+    """
+    worst, peak = 0.0, 1
+    for row in range(1, len(c)):
+        top = (row - 1) * parts
+        _, lost, peak = _upto(c, parts, row - 1, b[row - 1], max(b[row - 1], min(b[row], top)), peak, masses, birth)
+        kept = _above(sums, masses, birth, parts, row - 1, c[row])
+        new = _above(sums, masses, birth, parts, row, max(c[row], top))
+        grown = _above(sums, masses, birth, parts, row, c[row]) - new
+        silent, before = 1 - reported[row], 1 - reported[row - 1]
+        up = new + max(0.0, grown - factor * kept) + max(0.0, silent - factor * before)
+        down = lost + max(0.0, before - factor * silent)
+        if b[row] < c[row]:
+            down += max(0.0, reported[row - 1] - lost - kept - factor * (reported[row] - grown - new))
+        worst = max(worst, up, down)
+    return worst

@@ -21,5 +21,5 @@ def likeliest_on_ladder(made: Made, tokens: Ints) -> tuple[Ints, Floats]:
     passed = np.minimum(ahead[stair] + row, np.append(starts[1:], made.stop)[stair])
     rung = passed - 1 + (-tokens // parts)  # above that of a new token
     possible = (rung >= 0) & (rung < len(table.masses) - table.birth)
-    masses = np.array([mass / 2**128 for mass in table.masses[table.birth :]])
-    return np.where(possible, passed - 1, 1), np.where(possible, masses[np.where(possible, rung, 0)], 0.0)
+    chance = np.where(possible, table.floats[table.birth + np.where(possible, rung, 0)], 0.0)
+    return np.where(possible, passed - 1, 1), chance

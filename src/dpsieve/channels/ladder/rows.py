@@ -6,6 +6,7 @@ become constant, and all but certain, the rows go on step by step (see `stepwise
 
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
+from math import nextafter
 
 import numpy as np
 
@@ -24,10 +25,12 @@ from dpsieve.privacy.kernel import examine
 from dpsieve.privacy.ladder_kernel import expand
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints, Words
+from dpsieve.validate import Neighbours
 
 _STEPWISE = 1 << 20  # cells: a table of no more is made row by row, without loss
 _TAIL = 1 << 25  # cells: a longer way from all but certain to certain is not gone
 _ROWS = 512  # rows expanded at a time
+_ROUNDING = 1e-14  # more than sums of floats are off
 _UNKNOWN = np.iinfo(np.int64).min
 
 
@@ -117,11 +120,12 @@ class LadderRows(SampledRows):
 
     def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
         """Return the confidence interval of each token, from the windows of the rows that may have it."""
-        own = -(-tokens // self.resolution)
-        reach = np.zeros(self._last_row + 2, np.int64)
-        np.add.at(reach, self._rows_of(own), 1)
-        np.add.at(reach, self._rows_of(own + self.spread) + 1, -1)
-        nearest, farthest = self._windows_of(np.flatnonzero(np.cumsum(reach)), level)
+        own = np.unique(-(-tokens // self.resolution))
+        first, last = self._rows_of(own), self._rows_of(own + self.spread)
+        cuts = np.flatnonzero(first[1:] > last[:-1] + 1) + 1
+        ends = zip(first[np.append(0, cuts)], last[np.append(cuts - 1, len(last) - 1)], strict=True) if len(own) else ()
+        reach = [np.arange(low, high + 1) for low, high in ends]
+        nearest, farthest = self._windows_of(np.concatenate([np.empty(0, np.int64), *reach]), level)
         low, high = np.empty((2, len(tokens)), np.int64)
         stairs, parts = (self._starts, self._first), self.resolution
         blocks.interval_ends(tokens, *stairs, nearest, farthest, parts, self.spread, low, high)
@@ -153,17 +157,31 @@ class LadderRows(SampledRows):
 
     def certify(self, guarantee: Guarantee) -> Certificate:
         """Return the certificate of both kernels, or raise NotCertified."""
-        worst = self._examined(guarantee.epsilon, guarantee.delta)[0]
-        if self._last_row > self._end:
-            row = expand(self._made.table, np.array([self._end]))
-            before = Block(np.append(row.left, row.right[-1]) + 1, row.high[None], row.low[None])
-            pieces = range(self._end + 1, self._last_row + 1, self._tail.piece)
-            tail = (self._tail.block(r, min(self._tail.piece, self._last_row + 1 - r)) for r in pieces)
-            verdict = examine(tail, guarantee.epsilon, guarantee.delta, self.resolution, before=before)
-            if not verdict.accepted:
-                raise NotCertified(f"after row {self._end}: {verdict.reason}")
-            worst = max(worst, verdict.worst)
+        promise = guarantee.epsilon, guarantee.delta
+        worst = max(self._examined(*promise)[0], self._after(*promise))
         return formula(guarantee, worst, "kernel", f"{self._last_row:,} rows, for every frequency")
+
+    def delta(self, epsilon: float, neighbours: Neighbours) -> float:
+        """Return the largest divergence of adjacent rows; below the epsilon of the promise in floats, rounded up."""
+        if neighbours == "replace":
+            return super().delta(epsilon, neighbours)
+        worst = self._examined(*self._promise)[0]
+        if epsilon < self._promise[0]:
+            worst = self._made.divergence(epsilon, fraction(*self._sums.T)) + _ROUNDING
+        return max(worst, self._after(epsilon, nextafter(1, 0)))
+
+    def _after(self, epsilon: float, delta: float) -> float:
+        """Return the largest divergence of the tail, and of its first row from the last one before."""
+        if self._last_row == self._end:
+            return 0.0
+        row = expand(self._made.table, np.array([self._end]))
+        before = Block(np.append(row.left, row.right[-1]) + 1, row.high[None], row.low[None])
+        pieces = range(self._end + 1, self._last_row + 1, self._tail.piece)
+        tail = (self._tail.block(r, min(self._tail.piece, self._last_row + 1 - r)) for r in pieces)
+        verdict = examine(tail, epsilon, delta, self.resolution, before=before)
+        if not verdict.accepted:
+            raise NotCertified(f"after row {self._end}: {verdict.reason}")
+        return verdict.worst
 
     @property
     def _places(self) -> tuple[Ints, Ints]:

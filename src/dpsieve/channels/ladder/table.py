@@ -7,14 +7,14 @@ from functools import lru_cache
 import numpy as np
 
 from dpsieve.channels.grid import FACTOR_BITS, ONE, Steps, floor_words
-from dpsieve.channels.ladder.climb import make_places, most_lost
+from dpsieve.channels.ladder.climb import make_places, most_lost, widest
 from dpsieve.channels.ladder.stairs import MOST_ROWS, Stairs, stairs_below
 from dpsieve.channels.rows import LARGEST_FREQUENCY
 from dpsieve.channels.stepwise.rows import constant_from
 from dpsieve.errors import NotCertified
 from dpsieve.privacy.ladder_kernel import LadderTable, examine_ladder
 from dpsieve.sampling.schemes import Scheme
-from dpsieve.types import Ints, Words
+from dpsieve.types import Floats, Ints, Words
 
 _SURE = 1e-5  # 'nothing' keeps at least this much on the ladder
 _BELOW = 1 - 1e-12  # wanted masses are lowered by more than floats may be off
@@ -50,6 +50,13 @@ class Made:
             raise NotCertified("a key is reported more often than it is sampled")
         return verdict.worst, totals
 
+    def divergence(self, epsilon: float, reported: Floats) -> float:
+        """Return the largest divergence of adjacent rows at an epsilon below that of the table, in floats."""
+        masses = self.table.floats
+        sums = np.append(0.0, np.cumsum(masses[self.table.birth :]))
+        places, birth, parts = (self.table.c, self.table.b), self.table.birth, self.table.parts
+        return float(widest(*places, masses, sums, birth, parts, reported, math.exp(epsilon)))
+
 
 def made_table(epsilon: float, delta: float, parts: int, spread: int, scheme: Scheme) -> Made | None:
     """Return a table for a scheme, None where it has no place on the ladder."""
@@ -67,7 +74,7 @@ def _made(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: 
     if sure:
         stop = max(int(stairs.starts[-1]) + 1, constant_from(scheme, LARGEST_FREQUENCY))
     ends, birth = np.append(stairs.starts, stop), empty.birth
-    masses = np.array([mass / ONE for mass in empty.masses])
+    masses = empty.floats
     numbers = np.array([steps.delta / ONE * _BELOW, 2.0**64 / empty.inverse, empty.inverse / 2.0**64])
     sums = np.append(0.0, np.cumsum(masses[birth:]))
     room = int(min(np.minimum(np.diff(ends), 4 * birth).sum(), 4 * MOST_ROWS)) + 2
