@@ -1,5 +1,7 @@
 """One or more of every channel, for the checks that all of them pass; each is private with delta near 0.01."""
 
+from dataclasses import dataclass
+
 from schemes_in_use import SCHEMES
 
 from dpsieve.channels import (
@@ -12,6 +14,20 @@ from dpsieve.channels import (
     stability,
     truncated_geometric,
 )
+from dpsieve.channels.ladder.rows import LadderRows
+from dpsieve.channels.ladder.table import made_table
+from dpsieve.channels.makers import Optimal
+from dpsieve.sampling import ppswor
+
+
+@dataclass(frozen=True, repr=False)
+class OnLadder(Optimal):
+    """The optimal channel with its table on a ladder, as for small rates, whatever the rate."""
+
+    def _sampled(self, spread, scheme):
+        made = made_table(self.epsilon, self.delta_, self._parts, spread, scheme)
+        return LadderRows(self.epsilon, self.delta_, spread, scheme, made)
+
 
 CHANNELS = {
     "optimal": lambda: optimal(0.5, 0.01),
@@ -28,3 +44,4 @@ CHANNELS = {
     "sampled stability": lambda: stability(1.0, 0.01, SCHEMES["priority"], threshold="paper"),
     "sample threshold": lambda: sample_threshold(0.316, 4, epsilon=3.0),
 }
+TABLES = CHANNELS | {"optimal, ladder": lambda: OnLadder(0.5, 0.01, ppswor(0.01))}  # and kinds of rows made by force

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from every_channel import CHANNELS
+from every_channel import TABLES
 from statistical import assert_counts
 
 from dpsieve.channels.rows import Rows
@@ -22,9 +22,9 @@ class Derived(Rows):
         raise AssertionError("set in __init__")
 
 
-@pytest.fixture(params=CHANNELS, scope="module")
+@pytest.fixture(params=TABLES, scope="module")
 def pair(request):
-    rows = CHANNELS[request.param]().rows
+    rows = TABLES[request.param]().rows
     return rows, Derived(rows)
 
 
@@ -152,7 +152,7 @@ def test_the_certificate(pair, request):
     if rows.last is None:
         return
     name = request.node.callspec.params["pair"]
-    promise = CHANNELS[name]().each_key
+    promise = TABLES[name]().each_key
     mine, theirs = rows.certify(promise).worst, derived.certify(promise).worst
     if name == "sampled stability":  # it certifies the rows before sampling
         assert theirs <= mine

@@ -112,7 +112,7 @@ def test_keys_only_of_a_public_list_is_refused(tmp_path):
 
 def test_tables_of_several_mechanisms_are_not_all_made(tmp_path):
     saved = Saved(known_keys(1.0).release(["tea"], [10]), tmp_path / "x")
-    slow = [{"times": 1, "mechanism": ds.channels.optimal(1 + i, 1e-6, ds.ppswor(1e-5)).to_json()} for i in range(3)]
+    slow = [{"times": 1, "mechanism": ds.channels.simple(1 + i, 1e-6, ds.ppswor(1e-5)).to_json()} for i in range(3)]
     uses = [*slow, {"times": 1, "mechanism": saved.record["mechanism"]}]
     certificate = saved.record["certificate"]
     guarantee = {**certificate["guarantee"], "epsilon": 500.0, "delta": 0.5}

@@ -13,6 +13,7 @@ from dpsieve.channels.lag.baselines import LaplaceCut, geometric_lag
 from dpsieve.channels.lag.optimal import Lag, optimal_lag
 from dpsieve.channels.lag.rows import LagRows
 from dpsieve.channels.rows import Rows
+from dpsieve.channels.stepwise.sampled import SampledRows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy import Approximate, Certificate, Guarantee, Spend, gaussian_sigma
@@ -169,9 +170,13 @@ class _Weighted(_Made):
         """The rows: of a lag, or made step by step with a scheme."""
         if self.scheme is None:
             return LagRows(self._parts, lambda: optimal_lag(self._steps, self._parts))
+        return self._sampled(_units(self.epsilon, self.delta_), self.scheme)
+
+    def _sampled(self, spread: int, scheme: Scheme) -> SampledRows:
+        """Return the rows with a scheme."""
         from dpsieve.channels.stepwise.rows import StepRows
 
-        return StepRows(self._steps, self._parts, _units(self.epsilon, self.delta_), self.scheme)
+        return StepRows(self._steps, self._parts, spread, scheme)
 
 
 @register("simple")
@@ -190,6 +195,20 @@ class Optimal(_Weighted):
         """How many parts a unit is cut into: the masses keep 46 bits, and a row stays below 2^30 parts."""
         room = 30 - math.log2(_units(self.epsilon, self.delta_))
         return 1 << max(0, min(20, math.floor(math.log2(self.delta_) + 128 - 46), math.floor(room)))
+
+    @property
+    def loss(self) -> float:
+        """How much less often than it might a key is reported, at most, relatively: 0 without a scheme.
+
+        With one it is 0 for tables of up to 2^20 cells and at most 0.001 beyond, measured on the table (see
+        `channels.ladder.rows`); the exact rows are within 1e-9 of the largest probabilities there are.
+        """
+        return self.rows.loss if isinstance(self.rows, SampledRows) else 0.0
+
+    def _sampled(self, spread: int, scheme: Scheme) -> SampledRows:
+        from dpsieve.channels.ladder.rows import sampled_rows
+
+        return sampled_rows(self.epsilon, self.delta_, self._parts, spread, scheme)
 
 
 @register("stability")

@@ -49,10 +49,18 @@ class Verdict:
 
 
 def examine(
-    stacks: Iterable[Block], epsilon: float, delta: float, shift: int | None = None, floor: int | None = None
+    stacks: Iterable[Block],
+    epsilon: float,
+    delta: float,
+    shift: int | None = None,
+    floor: int | None = None,
+    before: Block | None = None,
 ) -> Verdict:
-    """Check rows 1, 2, ... (and the tail, unless shift is None) against the promise; never raises on a bad table."""
-    count, worst, last, held = 0, 0.0, None, None
+    """Check rows 1, 2, ... (and the tail, unless shift is None) against the promise; never raises on a bad table.
+
+    With `before`, a single row, the rows follow that one instead of 'nothing'.
+    """
+    count, worst, last, held = 0, 0.0, before, None
     try:
         if not (0 <= epsilon <= 500 and 0 <= delta < 1 and (shift is None or 0 <= shift <= 2**30)):
             raise _Broken("epsilon, delta or shift is out of range")

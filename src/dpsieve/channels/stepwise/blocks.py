@@ -145,3 +145,27 @@ def decaying_sums(terms, decay, start):
     for k in range(len(terms)):
         sums[k + 1] = terms[k] + decay[k] * sums[k]
     return sums
+
+
+@jit()
+def interval_ends(tokens, starts, first, nearest, farthest, parts, spread, low, high):
+    """Fill in the lowest and the highest frequency whose window holds each token.
+
+    Row r has the window of lags nearest[r] to farthest[r]. Stair k has the rows first[k] to first[k+1] - 1 for the
+    frequencies from starts[k] on, the last of them for all that are left.
+    """
+    for t in range(len(tokens)):
+        own = (tokens[t] + parts - 1) // parts
+        stair = np.searchsorted(starts, own, side="right") - 1
+        low[t] = high[t] = 0
+        for frequency in range(own, own + spread + 1):
+            while stair + 1 < len(starts) and frequency >= starts[stair + 1]:
+                stair += 1
+            row = min(first[stair] + frequency - starts[stair], first[stair + 1] - 1)
+            lag = frequency * parts - tokens[t]
+            if low[t] == 0 and nearest[row] <= lag:
+                low[t] = frequency
+            if farthest[row] >= lag:
+                high[t] = frequency
+        low[t] = max(low[t], 1)
+        high[t] = max(high[t], low[t])

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsieve.channels.grid import FACTOR_BITS, Steps, floor_words, fraction
-from dpsieve.channels.rows import SAFE, Rows, Windows
+from dpsieve.channels.rows import LARGEST_FREQUENCY, SAFE, Windows
 from dpsieve.channels.stepwise import blocks
 from dpsieve.channels.stepwise.advance import advance
+from dpsieve.channels.stepwise.sampled import SampledRows
 from dpsieve.errors import NotCertified
 from dpsieve.exact.search import first_whole
 from dpsieve.privacy import Block
-from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints, Words
 
@@ -59,15 +59,33 @@ class RaggedRows:
         return RaggedRows(first, np.arange(count + 1) * cells, left, right, high, low, reported)
 
 
-class StepRows(Rows):
-    """Rows that report a key of frequency i with probability at most q_i, up to `spread` units below i."""
+class StepRows(SampledRows):
+    """Rows that report a key of frequency i with probability at most q_i, up to `spread` units below i.
+
+    They begin with row 1, or after a row that is given: then row i has the limit of the frequency i + ahead, and
+    `settle` rows are made after the scheme has become constant.
+    """
 
     last: int
 
-    def __init__(self, steps: Steps, resolution: int, spread: int, scheme: Scheme) -> None:
-        self.resolution, self.spread, self._scheme = resolution, spread, scheme
-        self._constant = _constant_from(scheme)
-        self.last = self.table_rows = self._constant + 2 * spread
+    def __init__(
+        self,
+        steps: Steps,
+        resolution: int,
+        spread: int,
+        scheme: Scheme,
+        *,
+        before: RaggedRows | None = None,
+        ahead: int = 0,
+        settle: int | None = None,
+    ) -> None:
+        self.resolution, self.spread, self.scheme = resolution, spread, scheme
+        self._base, self._ahead = (0, 0) if before is None else (before.first, ahead)
+        self._constant = max(
+            constant_from(scheme, LARGEST_FREQUENCY if ahead else MOST_ROWS) - self._ahead, self._base + 1
+        )
+        self.last = self._constant + (2 * spread if settle is None else settle)
+        self.table_rows = self.last - self._base
         self._capacity = 4 * spread + 64  # cells of a row
         self._height = 1 << max(0, min(8, ((1 << 20) // self._capacity).bit_length() - 1))  # rows of a block
         self.piece = min(64, self._height)
@@ -77,14 +95,15 @@ class StepRows(Rows):
         delta = steps.delta >> 64, steps.delta & (2**64 - 1)
         self._parameters = np.array([mantissa, shift, inverse, *delta, resolution], dtype=np.uint64)
         place, mass, reported = np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros((1, 2), np.uint64)
-        self._before = [RaggedRows(0, np.zeros(2, np.int64), place, place, mass, mass, reported)]  # row 0 is 'nothing'
+        nothing = RaggedRows(0, np.zeros(2, np.int64), place, place, mass, mass, reported)
+        self._before = [nothing if before is None else before]  # row 0 is 'nothing'
         self._frozen: dict[int, Words] = {}
         self._known = np.empty((0, 2), np.uint64)
         self._latest: tuple[int, RaggedRows] | None = None
 
     def block(self, first: int, count: int) -> Block:
         """Return consecutive rows over shared cells; tokens of a cell (left, right] are left + 1 to right."""
-        rows = next(self._ragged(first, first + count - 1))
+        rows = next(self.ragged(first, first + count - 1))
         edges = blocks.common_edges(rows.starts, rows.left, rows.right)
         if not len(edges):
             return Block(np.array([1, 2]), *np.zeros((2, count, 1), np.uint64))
@@ -96,8 +115,8 @@ class StepRows(Rows):
         near, place = np.unique(tokens - shift * self.resolution, return_inverse=True)
         best, frequency = np.zeros(len(near)), np.ones(len(near), np.int64)
         if len(near):
-            first = max(1, int(near[0]) // self.resolution - self.spread)
-            for rows in self._ragged(first, int(near[-1]) // self.resolution + self.spread + 1):
+            first = max(self._base + 1, int(near[0]) // self.resolution - self.spread)
+            for rows in self.ragged(first, int(near[-1]) // self.resolution + self.spread + 1):
                 density = fraction(rows.high, rows.low)
                 blocks.likeliest(rows.starts, rows.left, rows.right, density, rows.first, near, best, frequency)
         return frequency[place] + shift, best[place]
@@ -105,7 +124,7 @@ class StepRows(Rows):
     def windows(self, first: int, last: int, level: float) -> Windows:
         """Return the shortest windows of rows first to last."""
         nearest, farthest = np.zeros((2, last - first + 1), np.int64)
-        for rows in self._ragged(first, last):
+        for rows in self.ragged(first, last):
             part = slice(rows.first - first, rows.first - first + len(rows))
             density, heavier = fraction(rows.high, rows.low), min(1.0, level * (1 + SAFE))
             blocks.windows(
@@ -114,62 +133,32 @@ class StepRows(Rows):
             )  # fmt: skip
         return Windows(self.resolution, nearest, farthest, first, settled=last == self.last)
 
-    def draw(self, frequencies: Ints, source: Source) -> Ints:
-        """Return a token for each frequency, block by block."""
-        order = np.argsort(frequencies, kind="stable")
-        high, low = source.words(len(order)), source.words(len(order))
-        return self._drawn(frequencies, order, high, low)
-
-    def finish(self, frequencies: Ints, source: Source) -> Ints:
-        """Return a token for each frequency, given that its key was sampled with probability q_i.
-
-        That is U < q_i 2^128, for the uniform number U that decides. Here q_i is that of the true frequency, also where
-        rows beyond the last one made share its reporting probability pi: then q_i P[reported | sampled] = pi, as it
-        must be. A key with q_i below 2^-128 is never reported.
-        """
-        order = np.argsort(frequencies, kind="stable")
-        high, low = source.words(len(order)), source.words(len(order))
-        limit_high, limit_low = floor_words(self._scheme.inclusion(frequencies[order]))
-        never = (limit_high | limit_low) == 0
-        high[never] = low[never] = ~np.uint64(0)
-        again = np.flatnonzero(~never)
-        while len(again):
-            top, bottom = limit_high[again], limit_low[again]
-            high[again] = source.words(len(again)) & _ones_below(top)
-            low[again] = source.words(len(again)) & np.where(top > 0, ~np.uint64(0), _ones_below(bottom))
-            fits = (high[again] < top) | ((high[again] == top) & (low[again] < bottom))
-            again = again[~fits]
-        return self._drawn(frequencies, order, high, low)
-
-    def _drawn(self, frequencies: Ints, order: Ints, high: Words, low: Words) -> Ints:
-        """Return the tokens on which the numbers fall; these are in the order of increasing frequency."""
+    def drawn(self, frequencies: Ints, high: Words, low: Words) -> Ints:
+        """Return the tokens on which the numbers fall, block by block; frequencies do not decrease."""
         tokens = np.zeros(len(frequencies), np.int64)
-        rows = np.minimum(frequencies[order], self.last)
+        rows = np.minimum(frequencies, self.last)
         start = 0
         while start < len(rows):
-            index = (int(rows[start]) - 1) // self._height
-            stop = int(np.searchsorted(rows, (index + 1) * self._height, side="right"))
+            index = self._index(int(rows[start]))
+            stop = int(np.searchsorted(rows, self._base + (index + 1) * self._height, side="right"))
             block = self._made(index)
             blocks.draw(
                 block.starts, block.left, block.right, block.high, block.low, block.reported,
                 rows[start:stop] - block.first, high[start:stop], low[start:stop], tokens[start:stop],
             )  # fmt: skip
             start = stop
-        tokens += np.where(tokens > 0, (frequencies[order] - rows) * self.resolution, 0)
-        out = np.empty_like(tokens)
-        out[order] = tokens
-        return out
+        return tokens + np.where(tokens > 0, (frequencies - rows) * self.resolution, 0)
 
-    def _ragged(self, first: int, last: int) -> Iterator[RaggedRows]:
+    def ragged(self, first: int, last: int) -> Iterator[RaggedRows]:
         """Yield the rows from first to last, in blocks; those beyond the last one made are that one shifted up."""
         row = first
         while row <= min(last, self.last):
-            index = (row - 1) // self._height
-            stop = min(last, self.last, (index + 1) * self._height)
+            index = self._index(row)
+            stop = min(last, self.last, self._base + (index + 1) * self._height)
             yield self._made(index).part(row, stop)
             row = stop + 1
         if row <= last:
-            tail = self._made((self.last - 1) // self._height).part(self.last, self.last)
+            tail = self._made(self._index(self.last)).part(self.last, self.last)
             for start in range(row, last + 1, self._height):
                 yield tail.shifted(start, min(last - start + 1, self._height), self.resolution)
 
@@ -220,37 +209,35 @@ class StepRows(Rows):
         Each is evaluated once and kept, so that what is drawn from is what was certified whatever the scheme answers.
         """
         if index not in self._frozen:
-            first = index * self._height + 1
+            first = self._base + index * self._height + 1
             last = min(first + self._height - 1, self.last)
-            q = self._scheme.inclusion_range(min(first, self._constant), max(1, min(last, self._constant)))
+            ends = min(first, self._constant) + self._ahead, min(last, self._constant) + self._ahead
+            q = self.scheme.inclusion_range(*ends)
             q = np.append(q, np.full(last - first + 1 - len(q), q[-1]))
             self._frozen[index] = np.column_stack(floor_words(q))
         return self._frozen[index]
 
     def _totals(self, frequencies: Ints) -> tuple[Words, Words]:
-        rows = np.minimum(frequencies, self.last)
+        rows = np.minimum(frequencies, self.last) - self._base
         known, last = self._known, int(rows.max(initial=1))
         if len(known) < last:
-            known = np.concatenate([known, *(rows.reported for rows in self._ragged(len(known) + 1, last))])
+            more = self.ragged(self._base + len(known) + 1, self._base + last)
+            known = np.concatenate([known, *(rows.reported for rows in more)])
             self._known = known
         return known[rows - 1, 0], known[rows - 1, 1]
 
+    def _index(self, row: int) -> int:
+        """Return the block of a row."""
+        return (row - self._base - 1) // self._height
 
-def _constant_from(scheme: Scheme) -> int:
-    """Return the frequency from which on the rows may take q as constant: where it is, or MOST_ROWS.
+
+def constant_from(scheme: Scheme, most: int = MOST_ROWS) -> int:
+    """Return the frequency from which on the rows may take q as constant: where it is, or `most`.
 
     A function does not say where it becomes constant; as it never decreases, it is from where it has its last value on.
     """
     settled = scheme.constant_from()
     if settled is not None:
-        return max(1, min(settled, MOST_ROWS))
-    last = scheme.inclusion(MOST_ROWS)
-    return first_whole(lambda frequency: bool(scheme.inclusion(frequency) == last), 1, MOST_ROWS)
-
-
-def _ones_below(limit: Words) -> Words:
-    """Return 2^b - 1 for each word, with b its length in bits."""
-    mask = limit.copy()
-    for shift in (1, 2, 4, 8, 16, 32):
-        mask |= mask >> np.uint64(shift)
-    return mask
+        return max(1, min(settled, most))
+    last = scheme.inclusion(most)
+    return first_whole(lambda frequency: bool(scheme.inclusion(frequency) == last), 1, most)

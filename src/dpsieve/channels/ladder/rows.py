@@ -1,0 +1,233 @@
+"""Rows of the optimal channel for small sampling rates, from a table on a ladder (see `privacy.ladder_kernel`).
+
+Close to saturation, where 'nothing' has little more than a token, whole tokens are too coarse. So where the scheme has
+become constant, and all but certain, the rows go on step by step (see `stepwise.rows`) until they settle.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
+from math import nextafter
+
+import numpy as np
+
+from dpsieve.channels.grid import Steps, fraction
+from dpsieve.channels.ladder.read_back import likeliest_on_ladder
+from dpsieve.channels.ladder.stairs import HEIGHT
+from dpsieve.channels.ladder.table import Made, made_table
+from dpsieve.channels.rows import SAFE, Windows
+from dpsieve.channels.stepwise import blocks
+from dpsieve.channels.stepwise.rows import RaggedRows, StepRows, constant_from
+from dpsieve.channels.stepwise.sampled import SampledRows
+from dpsieve.errors import NotCertified
+from dpsieve.privacy import Block, Certificate, Guarantee
+from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.kernel import examine
+from dpsieve.privacy.ladder_kernel import expand
+from dpsieve.sampling.schemes import Scheme
+from dpsieve.types import Floats, Ints, Words
+from dpsieve.validate import Neighbours
+
+_STEPWISE = 1 << 20  # cells: a table of no more is made row by row, without loss
+_TAIL = 1 << 25  # cells: a longer way from all but certain to certain is not gone
+_ROWS = 512  # rows expanded at a time
+_ROUNDING = 1e-14  # more than sums of floats are off
+_UNKNOWN = np.iinfo(np.int64).min
+
+
+def sampled_rows(epsilon: float, delta: float, parts: int, spread: int, scheme: Scheme) -> SampledRows:
+    """Return the rows of the optimal channel with a scheme, in `parts` tokens a unit and over `spread` units at most.
+
+    A table of up to 2^20 cells is made row by row, without loss. Others are made on a ladder; they report a key at most
+    0.1 % less often than they might (more only where epsilon is so small that higher stairs are needed to keep the
+    table below 2^23 rows). Where that would lose more, as after jumps of a scheme, rows are made one by one all the
+    same.
+    """
+    if constant_from(scheme) * spread > _STEPWISE:
+        made = made_table(epsilon, delta, parts, spread, scheme)
+        if made is not None and made.loss <= 1.11 * max(made.height, HEIGHT):
+            return LadderRows(epsilon, delta, spread, scheme, made)
+    return StepRows(Steps(epsilon, delta), parts, spread, scheme)
+
+
+class LadderRows(SampledRows):
+    """The rows of a table on a ladder, the last of each stair repeated, then rows made step by step: the tail."""
+
+    longest = 0  # nothing here passes over all rows
+    last: int
+
+    def __init__(self, epsilon: float, delta: float, spread: int, scheme: Scheme, made: Made) -> None:
+        self.resolution, self.spread, self.scheme, self.loss = made.table.parts, spread, scheme, made.loss
+        self._promise, self._made, self._end = (epsilon, delta), made, len(made.table.c) - 1
+        self._starts, self._first, self._ahead = made.starts, made.first, made.stop - self._end - 1
+        if made.sure and spread * spread <= _TAIL:
+            self._starts = np.append(made.starts, made.stop)
+            self._first = np.append(made.first, self._tail.last + 1)
+        self._last_row = int(self._first[-1]) - 1
+        self.last = int(self._starts[-1] + self._last_row - self._first[-2])
+
+    @cached_property
+    def _tail(self) -> StepRows:
+        """The rows after those of the table; row r is that of the frequency r + ahead."""
+        row = expand(self._made.table, np.array([self._end]))
+        before = RaggedRows(self._end, row.starts, row.left, row.right, row.high, row.low, row.reported)
+        steps, spread = Steps(*self._promise), self.spread
+        return StepRows(steps, self.resolution, spread, self.scheme, before=before, ahead=self._ahead, settle=spread)
+
+    def block(self, first: int, count: int) -> Block:
+        """Return consecutive rows over shared cells."""
+        rows = list(self.single_rows(np.arange(first, first + count)))
+        edges = np.unique(np.concatenate([row.edges for row in rows]))
+        high, low = np.zeros((2, count, len(edges) - 1), np.uint64)
+        for k, row in enumerate(rows):
+            cell = np.searchsorted(row.edges, edges[:-1], side="right") - 1
+            inside = (cell >= 0) & (cell < len(row.edges) - 1)
+            high[k, inside], low[k, inside] = row.high[0, cell[inside]], row.low[0, cell[inside]]
+        return Block(edges, high, low)
+
+    def single_rows(self, frequencies: Ints) -> Iterator[Block]:
+        """Yield the row of each frequency, as a block of its own."""
+        for i, row in zip(frequencies.tolist(), self._rows_of(frequencies).tolist(), strict=True):
+            cells = expand(self._made.table, np.array([row])) if row <= self._end else next(self._tail.ragged(row, row))
+            if len(cells.left):
+                edges = np.append(cells.left, cells.right[-1]) + 1 + (i - row) * self.resolution
+                yield Block(edges, cells.high[None], cells.low[None])
+            else:
+                yield Block(np.array([1, 2]), *np.zeros((2, 1, 1), np.uint64))
+
+    def cell_edges(self, low: int, high: int) -> Ints:
+        """Return edges between which every row is even: whole units, and the places c and b of the rows near by."""
+        frequencies = np.arange(max(1, low - self.spread), high + self.spread + 1)
+        rows, parts = self._rows_of(frequencies), self.resolution
+        on = rows <= self._end
+        shift = (frequencies - rows)[on] * parts
+        found = [np.arange(low, high + 1) * parts, *(place[rows[on]] + shift for place in self._places)]
+        if not on.all():
+            tail = self._tail.ragged(*(frequencies[~on][[0, -1]] - self._ahead).tolist())
+            found += [np.append(cells.left, cells.right) + self._ahead * parts for cells in tail]
+        edges = np.unique(np.concatenate(found))
+        return edges[(edges >= low * parts) & (edges <= high * parts)]
+
+    def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
+        """Return the frequency under which each token has its largest probability, and that."""
+        frequencies, chance = likeliest_on_ladder(self._made, tokens)
+        reached = tokens > (self._ahead + self._end - self.spread) * self.resolution
+        if self._last_row > self._end and reached.any():
+            found, best = self._tail.likeliest(tokens[reached] - self._ahead * self.resolution)
+            better = best > chance[reached]
+            frequencies[reached] = np.where(better, found + self._ahead, frequencies[reached])
+            chance[reached] = np.maximum(best, chance[reached])
+        return frequencies, chance
+
+    def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
+        """Return the confidence interval of each token, from the windows of the rows that may have it."""
+        own = np.unique(-(-tokens // self.resolution))
+        first, last = self._rows_of(own), self._rows_of(own + self.spread)
+        cuts = np.flatnonzero(first[1:] > last[:-1] + 1) + 1
+        ends = zip(first[np.append(0, cuts)], last[np.append(cuts - 1, len(last) - 1)], strict=True) if len(own) else ()
+        reach = [np.arange(low, high + 1) for low, high in ends]
+        nearest, farthest = self._windows_of(np.concatenate([np.empty(0, np.int64), *reach]), level)
+        low, high = np.empty((2, len(tokens)), np.int64)
+        stairs, parts = (self._starts, self._first), self.resolution
+        blocks.interval_ends(tokens, *stairs, nearest, farthest, parts, self.spread, low, high)
+        return low, high
+
+    def windows(self, first: int, last: int, level: float) -> Windows:
+        """Return the shortest windows of rows first to last."""
+        rows = self._rows_of(np.arange(first, last + 1))
+        nearest, farthest = self._windows_of(np.unique(rows), level)
+        return Windows(self.resolution, nearest[rows], farthest[rows], first, settled=last == self.last)
+
+    def drawn(self, frequencies: Ints, high: Words, low: Words) -> Ints:
+        """Return the tokens on which the numbers fall; frequencies do not decrease."""
+        tokens, rows = np.zeros(len(frequencies), np.int64), self._rows_of(frequencies)
+        split = int(np.searchsorted(rows, self._end, side="right"))
+        maybe = np.flatnonzero(high[:split] <= self._sums[rows[:split], 0])
+        distinct, place = np.unique(rows[maybe], return_inverse=True)
+        for start in range(0, len(distinct), _ROWS):
+            some = slice(*np.searchsorted(place, [start, start + _ROWS]))
+            cells, found = expand(self._made.table, distinct[start : start + _ROWS]), np.zeros_like(maybe[some])
+            blocks.draw(
+                cells.starts, cells.left, cells.right, cells.high, cells.low, cells.reported,
+                place[some] - start, high[maybe[some]], low[maybe[some]], found,
+            )  # fmt: skip
+            tokens[maybe[some]] = found
+        if split < len(rows):
+            tokens[split:] = self._tail.drawn(rows[split:], high[split:], low[split:])
+        return tokens + np.where(tokens > 0, (frequencies - rows) * self.resolution, 0)
+
+    def certify(self, guarantee: Guarantee) -> Certificate:
+        """Return the certificate of both kernels, or raise NotCertified."""
+        promise = guarantee.epsilon, guarantee.delta
+        worst = max(self._examined(*promise)[0], self._after(*promise))
+        return formula(guarantee, worst, "kernel", f"{self._last_row:,} rows, for every frequency")
+
+    def delta(self, epsilon: float, neighbours: Neighbours) -> float:
+        """Return the largest divergence of adjacent rows; below the epsilon of the promise in floats, rounded up."""
+        if neighbours == "replace":
+            return super().delta(epsilon, neighbours)
+        worst = self._examined(*self._promise)[0]
+        if epsilon < self._promise[0]:
+            worst = self._made.divergence(epsilon, fraction(*self._sums.T)) + _ROUNDING
+        return max(worst, self._after(epsilon, nextafter(1, 0)))
+
+    def _after(self, epsilon: float, delta: float) -> float:
+        """Return the largest divergence of the tail, and of its first row from the last one before."""
+        if self._last_row == self._end:
+            return 0.0
+        row = expand(self._made.table, np.array([self._end]))
+        before = Block(np.append(row.left, row.right[-1]) + 1, row.high[None], row.low[None])
+        pieces = range(self._end + 1, self._last_row + 1, self._tail.piece)
+        tail = (self._tail.block(r, min(self._tail.piece, self._last_row + 1 - r)) for r in pieces)
+        verdict = examine(tail, epsilon, delta, self.resolution, before=before)
+        if not verdict.accepted:
+            raise NotCertified(f"after row {self._end}: {verdict.reason}")
+        return verdict.worst
+
+    @property
+    def _places(self) -> tuple[Ints, Ints]:
+        return self._made.table.c, self._made.table.b
+
+    @property
+    def _sums(self) -> Words:
+        """The reported mass of each row of the table, rounded up a little, in words."""
+        return self._examined(*self._promise)[1]
+
+    @cached_property
+    def _examined(self) -> Callable[[float, float], tuple[float, Words]]:
+        return lru_cache(maxsize=2)(self._made.examined)
+
+    def _rows_of(self, frequencies: Ints) -> Ints:
+        """Return the row that serves each frequency, shifted up by their difference."""
+        stair = np.searchsorted(self._starts, frequencies, side="right") - 1
+        rows: Ints = np.minimum(self._first[stair] + frequencies - self._starts[stair], self._first[stair + 1] - 1)
+        return rows
+
+    def _totals(self, frequencies: Ints) -> tuple[Words, Words]:
+        rows = self._rows_of(frequencies)
+        high, low = self._sums[np.minimum(rows, self._end)].T.copy()
+        later = rows > self._end
+        if later.any():
+            high[later], low[later] = self._tail._totals(rows[later])
+        return high, low
+
+    def _windows_of(self, rows: Ints, level: float) -> tuple[Ints, Ints]:
+        """Return the windows of all rows as lags, of which those of some rows are filled in now and kept."""
+        nearest, farthest = self._kept_windows(level)
+        new = rows[nearest[rows] == _UNKNOWN]
+        on, later = new[new <= self._end], new[new > self._end]
+        for start in range(0, len(on), _ROWS):
+            some = on[start : start + _ROWS]
+            cells, near, far = expand(self._made.table, some), *np.empty((2, len(some)), np.int64)
+            density, heavier = fraction(cells.high, cells.low), min(1.0, level * (1 + SAFE))
+            blocks.windows(cells.starts, cells.left, cells.right, density, 0, self.resolution, heavier, near, far)
+            own = (some - np.arange(len(some))) * self.resolution
+            nearest[some], farthest[some] = near + own, far + own
+        if len(later):
+            tail = self._tail.windows(self._end + 1, self._last_row, level)
+            nearest[self._end + 1 :], farthest[self._end + 1 :] = tail.nearest, tail.farthest
+        return nearest, farthest
+
+    @cached_property
+    def _kept_windows(self) -> Callable[[float], tuple[Ints, Ints]]:
+        unknown = np.full(self._last_row + 1, _UNKNOWN)
+        return lru_cache(maxsize=4)(lambda level: (unknown.copy(), unknown.copy()))

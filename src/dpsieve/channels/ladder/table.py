@@ -1,0 +1,112 @@
+"""A table on a ladder for one scheme: rows for every frequency up to 10^12, from a few hundred thousand."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dpsieve.channels.grid import FACTOR_BITS, ONE, Steps, floor_words
+from dpsieve.channels.ladder.climb import make_places, most_lost, widest
+from dpsieve.channels.ladder.stairs import MOST_ROWS, Stairs, stairs_below
+from dpsieve.channels.rows import LARGEST_FREQUENCY
+from dpsieve.channels.stepwise.rows import constant_from
+from dpsieve.errors import NotCertified
+from dpsieve.privacy.ladder_kernel import LadderTable, examine_ladder
+from dpsieve.sampling.schemes import Scheme
+from dpsieve.types import Floats, Ints, Words
+
+_SURE = 1e-5  # 'nothing' keeps at least this much on the ladder
+_BELOW = 1 - 1e-12  # wanted masses are lowered by more than floats may be off
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A table, and which of its rows serves each frequency.
+
+    Stair k has the frequencies from starts[k] on and the rows first[k] to first[k+1] - 1, the last of which is
+    repeated, shifted up by one unit each time, up to the frequency `stop` - 1. From there on, if `sure`, q stays as it
+    is and is all but one. `loss` is that of `SampledRows`.
+    """
+
+    table: LadderTable
+    starts: Ints
+    first: Ints
+    repeated: Ints
+    stop: int
+    sure: bool
+    levels: Words
+    loss: float
+    height: float
+
+    def examined(self, epsilon: float, delta: float) -> tuple[float, Words]:
+        """Return the worst divergence, and an upper bound on the reported mass of each row, in words."""
+        verdict, totals = examine_ladder(self.table, self.repeated, epsilon, delta)
+        if not verdict.accepted:
+            raise NotCertified(verdict.reason)
+        stair = np.searchsorted(self.first, np.arange(1, len(totals)), side="right") - 1
+        high, low = self.levels[stair, 0], self.levels[stair, 1]
+        if ((totals[1:, 0] > high) | (totals[1:, 0] == high) & (totals[1:, 1] > low)).any():
+            raise NotCertified("a key is reported more often than it is sampled")
+        return verdict.worst, totals
+
+    def divergence(self, epsilon: float, reported: Floats) -> float:
+        """Return the largest divergence of adjacent rows at an epsilon below that of the table, in floats."""
+        masses = self.table.floats
+        sums = np.append(0.0, np.cumsum(masses[self.table.birth :]))
+        places, birth, parts = (self.table.c, self.table.b), self.table.birth, self.table.parts
+        return float(widest(*places, masses, sums, birth, parts, reported, math.exp(epsilon)))
+
+
+def made_table(epsilon: float, delta: float, parts: int, spread: int, scheme: Scheme) -> Made | None:
+    """Return a table for a scheme, None where it has no place on the ladder."""
+    steps = Steps(epsilon, delta)
+    masses, inverse = _rungs(steps, parts, spread)
+    settle = math.ceil(math.log1p(math.expm1(epsilon) / delta) / epsilon) + 1
+    end = max(_SURE, 8 * math.tanh(epsilon / 2) / parts)
+    stairs = stairs_below(scheme, settle, end)
+    return _made(steps, LadderTable(masses, spread, inverse, parts, *np.zeros((2, 1), np.int64)), stairs, end, scheme)
+
+
+def _made(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: Scheme) -> Made | None:
+    """Fill in the places of an empty table."""
+    sure, stop = bool(stairs.levels[-1] >= 1 - end), 2 * LARGEST_FREQUENCY
+    if sure:
+        stop = max(int(stairs.starts[-1]) + 1, constant_from(scheme, LARGEST_FREQUENCY))
+    ends, birth = np.append(stairs.starts, stop), empty.birth
+    masses = empty.floats
+    numbers = np.array([steps.delta / ONE * _BELOW, 2.0**64 / empty.inverse, empty.inverse / 2.0**64])
+    sums = np.append(0.0, np.cumsum(masses[birth:]))
+    room = int(min(np.minimum(np.diff(ends), 4 * birth).sum(), 4 * MOST_ROWS)) + 2
+    (c, b), reported, first = np.zeros((2, room), np.int64), np.zeros(room), np.zeros(len(ends), np.int64)
+    last = make_places(
+        ends, stairs.levels * _BELOW, numbers, masses, sums, birth, empty.parts, c, b, first, reported
+    )  # fmt: skip
+    if last == 0:
+        return None
+    table = LadderTable(empty.masses, birth, empty.inverse, empty.parts, c[: last + 1].copy(), b[: last + 1].copy())
+    stair = np.repeat(np.arange(len(ends) - 1), np.diff(first))
+    q = scheme.inclusion(np.minimum(stairs.starts[stair] + np.arange(1, last + 1) - first[stair], LARGEST_FREQUENCY))
+    is_last = np.append(stair[1:] != stair[:-1], True) & (np.diff(first) < np.diff(ends))[stair]
+    last_q = q.copy()
+    last_q[is_last] = scheme.inclusion(np.minimum(ends[1:] - 1, LARGEST_FREQUENCY))[stair[is_last]]
+    loss = most_lost(numbers, masses[birth], reported[1 : last + 1], q, is_last, last_q)
+    repeated, levels = np.flatnonzero(is_last) + 1, np.column_stack(floor_words(stairs.levels))
+    return Made(table, stairs.starts, first, repeated, stop, sure, levels, loss, stairs.height)
+
+
+@lru_cache(maxsize=4)
+def _cached_rungs(factor: int, lowest: int, parts: int, below: int) -> tuple[tuple[int, ...], int]:
+    inverse = -((-1 << 64 + FACTOR_BITS) // factor) + 1
+    top, total, above = lowest, 0, 0
+    while (total + top) * parts < ONE:
+        total, top, above = total + top, (top << 64) // inverse, above + 1
+    masses = [top]
+    for _ in range(above + below):
+        masses.append(-(-masses[-1] * inverse >> 64))
+    return tuple(masses[::-1]), inverse
+
+
+def _rungs(steps: Steps, parts: int, below: int) -> tuple[tuple[int, ...], int]:
+    """Return a ladder whose rung `below` is the mass of a new token, and the factor from each rung to the one below."""
+    return _cached_rungs(steps.factor, steps.delta // parts, parts, below)

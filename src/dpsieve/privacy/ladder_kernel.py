@@ -1,0 +1,168 @@
+"""The certificate kernel for rows made of a ladder of masses: long tables, with constant work for each row.
+
+Like `privacy.kernel` this page, with `ladder_walk`, is what a reader has to trust. It uses nothing else than 128-bit
+sums and products.
+
+A **ladder** is a list of masses T[0] <= T[1] <= ..., integers on the 2^-128 grid, one of which, T[birth], is the mass
+of a token that is new. A table has rows 0, 1, 2, ..., `parts` tokens for each unit of frequency, and for each row two
+places b_i <= c_i; both never decrease. Row i has the tokens x with b_i < x <= i parts. Token x belongs to the unit
+s = ceil(x / parts), and p is the first row with c_p >= x. Its mass in row i is
+
+    T[birth + i - s]             if x > c_i: it goes up one rung a row from its birth in row s on,
+    T[birth + 2 (p - 1) - s - i] if x <= c_i: it has gone down one rung a row since row p - 1, its peak.
+
+'Nothing' has the rest. `next_cell` is this definition in code. The check walks over the table with it, and `expand`,
+which every draw comes from, too.
+
+**What is checked**, with integers alone:
+
+1. T never decreases and T[k+1] <= e^epsilon T[k]; parts T[birth] <= delta; T[k] = ceil(T[k+1] inverse / 2^64).
+2. b_i <= c_i, both never decrease, and c_i <= (i - 1) parts unless b_i = c_i <= i parts.
+3. What vanishes at row i, the mass v_i of the tokens in (b_(i-1), b_i] in row i - 1, is at most delta.
+4. 'Nothing' changes by a factor of e^epsilon at most, either way, from each row to the next.
+5. Every rung that is used is on the ladder, and no row sums to more than one.
+
+**This is enough.** From row i - 1 to row i a token above (i - 1) parts is new; all new ones have at most
+parts T[birth] <= delta. A token x <= (i - 1) parts above c_i is above c_(i-1) as well: one rung up. One in (b_i, c_i]
+was above c_(i-1), then p = i and it is one rung down from i - 1 - s; or it was not, then p is the same and it is one
+rung down again. One in (b_(i-1), b_i] vanishes, and these have v_i <= delta. By 1 a rung is a factor in
+[1, e^epsilon], so tokens that neither are born nor vanish add nothing to the divergence, nor does 'nothing' by 4. So it
+is at most parts T[birth] upwards and v_i downwards, both at most delta.
+
+**Masses without adding up rows.** What row i has above a place at or right of c_i is a sum of rungs from T[birth] on,
+whole units of them and a part of one: exact, from sums of T. What it has on (b_i, c_i] is one rung down from what row
+i - 1 had there, and by T[k] = ceil(T[k+1] inverse / 2^64) that is inverse / 2^64 times it, and for each token less than
+one more: so it is kept as an interval, which narrows by e^-epsilon a row.
+
+**Rows that repeat.** A row that is the previous one shifted up by one unit may be repeated any number of times, each
+time shifted up by one unit more: those pairs have the divergence of the pair that was checked. Row j is the shift of
+row j - 1 if b_j = b_(j-1) + parts and c_i = c_(i-1) + parts for all i from some r + 1 to j, with c_r <= b_(j-1): then
+for x in (b_(j-1), c_(j-1)] the first row with c >= x lies in r + 1, ..., j - 1, so that of x + parts is the next one,
+and both formulas above give x + parts in row j the rung of x in row j - 1. What follows a repeated row is shifted, too.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsieve.privacy.kernel import GRID, GUARD, Verdict, exp_floor
+from dpsieve.privacy.ladder_walk import expand_rows, walk
+
+_REASONS = {
+    1: "a token leaves the ladder",
+    2: "more than delta vanishes",
+    3: "a row sums to more than one",
+    4: "'nothing' changes by more than e^epsilon",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LadderTable:
+    """The table; see the head of this module. `c` and `b` begin with row 0, where both are 0."""
+
+    masses: tuple[int, ...]
+    birth: int
+    inverse: int  # e^-epsilon, or a little more, in units of 2^-64
+    parts: int
+    c: NDArray[np.int64]
+    b: NDArray[np.int64]
+
+    @cached_property
+    def words(self) -> NDArray[np.uint64]:
+        """The masses in two rows of words, high and low."""
+        return np.array([[mass >> 64 for mass in self.masses], [mass & (2**64 - 1) for mass in self.masses]], np.uint64)
+
+    @cached_property
+    def floats(self) -> NDArray[np.float64]:
+        """The masses as probabilities."""
+        return np.array([mass / 2**GRID for mass in self.masses])
+
+
+@dataclass(frozen=True, eq=False)
+class Expanded:
+    """Rows cell by cell: row k has the cells starts[k] to starts[k+1] - 1, each with the tokens left + 1 to right."""
+
+    starts: NDArray[np.int64]
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    high: NDArray[np.uint64]
+    low: NDArray[np.uint64]
+    reported: NDArray[np.uint64]  # (rows, 2): the sum of each row
+
+
+def expand(table: LadderTable, rows: NDArray[np.int64]) -> Expanded:
+    """Return some rows of a table; all must be in it."""
+    bottom = table.b[rows]
+    peaks = np.maximum(rows + 1 - np.searchsorted(table.c, bottom, "right"), 0)
+    room = int((rows - bottom // table.parts + peaks).sum()) + 1  # a cell ends with a unit, or at a c
+    starts, (left, right) = np.zeros(len(rows) + 1, np.int64), np.empty((2, room), np.int64)
+    (high, low), reported = np.empty((2, room), np.uint64), np.zeros((len(rows), 2), np.uint64)
+    expand_rows(
+        table.c, table.b, table.words, table.birth, table.parts, rows, starts, left, right, high, low, reported
+    )  # fmt: skip
+    end = starts[-1]
+    return Expanded(starts, left[:end], right[:end], high[:end], low[:end], reported)
+
+
+def examine_ladder(
+    table: LadderTable, repeated: NDArray[np.int64], epsilon: float, delta: float
+) -> tuple[Verdict, NDArray[np.uint64]]:
+    """Check a table and the rows that are repeated; also return an upper bound on the sum of each row, in words."""
+    rows, totals = len(table.c) - 1, np.zeros((len(table.c), 2), np.uint64)
+    allowed = int(Fraction(delta) * 2**GRID)
+    reason = _ladder_fault(table, epsilon, allowed) or _places_fault(table) or _repeated_fault(table, repeated)
+    worst = table.parts * table.masses[table.birth]
+    if not reason:
+        factor = exp_floor(epsilon)
+        more = factor.bit_length() - 64
+        limits = np.array(
+            [factor >> more, GUARD - more, table.inverse, allowed >> 64, allowed & (2**64 - 1)], np.uint64
+        )
+        sums = [0]
+        for mass in table.masses[table.birth : -1]:
+            sums.append(sums[-1] + mass)
+        summed = np.array([[total >> 64 for total in sums], [total & (2**64 - 1) for total in sums]], np.uint64)
+        fault, row, high, low = walk(table.c, table.b, table.words, summed, table.birth, table.parts, limits, totals)
+        worst = max(worst, int(high) << 64 | int(low))
+        reason = f"row {row}: {_REASONS[fault]}" if fault else ""
+    return Verdict(not reason, rows, min(worst / 2**GRID, delta), reason), totals
+
+
+def _ladder_fault(table: LadderTable, epsilon: float, allowed: int) -> str:
+    masses, factor = table.masses, exp_floor(epsilon)
+    if not (0 <= table.birth < len(masses) and 1 <= table.parts <= 2**30 and 0 < table.inverse < 2**64):
+        return "birth, parts or inverse is out of range"
+    if min(masses) < 1 or masses[-1] >= 2**GRID or sum(masses[table.birth : -1]) * table.parts >= 2**GRID:
+        return "the ladder has a mass below one, or too much mass"
+    if any(not low <= high or high << GUARD > factor * low for low, high in pairwise(masses)):
+        return "a rung is more than e^epsilon above the one below"
+    if any(low != -(-high * table.inverse >> 64) for low, high in pairwise(masses)):
+        return "a rung is not the one above times inverse, rounded up"
+    return "" if table.parts * masses[table.birth] <= allowed else "new tokens have more than delta"
+
+
+def _places_fault(table: LadderTable) -> str:
+    c, b, top = table.c, table.b, np.arange(len(table.c)) * table.parts
+    if c.shape != b.shape or len(c) < 2 or c.dtype != np.int64 or b.dtype != np.int64 or c[0] != 0 or b[0] != 0:
+        return "c and b do not fit together"
+    if (c[1:] < c[:-1]).any() or (b[1:] < b[:-1]).any():
+        return "c or b decreases"
+    inside = (b < c) & (c <= top - table.parts) | (b == c) & (c <= top)
+    return "" if inside.all() else "c or b is not where it may be"
+
+
+def _repeated_fault(table: LadderTable, repeated: NDArray[np.int64]) -> str:
+    """Say so unless each repeated row is the previous one shifted up by one unit."""
+    if not len(repeated):
+        return ""
+    if repeated.min() < 2 or repeated.max() >= len(table.c):
+        return "a repeated row is not in the table"
+    whole = np.diff(table.c, prepend=-1) == table.parts  # whether c_i = c_(i-1) + parts
+    begins = np.maximum.accumulate(np.where(whole, 0, np.arange(len(whole))))[repeated]
+    before = repeated - 1
+    moved = whole[repeated] & (table.b[repeated] == table.b[before] + table.parts)
+    return "" if (moved & (table.c[begins] <= table.b[before])).all() else "a repeated row is not a shifted one"
