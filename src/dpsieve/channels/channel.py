@@ -150,6 +150,14 @@ class Channel(Counting):
         target, frequencies = Target(g), np.minimum(self.likeliest(tokens), LARGEST_FREQUENCY)
         return target(frequencies) / self.rows.reported(frequencies)
 
+    def errors(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
+    ) -> tuple[float, float]:
+        """Return the bias and variance of a sum from the rows; see `dpsieve.estimation.likely_errors`."""
+        from dpsieve.estimation import likely_errors
+
+        return likely_errors(self.estimator(g), tokens, weights)
+
     def possible(self, tokens: Floats) -> bool:
         """Return whether some row has each of these tokens."""
         if not len(tokens):

@@ -5,8 +5,9 @@ from dpsieve.estimation.forecasts import Forecast, SumError, forecast, sum_error
 from dpsieve.estimation.kinds import estimator
 from dpsieve.estimation.minimax import Minimax
 from dpsieve.estimation.ranking import concordance, frequency_quantiles, kendall_tau, top_k_recall
+from dpsieve.estimation.sum_errors import likely_errors
 
 __all__ = [
     "Estimator", "Forecast", "Minimax", "Moments", "SumError", "concordance", "estimator", "forecast",
-    "frequency_quantiles", "kendall_tau", "sum_error", "top_k_recall", "zipf",
+    "frequency_quantiles", "kendall_tau", "likely_errors", "sum_error", "top_k_recall", "zipf",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.keys import TAKEN, check_published, key_table, order_of, published, refuse_equal
+from dpsieve.values.sums import EstimatedSum, row_weights
 
 if TYPE_CHECKING:
     import altair as alt
@@ -68,8 +69,9 @@ class Release(Publication):
         self,
         where: ArrayLike | Callable[[Any], ArrayLike] | None = None,
         g: Callable[[Floats], Floats] | None = None,
-    ) -> float:
-        """Estimate the sum of g(frequency) over all keys that satisfy `where`, reported or not.
+        weights: ArrayLike | Callable[[Any], ArrayLike] | None = None,
+    ) -> EstimatedSum:
+        """Estimate the sum of L(x) g(frequency) over all keys x that satisfy `where`, reported or not.
 
         A frequency is the true one after units were cut to what each may add, as in the table.
 
@@ -77,21 +79,22 @@ class Release(Publication):
         2021, Section 7). Keys too rare to be reported are missed, so the estimate leans low; `estimation` tells by how
         much. Other mechanisms say in `terms` what their tokens add.
 
+        The result is a float with `bias`, `variance`, `standard_error` and `interval(level)`: those of the noise and
+        of the sampling, from the rows of the channel (see `dpsieve.estimation.likely_errors`). What keys that are too
+        rare to show would add is not in them.
+
         Args:
             where: one boolean for each row of the table, or a function of the keys (an Arrow column, or for several
                 key columns a table of them) that returns these.
             g: a non-decreasing function with g(0) = 0; without it, g(w) = w and the estimate is of a total frequency.
+            weights: L(x), one finite number for each row, or a function of the keys; 1 without it.
         """
-        values = self.mechanism.terms(self._tokens(), g)
-        if where is None or not len(values):
-            return float(values.sum())
-        keys = self.keys
+        tokens, keys = self._tokens(), self.keys
         column = keys.column(0).combine_chunks() if keys.num_columns == 1 else keys
-        chosen = np.asarray(where(column) if callable(where) else where)
-        if chosen.dtype != np.bool_ or chosen.shape != values.shape:
-            hint = "Pass one boolean for each row of the table, or a function of the keys that returns them."
-            raise InvalidValue(f"where does not select rows of the table. {hint}")
-        return float(values[chosen].sum())
+        factors = row_weights(column, len(tokens), where, weights)
+        value = float(factors @ self.mechanism.terms(tokens, g))
+        some = np.flatnonzero(factors)
+        return EstimatedSum(value, lambda: self.mechanism.errors(tokens[some], factors[some], g))
 
     def plot(self) -> "alt.LayerChart":
         """Return an Altair chart of counts by rank, with the band of their intervals; `pip install 'dpsieve[plot]'`."""

@@ -158,7 +158,7 @@ def horvitz_thompson(
         raise InvalidValue(f"g did not return a finite number for each frequency. {hint}")
     q = scheme.inclusion(frequencies)
     terms = values / q if weights is None else values / q * weights
-    return EstimatedSum(terms.sum(), (terms**2 * (1 - q)).sum())
+    return EstimatedSum(terms.sum(), (0.0, (terms**2 * (1 - q)).sum()))
 
 
 def checked_method(method: object) -> Method:

@@ -18,27 +18,39 @@ _WEIGHTS = "Pass one finite number for each row of the table, or a function of t
 
 
 class EstimatedSum(float):
-    """An estimate: a float, with its estimated variance, which is computed when it is first read.
+    """An estimate: a float, with its estimated bias and variance, which are computed when they are first read.
 
-    >>> total = EstimatedSum(1200.0, 400.0)
-    >>> total + 1, total.standard_error
-    (1201.0, 20.0)
+    `errors` is the pair of these, or a function that returns it.
+
+    >>> total = EstimatedSum(1200.0, (10.0, 400.0))
+    >>> total + 1, total.bias, total.standard_error
+    (1201.0, 10.0, 20.0)
     >>> [round(end, 1) for end in total.interval(0.95)]
-    [1160.8, 1239.2]
+    [1150.8, 1229.2]
     """
 
-    def __new__(cls, value: float, variance: float | Callable[[], float]) -> "EstimatedSum":
+    _errors: tuple[float, float] | Callable[[], tuple[float, float]]
+
+    def __new__(cls, value: float, errors: tuple[float, float] | Callable[[], tuple[float, float]]) -> "EstimatedSum":
         """Make an estimate of this value."""
         made = super().__new__(cls, value)
-        made._variance = variance
+        made._errors = errors
         return made
 
-    _variance: float | Callable[[], float]
-
     @cached_property
+    def _found(self) -> tuple[float, float]:
+        bias, variance = self._errors() if callable(self._errors) else self._errors
+        return float(bias), float(variance)
+
+    @property
+    def bias(self) -> float:
+        """By how much the estimate is expected to be too large."""
+        return self._found[0]
+
+    @property
     def variance(self) -> float:
-        """The estimated variance of the estimate."""
-        return float(self._variance() if callable(self._variance) else self._variance)
+        """The variance of the estimate."""
+        return self._found[1]
 
     @property
     def standard_error(self) -> float:
@@ -46,16 +58,17 @@ class EstimatedSum(float):
         return math.sqrt(self.variance)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return estimate - z standard errors and estimate + z standard errors, z from the normal distribution.
+        """Return (estimate - bias) less and plus z standard errors, z from the normal distribution.
 
-        That is right for sums of many terms of which none stands out, as far as the estimate has no bias.
+        That is right for sums of many terms of which none stands out.
         """
         level = validate.between("level", level, 0.0, 1 - 1e-12, hint="Pass a confidence level such as level=0.95.")
         half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
-        return float(self) - half, float(self) + half
+        middle = float(self) - self.bias
+        return middle - half, middle + half
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EstimatedSum, (float(self), self.variance)
+        return EstimatedSum, (float(self), self._found)
 
 
 def row_weights(
