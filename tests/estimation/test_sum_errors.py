@@ -55,10 +55,11 @@ def test_many_counts_are_interpolated_within_a_percent(name, monkeypatch):
     channel = CHANNELS[name][0]
     frequencies = np.unique(np.geomspace(20, 3000, 500).astype(np.int64))
     tokens = np.unique(channel.draw(frequencies))[1:]
+    assert len(np.unique(channel.likeliest(tokens))) > 256
     quick = channel.errors(tokens, np.ones(len(tokens)))
     monkeypatch.setattr(sum_errors, "_SPREAD", 10**6)
     exact = channel.errors(tokens, np.ones(len(tokens)))
-    assert quick[1] == pytest.approx(exact[1], rel=0.01) and quick[1] != exact[1]
+    assert quick[1] == pytest.approx(exact[1], rel=0.01)
     assert abs(quick[0] - exact[0]) < 0.01 * np.sqrt(exact[1])
 
 

@@ -27,6 +27,22 @@ _SEARCH_ALL = 1 << 17
 _FIX = "Use the release as it was made."
 
 
+@dataclass(frozen=True)
+class Rank:
+    """Where a key stands among others: 1 is the most frequent.
+
+    Attributes:
+        place: its place by tokens among the reported keys, the best guess.
+        low, high: bounds for its place by true frequencies among the reported keys.
+        above: how many keys in all, reported or not, are estimated to be more frequent than its count.
+    """
+
+    place: int
+    low: int
+    high: int
+    above: EstimatedSum
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(Publication):
     """Keys with their counts.
@@ -95,6 +111,37 @@ class Release(Publication):
         value = float(factors @ self.mechanism.terms(tokens, g))
         some = np.flatnonzero(factors)
         return EstimatedSum(value, lambda: self.mechanism.errors(tokens[some], factors[some], g))
+
+    def rank(self, key: Any, level: float = 0.95) -> Rank:
+        """Return where a reported key stands among the others, by frequency; for releases from a channel.
+
+        `key` is a value of the key column, or for several columns a tuple of them. The bounds are for the rank of the
+        true frequencies among the reported keys: intervals of all these keys, each at 1 - (1 - level) / n, hold
+        together with probability at least `level`, and they say which keys must and which may be above this one.
+        """
+        last: Any = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
+        if not hasattr(last, "interval"):
+            raise InvalidType("rank is for releases from a channel. Compare the columns low and high instead.")
+        level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
+        tokens, place = self._tokens(), self._place(key)
+        low, high = last.interval(tokens, 1 - (1 - level) / len(tokens))
+        others = np.arange(len(tokens)) != place
+        count = int(self.table["count"][place].as_py())
+        return Rank(
+            1 + int((tokens > tokens[place]).sum()),
+            1 + int((low > high[place]).sum()),
+            1 + int((high[others] > low[place]).sum()),
+            self.estimate(g=lambda frequencies: np.asarray(frequencies > count, dtype=np.float64)),
+        )
+
+    def _place(self, key: Any) -> int:
+        """Return the row of a key."""
+        columns = self.keys.to_pylist()
+        wanted = list(key) if isinstance(key, tuple) else [key]
+        for place, row in enumerate(columns):
+            if list(row.values()) == wanted:
+                return place
+        raise InvalidValue("key is not in the table. Pass a key that was reported.")
 
     def plot(self) -> "alt.LayerChart":
         """Return an Altair chart of counts by rank, with the band of their intervals; `pip install 'dpsieve[plot]'`."""
