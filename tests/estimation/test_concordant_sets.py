@@ -125,9 +125,21 @@ class TestRank:
         assert release.rank(("Rome", "milk")).place == 2
 
     def test_mistakes(self):
-        for wrong in (lambda: self.release.rank("x"), lambda: self.release.rank("a", level=2)):
+        for wrong in ("x", 5, None, ("a", "b"), (), ["a"]):
+            with pytest.raises(DpsieveError, match="not in the table"):
+                self.release.rank(wrong)
+        for wrong in (lambda: self.release.rank("a", level=2), lambda: self.release.rank("a", level=None)):
             with pytest.raises(DpsieveError):
                 wrong()
         known = ds.channels.known_keys(1.0).release(["tea"], [5])
         with pytest.raises(DpsieveError, match="from a channel"):
             known.rank("tea")
+
+
+def test_shorter_parts_give_the_same_integral(monkeypatch):
+    from dpsieve.estimation import concordant_sets
+
+    channel, others = CHANNELS["optimal"], ([90, 95, 99, 103, 106], [10**6, 3000, 70, 40, 500])
+    found = [key_concordance(channel, i, *others) for i in (97, 100, 104)]
+    monkeypatch.setattr(concordant_sets, "_STEEP", 1.0)
+    assert [key_concordance(channel, i, *others) for i in (97, 100, 104)] == pytest.approx(found, rel=1e-9, abs=1e-15)

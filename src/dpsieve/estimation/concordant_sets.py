@@ -109,7 +109,7 @@ def key_concordance(channel: Channel, i: int, frequencies: ArrayLike, counts: Ar
             total += weight * float((own[cell] * width) @ np.exp(height(left + width * node)))
         cell, left, width = (part[steep] for part in every)
         cell, left, width = np.tile(cell, 2), np.concatenate([left, left + width / 2]), np.tile(width / 2, 2)
-    return total
+    return float(total)
 
 
 def keys_above(channel: Channel, i: int, frequencies: ArrayLike, counts: ArrayLike | None = None) -> KeysAbove:

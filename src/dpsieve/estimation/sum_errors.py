@@ -5,8 +5,8 @@ The exact bias and variance of a sum are sums of L(x) Bias_w and L(x)^2 Var_w ov
 estimated as g is: by Bias_i / pi_i and Var_i / pi_i over the reported keys, for the likeliest frequency i (equation 9).
 
 How right that is can be summed over the rows. From the frequency on that is reported 95 times in 100 as often as it
-is sampled, the expected variance is between the true one and 2.7 times it, and soon equals it. Keys that are reported
-less often tell less than they should: of those that never show, no estimate knows.
+is sampled, the expected variance was between 0.98 and 3.3 times the true one, in ten channels, and soon equals it. Keys
+that are reported less often tell less than they should: of those that never show, no estimate knows.
 """
 
 import numpy as np

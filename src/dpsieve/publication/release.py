@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
@@ -131,17 +132,21 @@ class Release(Publication):
             1 + int((tokens > tokens[place]).sum()),
             1 + int((low > high[place]).sum()),
             1 + int((high[others] > low[place]).sum()),
-            self.estimate(g=lambda frequencies: np.asarray(frequencies > count, dtype=np.float64)),
+            self.estimate(others, lambda frequencies: np.asarray(frequencies > count, dtype=np.float64)),
         )
 
     def _place(self, key: Any) -> int:
         """Return the row of a key."""
-        columns = self.keys.to_pylist()
-        wanted = list(key) if isinstance(key, tuple) else [key]
-        for place, row in enumerate(columns):
-            if list(row.values()) == wanted:
-                return place
-        raise InvalidValue("key is not in the table. Pass a key that was reported.")
+        wanted = key if isinstance(key, tuple) else (key,)
+        found = np.full(len(self), len(wanted) == self.keys.num_columns)
+        try:
+            for column, value in zip(self.keys.columns, wanted, strict=False):
+                found &= pc.equal(column, pa.scalar(value, column.type)).to_numpy()
+        except (pa.ArrowException, TypeError, ValueError):
+            found[:] = False
+        if not found.any():
+            raise InvalidValue("key is not in the table. Pass a key that was reported.")
+        return int(np.argmax(found))
 
     def plot(self) -> "alt.LayerChart":
         """Return an Altair chart of counts by rank, with the band of their intervals; `pip install 'dpsieve[plot]'`."""
