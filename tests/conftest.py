@@ -29,7 +29,7 @@ TOGETHER = ("channels", "common", "estimation", "publication", "sampling", "sket
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what needs a server; put rooms that share compiled code first, and files in order, however they were read."""
+    """Mark what needs a server; put rooms that share compiled code first, files in order."""
     for item in items:
         if {"postgres", "spark"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)

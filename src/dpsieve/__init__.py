@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dpsieve.privacy import Certificate, Guarantee
     from dpsieve.privacy.ledger import Ledger
     from dpsieve.publication import Release
-    from dpsieve.sampling import everything, ppswor, priority
+    from dpsieve.sampling import Sample, everything, ppswor, priority
     from dpsieve.sketches import MisraGries, UserMisraGries
     from dpsieve.vectors.means.estimate import Estimate
     from dpsieve.vectors.means.mean_plan import preview_mean
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from dpsieve.vectors.sparse_vector import SparseVector
 
 __all__ = [
-    "Certificate", "Estimate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "SparseVector",
-    "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything", "federated",
-    "files", "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean",
-    "private_quantile", "private_sum", "quantile_of", "randomness", "release", "release_counts", "sampling", "sketches",
-    "sum_of", "testing", "top_k", "vectors",
+    "Certificate", "Estimate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "Sample",
+    "SparseVector", "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything",
+    "federated", "files", "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority", "privacy",
+    "private_mean", "private_quantile", "private_sum", "quantile_of", "randomness", "release", "release_counts",
+    "sampling", "sketches", "sum_of", "testing", "top_k", "vectors",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
@@ -62,7 +62,7 @@ _NAMES = {
     "privacy": "Certificate Guarantee",
     "privacy.ledger": "Ledger",
     "publication": "Release",
-    "sampling": "everything ppswor priority",
+    "sampling": "Sample everything ppswor priority",
     "sketches": "MisraGries UserMisraGries",
     "vectors.means.estimate": "Estimate",
     "vectors.means.mean_plan": "preview_mean",

@@ -36,8 +36,8 @@ def test_a_key_is_found_with_the_probability_of_the_scheme(tau, items):
 
 
 def test_every_key_is_thinned_exactly(monkeypatch):
-    """With every word unclear, each key goes through the exact comparison, and nearly all are kept."""
-    monkeypatch.setattr(stream, "_CLEAR", 0)
+    """With every coin near its ratio, each key goes through the exact comparison, and nearly all are kept."""
+    monkeypatch.setattr(stream, "_NEAR", 1.0)
     found, _ = passed(StreamSample(0.7), [np.arange(4000)])
     low, high = binomial_band(4000, -np.expm1(-0.7))
     assert low <= len(found) <= high
@@ -131,3 +131,53 @@ def other_stream():
 def test_mistakes(wrong, named):
     with pytest.raises(DpsieveError, match=named):
         wrong()
+
+
+@pytest.mark.parametrize("power", [0.3, 0.5])
+def test_powers_below_one_are_thinned(power):
+    """Found as for power 1, and thinned to 1 - e^(-tau w^power)."""
+    for items in (1, 9):
+        sample, keys = StreamSample(0.3, power), np.arange(20_000)
+        found, _ = passed(sample, [keys] * items)
+        q = float(sample.scheme.inclusion([items])[0])
+        low, high = binomial_band(len(keys), q)
+        assert low <= len(found) <= high and q == pytest.approx(-np.expm1(-0.3 * items**power), rel=1e-11)
+    with pytest.raises(DpsieveError, match="power"):
+        StreamSample(0.3, 1.5)
+
+
+def test_first_passes_merge_also_over_streams_that_share_keys():
+    """Two streams with the same 20,000 keys, three items of each in one and five in the other."""
+    keys, tau = np.arange(20_000), 0.05
+    first, second = StreamSample(tau), StreamSample(tau)
+    for _ in range(3):
+        first.find(keys)
+    for _ in range(5):
+        second.find(keys)
+    both = first.merge(second)
+    for _ in range(8):
+        both.count(keys)
+    found, frequencies = both.finish()
+    low, high = binomial_band(len(keys), -np.expm1(-8 * tau))
+    assert low <= len(found) <= high and (frequencies == 8).all()
+    for wrong, named in [
+        (lambda: first.merge(first), "itself"),
+        (lambda: first.merge(StreamSample(0.1)), "same tau"),
+        (lambda: first.merge(3), "same tau"),
+    ]:
+        with pytest.raises(DpsieveError, match=named):
+            wrong()
+
+
+def test_a_stream_is_released_in_one_call():
+    """One-item keys through sample and channel, as a Sample: the rate is delta; and it comes back from bytes."""
+    stream_sample, keys = StreamSample(0.1), np.arange(60_000)
+    stream_sample.find(keys)
+    stream_sample.count(keys)
+    sample = stream_sample.sample()
+    assert ds.Sample.from_bytes(sample.to_bytes()).to_bytes() == sample.to_bytes()
+    low, high = sample.estimate().interval(1 - 1e-9)
+    assert low < 60_000 < high
+    release = ds.channels.optimal(1.0, 0.02, sample.scheme, unit="one item").release(sample)
+    low, high = binomial_band(60_000, 0.02)
+    assert low <= len(release) <= high

@@ -20,6 +20,7 @@ from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness.source import Source, resolve
+from dpsieve.sampling.coordinated import Sample
 from dpsieve.types import Floats, Ints
 
 if TYPE_CHECKING:
@@ -149,6 +150,14 @@ class Channel(Counting):
         target, frequencies = Target(g), np.minimum(self.likeliest(tokens), LARGEST_FREQUENCY)
         return target(frequencies) / self.rows.reported(frequencies)
 
+    def errors(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
+    ) -> tuple[float, float]:
+        """Return the bias and variance of a sum from the rows; see `dpsieve.estimation.likely_errors`."""
+        from dpsieve.estimation import likely_errors
+
+        return likely_errors(self.estimator(g), tokens, weights)
+
     def possible(self, tokens: Floats) -> bool:
         """Return whether some row has each of these tokens."""
         if not len(tokens):
@@ -183,7 +192,7 @@ class Channel(Counting):
 
     def release(
         self,
-        keys: ArrayLike,
+        keys: "ArrayLike | Sample",
         frequencies: ArrayLike | None = None,
         *,
         already_sampled: bool = False,
@@ -194,7 +203,7 @@ class Channel(Counting):
 
         Args:
             keys: distinct keys without nulls: an Arrow array, or any sequence that Arrow can read, such as the keys()
-                of a dict of counts.
+                of a dict of counts. Or a `dpsieve.Sample` by the scheme of this channel, alone; that uses up its salt.
             frequencies: the true frequency of each key, a whole number from 1 to 10^12, such as its values().
             already_sampled: the keys are a sample that someone else drew with the probabilities of the scheme.
             keys_only: publish which keys occur and drop the tokens: the same guarantee, and less to read.
@@ -202,6 +211,11 @@ class Channel(Counting):
         """
         from dpsieve.publication.release import draw_release
 
+        if isinstance(keys, Sample):
+            if frequencies is not None:
+                raise InvalidType("frequencies are in the sample. Pass the sample alone.")
+            self.certify()  # before the salt is used up
+            (keys, frequencies), already_sampled = keys.for_release(self.scheme), True
         if frequencies is None:
             hint = "For a dict or a Counter, pass release(counts.keys(), counts.values())."
             raise InvalidType(f"frequencies is missing: one for each key. {hint}")

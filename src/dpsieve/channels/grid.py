@@ -11,8 +11,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpsieve.exact.two_words import below as below
+from dpsieve.exact.two_words import floor_words as floor_words
 from dpsieve.privacy.kernel import GRID, GUARD, exp_floor
-from dpsieve.types import Bools, Floats, Ints, Words
+from dpsieve.types import Floats, Ints, Words
 
 ONE = 1 << GRID
 FACTOR_BITS = GUARD
@@ -74,25 +76,11 @@ class Inverse:
         return np.asarray(self.edges[cell] + whole)
 
 
-def below(high: Words, low: Words, limit_high: Words, limit_low: Words) -> Bools:
-    """Return whether each two-word number is below its limit."""
-    return np.asarray((high < limit_high) | ((high == limit_high) & (low < limit_low)))
-
-
 def words(masses: Sequence[int]) -> tuple[Words, Words]:
     """Split 128-bit integers into their high and low words."""
     raw = b"".join(mass.to_bytes(16, "little") for mass in masses)
     pairs = np.frombuffer(raw, dtype="<u8").reshape(-1, 2)
     return pairs[:, 1].astype(np.uint64), pairs[:, 0].astype(np.uint64)
-
-
-def floor_words(probabilities: Floats) -> tuple[Words, Words]:
-    """Return floor(p 2^128) for each p in [0, 1], at most 2^128 - 1. Each step is exact in floating point."""
-    scaled = np.minimum(probabilities, 1.0) * 2.0**64
-    sure = scaled >= 2.0**64
-    whole = np.floor(np.where(sure, 0.0, scaled))
-    high, low = whole.astype(np.uint64), ((np.where(sure, 0.0, scaled) - whole) * 2.0**64).astype(np.uint64)
-    return np.where(sure, ~np.uint64(0), high), np.where(sure, ~np.uint64(0), low)
 
 
 def integers(high: Words, low: Words) -> list[int]:

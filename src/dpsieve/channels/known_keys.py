@@ -48,6 +48,11 @@ class NoisyCounts(Counting):
 
     reports_all = True
 
+    @property
+    @abstractmethod
+    def deviation(self) -> float:
+        """The standard deviation of the noise, as it is drawn: in whole numbers."""
+
     @abstractmethod
     def half_width(self, level: float) -> int:
         """Return the least h such that the noise is within -h to h with at least this probability."""
@@ -63,9 +68,30 @@ class NoisyCounts(Counting):
         noisy = np.asarray(tokens, dtype=np.float64)
         return noisy if g is None else Target(g)(np.maximum(noisy, 0).astype(np.int64))
 
+    def errors(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
+    ) -> tuple[float, float]:
+        """Return no bias and the exact variance of the noise; with a g, about what it makes of one deviation."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        up, down = (self.terms(noisy + sign * self.deviation, g) for sign in (1, -1))
+        return 0.0, float(weights**2 @ ((up - down) / 2) ** 2)
+
     def possible(self, tokens: Floats) -> bool:
         """Return whether tokens are whole numbers."""
         return bool(((np.abs(tokens) <= 2.0**53) & (np.rint(tokens) == tokens)).all())
+
+
+def laplace_deviation(scale: float) -> float:
+    """Return the standard deviation of discrete Laplace noise."""
+    return math.sqrt(2 * math.exp(-1 / scale)) / -math.expm1(-1 / scale)
+
+
+def gaussian_deviation(sigma: float) -> float:
+    """Return the standard deviation of the noise of `with_gaussian`."""
+    if sigma > 2:  # rounding adds the variance of an even spread; a wide discrete Gaussian is not rounded
+        return math.hypot(sigma, 12**-0.5) if sigma <= LARGEST_ROUNDED else sigma
+    tails = [(2 * k - 1) * math.erfc((k - 0.5) / sigma / 2**0.5) for k in range(1, 90)]
+    return math.sqrt(math.fsum(tails))  # E[X^2] = sum over k >= 1 of (2k - 1) P[|X| >= k]
 
 
 def with_gaussian(counts: Ints, sigma: float, source: Source) -> Floats:
@@ -134,12 +160,7 @@ class KnownKeys(NoisyCounts):
     @cached_property
     def deviation(self) -> float:
         """The standard deviation of the noise, as it is drawn: in whole numbers."""
-        if self.noise == "laplace":
-            return math.sqrt(2 * math.exp(-1 / self.scale)) / -math.expm1(-1 / self.scale)
-        if self.scale > 2:  # rounding adds the variance of an even spread; a wide discrete Gaussian is not rounded
-            return math.hypot(self.scale, 12**-0.5) if self.scale <= LARGEST_ROUNDED else self.scale
-        tails = [(2 * k - 1) * math.erfc((k - 0.5) / self.scale / 2**0.5) for k in range(1, 90)]
-        return math.sqrt(math.fsum(tails))  # E[X^2] = sum over k >= 1 of (2k - 1) P[|X| >= k]
+        return laplace_deviation(self.scale) if self.noise == "laplace" else gaussian_deviation(self.scale)
 
     def __repr__(self) -> str:
         return f"<known keys, {self.noise} noise of scale {self.scale:.4g}, {self.guarantee}>"

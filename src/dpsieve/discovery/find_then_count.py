@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.channels.keys_per_unit import KINDS_OF_KEYS, MOST, Kept, KeysPerUnit, units_by_size
-from dpsieve.channels.known_keys import NoisyCounts, gaussian_half_width, with_gaussian
+from dpsieve.channels.known_keys import NoisyCounts, gaussian_deviation, gaussian_half_width, with_gaussian
 from dpsieve.channels.makers import most_keys
 from dpsieve.discovery.after_selection import AfterSelection, tau_left
 from dpsieve.discovery.incidence import Incidence
@@ -134,6 +134,11 @@ class FindThenCount(AfterSelection, NoisyCounts):
     def tells_kept(self) -> bool:  # type: ignore[override]
         """Whether it pays for telling what bounding kept."""
         return self.kept_epsilon > 0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise on each count, as it is drawn: in whole numbers."""
+        return gaussian_deviation(self.scale)
 
     def half_width(self, level: float) -> int:
         """Return the least h such that the noise is within -h to h with at least this probability."""

@@ -6,14 +6,18 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.channels.channel import Channel, Target
+from dpsieve.channels.lag.baselines import LaplaceCut
+from dpsieve.channels.makers import Stability
 from dpsieve.channels.rows import LARGEST_FREQUENCY
 from dpsieve.errors import InvalidValue
 from dpsieve.estimation.biased_down import BiasedDown
 from dpsieve.estimation.estimators import Estimator, MaximumLikelihood, a_channel, unit_edges
 from dpsieve.estimation.minimax import WIDEST, Minimax
+from dpsieve.sampling.schemes import everything
 from dpsieve.types import Floats, Ints
 
 _BLOCK = 64
+_POINTS = 12  # of a Gauss rule on a part of at most one unit
 _LARGEST = 1e150  # squares must stay finite
 _FIX = "Use kind='mle', or kind='minimax' with a range of frequencies."
 
@@ -34,8 +38,9 @@ def estimator(
         channel: what the tokens were drawn from.
         g: a non-decreasing function of an array of frequencies with g(0) = 0; without it, g(w) = w.
         kind: 'mle' (right for the likeliest frequency), 'biased_down' (never too large on average, for any frequency),
-            'unbiased' (right on average, huge variance), or 'minimax' (the smallest worst error, relative to g, over
-            the frequencies from `low` to `high`; see `Minimax`).
+            'unbiased' (right on average, huge variance), 'noisy_count' (for stability histograms, what the papers do
+            there; see `NoisyCount`), or 'minimax' (the smallest worst error, relative to g, over the frequencies from
+            `low` to `high`; see `Minimax`).
         low, high: the range of frequencies, for 'minimax' only; at most 100,000 apart.
 
     For sampled counts the kinds are 'mle', and 'scaled', which is token / rate and for g(w) = w only. No estimator is
@@ -59,10 +64,10 @@ def estimator(
         if last - first > WIDEST:
             raise InvalidValue(f"low and high are more than {WIDEST:,} apart. Pass a smaller high.")
         return Minimax(channel, target, first, last)
-    makers: list[Callable[[Channel, Target], Estimator]] = [MaximumLikelihood, BiasedDown, Unbiased]
-    plain = dict(zip(("mle", "biased_down", "unbiased"), makers, strict=True))
+    makers: list[Callable[[Channel, Target], Estimator]] = [MaximumLikelihood, BiasedDown, Unbiased, NoisyCount]
+    plain = dict(zip(("mle", "biased_down", "unbiased", "noisy_count"), makers, strict=True))
     if not isinstance(kind, str) or kind not in plain:
-        raise InvalidValue("kind is not known. Choose 'mle', 'biased_down', 'unbiased' or 'minimax'.")
+        raise InvalidValue("kind is not known. Choose 'mle', 'biased_down', 'unbiased', 'noisy_count' or 'minimax'.")
     if low is not None or high is not None:
         raise InvalidValue("low and high belong to kind='minimax'. Leave them out for other kinds.")
     return plain[kind](channel, target)
@@ -98,6 +103,50 @@ class Scaled(Estimator):
     def values(self, parts: Ints) -> Floats:
         """Return token / rate."""
         return parts / self.channel.rows.rate
+
+
+class NoisyCount(Estimator):
+    """The noisy count of a stability histogram taken for the true one: g(x) / q(x), and g(x) without sampling.
+
+    (Cohen, Geri, Sarlos, Stemmer 2020, appendix E.) With x = i + Lap(1/epsilon), reported from T on:
+
+        E_i = integral over x >= T of g(x) epsilon/2 e^(-epsilon |x - i|)                     (38)
+        g(x) = x:  E_i = i - e^(-epsilon (i - T)) (T - 1/epsilon) / 2  for i > T,
+                         e^(-epsilon (T - i)) (T + 1/epsilon) / 2      for i <= T.            (39)
+
+    The token tells a part of the axis around x, at most one unit long, so the value is the mean of g(x) / q(x) over the
+    part: that for noise that rises through it and that for noise that falls, averaged. So moments are summed over the
+    rows as they are drawn. For epsilon up to 2, E_i is within 0.1 of (39), and without sampling the MSE within 0.11 of
+    that of (42).
+    """
+
+    kind = "noisy_count"
+
+    def __init__(self, channel: Channel, target: Target) -> None:
+        super().__init__(channel, target)
+        if not isinstance(channel, Stability):
+            raise InvalidValue(f"kind='noisy_count' is for channels.stability. {_FIX}")
+        split, paper = channel.scheme is not None, channel.threshold == "paper"
+        self._cut = LaplaceCut.of(channel.epsilon, channel.delta_, paper=paper, split=split)
+        self._nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
+        self._nodes, self._weights = (self._nodes + 1) / 2, weights / 2
+
+    def values(self, parts: Ints) -> Floats:
+        """Return the mean of g(x) / q(x) over the part of each token."""
+        found, place = np.unique(parts, return_inverse=True)
+        start, end = self._edge(found - 1)[:, None], self._edge(found)[:, None]
+        x = start + (end - start) * self._nodes
+        shapes = [self._weights * np.exp(-self._cut.rate * far) for far in (x - start, end - x)]
+        scheme = everything() if self.channel.scheme is None else self.channel.scheme
+        g, q = self.target(x.ravel()).reshape(x.shape), scheme.inclusion(x)  # type: ignore[arg-type]
+        means = [(shape * g).sum(axis=1) / (shape * q).sum(axis=1) for shape in shapes]
+        return np.asarray(((means[0] + means[1]) / 2)[place])
+
+    def _edge(self, k: Ints) -> Floats:
+        """Return the upper end of part k: T + k, or with two parts a unit a whole number where k is odd."""
+        if self.channel.resolution == 1:
+            return np.asarray(self._cut.threshold + k, dtype=np.float64)
+        return np.asarray(np.where(k % 2, self._cut.whole, self._cut.threshold) + k // 2, dtype=np.float64)
 
 
 class Unbiased(Estimator):

@@ -169,6 +169,10 @@ class Composed(Counting):
         """Return what the tokens of the last mechanism add."""
         return self.last.terms(tokens, g)
 
+    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
+        """Return the errors of a sum that the last mechanism tells."""
+        return self.last.errors(tokens, weights, g)
+
     def possible(self, tokens: Floats) -> bool:
         """Return whether the last mechanism can give out these tokens."""
         return self.last.possible(tokens)

@@ -101,6 +101,10 @@ class Counting(Mechanism):
         """Return what each token adds to an estimate of the sum of g(true frequency) over all keys."""
 
     @abstractmethod
+    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
+        """Return the bias and the variance of the sum of weights times `terms`, as far as the tokens tell them."""
+
+    @abstractmethod
     def possible(self, tokens: Floats) -> bool:
         """Return whether finite tokens can all be given out, as far as public numbers tell."""
 

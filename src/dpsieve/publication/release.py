@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
@@ -19,12 +20,29 @@ from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.columns import as_arrow, as_numpy
 from dpsieve.values.keys import TAKEN, check_published, key_table, order_of, published, refuse_equal
+from dpsieve.values.sums import EstimatedSum, row_weights
 
 if TYPE_CHECKING:
     import altair as alt
 
 _SEARCH_ALL = 1 << 17
 _FIX = "Use the release as it was made."
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Where a key stands among others: 1 is the most frequent.
+
+    Attributes:
+        place: its place by tokens among the reported keys, the best guess.
+        low, high: bounds for its place by true frequencies among the reported keys.
+        above: how many keys in all, reported or not, are estimated to be more frequent than its count.
+    """
+
+    place: int
+    low: int
+    high: int
+    above: EstimatedSum
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,8 +87,9 @@ class Release(Publication):
         self,
         where: ArrayLike | Callable[[Any], ArrayLike] | None = None,
         g: Callable[[Floats], Floats] | None = None,
-    ) -> float:
-        """Estimate the sum of g(frequency) over all keys that satisfy `where`, reported or not.
+        weights: ArrayLike | Callable[[Any], ArrayLike] | None = None,
+    ) -> EstimatedSum:
+        """Estimate the sum of L(x) g(frequency) over all keys x that satisfy `where`, reported or not.
 
         A frequency is the true one after units were cut to what each may add, as in the table.
 
@@ -78,21 +97,57 @@ class Release(Publication):
         2021, Section 7). Keys too rare to be reported are missed, so the estimate leans low; `estimation` tells by how
         much. Other mechanisms say in `terms` what their tokens add.
 
+        The result is a float with `bias`, `variance`, `standard_error` and `interval(level)`: those of the noise and
+        of the sampling, from the rows of the channel (see `dpsieve.estimation.likely_errors`). What keys that are too
+        rare to show would add is not in them.
+
         Args:
             where: one boolean for each row of the table, or a function of the keys (an Arrow column, or for several
                 key columns a table of them) that returns these.
             g: a non-decreasing function with g(0) = 0; without it, g(w) = w and the estimate is of a total frequency.
+            weights: L(x), one finite number for each row, or a function of the keys; 1 without it.
         """
-        values = self.mechanism.terms(self._tokens(), g)
-        if where is None or not len(values):
-            return float(values.sum())
-        keys = self.keys
+        tokens, keys = self._tokens(), self.keys
         column = keys.column(0).combine_chunks() if keys.num_columns == 1 else keys
-        chosen = np.asarray(where(column) if callable(where) else where)
-        if chosen.dtype != np.bool_ or chosen.shape != values.shape:
-            hint = "Pass one boolean for each row of the table, or a function of the keys that returns them."
-            raise InvalidValue(f"where does not select rows of the table. {hint}")
-        return float(values[chosen].sum())
+        factors = row_weights(column, len(tokens), where, weights)
+        value = float(factors @ self.mechanism.terms(tokens, g))
+        some = np.flatnonzero(factors)
+        return EstimatedSum(value, lambda: self.mechanism.errors(tokens[some], factors[some], g))
+
+    def rank(self, key: Any, level: float = 0.95) -> Rank:
+        """Return where a reported key stands among the others, by frequency; for releases from a channel.
+
+        `key` is a value of the key column, or for several columns a tuple of them. The bounds are for the rank of the
+        true frequencies among the reported keys: intervals of all these keys, each at 1 - (1 - level) / n, hold
+        together with probability at least `level`, and they say which keys must and which may be above this one.
+        """
+        last: Any = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
+        if not hasattr(last, "interval"):
+            raise InvalidType("rank is for releases from a channel. Compare the columns low and high instead.")
+        level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
+        tokens, place = self._tokens(), self._place(key)
+        low, high = last.interval(tokens, 1 - (1 - level) / len(tokens))
+        others = np.arange(len(tokens)) != place
+        count = int(self.table["count"][place].as_py())
+        return Rank(
+            1 + int((tokens > tokens[place]).sum()),
+            1 + int((low > high[place]).sum()),
+            1 + int((high[others] > low[place]).sum()),
+            self.estimate(others, lambda frequencies: np.asarray(frequencies > count, dtype=np.float64)),
+        )
+
+    def _place(self, key: Any) -> int:
+        """Return the row of a key."""
+        wanted = key if isinstance(key, tuple) else (key,)
+        found = np.full(len(self), len(wanted) == self.keys.num_columns)
+        try:
+            for column, value in zip(self.keys.columns, wanted, strict=False):
+                found &= pc.equal(column, pa.scalar(value, column.type)).to_numpy()
+        except (pa.ArrowException, TypeError, ValueError):
+            found[:] = False
+        if not found.any():
+            raise InvalidValue("key is not in the table. Pass a key that was reported.")
+        return int(np.argmax(found))
 
     def plot(self) -> "alt.LayerChart":
         """Return an Altair chart of counts by rank, with the band of their intervals; `pip install 'dpsieve[plot]'`."""

@@ -19,9 +19,10 @@ from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.monotone import raised
 
 from dpsieve.sampling.schemes import (  # isort: skip
-    DataDependent, Scheme, checked_frequencies, checked_power, everything, ppswor, priority,
+    DataDependent, Scheme, a_scheme, checked_frequencies, checked_power, everything, ppswor, priority,
 )  # fmt: skip
 from dpsieve.types import Floats, Ints
+from dpsieve.values.sums import EstimatedSum
 
 Method = Literal["ppswor", "priority"]
 
@@ -53,18 +54,12 @@ class NonPrivateSample:
     def __repr__(self) -> str:
         return f"<NonPrivateSample of {len(self)} keys by {self.scheme!r}: not to be published>"
 
-    def estimate(self, g: Callable[[NDArray[Any]], ArrayLike] | None = None) -> float:
-        """Return an unbiased estimate of the sum of g(w) over all keys: the sum of g(w) / q(w) over the sample.
+    def estimate(self, g: Callable[[NDArray[Any]], ArrayLike] | None = None) -> EstimatedSum:
+        """Return an unbiased estimate of the sum of g(w) over all keys, with its variance: see `horvitz_thompson`.
 
-        `g` is a function of an array of frequencies, g(w) = w by default (Horvitz, Thompson 1952).
+        `g` is a function of an array of frequencies, g(w) = w by default.
         """
-        hint = "Pass a function of an array of frequencies that returns a finite number for each, such as np.sqrt."
-        if g is not None and not callable(g):
-            raise InvalidType(f"g must be a function, not {type(g).__name__}. {hint}")
-        values = np.asarray(self.frequencies if g is None else g(self.frequencies.copy()))
-        if values.shape != self.frequencies.shape or values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-            raise InvalidValue(f"g did not return a finite number for each frequency. {hint}")
-        return float((values / self.scheme.inclusion(self.frequencies)).sum())
+        return horvitz_thompson(self.frequencies, self.scheme, g)
 
 
 def threshold_sample(
@@ -88,11 +83,7 @@ def threshold_sample(
     (['tea', 'milk'], [900, 500])
     """
     names, counts = _columns(keys, frequencies)
-    if not isinstance(scheme, Scheme):
-        raise InvalidType(
-            f"scheme must be a sampling scheme, not {type(scheme).__name__}. Pass one such as ppswor(0.01)."
-        )
-    chosen = decide(scheme.inclusion(counts), resolve(source))
+    chosen = decide(a_scheme(scheme).inclusion(counts), resolve(source))
     return _take(names, chosen), counts[chosen]
 
 
@@ -131,9 +122,7 @@ def bottom_k(
     """
     names, counts = _columns(keys, frequencies)
     k = validate.whole("k", k, low=1, hint="Pass the size of the sample, such as k=1000.")
-    if method not in ("ppswor", "priority"):
-        raise InvalidValue("method is not a known way to sample. Choose 'ppswor' or 'priority'.")
-    exponent = checked_power(power)
+    method, exponent = checked_method(method), checked_power(power)
     ranks = _ranks(counts.astype(np.float64), method, exponent, resolve(source))
     present = np.flatnonzero(ranks < np.inf)
     if len(present) <= k:
@@ -142,6 +131,41 @@ def bottom_k(
     chosen, threshold = np.sort(order[:k]), float(ranks[order[k]])
     scheme = ppswor(threshold, exponent) if method == "ppswor" else priority(threshold, exponent)
     return NonPrivateSample(_take(names, chosen), counts[chosen], threshold, DataDependent(scheme))
+
+
+def horvitz_thompson(
+    frequencies: NDArray[Any],
+    scheme: Scheme,
+    g: Callable[[NDArray[Any]], ArrayLike] | None = None,
+    weights: Floats | None = None,
+) -> EstimatedSum:
+    """Return an unbiased estimate of the sum of L g(w) over all keys from the frequencies w and weights L of a sample.
+
+    With q(w) the inclusion probabilities (Horvitz, Thompson 1952; Private Weighted Sampling, equation 7):
+
+        estimate = sum over the sample of L g(w) / q(w),
+        variance = sum over all keys of L^2 g(w)^2 (1 - q(w)) / q(w),  estimated without bias by
+                   sum over the sample of L^2 g(w)^2 (1 - q(w)) / q(w)^2.
+
+    For a bottom-k sample q is that given the (k+1)-st lowest rank. Both sums are unbiased then too, the second for
+    k >= 2, as different keys have terms without correlation (Cohen, Kaplan 2007); for k = 1 it is too large.
+    """
+    hint = "Pass a function of an array of frequencies that returns a finite number for each, such as np.sqrt."
+    if g is not None and not callable(g):
+        raise InvalidType(f"g must be a function, not {type(g).__name__}. {hint}")
+    values = np.asarray(frequencies if g is None else g(frequencies.copy()))
+    if values.shape != frequencies.shape or values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+        raise InvalidValue(f"g did not return a finite number for each frequency. {hint}")
+    q = scheme.inclusion(frequencies)
+    terms = values / q if weights is None else values / q * weights
+    return EstimatedSum(terms.sum(), (0.0, (terms**2 * (1 - q)).sum()))
+
+
+def checked_method(method: object) -> Method:
+    """Return the name of a way to draw ranks."""
+    if method not in ("ppswor", "priority"):
+        raise InvalidValue("method is not a known way to sample. Choose 'ppswor' or 'priority'.")
+    return method
 
 
 def _ranks(frequencies: Floats, method: Method, exponent: float, source: Source) -> Floats:

@@ -359,6 +359,14 @@ def _table(values: object) -> Scheme:
     return _Table(tuple(checked[:length].tolist()))
 
 
+def a_scheme(scheme: object) -> Scheme:
+    """Return the scheme, or say how to make one."""
+    if not isinstance(scheme, Scheme):
+        hint = "Pass one such as ppswor(0.01)."
+        raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")
+    return scheme
+
+
 def checked_frequencies(values: ArrayLike) -> NDArray[Any]:
     """Return frequencies as an array of int64 or float64; the message never tells which value was wrong."""
     try:

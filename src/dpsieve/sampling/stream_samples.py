@@ -4,7 +4,13 @@ In the first pass every item tosses a coin, and a key is found when one of its i
 probability 1 - (1 - r)^w, which is 1 - e^(-tau w) for r = 1 - e^-tau. (So falls the least of w exponential marks under
 tau: Cohen, Kaplan 2008; Private Weighted Sampling, section 3.1.) The second pass counts the keys that were found. r is
 taken a little too large; once w is known, each key is thinned, with an exact coin, to the probability that the
-scheme states as a floating-point number. So a channel with that scheme takes the sample as `already_sampled`.
+scheme states as a floating-point number. So a channel with that scheme takes the sample.
+
+Powers below one come by the same way: as w^power <= w for whole w, keys are found often enough, and thinned to
+1 - e^(-tau w^power). Powers above one do not, and neither does priority sampling, in which some keys must be found with
+certainty: count the keys first, and use `Sample`.
+
+First passes merge, also over streams that share keys: each item tosses its own coin, wherever it is.
 """
 
 from functools import partial
@@ -15,17 +21,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from flint import arb
 
+from dpsieve import validate
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.two_words import floor_words
 from dpsieve.locks import OneThread
+from dpsieve.randomness.keyed import MARK, numbers_below
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import LazyUniform
+from dpsieve.sampling.coordinated import Sample
 from dpsieve.sampling.samples import decide
-from dpsieve.sampling.schemes import PpsworOfStream
+from dpsieve.sampling.schemes import SMALLEST_POWER, PpsworOfStream
 from dpsieve.types import Ints
 from dpsieve.values.items import Kind, check_kind, kind_of_type, plain_items
 
 _HINT = "Pass a batch of the stream: a list or an Arrow array of texts, bytes or whole numbers."
-_CLEAR = 2**64 - 2**30  # a word below this keeps a key whose ratio is above 1 - 2^-35
+_NEAR = 2.0**-30  # a coin that is nearer to its ratio is decided exactly; floats are right to 2^-48
+_WORD = 2.0**64
 
 
 class StreamSample:
@@ -37,6 +48,7 @@ class StreamSample:
 
     Args:
         tau: the sampling rate; a key of 1/tau items is found with probability 0.63.
+        power: items of a key count as w^power, from 0.001 to 1. Memory is that of power 1.
         source: randomness for tests.
 
     >>> sample = StreamSample(tau=50.0)  # finds nearly every key
@@ -48,8 +60,9 @@ class StreamSample:
     {'milk': 1, 'tea': 2}
     """
 
-    def __init__(self, tau: float, *, source: Source | None = None) -> None:
-        self.scheme = PpsworOfStream(tau)
+    def __init__(self, tau: float, power: float = 1.0, *, source: Source | None = None) -> None:
+        hint = "Pass a power of at most 1, or count the keys and use dpsieve.Sample."
+        self.scheme = PpsworOfStream(tau, validate.between("power", power, SMALLEST_POWER, 1.0, hint=hint))
         self._source = resolve(source)
         self._rate = min(1.0, float(-np.expm1(-self.scheme.tau)) * (1 + 2.0**-49))
         self._passed = [0, 0]
@@ -84,6 +97,33 @@ class StreamSample:
             places = pc.index_in(batch, value_set=self._found).drop_null()
             self._counts += np.bincount(places.to_numpy(), minlength=len(self._counts))
 
+    def merge(self, other: "StreamSample") -> "StreamSample":
+        """Return the first pass over both streams, which may share keys; the second pass is over both, too."""
+        if not isinstance(other, StreamSample) or other.scheme != self.scheme:
+            raise InvalidValue("other is no sample of a stream with the same tau and power. Make both alike.")
+        if other is self:
+            raise InvalidValue("other is this sample itself, whose items must not count twice. Merge another one.")
+        with self._alone, other._alone:
+            if self._counts is not None or other._counts is not None:
+                raise InvalidValue("the second pass has begun. Merge samples after their first pass.")
+            if other._kind is not None:
+                check_kind("other", other._kind, self._kind)
+            made = StreamSample(self.scheme.tau, self.scheme.power, source=self._source)
+            made._kind, made._passed[0] = self._kind or other._kind, self._passed[0] + other._passed[0]
+            found = [part._found for part in (self, other) if part._found is not None]
+            made._found = pc.unique(pa.concat_arrays(found)) if found else None
+            return made
+
+    def sample(self) -> Sample:
+        """Return what `finish` does as a `Sample`, for `Channel.release`, estimates and bytes. Call it once.
+
+        It has fresh random numbers that fit, so it cannot be merged with another sample.
+        """
+        keys, counts = self.finish()
+        limits = floor_words(self.scheme.inclusion(counts))
+        mark = self._source.words(MARK // 8).tobytes()
+        return Sample(keys, counts, self.scheme, None, np.inf, *numbers_below(*limits, self._source), mark)
+
     def finish(self) -> tuple[pa.Array, Ints]:
         """Return the sampled keys, sorted, and their true frequencies, for `already_sampled=True`. Never publish them.
 
@@ -116,8 +156,11 @@ class StreamSample:
     def _thinned(self, counts: Ints) -> Ints:
         """Return the keys to keep, each with probability (what the scheme says) / (1 - (1 - r)^w), exactly."""
         words, said = self._source.words(len(counts)), self.scheme.inclusion(counts)
-        keep = words < np.uint64(_CLEAR)
-        for k in np.flatnonzero(~keep):
+        with np.errstate(divide="ignore"):
+            ratio = said / -np.expm1(counts * np.log1p(-self._rate))
+        places = words.astype(np.float64) / _WORD
+        keep = places < ratio
+        for k in np.flatnonzero(np.abs(places - ratio) <= _NEAR):
             uniform = LazyUniform(self._source, int(words[k]), 64)
             keep[k] = uniform.below(partial(_ratio, float(said[k]), self._rate, int(counts[k])))
         return np.flatnonzero(keep)

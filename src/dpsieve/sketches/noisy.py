@@ -36,12 +36,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.channels.known_keys import laplace_deviation
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import first_whole
@@ -79,6 +80,13 @@ class LaplaceSketch(Counting):
     items_per_unit: int
     unit: str | None
 
+    shares_noise: ClassVar[bool] = False  # whether one more noise is in all counters
+
+    @property
+    def parts(self) -> int:
+        """Tokens are multiples of 1/parts, which is the unit of the noise."""
+        return 1
+
     def _store(self, **checked: Any) -> None:
         """Store checked fields, and check those that all have."""
         many = checked_items(self.items_per_unit)
@@ -112,6 +120,16 @@ class LaplaceSketch(Counting):
         noisy = np.asarray(tokens, dtype=np.float64)
         return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
 
+    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
+        """Return no bias and the variance of the noise; with a g, about what it makes of one deviation.
+
+        What the sketch lost, and counters below the threshold, are not in it.
+        """
+        noisy, deviation = np.asarray(tokens, dtype=np.float64), laplace_deviation(self.scale) / self.parts
+        up, down = (self.terms(noisy + sign * deviation, g) for sign in (1, -1))
+        slopes = weights * (up - down) / 2
+        return 0.0, float(slopes @ slopes + (slopes.sum() ** 2 if self.shares_noise else 0.0))
+
     def _with_drawn(self, **numbers: int) -> Self:
         """Return this with numbers that were drawn; what was derived from the others is not computed again."""
         made = replace(self, **numbers)  # type: ignore[type-var]
@@ -142,6 +160,8 @@ class NoisySketch(LaplaceSketch):
     standard: bool = False
     decrements: int | None = None
     unit: str | None = None
+
+    shares_noise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.delta == 0:

@@ -121,6 +121,10 @@ class OneSidedSketch(Counting):
         """Return what the channel's tokens add."""
         return self.channel.terms(tokens, g)
 
+    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
+        """Return the errors of a sum of counters that the channel tells; what the sketch lost is not in them."""
+        return self.channel.errors(tokens, weights, g)
+
     def possible(self, tokens: Floats) -> bool:
         """Return whether the channel can give out these tokens."""
         return self.channel.possible(tokens)

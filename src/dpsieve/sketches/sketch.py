@@ -9,32 +9,34 @@
       keys, sorted      integers: 8 bytes each; text and bytes: their lengths as numbers, then their bytes
     SHA-256             of all that is before it
 
-The numbers of a table are written as one byte that tells their width (1, 2, 4 or 8), then each with this width. Nothing
-is compressed, so what is read takes no more memory than the bytes it comes from.
+See `values.key_bytes` for the numbers and the keys of a table.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dpsieve import validate
-from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 from dpsieve.types import Ints
-from dpsieve.values.items import PLAIN, Kind, one_item
+from dpsieve.values.items import Kind, one_item
+from dpsieve.values.key_bytes import (
+    KINDS,
+    LARGEST_NUMBER,
+    ByteReader,
+    keys_to_bytes,
+    numbers_to_bytes,
+    refuse,
+    sealed,
+)  # fmt: skip
 
 MOST_COUNTERS = 2**24
-MOST_ITEMS = 2**62
-MOST_BYTES = 2**29
+MOST_ITEMS = LARGEST_NUMBER
 _NAME, _FORMAT = b"dpsieve sketch", 1
 _SKETCHES = ("MisraGries", "MergedSketch", "UserMisraGries")
-_KINDS: tuple[Kind | None, ...] = (None, "integers", "text", "bytes")
-_DIGEST = 32
 
 
 class Table(NamedTuple):
@@ -145,123 +147,29 @@ def total(values: Ints) -> int:
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
-def refuse(why: str) -> NoReturn:
-    """Raise for bytes that cannot be read."""
-    raise UnreadableData(f"these bytes {why}. Pass what to_bytes() returned, unchanged.") from None
-
-
 def _pack(name: str, state: State) -> bytes:
     """Return the bytes of a state."""
-    head = _NAME + bytes([_FORMAT, _SKETCHES.index(name), _KINDS.index(state.kind)])
+    head = _NAME + bytes([_FORMAT, _SKETCHES.index(name), KINDS.index(state.kind)])
     numbers = np.array([*state.numbers, *(len(table.values) for table in state.tables)], "<u8").tobytes()
-    tables = (_numbers_to_bytes(values) + _keys_to_bytes(state.kind, keys) for keys, values in state.tables)
-    body = b"".join((head, numbers, *tables))
-    if len(body) + _DIGEST > MOST_BYTES:
-        raise InvalidValue("the keys of this sketch are too long to be saved in 512 MB. Use fewer counters.")
-    return body + hashlib.sha256(body).digest()
+    tables = (numbers_to_bytes(values) + keys_to_bytes(state.kind, keys) for keys, values in state.tables)
+    too_long = "the keys of this sketch are too long to be saved in 512 MB. Use fewer counters."
+    return sealed(b"".join((head, numbers, *tables)), too_long)
 
 
 def _unpack(data: bytes, name: str, numbers: int, tables: int) -> State:
     """Return the state that was packed; raise where the bytes are not whole, or hold numbers out of range."""
-    reader = _Reader(data, name)
-    kind, counters, *others = reader.take(1)[0], *reader.words(numbers + tables)
-    if kind >= len(_KINDS) or not 1 <= counters <= MOST_COUNTERS or max(others) > MOST_ITEMS:
+    found = saved_class(data)
+    if found not in (None, name):
+        refuse(f"are a {found}, not a {name}")
+    reader = ByteReader(data, _NAME, _FORMAT, "sketch")
+    if reader.take(1)[0] >= len(_SKETCHES):
+        refuse("are damaged")
+    kind, (counters, *others) = reader.kind(), reader.words(numbers + tables)
+    if not 1 <= counters <= MOST_COUNTERS or max(others) > MOST_ITEMS:
         refuse("have numbers out of range")
-    read = tuple(reader.table(_KINDS[kind], rows) for rows in others[numbers - 1 :])
+    read = []
+    for rows in others[numbers - 1 :]:
+        values = reader.numbers(rows)
+        read.append(Table(reader.keys(kind, rows), values))
     reader.end()
-    return State(_KINDS[kind], (counters, *others[: numbers - 1]), read)
-
-
-def _numbers_to_bytes(values: Ints) -> bytes:
-    width = _width(values)
-    return bytes([width]) + values.astype(f"<u{width}").tobytes()
-
-
-def _width(values: NDArray[Any]) -> int:
-    """Return the least width of numbers, in bytes."""
-    return next(width for width in (1, 2, 4, 8) if int(values.max(initial=0)) < 1 << (8 * width))
-
-
-def _keys_to_bytes(kind: Kind | None, keys: pa.Array) -> bytes:
-    if kind is None or (kind == "integers" and not len(keys)):
-        return b""
-    if kind == "integers":
-        return bytes(keys.to_numpy().astype("<i8").tobytes())
-    if not len(keys):
-        return _numbers_to_bytes(np.empty(0, np.int64))
-    offsets = np.frombuffer(keys.buffers()[1], np.int64, len(keys) + 1, 8 * keys.offset)
-    data = keys.buffers()[2]
-    return _numbers_to_bytes(np.diff(offsets)) + bytes(memoryview(data)[offsets[0] : offsets[-1]] if data else b"")
-
-
-class _Reader:
-    """Reads saved bytes from front to back, after their checksum; whatever it returns has been checked on its own."""
-
-    def __init__(self, data: bytes, name: str) -> None:
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise InvalidType(f"data must be the bytes of a sketch, not {type(data).__name__}.")
-        data = bytes(data)
-        head, found = len(_NAME) + 2, saved_class(data)
-        if not data.startswith(_NAME) or len(data) < head + _DIGEST:
-            refuse("are not a saved sketch")
-        if data[len(_NAME)] > _FORMAT:
-            raise UnreadableData("these bytes are a sketch in a newer format. Install a newer dpsieve to read it.")
-        if found != name:
-            refuse("are damaged" if found is None else f"are a {found}, not a {name}")
-        if len(data) > MOST_BYTES:
-            refuse("are more than the 512 MB that a sketch may have")
-        self._data, self._at = memoryview(data)[:-_DIGEST], head
-        if hashlib.sha256(self._data).digest() != data[-_DIGEST:] or data[len(_NAME)] != _FORMAT:
-            refuse("are damaged")
-
-    def take(self, length: int) -> memoryview:
-        """Return the next bytes."""
-        if length > len(self._data) - self._at:
-            refuse("are too short")
-        self._at += length
-        return self._data[self._at - length : self._at]
-
-    def end(self) -> None:
-        """Check that nothing is left."""
-        if self._at != len(self._data):
-            refuse("are too long")
-
-    def words(self, count: int) -> list[int]:
-        """Return numbers of 8 bytes."""
-        return [int(word) for word in np.frombuffer(self.take(8 * count), "<u8")]
-
-    def table(self, kind: Kind | None, rows: int) -> Table:
-        """Return a table with keys of a kind, sorted and distinct."""
-        values = self._numbers(rows)
-        keys = self._keys(kind, rows)
-        if rows > 1 and not pc.all(pc.less(keys[:-1], keys[1:])).as_py():
-            refuse("have keys that are not sorted, or twice")
-        return Table(keys, values)
-
-    def _numbers(self, count: int) -> Ints:
-        """Return numbers of any width, from 0 to 2^62."""
-        width = self.take(1)[0]
-        if width not in (1, 2, 4, 8):
-            refuse("have numbers of an unknown width")
-        values = np.frombuffer(self.take(width * count), f"<u{width}")
-        if values.max(initial=0) > MOST_ITEMS or width != _width(values):
-            refuse("have numbers out of range")
-        return values.astype(np.int64)
-
-    def _keys(self, kind: Kind | None, count: int) -> pa.Array:
-        """Return keys, whole and, if text, in UTF-8."""
-        if kind is None:
-            return refuse("have keys of no kind") if count else pa.nulls(0)
-        if kind == "integers":
-            return pa.array(np.frombuffer(self.take(8 * count), "<i8").astype(np.int64))
-        lengths = self._numbers(count)
-        if lengths.max(initial=0) > len(self._data):
-            refuse("are too short")
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.take(int(offsets[-1])))]
-        keys = pa.Array.from_buffers(PLAIN[kind], count, buffers)
-        try:
-            keys.validate(full=True)
-        except pa.ArrowInvalid:
-            refuse("have text that is not UTF-8")
-        return keys
+    return State(kind, (counters, *others[: numbers - 1]), tuple(read))

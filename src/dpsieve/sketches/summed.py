@@ -100,6 +100,11 @@ class SummedSketch(LaplaceSketch):
         return f"<sum of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
 
     @property
+    def parts(self) -> int:
+        """Values are sums of counters plus parts of what was lost, in units of 1/(k+1)."""
+        return self.counters + 1
+
+    @property
     def sensitivity(self) -> int:
         """In units of 1/(k+1)."""
         return 2 * self.counters + 2
