@@ -106,7 +106,7 @@ def test_names_of_files_are_not_repeated():
 def test_files_are_neither_tiny_nor_huge():
     sizes = {name: len(path.read_text().splitlines()) for path, name, _ in modules()}
     assert [name for name, lines in sizes.items() if lines > 430] == []
-    assert len(sizes) <= 285
+    assert len(sizes) <= 300
 
 
 REQUESTS = {
