@@ -41,7 +41,7 @@ def session() -> Any:
     from pyspark.sql import SparkSession
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    settings = {
+    settings: dict[str, Any] = {
         "spark.driver.memory": "4g",
         "spark.io.encryption.enabled": "true",
         "spark.sql.shuffle.partitions": "8",
