@@ -15,7 +15,7 @@ from tmlt.analytics import AddRowsWithID, ApproxDPBudget, KeySet, MaxRowsPerID, 
 
 os.environ["PYSPARK_PYTHON"] = sys.executable
 tuned = "tuned" in sys.argv[2:]
-settings = {"spark.driver.memory": "4g", "spark.ui.enabled": False}
+settings: dict[str, bool | float | int | str | None] = {"spark.driver.memory": "4g", "spark.ui.enabled": False}
 if tuned:
     settings["spark.sql.shuffle.partitions"] = os.cpu_count()
 spark = SparkSession.builder.master("local[*]").config(map=settings).getOrCreate()

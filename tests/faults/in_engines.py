@@ -312,10 +312,17 @@ FAULTS = [
         "publication/test_promises.py::test_a_release_of_a_table_tells_how_its_budget_is_used",
     ),
     Fault(
+        "a bound that was chosen keeps one key more in a database",
+        "engines/adbc/engine.py",
+        "pc.less_equal(places, keys)",
+        "pc.less_equal(places, keys + 1)",
+        "engines/test_every_engine.py::test_counts_under_every_bound_come_from_one_read",
+    ),
+    Fault(
         "a release is not charged",
         "jobs/release.py",
-        "            entry = charge(book, cost, note)\n",
-        "            entry = None\n",
+        "        entry = charge(book, cost, note)\n        sizes =",
+        "        entry = None\n        sizes =",
         "jobs/test_release.py::TestLedger::test_a_release_is_charged",
     ),
     Fault(

@@ -101,7 +101,7 @@ def copy(source: Path, target: Path) -> None:
 def run(project: Path, arguments: list[str], timeout: float = TIMEOUT) -> tuple[int, str]:
     """Run pytest in a project and return its exit code, -2 if it takes too long, and what it printed."""
     arguments = [f"tests/{part}" if ".py" in part else part for part in arguments]
-    settings = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
+    settings = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", "not server"]
     process = subprocess.Popen(
         [sys.executable, "-c", PYTEST, str(project / "src"), *settings, *arguments],
         cwd=project,
