@@ -54,9 +54,7 @@ def main(rows: int = 100_000_000, keys: int = 500_000, size: int = 10_000) -> di
         "private sample": release.estimate(where=lambda column: column.to_numpy() % 3 == 0),
     }
     common = counts[::3][counts[::3] >= RARE].sum()
-    print(
-        f"\nrows of every third key\n{'truth':<20} {found['truth']:>14,.0f}   in keys of {RARE} rows or more: {common:,}"
-    )
+    print(f"\nrows of every third key\n{'truth':<20} {found['truth']:>14,.0f}   {common:,} in keys of {RARE} or more")
     for name in ("sample, not private", "private sample"):
         total = found[name]
         assert isinstance(total, ds.EstimatedSum)
