@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dpsieve.publication import Release
     from dpsieve.sampling import Sample, everything, ppswor, priority
     from dpsieve.sketches import MisraGries, UserMisraGries
+    from dpsieve.values.sums import EstimatedSum
     from dpsieve.vectors.means.estimate import Estimate
     from dpsieve.vectors.means.mean_plan import preview_mean
     from dpsieve.vectors.means.private_mean import private_mean
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
     from dpsieve.vectors.sparse_vector import SparseVector
 
 __all__ = [
-    "Certificate", "Estimate", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release", "Sample",
-    "SparseVector", "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation", "everything",
-    "federated", "files", "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority", "privacy",
-    "private_mean", "private_quantile", "private_sum", "quantile_of", "randomness", "release", "release_counts",
-    "sampling", "sketches", "sum_of", "testing", "top_k", "vectors",
+    "Certificate", "Estimate", "EstimatedSum", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release",
+    "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation",
+    "everything", "federated", "files", "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority",
+    "privacy", "private_mean", "private_quantile", "private_sum", "quantile_of", "randomness", "release",
+    "release_counts", "sampling", "sketches", "sum_of", "testing", "top_k", "vectors",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
@@ -64,6 +65,7 @@ _NAMES = {
     "publication": "Release",
     "sampling": "Sample everything ppswor priority",
     "sketches": "MisraGries UserMisraGries",
+    "values.sums": "EstimatedSum",
     "vectors.means.estimate": "Estimate",
     "vectors.means.mean_plan": "preview_mean",
     "vectors.means.private_mean": "private_mean",

@@ -115,4 +115,25 @@ FAULTS = [
         "keep = np.ones(len(words), np.bool_)",
         "sampling/test_stream.py::test_powers_below_one_are_thinned",
     ),
+    Fault(
+        "a salt is released twice",
+        "sampling/coordinated.py",
+        "if self.mark in _released:",
+        "if False:",
+        "sampling/test_coordinated.py::TestRelease::test_what_is_refused",
+    ),
+    Fault(
+        "a key enters a sample a little too often",
+        "sampling/coordinated.py",
+        "floor_words(scheme.inclusion(self.frequencies))",
+        "floor_words(scheme.inclusion(self.frequencies + 1))",
+        "sampling/test_coordinated.py::TestRelease::test_sample_and_channel_together_follow_the_row",
+    ),
+    Fault(
+        "keys of one kind and length share their numbers",
+        "randomness/keyed.py",
+        "state[left] ^ _blocks(",
+        "state[left] | _blocks(",
+        "sampling/test_coordinated.py::TestNumbers::test_the_number_of_a_key_is_its_cbc_mac",
+    ),
 ]
