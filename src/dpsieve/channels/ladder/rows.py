@@ -11,9 +11,10 @@ from math import nextafter
 import numpy as np
 
 from dpsieve.channels.grid import Steps, fraction
-from dpsieve.channels.ladder.read_back import likeliest_on_ladder
+from dpsieve.channels.ladder.read_back import first_past, likeliest_on_ladder
 from dpsieve.channels.ladder.stairs import HEIGHT
 from dpsieve.channels.ladder.table import Made, made_table
+from dpsieve.channels.ladder.window_walk import fill_windows
 from dpsieve.channels.rows import SAFE, Windows
 from dpsieve.channels.stepwise import blocks
 from dpsieve.channels.stepwise.rows import RaggedRows, StepRows, constant_from
@@ -120,16 +121,20 @@ class LadderRows(SampledRows):
 
     def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
         """Return the confidence interval of each token, from the windows of the rows that may have it."""
-        own = np.unique(-(-tokens // self.resolution))
-        first, last = self._rows_of(own), self._rows_of(own + self.spread)
+        if not len(tokens):
+            return tokens, tokens
+        tokens, place = np.unique(tokens, return_inverse=True)
+        own, made = -(-tokens // self.resolution), self._made
+        gone = first_past(made, made.table.b, tokens)  # from there on no row has the token
+        reach = np.where(gone < made.stop, np.maximum(gone, own), own + self.spread)
+        first, last = self._rows_of(own), np.maximum.accumulate(self._rows_of(reach))
         cuts = np.flatnonzero(first[1:] > last[:-1] + 1) + 1
-        ends = zip(first[np.append(0, cuts)], last[np.append(cuts - 1, len(last) - 1)], strict=True) if len(own) else ()
-        reach = [np.arange(low, high + 1) for low, high in ends]
-        nearest, farthest = self._windows_of(np.concatenate([np.empty(0, np.int64), *reach]), level)
+        ends = zip(first[np.append(0, cuts)], last[np.append(cuts - 1, len(last) - 1)], strict=True)
+        nearest, farthest = self._windows_of(np.concatenate([np.arange(a, b + 1) for a, b in ends]), level)
         low, high = np.empty((2, len(tokens)), np.int64)
         stairs, parts = (self._starts, self._first), self.resolution
-        blocks.interval_ends(tokens, *stairs, nearest, farthest, parts, self.spread, low, high)
-        return low, high
+        blocks.interval_ends(tokens, reach, *stairs, nearest, farthest, parts, low, high)
+        return low[place], high[place]
 
     def windows(self, first: int, last: int, level: float) -> Windows:
         """Return the shortest windows of rows first to last."""
@@ -215,13 +220,11 @@ class LadderRows(SampledRows):
         nearest, farthest = self._kept_windows(level)
         new = rows[nearest[rows] == _UNKNOWN]
         on, later = new[new <= self._end], new[new > self._end]
-        for start in range(0, len(on), _ROWS):
-            some = on[start : start + _ROWS]
-            cells, near, far = expand(self._made.table, some), *np.empty((2, len(some)), np.int64)
-            density, heavier = fraction(cells.high, cells.low), min(1.0, level * (1 + SAFE))
-            blocks.windows(cells.starts, cells.left, cells.right, density, 0, self.resolution, heavier, near, far)
-            own = (some - np.arange(len(some))) * self.resolution
-            nearest[some], farthest[some] = near + own, far + own
+        table, heavier, room = self._made.table, min(1.0, level * (1 + SAFE)), 4 * self.spread + 64
+        fill_windows(
+            table.c, table.b, table.parts, table.floats, table.birth, fraction(*self._sums.T), on, heavier, room,
+            nearest, farthest,
+        )  # fmt: skip
         if len(later):
             tail = self._tail.windows(self._end + 1, self._last_row, level)
             nearest[self._end + 1 :], farthest[self._end + 1 :] = tail.nearest, tail.farthest

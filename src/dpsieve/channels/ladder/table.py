@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -82,7 +81,7 @@ def _made(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: 
     last = make_places(
         ends, stairs.levels * _BELOW, numbers, masses, sums, birth, empty.parts, c, b, first, reported
     )  # fmt: skip
-    if last == 0:
+    if last == 0 or (np.arange(last + 1) - b[: last + 1] // empty.parts > birth).any():  # which is the spread
         return None
     table = LadderTable(empty.masses, birth, empty.inverse, empty.parts, c[: last + 1].copy(), b[: last + 1].copy())
     stair = np.repeat(np.arange(len(ends) - 1), np.diff(first))
@@ -95,18 +94,13 @@ def _made(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: 
     return Made(table, stairs.starts, first, repeated, stop, sure, levels, loss, stairs.height)
 
 
-@lru_cache(maxsize=4)
-def _cached_rungs(factor: int, lowest: int, parts: int, below: int) -> tuple[tuple[int, ...], int]:
-    inverse = -((-1 << 64 + FACTOR_BITS) // factor) + 1
-    top, total, above = lowest, 0, 0
+def _rungs(steps: Steps, parts: int, below: int) -> tuple[tuple[int, ...], int]:
+    """Return a ladder whose rung `below` is the mass of a new token, and the factor from each rung to the one below."""
+    inverse = -((-1 << 64 + FACTOR_BITS) // steps.factor) + 1
+    top, total, above = steps.delta // parts, 0, 0
     while (total + top) * parts < ONE:
         total, top, above = total + top, (top << 64) // inverse, above + 1
     masses = [top]
     for _ in range(above + below):
         masses.append(-(-masses[-1] * inverse >> 64))
     return tuple(masses[::-1]), inverse
-
-
-def _rungs(steps: Steps, parts: int, below: int) -> tuple[tuple[int, ...], int]:
-    """Return a ladder whose rung `below` is the mass of a new token, and the factor from each rung to the one below."""
-    return _cached_rungs(steps.factor, steps.delta // parts, parts, below)

@@ -148,8 +148,8 @@ def decaying_sums(terms, decay, start):
 
 
 @jit()
-def interval_ends(tokens, starts, first, nearest, farthest, parts, spread, low, high):
-    """Fill in the lowest and the highest frequency whose window holds each token.
+def interval_ends(tokens, reach, starts, first, nearest, farthest, parts, low, high):
+    """Fill in the lowest and the highest frequency, up to its reach, whose window holds each token.
 
     Row r has the window of lags nearest[r] to farthest[r]. Stair k has the rows first[k] to first[k+1] - 1 for the
     frequencies from starts[k] on, the last of them for all that are left.
@@ -158,7 +158,7 @@ def interval_ends(tokens, starts, first, nearest, farthest, parts, spread, low, 
         own = (tokens[t] + parts - 1) // parts
         stair = np.searchsorted(starts, own, side="right") - 1
         low[t] = high[t] = 0
-        for frequency in range(own, own + spread + 1):
+        for frequency in range(own, reach[t] + 1):
             while stair + 1 < len(starts) and frequency >= starts[stair + 1]:
                 stair += 1
             row = min(first[stair] + frequency - starts[stair], first[stair + 1] - 1)
