@@ -153,8 +153,8 @@ class TestUniverse:
         assert ds.Release.load(release.save(tmp_path / "x")).table.equals(release.table)
 
     def test_an_empty_sketch_tells_nothing_but_noise(self):
-        release = MisraGries(10).release(1.0, universe=range(1000), false_keys=5.0)
-        assert len(release) < 60 and release.table["key"].type == pa.int64()
+        release = MisraGries(10).release(1.0, universe=range(1000), false_keys=40.0)  # none: once in 10^17 runs
+        assert 0 < len(release) < 200 and release.table["key"].type == pa.int64()
 
     @pytest.mark.parametrize(
         ("universe", "named"),
