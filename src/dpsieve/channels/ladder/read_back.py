@@ -14,7 +14,8 @@ def first_past(made: Made, places: Ints, tokens: Ints) -> Ints:
     near = tokens - ahead[stair] * parts
     again = np.maximum(0, -((places[last[stair]] - near) // parts))  # how often the last row is repeated until then
     row = np.where(again > 0, last[stair] + again, np.searchsorted(places, near))
-    return np.minimum(ahead[stair] + row, np.append(made.starts[1:], made.stop)[stair])
+    found: Ints = np.minimum(ahead[stair] + row, np.append(made.starts[1:], made.stop)[stair])
+    return found
 
 
 def likeliest_on_ladder(made: Made, tokens: Ints) -> tuple[Ints, Floats]:

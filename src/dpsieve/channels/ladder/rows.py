@@ -36,15 +36,15 @@ _UNKNOWN = np.iinfo(np.int64).min
 
 
 def sampled_rows(epsilon: float, delta: float, parts: int, spread: int, scheme: Scheme) -> SampledRows:
-    """Return the rows of the optimal channel with a scheme, in `parts` tokens a unit and over `spread` units at most.
+    """Return the rows of the optimal channel with a scheme; they spread over `spread` units at most.
 
-    A table of up to 2^20 cells is made row by row, without loss. Others are made on a ladder; they report a key at most
-    0.1 % less often than they might (more only where epsilon is so small that higher stairs are needed to keep the
-    table below 2^23 rows). Where that would lose more, as after jumps of a scheme, rows are made one by one all the
-    same.
+    A table of up to 2^20 cells is made row by row, with `parts` tokens a unit, without loss. Others are made on a
+    ladder; they report a key at most 0.1 % less often than they might (more only where epsilon is so small that higher
+    stairs are needed to keep the table below 2^23 rows). Where that would lose more, as after jumps of a scheme, rows
+    are made one by one all the same.
     """
     if constant_from(scheme) * spread > _STEPWISE:
-        made = made_table(epsilon, delta, parts, spread, scheme)
+        made = made_table(epsilon, delta, spread, scheme)
         if made is not None and made.loss <= 1.11 * max(made.height, HEIGHT):
             return LadderRows(epsilon, delta, spread, scheme, made)
     return StepRows(Steps(epsilon, delta), parts, spread, scheme)

@@ -57,9 +57,9 @@ class Made:
         return float(widest(*places, masses, sums, birth, parts, reported, math.exp(epsilon)))
 
 
-def made_table(epsilon: float, delta: float, parts: int, spread: int, scheme: Scheme) -> Made | None:
+def made_table(epsilon: float, delta: float, spread: int, scheme: Scheme) -> Made | None:
     """Return a table for a scheme, None where it has no place on the ladder."""
-    steps = Steps(epsilon, delta)
+    steps, parts = Steps(epsilon, delta), _parts(epsilon, delta, spread)
     masses, inverse = _rungs(steps, parts, spread)
     settle = math.ceil(math.log1p(math.expm1(epsilon) / delta) / epsilon) + 1
     end = max(_SURE, 8 * math.tanh(epsilon / 2) / parts)
@@ -92,6 +92,15 @@ def _made(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: 
     loss = most_lost(numbers, masses[birth], reported[1 : last + 1], q, is_last, last_q)
     repeated, levels = np.flatnonzero(is_last) + 1, np.column_stack(floor_words(stairs.levels))
     return Made(table, stairs.starts, first, repeated, stop, sure, levels, loss, stairs.height)
+
+
+def _parts(epsilon: float, delta: float, spread: int) -> int:
+    """Return how many parts a unit is cut into: the more, the higher the rungs are, which a whole token may lose.
+
+    A new token keeps 40 bits, and a row stays below 2^30 tokens.
+    """
+    bits = min(20 + max(0, math.ceil(epsilon / math.log(2)) - 7), math.log2(delta) + 88, 30 - math.log2(spread))
+    return 1 << max(0, math.floor(bits))
 
 
 def _rungs(steps: Steps, parts: int, below: int) -> tuple[tuple[int, ...], int]:
