@@ -172,7 +172,7 @@ class LadderRows(SampledRows):
             return super().delta(epsilon, neighbours)
         worst = self._examined(*self._promise)[0]
         if epsilon < self._promise[0]:
-            worst = self._made.divergence(epsilon, fraction(*self._sums.T)) + _ROUNDING
+            worst = self._made.divergence(epsilon, self._reported) + _ROUNDING
         return max(worst, self._after(epsilon, nextafter(1, 0)))
 
     def _after(self, epsilon: float, delta: float) -> float:
@@ -196,6 +196,11 @@ class LadderRows(SampledRows):
     def _sums(self) -> Words:
         """The reported mass of each row of the table, rounded up a little, in words."""
         return self._examined(*self._promise)[1]
+
+    @cached_property
+    def _reported(self) -> Floats:
+        """The same as probabilities."""
+        return fraction(*self._sums.T)
 
     @cached_property
     def _examined(self) -> Callable[[float, float], tuple[float, Words]]:
@@ -222,7 +227,7 @@ class LadderRows(SampledRows):
         on, later = new[new <= self._end], new[new > self._end]
         table, heavier, room = self._made.table, min(1.0, level * (1 + SAFE)), 4 * self.spread + 64
         fill_windows(
-            table.c, table.b, table.parts, table.floats, table.birth, fraction(*self._sums.T), on, heavier, room,
+            table.c, table.b, table.parts, table.floats, table.birth, self._reported, on, heavier, room,
             nearest, farthest,
         )  # fmt: skip
         if len(later):
