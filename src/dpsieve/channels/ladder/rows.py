@@ -28,7 +28,7 @@ from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.validate import Neighbours
 
-_STEPWISE = 1 << 20  # cells: a table of no more is made row by row, without loss
+_STEPWISE = 1 << 19  # cells: a table of no more is made row by row, without loss
 _TAIL = 1 << 25  # cells: a longer way from all but certain to certain is not gone
 _ROWS = 512  # rows expanded at a time
 _ROUNDING = 1e-14  # more than sums of floats are off
@@ -38,7 +38,7 @@ _UNKNOWN = np.iinfo(np.int64).min
 def sampled_rows(epsilon: float, delta: float, parts: int, spread: int, scheme: Scheme) -> SampledRows:
     """Return the rows of the optimal channel with a scheme; they spread over `spread` units at most.
 
-    A table of up to 2^20 cells is made row by row, with `parts` tokens a unit, without loss. Others are made on a
+    A table of up to 2^19 cells is made row by row, with `parts` tokens a unit, without loss. Others are made on a
     ladder; they report a key at most 0.1 % less often than they might (more only where epsilon is so small that higher
     stairs are needed to keep the table below 2^23 rows). Where that would lose more, as after jumps of a scheme, rows
     are made one by one all the same.
