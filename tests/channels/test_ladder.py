@@ -162,6 +162,10 @@ class TestTheKernelRefuses:
             with pytest.raises(NotCertified):
                 made.examined(epsilon, delta)
 
+    def test_an_end_that_has_not_settled(self, made):
+        with pytest.raises(NotCertified, match="has not settled"):
+            replace(made, sure=False, repeated=made.repeated[:-1]).examined(0.5, 1e-2)
+
     def test_rows_reported_more_often_than_sampled(self, made):
         with pytest.raises(NotCertified, match="more often than it is sampled"):
             replace(made, levels=made.levels // np.uint64(2)).examined(0.5, 1e-2)

@@ -29,7 +29,6 @@ from dpsieve.types import Floats, Ints, Words
 from dpsieve.validate import Neighbours
 
 _STEPWISE = 1 << 19  # cells: a table of no more is made row by row, without loss
-_TAIL = 1 << 25  # cells: a longer way from all but certain to certain is not gone
 _ROWS = 512  # rows expanded at a time
 _ROUNDING = 1e-14  # more than sums of floats are off
 _UNKNOWN = np.iinfo(np.int64).min
@@ -60,7 +59,7 @@ class LadderRows(SampledRows):
         self.resolution, self.spread, self.scheme, self.loss = made.table.parts, spread, scheme, made.loss
         self._promise, self._made, self._end = (epsilon, delta), made, len(made.table.c) - 1
         self._starts, self._first, self._ahead = made.starts, made.first, made.stop - self._end - 1
-        if made.sure and spread * spread <= _TAIL:
+        if made.sure:
             self._starts = np.append(made.starts, made.stop)
             self._first = np.append(made.first, self._tail.last + 1)
         self._last_row = int(self._first[-1]) - 1
