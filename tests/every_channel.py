@@ -25,7 +25,7 @@ class OnLadder(Optimal):
     """The optimal channel with its table on a ladder, as for small rates, whatever the rate."""
 
     def _sampled(self, spread, scheme):
-        made = made_table(self.epsilon, self.delta_, self._parts, spread, scheme)
+        made = made_table(self.epsilon, self.delta_, spread, scheme)
         return LadderRows(self.epsilon, self.delta_, spread, scheme, made)
 
 

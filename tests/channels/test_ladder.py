@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 
 import numpy as np
 import pytest
 from every_channel import OnLadder
+from scripted import Scripted
 from statistical import assert_counts, binomial_band
 
 from dpsieve.channels import frequency_at, optimal, simple
@@ -160,6 +162,10 @@ class TestTheKernelRefuses:
             with pytest.raises(NotCertified):
                 made.examined(epsilon, delta)
 
+    def test_an_end_that_has_not_settled(self, made):
+        with pytest.raises(NotCertified, match="has not settled"):
+            replace(made, sure=False, repeated=made.repeated[:-1]).examined(0.5, 1e-2)
+
     def test_rows_reported_more_often_than_sampled(self, made):
         with pytest.raises(NotCertified, match="more often than it is sampled"):
             replace(made, levels=made.levels // np.uint64(2)).examined(0.5, 1e-2)
@@ -185,6 +191,18 @@ def test_draws_where_rows_change_shape():
             assert len(seen) == len(mass)
             if 1 - mass[0] > 0.01:
                 assert_counts(seen.astype(float), mass * 20_000)
+
+
+def test_draws_at_the_borders_of_cells():
+    """On either side of the border of two cells, and of what is reported."""
+    rows = OnLadder(*SMALL["ppswor"]).rows
+    for frequency in regimes(rows):
+        (row,) = rows.single_rows(np.array([frequency]))
+        each = [int(high) << 64 | int(low) for high, low in zip(row.high[0], row.low[0], strict=True)]
+        ends = list(accumulate(int(width) * mass for width, mass in zip(np.diff(row.edges), each, strict=True)))
+        for end, token in zip(ends, row.edges[1:].tolist(), strict=True):
+            drawn = [rows.draw(np.array([frequency]), Scripted(*divmod(end + k, 2**64)))[0] for k in (-1, 0)]
+            assert drawn == [token - 1, 0 if end == ends[-1] else token]
 
 
 def test_keys_that_someone_else_sampled():

@@ -52,7 +52,7 @@ def test_channels_with_a_scheme(name, frequency):
     high, low = (int(word[0]) for word in channel.rows._totals(np.array([frequency])))
     assert channel.draw([frequency], source=Scripted(*split((high << 64 | low) - 1)))[0] > 0
     assert channel.draw([frequency], source=Scripted(high, low))[0] == 0
-    block, end = next(channel.rows._ragged(frequency, frequency)), 0
+    block, end = next(channel.rows.ragged(frequency, frequency)), 0
     for t in range(len(block.left) - 1):
         end += (int(block.high[t]) << 64 | int(block.low[t])) * int(block.right[t] - block.left[t])
         tokens = [channel.draw([frequency], source=Scripted(*split(end - 1 + k)))[0] for k in (0, 1)]

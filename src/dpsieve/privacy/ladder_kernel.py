@@ -114,7 +114,11 @@ def examine_ladder(
     """Check a table and the rows that are repeated; also return an upper bound on the sum of each row, in words."""
     rows, totals = len(table.c) - 1, np.zeros((len(table.c), 2), np.uint64)
     allowed = int(Fraction(delta) * 2**GRID)
-    reason = _ladder_fault(table, epsilon, allowed) or _places_fault(table) or _repeated_fault(table, repeated)
+    inside = 0 < epsilon <= 40 and 0 <= delta < 1
+    reason = "" if inside else "epsilon or delta is out of range"
+    reason = (
+        reason or _ladder_fault(table, epsilon, allowed) or _places_fault(table) or _repeated_fault(table, repeated)
+    )
     worst = table.parts * table.masses[table.birth]
     if not reason:
         factor = exp_floor(epsilon)

@@ -9,6 +9,19 @@ _ZERO = np.uint64(0)
 
 
 @jit()
+def first_above(values, bound, stop):
+    """Return the first place below `stop` whose value is above a bound, else `stop`; values do not decrease."""
+    low = 0
+    while low < stop:
+        middle = (low + stop) // 2
+        if values[middle] > bound:
+            stop = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@jit()
 def next_cell(c, parts, row, place, peak):
     """Return the last token of the cell of a row that begins after `place`, its rung above birth, and its row p.
 
@@ -28,7 +41,7 @@ def expand_rows(c, b, words, birth, parts, rows, starts, left, right, high, low,
     at = 0
     for k in range(len(rows)):
         row = rows[k]
-        place, peak = b[row], np.searchsorted(c, b[row], side="right")
+        place, peak = b[row], first_above(c, b[row], row + 1)
         total_high, total_low = _ZERO, _ZERO
         while place < row * parts:
             end, rung, peak = next_cell(c, parts, row, place, peak)
@@ -83,7 +96,7 @@ def _covers(limits, a_high, a_low, b_high, b_low):
 @jit()
 def walk(c, b, words, sums, birth, parts, limits, totals):
     """Check 3, 4 and 5; fill in an upper bound on each total; return (fault, row, worst high, worst low)."""
-    worst_high, worst_low, peak, most = _ZERO, _ZERO, 1, words.shape[1] - birth
+    worst_high, worst_low, peak, most = _ZERO, _ZERO, np.int64(1), words.shape[1] - birth
     least_high, least_low, last_high, last_low = _ZERO, _ZERO, _ZERO, _ZERO  # the last total is between these
     for row in range(1, len(c)):
         lost_high, lost_low, peak, missing = _vanishing(c, words, birth, parts, row - 1, b[row - 1], b[row], peak)

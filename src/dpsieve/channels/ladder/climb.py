@@ -20,7 +20,7 @@ the row is repeated until the next stair begins.
 import numpy as np
 
 from dpsieve.exact.jit import jit
-from dpsieve.privacy.ladder_walk import next_cell
+from dpsieve.privacy.ladder_walk import first_above, next_cell
 
 _FREE = 3  # from this row of a stair on, c moves by one unit at least
 
@@ -34,7 +34,8 @@ def make_places(starts, levels, numbers, masses, sums, birth, parts, c, b, first
     """
     delta, up, down = numbers[0], numbers[1], numbers[2]
     new = masses[birth] * parts
-    row, peak, run, pi, left = 0, 1, 0, 0.0, 0.0
+    row, peak, run = np.int64(0), np.int64(1), np.int64(0)  # one type for all: each is a compilation
+    pi, left = 0.0, 0.0
     for k in range(len(levels)):
         first[k] = row + 1
         for n in range(1, starts[k + 1] - starts[k] + 1):
@@ -87,7 +88,7 @@ def _above(sums, masses, birth, parts, row, place):
 @jit()
 def _place(sums, masses, birth, parts, top, above):
     """Return the lowest place above which a row that ends at `top` has no more than this mass, if c is left of it."""
-    rung = np.searchsorted(sums, above / parts, side="right") - 1
+    rung = first_above(sums, above / parts, len(sums)) - 1
     if above <= 0 or rung < 0:
         return top
     rung = min(rung, len(sums) - 3)
@@ -146,7 +147,7 @@ def widest(c, b, masses, sums, birth, parts, reported, factor):
 
     Upwards new tokens and those that grow add to it, downwards those that shrink or vanish, and 'nothing' either way.
     """
-    worst, peak = 0.0, 1
+    worst, peak = 0.0, np.int64(1)
     for row in range(1, len(c)):
         top = (row - 1) * parts
         _, lost, peak = _upto(c, parts, row - 1, b[row - 1], max(b[row - 1], min(b[row], top)), peak, masses, birth)

@@ -28,23 +28,22 @@ from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.validate import Neighbours
 
-_STEPWISE = 1 << 20  # cells: a table of no more is made row by row, without loss
-_TAIL = 1 << 25  # cells: a longer way from all but certain to certain is not gone
+_STEPWISE = 1 << 19  # cells: a table of no more is made row by row, without loss
 _ROWS = 512  # rows expanded at a time
 _ROUNDING = 1e-14  # more than sums of floats are off
 _UNKNOWN = np.iinfo(np.int64).min
 
 
 def sampled_rows(epsilon: float, delta: float, parts: int, spread: int, scheme: Scheme) -> SampledRows:
-    """Return the rows of the optimal channel with a scheme, in `parts` tokens a unit and over `spread` units at most.
+    """Return the rows of the optimal channel with a scheme; they spread over `spread` units at most.
 
-    A table of up to 2^20 cells is made row by row, without loss. Others are made on a ladder; they report a key at most
-    0.1 % less often than they might (more only where epsilon is so small that higher stairs are needed to keep the
-    table below 2^23 rows). Where that would lose more, as after jumps of a scheme, rows are made one by one all the
-    same.
+    A table of up to 2^19 cells is made row by row, with `parts` tokens a unit, without loss. Others are made on a
+    ladder; they report a key at most 0.1 % less often than they might (more only where epsilon is so small that higher
+    stairs are needed to keep the table below 2^23 rows). Where that would lose more, as after jumps of a scheme, rows
+    are made one by one all the same.
     """
     if constant_from(scheme) * spread > _STEPWISE:
-        made = made_table(epsilon, delta, parts, spread, scheme)
+        made = made_table(epsilon, delta, spread, scheme)
         if made is not None and made.loss <= 1.11 * max(made.height, HEIGHT):
             return LadderRows(epsilon, delta, spread, scheme, made)
     return StepRows(Steps(epsilon, delta), parts, spread, scheme)
@@ -60,7 +59,7 @@ class LadderRows(SampledRows):
         self.resolution, self.spread, self.scheme, self.loss = made.table.parts, spread, scheme, made.loss
         self._promise, self._made, self._end = (epsilon, delta), made, len(made.table.c) - 1
         self._starts, self._first, self._ahead = made.starts, made.first, made.stop - self._end - 1
-        if made.sure and spread * spread <= _TAIL:
+        if made.sure:
             self._starts = np.append(made.starts, made.stop)
             self._first = np.append(made.first, self._tail.last + 1)
         self._last_row = int(self._first[-1]) - 1
@@ -172,7 +171,7 @@ class LadderRows(SampledRows):
             return super().delta(epsilon, neighbours)
         worst = self._examined(*self._promise)[0]
         if epsilon < self._promise[0]:
-            worst = self._made.divergence(epsilon, fraction(*self._sums.T)) + _ROUNDING
+            worst = self._made.divergence(epsilon, self._reported) + _ROUNDING
         return max(worst, self._after(epsilon, nextafter(1, 0)))
 
     def _after(self, epsilon: float, delta: float) -> float:
@@ -196,6 +195,11 @@ class LadderRows(SampledRows):
     def _sums(self) -> Words:
         """The reported mass of each row of the table, rounded up a little, in words."""
         return self._examined(*self._promise)[1]
+
+    @cached_property
+    def _reported(self) -> Floats:
+        """The same as probabilities."""
+        return fraction(*self._sums.T)
 
     @cached_property
     def _examined(self) -> Callable[[float, float], tuple[float, Words]]:
@@ -222,7 +226,7 @@ class LadderRows(SampledRows):
         on, later = new[new <= self._end], new[new > self._end]
         table, heavier, room = self._made.table, min(1.0, level * (1 + SAFE)), 4 * self.spread + 64
         fill_windows(
-            table.c, table.b, table.parts, table.floats, table.birth, fraction(*self._sums.T), on, heavier, room,
+            table.c, table.b, table.parts, table.floats, table.birth, self._reported, on, heavier, room,
             nearest, farthest,
         )  # fmt: skip
         if len(later):

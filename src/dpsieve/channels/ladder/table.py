@@ -16,6 +16,7 @@ from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints, Words
 
 _SURE = 1e-5  # 'nothing' keeps at least this much on the ladder
+_TAIL = 1 << 25  # cells: a longer way from all but certain to certain is not gone
 _BELOW = 1 - 1e-12  # wanted masses are lowered by more than floats may be off
 
 
@@ -25,7 +26,7 @@ class Made:
 
     Stair k has the frequencies from starts[k] on and the rows first[k] to first[k+1] - 1, the last of which is
     repeated, shifted up by one unit each time, up to the frequency `stop` - 1. From there on, if `sure`, q stays as it
-    is and is all but one. `loss` is that of `SampledRows`.
+    is and is all but one, and other rows follow; else there is no such frequency. `loss` is that of `SampledRows`.
     """
 
     table: LadderTable
@@ -43,6 +44,8 @@ class Made:
         verdict, totals = examine_ladder(self.table, self.repeated, epsilon, delta)
         if not verdict.accepted:
             raise NotCertified(verdict.reason)
+        if not self.sure and len(self.table.c) - 1 not in self.repeated:
+            raise NotCertified("the last row has not settled")
         stair = np.searchsorted(self.first, np.arange(1, len(totals)), side="right") - 1
         high, low = self.levels[stair, 0], self.levels[stair, 1]
         if ((totals[1:, 0] > high) | (totals[1:, 0] == high) & (totals[1:, 1] > low)).any():
@@ -57,9 +60,9 @@ class Made:
         return float(widest(*places, masses, sums, birth, parts, reported, math.exp(epsilon)))
 
 
-def made_table(epsilon: float, delta: float, parts: int, spread: int, scheme: Scheme) -> Made | None:
+def made_table(epsilon: float, delta: float, spread: int, scheme: Scheme) -> Made | None:
     """Return a table for a scheme, None where it has no place on the ladder."""
-    steps = Steps(epsilon, delta)
+    steps, parts = Steps(epsilon, delta), _parts(epsilon, delta, spread)
     masses, inverse = _rungs(steps, parts, spread)
     settle = math.ceil(math.log1p(math.expm1(epsilon) / delta) / epsilon) + 1
     end = max(_SURE, 8 * math.tanh(epsilon / 2) / parts)
@@ -69,7 +72,7 @@ def made_table(epsilon: float, delta: float, parts: int, spread: int, scheme: Sc
 
 def _made(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: Scheme) -> Made | None:
     """Fill in the places of an empty table."""
-    sure, stop = bool(stairs.levels[-1] >= 1 - end), 2 * LARGEST_FREQUENCY
+    sure, stop = bool(stairs.levels[-1] >= 1 - end) and empty.birth**2 <= _TAIL, 2 * LARGEST_FREQUENCY
     if sure:
         stop = max(int(stairs.starts[-1]) + 1, constant_from(scheme, LARGEST_FREQUENCY))
     ends, birth = np.append(stairs.starts, stop), empty.birth
@@ -92,6 +95,15 @@ def _made(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: 
     loss = most_lost(numbers, masses[birth], reported[1 : last + 1], q, is_last, last_q)
     repeated, levels = np.flatnonzero(is_last) + 1, np.column_stack(floor_words(stairs.levels))
     return Made(table, stairs.starts, first, repeated, stop, sure, levels, loss, stairs.height)
+
+
+def _parts(epsilon: float, delta: float, spread: int) -> int:
+    """Return how many parts a unit is cut into: the more, the higher the rungs are, which a whole token may lose.
+
+    A new token keeps 40 bits, and a row stays below 2^30 tokens.
+    """
+    bits = min(20 + max(0, math.ceil(epsilon / math.log(2)) - 7), math.log2(delta) + 88, 30 - math.log2(spread))
+    return 1 << max(0, math.floor(bits))
 
 
 def _rungs(steps: Steps, parts: int, below: int) -> tuple[tuple[int, ...], int]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dpsieve.channels.stepwise.blocks import windows
 from dpsieve.exact.jit import jit
-from dpsieve.privacy.ladder_walk import next_cell
+from dpsieve.privacy.ladder_walk import first_above, next_cell
 
 _MORE = 0.01  # of what a window may miss, it holds more when it is new, and twice that when it is kept
 
@@ -16,7 +16,8 @@ _MORE = 0.01  # of what a window may miss, it holds more when it is new, and twi
 @jit()
 def fill_windows(c, b, parts, masses, birth, reported, rows, level, room, nearest, farthest):
     """Fill in the windows of some rows, in increasing order, as lags; no row has more than `room` cells."""
-    (left, right), density, starts = np.empty((2, room), np.int64), np.empty(room), np.zeros(2, np.int64)
+    left, right, density = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)
+    starts = np.zeros(2, np.int64)
     more = _MORE * (1 - level)
     for k in range(len(rows)):
         row = rows[k]
@@ -26,7 +27,7 @@ def fill_windows(c, b, parts, masses, birth, reported, rows, level, room, neares
             if level * reported[row] <= held <= (level + 2 * more) * reported[row]:
                 nearest[row], farthest[row] = near, far
                 continue
-        place, peak, n = b[row], np.searchsorted(c[: row + 1], b[row], side="right"), 0
+        place, peak, n = b[row], first_above(c, b[row], row + 1), 0
         while place < row * parts:
             end, rung, peak = next_cell(c, parts, row, place, peak)
             left[n], right[n], density[n] = place, end, masses[birth + rung]
@@ -40,7 +41,7 @@ def fill_windows(c, b, parts, masses, birth, reported, rows, level, room, neares
 def _between(c, b, parts, masses, birth, row, near, far):
     """Return the mass of a row at the lags from near to far."""
     place, stop, mass = max(row * parts - far - 1, b[row]), row * parts - near, 0.0
-    peak = np.searchsorted(c[: row + 1], place, side="right")
+    peak = first_above(c, place, row + 1)
     while place < stop:
         end, rung, peak = next_cell(c, parts, row, place, peak)
         end = min(end, stop)

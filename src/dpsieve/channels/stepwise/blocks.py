@@ -4,6 +4,7 @@ import numpy as np
 
 from dpsieve.exact.jit import jit
 from dpsieve.exact.wide import add, divide, less, mul, sub
+from dpsieve.privacy.ladder_walk import first_above
 
 _ZERO = np.uint64(0)
 
@@ -156,7 +157,7 @@ def interval_ends(tokens, reach, starts, first, nearest, farthest, parts, low, h
     """
     for t in range(len(tokens)):
         own = (tokens[t] + parts - 1) // parts
-        stair = np.searchsorted(starts, own, side="right") - 1
+        stair = first_above(starts, own, len(starts)) - 1
         low[t] = high[t] = 0
         for frequency in range(own, reach[t] + 1):
             while stair + 1 < len(starts) and frequency >= starts[stair + 1]:
