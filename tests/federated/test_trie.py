@@ -272,7 +272,7 @@ class TestPaths:
     @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
     def test_clients_one_by_one_and_all_at_once_tell_the_same(self, protocol):
         exact = outputs(self.people, protocol, 0.6, 2)
-        rounds, seen = 120, {"clients": Counter(), "run": Counter()}
+        rounds, seen = 240, {"clients": Counter(), "run": Counter()}
         for _ in range(rounds):
             for path, told in seen.items():
                 server = TrieHeavyHitters(
