@@ -37,10 +37,10 @@ def million():
 
 def regimes(rows):
     """Frequencies where rows change their making, each with its neighbours."""
-    made = rows._made
-    long = np.flatnonzero(np.diff(made.first) < np.diff(np.append(made.starts, made.stop)))  # stairs that repeat a row
+    made = rows._made.table
+    long = np.flatnonzero(np.diff(made.first) < np.diff(made.starts, append=made.stop))  # stairs that repeat a row
     settled = made.starts[long] + np.diff(made.first)[long] - 1
-    growth = int(np.flatnonzero(np.diff(made.table.c))[0])  # c leaves zero: the scheme has been reached
+    growth = int(np.flatnonzero(np.diff(made.c))[0])  # c leaves zero: the scheme has been reached
     some = [1, growth, made.starts[long[0]], settled[0], made.starts[long[1]], settled[-1], made.stop, rows.last]
     near = np.unique(np.clip(np.add.outer(some, [0, 1]), 1, None))
     return [*near.tolist(), 10**12]
@@ -111,6 +111,22 @@ def test_after_a_jump_rows_are_made_one_by_one():
     assert isinstance(simple(0.5, 1e-6, ppswor(1e-4)).rows, StepRows)
 
 
+def test_where_a_ladder_loses_more_the_smaller_loss_is_taken_and_told():
+    """Large epsilons need finer tokens than 64 bits allow for frequencies of 10^12."""
+    for epsilon, delta, scheme in (
+        (8.0, 1e-8, ppswor(1e-6)),
+        (9.0, 1e-8, ppswor(1e-9)),
+        (20.0, 1e-8, ppswor(1e-9)),
+        (1.0, 1e-8, custom(lambda i: np.where(i < 2e6, 1e-6, 0.5))),
+    ):
+        channel = optimal(epsilon, delta, scheme)
+        channel.certify()
+        q = scheme.inclusion(HUGE)
+        assert (channel.reporting_probability(HUGE) >= (1 - channel.loss) * q * (1 - 1e-9)).all()
+        release = channel.release(["a"], [10**12])
+        assert all(row["low"] <= 10**12 <= row["high"] for row in release.table.to_pylist())
+
+
 class TestTheKernelRefuses:
     """Every number of the table matters: a change for the worse is refused, and says why."""
 
@@ -118,10 +134,14 @@ class TestTheKernelRefuses:
     def made(self):
         return OnLadder(*SMALL["ppswor"]).rows._made
 
-    def refused(self, made, reason, repeated=None, **changes):
-        repeated = made.repeated if repeated is None else np.array(repeated)
-        verdict, _ = examine_ladder(replace(made.table, **changes), repeated, 0.5, 1e-2)
+    def refused(self, made, reason, **changes):
+        verdict, _ = examine_ladder(replace(made.table, **changes), 0.5, 1e-2)
         assert not verdict.accepted and reason in verdict.reason
+
+    def one_stair(self, made):
+        """Each row once, none repeated."""
+        rows = len(made.table.c)
+        return {"starts": np.array([1]), "first": np.array([1, rows]), "stop": rows}
 
     def moved(self, places, row, by):
         changed = places.copy()
@@ -146,16 +166,34 @@ class TestTheKernelRefuses:
 
     def test_more_that_vanishes(self, made):
         """b is where it must be, to a token or two: a hundred more are too many."""
-        self.refused(made, "more than delta vanishes", b=self.moved(made.table.b, 300, 100), repeated=[])
+        self.refused(made, "more than delta vanishes", b=self.moved(made.table.b, 300, 100), **self.one_stair(made))
 
     def test_more_than_there_is(self, made):
         c = made.table.c.copy()
         c[100:] = np.maximum(made.table.b[100:], c[100])
-        self.refused(made, "row", c=c, repeated=[])
+        self.refused(made, "row", c=c, **self.one_stair(made))
 
     def test_a_row_that_has_not_settled(self, made):
-        self.refused(made, "not a shifted one", repeated=[made.repeated[0] - 5])
-        self.refused(made, "not in the table", repeated=[len(made.table.c)])
+        """An earlier row of a stair serves a thousand frequencies more."""
+        table = made.table
+        k = int(np.flatnonzero(table.first[1:] == table.repeated[0] + 1)[0])
+        for stair in (0, 100):
+            self.refused(made, "repeated", starts=self.moved(table.starts, stair + 1, 1000), stop=table.stop + 1000)
+        first = table.first - 5 * (np.arange(len(table.first)) == k + 1)
+        self.refused(made, "not a shifted one", first=first)
+
+    def test_frequencies_that_skip_rows_or_have_none(self, made):
+        table = made.table
+        k = int(np.flatnonzero(np.diff(table.first) > 5)[0])
+        short = self.moved(table.starts, k + 1, table.starts[k] + 2 - table.starts[k + 1])
+        self.refused(made, "more rows than frequencies", starts=short)
+        self.refused(made, "no row", first=np.where(np.arange(len(table.first)) == k, table.first[k + 1], table.first))
+        self.refused(
+            made, "end with the last", first=table.first - (np.arange(len(table.first)) == len(table.first) - 1)
+        )
+        self.refused(made, "begin with row 1", starts=table.starts + 1)
+        self.refused(made, "out of range", stop=2**62)
+        self.refused(made, "fit together", first=table.first[1:])
 
     def test_a_table_for_another_budget(self, made):
         for epsilon, delta in ((0.49, 1e-2), (0.5, 0.99e-2)):
@@ -164,7 +202,7 @@ class TestTheKernelRefuses:
 
     def test_an_end_that_has_not_settled(self, made):
         with pytest.raises(NotCertified, match="has not settled"):
-            replace(made, sure=False, repeated=made.repeated[:-1]).examined(0.5, 1e-2)
+            replace(made, table=replace(made.table, **self.one_stair(made)), sure=False).examined(0.5, 1e-2)
 
     def test_rows_reported_more_often_than_sampled(self, made):
         with pytest.raises(NotCertified, match="more often than it is sampled"):

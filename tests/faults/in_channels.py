@@ -18,6 +18,13 @@ FAULTS = [
         "channels/test_rows.py::test_every_pair_of_rows_keeps_the_definition",
     ),
     Fault(
+        "ladder: frequencies may skip rows",
+        "privacy/ladder_kernel.py",
+        "(rows < 1).any() or (frequencies < rows).any()",
+        "(rows < 1).any()",
+        "channels/test_ladder.py::TestTheKernelRefuses::test_frequencies_that_skip_rows_or_have_none",
+    ),
+    Fault(
         "a token is drawn from the next row",
         "channels/lag/rows.py",
         "rows = np.minimum(part, self.last)",

@@ -201,8 +201,9 @@ class Optimal(_Weighted):
     def loss(self) -> float:
         """How much less often than it might a key is reported, at most, relatively: 0 without a scheme.
 
-        With one it is 0 for tables of up to 2^19 cells and mostly at most 0.001 beyond, measured on the table (see
-        `channels.ladder.rows`). A loss of 0 stands for less than 1e-9.
+        With one it is 0 for tables of up to 2^19 cells and mostly at most 0.001 beyond, measured on the table, and
+        more at epsilons below 0.01 or above 7, and for schemes that jump (see `channels.ladder.rows`). A loss of 0
+        stands for less than 1e-9.
         """
         return self.rows.loss if isinstance(self.rows, SampledRows) else 0.0
 

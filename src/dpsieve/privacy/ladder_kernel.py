@@ -39,6 +39,12 @@ time shifted up by one unit more: those pairs have the divergence of the pair th
 row j - 1 if b_j = b_(j-1) + parts and c_i = c_(i-1) + parts for all i from some r + 1 to j, with c_r <= b_(j-1): then
 for x in (b_(j-1), c_(j-1)] the first row with c >= x lies in r + 1, ..., j - 1, so that of x + parts is the next one,
 and both formulas above give x + parts in row j the rung of x in row j - 1. What follows a repeated row is shifted, too.
+
+**Which row serves a frequency.** Stair k has the frequencies starts[k] to starts[k+1] - 1, the last one those below
+`stop`, and the rows first[k] to first[k+1] - 1: one after the other, the last of them as often as there are frequencies
+left (`rows_for`). So adjacent frequencies are served by adjacent rows, or by one that is repeated. Checked: stairs
+begin with frequency 1 and row 1, use all rows, and have no more rows than frequencies; where they have fewer, their
+last row is a shifted one.
 """
 
 from dataclasses import dataclass
@@ -70,6 +76,15 @@ class LadderTable:
     parts: int
     c: NDArray[np.int64]
     b: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    first: NDArray[np.int64]  # one more than starts
+    stop: int
+
+    @property
+    def repeated(self) -> NDArray[np.int64]:
+        """The rows that serve several frequencies: the last ones of stairs with more frequencies than rows."""
+        long = np.diff(self.first) < np.diff(self.starts, append=self.stop)
+        return self.first[1:][long] - 1
 
     @cached_property
     def words(self) -> NDArray[np.uint64]:
@@ -94,6 +109,13 @@ class Expanded:
     reported: NDArray[np.uint64]  # (rows, 2): the sum of each row
 
 
+def rows_for(frequencies: NDArray[np.int64], starts: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row that serves each frequency, shifted up by their difference."""
+    stair = np.searchsorted(starts, frequencies, side="right") - 1
+    rows: NDArray[np.int64] = np.minimum(first[stair] + frequencies - starts[stair], first[stair + 1] - 1)
+    return rows
+
+
 def expand(table: LadderTable, rows: NDArray[np.int64]) -> Expanded:
     """Return some rows of a table; all must be in it."""
     bottom = table.b[rows]
@@ -108,17 +130,13 @@ def expand(table: LadderTable, rows: NDArray[np.int64]) -> Expanded:
     return Expanded(starts, left[:end], right[:end], high[:end], low[:end], reported)
 
 
-def examine_ladder(
-    table: LadderTable, repeated: NDArray[np.int64], epsilon: float, delta: float
-) -> tuple[Verdict, NDArray[np.uint64]]:
-    """Check a table and the rows that are repeated; also return an upper bound on the sum of each row, in words."""
+def examine_ladder(table: LadderTable, epsilon: float, delta: float) -> tuple[Verdict, NDArray[np.uint64]]:
+    """Check a table; also return an upper bound on the sum of each row, in words."""
     rows, totals = len(table.c) - 1, np.zeros((len(table.c), 2), np.uint64)
     allowed = int(Fraction(delta) * 2**GRID)
     inside = 0 < epsilon <= 40 and 0 <= delta < 1
     reason = "" if inside else "epsilon or delta is out of range"
-    reason = (
-        reason or _ladder_fault(table, epsilon, allowed) or _places_fault(table) or _repeated_fault(table, repeated)
-    )
+    reason = reason or _ladder_fault(table, epsilon, allowed) or _places_fault(table) or _stairs_fault(table)
     worst = table.parts * table.masses[table.birth]
     if not reason:
         factor = exp_floor(epsilon)
@@ -159,12 +177,23 @@ def _places_fault(table: LadderTable) -> str:
     return "" if inside.all() else "c or b is not where it may be"
 
 
-def _repeated_fault(table: LadderTable, repeated: NDArray[np.int64]) -> str:
-    """Say so unless each repeated row is the previous one shifted up by one unit."""
+def _stairs_fault(table: LadderTable) -> str:
+    """Say so unless adjacent frequencies have adjacent rows, or one that is its predecessor shifted up by one unit."""
+    starts, first = table.starts, table.first
+    if len(starts) < 1 or len(first) != len(starts) + 1 or starts.dtype != np.int64 or first.dtype != np.int64:
+        return "starts and first do not fit together"
+    if starts[0] != 1 or first[0] != 1 or first[-1] != len(table.c):
+        return "the stairs do not begin with row 1 and end with the last one"
+    if min(starts.min(), first.min()) < 1 or max(starts.max(), first.max(), table.stop) >= 2**62:
+        return "a stair is out of range"
+    rows, frequencies = np.diff(first), np.diff(starts, append=table.stop)
+    if (rows < 1).any() or (frequencies < rows).any():
+        return "a stair has no row, or more rows than frequencies"
+    repeated = table.repeated
     if not len(repeated):
         return ""
-    if repeated.min() < 2 or repeated.max() >= len(table.c):
-        return "a repeated row is not in the table"
+    if repeated.min() < 2:
+        return "row 1 is repeated"
     whole = np.diff(table.c, prepend=-1) == table.parts  # whether c_i = c_(i-1) + parts
     begins = np.maximum.accumulate(np.where(whole, 0, np.arange(len(whole))))[repeated]
     before = repeated - 1

@@ -23,7 +23,7 @@ from dpsieve.errors import NotCertified
 from dpsieve.privacy import Block, Certificate, Guarantee
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.kernel import examine
-from dpsieve.privacy.ladder_kernel import expand
+from dpsieve.privacy.ladder_kernel import expand, rows_for
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.validate import Neighbours
@@ -40,13 +40,14 @@ def sampled_rows(epsilon: float, delta: float, parts: int, spread: int, scheme: 
     A table of up to 2^19 cells is made row by row, with `parts` tokens a unit, without loss. Others are made on a
     ladder; they report a key at most 0.1 % less often than they might (more only where epsilon is so small that higher
     stairs are needed to keep the table below 2^23 rows). Where that would lose more, as after jumps of a scheme, rows
-    are made one by one all the same.
+    are made one by one all the same, unless that loses more still, as q is then held at frequency 2^20.
     """
+    rows = StepRows(Steps(epsilon, delta), parts, spread, scheme)
     if constant_from(scheme) * spread > _STEPWISE:
         made = made_table(epsilon, delta, spread, scheme)
-        if made is not None and made.loss <= 1.11 * max(made.height, HEIGHT):
+        if made is not None and made.loss <= max(1.11 * max(made.height, HEIGHT), rows.loss):
             return LadderRows(epsilon, delta, spread, scheme, made)
-    return StepRows(Steps(epsilon, delta), parts, spread, scheme)
+    return rows
 
 
 class LadderRows(SampledRows):
@@ -58,10 +59,11 @@ class LadderRows(SampledRows):
     def __init__(self, epsilon: float, delta: float, spread: int, scheme: Scheme, made: Made) -> None:
         self.resolution, self.spread, self.scheme, self.loss = made.table.parts, spread, scheme, made.loss
         self._promise, self._made, self._end = (epsilon, delta), made, len(made.table.c) - 1
-        self._starts, self._first, self._ahead = made.starts, made.first, made.stop - self._end - 1
+        table = made.table
+        self._starts, self._first, self._ahead = table.starts, table.first, table.stop - self._end - 1
         if made.sure:
-            self._starts = np.append(made.starts, made.stop)
-            self._first = np.append(made.first, self._tail.last + 1)
+            self._starts = np.append(table.starts, table.stop)
+            self._first = np.append(table.first, self._tail.last + 1)
         self._last_row = int(self._first[-1]) - 1
         self.last = int(self._starts[-1] + self._last_row - self._first[-2])
 
@@ -109,7 +111,7 @@ class LadderRows(SampledRows):
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
         """Return the frequency under which each token has its largest probability, and that."""
-        frequencies, chance = likeliest_on_ladder(self._made, tokens)
+        frequencies, chance = likeliest_on_ladder(self._made.table, tokens)
         reached = tokens > (self._ahead + self._end - self.spread) * self.resolution
         if self._last_row > self._end and reached.any():
             found, best = self._tail.likeliest(tokens[reached] - self._ahead * self.resolution)
@@ -124,8 +126,8 @@ class LadderRows(SampledRows):
             return tokens, tokens
         tokens, place = np.unique(tokens, return_inverse=True)
         own, made = -(-tokens // self.resolution), self._made
-        gone = first_past(made, made.table.b, tokens)  # from there on no row has the token
-        reach = np.where(gone < made.stop, np.maximum(gone, own), own + self.spread)
+        gone = first_past(made.table, made.table.b, tokens)  # from there on no row has the token
+        reach = np.where(gone < made.table.stop, np.maximum(gone, own), own + self.spread)
         first, last = self._rows_of(own), np.maximum.accumulate(self._rows_of(reach))
         cuts = np.flatnonzero(first[1:] > last[:-1] + 1) + 1
         ends = zip(first[np.append(0, cuts)], last[np.append(cuts - 1, len(last) - 1)], strict=True)
@@ -206,10 +208,7 @@ class LadderRows(SampledRows):
         return lru_cache(maxsize=2)(self._made.examined)
 
     def _rows_of(self, frequencies: Ints) -> Ints:
-        """Return the row that serves each frequency, shifted up by their difference."""
-        stair = np.searchsorted(self._starts, frequencies, side="right") - 1
-        rows: Ints = np.minimum(self._first[stair] + frequencies - self._starts[stair], self._first[stair + 1] - 1)
-        return rows
+        return rows_for(frequencies, self._starts, self._first)
 
     def _totals(self, frequencies: Ints) -> tuple[Words, Words]:
         rows = self._rows_of(frequencies)

@@ -1,7 +1,7 @@
 """A table on a ladder for one scheme: rows for every frequency up to 10^12, from a few hundred thousand."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,27 +13,23 @@ from dpsieve.channels.stepwise.rows import constant_from
 from dpsieve.errors import NotCertified
 from dpsieve.privacy.ladder_kernel import LadderTable, examine_ladder
 from dpsieve.sampling.schemes import Scheme
-from dpsieve.types import Floats, Ints, Words
+from dpsieve.types import Floats, Words
 
 _SURE = 1e-5  # 'nothing' keeps at least this much on the ladder
 _TAIL = 1 << 25  # cells: a longer way from all but certain to certain is not gone
+_MOST_BITS = (2**63 // LARGEST_FREQUENCY).bit_length() - 1  # of the parts of a unit
 _BELOW = 1 - 1e-12  # wanted masses are lowered by more than floats may be off
 
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """A table, and which of its rows serves each frequency.
+    """A table up to the frequency `stop` - 1.
 
-    Stair k has the frequencies from starts[k] on and the rows first[k] to first[k+1] - 1, the last of which is
-    repeated, shifted up by one unit each time, up to the frequency `stop` - 1. From there on, if `sure`, q stays as it
-    is and is all but one, and other rows follow; else there is no such frequency. `loss` is that of `SampledRows`.
+    From there on, if `sure`, q stays as it is and is all but one, and other rows follow; else there is no such
+    frequency. `levels` are those of the stairs; `loss` is that of `SampledRows`.
     """
 
     table: LadderTable
-    starts: Ints
-    first: Ints
-    repeated: Ints
-    stop: int
     sure: bool
     levels: Words
     loss: float
@@ -41,12 +37,12 @@ class Made:
 
     def examined(self, epsilon: float, delta: float) -> tuple[float, Words]:
         """Return the worst divergence, and an upper bound on the reported mass of each row, in words."""
-        verdict, totals = examine_ladder(self.table, self.repeated, epsilon, delta)
+        verdict, totals = examine_ladder(self.table, epsilon, delta)
         if not verdict.accepted:
             raise NotCertified(verdict.reason)
-        if not self.sure and len(self.table.c) - 1 not in self.repeated:
+        if not self.sure and len(self.table.c) - 1 not in self.table.repeated:
             raise NotCertified("the last row has not settled")
-        stair = np.searchsorted(self.first, np.arange(1, len(totals)), side="right") - 1
+        stair = np.searchsorted(self.table.first, np.arange(1, len(totals)), side="right") - 1
         high, low = self.levels[stair, 0], self.levels[stair, 1]
         if ((totals[1:, 0] > high) | (totals[1:, 0] == high) & (totals[1:, 1] > low)).any():
             raise NotCertified("a key is reported more often than it is sampled")
@@ -67,7 +63,9 @@ def made_table(epsilon: float, delta: float, spread: int, scheme: Scheme) -> Mad
     settle = math.ceil(math.log1p(math.expm1(epsilon) / delta) / epsilon) + 1
     end = max(_SURE, 8 * math.tanh(epsilon / 2) / parts)
     stairs = stairs_below(scheme, settle, end)
-    return _made(steps, LadderTable(masses, spread, inverse, parts, *np.zeros((2, 1), np.int64)), stairs, end, scheme)
+    nothing = np.zeros(1, np.int64)
+    empty = LadderTable(masses, spread, inverse, parts, c=nothing, b=nothing, starts=nothing, first=nothing, stop=1)
+    return _made(steps, empty, stairs, end, scheme)
 
 
 def _made(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: Scheme) -> Made | None:
@@ -86,24 +84,24 @@ def _made(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: 
     )  # fmt: skip
     if last == 0 or (np.arange(last + 1) - b[: last + 1] // empty.parts > birth).any():  # which is the spread
         return None
-    table = LadderTable(empty.masses, birth, empty.inverse, empty.parts, c[: last + 1].copy(), b[: last + 1].copy())
+    c, b = c[: last + 1].copy(), b[: last + 1].copy()
+    table = replace(empty, c=c, b=b, starts=stairs.starts, first=first, stop=stop)
     stair = np.repeat(np.arange(len(ends) - 1), np.diff(first))
     q = scheme.inclusion(np.minimum(stairs.starts[stair] + np.arange(1, last + 1) - first[stair], LARGEST_FREQUENCY))
     is_last = np.append(stair[1:] != stair[:-1], True) & (np.diff(first) < np.diff(ends))[stair]
     last_q = q.copy()
     last_q[is_last] = scheme.inclusion(np.minimum(ends[1:] - 1, LARGEST_FREQUENCY))[stair[is_last]]
     loss = most_lost(numbers, masses[birth], reported[1 : last + 1], q, is_last, last_q)
-    repeated, levels = np.flatnonzero(is_last) + 1, np.column_stack(floor_words(stairs.levels))
-    return Made(table, stairs.starts, first, repeated, stop, sure, levels, loss, stairs.height)
+    return Made(table, sure, np.column_stack(floor_words(stairs.levels)), loss, stairs.height)
 
 
 def _parts(epsilon: float, delta: float, spread: int) -> int:
     """Return how many parts a unit is cut into: the more, the higher the rungs are, which a whole token may lose.
 
-    A new token keeps 40 bits, and a row stays below 2^30 tokens.
+    A new token keeps 40 bits, a row stays below 2^30 tokens, and those of the largest frequency are 64-bit numbers.
     """
-    bits = min(20 + max(0, math.ceil(epsilon / math.log(2)) - 7), math.log2(delta) + 88, 30 - math.log2(spread))
-    return 1 << max(0, math.floor(bits))
+    wanted = min(_MOST_BITS, 20 + max(0, math.ceil(epsilon / math.log(2)) - 7))
+    return 1 << max(0, math.floor(min(wanted, math.log2(delta) + 88, 30 - math.log2(spread))))
 
 
 def _rungs(steps: Steps, parts: int, below: int) -> tuple[tuple[int, ...], int]:

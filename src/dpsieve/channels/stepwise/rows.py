@@ -84,6 +84,8 @@ class StepRows(SampledRows):
         self._constant = max(
             constant_from(scheme, LARGEST_FREQUENCY if ahead else MOST_ROWS) - self._ahead, self._base + 1
         )
+        held, top = scheme.inclusion([min(self._constant + self._ahead, LARGEST_FREQUENCY), LARGEST_FREQUENCY]).tolist()
+        self.loss = 1 - held / top if held < top else 0.0
         self.last = self._constant + (2 * spread if settle is None else settle)
         self.table_rows = self.last - self._base
         self._capacity = 4 * spread + 64  # cells of a row
