@@ -60,6 +60,12 @@ class Service:
     def __init__(self, address: str, patience: float = 60.0) -> None:
         self._connection, self._patience = HTTPConnection(address, timeout=10), patience
 
+    def __enter__(self) -> "Service":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
     def ask(self) -> dict[str, Any]:
         """Return the question of the open round, or where the collection is if none is open."""
         return dict(json.loads(self._request("GET", "/question")[1]))
@@ -92,14 +98,14 @@ def main() -> None:
     parser.add_argument("value", help="what this client has")
     parser.add_argument("--kept", type=Path, required=True, help="a file for answers, of this client alone")
     told = parser.parse_args()
-    service = Service(told.address)
-    asked = service.ask()
-    if asked["state"] != "open":
-        print(f"Nothing is asked: round {asked['round']} is {asked['state']}.")
-    elif service.send(asked, message_for(asked, told.value, Kept(told.kept))):
-        print("Answered.")
-    else:
-        print("The round is over.")
+    with Service(told.address) as service:
+        asked = service.ask()
+        if asked["state"] != "open":
+            print(f"Nothing is asked: round {asked['round']} is {asked['state']}.")
+        elif service.send(asked, message_for(asked, told.value, Kept(told.kept))):
+            print("Answered.")
+        else:
+            print("The round is over.")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ def collector(kind: str, **options: Any) -> Collector:
     kinds: dict[str, Any] = {"heavy_hitters": TrieHeavyHitters, "quantiles": Quantiles}
     if kind not in kinds:
         raise SystemExit("kind is not known. Choose histogram, heavy_hitters or quantiles.")
-    return kinds[kind](**options)
+    made: Collector = kinds[kind](**options)
+    return made
 
 
 def create(folder: Path, options: dict[str, Any], ledger: Path) -> None:
@@ -50,27 +51,26 @@ def create(folder: Path, options: dict[str, Any], ledger: Path) -> None:
 
 def close(folder: Path, number: int) -> Collection:
     """Close this round, unless that is done, and return where the collection is now."""
-    store = Store(folder)
-    store.freeze(number)
-    with store.writing():
-        now = store.now()
-        if (now.round, now.state) == (number, "closed"):
-            made = collector(**json.loads(now.options))
-            _spend_once(now, made)
-            release, survivors, question = _counted(made, store, number)
-            published = folder / "published"
-            if release is not None and not published.exists():  # where it exists, it is this one: see the head
-                release.save(published)
-            store.publish(survivors, None if question is None else _asked(made, question))
-    store.empty_log()
-    return store.now()
+    with Store(folder) as store:
+        store.freeze(number)
+        with store.writing():
+            now = store.now()
+            if (now.round, now.state) == (number, "closed"):
+                _publish(store, now, folder / "published")
+        store.empty_log()
+        return store.now()
 
 
-def _spend_once(now: Collection, made: Collector) -> None:
-    """Charge the ledger, unless it holds this collection already; the caller holds the lock of the database."""
+def _publish(store: Store, now: Collection, place: Path) -> None:
+    """Spend, count, and publish what reached the threshold; the caller holds the lock of the database."""
+    made = collector(**json.loads(now.options))
     ledger, note = ds.Ledger.open(now.ledger), f"collection {now.name}"
     if all(entry.note != note for entry in ledger.history()):
         ledger.spend(_cost(made), note)
+    release, survivors, question = _counted(made, store, now.round)
+    if release is not None and not place.exists():  # where it exists it is the same one
+        release.save(place)
+    store.publish(survivors, None if question is None else _asked(made, question))
 
 
 def _counted(made: Collector, store: Store, number: int) -> tuple[Any, list[Survivor], Any]:

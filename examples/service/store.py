@@ -48,17 +48,22 @@ class Store:
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")
 
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
     @classmethod
     def create(cls, folder: Path, name: str, options: dict[str, Any], ledger: Path, question: dict[str, Any]) -> None:
         """Make a new folder, with its first round open; it has its name once it is whole."""
         working = folder.with_name(f".{folder.name}.partial")
         working.mkdir(mode=0o700)
         os.close(os.open(working / "collection.sqlite", os.O_CREAT | os.O_EXCL, 0o600))
-        store = cls(working)
-        store._db.executescript(_TABLES)
-        row = name, json.dumps(options), str(ledger), 1, "open", json.dumps(question)
-        store._db.execute("INSERT INTO collection VALUES (?, ?, ?, ?, ?, ?)", row)
-        store._db.close()
+        with cls(working) as store:
+            store._db.executescript(_TABLES)
+            row = name, json.dumps(options), str(ledger), 1, "open", json.dumps(question)
+            store._db.execute("INSERT INTO collection VALUES (?, ?, ?, ?, ?, ?)", row)
         working.rename(folder)
 
     def now(self) -> Collection:
