@@ -10,6 +10,7 @@ kill -9 and a power failure. Any number of processes may use the file at a time.
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -58,6 +59,7 @@ class Store:
     def create(cls, folder: Path, name: str, options: dict[str, Any], ledger: Path, question: dict[str, Any]) -> None:
         """Make a new folder, with its first round open; it has its name once it is whole."""
         working = folder.with_name(f".{folder.name}.partial")
+        shutil.rmtree(working, ignore_errors=True)  # what a killed process left: it has taken no report yet
         working.mkdir(mode=0o700)
         os.close(os.open(working / "collection.sqlite", os.O_CREAT | os.O_EXCL, 0o600))
         with cls(working) as store:

@@ -3,6 +3,7 @@
 Nothing here is statistical but the releases: a value of 400 or more clients is missed less than once in 10^9 runs.
 """
 
+import asyncio
 import json
 import random
 import signal
@@ -28,6 +29,7 @@ sys.path.insert(0, str(SERVICE))
 
 import client  # noqa: E402
 import rounds  # noqa: E402
+import server as service_server  # noqa: E402
 from store import Store  # noqa: E402
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-8}
@@ -264,6 +266,23 @@ def test_a_client_keeps_its_answer_across_restarts(folder, tmp_path):
     assert sizes == {asked["size"]}  # reports and silence
     longest = '"\n\x01' * 10
     assert {len(client.message_for(asked, longest, {})) for _ in range(50)} == sizes
+
+
+def test_a_message_that_cannot_be_written_is_not_acknowledged():
+    """A full disk, say: the client hears of a failure that may pass, and sends the same again."""
+
+    class Full:
+        def add(self, _):
+            raise sqlite3.OperationalError("database or disk is full")
+
+    async def send():
+        writer = service_server.Writer(Full())
+        running = asyncio.create_task(writer.run())
+        codes = await asyncio.gather(*(writer.add(1, None, b"null") for _ in range(3)))
+        running.cancel()
+        return codes
+
+    assert asyncio.run(send()) == [503] * 3
 
 
 def test_what_the_server_refuses(folder, ledger, tmp_path):
