@@ -2,7 +2,8 @@
 
 Blocks of Python share one namespace; numbers that start a comment behind an expression, and the comment behind a print,
 must be right. In a console block, lines that start with `$ ` are commands: `dpsieve ...`, with
-`cat` or `zcat` of a file before it, and HASH for the head of a ledger; `make ...` is looked up in the Makefile. A block
+`cat` or `zcat` of a file before it, and HASH for the head of a ledger; `python examples/...`, where `&` at the end lets
+it run until the block ends, and port 8000 is a free one; `make ...` is looked up in the Makefile. A block
 with `not-run` after its language, as in '```python not-run', needs what a test does not have.
 """
 
@@ -13,6 +14,10 @@ import io
 import math
 import re
 import shlex
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +76,14 @@ def assert_shown(texts, value):
 
 def run_console(block, folder):
     """Run each command; what is printed below it in the page must be what it prints, but for numbers."""
+    with contextlib.ExitStack() as running, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+        free.close()
+        _run_commands(block, folder, port, running)
+
+
+def _run_commands(block, folder, port, running):
     for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
         words = shlex.split(command, comments=True)
         if words[0] == "make":
@@ -80,6 +93,10 @@ def run_console(block, folder):
             if not shown:
                 continue
             words = shlex.split(recipe[1].replace("$(BIN)/", ""))
+        if words[0] == "python":
+            printed = _run_example([word.replace("8000", port) for word in words], folder, port, running)
+            assert [line for line in shown.splitlines() if line not in printed] == [], (command, printed)
+            continue
         given = b""
         if "|" in words:
             reader, file, _, *words = words
@@ -91,6 +108,23 @@ def run_console(block, folder):
         assert done.returncode == 0, (command, done.stderr)
         printed = [_masked(line) for line in done.stdout.splitlines()]
         assert [line for line in shown.splitlines() if "..." not in line and _masked(line) not in printed] == []
+
+
+def _run_example(words, folder, port, running):
+    """Run a script of examples/, or start it where '&' ends the command; return the lines that it prints."""
+    program = [sys.executable, ROOT / words[1], *(word for word in words[2:] if word != "&")]
+    if words[-1] != "&":
+        done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, (words, done.stderr)
+        return done.stdout.splitlines()
+    process = running.enter_context(subprocess.Popen(program, cwd=folder))
+    running.callback(process.kill)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and process.poll() is None:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port)), timeout=1):
+            return []
+        time.sleep(0.05)
+    raise AssertionError((words, "does not answer"))
 
 
 def _masked(line):

@@ -29,7 +29,7 @@ DOORS = {
     ("channels/private_size.py", "dpsieve.publication.release"),
 }
 # Files that play the same part in several rooms.
-SAME_PART = {"__init__", "coins", "discover", "engine", "numbers", "order", "release", "rows"}
+SAME_PART = {"__init__", "coins", "collect", "discover", "engine", "numbers", "order", "release", "rows"}
 
 
 @cache

@@ -20,6 +20,8 @@ COMMAND = Path(sys.executable).with_name("dpsieve")
 BUDGET = ["--epsilon", "4", "--delta", "1e-5"]
 NUMBERS = ["rows.parquet", "--column", "user", "--bounds", "0,300", "--epsilon", 1]
 KEYS = ["--key", "query", "--unit", "user", *BUDGET]
+STRINGS = ["--column", "query", "--max-length", 4, "--step", 2, *BUDGET]
+PRICES = ["--column", "user", "--bounds", "0,300", "--depth", 2, *BUDGET]
 ROWS = [(user, query) for user in range(300) for query in ("tea", "=1+1", "mate")[: 1 + user % 3]]
 
 
@@ -37,6 +39,9 @@ COMMANDS = {
     "top-k": ["top-k", "rows.parquet", *KEYS, "--max-keys", 3, "--k", 2],
     "hitting-set": ["hitting-set", "rows.parquet", *KEYS, "--max-keys", 3, "--k", 2],
     "stream": ["stream", "lines.txt", *BUDGET],
+    "collect histogram": ["collect", "histogram", "rows.parquet", "--column", "query", *BUDGET],
+    "collect heavy-hitters": ["collect", "heavy-hitters", "rows.parquet", *STRINGS],
+    "collect quantiles": ["collect", "quantiles", "rows.parquet", *PRICES],
     "sum": ["sum", *NUMBERS],
     "mean": ["mean", *NUMBERS],
     "quantile": [

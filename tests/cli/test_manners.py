@@ -18,7 +18,8 @@ from dpsieve.display import json_text
 COMMANDS = (
     ["release"], ["preview"], ["report"], ["discover"], ["top-k"], ["hitting-set"], ["sum"], ["mean"], ["quantile"],
     ["stream"], ["demo"], ["ledger"], ["ledger", "create"], ["ledger", "show"], ["ledger", "history"],
-    ["ledger", "verify"], [],
+    ["ledger", "verify"], ["collect"], ["collect", "histogram"], ["collect", "heavy-hitters"],
+    ["collect", "quantiles"], [],
 )  # fmt: skip
 ASKED = ["--key", "word", "--epsilon", 2]
 

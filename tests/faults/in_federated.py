@@ -234,4 +234,25 @@ FAULTS = [
         "self.clients), self.coin / 2,",
         "federated/test_baselines.py::TestBernoulliNoise",
     ),
+    Fault(
+        "collected strings: every row of a client counts",
+        "jobs/collect.py",
+        "columns, source, book = Columns(*_columns(value, client))",
+        "columns, source, book = Columns(_columns(value, client)[0])",
+        "jobs/test_collect.py::test_a_client_counts_once",
+    ),
+    Fault(
+        "collected numbers: several rows of a client count",
+        "jobs/collect.py",
+        "numbers(data, columns, 1, salt",
+        "numbers(data, columns, 1000, salt",
+        "jobs/test_collect.py::test_a_client_counts_once",
+    ),
+    Fault(
+        "collected strings: the ledger is not charged",
+        "jobs/collect.py",
+        "server.run(strings, ledger=book, note=note, source=source)",
+        "server.run(strings, source=source)",
+        "jobs/test_collect.py::test_the_ledger_is_charged_before_anything_is_asked",
+    ),
 ]

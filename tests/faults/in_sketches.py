@@ -170,4 +170,18 @@ FAULTS = [
         "_positive(keys, values)",
         "sketches/test_releases.py::TestMerged::test_sums_and_bounded_merges_hold_the_truth",
     ),
+    Fault(
+        "parallel streams: files are dealt out by their sizes",
+        "cli/stream_files.py",
+        "for path in files[number :: len(parts)]:",
+        "for path in sorted(files, key=lambda file: Path(file).stat().st_size)[number :: len(parts)]:",
+        "cli/test_stream_files.py::test_files_are_dealt_out_in_turns_whatever_they_hold",
+    ),
+    Fault(
+        "parallel streams: what the state holds decides on the mechanism",
+        "cli/stream_files.py",
+        "parts[0] if kept is None and",
+        "parts[0] if not (kept and kept.items) and",
+        "cli/test_stream_files.py::test_what_is_merged_is_public",
+    ),
 ]

@@ -278,3 +278,10 @@ def test_a_broken_array_is_refused_before_it_is_read():
     for kind in (pa.string(), pa.binary()):
         with pytest.raises(InvalidValue, match="broken"):
             MisraGries(3).update(pa.Array.from_buffers(kind, 3, buffers))
+
+
+def test_counting_lets_other_threads_run():
+    """Sketches of several files are updated at the same time: the compiled loops do not hold Python's lock."""
+    from dpsieve.sketches.compiled import integers, texts
+
+    assert all(loop.targetoptions["nogil"] for loop in (integers.update, texts.update))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpsieve import __version__
-from dpsieve.cli import demo, discover, ledger, numbers, release, stream
+from dpsieve.cli import collect, demo, discover, ledger, numbers, release, stream
 from dpsieve.cli.command import Command, Group
 from dpsieve.cli.messages import as_typed
 from dpsieve.errors import DpsieveError, PrivacyWarning
@@ -35,6 +35,7 @@ app.command("sum", cls=Command)(numbers.sum_)
 app.command(cls=Command)(numbers.mean)
 app.command(cls=Command)(numbers.quantile)
 app.command(cls=Command)(stream.stream)
+app.add_typer(collect.app, name="collect")
 app.add_typer(ledger.app, name="ledger")
 app.command(cls=Command)(demo.demo)
 

@@ -85,7 +85,7 @@ def quantile(
     """
     from dpsieve.jobs.numbers import quantile_of as run
 
-    request["q"] = _numbers("quantile", request["q"], "0.5,0.9")
+    request["q"] = numbers_of("quantile", request["q"], "0.5,0.9")
     _run(run, data, request, ledger, note, out, memory, as_json)
 
 
@@ -103,14 +103,14 @@ def _run(
     from dpsieve.privacy.ledger import opened
 
     if request["bounds"] is not None:
-        request["bounds"] = [_numbers("bounds", pair, "0,100") for pair in request["bounds"]]
+        request["bounds"] = [numbers_of("bounds", pair, "0,100") for pair in request["bounds"]]
     engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = job(data, engine=engine, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(_show, made), as_json=as_json)
 
 
-def _numbers(option: str, text: str, example: str) -> list[float]:
+def numbers_of(option: str, text: str, example: str) -> list[float]:
     """Return numbers with commas between them."""
     try:
         return [float(part) for part in text.split(",")]

@@ -163,6 +163,57 @@ QUANTILE: Options = {
     "method": _option("method", str, "search, gaps, halving, or auto.", "auto"),
     "scale": _option("scale", str, "linear, or log: a grid with spacing relative to the value.", "linear"),
 }
+_COLLECT: Options = {
+    "column": _option("column", str, "The column of values: each client has one."),
+    "privacy_unit": _option(
+        "unit",
+        list[str] | None,
+        "The column that says whose row it is; give it again for several; else each row is a client. "
+        "One value of each counts.",
+        None,
+    ),
+    "epsilon": _SHARED["epsilon"],
+    "delta": _option("delta", float, "Probability that a value of one client may show; far below 1 / clients."),
+    "neighbours": _option("neighbours", str, "add_remove, or replace: a client has another value.", "add_remove"),
+    "threshold": _option("threshold", int | None, "Reports that a value needs; left out, the best.", None),
+    "allow_null_units": _SHARED["allow_null_units"],
+}
+HISTOGRAM: Options = {
+    **_COLLECT,
+    "delta": _option(
+        "delta", float | None,
+        "Probability that a value of one client may show; left out with --rate and --threshold, the exact one.", None,
+    ),
+    "values": _option("known_keys", Path | None, "A public list of the values that count, one a line.", None),
+    "rate": _option("rate", float | None, "The share of clients that answer; left out, the best.", None),
+    "goal": _option("goal", str, "reach: the rarest values; error: the least error up to --frequency.", "reach"),
+    "frequency": _option("frequency", int | None, "For --goal error: clients of the most frequent values.", None),
+    "contacted": _option("contacted", int | None, "The most clients to contact, of --population.", None),
+    "population": _option("population", int | None, "How many clients there are, if that is public.", None),
+    "hostile": _option("hostile", int, "Reports that may be made up by those who see the release.", 0),
+}  # fmt: skip
+_LEVELS: Options = {
+    **_COLLECT,
+    "protocol": _option(
+        "protocol", str, "rounds: a coin at each level; cohorts: each client at one level; one_round.", "rounds"
+    ),
+    "coin": _option("coin", float | None, "The probability with which a client answers; left out, the best.", None),
+}
+HITTERS: Options = {
+    **_LEVELS,
+    "max_length": _option("max_length", int, "Symbols of the longest string; clients with longer ones are silent."),
+    "min_length": _option("min_length", int, "Symbols of the shortest string.", 0),
+    "alphabet": _option("alphabet", str | None, "All characters that strings may have; left out, any.", None),
+    "step": _option("step", int, "Symbols that each level adds.", 1),
+}
+DISTRIBUTION: Options = {
+    **_LEVELS,
+    "bounds": _option("bounds", str, "Public bounds of the numbers: LOW,HIGH."),
+    "branching": _option("branching", int, "Parts into which each level cuts a range.", 4),
+    "depth": _option("depth", int, "Levels: branching^depth cells in all.", 5),
+    "outside": _option("outside", str, "Numbers outside of the bounds: clip, or silent.", "clip"),
+    "confidence": _option("confidence", float, "With which all intervals hold together.", 0.95),
+}
 _FORMAT: Options = {  # of the data, beside the request
     "format": _option(
         "format", str | None, "What the data holds: csv, tsv, jsonl or parquet; else by the names.", None

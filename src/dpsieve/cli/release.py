@@ -116,13 +116,23 @@ def report(
         typer.echo(f"Written to {made.report(out)}.")
 
 
-def finish(made: "Publication", place: "Reserved | None", show: "Callable[[Console], None]", *, as_json: bool) -> None:
-    """Save a publication, and print it: `show` prints its rows, then come the guarantee and where the rest is."""
+def finish(
+    made: "Publication",
+    place: "Reserved | None",
+    show: "Callable[[Console], None]",
+    *,
+    as_json: bool,
+    answers: "pa.Table | None" = None,
+) -> None:
+    """Save a publication, and print it: `show` prints its rows, then come the guarantee and where the rest is.
+
+    `answers`, where given, are what was asked of it: a single file holds them in place of its table.
+    """
     from rich.console import Console
 
-    kept = keep(made, place, quiet=as_json)
+    kept = keep(made, place, quiet=as_json, answers=answers)
     if as_json:
-        typer.echo(json_text(summary(made)))
+        typer.echo(json_text(summary(made, answers)))
     else:
         console = Console(highlight=False)
         show(console)
@@ -187,8 +197,8 @@ def _show_promise(made: "Publication", console: "Console", out: Path | None) -> 
             console.print("It has the table alone. A folder, such as --out published, keeps the certificate too.")
 
 
-def summary(made: "Publication") -> dict[str, Any]:
-    """Return all that a publication says, for JSON."""
+def summary(made: "Publication", answers: "pa.Table | None" = None) -> dict[str, Any]:
+    """Return all that a publication says, and what was asked of it, for JSON."""
     from dpsieve.publication.publication import plain_rows
 
     return {
@@ -198,7 +208,8 @@ def summary(made: "Publication") -> dict[str, Any]:
         "notes": made.notes.to_json(),
         "bounded": made.notes.bounded,
         "unsafe_to_publish": made.unsafe_to_publish,
-        "numbers" if made.kind == "estimate" else "keys": plain_rows(made.table),
+        {"estimate": "numbers", "distribution": "ranges"}.get(made.kind, "keys"): plain_rows(made.table),
+        **({} if answers is None else {"answers": plain_rows(answers)}),
     }
 
 
@@ -246,31 +257,33 @@ def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
         return Reserved(out)
 
 
-def keep(made: "Publication", place: "Reserved | None", *, quiet: bool) -> Path | None:
+def keep(
+    made: "Publication", place: "Reserved | None", *, quiet: bool, answers: "pa.Table | None" = None
+) -> Path | None:
     """Save a release that is paid for; where that fails, among the temporary files, or at the least as printed JSON."""
     if place is None:
         return None
     try:
-        return _saved(made, place)
+        return _saved(made, place, answers)
     except Exception as error:
         why = getattr(error, "strerror", None) or type(error).__name__
     kept = None
     with suppress(Exception):
-        kept = _saved(made, Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name)
+        kept = _saved(made, Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name, answers)
     there = "It is printed instead" if kept is None else f"It is in {kept} instead: move it to its place"
     typer.echo(f"error: the release is made and cannot be saved to {place.target} ({why}). {there}.", err=True)
     if kept is None and not quiet:
-        typer.echo(json_text(summary(made)))
+        typer.echo(json_text(summary(made, answers)))
     return kept
 
 
-def _saved(made: "Publication", place: "Reserved | Path") -> Path:
+def _saved(made: "Publication", place: "Reserved | Path", answers: "pa.Table | None") -> Path:
     """Write a file, where the name ends like one, or else a folder."""
     from dpsieve.publication.table_files import formulas, write_table
 
     if not is_file(Path(place)):
         return made.save(place)
-    kept = write_table(made, place)
+    kept = write_table(made, place, answers)
     if kept.suffix.lower() == ".csv" and (found := formulas(made.table)):
         what = "1 text begins" if found == 1 else f"{found:,} texts begin"
         fix = "There, import the key columns as text."

@@ -1,8 +1,6 @@
 """`dpsieve stream`: heavy hitters of a stream of items, in the memory of a sketch."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,30 +11,41 @@ from dpsieve.cli.messages import errors_as_typed
 from dpsieve.cli.options import AsJson, Note, Out, Top, Verbose
 from dpsieve.cli.release import finish, reserved, show_release
 from dpsieve.cli.state import is_there, load, locked, save
+from dpsieve.cli.stream_files import named_files, read_one, read_parallel
 from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
     from dpsieve.privacy.ledger import Ledger
-    from dpsieve.sketches import MisraGries
-
-_SAVE_EVERY = 60.0  # seconds, while a pipe is read
 
 
 def stream(
     files: Annotated[
-        list[str] | None, typer.Argument(help="Files of lines, CSV or JSON lines; - for standard input.")
+        list[str] | None,
+        typer.Argument(help="Files, globs or folders: Parquet, CSV, JSON lines, lines; - for standard input."),
     ] = None,
     counters: Annotated[
         int | None, typer.Option(help="Size of a new sketch, default 1,024; finds keys above a share of 1/counters.")
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; without it, the sketch is only kept.")] = None,
     delta: Annotated[float, typer.Option(help="Far below 1 / items; 0 with a universe.")] = 0.0,
-    column: Annotated[str | None, typer.Option(help="The column of CSV or JSON lines that holds the items.")] = None,
-    form: Annotated[str | None, typer.Option("--format", help="lines, csv or jsonl; else by the name.")] = None,
+    column: Annotated[
+        str | None, typer.Option(help="The column of Parquet, CSV or JSON lines that holds the items.")
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="lines, csv, jsonl or parquet; else by the name.")
+    ] = None,
     header: Annotated[str | None, typer.Option(help="The first line that CSV lacks, such as user,query.")] = None,
     state: Annotated[
         Path | None, typer.Option(help="File that stores the sketch between runs. It holds true keys and counts.")
     ] = None,
+    parallel: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Sketches to count files in at the same time, then merged: faster with several cores, "
+            "but noise and threshold are about twice those of one sketch.",
+        ),
+    ] = 1,
     merge: Annotated[list[Path] | None, typer.Option(help="States to merge into the release; give it again.")] = None,
     universe: Annotated[Path | None, typer.Option(help="All keys that can occur, one a line: pure privacy.")] = None,
     items_per_unit: Annotated[
@@ -57,7 +66,7 @@ def stream(
 ) -> None:
     """Publish the most common items of a stream, read once, in little memory. Protected is one item.
 
-    Example: cat queries.txt | dpsieve stream --counters 1024 --epsilon 1 --delta 1e-8 -
+    Example: dpsieve stream events/*.parquet --column query --counters 1024 --epsilon 1 --delta 1e-8
     """
     files = files or []
     if not files and not merge and state is None:
@@ -66,11 +75,9 @@ def stream(
         raise InvalidValue("nothing to do. Pass --epsilon and --delta to release, or --state to keep the sketch.")
     if files.count("-") > 1 or (state is not None and "-" in files and len(files) > 1):
         raise InvalidValue("standard input cannot be read again. Pass - once, and with --state as the only input.")
-    paths = [Path(path).resolve() for path in files if path != "-"]
-    if len(set(paths)) < len(paths):
-        raise InvalidValue("a file is named twice, so that its items would count twice. Name each file once.")
-    if missing := [path for path in files if path != "-" and not Path(path).exists()]:
-        raise InvalidValue(f"{missing[0]!r} does not exist. Name files one by one: patterns are not expanded here.")
+    if parallel > 1 and "-" in files:
+        raise InvalidValue("standard input is one stream. Leave out --parallel, or pass files.")
+    files = named_files(files)
     import pyarrow as pa
 
     from dpsieve.engines.inputs.data_files import Format
@@ -91,13 +98,18 @@ def stream(
         options["items_per_unit"] = items_per_unit
     writes = state is not None and (files or epsilon is None)
     with reserved(out) as place, locked(state) if state is not None and writes else nullcontext():
-        sketch, others = _opened(state, counters, files, merge, keep=epsilon is None)
-        if items_per_unit != 1 and (others or not hasattr(sketch, "update")):
+        continued = state is not None and is_there(state)
+        sketch, others = _opened(state, counters, files, merge, parallel, keep=epsilon is None)
+        if items_per_unit != 1 and (others or parallel > 1 or not hasattr(sketch, "update")):
             raise InvalidValue("--items-per-unit works for one sketch, not for merged ones. Leave out one of the two.")
         if epsilon is not None:
             _check_budget(epsilon, delta, sketch.counters, options)
-        if files:
-            _read(sketch, files, {"form": form, "column": column, "header": header}, state, quiet=as_json)
+        how = {"form": form, "column": column, "header": header}
+        if files and parallel > 1:
+            kept = sketch if continued else None
+            sketch = read_parallel(parallel, kept, sketch.counters, files, how, state, quiet=as_json)
+        elif files:
+            read_one(sketch, files, how, state, quiet=as_json)
         whole = MergedSketch.of(sketch, *others) if others else sketch
         if epsilon is None:
             assert state is not None
@@ -124,7 +136,13 @@ def _ledger(path: Path | None, items_per_unit: int) -> "Ledger | None":
 
 
 def _opened(
-    state: Path | None, counters: int | None, files: list[str] | None, merge: list[Path] | None, *, keep: bool
+    state: Path | None,
+    counters: int | None,
+    files: list[str] | None,
+    merge: list[Path] | None,
+    parallel: int,
+    *,
+    keep: bool,
 ) -> tuple[Any, list[Any]]:
     """Return the sketch to continue, and those to merge it with."""
     from dpsieve.sketches import MisraGries
@@ -138,8 +156,9 @@ def _opened(
     sketch = load(state) if state is not None and exists else MisraGries(1024 if counters is None else counters)
     if counters is not None and sketch.counters != counters:
         raise InvalidValue(f"--counters {counters} is not the size of the state, {sketch.counters}. Leave it out.")
-    if files and not isinstance(sketch, MisraGries):
-        raise InvalidValue(f"--state {str(state)!r} is a merged sketch, which takes no more items. Start a new one.")
+    if files and parallel == 1 and not isinstance(sketch, MisraGries):
+        fix = "Start a new one, or pass --parallel 2 or more to merge the files into it."
+        raise InvalidValue(f"--state {str(state)!r} is a merged sketch, which takes no more items. {fix}")
     others = [load(path) for path in merge or []]
     if others and not exists and not files:
         sketch, *others = others
@@ -164,62 +183,3 @@ def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str
         guarantee = SummedSketch(epsilon, 0.0, counters, 1, size, items_per_unit=many).guarantee
     if options["ledger"] is not None:
         options["ledger"].check(guarantee)
-
-
-def _read(
-    sketch: "MisraGries", files: list[str], how: dict[str, str | None], state: Path | None, *, quiet: bool
-) -> None:
-    """Count the items of all files, then save the state once and say what is in it.
-
-    Files that cannot be read to their end leave the state as it was: the whole command can be run again. A pipe cannot
-    be read again, so it is saved now and then, and what was read of it is kept when it fails or is interrupted.
-    """
-    from dpsieve.engines.inputs.stream_items import item_batches
-
-    pipe, saved, before = files == ["-"], time.monotonic(), sketch.items
-    try:
-        with _counting(quiet=quiet) as tell:
-            for path in files:
-                for batch in item_batches(path, **how):
-                    sketch.update(batch)
-                    tell(len(batch))
-                    if pipe and state is not None and time.monotonic() - saved > _SAVE_EVERY:
-                        save(sketch, state)
-                        saved = time.monotonic()
-    except BaseException as error:
-        if state is None:
-            raise
-        if not pipe or sketch.items == before:
-            typer.echo(f"The state {str(state)!r} is as it was: it holds nothing of this input.", err=True)
-            raise
-        save(sketch, state)
-        typer.echo(f"The state {str(state)!r} holds what was read of the input; nothing is released.", err=True)
-        if isinstance(error, KeyboardInterrupt):
-            raise typer.Exit(130) from None
-        raise
-    if state is not None:
-        save(sketch, state)
-        held = "all of standard input" if pipe else ", ".join(map(repr, files))
-        typer.echo(f"The state {str(state)!r} now holds {held}: run again without.", err=True)
-
-
-@contextmanager
-def _counting(*, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show how many items were read, and how fast, on standard error."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn
-
-    console, total, start = Console(stderr=True), 0, time.monotonic()
-    if quiet or not console.is_terminal:
-        yield lambda _: None
-        return
-    with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True) as bar:
-        task = bar.add_task("reading")
-
-        def tell(more: int) -> None:
-            nonlocal total
-            total += more
-            rate = total / max(time.monotonic() - start, 1e-3)
-            bar.update(task, description=f"reading {rate / 1e6:.1f} million items a second")  # the total is a secret
-
-        yield tell

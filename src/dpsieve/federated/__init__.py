@@ -26,18 +26,19 @@ if TYPE_CHECKING:
     from dpsieve.federated.server.many_clients import client_levels
     from dpsieve.federated.server.quantile_search import QuantileSearch
     from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
-    from dpsieve.jobs.collect import collect_table
+    from dpsieve.jobs.collect import collect_numbers, collect_strings, collect_table
 
 __all__ = [
     "BernoulliNoise", "Comparison", "Distribution", "Estimate", "Grid", "HadamardResponse", "Histogram",
     "Invitation", "LevelPlan", "Plan", "PrefixReport", "QuantileSearch", "Quantiles", "Question", "Report",
     "SampledLaplace", "SplitQuestion", "SplitReport", "Strings", "Tally", "TrieHeavyHitters", "TrieRelease",
-    "ValueQuestion", "client", "client_answer", "client_level", "client_levels", "collect_table", "compare",
+    "ValueQuestion", "client", "client_answer", "client_level", "client_levels", "collect_numbers", "collect_strings",
+    "collect_table", "compare",
     "enough_clients", "invite_for_reports", "invite_for_sample", "lemma_3_delta", "lemma_5_omission",
     "lemma_6_reports", "level_plan", "plan", "split_answer", "theorem_2_delta", "value_answer",
 ]  # fmt: skip
 
-# Where each name is; `collect_table` needs an engine, so it lives among the jobs.
+# Where each name is; `collect_table` and its like need an engine, so they live among the jobs.
 _NAMES = {
     "federated.baselines.hadamard": "HadamardResponse",
     "federated.baselines.noisy_counts": "BernoulliNoise SampledLaplace",
@@ -52,7 +53,7 @@ _NAMES = {
     "federated.server.many_clients": "client_levels",
     "federated.server.quantile_search": "QuantileSearch",
     "federated.server.trie": "TrieHeavyHitters TrieRelease",
-    "jobs.collect": "collect_table",
+    "jobs.collect": "collect_numbers collect_strings collect_table",
 }
 _HOME = {name: f"dpsieve.{home}" for home, names in _NAMES.items() for name in names.split()}
 

@@ -1,19 +1,30 @@
-"""Sample-and-threshold on a table: what clients would have sent, drawn at once."""
+"""Sample-and-threshold on a table: what clients would have sent, drawn at once.
 
+Each row is a client with one value, or each combination of values in the columns `client` is: then it keeps one of its
+values, by a hash with a fresh secret salt, and counts once. The order is always: check, read, charge the ledger, draw.
+"""
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.types as types
 
 from dpsieve import validate
-from dpsieve.engines import Columns, Engine, Progress, choose
-from dpsieve.errors import DpsieveError, InvalidValue, not_unicode, too_large
+from dpsieve.engines import Columns, Engine, NumberColumns, Progress, choose
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, not_unicode, too_large
 from dpsieve.federated.plans.histogram_plan import Plan
+from dpsieve.federated.server.distribution import Distribution, Quantiles, checked_confidence
 from dpsieve.federated.server.histogram import Histogram, contribution, reason
+from dpsieve.federated.server.many_clients import string_type
+from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.ledger import AnyLedger, charge, opened
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
+from dpsieve.types import Ints
 from dpsieve.values.items import sound
 from dpsieve.values.public_keys import known_table
 
@@ -22,7 +33,7 @@ def collect_table(
     data: Any,
     *,
     value: str,
-    client: str | None = None,
+    client: str | Sequence[str] | None = None,
     plan: Plan,
     values: Any = None,
     engine: Engine | None = None,
@@ -43,7 +54,7 @@ def collect_table(
     Args:
         data: see `dpsieve.release`.
         value: the column of values. Rows that are null there are left out.
-        client: the column that says whose row it is; without it, each row is a client of its own.
+        client: the column that says whose row it is, or several; without it, each row is a client of its own.
         plan: from `dpsieve.federated.plan`.
         values: a public list of the values that count; rows of others are left out before a client's value is chosen.
         allow_null_clients: leave out rows whose client is null, instead of refusing them.
@@ -55,37 +66,133 @@ def collect_table(
     >>> collect_table(sales, value="drink", plan=plan(1.0, 1e-8)).table.column("drink").to_pylist()
     ['tea']
     """
-    column = validate.text("value", value, hint="Name the column of values, such as value='query'.")
-    if client is not None and validate.text("client", client, hint="Name the column of clients.") == column:
-        raise InvalidValue("client is also the value, so every client would be counted. Name another column.")
+    columns = Columns(*_columns(value, client))
     buckets, source = Histogram(plan, values).buckets, resolve(source)
     book = opened(ledger, note)
     if book is not None:
         book.check(plan.channel)
+    known = None if buckets.listed is None else known_table(buckets.listed, columns.key)
+    how: Any = {"known": known, "allow_null_units": allow_null_clients, "progress": progress}
+    keys, frequencies = _counted(data, columns, engine, source, how)
+    charge(book, plan.channel, note)
+    return draw_release(
+        plan.channel,
+        keys,
+        frequencies,
+        notes=Notes(contribution(buckets), reason(plan)),
+        source=source,
+    )
+
+
+def collect_strings(
+    data: Any,
+    *,
+    value: str,
+    client: str | Sequence[str] | None = None,
+    server: TrieHeavyHitters,
+    engine: Engine | None = None,
+    ledger: AnyLedger = None,
+    note: str = "",
+    allow_null_clients: bool = False,
+    progress: Progress | bool | None = None,
+    source: Source | None = None,
+) -> TrieRelease:
+    """Find the heavy strings of a table, as if each client had answered the questions of the server.
+
+    The guarantee is that of the server, whose `unit` should say who a client is here. Whole numbers are taken as their
+    digits; a client whose value is no string of the server's alphabet and length stays silent.
+
+    Args:
+        server: a new `dpsieve.federated.TrieHeavyHitters`.
+        data, value, client, engine, ledger, note, allow_null_clients, progress, source: see `collect_table`.
+
+    >>> import pyarrow as pa
+    >>> words = pa.table({"word": ["sieve"] * 900 + ["secret"] * 5})
+    >>> server = TrieHeavyHitters(1.0, 1e-8, max_length=6, step=3)
+    >>> collect_strings(words, value="word", server=server).table.column("key").to_pylist()
+    ['sieve']
+    """
+    columns, source, book = Columns(*_columns(value, client)), resolve(source), opened(ledger, note)
+    if book is not None:
+        book.check(server.plan)
+    how: Any = {"allow_null_units": allow_null_clients, "progress": progress}
+    keys, frequencies = _counted(data, columns, engine, source, how)
+    distinct = keys.column(0).combine_chunks()
+    wide = string_type(server.strings)  # all clients together may be more than 2 GB
+    short = pa.binary() if server.strings.of_bytes else pa.string()
+    if distinct.type not in (wide, short) and (server.strings.of_bytes or not types.is_integer(distinct.type)):
+        fix = "Name a column of text or of whole numbers, or convert it first."
+        raise InvalidType(f"value={value!r} has the type {distinct.type}, which is no string. {fix}")
+    distinct = distinct.cast(short).cast(wide)
+    strings = distinct.take(pa.array(np.repeat(np.arange(len(distinct)), frequencies)))
+    return server.run(strings, ledger=book, note=note, source=source)
+
+
+def collect_numbers(
+    data: Any,
+    *,
+    value: str,
+    client: str | Sequence[str] | None = None,
+    server: Quantiles,
+    confidence: float = 0.95,
+    engine: Engine | None = None,
+    ledger: AnyLedger = None,
+    note: str = "",
+    allow_null_clients: bool = False,
+    progress: Progress | bool | None = None,
+    source: Source | None = None,
+) -> Distribution:
+    """Find how the numbers of a table are distributed, as if each client had answered the questions of the server.
+
+    The guarantee is that of the server, whose `unit` should say who a client is here. Rows without a number are left
+    out (null or NaN; in a text file, a text that is no number).
+
+    Args:
+        server: a new `dpsieve.federated.Quantiles`.
+        confidence: with which all intervals hold together.
+        data, value, client, engine, ledger, note, allow_null_clients, progress, source: see `collect_table`.
+
+    >>> import pyarrow as pa
+    >>> ages = pa.table({"age": [i % 100 for i in range(50_000)]})
+    >>> found = collect_numbers(ages, value="age", server=Quantiles(0.0, 100.0, epsilon=1.0, delta=1e-8, depth=3))
+    >>> 40 < found.quantile(0.5).value < 60
+    True
+    """
+    columns, source, book = NumberColumns(*_columns(value, client)), resolve(source), opened(ledger, note)
+    checked_confidence(confidence)
+    if book is not None:
+        book.check(server.plan)
+    how: Any = {"allow_null_units": allow_null_clients, "progress": progress}
     try:
-        counted = choose(data, engine).aggregate(
-            data,
-            Columns((column,), () if client is None else (client,)),
-            Contribution(),
-            salt=uniform_bits(source, 63),
-            allow_null_units=allow_null_clients,
-            known=None if buckets.listed is None else known_table(buckets.listed, (column,)),
-            progress=progress,
-        )
+        rows = choose(data, engine).numbers(data, columns, 1, salt=uniform_bits(source, 63), **how)
+    except DpsieveError as error:
+        raise _in_these_words(error) from None
+    server.run(np.ascontiguousarray(rows.values[:, 0]), ledger=book, note=note, source=source)
+    return server.release(confidence=confidence)
+
+
+def _columns(value: object, client: str | Sequence[str] | None) -> tuple[tuple[str], tuple[str, ...]]:
+    """Return the column of values, and those that say whose row it is."""
+    column = validate.text("value", value, hint="Name the column of values, such as value='query'.")
+    names = () if client is None else (client,) if isinstance(client, str) else tuple(client)
+    if column in [validate.text("client", name, hint="Name the column of clients.") for name in names]:
+        raise InvalidValue("client is also the value, so every client would be counted. Name another column.")
+    return (column,), names
+
+
+def _counted(
+    data: Any, columns: Columns, engine: Engine | None, source: Source, how: dict[str, Any]
+) -> tuple[pa.Table, Ints]:
+    """Return the values that clients have, one each, and how many have them."""
+    try:
+        counted = choose(data, engine).aggregate(data, columns, Contribution(), salt=uniform_bits(source, 63), **how)
     except DpsieveError as error:
         raise _in_these_words(error) from None
     held = np.flatnonzero(counted.frequencies)
     keys = counted.keys.take(held)
     if not all(map(sound, keys.columns)):
         raise not_unicode("data")
-    charge(book, plan.channel, note)
-    return draw_release(
-        plan.channel,
-        keys,
-        counted.frequencies[held],
-        notes=Notes(contribution(buckets), reason(plan)),
-        source=source,
-    )
+    return keys, counted.frequencies[held]
 
 
 def _in_these_words(error: DpsieveError) -> DpsieveError:
@@ -99,6 +206,7 @@ def _in_these_words(error: DpsieveError) -> DpsieveError:
         "privacy_unit": "client",
         "allow_null_units": "allow_null_clients",
         "known_keys": "values",
+        "column=": "value=",
         "key=": "value=",
     }
     for theirs, ours in words.items():

@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 _FORMULA = "^[=+\\-@\t\r]"  # how a cell starts that spreadsheets run
 
 
-def file_table(made: "Publication") -> pa.Table:
-    """Return the table as files hold it: with a column that marks what a test source drew."""
+def file_table(made: "Publication", answers: pa.Table | None = None) -> pa.Table:
+    """Return the table, or answers from it, as files hold it: with a column that marks what a test source drew."""
+    table = made.table if answers is None else answers
     if not made.unsafe_to_publish:
-        return made.table
+        return table
     name = "unsafe_to_publish"
-    while name in made.table.column_names:
+    while name in table.column_names:
         name += "_"
-    return made.table.append_column(name, pa.array([True] * len(made), pa.bool_()))
+    return table.append_column(name, pa.array([True] * len(table), pa.bool_()))
 
 
 def csv_content(table: pa.Table, *, escape_formulas: bool = False) -> bytes:
@@ -80,9 +81,9 @@ CONTENT: dict[str, Callable[[pa.Table], bytes]] = {
 """What is written to a file, by the end of its name."""
 
 
-def write_table(made: "Publication", path: str | os.PathLike[str]) -> Path:
-    """Write the table to a file, in the format that the end of its name tells, whole or not at all."""
-    return write_file(path, CONTENT[Path(path).suffix.lower()](file_table(made)))
+def write_table(made: "Publication", path: str | os.PathLike[str], answers: pa.Table | None = None) -> Path:
+    """Write the table, or answers from it, to a file, in the format that its name tells, whole or not at all."""
+    return write_file(path, CONTENT[Path(path).suffix.lower()](file_table(made, answers)))
 
 
 def _is_text(kind: pa.DataType) -> bool:

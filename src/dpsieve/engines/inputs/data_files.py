@@ -138,7 +138,7 @@ def files_of(data: object) -> Files:
     data = data.data if isinstance(data, DataFiles) else data
     parts: Iterable[object] = data if isinstance(data, list | tuple) else [data]
     folders = told.name in (None, "parquet")
-    paths = list({path.resolve(): path for part in parts for path in _expanded(part, folders)}.values())
+    paths = list({path.resolve(): path for part in parts for path in found_files(part, folders=folders)}.values())
     if not paths:
         raise InvalidValue("data is an empty list. Pass at least one file.")
     kinds = {told.kind(path) for path in paths}
@@ -147,7 +147,8 @@ def files_of(data: object) -> Files:
     return Files(kinds.pop(), tuple(paths), told)
 
 
-def _expanded(part: object, folders: bool) -> list[Path]:
+def found_files(part: object, *, folders: bool = True) -> list[Path]:
+    """Return the files that one path or glob means, sorted; with `folders`, all Parquet files of a folder."""
     if not isinstance(part, str | os.PathLike):
         hint = "Pass paths, or one frame or table by itself."
         raise InvalidType(f"data holds a {type(part).__name__} in its list. {hint}")

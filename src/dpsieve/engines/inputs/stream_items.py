@@ -1,7 +1,8 @@
-"""Items of a stream, in batches: the lines of a text, or one column of CSV or JSON lines.
+"""Items of a stream, in batches: the lines of a text, or one column of CSV, JSON lines or Parquet.
 
 Items are text in UTF-8. Bytes that are not are refused, with the number of the line. Empty lines, empty fields and
-nulls are no items. Files that end in .gz are unpacked.
+nulls are no items. Files that end in .gz are unpacked. Whole numbers in Parquet become text in decimal: one kind for
+all files, so that states, public lists and formats go together, and no row decides the type of a release.
 """
 
 import codecs
@@ -21,16 +22,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
+import pyarrow.parquet
+import pyarrow.types as types
 
 from dpsieve.engines.inputs.data_files import Format, Header, opened_file, parsed_header
-from dpsieve.errors import DpsieveError, InvalidValue, UnreadableData
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.values.items import sound
 
-FORMATS = ("lines", "csv", "jsonl")
+FORMATS = ("lines", "csv", "jsonl", "parquet")
 _BLOCK = 1 << 23
 _LONGEST = 1 << 28
 _PATIENCE = 0.25  # seconds
 _NEWLINE = 10
+_ROWS = 1 << 18  # of Parquet, at a time
 
 
 def item_batches(
@@ -40,8 +44,8 @@ def item_batches(
 
     Args:
         path: the file.
-        form: 'lines', 'csv' or 'jsonl'; by the name of the file without it, and lines from standard input.
-        column: which column of CSV or JSON lines.
+        form: 'lines', 'csv', 'jsonl' or 'parquet'; by the name of the file without it, and lines from standard input.
+        column: which column of CSV, JSON lines or Parquet.
         header: the first line that CSV lacks.
     """
     form = _form(path, form, column)
@@ -49,9 +53,12 @@ def item_batches(
     if form != "lines" and column is None:
         raise InvalidValue(f"{name} is read as {form}, so a column must be named. Pass --column, or --format lines.")
     if form == "lines" and column is not None:
-        raise InvalidValue(f"{name} is read as lines, which have no columns. Pass --format csv or jsonl.")
+        raise InvalidValue(f"{name} is read as lines, which have no columns. Pass --format csv, jsonl or parquet.")
     if header is not None and form != "csv":
         raise InvalidValue(f"{name} is read as {form}, and --header is for CSV. Leave it out, or pass --format csv.")
+    if form == "parquet":
+        yield from _parquet(path, name, str(column))
+        return
     given = Format("csv", header).given_header(tabs=".tsv" in [end.lower() for end in Path(path).suffixes[-2:]])
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else opened_file(Path(path)) as file:
@@ -194,6 +201,39 @@ def _jsonl(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
         yield from map(_filled, table.column(column).chunks)
 
 
+def _parquet(path: str, name: str, column: str) -> Iterator[pa.Array]:
+    if path == "-":
+        raise InvalidValue("standard input is read as parquet, which needs a file. Save it to one first.")
+    row = 0
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if file.schema_arrow.names.count(column) != 1:
+                raise InvalidValue(f"--column {column!r} is not one of the columns of {name}. Name one of them.")
+            for batch in file.iter_batches(_ROWS, columns=[column]):
+                yield _filled(_text(batch.column(column), name))
+                row += len(batch)
+        return
+    except (pa.ArrowException, OSError):  # their messages may quote data
+        pass
+    where = f" from row {row + 1:,} on" if row else ""
+    raise UnreadableData(f"{name} cannot be read as Parquet with text in UTF-8{where}. Check that it is whole.")
+
+
+def _text(column: pa.Array, name: str) -> pa.Array:
+    """Return a column of Parquet as text."""
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    read = (
+        types.is_string, types.is_large_string, types.is_string_view, types.is_integer, types.is_binary,
+        types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary, types.is_null,
+    )  # fmt: skip
+    if not any(fits(kind) for fits in read):
+        raise InvalidType(f"--column of {name} holds {kind}. Items are text, whole numbers or bytes: convert it first.")
+    text = column.cast(kind).cast(pa.large_string())
+    if not sound(text):
+        raise pa.ArrowInvalid
+    return text
+
+
 def _first_invalid(block: bytes) -> int:
     """Return the index of the first line that is not UTF-8."""
     try:
@@ -211,6 +251,8 @@ def _form(path: str, form: str | None, column: str | None) -> str:
     suffixes = [suffix.lower() for suffix in Path(path).suffixes[-2:]]
     if any(suffix in (".csv", ".tsv") for suffix in suffixes):
         return "csv"
+    if suffixes and suffixes[-1] in (".parquet", ".pq"):
+        return "parquet"
     if any(suffix in (".jsonl", ".ndjson", ".json") for suffix in suffixes):
         return "jsonl"
     return "lines" if column is None else "csv"

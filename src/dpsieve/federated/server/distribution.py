@@ -23,6 +23,7 @@ from dpsieve.exact.binomial import at_least, below
 from dpsieve.exact.search import first_whole
 from dpsieve.federated.client.strings import Grid, Strings
 from dpsieve.federated.plans.level_plans import LevelOptions, LevelPlan, level_plan
+from dpsieve.federated.server.level_server import words_of
 from dpsieve.federated.server.many_clients import cells_of_digits, digits, edges
 from dpsieve.federated.server.quantile_bands import Bands, Tree
 from dpsieve.federated.server.trie import TrieServer
@@ -252,7 +253,7 @@ class Quantiles(TrieServer):
     def release(self, *, confidence: float = 0.95) -> Distribution:
         """Return the distribution, whose intervals all hold together with this confidence."""
         notes = DistributionNotes(
-            grid=self.grid, confidence=confidence, contribution="one value", reason=repr(self.plan)[1:-1]
+            grid=self.grid, confidence=confidence, contribution="one value", reason=words_of(self.plan)
         )
         self._check_done()
         table = pa.concat_tables([_SCHEMA.empty_table(), *map(self._ranges, self._levels)]).combine_chunks()

@@ -121,3 +121,8 @@ class LevelServer(ABC, Generic[_Q]):
         seen = nonce in self._nonces
         self._nonces.add(nonce)
         return not seen
+
+
+def words_of(plan: LevelPlan) -> str:
+    """Return how a collection by levels was made, in public numbers; its guarantee stands elsewhere."""
+    return repr(plan)[1:-1].removesuffix(f", {plan.guarantee}")

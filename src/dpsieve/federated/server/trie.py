@@ -23,7 +23,7 @@ from dpsieve.federated.client.answers import PrefixReport
 from dpsieve.federated.client.questions import Question
 from dpsieve.federated.client.strings import Strings, Symbols
 from dpsieve.federated.plans.level_plans import LevelOptions, LevelPlan, level_plan, levels_of
-from dpsieve.federated.server.level_server import LevelServer
+from dpsieve.federated.server.level_server import LevelServer, words_of
 from dpsieve.federated.server.many_clients import answer_all, string_type
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
@@ -202,7 +202,7 @@ class TrieHeavyHitters(TrieServer):
         found = trie.filter(trie["ended"])
         tokens = found["token"].to_numpy().astype(np.float64)
         made = release_of(self.plan, found["prefix"], tokens, source=self._source)
-        notes = TrieNotes(strings=self.strings, step=self.step, contribution="one string", reason=repr(self.plan)[1:-1])
+        notes = TrieNotes(strings=self.strings, step=self.step, contribution="one string", reason=words_of(self.plan))
         return TrieRelease(
             made.table, self.plan, tokens=made.tokens, unsafe_to_publish=made.unsafe_to_publish, notes=notes, trie=trie
         )

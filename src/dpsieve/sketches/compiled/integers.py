@@ -22,7 +22,7 @@ _ITEMS_AHEAD, _ZEROS_AHEAD = 16, 4
 _FEW, _MANY = 32, 8192
 
 
-@jit()
+@jit(nogil=True)
 def update(items, table, zeros, spare, state, salt):
     """Count the items, one after another, and leave the new state; `zeros` and `spare` have a place per counter + 1."""
     now = state[0]

@@ -27,7 +27,7 @@ _NUMBER = (_ONE << _NUMBER_BITS) - _ONE
 _COARSE = np.uint64(40)  # texts are first sorted by the upper 24 bits, in which few agree
 
 
-@jit()
+@jit(nogil=True)
 def update(first, places, lengths, table, entries, arena, zeros, spare, state, salt):
     """Count the items from `first` on and leave the new state; return where it stopped.
 

@@ -1,0 +1,151 @@
+"""How `dpsieve stream` reads its input: which files names mean, in one sketch or several at once, with a state."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from os import cpu_count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from dpsieve.cli.state import save
+from dpsieve.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from dpsieve.sketches import MergedSketch, MisraGries
+
+_SAVE_EVERY = 60.0  # seconds, while a pipe is read
+
+
+def named_files(names: Sequence[str]) -> list[str]:
+    """Return the files that names, globs and folders mean, each once; - is standard input."""
+    from dpsieve.engines.inputs.data_files import found_files
+
+    files: list[str] = []
+    for name in names:
+        path = Path(name)
+        plain = name == "-" or (path.exists() and not path.is_dir())  # a pipe with a name is read too
+        files += [name] if plain else map(str, found_files(name))
+    paths = [Path(path).resolve() for path in files if path != "-"]
+    if len(set(paths)) < len(paths):
+        raise InvalidValue("a file is named twice, so that its items would count twice. Name each file once.")
+    return files
+
+
+def read_one(
+    sketch: "MisraGries", files: Sequence[str], how: dict[str, str | None], state: Path | None, *, quiet: bool
+) -> "MisraGries":
+    """Count the items of all files, then save the state once and say what is in it.
+
+    Files that cannot be read to their end leave the state as it was: the whole command can be run again. A pipe cannot
+    be read again, so it is saved now and then, and what was read of it is kept when it fails or is interrupted.
+    """
+    from dpsieve.engines.inputs.stream_items import item_batches
+
+    pipe, saved, before = list(files) == ["-"], time.monotonic(), sketch.items
+    try:
+        with _counting(quiet=quiet) as tell:
+            for path in files:
+                for batch in item_batches(path, **how):
+                    sketch.update(batch)
+                    tell(len(batch))
+                    if pipe and state is not None and time.monotonic() - saved > _SAVE_EVERY:
+                        save(sketch, state)
+                        saved = time.monotonic()
+    except BaseException as error:
+        if state is None:
+            raise
+        if not pipe or sketch.items == before:
+            _say_unchanged(state)
+            raise
+        save(sketch, state)
+        typer.echo(f"The state {str(state)!r} holds what was read of the input; nothing is released.", err=True)
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Exit(130) from None
+        raise
+    _keep(sketch, files, state)
+    return sketch
+
+
+def read_parallel(
+    parallel: int,
+    kept: "MisraGries | MergedSketch | None",
+    counters: int,
+    files: Sequence[str],
+    how: dict[str, str | None],
+    state: Path | None,
+    *,
+    quiet: bool,
+) -> "MisraGries | MergedSketch":
+    """Count files in several sketches at a time, one thread each, and return all of them and a `kept` one together.
+
+    The first file goes to the first sketch, the second to the second, and so on, in turns. That depends on the order of
+    the names alone. Sizes of files, or which sketch is free first, must not decide: one item more could change them,
+    and with them the sketches of all other files, which the guarantee does not cover.
+    """
+    from dpsieve.engines.inputs.stream_items import item_batches
+    from dpsieve.sketches import MergedSketch, MisraGries
+
+    parts = [MisraGries(counters) for _ in range(min(parallel, len(files)))]
+    stop = threading.Event()
+
+    def count(number: int, tell: Callable[[int], None]) -> None:
+        for path in files[number :: len(parts)]:
+            for batch in item_batches(path, **how):
+                if stop.is_set():
+                    return
+                parts[number].update(batch)
+                tell(len(batch))
+
+    try:
+        with ThreadPoolExecutor(min(len(parts), cpu_count() or 1)) as pool, _counting(quiet=quiet) as tell:
+            running = [pool.submit(count, number, tell) for number in range(len(parts))]
+            try:
+                for one in running:
+                    one.result()
+            finally:
+                stop.set()  # the others, where one has failed
+    except BaseException:
+        if state is not None:
+            _say_unchanged(state)
+        raise
+    # Whether this is a merged sketch is public: it depends on names and the option, not on what files or state hold.
+    whole = parts[0] if kept is None and len(parts) == 1 else MergedSketch.of(*([] if kept is None else [kept]), *parts)
+    _keep(whole, files, state)
+    return whole
+
+
+def _say_unchanged(state: Path) -> None:
+    typer.echo(f"The state {str(state)!r} is as it was: it holds nothing of this input.", err=True)
+
+
+def _keep(sketch: "MisraGries | MergedSketch", files: Sequence[str], state: Path | None) -> None:
+    if state is not None:
+        save(sketch, state)
+        held = "all of standard input" if list(files) == ["-"] else ", ".join(map(repr, files))
+        typer.echo(f"The state {str(state)!r} now holds {held}: run again without.", err=True)
+
+
+@contextmanager
+def _counting(*, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """Show how many items are read a second, on standard error."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    console, total, start = Console(stderr=True), 0, time.monotonic()
+    if quiet or not console.is_terminal:
+        yield lambda _: None
+        return
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True) as bar:
+        task: Any = bar.add_task("reading")
+
+        def tell(more: int) -> None:
+            nonlocal total
+            total += more
+            rate = total / max(time.monotonic() - start, 1e-3)
+            bar.update(task, description=f"reading {rate / 1e6:.1f} million items a second")  # the total is a secret
+
+        yield tell
