@@ -1,11 +1,11 @@
 """What the figures on private weighted sampling share: the data, the channels, tables of verdicts, pictures.
 
-Cohen, Geri, Sarlos and Stemmer, 'Differentially Private Weighted Sampling', in two versions: the first one (arXiv, 2020)
+Cohen, Geri, Sarlos and Stemmer, 'Differentially Private Weighted Sampling', in two versions: the first (arXiv, 2020)
 and the published one (AISTATS 2021). Their figures 1 to 6 show the same; where text or captions differ, a verdict says
 which version it is about. Everything here is an exact sum over the rows of a channel: nothing is drawn.
 
-PWS of the papers is `simple` (Algorithm 4) and `optimal` (Algorithm 5, in the published version alone); both report a key
-equally often. SbH is `stability`, with the papers' threshold and with the fair one, which uses all of delta.
+PWS of the papers is `simple` (Algorithm 4) and `optimal` (Algorithm 5, in the published version alone); both report a
+key equally often. SbH is `stability`, with the papers' threshold and with the fair one, which uses all of delta.
 """
 
 import csv
@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -89,6 +90,14 @@ def spaced(last: float, points: int) -> Ints:
     return np.unique(np.rint(np.geomspace(1, last, points)).astype(np.int64))
 
 
+def table(fixed: Row, i: Ints, found: Mapping[str, Floats]) -> list[Row]:
+    """Return a row for each frequency: what is fixed, the frequency, and what was found for each channel."""
+    return [
+        {**fixed, "frequency": float(w), **{name: float(values[k]) for name, values in found.items()}}
+        for k, w in enumerate(i)
+    ]
+
+
 def settles(values: Floats, level: float) -> int:
     """Return the first frequency from which on values of the frequencies 1, 2, ... stay within the level."""
     above = np.flatnonzero(np.abs(values) > level)
@@ -115,7 +124,7 @@ class Axis:
     high: float
     log: bool = False
 
-    def options(self) -> dict[str, object]:
+    def options(self) -> dict[str, Any]:
         """Return what Altair is to know."""
         scale = alt.Scale(type="log" if self.log else "linear", domain=[self.low, self.high])
         first, last = (math.log10(end) for end in (self.low, self.high)) if self.log else (0.0, 0.0)
@@ -139,24 +148,23 @@ def lines(
     names, legend = [NAMES[name] for name in columns], alt.Legend(orient="top", labelLimit=0, symbolStrokeWidth=2)
     colours = alt.Scale(domain=names, range=[COLOURS[name] for name in columns])
     dashes = alt.Scale(domain=names, range=[DASHES[name] for name in columns])
-    return (
-        alt.Chart(pa.Table.from_pylist(long), width=size[0], height=size[1], title=title)
-        .mark_line(strokeWidth=2, clip=True)
-        .encode(
-            alt.X(f"{x.column}:Q", **x.options()),
-            alt.Y(f"{y.column}:Q", **y.options()),
-            alt.Color("channel:N", scale=colours, title=None, legend=legend),
-            alt.StrokeDash("channel:N", scale=dashes, title=None, legend=legend),
-        )
+    chart: alt.Chart = alt.Chart(pa.Table.from_pylist(long), width=size[0], height=size[1], title=title)
+    drawn: alt.Chart = chart.mark_line(strokeWidth=2, clip=True).encode(
+        alt.X(f"{x.column}:Q", **x.options()),
+        alt.Y(f"{y.column}:Q", **y.options()),
+        alt.Color("channel:N", scale=colours, title=None, legend=legend),
+        alt.StrokeDash("channel:N", scale=dashes, title=None, legend=legend),
     )
+    return drawn
 
 
 def grid(panels: Sequence[alt.Chart], columns: int) -> alt.ConcatChart:
     """Return panels side by side, with one legend."""
-    return alt.concat(*panels, columns=columns).configure_title(fontSize=12, fontWeight="normal")
+    chart: alt.ConcatChart = alt.concat(*panels, columns=columns).configure_title(fontSize=12, fontWeight="normal")
+    return chart
 
 
-def said(holds: bool) -> str:
+def said(holds: bool | np.bool_) -> str:
     """Return the verdict on a claim."""
     return "holds" if holds else "does not hold"
 

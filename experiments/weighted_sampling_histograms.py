@@ -30,7 +30,7 @@ def histogram_reporting(i: Ints, epsilon: float, delta: float, *, fair: bool) ->
     if fair:
         gap = -math.log(2 * delta) / epsilon if delta <= 0.5 else math.log(2 * max(1 - delta, 1e-300)) / epsilon
     far = np.exp(-epsilon * np.abs(i - 1 - gap)) / 2
-    return np.where(i - 1 < gap, far, 1 - far)
+    return np.asarray(np.where(i - 1 < gap, far, 1 - far))
 
 
 def optimal_reporting(i: Ints, epsilon: float, delta: float) -> Floats:
@@ -62,7 +62,7 @@ def figure_1(points: int = 100) -> Figure:
             row = {name: float(values[k]) for name, values in found.items()}
             rows.append({"epsilon": epsilon, "delta": delta, "frequency": float(i[k]), **row})
         ahead = [(found["optimal"] / found[name]).min() for name in ("sbh", "sbh_fair")]
-        half, surely = ([frequency_at(channel, p) for channel in made.values()] for p in (0.5, 0.99))
+        half, surely = ([frequency_at(channel, p) or math.inf for channel in made.values()] for p in (0.5, 0.99))
         verdicts.append(
             Verdict(
                 f"figure 1, ({epsilon:g}, {delta:g})",
@@ -98,8 +98,8 @@ def number_held_back() -> list[Verdict]:
         Verdict(
             "Lemma 3.3 (first version), 4.3 (published)",
             "at most 2L (first version) or 2L + 1 (published) frequencies have pi < q",
-            f"{found} at (0.5, 0.01), where they say {bound:.2f} and {bound + 1:.2f}. Of {len(budgets)} budgets {over[0]} "
-            f"exceed 2L, {over[1]} exceed 2L + 1, and {over[2]} exceed 2 ceil(L)",
+            f"{found} at (0.5, 0.01), where they say {bound:.2f} and {bound + 1:.2f}. Of {len(budgets)} budgets "
+            f"{over[0]} exceed 2L, {over[1]} exceed 2L + 1, and {over[2]} exceed 2 ceil(L)",
             f"{said(over[1] == 0)}, L need not be whole; 2 ceil(L) {said(over[2] == 0)}",
         )
     ]

@@ -2,8 +2,8 @@
 
     .venv/bin/python experiments/weighted_sampling_samples.py
 
-Sampling is ppswor. Figure 3 has delta 2^-20 and the epsilons and rates of the authors' public code, with 1e-6 added; the
-papers do not name them. Figure 4 has epsilon 0.1, delta 0.001 and data floor((n/i)^alpha), i = 1, ..., n.
+Sampling is ppswor. Figure 3 has delta 2^-20 and the epsilons and rates of the authors' public code, with 1e-6 added, as
+the papers do not name them. Figure 4 has epsilon 0.1, delta 0.001 and data floor((n/i)^alpha), i = 1, ..., n.
 """
 
 import altair as alt
@@ -23,12 +23,13 @@ from weighted_sampling import (
     publish,
     said,
     spaced,
+    table,
     threshold,
     zipf,
 )
 
 import dpsieve as ds
-from dpsieve.channels import Optimal
+from dpsieve.channels.makers import Optimal
 from dpsieve.types import Floats
 
 RATES = (0.1, 0.01, 1e-4, 1e-6)  # of figure 3
@@ -52,23 +53,13 @@ def figure_3(points: int = 48, epsilons: tuple[float, ...] = EPSILONS, rates: tu
             made = channels(epsilon, DELTA, scheme)
             found = {"not_private": scheme.inclusion(i)}
             found |= {name: channel.reporting_probability(i) for name, channel in made.items()}
-            part: list[Row] = [
-                {
-                    "epsilon": epsilon,
-                    "rate": rate,
-                    "frequency": float(i[k]),
-                    **{name: float(v[k]) for name, v in found.items()},
-                }
-                for k in range(len(i))
-            ]
+            part = table({"epsilon": epsilon, "rate": rate}, i, found)
             rows += part
             apart.append(np.abs(found["optimal"] / found["simple"] - 1).max())
             least.append(min((found["optimal"] / found[name]).min() for name in BASELINES))
-            all_of_them = np.arange(1, int(last) + 1)
-            reached = [
-                _reaches(channel.reporting_probability(all_of_them), scheme.inclusion(all_of_them))
-                for channel in made.values()
-            ]
+            every = np.arange(1, int(last) + 1)
+            sampled = scheme.inclusion(every)
+            reached = [_reaches(channel.reporting_probability(every), sampled) for channel in made.values()]
             early.append((reached[2] / reached[0], reached[3] / reached[0]))
             panels.append(
                 lines(
@@ -86,7 +77,8 @@ def figure_3(points: int = 48, epsilons: tuple[float, ...] = EPSILONS, rates: tu
             "figure 3",
             "PWS reports more often than sampled SbH, and reaches the sampling probability at lower frequencies",
             f"99 % of the sampling probability is reached at frequencies {times[0]} times lower, {times[1]} times with "
-            f"the fair threshold; PWS / SbH is at least {min(least):.4f}; optimal and simple differ by {max(apart):.5f}",
+            f"the fair threshold; PWS / SbH is at least {min(least):.4f}; optimal and simple differ by "
+            f"{max(apart):.5f}, relatively",
             said(min(least) > 1 - LOSS and min(min(pair) for pair in early) >= 1),
         )
     ]
@@ -133,8 +125,8 @@ def figure_4(steps: int = 4) -> Figure:
             Verdict(
                 f"figure 4, alpha {alpha:g}, {DATA[alpha]:,} keys",
                 f"PWS reports (at least) {CLAIMED[alpha]} % more keys than sampled SbH",
-                f"at rates from 0.1 on {between(paper, '.1f')} %, {between(fair, '.1f')} % with the fair threshold; the "
-                f"least is {lows[0]:.1f} % down to a rate of delta, and {lows[1]:.1f} % down to 1e-6",
+                f"at rates from 0.1 on {between(paper, '.1f')} %, {between(fair, '.1f')} % with the fair threshold; "
+                f"the least is {lows[0]:.1f} % down to a rate of delta, and {lows[1]:.1f} % down to 1e-6",
                 f"as the gain at rates from 0.1 on: {said(np.abs(paper - CLAIMED[alpha]).max() < 2)}; as 'at least': "
                 f"{said(lows[1] > CLAIMED[alpha] - 0.5)}",
             )
@@ -146,8 +138,8 @@ def figure_4(steps: int = 4) -> Figure:
         Verdict(
             "figure 4",
             "reporting approaches that of the sample that is not private as the rate approaches delta",
-            f"at a rate of delta PWS reports {100 * min(close):.3f} % of the sampled keys or more; optimal reports up to "
-            f"{100 * apart:.3f} % fewer than simple, for its stairs",
+            f"at a rate of delta PWS reports {100 * min(close):.3f} % of the sampled keys or more; optimal reports up "
+            f"to {100 * apart:.3f} % fewer than simple, for its stairs",
             said(min(close) > 0.999 and apart < LOSS),
         )
     )
