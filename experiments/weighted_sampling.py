@@ -9,7 +9,9 @@ key equally often. SbH is `stability`, with the papers' threshold and with the f
 """
 
 import csv
+import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +41,7 @@ NAMES = {
     "sbh": "SbH, paper's threshold",
     "sbh_fair": "SbH, fair threshold",
 }
-COLOURS = dict(zip(NAMES, ["#66a182", "#1b6ca8", "#5bc0be", "#1b6ca8", "#d1495b", "#edae49"], strict=True))
+COLOURS = dict(zip(NAMES, ["#bcd8c4", "#1b6ca8", "#2fa39f", "#1b6ca8", "#d1495b", "#edae49"], strict=True))
 DASHES = dict(zip(NAMES, [[1, 0], [1, 0], [5, 3], [1, 0], [6, 2], [2, 2]], strict=True))
 
 
@@ -116,7 +118,7 @@ def between(values: NDArray[np.floating] | Sequence[float], digits: str = ".2f")
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a picture: a column, its title, and the ends; a logarithmic one has a line at powers of ten alone."""
+    """An axis of a picture: a column, its title, and the ends; a logarithmic one has few lines."""
 
     column: str
     title: str
@@ -128,8 +130,9 @@ class Axis:
         """Return what Altair is to know."""
         scale = alt.Scale(type="log" if self.log else "linear", domain=[self.low, self.high])
         first, last = (math.log10(end) for end in (self.low, self.high)) if self.log else (0.0, 0.0)
-        step = 1 if last - first <= 4 else 2
-        powers = [10.0**k for k in range(math.ceil(last), math.floor(first) - 1, -step) if first <= k <= last + 1e-9]
+        step = 0.5 if last - first <= 2.5 else 1.0 if last - first <= 4 else 2.0
+        places = np.arange(math.ceil(last), first - 1e-9, -step)
+        powers = [float(f"{10**place:.0e}") for place in places if place <= last]
         label = "format(datum.value, datum.value < 0.01 ? '.0e' : '~g')"
         ticks = {"values": powers, "labelExpr": label} if self.log else {"tickCount": 5}
         return {"title": self.title, "scale": scale, "axis": alt.Axis(titleFontWeight="normal", **ticks)}
@@ -148,18 +151,25 @@ def lines(
     names, legend = [NAMES[name] for name in columns], alt.Legend(orient="top", labelLimit=0, symbolStrokeWidth=2)
     colours = alt.Scale(domain=names, range=[COLOURS[name] for name in columns])
     dashes = alt.Scale(domain=names, range=[DASHES[name] for name in columns])
+    wide = alt.Scale(domain=names, range=[5 if name == "not_private" else 2 for name in columns])  # others lie on it
     chart: alt.Chart = alt.Chart(pa.Table.from_pylist(long), width=size[0], height=size[1], title=title)
-    drawn: alt.Chart = chart.mark_line(strokeWidth=2, clip=True).encode(
+    drawn: alt.Chart = chart.mark_line(clip=True).encode(
         alt.X(f"{x.column}:Q", **x.options()),
         alt.Y(f"{y.column}:Q", **y.options()),
         alt.Color("channel:N", scale=colours, title=None, legend=legend),
         alt.StrokeDash("channel:N", scale=dashes, title=None, legend=legend),
+        alt.StrokeWidth("channel:N", scale=wide, legend=None),
     )
     return drawn
 
 
 def grid(panels: Sequence[alt.Chart], columns: int) -> alt.ConcatChart:
-    """Return panels side by side, with one legend."""
+    """Return panels side by side, with one legend, and titles of axes at the left and at the bottom alone."""
+    for place, panel in enumerate(panels):
+        if place % columns:
+            panel.encoding.y.title = None
+        if place < len(panels) - columns:
+            panel.encoding.x.title = None
     chart: alt.ConcatChart = alt.concat(*panels, columns=columns).configure_title(fontSize=12, fontWeight="normal")
     return chart
 
@@ -177,8 +187,7 @@ def publish(name: str, figures: Sequence[Figure]) -> None:
         if figure.rows:
             _write(figure.name, list(figure.rows[0]), [[f"{x:.6g}" for x in row.values()] for row in figure.rows])
         for picture, chart in figure.pictures.items():
-            chart.save(RESULTS / f"{picture}.svg")
-            print(RESULTS / f"{picture}.svg")
+            _draw(chart, RESULTS / f"{picture}.svg")
     table = Table(title="What the papers say, and what was computed", show_lines=True)
     fields = ("about", "claim", "found", "verdict")
     for field in fields:
@@ -188,6 +197,18 @@ def publish(name: str, figures: Sequence[Figure]) -> None:
         table.add_row(*line)
     Console(width=150).print(table)
     _write(f"verdicts_{name}", list(fields), cells)
+
+
+def _draw(chart: alt.TopLevelMixin, path: Path) -> None:
+    """Save a picture without attributes that change nothing, with coordinates to a tenth of a pixel: half the size."""
+    text = io.StringIO()
+    chart.save(text, format="svg")
+    small = re.sub(r' (?:aria-\w+|class|role|pointer-events|opacity)="[^"]*"', "", text.getvalue())
+    short = re.compile(r"\d+\.\d{2,}")
+    path.write_text(
+        re.sub(r' (?:d|transform)="[^"]*"', lambda one: short.sub(lambda n: f"{float(n[0]):.1f}", one[0]), small) + "\n"
+    )
+    print(path)
 
 
 def _write(name: str, header: list[str], lines: list[list[str]]) -> None:

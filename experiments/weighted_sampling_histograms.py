@@ -18,7 +18,7 @@ from dpsieve.types import Floats, Ints
 
 BUDGETS = (0.1, 0.01, 100), (0.01, 1e-6, 2700)  # of figure 1, and the last frequency shown
 DATA = {1.0: 10**5, 2.0: 10**3}  # n for each alpha, as in figure 4
-ONE = 1 - 1e-9  # tables are made from budgets that are tightened by less than that
+ONE, TINY = 1 - 1e-9, 1e-6  # tables are made from budgets that are tightened by less than that
 
 
 def histogram_reporting(i: Ints, epsilon: float, delta: float, *, fair: bool) -> Floats:
@@ -47,7 +47,8 @@ def levels(epsilon: float, delta: float) -> float:
 def held_back(epsilon: float, delta: float) -> int:
     """Return the number of frequencies that are reported less often than always, without sampling."""
     i = np.arange(1, math.ceil(2 * levels(epsilon, delta)) + 10)
-    return int((ds.channels.optimal(epsilon, delta).reporting_probability(i) < ONE).sum())
+    withheld = ds.channels.optimal(epsilon, delta).rows.withheld(i)
+    return int((withheld > TINY * delta).sum())
 
 
 def figure_1(points: int = 100) -> Figure:

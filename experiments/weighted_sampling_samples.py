@@ -78,7 +78,7 @@ def figure_3(points: int = 48, epsilons: tuple[float, ...] = EPSILONS, rates: tu
             "PWS reports more often than sampled SbH, and reaches the sampling probability at lower frequencies",
             f"99 % of the sampling probability is reached at frequencies {times[0]} times lower, {times[1]} times with "
             f"the fair threshold; PWS / SbH is at least {min(least):.4f}; optimal and simple differ by "
-            f"{max(apart):.5f}, relatively",
+            f"{max(apart):.0e}, relatively",
             said(min(least) > 1 - LOSS and min(min(pair) for pair in early) >= 1),
         )
     ]
@@ -138,8 +138,8 @@ def figure_4(steps: int = 4) -> Figure:
         Verdict(
             "figure 4",
             "reporting approaches that of the sample that is not private as the rate approaches delta",
-            f"at a rate of delta PWS reports {100 * min(close):.3f} % of the sampled keys or more; optimal reports up "
-            f"to {100 * apart:.3f} % fewer than simple, for its stairs",
+            f"at a rate of delta PWS reports {100 * min(close):.3f} % of the sampled keys; at any rate optimal reports "
+            f"up to {100 * apart:.3f} % fewer than simple, for its stairs",
             said(min(close) > 0.999 and apart < LOSS),
         )
     )
