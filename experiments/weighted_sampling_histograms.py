@@ -45,7 +45,13 @@ def levels(epsilon: float, delta: float) -> float:
 
 
 def held_back(epsilon: float, delta: float) -> int:
-    """Return the number of frequencies that are reported less often than always, without sampling."""
+    """Return the number of frequencies that are reported less often than always, without sampling: at most 2 ceil(L).
+
+    Let h(x) = delta (e^(epsilon x) - 1) / (e^epsilon - 1), so that h(L) + h(L + 1) = 1, and l the whole part of L. Up
+    to l + 1, pi_i = h(i). From there on 1 - pi, which is h(y) at l + 1 with L <= y < L + 1, falls from h(y) to h(y - 1)
+    with each frequency, until y is used up. That makes l + ceil(y) frequencies: 2L if L is whole (y = L), and 2l + 1 or
+    2l + 2 else.
+    """
     i = np.arange(1, math.ceil(2 * levels(epsilon, delta)) + 10)
     withheld = ds.channels.optimal(epsilon, delta).rows.withheld(i)
     return int((withheld > TINY * delta).sum())
