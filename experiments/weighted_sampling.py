@@ -33,16 +33,30 @@ Row = dict[str, float]
 
 RESULTS = Path(__file__).parent / "results"
 EPSILONS, DELTA = (1.0, 0.5, 0.25, 0.1), 2.0**-20  # of figures 3, 5 and 6
-NAMES = {
-    "not_private": "sample, not private",
-    "optimal": "optimal",
-    "simple": "simple",
-    "both": "optimal, simple",
-    "sbh": "SbH, paper's threshold",
-    "sbh_fair": "SbH, fair threshold",
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the line of a column is drawn."""
+
+    label: str
+    colour: str
+    dash: tuple[int, int] = (1, 0)
+    width: float = 2.0
+
+
+STYLES = {  # where lines coincide, the later one shows the earlier one beside or below it
+    "not_private": Style("sample, not private", "#bcd8c4", width=5),
+    "optimal": Style("optimal", "#1b6ca8", width=3),
+    "simple": Style("simple", "#7fd6e0", (3, 4), 1.5),
+    "both": Style("optimal, simple", "#1b6ca8"),
+    "sbh": Style("SbH, paper's threshold", "#d1495b", (6, 2)),
+    "sbh_fair": Style("SbH, fair threshold", "#edae49", (2, 2)),
+    "1": Style("no sampling", "#08306b"),
+    "0.01": Style("rate 0.01", "#2879b9"),
+    "1e-4": Style("rate 1e-4", "#73b2d8"),
+    "1e-6": Style("rate 1e-6", "#b4d3e9"),
 }
-COLOURS = dict(zip(NAMES, ["#bcd8c4", "#1b6ca8", "#2fa39f", "#1b6ca8", "#d1495b", "#edae49"], strict=True))
-DASHES = dict(zip(NAMES, [[1, 0], [1, 0], [5, 3], [1, 0], [6, 2], [2, 2]], strict=True))
 
 
 @dataclass(frozen=True)
@@ -85,6 +99,15 @@ def channels(epsilon: float, delta: float, scheme: Scheme | None = None) -> dict
 def threshold(epsilon: float, delta: float) -> float:
     """Return the papers' threshold of SbH."""
     return 1 + math.log(1 / delta) / epsilon
+
+
+def short(number: float) -> str:
+    """Return a number in few letters.
+
+    >>> short(0.01), short(1e-6)
+    ('0.01', '1e-6')
+    """
+    return f"{number:g}" if number >= 0.001 else f"{number:.0e}".replace("e-0", "e-")
 
 
 def spaced(last: float, points: int) -> Ints:
@@ -133,7 +156,7 @@ class Axis:
         step = 0.5 if last - first <= 2.5 else 1.0 if last - first <= 4 else 2.0
         places = np.arange(math.ceil(last), first - 1e-9, -step)
         powers = [float(f"{10**place:.0e}") for place in places if place <= last]
-        label = "format(datum.value, datum.value < 0.01 ? '.0e' : '~g')"
+        label = "format(datum.value, datum.value < 0.01 || datum.value >= 1e5 ? '.0e' : '~g')"
         ticks = {"values": powers, "labelExpr": label} if self.log else {"tickCount": 5}
         return {"title": self.title, "scale": scale, "axis": alt.Axis(titleFontWeight="normal", **ticks)}
 
@@ -141,24 +164,25 @@ class Axis:
 def lines(
     rows: Iterable[Row], x: Axis, y: Axis, columns: Sequence[str], size: tuple[int, int], title: str
 ) -> alt.Chart:
-    """Plot columns of a table against x, a line for each channel; zeros are left out of a logarithmic axis."""
+    """Plot columns of a table against x, a line for each; zeros are left out of a logarithmic axis."""
+    styles = [STYLES[name] for name in columns]
     long = [
-        {x.column: row[x.column], "channel": NAMES[name], y.column: row[name]}
+        {x.column: row[x.column], "line": STYLES[name].label, y.column: row[name]}
         for name in columns
         for row in rows
         if row[name] > 0 or not y.log
     ]
-    names, legend = [NAMES[name] for name in columns], alt.Legend(orient="top", labelLimit=0, symbolStrokeWidth=2)
-    colours = alt.Scale(domain=names, range=[COLOURS[name] for name in columns])
-    dashes = alt.Scale(domain=names, range=[DASHES[name] for name in columns])
-    wide = alt.Scale(domain=names, range=[5 if name == "not_private" else 2 for name in columns])  # others lie on it
+    names, legend = [style.label for style in styles], alt.Legend(orient="top", labelLimit=0, symbolStrokeWidth=2)
+    colours = alt.Scale(type="ordinal", domain=names, range=[style.colour for style in styles])
+    dashes = alt.Scale(type="ordinal", domain=names, range=[style.dash for style in styles])
+    widths = alt.Scale(type="ordinal", domain=names, range=[style.width for style in styles])
     chart: alt.Chart = alt.Chart(pa.Table.from_pylist(long), width=size[0], height=size[1], title=title)
     drawn: alt.Chart = chart.mark_line(clip=True).encode(
         alt.X(f"{x.column}:Q", **x.options()),
         alt.Y(f"{y.column}:Q", **y.options()),
-        alt.Color("channel:N", scale=colours, title=None, legend=legend),
-        alt.StrokeDash("channel:N", scale=dashes, title=None, legend=legend),
-        alt.StrokeWidth("channel:N", scale=wide, legend=None),
+        alt.Color("line:N", scale=colours, title=None, legend=legend),
+        alt.StrokeDash("line:N", scale=dashes, title=None, legend=legend),
+        alt.StrokeWidth("line:N", scale=widths, legend=None),
     )
     return drawn
 
@@ -204,6 +228,7 @@ def _draw(chart: alt.TopLevelMixin, path: Path) -> None:
     text = io.StringIO()
     chart.save(text, format="svg")
     small = re.sub(r' (?:aria-\w+|class|role|pointer-events|opacity)="[^"]*"', "", text.getvalue())
+    small = re.sub(r'<path d="(?:M0,0h0v0h0Z)?"[^>]*/>', "", small)
     short = re.compile(r"\d+\.\d{2,}")
     path.write_text(
         re.sub(r' (?:d|transform)="[^"]*"', lambda one: short.sub(lambda n: f"{float(n[0]):.1f}", one[0]), small) + "\n"

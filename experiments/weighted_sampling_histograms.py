@@ -152,17 +152,18 @@ def ratios(delta: float = 1e-8, epsilons: tuple[float, ...] = (1.0, 0.5, 0.1)) -
     ]
 
 
+def shares(alpha: float, delta: float, epsilon: float = 0.1) -> Row:
+    """Return the expected share of keys that come out, for a Zipf distribution and a delta."""
+    frequencies, counts = zipf(DATA[alpha], alpha)
+    found = {"optimal": optimal_reporting(frequencies, epsilon, delta)}
+    found["sbh"] = histogram_reporting(frequencies, epsilon, delta, fair=False)
+    found["sbh_fair"] = histogram_reporting(frequencies, epsilon, delta, fair=True)
+    return {"alpha": alpha, "delta": delta, **{name: float(counts @ one) / DATA[alpha] for name, one in found.items()}}
+
+
 def figure_2(steps: int = 33) -> Figure:
     """Share of keys reported by delta, epsilon 0.1."""
-    epsilon, rows = 0.1, list[Row]()
-    for alpha, n in DATA.items():
-        frequencies, counts = zipf(n, alpha)
-        for delta in np.logspace(-8, 0, steps).tolist():
-            shares = {"optimal": optimal_reporting(frequencies, epsilon, delta)}
-            shares["sbh"] = histogram_reporting(frequencies, epsilon, delta, fair=False)
-            shares["sbh_fair"] = histogram_reporting(frequencies, epsilon, delta, fair=True)
-            keys = {name: float(counts @ share) / n for name, share in shares.items()}
-            rows.append({"alpha": alpha, "delta": delta, **keys})
+    rows = [shares(alpha, delta) for alpha in DATA for delta in np.logspace(-8, 0, steps).tolist()]
     gains = {
         (alpha, name): 100 * (column(part, "optimal") / column(part, name) - 1)
         for alpha in DATA

@@ -22,6 +22,7 @@ from weighted_sampling import (
     lines,
     publish,
     said,
+    short,
     spaced,
     table,
     threshold,
@@ -68,7 +69,7 @@ def figure_3(points: int = 48, epsilons: tuple[float, ...] = EPSILONS, rates: tu
                     Axis("reported", "probability of being reported", 1e-7, 1, log=True),
                     SHOWN,
                     (190, 150),
-                    f"epsilon {epsilon:g}, rate {rate:g}",
+                    f"epsilon {epsilon:g}, rate {short(rate)}",
                 )
             )
     times = [between([pair[k] for pair in early], ".2f") for k in (0, 1)]

@@ -1,4 +1,6 @@
-"""The figures on private weighted sampling, at a small size: their numbers are those of the papers, or of the errata."""
+"""The figures on private weighted sampling: their numbers are those of the papers, or of the errata."""
+
+import csv
 
 import numpy as np
 import pytest
@@ -6,7 +8,7 @@ import weighted_sampling_estimates as estimates
 import weighted_sampling_histograms as histograms
 import weighted_sampling_order as order
 import weighted_sampling_samples as samples
-from weighted_sampling import zipf
+from weighted_sampling import RESULTS, zipf
 
 import dpsieve as ds
 
@@ -31,7 +33,7 @@ def test_formula_41_is_the_stability_histogram():
 
 
 def test_more_frequencies_are_held_back_than_the_lemmas_say():
-    """Lemmas 3.3 and 4.3: 14 at (0.5, 0.01), not 12.91 or 13.91; it is 2l + 1 or 2l + 2, l = floor(L), or 2L if whole."""
+    """Lemmas 3.3 and 4.3: 14 at (0.5, 0.01), not 12.91 or 13.91. It is 2L for whole L, else 2 floor(L) + 1 or + 2."""
     assert histograms.held_back(0.5, 0.01) == 14
     assert 2 * histograms.levels(0.5, 0.01) == pytest.approx(12.91, abs=0.005)
     for epsilon in (0.1, 0.5, 1.0, 2.0):
@@ -54,10 +56,10 @@ def test_the_ratio_of_reporting_probabilities():
 
 
 def test_the_top_of_figure_2_is_a_ratio():
-    rows = histograms.figure_2(steps=33).rows
-    for alpha, low, high in ((1.0, 19.97, 224), (2.0, 9.6, 106)):
-        gains = [100 * (row["optimal"] / row["sbh"] - 1) for row in rows if row["alpha"] == alpha]
-        assert (min(gains), max(gains)) == (pytest.approx(low, abs=0.5), pytest.approx(high, abs=0.5))
+    """Gains of 20 to 224 % for alpha = 1, of 10 to 106 % for alpha = 2: these deltas are the ends."""
+    for alpha, delta, percent in ((1.0, 1e-8, 20), (1.0, 10**-1.25, 224), (2.0, 1e-8, 10), (2.0, 0.1, 106)):
+        row = histograms.shares(alpha, delta)
+        assert 100 * (row["optimal"] / row["sbh"] - 1) == pytest.approx(percent, abs=0.5), (alpha, delta)
 
 
 @pytest.mark.parametrize(("alpha", "paper", "fair"), [(0.5, 230, 86), (1.0, 97, 71), (2.0, 37, 29)])
@@ -88,6 +90,16 @@ def test_optimal_orders_pairs_best_without_a_scheme_and_not_always_with_one():
         assert ds.estimation.concordance(ds.channels.optimal(0.5, 0.01), low, high) == pytest.approx(best, abs=1e-9)
         assert ds.estimation.concordance(ds.channels.simple(0.5, 0.01), low, high) <= best + 1e-12
     assert order.beaten() == (pytest.approx(0.502506, abs=5e-7), pytest.approx(0.504975, abs=5e-7))
+
+
+def test_the_page_shows_every_picture_and_verdict_that_is_stored():
+    page = (RESULTS.parents[1] / "docs" / "experiments.md").read_text()
+    verdicts = [line for file in sorted(RESULTS.glob("verdicts_*.csv")) for line in csv.reader(file.read_text().splitlines())]
+    assert len(verdicts) > 20
+    assert [line for line in verdicts if line[0] != "about" and f"| {' | '.join(line)} |" not in page] == []
+    pictures = sorted(RESULTS.glob("*.svg"))
+    assert len(pictures) == 8 and all(f"../experiments/results/{one.name}" in page for one in pictures)
+    assert max(one.stat().st_size for one in RESULTS.iterdir()) < 100_000
 
 
 def test_every_figure_is_made_at_a_small_size():
