@@ -48,7 +48,7 @@ class Style:
 STYLES = {  # where lines coincide, the later one shows the earlier one beside or below it
     "not_private": Style("sample, not private", "#bcd8c4", width=5),
     "optimal": Style("optimal", "#1b6ca8", width=3),
-    "simple": Style("simple", "#7fd6e0", (3, 4), 1.5),
+    "simple": Style("simple", "#4fc3d4", (3, 4), 1.7),
     "both": Style("optimal, simple", "#1b6ca8"),
     "sbh": Style("SbH, paper's threshold", "#d1495b", (6, 2)),
     "sbh_fair": Style("SbH, fair threshold", "#edae49", (2, 2)),
@@ -104,10 +104,10 @@ def threshold(epsilon: float, delta: float) -> float:
 def short(number: float) -> str:
     """Return a number in few letters.
 
-    >>> short(0.01), short(1e-6)
-    ('0.01', '1e-6')
+    >>> short(0.01), short(1e-6), short(1.78e-4)
+    ('0.01', '1e-6', '1.8e-4')
     """
-    return f"{number:g}" if number >= 0.001 else f"{number:.0e}".replace("e-0", "e-")
+    return f"{number:.2g}" if number >= 0.001 else f"{number:.1e}".replace("e-0", "e-").replace(".0e", "e")
 
 
 def spaced(last: float, points: int) -> Ints:
