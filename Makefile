@@ -73,7 +73,7 @@ bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 docs: $(VENV)/.docs
 	$(BIN)/python docs/plots.py
 
-# Compute the figures of the papers on weighted sampling anew, with numbers and verdicts, in two minutes or so.
+# Compute the figures of the papers on weighted sampling anew, with numbers and verdicts, in a minute or two.
 figures: $(VENV)/.docs
 	$(BIN)/python experiments/weighted_sampling_histograms.py
 	$(BIN)/python experiments/weighted_sampling_samples.py

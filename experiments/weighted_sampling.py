@@ -102,11 +102,7 @@ def threshold(epsilon: float, delta: float) -> float:
 
 
 def short(number: float) -> str:
-    """Return a number in few letters.
-
-    >>> short(0.01), short(1e-6), short(1.78e-4)
-    ('0.01', '1e-6', '1.8e-4')
-    """
+    """Return a number in few letters: 0.01, 1.8e-4, 1e-6."""
     return f"{number:.2g}" if number >= 0.001 else f"{number:.1e}".replace("e-0", "e-").replace(".0e", "e")
 
 

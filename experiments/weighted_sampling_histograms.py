@@ -7,14 +7,17 @@ pi < 1, the ratio pi/phi, and the frequency from which on phi is all but one. Da
 """
 
 import math
+from collections.abc import Callable
 
 import altair as alt
 import numpy as np
 from weighted_sampling import Axis, Figure, Row, Verdict, between, channels, column, grid, lines, publish, said, zipf
 
 import dpsieve as ds
-from dpsieve.channels import frequency_at
+from dpsieve.channels import Channel, frequency_at
 from dpsieve.types import Floats, Ints
+
+Maker = Callable[[float, float], Channel]
 
 BUDGETS = (0.1, 0.01, 100), (0.01, 1e-6, 2700)  # of figure 1, and the last frequency shown
 DATA = {1.0: 10**5, 2.0: 10**3}  # n for each alpha, as in figure 4
@@ -33,9 +36,9 @@ def histogram_reporting(i: Ints, epsilon: float, delta: float, *, fair: bool) ->
     return np.asarray(np.where(i - 1 < gap, far, 1 - far))
 
 
-def optimal_reporting(i: Ints, epsilon: float, delta: float) -> Floats:
+def optimal_reporting(i: Ints, epsilon: float, delta: float, make: Maker = ds.channels.optimal) -> Floats:
     """Return how often PWS reports a key; with delta 1, always."""
-    return np.ones(len(i)) if delta == 1 else ds.channels.optimal(epsilon, delta).reporting_probability(i)
+    return np.ones(len(i)) if delta == 1 else make(epsilon, delta).reporting_probability(i)
 
 
 def levels(epsilon: float, delta: float) -> float:
@@ -135,6 +138,7 @@ def ratios(delta: float = 1e-8, epsilons: tuple[float, ...] = (1.0, 0.5, 0.1)) -
     ]
     near = all(early < place <= early + 2 for place, early, _ in places)  # the bound itself is early + 1
     shown = zip(epsilons, places, strict=True)
+    full = {epsilon: (held_back(epsilon, delta) + 1, 2 * math.log(epsilon / delta) / epsilon) for epsilon in epsilons}
     return [
         Verdict(
             "Section 6.2 (first version), 8.1 (published)",
@@ -149,6 +153,13 @@ def ratios(delta: float = 1e-8, epsilons: tuple[float, ...] = (1.0, 0.5, 0.1)) -
             f"first version: {said(near)} up to one unit; published: {places[-1][2] - places[-1][0]:.0f} units late at "
             f"epsilon {epsilons[-1]:g}",
         ),
+        Verdict(
+            "Section 6.2 (first version), 8.1 (published)",
+            "pi reaches one at about (2/epsilon) ln(epsilon/delta)",
+            "; ".join(f"epsilon {e:g}: at {at}, they say {about:.1f}" for e, (at, about) in full.items()),
+            f"{full[epsilons[-1]][1] - full[epsilons[-1]][0]:.0f} units late at epsilon {epsilons[-1]:g}, as L is about "
+            "ln(epsilon/(2 delta))/epsilon",
+        ),
     ]
 
 
@@ -156,6 +167,7 @@ def shares(alpha: float, delta: float, epsilon: float = 0.1) -> Row:
     """Return the expected share of keys that come out, for a Zipf distribution and a delta."""
     frequencies, counts = zipf(DATA[alpha], alpha)
     found = {"optimal": optimal_reporting(frequencies, epsilon, delta)}
+    found["simple"] = optimal_reporting(frequencies, epsilon, delta, ds.channels.simple)
     found["sbh"] = histogram_reporting(frequencies, epsilon, delta, fair=False)
     found["sbh_fair"] = histogram_reporting(frequencies, epsilon, delta, fair=True)
     return {"alpha": alpha, "delta": delta, **{name: float(counts @ one) / DATA[alpha] for name, one in found.items()}}
