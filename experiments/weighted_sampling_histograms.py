@@ -157,8 +157,8 @@ def ratios(delta: float = 1e-8, epsilons: tuple[float, ...] = (1.0, 0.5, 0.1)) -
             "Section 6.2 (first version), 8.1 (published)",
             "pi reaches one at about (2/epsilon) ln(epsilon/delta)",
             "; ".join(f"epsilon {e:g}: at {at}, they say {about:.1f}" for e, (at, about) in full.items()),
-            f"{full[epsilons[-1]][1] - full[epsilons[-1]][0]:.0f} units late at epsilon {epsilons[-1]:g}, as L is about "
-            "ln(epsilon/(2 delta))/epsilon",
+            f"{full[epsilons[-1]][1] - full[epsilons[-1]][0]:.0f} units late at epsilon {epsilons[-1]:g}, as L is "
+            "about ln(epsilon/(2 delta))/epsilon",
         ),
     ]
 
