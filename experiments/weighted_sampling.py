@@ -225,10 +225,9 @@ def _draw(chart: alt.TopLevelMixin, path: Path) -> None:
     chart.save(text, format="svg")
     small = re.sub(r' (?:aria-\w+|class|role|pointer-events|opacity)="[^"]*"', "", text.getvalue())
     small = re.sub(r'<path d="(?:M0,0h0v0h0Z)?"[^>]*/>', "", small)
-    short = re.compile(r"\d+\.\d{2,}")
-    path.write_text(
-        re.sub(r' (?:d|transform)="[^"]*"', lambda one: short.sub(lambda n: f"{float(n[0]):.1f}", one[0]), small) + "\n"
-    )
+    long = re.compile(r"\d+\.\d{2,}")
+    rounded = re.sub(r' (?:d|transform)="[^"]*"', lambda one: long.sub(lambda n: f"{float(n[0]):.1f}", one[0]), small)
+    path.write_text(rounded + "\n")
     print(path)
 
 

@@ -11,7 +11,21 @@ from collections.abc import Callable
 
 import altair as alt
 import numpy as np
-from weighted_sampling import Axis, Figure, Row, Verdict, between, channels, column, grid, lines, publish, said, zipf
+from weighted_sampling import (
+    Axis,
+    Figure,
+    Row,
+    Verdict,
+    between,
+    channels,
+    column,
+    grid,
+    lines,
+    publish,
+    said,
+    table,
+    zipf,
+)
 
 import dpsieve as ds
 from dpsieve.channels import Channel, frequency_at
@@ -68,9 +82,7 @@ def figure_1(points: int = 100) -> Figure:
         i = np.unique(np.linspace(1, last, points).astype(np.int64))
         made = channels(epsilon, delta)
         found = {name: channel.reporting_probability(i) for name, channel in made.items()}
-        for k in range(len(i)):
-            row = {name: float(values[k]) for name, values in found.items()}
-            rows.append({"epsilon": epsilon, "delta": delta, "frequency": float(i[k]), **row})
+        rows += table({"epsilon": epsilon, "delta": delta}, i, found)
         ahead = [(found["optimal"] / found[name]).min() for name in ("sbh", "sbh_fair")]
         half, surely = ([frequency_at(channel, p) or math.inf for channel in made.values()] for p in (0.5, 0.99))
         verdicts.append(
