@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs test test-engines faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: demo docs figures test test-engines faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -72,6 +72,13 @@ bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 # Draw the plots of the pages in docs/ anew.
 docs: $(VENV)/.docs
 	$(BIN)/python docs/plots.py
+
+# Compute the figures of the papers on weighted sampling anew, with numbers and verdicts, in a minute or two.
+figures: $(VENV)/.docs
+	$(BIN)/python experiments/weighted_sampling_histograms.py
+	$(BIN)/python experiments/weighted_sampling_samples.py
+	$(BIN)/python experiments/weighted_sampling_estimates.py
+	$(BIN)/python experiments/weighted_sampling_order.py
 
 # The lower bounds of pyproject.toml, installed in an environment of their own.
 test-oldest: .venv-oldest/.done

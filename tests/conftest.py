@@ -24,7 +24,9 @@ settings.load_profile("dpsieve")
 
 # These need the same compiled code, which takes long to make: together they go to one of two processes, and the other
 # finds it on disk when it comes to steal.
-TOGETHER = ("channels", "common", "estimation", "publication", "sampling", "sketches", "randomness", "vectors")
+TOGETHER = (
+    "channels", "common", "estimation", "experiments", "publication", "sampling", "sketches", "randomness", "vectors",
+)  # fmt: skip
 
 
 @pytest.hookimpl(tryfirst=True)
