@@ -34,7 +34,7 @@ def several_keys(**options):
 
 RELEASES = (
     "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "sampled", "sized", "known",
-    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "users", "key set",
+    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded", "users", "key set",
     "key set, renyi", "key set, two rounds", "key set, noise",
     "top", "hitting set", "distribution", "trie cohorts",
     "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels",
@@ -89,6 +89,7 @@ def releases():
         "sketch": sketch.release(1.0, 1e-3, source=source),
         "sum of sketches": merged.release(1.0, 1e-3, method="sum", source=source),
         "universe": sketch.release(1.0, universe=range(50), source=source),
+        "universe, bounded": merged.release(1.0, universe=range(50), method="bounded", source=source),
         "users": users.release(1.0, 1e-3, source=source),
         "key set": discovered(mechanism="greedy"),
         "key set, renyi": discovered(mechanism="renyi", typical_keys=3),
