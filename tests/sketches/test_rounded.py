@@ -101,9 +101,7 @@ def test_the_losses_of_the_noise_by_enumeration(k, scale):
         assert rounded._losses(epsilon, k, scale, 1) == pytest.approx(exact, abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("counters", "plain", "ours"), [(16, 41.2, 35.3), (1024, 49.3, 22.4), (65_536, 57.6, 19.8)]
-)
+@pytest.mark.parametrize(("counters", "plain", "ours"), [(16, 41.2, 35.3), (1024, 49.3, 22.4), (65_536, 57.6, 19.8)])
 def test_the_threshold_does_not_grow_with_the_counters(counters, plain, ours):
     """At (1, 1e-8), where the formula of the thesis gives 40.8 and a sum without rounding needs `plain`."""
     made = RoundedSketch(1.0, 1e-8, counters, 100)
@@ -116,7 +114,9 @@ def test_more_budget_means_a_lower_threshold():
     assert all(row == sorted(row, reverse=True) for row in (*grid, *map(list, zip(*grid, strict=True))))
     for items, epsilon in ((3, 1.0), (7, 0.3)):
         several = RoundedSketch(epsilon, 1e-6, 50, items_per_unit=items)
-        assert several.certify().worst <= 1e-6 and several.threshold > items * RoundedSketch(epsilon, 1e-6, 50).threshold
+        assert (
+            several.certify().worst <= 1e-6 and several.threshold > items * RoundedSketch(epsilon, 1e-6, 50).threshold
+        )
 
 
 @pytest.mark.parametrize("k", [1, 5])

@@ -52,7 +52,7 @@ def test_nothing_below_the_threshold_is_told():
 
 
 def test_the_sum_has_less_noise_than_the_bounded_merge():
-    """Always: 2k/(k+1) against k + 1 in units of counts. The l1 sensitivity of the bounded merge is that of Lemma 3.6."""
+    """In units of counts, 2k/(k+1) is always below k + 1, the l1 sensitivity by Lemma 3.6 and of what was lost."""
     assert SummedSketch(1.0, 0.0, 1024, universe=10**9).certify().worst == 0
     assert SummedSketch(1.0, 0.0, 64, universe=1000, false_keys=10).threshold < 11
     for k in (1, 2, 3, 50):

@@ -96,7 +96,7 @@ class RoundedSketch(SketchSum):
         return _choice(self.epsilon, self.delta, self.counters, self.items_per_unit)
 
     @property
-    def scale(self) -> float:  # type: ignore[override]
+    def scale(self) -> float:
         """The scale of all noises."""
         return self.choice.scale
 

@@ -160,7 +160,7 @@ class SummedSketch(SketchSum):
 
     def __post_init__(self) -> None:
         if validate.delta(self.delta) or self.universe is None:
-            raise InvalidValue("delta=0 and a universe go together. Pass how many keys can occur, or use RoundedSketch.")
+            raise InvalidValue("delta must be 0, and universe how many keys can occur. Without one, use RoundedSketch.")
         if not isinstance(self.bounded, bool):
             raise InvalidType(f"bounded must be True or False, not {type(self.bounded).__name__}.")
         epsilon, hint = validate.positive_epsilon(self.epsilon), "Pass how many keys can occur."
