@@ -69,10 +69,10 @@ FAULTS = [
         "sketches/releasing.py",
         """    charge(ledger, mechanism, note)
     inside = np.flatnonzero(places >= 0)
-    made, tokens = mechanism.draw(sketch.summed.values[inside], sketch.items, randomness)
+    made, tokens = mechanism.draw(table.values[inside], lost, randomness)
 """,
         """    inside = np.flatnonzero(places >= 0)
-    made, tokens = mechanism.draw(sketch.summed.values[inside], sketch.items, randomness)
+    made, tokens = mechanism.draw(table.values[inside], lost, randomness)
     charge(ledger, mechanism, note)
 """,
         "sketches/test_releases.py::test_a_ledger_is_charged_before_anything_is_drawn",

@@ -35,8 +35,8 @@ def several_keys(**options):
 
 RELEASES = (
     "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "sampled", "sized", "known",
-    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded", "releases added up", "users", "key set",
-    "key set, renyi", "key set, two rounds", "key set, noise",
+    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded", "releases added up",
+    "users", "key set", "key set, renyi", "key set, two rounds", "key set, noise",
     "top", "hitting set", "distribution", "trie cohorts",
     "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels",
     "sum", "mean", "quantiles",
