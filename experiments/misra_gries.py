@@ -147,7 +147,7 @@ def merged(stream: list[str]) -> tuple[Rows, str]:
 def _l1_rounded(counters: int) -> float:
     """Return the threshold with rounding and noise for the l1 sensitivity 2k: b = S = 2k."""
     scale = 2 * counters
-    chance = (2 * counters - 1) / scale / (1 + math.exp(-1 / scale)) / DELTA
+    chance = counters / scale / (1 + math.exp(-1 / scale)) / DELTA
     return math.ceil(scale * (1 + math.log(chance))) / (counters + 1)
 
 

@@ -165,18 +165,18 @@ FAULTS = [
         "sketches/test_rounded.py::test_rounding_is_exact",
     ),
     Fault(
-        "rounded sums: the other keys are forgotten",
+        "rounded sums: keys of small values cost half",
         "sketches/rounded.py",
-        "return (counters - 1 + max(",
-        "return (max(",
+        "for i in near)) / full",
+        "for i in near)) / full / 2",
         "sketches/test_rounded.py::test_no_output_tells_neighbouring_streams_apart"
         " sketches/test_rounded.py::test_no_change_of_values_costs_more",
     ),
     Fault(
         "rounded sums: the number of items costs nothing",
         "sketches/rounded.py",
-        "(2 * j - counters) / scale, counters, scale)",
-        "(2 * j - counters - 1) / scale, counters, scale)",
+        "_moved(step - (2 * j - counters) / scale",
+        "_moved(step - (2 * j - counters - 1) / scale",
         "sketches/test_rounded.py::test_the_losses_of_the_noise_by_enumeration",
     ),
     Fault(

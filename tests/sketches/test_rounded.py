@@ -69,7 +69,7 @@ def test_no_output_tells_neighbouring_streams_apart(k, choice):
     worst = max(divergence(changes, choice, epsilon) for changes in found)
     assert worst <= delta + 1e-9
     if choice == made.choice:  # the analysis is nearly tight: short streams have small values
-        assert 0.5 * delta <= worst and delta <= 0.02
+        assert 0.99 * delta <= worst and delta <= 0.02
 
 
 @pytest.mark.parametrize(("k", "choice"), MADE)
@@ -82,7 +82,7 @@ def test_no_change_of_values_costs_more(k, choice):
         pairs += [((v, v + up),)] + [((v, v + up), (w, w - 1)) for w in values if w and k > 1]
     pairs += [tuple((w, w - 1) for w in both) for both in product(values, repeat=k) if min(both)]
     worst = max(divergence(changes, choice, epsilon) for changes in pairs)
-    assert 0.5 * (delta := rounded._delta(epsilon, k, 1, choice)) <= worst <= delta + 1e-9
+    assert 0.99 * (delta := rounded._delta(epsilon, k, 1, choice)) <= worst <= delta + 1e-9
 
 
 @pytest.mark.parametrize(("k", "scale"), [(1, 1.2), (2, 2.5), (3, 3.1), (3, 4.0)])
@@ -101,7 +101,7 @@ def test_the_losses_of_the_noise_by_enumeration(k, scale):
         assert rounded._losses(epsilon, k, scale, 1) == pytest.approx(exact, abs=1e-8)
 
 
-@pytest.mark.parametrize(("counters", "plain", "ours"), [(16, 41.2, 35.3), (1024, 49.3, 22.4), (65_536, 57.6, 19.8)])
+@pytest.mark.parametrize(("counters", "plain", "ours"), [(16, 41.2, 34.1), (1024, 49.3, 21.6), (65_536, 57.6, 19.1)])
 def test_the_threshold_does_not_grow_with_the_counters(counters, plain, ours):
     """At (1, 1e-8), where the formula of the thesis gives 40.8 and a sum without rounding needs `plain`."""
     made = RoundedSketch(1.0, 1e-8, counters, 100)

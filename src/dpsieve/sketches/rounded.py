@@ -6,26 +6,34 @@ reaches L comes out. (Section 3.6 of the thesis, by Algorithm 9: there b = S = 2
 add/remove of one item of one stream: one value grows by at most k while at most k - 1 others fall by 1, or at most k
 fall by 1; and N changes by 1.
 
-Let row(V) be the law of what comes out for V, and tau(x) = P[x + X >= L]. D is the hockey-stick divergence at epsilon.
+Let row(V) be the law of what comes out for V, tau(x) = P[x + X >= L], and D the hockey-stick divergence at epsilon of
+the laws P and Q of two neighbours. Values are independent.
 
-1. Between values up to S. row(V) is row(S) with probability V/S and else 'nothing', so a change by j moves a mass of
-   at most j tau(S) / S. In a product of independent rows this is added to D once: the first argument is replaced.
-2. Between values from S on. This is post-processing of V + X. Noise that is log-concave is told from itself moved by
-   m best by whether it exceeds a point, and the farther it is moved the better. So at worst one value moves by k,
-   and k numbers by 1 each: k - 1 values and N. Noise that is moved by 1 has the loss +1/b with probability
+1. Values from S on. This is post-processing of V + X. Noise that is log-concave is told from itself moved by m best by
+   whether it exceeds a point, and the farther it is moved the better. So at worst one value moves by k, and k
+   numbers by 1 each: k - 1 values and N. Noise that is moved by 1 has the loss +1/b with probability
    q = 1 / (1 + e^(-1/b)), and else -1/b. With J binomial in k and q, and F the distribution function of X,
 
        H = E[h(epsilon - (2J - k)/b)],   h(e) = max over t of F(t) - e^e F(t - k)
 
    is the whole divergence. It is 0 from b = 2k/epsilon on, the l1 sensitivity. But the k losses of 1/b nearly cancel:
    with many counters b may be little more than k/epsilon, as if the one large change were alone.
-3. One value from S - i < S up to S + j, where i + j <= k. row(S - i) is a mixture of row(S) and, with probability
-   i/S, of 'nothing'. D is jointly convex, so this costs at most what row(S) costs, in 2, plus i/S tau(S + j): 'nothing'
-   hides all but the tau(S + j) that comes out. Downwards, row(S - i) is replaced by row(S) for i/S tau(S), by 1.
+2. Values up to S that are larger in P. row(V) is row(S) with probability V/S and else 'nothing', so a change by j moves
+   a mass of j/S tau(S). This is added to D: replace P's row by that of Q.
+3. One value that is S - i in Q and S + j in P, where i + j <= k. Q's row is a mixture of row(S) and, with probability
+   i/S, of 'nothing'. D is jointly convex, so this costs at most what row(S) costs, plus i/S tau(S + j): against
+   'nothing', all but the tau(S + j) that comes out is hidden.
+4. Values that are larger in Q. Below S, a change by j leaves P's row at most 1 + j tau(S) / (S (1 - tau(S))) times that
+   of Q: only 'nothing' grows. If a value is S - i in P and S + j in Q, this holds for row(S) in place of Q's. At
+   most k such steps together are at most e^u, u = k tau(S) / (S (1 - tau(S))). If the loss of all that is left is M,
+   D is at most H + (e^u - 1) P[M > epsilon - u]. Put back what was left out: a value moved by more, or some moved by 1.
+   With probability 1/2 and 1/4 at least, that makes the loss larger by 1/b or more. So P[M > epsilon - u] <= 8 G,
+   where G is the probability that the whole loss of 1 exceeds epsilon + 1/b - u.
 
-So the release is (epsilon, delta)-private with
+One item raises one value and lowers others: what is larger in P is the one value, or at most k others by 1 each. So
+the release is (epsilon, delta)-private with
 
-    delta = H + (k - 1)/S tau(S) + max { i/S tau(S + k - i) : 1 <= i <= min(k, S) },    L > S + k.
+    delta = H + 8 (e^u - 1) G + max { k/S tau(S), i/S tau(S + k - i) : 1 <= i <= min(k, S) },    L > S + k.
 
 The thesis's union bound gives the threshold 4 + 2 ln(1/delta)/epsilon. Here b is chosen among 65 values from k/epsilon
 to 2k/epsilon so that L is lowest, and S = b, where L = S + b ln(1/S) + ... is lowest too. Any choice keeps the promise.
@@ -43,6 +51,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from dpsieve.channels.makers import unknown_domain
+from dpsieve.exact.search import first_whole
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.mechanism import Reading
 from dpsieve.privacy.registry import register
@@ -72,7 +81,7 @@ class RoundedSketch(SketchSum):
     """Random rounding, noise and a threshold for a sum of post-processed sketches, from public numbers alone.
 
     >>> [round(RoundedSketch(1.0, 1e-8, counters).threshold, 1) for counters in (16, 1024, 65536)]
-    [35.2, 22.4, 19.8]
+    [34.0, 21.6, 19.1]
     """
 
     epsilon: float
@@ -144,7 +153,12 @@ def _choice(epsilon: float, delta: float, counters: int, items_per_unit: int) ->
             chance = _rounded(counters, scale, full) / left / (1 + math.exp(-1 / scale))
             beyond = scale * math.log(max(1.0, chance)) * (1 + 1e-12)
             found.append(Choice(scale, full, full + max(math.ceil(beyond), counters + 1)))
-    return min(found, key=lambda choice: choice.least)
+    best = min(found, key=lambda choice: choice.least)
+
+    def holds(least: int) -> bool:
+        return _delta(epsilon, counters, items_per_unit, best._replace(least=least)) <= delta
+
+    return best._replace(least=first_whole(holds, best.least, 1 << 60))  # G is not in the guess
 
 
 def _delta(epsilon: float, counters: int, items_per_unit: int, choice: Choice) -> float:
@@ -152,34 +166,59 @@ def _delta(epsilon: float, counters: int, items_per_unit: int, choice: Choice) -
     scale, full, least = choice
     if least <= full + counters:
         return 1.0
-    shown = float(tail(np.array([least - full]), scale)[0]) * _rounded(counters, scale, full)
-    one = (_losses(epsilon, counters, scale, items_per_unit) + shown) * _SAFE
-    return group_delta(min(1.0, one), epsilon, items_per_unit)
+    tau, step = float(tail(np.array([least - full]), scale)[0]), _step(epsilon, items_per_unit)
+    u = counters * tau / (full * (1 - tau))
+    j, mass = _signs(step + 1 / scale - u, counters, scale)
+    far = float(mass @ _exceeds(step + 1 / scale - u - (2 * j - counters) / scale, counters, scale)) + _BEYOND
+    losses = _losses(epsilon, counters, scale, items_per_unit)
+    one = losses + 8 * math.expm1(u) * far + tau * _rounded(counters, scale, full)
+    return group_delta(min(1.0, one * _SAFE), epsilon, items_per_unit)
+
+
+def _step(epsilon: float, items_per_unit: int) -> float:
+    """Return the epsilon of one item, rounded down."""
+    return math.nextafter(epsilon / items_per_unit, 0)
 
 
 def _rounded(counters: int, scale: float, full: int) -> float:
-    """Return (k - 1)/S + max of i/S tau(S + k - i) / tau(S); it rises up to i = b, then falls."""
+    """Return the larger of k/S and i/S tau(S + k - i) / tau(S), which rises up to i = b and then falls."""
     most = min(counters, full)
     near = (min(max(1, round(scale) + shift), most) for shift in (-1, 0, 1))
-    return (counters - 1 + max(i * math.exp((counters - i) / scale) for i in near)) / full
+    return max(counters, *(i * math.exp((counters - i) / scale) for i in near)) / full
 
 
 def _losses(epsilon: float, counters: int, scale: float, items_per_unit: int) -> float:
     """Return H for one item: the divergence of a noise that is moved by k, together with k that are moved by 1."""
     if scale >= laplace_scale(epsilon, 2 * counters * items_per_unit):
         return 0.0
-    step = math.nextafter(epsilon / items_per_unit, 0)
-    q, far = 1 / (1 + math.exp(-1 / scale)), math.sqrt(counters * math.log(2 / _BEYOND) / 2)
-    first, last = max(0, math.floor(counters * q - far)), min(counters, math.ceil(counters * q + far))
-    j = np.arange(first, last + 1)
-    ways = gammaln(counters + 1) - gammaln(j + 1) - gammaln(counters - j + 1)
-    mass = np.exp(ways + j * math.log(q) + (counters - j) * math.log1p(-q))
+    step = _step(epsilon, items_per_unit)
+    j, mass = _signs(step, counters, scale)
     return float(mass @ _moved(step - (2 * j - counters) / scale, counters, scale)) + _BEYOND
+
+
+def _signs(loss: float, counters: int, scale: float) -> tuple[Ints, Floats]:
+    """Return how many of k losses are positive, as far as a total above `loss` is possible, with its probabilities."""
+    q, far = 1 / (1 + math.exp(-1 / scale)), math.sqrt(counters * math.log(2 / _BEYOND) / 2)
+    first, last = max(counters * q - far, loss * scale / 2 - 1), min(counters, math.ceil(counters * q + far))
+    j = np.arange(max(0, math.floor(first)), last + 1)
+    ways = gammaln(counters + 1) - gammaln(j + 1) - gammaln(counters - j + 1)
+    return j, np.exp(ways + j * math.log(q) + (counters - j) * math.log1p(-q))
 
 
 def _moved(epsilon: Floats, by: int, scale: float) -> Floats:
     """Return the divergence h of noise and the same noise moved `by` places, at each epsilon."""
-    point = np.clip(np.ceil((by - epsilon * scale) / 2) - 1, 0, by - 1).astype(np.int64)
-    # At a point t from 0 to `by` - 1: F(t) = 1 - P[X >= t + 1], and F(t - by) = P[X >= by - t].
+    point = _point(epsilon, by, scale)
+    # Within the reach of the losses: F(t) = 1 - P[X >= t + 1], and F(t - by) = P[X >= by - t].
     between = 1 - tail(point + 1, scale) - np.exp(np.minimum(epsilon, by / scale)) * tail(by - point, scale)
     return np.where(epsilon * scale >= by, 0.0, np.where(epsilon * scale <= -by, -np.expm1(epsilon), between))
+
+
+def _exceeds(loss: Floats, by: int, scale: float) -> Floats:
+    """Return the probability that the loss of noise moved `by` places is above each `loss`."""
+    between = 1 - tail(_point(loss, by, scale) + 1, scale)
+    return np.where(loss * scale >= by, 0.0, np.where(loss * scale < -by, 1.0, between))
+
+
+def _point(loss: Floats, by: int, scale: float) -> Ints:
+    """Return the largest t from 0 to `by` - 1 at which the loss (by - 2t)/scale is above each `loss`."""
+    return np.clip(np.ceil((by - loss * scale) / 2) - 1, 0, by - 1).astype(np.int64)
