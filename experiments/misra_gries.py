@@ -179,7 +179,11 @@ def _chart(rows: Rows, x: str, y: str, title: str, *, log_y: bool = False) -> al
         alt.Chart(pa.Table.from_pylist(rows), width=420, height=280, title=title)
         .mark_line(point=True)
         .encode(
-            alt.X(f"{x}:Q", scale=alt.Scale(type="log"), title=x),
+            alt.X(
+                f"{x}:Q",
+                scale=alt.Scale(type="log", nice=False),
+                axis=alt.Axis(format="~g" if x == "epsilon" else "~s", tickCount=6),
+            ),
             alt.Y(f"{y}:Q", scale=alt.Scale(type="log") if log_y else alt.Undefined, title=y),
             alt.Color(
                 "way:N", sort=names, scale=alt.Scale(range=COLOURS), title=None, legend=alt.Legend(labelLimit=300)
