@@ -13,6 +13,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def universes(stream: list[str]) -> tuple[Rows, str]:
     for size in (10**i for i in range(3, 13)):
         for way, bounded in (("sum", False), ("bounded merge", True)):
             made = SummedSketch(1.0, 0.0, 1024, universe=size, bounded=bounded)
-            error = least_threshold(lambda t, m=made, d=size: 2 * d * m._tail(t), BETA) / made.parts
+            error = least_threshold(partial(_any_beyond, made), BETA) / made.parts
             rows.append({"universe": size, "way": way, "error": error, "thesis": 2 * math.log(size / BETA)})
     mine = [row for row in rows if row["way"] == "sum"]
     off = max(row["error"] / row["thesis"] for row in mine)
@@ -120,16 +121,16 @@ def universes(stream: list[str]) -> tuple[Rows, str]:
 
 def merged(stream: list[str]) -> tuple[Rows, str]:
     """Section 3.7: root mean squared error over the 300 commonest words, by the number of streams; mean of 5."""
-    truth, rows = Counter(stream), []
+    truth, rows = Counter(stream), list[dict[str, Any]]()
     top = [word for word, _ in truth.most_common(300)]
     for counters in (1024, 9999):
         for sources in (1, 4, 16, 64, 256):
             sketches = [_sketch(stream[i::sources], counters) for i in range(sources)]
             whole = MergedSketch.of(*sketches)
             ways: dict[str, Callable[[], ds.Release]] = {
-                "sum": lambda w=whole: w.release(1.0, DELTA, method="sum"),
-                "bounded merge": lambda w=whole: w.release(1.0, DELTA, method="bounded"),
-                "untrusted": lambda s=sketches: merge_releases(*(one.release(1.0, DELTA) for one in s)),
+                "sum": partial(whole.release, 1.0, DELTA, method="sum"),
+                "bounded merge": partial(whole.release, 1.0, DELTA, method="bounded"),
+                "untrusted": partial(_untrusted, sketches),
             }
             for way, release in ways.items():
                 squares = []
@@ -138,10 +139,19 @@ def merged(stream: list[str]) -> tuple[Rows, str]:
                     squares += [(found.get(word, 0) - truth[word]) ** 2 for word in top]
                 error = math.sqrt(np.mean(squares))
                 rows.append({"sources": sources, "way": f"{way}, {counters:,} counters", "error": error})
-    by = {(row["way"], row["sources"]): row["error"] for row in rows}
+    by: dict[Any, float] = {(row["way"], row["sources"]): row["error"] for row in rows}
     grown = {way: by[f"{way}, 9,999 counters", 256] / by[f"{way}, 9,999 counters", 1] for way in ways}
     told = ", ".join(f"{way} {ratio:.1f} times" for way, ratio in grown.items())
     return rows, f"from 1 to 256 streams the error grows with their number only if untrusted (9,999 counters: {told})"
+
+
+def _untrusted(sketches: list[ds.MisraGries]) -> ds.Release:
+    return merge_releases(*(sketch.release(1.0, DELTA) for sketch in sketches))
+
+
+def _any_beyond(made: SummedSketch, threshold: int) -> float:
+    """Return a bound on the probability that any noise of the universe reaches a threshold, on either side."""
+    return 2 * made.noisy_keys * made._tail(threshold)
 
 
 def _l1_rounded(counters: int) -> float:
@@ -175,7 +185,7 @@ def _counts(release: ds.Release) -> dict[str, int]:
 def _chart(rows: Rows, x: str, y: str, title: str, *, log_y: bool = False) -> alt.Chart:
     """Return lines of y by x on a logarithmic axis, one for each way."""
     names = list(dict.fromkeys(row["way"] for row in rows))
-    return (
+    chart: alt.Chart = (
         alt.Chart(pa.Table.from_pylist(rows), width=420, height=280, title=title)
         .mark_line(point=True)
         .encode(
@@ -190,6 +200,7 @@ def _chart(rows: Rows, x: str, y: str, title: str, *, log_y: bool = False) -> al
             ),
         )
     )
+    return chart
 
 
 def _lines(rows: Rows, group: str, *columns: str, value: str) -> Rows:
@@ -200,31 +211,36 @@ def _lines(rows: Rows, group: str, *columns: str, value: str) -> Rows:
 
 def main() -> None:
     """Write numbers and pictures to experiments/results, and print the verdicts."""
-    stream, verdicts = words(), []
-    console = Console(width=150)
-    for name, made, draw in (
-        ("single", single, lambda rows: _chart(
-            _lines(rows[4:8], "counters", "error", "bound", "threshold", "thesis_threshold", value="count"),
-            "epsilon", "count", "Theorem 3.1 on Shakespeare, 1,024 counters", log_y=True)),
-        ("squared", squared, lambda rows: _chart(
-            _lines(rows, "items", "exact", "bound", value="error"),
-            "epsilon", "error", "Root mean squared error of a key, at worst, 1,024 counters", log_y=True)),
-        ("thresholds", thresholds, lambda rows: _chart(
-            rows, "counters", "threshold", "Thresholds at epsilon 1, delta 1e-8")),
-        ("universes", universes, lambda rows: _chart(
-            rows, "universe", "error", "Largest noise over a universe, 1,024 counters, epsilon 1", log_y=True)),
-        ("merged", merged, lambda rows: _chart(
-            rows, "sources", "error", "Root mean squared error, 300 commonest words, epsilon 1", log_y=True)),
-    ):  # fmt: skip
+    stream, verdicts, console = words(), [], Console(width=150)
+    for made in (single, squared, thresholds, universes, merged):
         rows, verdict = made(stream)
+        name = f"misra_gries_{made.__name__}"
         verdicts.append({"statement": " ".join((made.__doc__ or "").split()), "verdict": verdict})
-        _write(f"misra_gries_{name}", rows)
-        draw(rows).save(RESULTS / f"misra_gries_{name}.svg")
+        _write(name, rows)
+        _pictured(made.__name__, rows).save(RESULTS / f"{name}.svg")
         table = Table(*rows[0], title=verdict)
         for row in rows:
             table.add_row(*(f"{value:,.4g}" if isinstance(value, float) else str(value) for value in row.values()))
         console.print(table)
     _write("misra_gries_verdicts", verdicts)
+
+
+def _pictured(name: str, rows: Rows) -> alt.Chart:
+    if name == "single":
+        columns = "error", "bound", "threshold", "thesis_threshold"
+        lines = _lines([row for row in rows if row["counters"] == 1024], "counters", *columns, value="count")
+        return _chart(lines, "epsilon", "count", "Theorem 3.1 on Shakespeare, 1,024 counters", log_y=True)
+    if name == "squared":
+        lines = _lines(rows, "items", "exact", "bound", value="error")
+        title = "Root mean squared error of a key, at worst, 1,024 counters"
+        return _chart(lines, "epsilon", "error", title, log_y=True)
+    if name == "thresholds":
+        return _chart(rows, "counters", "threshold", "Thresholds at epsilon 1, delta 1e-8")
+    if name == "universes":
+        title = "Largest noise over a universe, 1,024 counters, epsilon 1"
+        return _chart(rows, "universe", "error", title, log_y=True)
+    title = "Root mean squared error, 300 commonest words, epsilon 1"
+    return _chart(rows, "sources", "error", title, log_y=True)
 
 
 def _write(name: str, rows: Rows) -> None:

@@ -221,4 +221,5 @@ def _exceeds(loss: Floats, by: int, scale: float) -> Floats:
 
 def _point(loss: Floats, by: int, scale: float) -> Ints:
     """Return the largest t from 0 to `by` - 1 at which the loss (by - 2t)/scale is above each `loss`."""
-    return np.clip(np.ceil((by - loss * scale) / 2) - 1, 0, by - 1).astype(np.int64)
+    point: Ints = np.clip(np.ceil((by - loss * scale) / 2) - 1, 0, by - 1).astype(np.int64)
+    return point
