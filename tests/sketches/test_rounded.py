@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -190,7 +189,3 @@ def test_what_breaks_the_promise_is_not_certified():
 def test_mistakes(wrong, named):
     with pytest.raises(DpsieveError, match=named):
         wrong()
-
-
-def test_an_unused_counter_is_no_key():
-    assert post_processed(3, []) == (Counter(), 0)

@@ -2,7 +2,7 @@
 
 Values V are those of `sketches.summed`, whole numbers in units of 1/(k+1). A value below S becomes S with probability
 V/S, and else nothing; discrete Laplace noise X of scale b goes to all that is left, and to the number of items N; what
-reaches L comes out. (Section 3.6 of the thesis, by Algorithm 9: there b = S = 2k + 2 over epsilon.) Neighbours are
+reaches L comes out. (Section 3.6 of the thesis, by its Algorithm 9: S = 2k + 2 and b = S/epsilon.) Neighbours are
 add/remove of one item of one stream: one value grows by at most k while at most k - 1 others fall by 1, or at most k
 fall by 1; and N changes by 1.
 
