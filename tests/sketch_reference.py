@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from collections import Counter
 from itertools import product
 
 
@@ -22,6 +23,13 @@ def misra_gries(k, stream, order=lambda key: key):
             del held[leaving]
             held[x] = 1
     return {key: c for key, c in held.items() if not isinstance(key, tuple)}, lowered
+
+
+def post_processed(k, stream):
+    """max(0, c + gamma - n/(k+1)) in units of 1/(k+1), and n."""
+    held, lowered = misra_gries(k, stream)
+    values = {key: (c + lowered) * (k + 1) - len(stream) for key, c in held.items()}
+    return Counter({key: v for key, v in values.items() if v > 0}), len(stream)
 
 
 def neighbours(universe, longest):

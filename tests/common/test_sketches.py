@@ -23,6 +23,7 @@ from dpsieve.sampling import StreamSample
 from dpsieve.sketches import MergedSketch, MisraGries, UserMisraGries
 from dpsieve.sketches.noisy import NoisySketch
 from dpsieve.sketches.one_sided import OneSidedSketch
+from dpsieve.sketches.rounded import RoundedSketch
 from dpsieve.sketches.summed import SummedSketch
 
 STREAMS = {
@@ -247,8 +248,9 @@ class TestOneThreadAtATime:
 MECHANISMS = {
     "one sketch": (NoisySketch(1.0, 1e-6, 10), "formula", 10),
     "another program's": (NoisySketch(1.0, 1e-6, 10, 3, standard=True), "formula", 10),
-    "a sum": (SummedSketch(1.0, 1e-6, 10, 4), "formula", 40),
+    "a sum": (RoundedSketch(1.0, 1e-6, 10, 4), "formula", 40),
     "a universe": (SummedSketch(1.0, 0.0, 10, universe=7), "balls", 7),
+    "a universe, bounded": (SummedSketch(1.0, 0.0, 10, 4, 70, bounded=True), "balls", 10),
     "users": (OneSidedSketch(1.0, 1e-6, 10, "one device"), None, 10),  # as its channel says
 }
 DRAWN = {"decrements", "items", "lost"}

@@ -69,10 +69,10 @@ FAULTS = [
         "sketches/releasing.py",
         """    charge(ledger, mechanism, note)
     inside = np.flatnonzero(places >= 0)
-    made, tokens = mechanism.draw(sketch.summed.values[inside], sketch.items, randomness)
+    made, tokens = mechanism.draw(table.values[inside], lost, randomness)
 """,
         """    inside = np.flatnonzero(places >= 0)
-    made, tokens = mechanism.draw(sketch.summed.values[inside], sketch.items, randomness)
+    made, tokens = mechanism.draw(table.values[inside], lost, randomness)
     charge(ledger, mechanism, note)
 """,
         "sketches/test_releases.py::test_a_ledger_is_charged_before_anything_is_drawn",
@@ -121,32 +121,77 @@ FAULTS = [
         "sketches/test_users.py::test_the_loss_is_told_with_noise",
     ),
     Fault(
-        "sums: half of the sensitivity",
+        "sums: one unit of sensitivity less",
         "sketches/summed.py",
-        "return 2 * self.counters + 2",
-        "return self.counters + 1",
-        "sketches/test_summed.py::test_delta_by_enumeration_of_all_outputs sketches/test_summed.py::test_thresholds",
+        "return 2 * self.counters\n",
+        "return 2 * self.counters - 1\n",
+        "sketches/test_summed.py::test_the_sensitivity_is_2k",
+    ),
+    Fault(
+        "bounded merges: what was lost is not paid for",
+        "sketches/summed.py",
+        "return self.counters + 1 if self.bounded",
+        "return self.counters if self.bounded",
+        "sketches/test_summed.py::test_the_sum_has_less_noise_than_the_bounded_merge",
     ),
     Fault(
         "sums: the true number of items is told",
         "sketches/summed.py",
         "counted = items + int(discrete_laplace(self.scale, 1, source=source)[0])",
         "counted = items",
-        "sketches/test_summed.py::test_values_and_the_number_of_items_are_told_with_noise",
+        "sketches/test_summed.py::test_values_and_what_was_lost_are_told_with_noise"
+        " sketches/test_rounded.py::test_values_and_the_number_of_items_are_told_with_noise",
     ),
     Fault(
         "sums: a lower threshold",
         "sketches/summed.py",
         "np.where(noisy >= self.least, noisy, 0)",
         "np.where(noisy >= self.least - self.counters, noisy, 0)",
-        "sketches/test_summed.py::test_nothing_below_the_threshold_is_told",
+        "sketches/test_summed.py::test_nothing_below_the_threshold_is_told"
+        " sketches/test_rounded.py::test_the_rate_of_a_key_of_one_item",
     ),
     Fault(
-        "sums: one odd key instead of k",
-        "sketches/summed.py",
-        "self._tail(least - k - 2) + (k - 1) * self._tail(least - 1)",
-        "self._tail(least - k - 2)",
-        "sketches/test_summed.py::test_the_rate_of_keys_that_only_one_sum_holds",
+        "rounded sums: small values are not rounded, but raised",
+        "sketches/rounded.py",
+        "np.flatnonzero(uniform_integers(len(values), full, source) < values)",
+        "np.flatnonzero(uniform_integers(len(values), full, source) >= 0)",
+        "sketches/test_rounded.py::test_rounding_is_exact sketches/test_rounded.py::test_the_rate_of_a_key_of_one_item",
+    ),
+    Fault(
+        "rounded sums: rounding favours keys",
+        "sketches/rounded.py",
+        "full, source) < values",
+        "full, source) <= values",
+        "sketches/test_rounded.py::test_rounding_is_exact",
+    ),
+    Fault(
+        "rounded sums: keys of small values cost half",
+        "sketches/rounded.py",
+        "for i in near)) / full",
+        "for i in near)) / full / 2",
+        "sketches/test_rounded.py::test_no_output_tells_neighbouring_streams_apart"
+        " sketches/test_rounded.py::test_no_change_of_values_costs_more",
+    ),
+    Fault(
+        "rounded sums: the number of items costs nothing",
+        "sketches/rounded.py",
+        "_moved(step - (2 * j - counters) / scale",
+        "_moved(step - (2 * j - counters - 1) / scale",
+        "sketches/test_rounded.py::test_the_losses_of_the_noise_by_enumeration",
+    ),
+    Fault(
+        "merged releases: a source that is silent has nothing",
+        "sketches/aggregated.py",
+        "silent = (self.sources - shown) * (self.threshold - 1)",
+        "silent = 0",
+        "sketches/test_aggregated.py::test_where_nobody_publishes_a_key_the_bound_counts_every_source",
+    ),
+    Fault(
+        "merged releases: seeded ones pass as safe",
+        "sketches/aggregated.py",
+        "unsafe_to_publish=any(",
+        "unsafe_to_publish=all(",
+        "sketches/test_aggregated.py::test_a_seeded_release_makes_the_whole_unsafe",
     ),
     Fault(
         "universe: zeros come out too rarely",

@@ -16,6 +16,7 @@ import dpsieve as ds
 from dpsieve.channels import known_keys, release_sample
 from dpsieve.errors import DpsieveError
 from dpsieve.publication.folders import _seal
+from dpsieve.sketches import merge_releases
 from dpsieve.sketches.merged import MergedSketch
 from dpsieve.testing import insecure_source
 
@@ -34,8 +35,8 @@ def several_keys(**options):
 
 RELEASES = (
     "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "sampled", "sized", "known",
-    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "users", "key set",
-    "key set, renyi", "key set, two rounds", "key set, noise",
+    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded", "releases added up",
+    "users", "key set", "key set, renyi", "key set, two rounds", "key set, noise",
     "top", "hitting set", "distribution", "trie cohorts",
     "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels",
     "sum", "mean", "quantiles",
@@ -89,6 +90,8 @@ def releases():
         "sketch": sketch.release(1.0, 1e-3, source=source),
         "sum of sketches": merged.release(1.0, 1e-3, method="sum", source=source),
         "universe": sketch.release(1.0, universe=range(50), source=source),
+        "universe, bounded": merged.release(1.0, universe=range(50), method="bounded", source=source),
+        "releases added up": merge_releases(*(sketch.release(1.0, 1e-3, source=source) for _ in range(3))),
         "users": users.release(1.0, 1e-3, source=source),
         "key set": discovered(mechanism="greedy"),
         "key set, renyi": discovered(mechanism="renyi", typical_keys=3),

@@ -15,6 +15,7 @@ from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, Unreadable
 from dpsieve.privacy.registry import from_json
 from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
 from dpsieve.sketches.noisy import NoisySketch
+from dpsieve.sketches.rounded import RoundedSketch
 from dpsieve.sketches.summed import SummedSketch
 from dpsieve.testing import insecure_source
 
@@ -93,7 +94,7 @@ def test_no_sketch_promises_more_than_it_keeps():
     """A sketch does not know whose items it counts, so no other label can be put on its guarantee."""
     made = sketch_of(["tea"] * 900).release(1.0, 1e-6, items_per_unit=5)
     assert str(made.guarantee).endswith("when one unit with at most 5 items is added or removed.")
-    for make in (NoisySketch, SummedSketch):
+    for make in (NoisySketch, RoundedSketch):
         assert make(1.0, 1e-6, 10, unit="one item").guarantee.unit == "one item"
         for wrong in ({"unit": "one user"}, {"unit": []}, {"unit": "one item", "items_per_unit": 2}):
             with pytest.raises(DpsieveError, match="unit"):
@@ -227,7 +228,7 @@ class TestMerged:
 
     def test_the_better_way_is_chosen_from_public_numbers(self):
         small, large = MergedSketch(2), MergedSketch(500)
-        assert type(large.plan(1.0, 1e-8)).__name__ == "SummedSketch"
+        assert type(large.plan(1.0, 1e-8)).__name__ == "RoundedSketch"
         for made in (small, large):
             ways = [made.plan(1.0, 1e-8, method=method).threshold for method in ("sum", "bounded")]
             assert made.plan(1.0, 1e-8).threshold == min(ways)
@@ -262,8 +263,23 @@ class TestMerged:
 
     def test_over_a_universe(self):
         merged = sketch_of(["tea"] * 500, 5).merge(sketch_of(["tea"] * 500 + ["milk"] * 200, 5))
-        release = merged.release(1.0, universe=["tea", "milk", "salt"])
-        assert "tea" in release.table["key"].to_pylist()
+        for method in ("auto", "sum", "bounded"):
+            release = merged.release(1.0, universe=["tea", "milk", "salt"], method=method)
+            assert "tea" in release.table["key"].to_pylist()
+            assert release.mechanism.bounded == (method == "bounded") and release.guarantee.delta == 0
+        with pytest.raises(DpsieveError, match="method"):
+            merged.release(1.0, universe=["tea"], method="both")
+
+    def test_a_bounded_merge_over_a_universe_loses_less_of_skewed_streams(self):
+        """One key is nearly all: each sum is lower by N/(k+1), the bounded merge by what was really lost."""
+        streams = [["tea"] * 20_000 + [f"{name} {i}" for i in range(60)] for name in "ab"]
+        merged = MergedSketch.of(*(sketch_of(stream, 4) for stream in streams))
+        words = ["tea", *{word for stream in streams for word in stream} - {"tea"}]
+        by = {method: merged.release(1.0, universe=words, method=method).top(1) for method in ("sum", "bounded")}
+        for method, off in (("sum", 8200), ("bounded", 300)):  # noise of 1.6 and 5
+            (row,) = by[method].to_pylist()
+            assert row["key"] == "tea" and row["low"] <= 40_000 <= row["high"] and row["count"] > 40_000 - off
+        assert by["sum"]["count"][0].as_py() < 32_500
 
     @pytest.mark.parametrize(
         ("wrong", "named"),

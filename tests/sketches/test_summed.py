@@ -1,12 +1,11 @@
-"""Sums of sketches: their sensitivity by enumeration, pure privacy over a universe, thresholds for unknown keys."""
+"""Merged sketches over a known universe: their sensitivity by enumeration, and pure privacy."""
 
 import functools
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
-from sketch_reference import misra_gries, neighbours
+from sketch_reference import neighbours, post_processed
 from statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, NotCertified
@@ -15,99 +14,51 @@ from dpsieve.randomness.order import distinct, uniform_integers
 from dpsieve.sketches.summed import SummedSketch
 
 
-def post_processed(k, stream):
-    """max(0, c + gamma - n/(k+1)) in units of 1/(k+1), and n."""
-    held, lowered = misra_gries(k, stream)
-    values = {key: (c + lowered) * (k + 1) - len(stream) for key, c in held.items()}
-    return Counter({key: v for key, v in values.items() if v > 0}), len(stream)
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_the_sensitivity_is_2k(k):
+    """Every stream of up to 5 or 6 items over k + 1 keys: the values change by at most 2k - 1 units, so with n by 2k.
 
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_the_sensitivity_is_below_two(k):
-    """Every stream of up to 6 items over 4 keys: the values and n change by at most 2k + 2 units together."""
-    largest, made = 0, functools.cache(functools.partial(post_processed, k))
-    for stream, less in sorted({*neighbours("abcd", 6)}):
+    One value grows by k or less while k - 1 others fall by 1, or k fall by 1: all that is enumerated is one of these.
+    """
+    made, largest = functools.cache(functools.partial(post_processed, k)), 0
+    for stream, less in sorted({*neighbours("abcde"[: k + 1], 6 if k < 4 else 5)}):
         (a, n), (b, m) = made(stream), made(less)
-        change = sum(abs(a[key] - b[key]) for key in a | b)
-        only = [(a - Counter(dict.fromkeys(b, 10**9))), (b - Counter(dict.fromkeys(a, 10**9)))]
-        assert all(len(odd) <= k for odd in only)
-        largest = max(largest, change)
-        assert change <= 2 * k + 1 and n - m == 1
-    assert largest >= k  # what was enumerated is not trivial
+        changes = sorted((a[key] - b[key] for key in a | b if a[key] != b[key]), reverse=True)
+        assert n - m == 1 and len(changes) <= k
+        grown, fallen = (changes[:1], changes[1:]) if changes and changes[0] > 0 else ([], changes)
+        assert sum(grown) <= k and set(fallen) <= {-1}
+        largest = max(largest, 1 + sum(map(abs, changes)))
+    assert largest == SummedSketch(1.0, 0.0, k, universe=9).sensitivity == 2 * k
 
 
-@pytest.mark.parametrize("k", [1, 2])
-def test_delta_by_enumeration_of_all_outputs(k):
-    """Keys of neighbouring sums, each on its own: exact divergences of the published tokens and of N, composed."""
-    epsilon = 2.0
-    made = SummedSketch(epsilon, 0.02, k)
-    x = np.arange(-200, 201)
-    mass = np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale))
-
-    def law(value):
-        """The distribution of a token; a value of zero is never published."""
-        out = np.zeros(460)
-        if value == 0:
-            out[0] = 1
-            return out
-        shown = value + x >= made.least
-        out[value + x[shown] + 30] = mass[shown]
-        out[0] = 1 - out.sum()
-        return out
-
-    worst, seen = 0.0, set()
-    for stream, less in neighbours("abc", 6):
-        (a, _n), (b, _m) = post_processed(k, stream), post_processed(k, less)
-        changed = tuple(sorted((a[key], b[key]) for key in a | b if a[key] != b[key]))
-        if changed in seen:
-            continue
-        seen.add(changed)
-        for one, other in ((0, 1), (1, 0)):
-            p, q = np.ones(1), np.ones(1)
-            for pair in changed[:2]:
-                p, q = np.outer(p, law(pair[one])).ravel(), np.outer(q, law(pair[other])).ravel()
-            rest = 1 + sum(abs(u - v) for u, v in changed[2:])  # N, and keys beyond two by their sensitivity
-            allowed = math.exp(epsilon - rest / made.scale)
-            worst = max(worst, np.maximum(p - allowed * q, 0).sum())
-    assert 0 < worst <= made.certify().worst + 1e-9
-
-
-@pytest.mark.parametrize("k", [1, 2, 5])
-def test_the_rate_of_keys_that_only_one_sum_holds(k):
-    """The tightest points, measured: one odd key of value 2k + 1, or k of them of values k + 2, 1, ..., 1."""
-    delta, runs, source = 0.05, 2000, SystemSource()
-    made = SummedSketch(1.0, delta, k)
-    shown = []
-    for values in (np.array([2 * k + 1]), np.array([k + 2] + [1] * (k - 1))):
-        drawn = (made.draw(values, 10, source)[1].any() for _ in range(runs))
-        shown.append(sum(map(bool, drawn)))
-    assert max(shown) <= binomial_band(runs, delta)[1]
-    assert max(shown) >= binomial_band(runs, made.certify().worst / 2)[0]
+@pytest.mark.parametrize("bounded", [False, True])
+def test_values_and_what_was_lost_are_told_with_noise(bounded):
+    made, told, source = SummedSketch(1.0, 0.0, 1, universe=9, bounded=bounded), [], SystemSource()
+    for _ in range(4000):
+        drawn, tokens = made.draw(np.array([5000]), 700, source)
+        told.append((drawn.items - 700, round(float(tokens[0]) * made.parts) - 5000))
+    x = np.arange(-30, 31)
+    for noise in zip(*told, strict=True):
+        assert_follows(noise, x, np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale)))
 
 
 def test_nothing_below_the_threshold_is_told():
     """Values right at the threshold come out when their noise is not below zero, and from the threshold on."""
-    made = SummedSketch(1.0, 0.05, 5)
+    made = SummedSketch(1.0, 0.0, 5, universe=1000)
     tokens = made.draw(np.full(10_000, made.least), 0, SystemSource())[1]
     shown = np.rint(tokens[tokens != 0] * 6)
     low, high = binomial_band(10_000, 1 / (1 + math.exp(-1 / made.scale)))
     assert low <= len(shown) <= high and shown.min() == made.least
 
 
-def test_values_and_the_number_of_items_are_told_with_noise():
-    made, told, source = SummedSketch(1.0, 0.05, 1), [], SystemSource()
-    for _ in range(4000):
-        drawn, tokens = made.draw(np.array([5000]), 700, source)
-        told.append((drawn.items - 700, round(float(tokens[0]) * 2) - 5000))
-    x = np.arange(-30, 31)
-    for noise in zip(*told, strict=True):
-        assert_follows(noise, x, np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale)))
-
-
-def test_thresholds():
-    assert SummedSketch(1.0, 1e-8, 1024).threshold == pytest.approx(49.32, abs=0.01)
+def test_the_sum_has_less_noise_than_the_bounded_merge():
+    """In units of counts, 2k/(k+1) is always below k + 1, the l1 sensitivity by Lemma 3.6 and of what was lost."""
     assert SummedSketch(1.0, 0.0, 1024, universe=10**9).certify().worst == 0
     assert SummedSketch(1.0, 0.0, 64, universe=1000, false_keys=10).threshold < 11
+    for k in (1, 2, 3, 50):
+        summed, bounded = (SummedSketch(0.5, 0.0, k, universe=1000, bounded=way) for way in (False, True))
+        assert summed.scale / summed.parts == 4 * k / (k + 1) < bounded.scale == 2 * (k + 1)
+        assert summed.threshold < bounded.threshold and bounded.most_keys == k
 
 
 def test_zeros_of_a_large_universe_are_not_touched():
@@ -143,9 +94,9 @@ def test_distinct_places():
     assert_follows(uniform_integers(40_000, 7, source), range(7), [1 / 7] * 7)
 
 
-def test_a_lower_threshold_is_not_certified():
-    made = SummedSketch(1.0, 1e-6, 30, 4, items_per_unit=2)
-    vars(made)["least"] = made.least - 200
+def test_less_noise_is_not_certified():
+    made = SummedSketch(1.0, 0.0, 30, 4, 100, items_per_unit=2)
+    vars(made)["scale"] = made.scale * 0.99
     with pytest.raises(NotCertified):
         made.certify()
 
@@ -158,7 +109,8 @@ def test_a_lower_threshold_is_not_certified():
         lambda: SummedSketch(0.0, 1e-6, 10),
         lambda: SummedSketch(1.0, 0.0, 10, universe=0),
         lambda: SummedSketch(1.0, 0.0, 10, universe=5, false_keys=0),
-        lambda: SummedSketch(1.0, 1e-6, 0),
+        lambda: SummedSketch(1.0, 0.0, 0, universe=5),
+        lambda: SummedSketch(1.0, 0.0, 10, universe=5, bounded=1),
     ],
 )
 def test_mistakes(wrong):

@@ -32,6 +32,8 @@ _HOMES = {
     "max_projection": "dpsieve.vectors.max_projection",
     "mean_noise": "dpsieve.vectors.means.mean_noise",
     "misra_gries": "dpsieve.sketches.noisy",
+    "misra_gries_releases": "dpsieve.sketches.aggregated",
+    "misra_gries_rounded_sum": "dpsieve.sketches.rounded",
     "misra_gries_sum": "dpsieve.sketches.summed",
     "noisy_ranks": "dpsieve.vectors.means.noisy_ranks",
     "norm_noise": "dpsieve.vectors.means.norm_noise",

@@ -1,9 +1,10 @@
 """Sketches of many streams, brought together by a trusted aggregator, and two ways to release them.
 
-A merged sketch keeps both: the sum of the post-processed sketches (`sketches.summed`), whose noise does not grow with
+A merged sketch keeps both: the sum of the post-processed sketches (`sketches.rounded`), whose noise does not grow with
 the number of streams nor with k, but which holds up to k keys a stream; and the bounded merge of Agarwal et al. (2013),
-k counters, with Gaussian noise that grows with sqrt(k) (`sketches.one_sided`). Neighbours are add/remove of one item
-of one stream. `release` takes the one of the lower threshold, which is a function of public numbers.
+k counters, with Gaussian noise that grows with sqrt(k) (`sketches.one_sided`). Over a known universe both get Laplace
+noise (`sketches.summed`). Neighbours are add/remove of one item of one stream. `release` takes the one of the lower
+threshold, which is a function of public numbers.
 """
 
 from typing import Any, ClassVar, Self
@@ -20,8 +21,9 @@ from dpsieve.sketches.misra_gries import MisraGries
 from dpsieve.sketches.one_sided import MOST_COUNTERS as MOST_GAUSSIAN
 from dpsieve.sketches.one_sided import OneSidedSketch
 from dpsieve.sketches.releasing import noisy_release, release_over
+from dpsieve.sketches.rounded import RoundedSketch
 from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, total
-from dpsieve.sketches.summed import MOST_SOURCES, SummedSketch
+from dpsieve.sketches.summed import MOST_SOURCES
 from dpsieve.types import Ints
 
 METHODS = ("auto", "sum", "bounded")
@@ -88,13 +90,12 @@ class MergedSketch(Sketch):
         """Return this and another sketch together."""
         return MergedSketch.of(self, other)
 
-    def plan(self, epsilon: float, delta: float, *, method: str = "auto") -> SummedSketch | OneSidedSketch:
+    def plan(self, epsilon: float, delta: float, *, method: str = "auto") -> RoundedSketch | OneSidedSketch:
         """Return what `release` would use, from public numbers alone: k, the number of sketches, epsilon and delta."""
-        if method not in METHODS:
-            raise InvalidValue(f"method is not known. Choose one of {', '.join(METHODS)}.")
-        ways: list[SummedSketch | OneSidedSketch] = []
+        _check_method(method)
+        ways: list[RoundedSketch | OneSidedSketch] = []
         if method != "bounded":
-            ways.append(SummedSketch(epsilon, delta, self.counters, max(1, self.sources)))
+            ways.append(RoundedSketch(epsilon, delta, self.counters, max(1, self.sources)))
         if method == "bounded" or (method == "auto" and self.counters <= MOST_GAUSSIAN):
             ways.append(OneSidedSketch(epsilon, delta, self.counters))
         return min(ways, key=lambda way: way.threshold)
@@ -113,14 +114,16 @@ class MergedSketch(Sketch):
     ) -> Release:
         """Release keys and counts, (epsilon, delta)-private when one item of one stream is added or removed.
 
-        With a known `universe`, delta is 0 (see `MisraGries.release`). Without, 'auto' takes the way of the lower
-        threshold: 'sum' or 'bounded'. The intervals are for the true frequencies over all streams.
+        With a known `universe`, delta is 0 (see `MisraGries.release`). The method 'auto' takes the way of the lower
+        threshold: 'sum' or 'bounded'; over a universe that is always 'sum', but where the streams are so skewed that
+        little was lost, 'bounded' may tell more. The intervals are for the true frequencies over all streams.
         """
         terms: dict[str, Any] = {"ledger": ledger, "note": note, "source": source}
         if universe is not None:
-            return release_over(universe, self, epsilon, delta, false_keys, 1, **terms)
+            _check_method(method)
+            return release_over(universe, self, epsilon, delta, false_keys, 1, method, **terms)
         way = self.plan(epsilon, delta, method=method)
-        summed = isinstance(way, SummedSketch)
+        summed = isinstance(way, RoundedSketch)
         table, lost = (self.summed, self.items) if summed else (self.bounded, self.decrements)
         name = "the sum of the sketches" if summed else "the bounded merge"
         reason = f"{name}, with threshold {way.threshold:.4g}" + (", as requested" if method != "auto" else "")
@@ -173,6 +176,11 @@ class MergedSketch(Sketch):
         self.bounded = _positive(keys, values - over)
         self.sources, self.items = self.sources + other.sources, self.items + other.items
         self.decrements += other.decrements + over
+
+
+def _check_method(method: str) -> None:
+    if method not in METHODS:
+        raise InvalidValue(f"method is not known. Choose one of {', '.join(METHODS)}.")
 
 
 def _single(sketch: MisraGries) -> MergedSketch:

@@ -15,6 +15,7 @@ from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sketches.noisy import NoisySketch
 from dpsieve.sketches.one_sided import OneSidedSketch
+from dpsieve.sketches.rounded import RoundedSketch
 from dpsieve.sketches.sketch import Table
 from dpsieve.sketches.summed import MOST_KEYS, SummedSketch
 from dpsieve.types import Ints
@@ -28,7 +29,7 @@ _UNIVERSE = "Pass a range of integers such as range(10**9), or the list or Arrow
 
 
 def noisy_release(
-    mechanism: NoisySketch | SummedSketch | OneSidedSketch,
+    mechanism: NoisySketch | RoundedSketch | OneSidedSketch,
     table: Table,
     lost: Any,
     reason: str,
@@ -96,22 +97,26 @@ def release_over(
     delta: float,
     false_keys: float,
     items_per_unit: int,
+    method: str = "auto",
     *,
     ledger: AnyLedger,
     note: str,
     source: Source | None,
 ) -> Release:
-    """Release a sum of post-processed sketches over a known universe; keys outside of it are left out."""
+    """Release a sum or a bounded merge of sketches over a known universe; keys outside of it are left out."""
     if delta != 0:
         raise InvalidValue("with a universe the release is purely private. Leave out delta, or the universe.")
     every, sources = Universe(universe), max(1, sketch.sources)
-    places = every.places(sketch.summed.keys)
-    mechanism = SummedSketch(epsilon, 0.0, sketch.counters, sources, len(every), false_keys, items_per_unit)
+    numbers = epsilon, 0.0, sketch.counters, sources, len(every), false_keys, items_per_unit
+    ways = [SummedSketch(*numbers, bounded=way == "bounded") for way in ("sum", "bounded") if method in (way, "auto")]
+    mechanism = min(ways, key=lambda way: way.threshold)
+    table, lost = (sketch.bounded, sketch.decrements) if mechanism.bounded else (sketch.summed, sketch.items)
+    places = every.places(table.keys)
     randomness = resolve(source)
     mechanism.certify()
     charge(ledger, mechanism, note)
     inside = np.flatnonzero(places >= 0)
-    made, tokens = mechanism.draw(sketch.summed.values[inside], sketch.items, randomness)
+    made, tokens = mechanism.draw(table.values[inside], lost, randomness)
     zeros, more = mechanism.draw_zeros(places[inside], randomness)
     shown = np.flatnonzero(tokens)
     found, every_token = np.concatenate([places[inside[shown]], zeros]), np.concatenate([tokens[shown], more])
