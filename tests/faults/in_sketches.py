@@ -173,7 +173,7 @@ FAULTS = [
         "shared noise: rounding is forgotten",
         "sketches/shared_noise.py",
         "return (self.least - 0.5) * self.step - 1",
-        "return (self.least + 1.5) * self.step - 1",
+        "return self.least * self.step - 1",
         "sketches/test_shared_noise.py::test_the_proof_agrees_with_plain_floats_for_every_number_of_odd_keys",
     ),
     Fault(
