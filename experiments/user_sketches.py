@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
+from dpsieve.sketches.one_sided import OneSidedSketch
 
 ROUNDS, DELTA = 20, 1e-8
 
@@ -58,7 +59,7 @@ def main() -> None:
                 rows.append((len(release), many, ours, square))
             keys, keys_plain, square, square_plain = np.mean(rows, axis=0)
             numbers = (
-                release.mechanism.threshold,
+                OneSidedSketch(epsilon, DELTA, counters).threshold,
                 independent.threshold,
                 keys,
                 keys_plain,

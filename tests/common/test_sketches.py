@@ -158,7 +158,9 @@ class TestUpdates:
 
 
 @pytest.mark.parametrize("items", STREAMS)
-@pytest.mark.parametrize(("first", "second"), list(product([MisraGries, MergedSketch], repeat=2)))
+@pytest.mark.parametrize(
+    ("first", "second"), [*product([MisraGries, MergedSketch], repeat=2), (UserMisraGries, UserMisraGries)]
+)
 def test_merged_sketches_count_both_streams(first, second, items):
     stream = STREAMS[items]
     one, other = sketch_of(first, stream), sketch_of(second, stream[::-1])
@@ -167,7 +169,8 @@ def test_merged_sketches_count_both_streams(first, second, items):
     assert (one.to_bytes(), other.to_bytes()) == before and both.items == 2 * len(stream)
     for item, frequency in Counter(stream).items():
         assert both.lower(item) <= 2 * frequency <= both.upper(item)
-    for wrong in (one.merge, lambda sketch: one.merge(MisraGries(9)), lambda sketch: one.merge(UserMisraGries(8))):
+    stranger = MisraGries(8) if first is UserMisraGries else UserMisraGries(8)
+    for wrong in (one.merge, lambda sketch: one.merge(first(9)), lambda sketch: one.merge(stranger)):
         with pytest.raises(DpsieveError):
             wrong(one)
 
@@ -209,9 +212,8 @@ class TestOneThreadAtATime:
             lambda: list(sketch),
             sketch.to_bytes,
             lambda: sketch.release(1.0, 1e-6),
+            lambda: sketch.merge(kind(8)),
         ]
-        if kind is MisraGries:
-            others.append(lambda: sketch.merge(MisraGries(8)))
         loop = "update" if kind is MisraGries else "count_sets"
         while_in_use(monkeypatch, integers, loop, lambda: count(sketch, [5]), others)
         assert dict(sketch) == {5: 2} and sketch.items == 2

@@ -5,10 +5,12 @@ c the k counters and `lost` how much has been taken away from all of them togeth
 
     c - c' in {0, 1} for every key, lost = lost'          or          c' - c in {0, 1} for every key, lost = lost' + 1.
 
-(Lemma 3.6 of the thesis for merges; `sketches.users` has the argument for sets.) So the k counters and -lost are k + 1
-numbers of which one unit moves some by 1, all up or all down, and `sketches.shared_noise` has the noise for them, the
-threshold and the proof, however many items one unit has. A true frequency is at least c and at most c + lost, so the
-noisy `lost` makes honest intervals; in the sum of a noisy counter and the noisy loss, the noise that all share is gone.
+(Lemma 3.6 of the thesis for merges; `sketches.users` has the argument for sets.) One of the two holds all keys of the
+other, k at most. So their counters and -lost are k + 1 numbers of which one unit moves some by 1, all up or all down.
+`sketches.shared_noise` has the noise for them, the threshold and the proof, however many items one unit has.
+
+A true frequency is at least c and at most c + lost, so the noisy `lost` makes honest intervals; in the sum of a noisy
+counter and the noisy loss, the noise that all share is gone.
 """
 
 import math

@@ -22,8 +22,8 @@ Z_i ~ N(0, b) for each; a counter only if that reaches a threshold. Why that is 
 
        P(E) - e^epsilon Q(E) <= 1 - Phi(u / sqrt(a + b))^j + D(epsilon, sqrt(m(d - j))).
 
-   Down: given the noise of all others and Y <= y, no odd key shows with probability e^-h >= Phi((u - y)/sqrt(b))^j. So
-   P(E, none shows) >= e^-h (P(E without odd keys) - P[Y > y]), and
+   Down: given all other noise, and Y <= y, no odd key shows with probability e^-h = Phi((u - y)/sqrt(b))^j or more. So
+   P(E, none shows) >= e^-h (P(E for the others) - P[Y > y]), and
 
        Q(E) - e^epsilon P(E) <= D(epsilon - h, sqrt(m(d - j))) + e^epsilon P[Y > y].
 
