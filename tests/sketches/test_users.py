@@ -1,5 +1,6 @@
 """Sketches of users who hold sets: the structure of neighbours by enumeration, and their private release."""
 
+from collections import Counter
 from itertools import chain, combinations, product
 
 import numpy as np
@@ -16,12 +17,12 @@ from dpsieve.sketches.one_sided import OneSidedSketch
 from dpsieve.sketches.users import UserMisraGries
 
 KEYS = "abcd"
-SETS = [set(s) for s in chain.from_iterable(combinations(KEYS, size) for size in range(1, 5))]
+SETS = [frozenset(s) for s in chain.from_iterable(combinations(KEYS, size) for size in range(1, 5))]
 
 
-def reference(k, users):
+def reference(k, users, start=(), lowered=0):
     """The sketch in a few lines."""
-    held, lowered = {}, 0
+    held = dict(start)
     for items in users:
         for item in items:
             held[item] = held.get(item, 0) + 1
@@ -29,6 +30,22 @@ def reference(k, users):
             held = {key: c - 1 for key, c in held.items() if c > 1}
             lowered += 1
     return held, lowered
+
+
+def reference_merge(k, first, second):
+    """Two sketches together: the sums of counters less the (k+1)-st largest."""
+    (a, lost), (b, also_lost) = first, second
+    whole = {key: a.get(key, 0) + b.get(key, 0) for key in a | b}
+    over = sorted(whole.values(), reverse=True)[k] if len(whole) > k else 0
+    return {key: c - over for key, c in whole.items() if c > over}, lost + also_lost + over
+
+
+def one_sided(first, second):
+    """Whether counters and what was lost are in one of the two states of neighbours."""
+    (c, lost), (other, other_lost) = first, second
+    changes = {c.get(key, 0) - other.get(key, 0) for key in KEYS}
+    few = sum(c.get(key, 0) != other.get(key, 0) for key in KEYS) <= max(len(c), len(other))
+    return few and ((changes <= {0, 1} and lost == other_lost) or (changes <= {-1, 0} and lost == other_lost + 1))
 
 
 def sketch_of(k, users, cuts=()):
@@ -49,14 +66,60 @@ def test_the_fast_loop_does_what_the_few_lines_do(k):
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_one_user_more_changes_each_counter_by_at_most_one_and_all_in_one_direction(k):
-    """Every sequence of up to 4 users over all sets of 4 keys, and each user left out."""
+    """Every sequence of 3 users over all sets of 4 keys, and each user left out."""
     for users in product(SETS, repeat=3):
-        c, lost = reference(k, users)
-        for i in range(len(users)):
-            other, other_lost = reference(k, users[:i] + users[i + 1 :])
-            changes = {c.get(key, 0) - other.get(key, 0) for key in KEYS}
-            assert (changes <= {0, 1} and lost == other_lost) or (changes <= {-1, 0} and lost == other_lost + 1)
-            assert sum(c.get(key, 0) != other.get(key, 0) for key in KEYS) <= k
+        whole = reference(k, users)
+        assert all(one_sided(whole, reference(k, users[:i] + users[i + 1 :])) for i in range(len(users)))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_merging_keeps_that_and_so_does_counting_on(k):
+    """Every pair of sketches of up to two users each, one of the first's left out; then every set of one more user."""
+    short = [users for length in range(3) for users in product(SETS, repeat=length)]
+    made = {users: reference(k, users) for users in short}
+
+    def state(one):
+        return frozenset(one[0].items()), one[1]
+
+    pairs = {
+        (state(made[users]), state(made[users[:i] + users[i + 1 :]])) for users in short for i in range(len(users))
+    }
+    merged = set()
+    for (c, lost), (less, less_lost) in pairs:
+        for other in {state(one)[0] for one in made.values()}:  # what the other sketch lost adds to both alike
+            both = [reference_merge(k, (dict(x), n), (dict(other), 0)) for x, n in ((c, lost), (less, less_lost))]
+            assert one_sided(*both)
+            merged.add(tuple(map(state, both)))
+    for first, second in merged:
+        for items in SETS:
+            assert one_sided(*(reference(k, [items], dict(c), lost) for c, lost in (first, second)))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_merged_sketches_are_those_of_the_few_lines_and_count_on(k):
+    generator = np.random.default_rng(8)
+    for _ in range(40):
+        parts = [[SETS[i] for i in generator.integers(0, len(SETS), size)] for size in generator.integers(0, 9, 3)]
+        made = [sketch_of(k, part) for part in parts]
+        both = made[0].merge(UserMisraGries.from_bytes(made[1].to_bytes())).merge(made[2])
+        expected = reference_merge(k, reference_merge(k, *(reference(k, part) for part in parts[:2])),
+                                   reference(k, parts[2]))  # fmt: skip
+        assert (dict(both), both.decrements) == expected
+        assert (both.users, both.items) == (sum(map(len, parts)), sum(len(s) for part in parts for s in part))
+        assert UserMisraGries.from_bytes(both.to_bytes()).to_bytes() == both.to_bytes()
+        both.update([sorted(items) for items in parts[0]])
+        assert (dict(both), both.decrements) == reference(k, parts[0], *expected)
+        truth = Counter(item for part in (*parts, parts[0]) for items in part for item in items)
+        assert all(both.lower(key) <= truth[key] <= both.upper(key) for key in KEYS)
+        assert both.decrements <= both.items / (k + 1)
+        assert [dict(one) for one in made] == [reference(k, part)[0] for part in parts]
+
+
+def test_a_merged_sketch_is_released_as_one():
+    parts = [sketch_of(50, [{"tea", "milk"}] * 300), sketch_of(50, [{"tea"}] * 300)]
+    release = parts[0].merge(parts[1]).merge(UserMisraGries(50)).release(1.0, 1e-8)
+    assert release.table["key"].to_pylist() == ["milk", "tea"] and release.mechanism.threshold == 132
+    assert str(release.guarantee).endswith("when one user is added or removed.")
 
 
 def test_counters_are_below_the_truth_by_what_was_lost():
@@ -104,30 +167,33 @@ def test_the_release_holds_honest_intervals():
 
 def test_a_user_with_keys_of_its_own_shows_at_most_with_delta():
     """The tightest point, measured: a user alone in the sketch, whose k keys have counter one."""
-    delta, k, runs = 0.05, 6, 4000
+    epsilon, delta, k, runs = 1.0, 0.05, 6, 4000
     made = UserMisraGries(k)
     made.update([[f"mine {i}" for i in range(k)]])
-    mechanism = OneSidedSketch(1.0, delta, k)
-    ones = np.ones(k, np.int64)
-    source = ds.randomness.SystemSource()
+    mechanism, source = OneSidedSketch(epsilon, delta, k), ds.randomness.SystemSource()
+    noise, ones = mechanism.noise, made.keys_and_counts().values
+    assert noise.shared > 0 and ones.tolist() == [1] * k
+    shared, weights = np.polynomial.hermite_e.hermegauss(60)
+    silent = ndtr((noise.threshold - noise.step / 2 - 1 - noise.shared * shared) / noise.own) ** k
+    exact = 1 - weights @ silent / weights.sum()
     shown = sum(bool(mechanism.draw(ones, 0, source)[1].any()) for _ in range(runs))
-    assert shown <= binomial_band(runs, delta)[1]
-    assert shown >= binomial_band(runs, delta / 20)[0]
-
-
-def test_the_loss_is_told_with_noise():
-    """It is Gaussian, of the same sigma as that of the counters, and rounded: by less than two units here."""
-    mechanism, runs = OneSidedSketch(0.2, 1e-6, 6), 3000
-    source = ds.randomness.SystemSource()
-    drawn = (mechanism.draw(np.empty(0, np.int64), 70, source)[0] for _ in range(runs))
-    far = sum(abs(made.lost - 70) > mechanism.channel.sigma for made in drawn)
-    least, most = (2 * ndtr(-1 + rounding / mechanism.channel.sigma) for rounding in (-2, 2))
-    assert binomial_band(runs, least)[0] <= far <= binomial_band(runs, most)[1]
+    assert delta / 3 < exact <= delta
+    assert binomial_band(runs, exact)[0] <= shown <= binomial_band(runs, exact)[1]
 
 
 def test_the_noise_grows_with_the_root_of_the_counters_and_not_with_the_sets():
     few, many = OneSidedSketch(1.0, 1e-8, 24), OneSidedSketch(1.0, 1e-8, 2499)
-    assert many.channel.sigma / few.channel.sigma == pytest.approx(10, rel=0.02)
+    assert many.noise.deviation / few.noise.deviation == pytest.approx(51 / 6, rel=0.001)  # sqrt(k + 1) + 1
+
+
+def test_a_sketch_of_a_million_counters():
+    generator = np.random.default_rng(4)
+    made = UserMisraGries(2**20)
+    keys = np.concatenate([generator.integers(0, 2**40, 300_000), np.zeros(100_000, np.int64)])
+    made.update(pa.ListArray.from_arrays(np.arange(0, 400_001, 4, dtype=np.int32), keys))
+    made.update(pa.ListArray.from_arrays(np.arange(100_001, dtype=np.int32), np.zeros(100_000, np.int64)))
+    release = made.release(1.0, 1e-8)
+    assert release.table["key"].to_pylist() == [0] and release.mechanism.threshold < 20_100
 
 
 def test_it_is_saved_and_loaded(tmp_path):
@@ -205,7 +271,12 @@ def test_no_value_is_quoted():
         lambda s: s.update(5),
         lambda s: s.update([[1, 2]]),
         lambda s: UserMisraGries(0),
-        lambda s: UserMisraGries(10_000),
+        lambda s: UserMisraGries(2**24 + 1),
+        lambda s: s.merge(s),
+        lambda s: s.merge(UserMisraGries(4)),
+        lambda s: s.merge(sketch_of(3, [{1, 2}])),
+        lambda s: s.merge(ds.MisraGries(3)),
+        lambda s: s.merge(None),
         lambda s: s.release(1.0, 0.0),
         lambda s: s.release(-1.0, 1e-6),
     ],

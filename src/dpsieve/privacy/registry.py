@@ -38,7 +38,7 @@ _HOMES = {
     "noisy_ranks": "dpsieve.vectors.means.noisy_ranks",
     "norm_noise": "dpsieve.vectors.means.norm_noise",
     "one_key": "dpsieve.discovery.greedy",
-    "one_sided_sketch": "dpsieve.sketches.one_sided",
+    "one_sided_noise": "dpsieve.sketches.one_sided",
     "optimal": "dpsieve.channels.makers",
     "policy_gaussian": "dpsieve.discovery.policies",
     "policy_greedy": "dpsieve.discovery.policies",

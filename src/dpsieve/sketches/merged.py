@@ -7,6 +7,7 @@ noise (`sketches.summed`). Neighbours are add/remove of one item of one stream. 
 threshold, which is a function of public numbers.
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,13 +19,13 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.misra_gries import MisraGries
-from dpsieve.sketches.one_sided import MOST_COUNTERS as MOST_GAUSSIAN
 from dpsieve.sketches.one_sided import OneSidedSketch
 from dpsieve.sketches.releasing import noisy_release, release_over
 from dpsieve.sketches.rounded import RoundedSketch
 from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, total
 from dpsieve.sketches.summed import MOST_SOURCES
 from dpsieve.types import Ints
+from dpsieve.values.items import Kind
 
 METHODS = ("auto", "sum", "bounded")
 
@@ -67,15 +68,9 @@ class MergedSketch(Sketch):
         for sketch in sketches:
             if not isinstance(sketch, MisraGries | MergedSketch):
                 raise InvalidType(f"sketches to merge are MisraGries or MergedSketch, not {type(sketch).__name__}.")
-        if len({id(sketch) for sketch in sketches}) < len(sketches):
-            raise InvalidValue("a sketch would be merged with itself. Pass sketches of streams that share no item.")
-        sizes, kinds = {sketch.counters for sketch in sketches}, {sketch.kind for sketch in sketches} - {None}
-        if len(sizes) > 1:
-            raise InvalidValue(f"sketches differ in size: {sorted(sizes)}. Merge sketches of the same size.")
-        if len(kinds) > 1:
-            raise InvalidType(f"sketches hold different kinds of keys: {', '.join(sorted(map(str, kinds)))}.")
-        merged = cls(sizes.pop())
-        merged._kind = kinds.pop() if kinds else None
+        counters, kind = common_shape(sketches)
+        merged = cls(counters)
+        merged._kind = kind
         for sketch in sketches:
             merged._add(sketch if isinstance(sketch, MergedSketch) else _single(sketch))
         return merged
@@ -96,7 +91,7 @@ class MergedSketch(Sketch):
         ways: list[RoundedSketch | OneSidedSketch] = []
         if method != "bounded":
             ways.append(RoundedSketch(epsilon, delta, self.counters, max(1, self.sources)))
-        if method == "bounded" or (method == "auto" and self.counters <= MOST_GAUSSIAN):
+        if method != "sum":
             ways.append(OneSidedSketch(epsilon, delta, self.counters))
         return min(ways, key=lambda way: way.threshold)
 
@@ -171,9 +166,7 @@ class MergedSketch(Sketch):
         if (self.items + other.items) * (self.counters + 1) >= MOST_ITEMS:
             raise InvalidValue("the streams are too long for sketches of this size. Use fewer counters.")
         self.summed = _together(self.summed, other.summed)
-        keys, values = _together(self.bounded, other.bounded)
-        over = int(np.partition(values, -self.counters - 1)[-self.counters - 1]) if len(values) > self.counters else 0
-        self.bounded = _positive(keys, values - over)
+        self.bounded, over = bounded_merge(self.bounded, other.bounded, self.counters)
         self.sources, self.items = self.sources + other.sources, self.items + other.items
         self.decrements += other.decrements + over
 
@@ -181,6 +174,25 @@ class MergedSketch(Sketch):
 def _check_method(method: str) -> None:
     if method not in METHODS:
         raise InvalidValue(f"method is not known. Choose one of {', '.join(METHODS)}.")
+
+
+def common_shape(sketches: Sequence[Sketch]) -> tuple[int, Kind | None]:
+    """Return the number of counters and the kind of keys of sketches that can be merged; refuse others."""
+    if len({id(sketch) for sketch in sketches}) < len(sketches):
+        raise InvalidValue("a sketch would be merged with itself. Pass sketches of streams that share no item.")
+    sizes, kinds = {sketch.counters for sketch in sketches}, {sketch.kind for sketch in sketches} - {None}
+    if len(sizes) > 1:
+        raise InvalidValue(f"sketches differ in size: {sorted(sizes)}. Merge sketches of the same size.")
+    if len(kinds) > 1:
+        raise InvalidType(f"sketches hold different kinds of keys: {', '.join(sorted(map(str, kinds)))}.")
+    return sizes.pop(), kinds.pop() if kinds else None
+
+
+def bounded_merge(first: Table, second: Table, counters: int) -> tuple[Table, int]:
+    """Return the sums of counters less the (k+1)-st largest, where they are above zero, and what was taken away."""
+    keys, values = _together(first, second)
+    over = int(np.partition(values, -counters - 1)[-counters - 1]) if len(values) > counters else 0
+    return _positive(keys, values - over), over
 
 
 def _single(sketch: MisraGries) -> MergedSketch:

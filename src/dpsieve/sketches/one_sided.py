@@ -5,10 +5,12 @@ c the k counters and `lost` how much has been taken away from all of them togeth
 
     c - c' in {0, 1} for every key, lost = lost'          or          c' - c in {0, 1} for every key, lost = lost' + 1.
 
-(Lemma 3.6 of the thesis for merges; `sketches.users` has the argument for sets.) So at most k + 1 of the numbers c +
-lost and lost differ, by 1 each, and Gaussian noise with a threshold on units of k + 1 keys has the exact guarantee of
-`channels.lag.gaussian`: its distance is sqrt(k + 1), however many items one unit has. A true frequency is at
-least c and at most c + lost, so the noisy `lost` makes honest intervals.
+(Lemma 3.6 of the thesis for merges; `sketches.users` has the argument for sets.) One of the two holds all keys of the
+other, k at most. So their counters and -lost are k + 1 numbers of which one unit moves some by 1, all up or all down.
+`sketches.shared_noise` has the noise for them, the threshold and the proof, however many items one unit has.
+
+A true frequency is at least c and at most c + lost, so the noisy `lost` makes honest intervals; in the sum of a noisy
+counter and the noisy loss, the noise that all share is gone.
 """
 
 import math
@@ -18,25 +20,27 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import log_ndtr, ndtri
 
 from dpsieve import validate
-from dpsieve.channels.makers import Gaussian, gaussian, unknown_domain
-from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.curves.spends import Spend
+from dpsieve.channels.makers import unknown_domain
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.curves.spends import Approximate, Gaussian, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.privacy.registry import register
+from dpsieve.randomness.noise import discrete_gaussian, rounded_gaussian
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.noisy import drawn_number
+from dpsieve.sketches.noisy import MISSED, are_parts, drawn_number
+from dpsieve.sketches.shared_noise import SharedNoise, shared_noise
+from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
 
-MOST_COUNTERS = 9_999
-"""Of sketches with Gaussian noise: the channel takes units of up to 10,000 keys."""
-
-_SURE = 10**11  # added to the loss: a key of this frequency is always reported
+_MOST = 2**50  # larger counters count as this one, which brings no two sketches further apart
+_FAR, _NODES = 8, 256  # deviations above the threshold where being reported tells nothing, and nodes for each
 
 
-@register("one_sided_sketch")
+@register("one_sided_noise")
 @dataclass(frozen=True, repr=False)
 class OneSidedSketch(Counting):
     """Gaussian noise with a threshold for the counters of a sketch, and noise for what they have lost.
@@ -47,8 +51,8 @@ class OneSidedSketch(Counting):
         unit: what is protected, in words.
         lost: with noise; None before it is drawn.
 
-    >>> round(OneSidedSketch(1.0, 1e-8, 100).threshold)
-    327
+    >>> OneSidedSketch(1.0, 1e-8, 100).threshold
+    181.0
     """
 
     epsilon: float
@@ -63,20 +67,20 @@ class OneSidedSketch(Counting):
         promise = Guarantee(*unknown_domain(self.epsilon, self.delta), unit=self.unit)
         checked = {"epsilon": promise.epsilon, "delta": promise.delta, "counters": counters, "unit": promise.unit}
         validate.store(self, **checked, lost=drawn_number("lost", self.lost))
-        self.channel  # noqa: B018 (raises where no such noise keeps the promise)
+        self.noise  # noqa: B018 (raises where no such noise keeps the promise)
 
     def __repr__(self) -> str:
         return f"<Gaussian noise for a sketch of {self.counters:,} counters, {self.guarantee}>"
 
     @property
-    def channel(self) -> Gaussian:
-        """What the counters go through; it keeps the promise for units of k + 1 keys."""
-        return _channel(self.epsilon, self.delta, self.counters, self.unit)
+    def noise(self) -> SharedNoise:
+        """The noise and the threshold."""
+        return shared_noise(self.epsilon, self.delta, self.counters)
 
     @property
     def guarantee(self) -> Guarantee:
         """What is promised to one unit."""
-        return self.channel.guarantee
+        return Guarantee(self.epsilon, self.delta, unit=self.unit)
 
     @property
     def most_keys(self) -> int:
@@ -86,50 +90,84 @@ class OneSidedSketch(Counting):
     @property
     def threshold(self) -> float:
         """What a noisy counter must reach."""
-        return self.channel.threshold
+        return self.noise.threshold
 
     def certify(self) -> Certificate:
-        """Return the certificate of the channel."""
-        return self.channel.certify()
+        """Return the certificate: the bounds of `sketches.shared_noise`, in ball arithmetic, for the noise drawn."""
+        noise = self.noise
+        kind = f"Gaussian noise of deviation {noise.deviation:.4g} and a threshold of {noise.threshold:,.6g}"
+        covers = f"{kind}, for {self.counters:,} counters and their loss, moved in one direction"
+        return formula(self.guarantee, noise.delta(self.epsilon, self.delta), "balls", covers)
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return what the channel spends."""
-        return self.channel.spends()
+        """Return the Gaussian curve of the noise and the leak of the threshold, or the promise if that leak is 1."""
+        if self.noise.leak == 1:
+            return super().spends()
+        return Gaussian(1.0, self.noise.mu), Approximate(0.0, self.noise.leak)
 
     def draw(self, counters: Ints, lost: int, source: Source) -> tuple["OneSidedSketch", Floats]:
-        """Return this mechanism with the noisy loss, and a token for each counter, 0 for 'nothing'.
-
-        The loss goes through the channel as one more key, far above the threshold.
-        """
-        held = np.flatnonzero(counters)
-        drawn = self.channel.draw(np.append(counters[held], lost + _SURE), source=source)
+        """Return this mechanism with the noisy loss, and a token for each counter, 0 for 'nothing'."""
+        noise, held = self.noise, np.flatnonzero(counters)
+        unit = 1 << noise.digits
+        own = rounded_gaussian(noise.own * unit, len(held) + 1, source=source)
+        shared = int(discrete_gaussian(noise.shared * unit, 1, source=source)[0]) if noise.shared else 0
+        noisy = np.minimum(counters[held], _MOST) * unit + shared + own[:-1]
+        less = -min(lost, _MOST) * unit + shared + int(own[-1])
         tokens = np.zeros(len(counters))
-        tokens[held] = drawn[:-1]
-        return replace(self, lost=int(self.channel.read(drawn[-1:]).count[0]) - _SURE), tokens
+        tokens[held] = np.where(noisy >= noise.least, noisy, 0) / unit
+        return replace(self, lost=-(less // unit)), tokens
 
     def read(self, tokens: ArrayLike) -> Reading:
-        """Return what the channel tells of the counters; `high` goes up to the true frequency, by what may be lost.
+        """Return noisy counters, and for each an interval that holds the true frequency with probability 0.95.
 
-        Half of the 5 % is for the interval of the counter, half for the noise of the loss.
+        It does so also given that the key was reported. That counters were reported makes noise from below likelier,
+        so `low` comes from a Gaussian that is cut off at the threshold; of the noise from above it tells nothing bad.
+        `high` goes up by what may be lost; without a noisy loss it bounds the counter instead.
         """
-        seen = self.channel.read(tokens)
-        low, high = self.channel.interval(tokens, 0.975)
-        most = 0 if self.lost is None else max(0, self.lost + math.ceil(1.96 * self.channel.sigma) + 1)
-        return Reading(seen.count, low, high + most, seen.weight)
+        noise, noisy = self.noise, np.asarray(tokens, dtype=np.float64)
+        above = (noisy - noise.threshold) / noise.deviation
+        low = np.ceil(noise.threshold - noise.step / 2 + noise.deviation * _lowest(above))
+        spread = noise.deviation if self.lost is None else math.sqrt(2) * noise.own
+        high = np.floor(noisy + (self.lost or 0) - float(ndtri(MISSED / 2)) * spread + noise.step)
+        count, low = (np.maximum(value, 1).astype(np.int64) for value in (np.rint(noisy), low))
+        return Reading(count, low, np.maximum(high.astype(np.int64), low), noisy)
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return what the channel's tokens add."""
-        return self.channel.terms(tokens, g)
+        """Return the noisy counters, or g of them."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        return noisy if g is None else np.asarray(g(noisy), dtype=np.float64)
 
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
-        """Return the errors of a sum of counters that the channel tells; what the sketch lost is not in them."""
-        return self.channel.errors(tokens, weights, g)
+        """Return no bias and the variance of the noise; with a g, about what it makes of one deviation.
+
+        What the sketch lost, and counters below the threshold, are not in it.
+        """
+        noise, noisy = self.noise, np.asarray(tokens, dtype=np.float64)
+        up, down = (self.terms(np.maximum(noisy + sign * noise.deviation, 0), g) for sign in (1, -1))
+        slopes = weights * (up - down) / (2 * noise.deviation)
+        return 0.0, float(noise.own**2 * (slopes @ slopes) + (noise.shared * slopes.sum()) ** 2)
 
     def possible(self, tokens: Floats) -> bool:
-        """Return whether the channel can give out these tokens."""
-        return self.channel.possible(tokens)
+        """Return whether all tokens are whole steps, from the threshold on."""
+        return are_parts(tokens, 1 << self.noise.digits, self.noise.least)
 
 
-@lru_cache(maxsize=8)
-def _channel(epsilon: float, delta: float, counters: int, unit: str) -> Gaussian:
-    return gaussian(epsilon, delta, counters + 1, unit=unit)
+def _lowest(above: Floats) -> Floats:
+    """Return how far a counter is from the threshold at least, in deviations, for a noisy one that is this far above.
+
+    With N standard Gaussian it is the least x with P[x + N >= above | x + N >= 0] >= 2.5 %, at a node below `above`.
+    """
+    nodes = _lowest_at_nodes()
+    near = nodes[np.clip(above * _NODES, 0, len(nodes) - 1).astype(np.int64)]
+    return np.where(above < _FAR, near, above + float(ndtri(MISSED / 2)))
+
+
+@lru_cache(maxsize=1)
+def _lowest_at_nodes() -> Floats:
+    above = np.arange(_FAR * _NODES + 1) / _NODES
+    low, high = np.full(len(above), -100.0), above.copy()
+    for _ in range(60):
+        middle = (low + high) / 2
+        rare = log_ndtr(middle - above) - log_ndtr(middle) < math.log(MISSED / 2)
+        low, high = np.where(rare, middle, low), np.where(rare, high, middle)
+    return low

@@ -9,6 +9,13 @@ in {0, 1} for every key, so every key of the second is one of the first. The sam
 lowered, the differences stay (0 stays 0). If one is, it is the first, as it holds as many keys or more; then c' - c is
 in {0, 1}, and lost = lost' + 1. From there the roles are exchanged. The one user more leads from c = c' to either
 state.
+
+Merging keeps the states, too, where a user is in one of the two sketches. It adds the counters of an equal sketch to
+both, takes the (k+1)-st largest sum away from all, o and o', and drops what is not above zero. Let c - c' be in {0, 1}.
+So are the differences of the sums, and o - o', as no order statistic moves by more. If o = o', the state stays. If
+o = o' + 1, the differences of what is left are in {-1, 0}, and stay there when both are cut off at zero: the other
+state, as lost - lost' has grown by 1. From the other state all of this is the same, with the roles exchanged. Taking
+o away takes it from k + 1 sums or more, so the bound N/(k+1) stays, and a merged sketch may go on counting.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,10 +31,11 @@ from dpsieve.locks import OneThread
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
+from dpsieve.sketches.merged import bounded_merge, common_shape
 from dpsieve.sketches.noisy import NoisySketch
-from dpsieve.sketches.one_sided import MOST_COUNTERS, OneSidedSketch
+from dpsieve.sketches.one_sided import OneSidedSketch
 from dpsieve.sketches.releasing import noisy_release
-from dpsieve.sketches.sketch import Sketch, State, Table, total
+from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, total
 from dpsieve.types import Ints
 from dpsieve.values.columns import converted
 from dpsieve.values.items import check_kind, column_of_items, kind_of_type, plain_items, sound
@@ -91,6 +99,31 @@ class UserMisraGries(Sketch):
         users, items, decrements = self.users + len(offsets) - 1, self.items + counted, self.decrements + lowered
         self._kind, self._held, self.users, self.items, self.decrements = kind, table, users, items, decrements
 
+    def merge(self, other: "UserMisraGries") -> "UserMisraGries":
+        """Return a sketch of the users of both, which may go on counting; these two stay as they are.
+
+        A user must be in one of them only: with a set in each, it would change counters by two. So share the users out
+        among the sketches, not the rows.
+
+        >>> first, second = UserMisraGries(2), UserMisraGries(2)
+        >>> first.update([["tea", "milk"], ["tea"]])
+        >>> second.update([["tea", "salt"], ["salt"]])
+        >>> both = first.merge(second)
+        >>> dict(both), both.users, both.decrements
+        ({'salt': 1, 'tea': 2}, 4, 1)
+        """
+        if not isinstance(other, UserMisraGries):
+            raise InvalidType(f"other must be a UserMisraGries, not {type(other).__name__}.")
+        counters, kind = common_shape((self, other))
+        merged = UserMisraGries(counters)
+        (_, (_, *numbers), (table,)), (_, (_, *others), (added,)) = self.snapshot(), other.snapshot()
+        merged.users, merged.items, merged.decrements = (sum(both) for both in zip(numbers, others, strict=True))
+        if max(merged.users, merged.items) > MOST_ITEMS:
+            raise InvalidValue("the sketches have counted too many users for one sketch. Release them apart.")
+        merged._kind, (merged._held, over) = kind, bounded_merge(table, added, counters)
+        merged.decrements += over
+        return merged
+
     def release(
         self,
         epsilon: float,
@@ -124,12 +157,14 @@ class UserMisraGries(Sketch):
 
     @classmethod
     def _of(cls, state: State) -> Self | None:
-        """A user raises a counter by one at most, and not if all are lowered; lowering takes k + 1 away or more."""
+        """A user raises a counter by one at most, and not if all are lowered; lowering takes k + 1 away or more.
+
+        Merging adds up users, items and counters, and what it lowers takes k + 1 away or more, too.
+        """
         kind, (counters, users, items, decrements), ((keys, counts),) = state
         left = items - decrements * (counters + 1) - total(counts)
         if (
             (kind is None) != (items == 0)
-            or counters > MOST_COUNTERS
             or len(keys) > counters
             or left < 0
             or (decrements == 0 and left > 0)
@@ -150,10 +185,10 @@ def thresholds_for_users(epsilon: float, delta: float, counters: int, items_per_
     grows with the square root of the counters.
 
     >>> thresholds_for_users(1.0, 1e-8, 100, 20)
-    {'MisraGries': 491, 'UserMisraGries': 327.2}
+    {'MisraGries': 491, 'UserMisraGries': 181.0}
     """
     noisy, one_sided = NoisySketch(epsilon, delta, counters, items_per_unit), OneSidedSketch(epsilon, delta, counters)
-    return {"MisraGries": noisy.threshold, "UserMisraGries": round(one_sided.threshold, 1)}
+    return {"MisraGries": noisy.threshold, "UserMisraGries": one_sided.threshold}
 
 
 def _flat(sets: Any) -> tuple[pa.Array, Ints]:
