@@ -43,7 +43,7 @@ def stream(
         typer.Option(
             min=1,
             help="Sketches to count files in at the same time, then merged: faster with several cores, "
-            "but noise and threshold are about twice those of one sketch.",
+            "but more memory, and with few counters a higher threshold.",
         ),
     ] = 1,
     merge: Annotated[list[Path] | None, typer.Option(help="States to merge into the release; give it again.")] = None,

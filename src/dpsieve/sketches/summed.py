@@ -108,17 +108,18 @@ class SketchSum(LaplaceSketch):
         return self._with_drawn(items=counted), np.where(noisy >= self.least, noisy, 0) / self.parts
 
     def read(self, tokens: ArrayLike) -> Reading:
-        """Return noisy values, and intervals for the true frequencies that all hold at once with probability 0.95.
+        """Return estimates, and intervals for the true frequencies that all hold at once with probability 0.95.
 
-        A true frequency is at least v = token - X, and at most v plus what may be lost.
+        A true frequency is at least v = token - X, and at most v plus what may be lost. Common keys have lost nearly
+        all of that: a key that is held from its first item on has v plus what was lost, exactly. So that is the count.
         """
         noisy = np.asarray(tokens, dtype=np.float64)
         below, above = self._margins
         lost = 0 if self.items is None else self.items
-        count = np.maximum(np.rint(noisy), 0).astype(np.int64)
         low = np.maximum(np.ceil(noisy - below / self.parts), 0).astype(np.int64)
-        high = np.floor(noisy + (lost + above) / self.parts).astype(np.int64)
-        return Reading(count, low, np.maximum(high, low), noisy)
+        high = np.maximum(np.floor(noisy + (lost + above) / self.parts).astype(np.int64), low)
+        count = np.rint(noisy + max(lost, 0) / self.parts).astype(np.int64)
+        return Reading(np.clip(count, low, high), low, high, noisy)
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether all tokens are whole numbers of 1/parts, from the threshold on."""
