@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
-from dpsieve.federated.client.answers import decoded
+from dpsieve.federated.client.answers import decoded, is_dummy
 from dpsieve.federated.client.questions import Question, SplitQuestion
 from dpsieve.federated.plans.level_plans import LevelPlan
 from dpsieve.privacy import Guarantee
@@ -90,18 +90,19 @@ class LevelServer(ABC, Generic[_Q]):
         """Return the reports that answer the open question, each nonce once; count the others as ignored."""
         self._asked()
         try:
-            every = [report for report in reports if report is not None]
+            received = [self._received(report) for report in reports if report is not None]
         except TypeError:
             raise InvalidType("reports must be a list of reports. Pass what clients answered.") from None
-        answers = [report for report in map(self._received, every) if self._fits(report) and self._is_new(report[-1])]
+        every = [report for report in received if not is_dummy(report)]
+        answers = [report for report in every if self._fits(report) and self._is_new(report[-1])]
         self.ignored += len(every) - len(answers)
         return answers
 
     def _received(self, report: Any) -> Any:
-        """Return a message, as JSON or as bytes, as the report that it holds, or None; all else as it is."""
+        """Return a message, as JSON or as bytes, as the report that it holds, or None; all else, and dummies, as is."""
         if isinstance(report, bytes | bytearray | memoryview):
             report = decoded(report)
-        if not isinstance(report, dict):
+        if not isinstance(report, dict) or is_dummy(report):
             return report
         try:
             return self._report(report)
