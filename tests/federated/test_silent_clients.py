@@ -37,12 +37,10 @@ AWKWARD = ("", "a", '"\\' * 20, "\0\x1f\x7f" * 13, "ż🙂\u2028" * 4, "x" * 40)
 
 
 def lengths(question, answers):
-    """Return the lengths of messages, as they are and in two encryptions that keep what is sensible: none is shorter."""
+    """Return the lengths of messages; two kinds of encryption add the same to each."""
     messages = [padded_message(question, answer) for answer in answers]
     sealed = [
-        kind(bytes(32)).encrypt(bytes(12), message, None)
-        for kind in (AESGCM, ChaCha20Poly1305)
-        for message in messages
+        kind(bytes(32)).encrypt(bytes(12), message, None) for kind in (AESGCM, ChaCha20Poly1305) for message in messages
     ]
     assert {len(message) - len(messages[0]) for message in sealed} == {16}
     return {len(message) for message in messages}
@@ -199,7 +197,5 @@ class TestMistakes:
     def test_dummies_are_the_coins_and_nothing_else(self):
         """Who could read messages would see a dummy as often as the coin falls silent: 0.76 of 4,000, but for 1e-9."""
         question = Histogram(plan(1.0, 1e-8)).question
-        seen = Counter(
-            is_dummy(decoded(padded_message(question, value_answer(question, "tea")))) for _ in range(4000)
-        )
+        seen = Counter(is_dummy(decoded(padded_message(question, value_answer(question, "tea")))) for _ in range(4000))
         assert abs(seen[True] / 4000 - (1 - question.coin)) < 6.2 * (question.coin * (1 - question.coin) / 4000) ** 0.5
