@@ -221,13 +221,13 @@ class Tally:
             return []
         if isinstance(report, bytes):
             report = decoded(report)
-        if is_dummy(report):
-            self.ignored.silent += 1
-            return []
         try:
             if not isinstance(report, Report):
                 report = Report.from_json(report)
         except DpsieveError:
+            if is_dummy(report):
+                self.ignored.silent += 1
+                return []
             report = None
         if report is None or isinstance(report.value, int) != (self._buckets.kind == "integers"):
             self.ignored.malformed += 1

@@ -93,21 +93,23 @@ class LevelServer(ABC, Generic[_Q]):
             received = [self._received(report) for report in reports if report is not None]
         except TypeError:
             raise InvalidType("reports must be a list of reports. Pass what clients answered.") from None
-        every = [report for report in received if not is_dummy(report)]
+        every = [report for report in received if report is not None]
         answers = [report for report in every if self._fits(report) and self._is_new(report[-1])]
         self.ignored += len(every) - len(answers)
         return answers
 
     def _received(self, report: Any) -> Any:
-        """Return a message, as JSON or as bytes, as the report that it holds, or None; all else, and dummies, as is."""
+        """Return a message, as JSON or as bytes, as the report that it holds; None for a dummy, all else as it is."""
         if isinstance(report, bytes | bytearray | memoryview):
-            report = decoded(report)
-        if not isinstance(report, dict) or is_dummy(report):
+            report = decoded(report) or ()
+        if not isinstance(report, dict):
             return report
+        if None in report.values() and is_dummy(report):
+            return None
         try:
             return self._report(report)
         except DpsieveError:
-            return None
+            return ()
 
     def _reported(self, counts: Ints) -> Ints:
         """Return the sampled counts that reach the threshold of the channel, and 0 for the others."""
