@@ -104,7 +104,7 @@ def enumerated(levels: int, coin: float, threshold: int, most: int) -> list[Row]
         plans = {
             name: LevelPlan(
                 1.0, 0.9, protocol, levels, coin, threshold, pruned=name == "pruned", secret_levels=name == "secret"
-            )  # type: ignore[arg-type]
+            )
             for name in options
         }
         for (relation, epsilon), reached in worst.items():

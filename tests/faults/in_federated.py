@@ -289,7 +289,7 @@ FAULTS = [
         "federated/plans/round_pairs.py",
         "less[:-1, 0], less[:-1, 1] =",
         "more[:-2, 2] = pruned\n        less[:-1, 0], less[:-1, 1] =",
-        "federated/test_trie.py::TestPrivacy::test_three_levels_and_deeper_strings",
+        "federated/test_trie.py::TestPrivacy::test_rounds_that_prune_by_the_worst_shared_string",
     ),
     Fault(
         "rounds: who is replaced leaves and does not come",

@@ -267,6 +267,25 @@ class TestPrivacy:
             worst = max(worst, divergence(more, less, epsilon), divergence(less, more, epsilon))
         assert 0.9 * plan.delta(epsilon) < worst <= plan.delta(epsilon) * (1 + 1e-9)
 
+    @pytest.mark.parametrize(("rate", "threshold", "epsilon"), [(0.4, 2, 0.2), (0.3, 4, 0.3), (0.5, 3, 0.5)])
+    def test_rounds_that_prune_by_the_worst_shared_string(self, rate, threshold, epsilon):
+        """k clients with one string, three rounds of tokens until there is none: all sequences, for every k."""
+
+        def chain(k):
+            row = stats.binom.pmf(np.arange(40), k, rate)
+            shown, silent = row[threshold:], row[:threshold].sum()
+            two = np.outer(shown, shown).ravel()
+            return np.concatenate([[silent], shown * silent, two * silent, np.outer(two, shown).ravel()])
+
+        worst = 0.0
+        for k in range(threshold, 30):
+            p, q = chain(k), chain(k - 1)
+            worst = max(worst, *(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p))))
+        one = rounds_delta(epsilon, rate, threshold, 1, "add_remove")
+        bound = rounds_delta(epsilon, rate, threshold, 3, "add_remove", True)
+        assert 1.02 * one < worst <= bound * (1 + 1e-9), "later rounds count where a prefix survived"
+        assert bound < 1.3 * worst and bound < rounds_delta(epsilon, rate, threshold, 3, "add_remove")
+
     def test_the_two_levels_of_the_docs(self):
         """Coin 0.3, threshold 2: of 0.09 for known levels, 0.053 for secret ones, and 0.0225 that is reached."""
         known, secret = (LevelPlan(1.0, 0.5, "cohorts", 2, 0.3, 2, secret_levels=one) for one in (False, True))

@@ -307,7 +307,7 @@ class _Cost(NamedTuple):
 def secret_levels_delta(epsilon: float, coin: float, threshold: int, levels: int) -> float:
     """Return a delta of cohorts for one client more or less, if levels are secret; the head of this module proves it.
 
-    >>> round(secret_levels_delta(1.0, 0.3, 2, 2), 4), round(exact_delta(1.0, 0.3, 2), 4)  # of two, and known levels
+    >>> round(secret_levels_delta(1.0, 0.3, 2, 2), 4), round(exact_delta(1.0, 0.3, 2, "add_remove"), 4)  # secret, known
     (0.0529, 0.09)
     """
     share = coin / levels

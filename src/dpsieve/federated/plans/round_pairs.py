@@ -54,7 +54,7 @@ def pairs_delta(
     >>> [f"{pairs_delta(1.0, 0.1, 12, rounds, 'add_remove'):.3g}" for rounds in (1, 10)]
     ['4.56e-10', '4.58e-09']
     >>> f"{pairs_delta(1.0, 0.1, 12, 10, 'add_remove', pruned=True):.3g}"
-    '4.8e-10'
+    '5.1e-10'
     """
     more, less = _pairs(rate, threshold, rough, pruned)
     # Parts of the deviation of a loss near the threshold, or of epsilon.
