@@ -188,8 +188,8 @@ FAULTS = [
     Fault(
         "sample and threshold: one direction",
         "channels/binomial/add_remove.py",
-        "return max(appearing(slope, rate, threshold), vanishing(slope, rate, threshold))",
-        "return vanishing(slope, rate, threshold)",
+        "return max(appearing(slope, rate, threshold, own), vanishing(slope, rate, threshold, own))",
+        "return vanishing(slope, rate, threshold, own)",
         "channels/test_sample_threshold.py::TestGuarantee::test_one_client_by_enumeration",
     ),
     Fault(

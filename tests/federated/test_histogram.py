@@ -20,6 +20,7 @@ from dpsieve.federated import (
     Histogram,
     Quantiles,
     Report,
+    Reports,
     TrieHeavyHitters,
     client_answer,
     collect_table,
@@ -121,6 +122,20 @@ def test_a_table_with_clients(tmp_path):
     assert abs(listed.table.column("count")[0].as_py() - 3000) < 6.2 * sd, "only listed values are chosen from"
 
 
+@pytest.mark.parametrize("form", [np.array, pa.array, pd.Series, pl.Series, lambda v: pa.chunked_array([v])])
+def test_values_that_nobody_sampled_are_not_aggregated(form):
+    """A slip of the caller, raw values in place of reports, would break the promise without a word."""
+    raw = ["tea"] * 900
+    with pytest.raises(InvalidType, match=r"plain values.*client_reports"):
+        DRINKS.aggregate(form(raw))
+    assert len(DRINKS.aggregate(raw)) == 0, "and in a list they are no reports"
+    sampled = DRINKS.client_reports(form(raw))
+    assert "tea" not in repr(sampled) and DRINKS.plan.threshold < len(sampled) < 900
+    assert len(DRINKS.aggregate(sampled)) == 1
+    with pytest.raises(InvalidValue, match="coins of another rate"):
+        Histogram(plan(1.0, 1e-8, rate=0.1)).aggregate(sampled)
+
+
 def test_a_release_survives_the_disk(tmp_path):
     release = DRINKS.aggregate(DRINKS.client_reports(["tea"] * 500 + ["coffee"] * 700))
     again = Release.load(release.save(tmp_path / "out"))
@@ -145,10 +160,10 @@ class TestClients:
     def test_values_that_do_not_count_are_never_sent(self):
         some = Histogram(plan(1.0, 0.9999, rate=0.999), ["tea", "milk"])
         assert all(some.client_report("coffee") is None for _ in range(50))
-        assert set(some.client_reports(["tea", "coffee", None] * 50).to_pylist()) == {"tea"}
+        assert set(some.client_reports(["tea", "coffee", None] * 50).values.to_pylist()) == {"tea"}
         short = Histogram(plan(1.0, 0.9999, rate=0.999), longest=4)
         assert all(short.client_report("täää") is None for _ in range(50)), "7 bytes"
-        assert set(short.client_reports(["tea!", "coffee"] * 50).to_pylist()) == {"tea!"}
+        assert set(short.client_reports(["tea!", "coffee"] * 50).values.to_pylist()) == {"tea!"}
 
     def test_wrong_values_are_refused_without_a_word_about_them(self):
         numbers = Histogram(DRINKS.plan, kind="integers")
@@ -177,7 +192,7 @@ class TestClients:
             ("values", "text", lambda made, v: made.client_reports(np.array([v]))),
             ("values", "text", lambda made, v: made.client_reports(TestClients.BROKEN)),
             ("values", "text", lambda made, v: Histogram(made.plan, [v])),
-            ("reports", "text", lambda made, v: made.aggregate(np.array([v], object))),
+            ("reports", "text", lambda made, v: made.aggregate(Reports(np.array([v], object), made.plan.rate))),
             ("value of a report", "text", lambda made, v: Report(v)),
             ("strings", "text", lambda made, v: TrieHeavyHitters(1.0, 1e-6, max_length=9, protocol="cohorts").run([v])),
             ("data", "text", lambda made, v: collect_table(frame(v), value="what", plan=made.plan)),
@@ -197,7 +212,7 @@ class TestClients:
             ("values", "integers", lambda made, v: made.client_reports(np.array([-v, 5], object))),
             ("values", "integers", lambda made, v: made.client_reports(pa.array([2**63 + 31337], pa.uint64()))),
             ("values", "integers", lambda made, v: Histogram(made.plan, [v])),
-            ("reports", "integers", lambda made, v: made.aggregate(np.array([v], object))),
+            ("reports", "integers", lambda made, v: made.aggregate(Reports(np.array([v], object), made.plan.rate))),
             ("value of a report", "integers", lambda made, v: Report(v)),
             (
                 "values",
@@ -225,20 +240,21 @@ class TestClients:
         "form", [list, np.array, pa.array, lambda v: pa.chunked_array([v, v[:0]]), pd.Series, pl.Series]
     )
     def test_batches_in_many_forms(self, form):
-        words = DRINKS.client_reports(form(["tea"] * 1000 + ["milk"] * 1000))
+        words = DRINKS.client_reports(form(["tea"] * 1000 + ["milk"] * 1000)).values
         assert words.type == pa.large_string() and 100 < len(words) < 1000
-        numbers = Histogram(DRINKS.plan, kind="integers").client_reports(form([5] * 2000))
+        numbers = Histogram(DRINKS.plan, kind="integers").client_reports(form([5] * 2000)).values
         assert numbers.type == pa.int64() and set(numbers.to_pylist()) == {5}
 
     def test_dictionaries(self):
         coded = pa.array(["tea"] * 1000 + [None]).dictionary_encode()
-        assert set(DRINKS.client_reports(coded).to_pylist()) == {"tea"}
+        assert set(DRINKS.client_reports(coded).values.to_pylist()) == {"tea"}
 
     def test_a_test_source_repeats_and_marks(self):
         first, second = (DRINKS.client_reports(["tea"] * 1000, insecure_source(5)) for _ in range(2))
-        assert first.equals(second)
-        assert DRINKS.aggregate(first, source=insecure_source(5)).unsafe_to_publish
-        assert not DRINKS.aggregate(first).unsafe_to_publish
+        assert first.values.equals(second.values)
+        assert DRINKS.aggregate(first).unsafe_to_publish, "reports remember who tossed their coins"
+        assert DRINKS.aggregate(Reports(first.values, first.coin), source=insecure_source(5)).unsafe_to_publish
+        assert not DRINKS.aggregate(DRINKS.client_reports(["tea"] * 1000)).unsafe_to_publish
 
 
 class TestHostileClients:
@@ -266,7 +282,8 @@ class TestHostileClients:
 
     def test_outside_the_list(self):
         listed = Histogram(DRINKS.plan, ["tea", "milk"])
-        tally = listed.tally().add([Report("gin")] * 40 + [Report("tea")] * 40).add(pa.array(["rum"] * 50 + [None]))
+        tally = listed.tally().add([Report("gin")] * 40 + [Report("tea")] * 40)
+        tally.add(Reports(pa.array(["rum"] * 50 + [None]), DRINKS.plan.rate))
         assert (tally.ignored.unknown, tally.ignored.malformed) == (90, 1)
         assert tally.release().table.column("key").to_pylist() == ["tea"]
 
@@ -316,7 +333,7 @@ class TestHostileClients:
         made, hits, rounds = Histogram(plan(1.0, 1e-4, rate=0.2)), 0, 500
         for _ in range(rounds):
             victim = made.client_reports(["secret"])
-            hits += len(made.tally().add(pa.array(["secret"] * (made.plan.threshold - 1))).add(victim).release())
+            hits += len(made.tally().add([Report("secret")] * (made.plan.threshold - 1)).add(victim).release())
         low, high = binomial_band(rounds, 0.2)
         assert low <= hits <= high
 

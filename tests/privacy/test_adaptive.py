@@ -74,6 +74,21 @@ def test_after_a_last_outcome_nothing_is_lost():
     assert adaptive_delta([ends], 50, 0.1, grid=0.1) == pytest.approx(adaptive_delta([shown], 1, 0.1, grid=0.1))
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.3])
+def test_a_second_series_follows_a_last_outcome_of_the_first(epsilon):
+    """By brute force: two uses that may end early, then two of another pair, whatever became of the first."""
+    high, low = two_outcomes(0.2, -0.1)
+    ends, second = [high, low._replace(last=True)], two_outcomes(0.1, -0.2)
+    first = {(low,), (high, low), (high, high)}
+    total = 0.0
+    for path in [(*a, *b) for a in first for b in itertools.product(second, repeat=2)]:
+        p = math.prod(outcome.chance for outcome in path)
+        total += max(0.0, p - math.exp(epsilon - sum(outcome.loss for outcome in path)) * p)
+    found = adaptive_delta([ends], 2, epsilon, grid=0.1, then=[second])
+    assert found == pytest.approx(total, rel=1e-6, abs=1e-12)
+    assert found > adaptive_delta([ends], 2, epsilon, grid=0.1)
+
+
 def test_epsilon_above_all_losses_costs_nothing():
     assert adaptive_delta([flip(0.1)], 10, 1.0000001, grid=0.1) == 0.0
     assert adaptive_delta([flip(0.1)], 0, 0.0, grid=0.1) == 0.0

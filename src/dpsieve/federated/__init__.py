@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from dpsieve.federated.baselines.noisy_counts import BernoulliNoise, SampledLaplace
     from dpsieve.federated.client import (  # isort: skip
         Grid, PrefixReport, Question, Report, SplitQuestion, SplitReport, Strings, ValueQuestion, client_answer,
-        client_level, split_answer, value_answer,
+        client_level, padded_message, split_answer, value_answer,
     )  # fmt: skip
     from dpsieve.federated.plans.histogram_plan import Plan, plan
     from dpsieve.federated.plans.level_plans import Comparison, LevelPlan, compare, level_plan
     from dpsieve.federated.plans.paper_bounds import (  # isort: skip
-        Invitation, enough_clients, invite_for_reports, invite_for_sample, lemma_3_delta, lemma_5_omission,
-        lemma_6_reports, theorem_2_delta,
+        EdgeError, Invitation, edge_error, enough_clients, invite_for_reports, invite_for_sample, lemma_3_delta,
+        lemma_5_omission, lemma_6_reports, lemma_9_error, theorem_2_delta,
     )  # fmt: skip
     from dpsieve.federated.server.distribution import Distribution, Estimate, Quantiles
-    from dpsieve.federated.server.histogram import Histogram, Tally
+    from dpsieve.federated.server.histogram import Histogram, Reports, Tally
     from dpsieve.federated.server.many_clients import client_levels
     from dpsieve.federated.server.quantile_search import QuantileSearch
     from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
     from dpsieve.jobs.collect import collect_numbers, collect_strings, collect_table
 
 __all__ = [
-    "BernoulliNoise", "Comparison", "Distribution", "Estimate", "Grid", "HadamardResponse", "Histogram",
+    "BernoulliNoise", "Comparison", "Distribution", "EdgeError", "Estimate", "Grid", "HadamardResponse", "Histogram",
     "Invitation", "LevelPlan", "Plan", "PrefixReport", "QuantileSearch", "Quantiles", "Question", "Report",
-    "SampledLaplace", "SplitQuestion", "SplitReport", "Strings", "Tally", "TrieHeavyHitters", "TrieRelease",
+    "Reports", "SampledLaplace", "SplitQuestion", "SplitReport", "Strings", "Tally", "TrieHeavyHitters", "TrieRelease",
     "ValueQuestion", "client", "client_answer", "client_level", "client_levels", "collect_numbers", "collect_strings",
-    "collect_table", "compare",
-    "enough_clients", "invite_for_reports", "invite_for_sample", "lemma_3_delta", "lemma_5_omission",
-    "lemma_6_reports", "level_plan", "plan", "split_answer", "theorem_2_delta", "value_answer",
+    "collect_table", "compare", "edge_error", "enough_clients", "invite_for_reports", "invite_for_sample",
+    "lemma_3_delta", "lemma_5_omission", "lemma_6_reports", "lemma_9_error", "level_plan", "padded_message", "plan",
+    "split_answer", "theorem_2_delta", "value_answer",
 ]  # fmt: skip
 
 # Where each name is; `collect_table` and its like need an engine, so they live among the jobs.
@@ -43,13 +43,13 @@ _NAMES = {
     "federated.baselines.hadamard": "HadamardResponse",
     "federated.baselines.noisy_counts": "BernoulliNoise SampledLaplace",
     "federated.client": "Grid PrefixReport Question Report SplitQuestion SplitReport "
-    "Strings ValueQuestion client_answer client_level split_answer value_answer",
+    "Strings ValueQuestion client_answer client_level padded_message split_answer value_answer",
     "federated.plans.histogram_plan": "Plan plan",
     "federated.plans.level_plans": "Comparison LevelPlan compare level_plan",
-    "federated.plans.paper_bounds": "Invitation enough_clients invite_for_reports invite_for_sample "
-    "lemma_3_delta lemma_5_omission lemma_6_reports theorem_2_delta",
+    "federated.plans.paper_bounds": "EdgeError Invitation edge_error enough_clients invite_for_reports "
+    "invite_for_sample lemma_3_delta lemma_5_omission lemma_6_reports lemma_9_error theorem_2_delta",
     "federated.server.distribution": "Distribution Estimate Quantiles",
-    "federated.server.histogram": "Histogram Tally",
+    "federated.server.histogram": "Histogram Reports Tally",
     "federated.server.many_clients": "client_levels",
     "federated.server.quantile_search": "QuantileSearch",
     "federated.server.trie": "TrieHeavyHitters TrieRelease",

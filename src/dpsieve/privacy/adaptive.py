@@ -46,25 +46,33 @@ _MOST_POINTS, _MOST_FIXED_POINTS = 4_000_000, 40_000_000
 
 
 def adaptive_delta(
-    pairs: Sequence[Pair], uses: int, epsilon: float, *, grid: float, also: Sequence[Pair] = ()
+    pairs: Sequence[Pair],
+    uses: int,
+    epsilon: float,
+    *,
+    grid: float,
+    also: Sequence[Pair] = (),
+    then: Sequence[Pair] = (),
 ) -> float:
     """Return the delta of `uses` adaptively chosen pairs at `epsilon`, rounded up.
 
     Put in the pairs in both orders where neighbours may be exchanged, and the `grid` of losses: exact if all losses
     are multiples of it; else its square decides how much is added. The time grows with uses * pairs * (range of
-    losses / grid). Where each use shows two independent outcomes, `also` holds the pairs of the second one.
+    losses / grid). Where each use shows two independent outcomes, `also` holds the pairs of the second one. `then`
+    holds those of as many uses that follow, also after a `last` outcome of the first ones: that ends its own series.
 
     >>> flip = [Outcome(0.75, math.log(3)), Outcome(0.25, -math.log(3))]  # randomised response
     >>> round(adaptive_delta([flip], 2, math.log(3), grid=math.log(3)), 6)  # 9/16 - 3 * 1/16
     0.375
     """
-    epsilon, terms = validate.epsilon(epsilon), _checked([*pairs, *also], uses, grid)
-    steps = 2 * uses if also else uses
+    epsilon, terms = validate.epsilon(epsilon), _checked([*pairs, *also, *then], uses, grid)
+    steps = uses * (1 + bool(also) + bool(then))
     if terms.costs_nothing(steps, epsilon):
         return 0.0
     aim, low, high = _range(terms, steps, epsilon)
-    groups = np.array([0, len(pairs), len(pairs) + len(also)] if also else [0, len(pairs)])
-    return _at(_adaptive_curve(terms, uses, low, high, groups), aim - low, steps, terms)
+    ends = [0, len(pairs), len(pairs) + len(also)] if also else [0, len(pairs)]
+    series = [[ends[-1], ends[-1] + len(then)], ends] if then else [ends]  # the last in time comes first
+    return _at(_adaptive_curve(terms, uses, low, high, *map(np.array, series)), aim - low, steps, terms)
 
 
 def adaptive_peak(pairs: Sequence[Pair], uses: int, power: float, top: float, *, grid: float) -> float:
@@ -120,13 +128,15 @@ def _range(terms: Terms, uses: int, epsilon: float) -> tuple[float, int, int]:
     return aim, low, math.ceil(aim + min(uses * terms.stay_down, _WIDE * spread)) + 1
 
 
-def _adaptive_curve(terms: Terms, uses: int, low: int, high: int, groups: Ints) -> Floats:
-    """Return the curve of the best adaptive plans between these points of the grid."""
+def _adaptive_curve(terms: Terms, uses: int, low: int, high: int, *series: Ints) -> Floats:
+    """Return the curve of the best adaptive plans between these points of the grid; each series has its groups."""
     from dpsieve.privacy.adaptive_loops import advance
 
-    rest = groups, terms.begins, terms.weights, terms.shifts, terms.last, terms.sure
-    full = advance(_first(terms, low, high), uses, terms.up, terms.down, *rest)
-    return cast(Floats, full[terms.up : len(full) - terms.down])
+    nothing = full = _first(terms, low, high)
+    for groups in series:
+        rest = groups, terms.begins, terms.weights, terms.shifts, terms.last, terms.sure
+        full = advance(full, nothing, uses, terms.up, terms.down, *rest)
+    return full[terms.up : len(full) - terms.down]
 
 
 def _ordered_curve(terms: Terms, uses: int, low: int, high: int, order: Ints) -> Floats:

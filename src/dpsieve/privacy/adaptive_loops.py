@@ -6,8 +6,10 @@ from dpsieve.exact.jit import jit
 
 
 @jit()
-def advance(first, uses, left, right, groups, begins, weights, shifts, last, sure):
+def advance(first, nothing, uses, left, right, groups, begins, weights, shifts, last, sure):
     """Return the curve after `uses` uses from the curve `first`; both are padded by `left` and `right` points.
+
+    `nothing` is the curve of no use at all, from which bounds beyond the grid are taken.
 
     A use is a step for each group of pairs, those from groups[g] to groups[g + 1]. Step: the new value at i is the
     largest, over pairs, of the sum of weight * value[i - shift] over the terms of the pair, where terms with `last`
@@ -28,7 +30,7 @@ def advance(first, uses, left, right, groups, begins, weights, shifts, last, sur
             _add(total, first, left, weights[middle:end], shifts[middle:end])
             _raise(best, total)
         value[left : left + inner] = best
-        _pad(value, first, left, right)
+        _pad(value, nothing, left, right)
     return value
 
 

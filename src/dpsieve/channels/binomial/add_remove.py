@@ -23,6 +23,15 @@ Theorem 2 of Bharadwaj and Cormode (AISTATS 2022) bounds A(k) by P[X_k > kq] and
 p <= 1 - e^-epsilon, which it asks for. Two facts for planning: delta does not grow with t (a higher threshold is
 post-processing) nor shrink with p (thin the reported counts, then apply the threshold again).
 
+The unit that comes or goes may have another rate than the others, `own` instead of p: X_(k-1) with a coin of its own
+against X_(k-1). With s = 1 + (z-1) / own and s' = 1 - (1 - 1/z) / own, the divergences are
+
+    A(k) = own sum (P_(k-1)(j-1) - s P_(k-1)(j)),    B(k) = z own sum (s' P_(k-1)(j) - P_(k-1)(j-1)).
+
+Since P_(k-1)(j-1) = P_k(j) j / (kp) and P_(k-1)(j) = P_k(j) (k-j) / (k (1-p)), these are the sums above, of P_k at the
+rate p, with g = 1 - p + sp, q = sp / g and k p (1-p) / (own g) for k (1-q), and with g' = 1 - p + s'p, q' = s'p / g'
+and k p (1-p) / (z own g') for k (1-p). The steps about the worst k stay as they are.
+
 All sums have positive terms only, so small deltas keep their digits; every result is rounded up, and above the exact
 value by less than 1e-9 of it.
 """
@@ -41,8 +50,10 @@ _ULP = 2.0**-53
 _FIRST, _LONGEST = 256, 1 << 22
 
 
-def add_remove(epsilon: float, rate: float, threshold: int) -> tuple[float, int]:
+def add_remove(epsilon: float, rate: float, threshold: int, own: float | None = None) -> tuple[float, int]:
     """Return the least delta at epsilon for add/remove neighbours, rounded up, and the frequency k that needs it.
+
+    `own` is the rate of the unit that comes or goes, where that is not the rate of the others.
 
     >>> delta, k = add_remove(1.0, 0.10535, 20)
     >>> f"{delta:.4g}", k
@@ -52,37 +63,46 @@ def add_remove(epsilon: float, rate: float, threshold: int) -> tuple[float, int]
     def slope() -> Ball:
         return ball(epsilon).exp()
 
-    return max(appearing(slope, rate, threshold), vanishing(slope, rate, threshold))
+    return max(appearing(slope, rate, threshold, own), vanishing(slope, rate, threshold, own))
 
 
-def appearing(slope: Slope, rate: float, threshold: int) -> tuple[float, int]:
-    """Return the largest divergence of row k from `slope` times row k-1, rounded up, and k; slope > 1 - rate."""
+def appearing(slope: Slope, rate: float, threshold: int, own: float | None = None) -> tuple[float, int]:
+    """Return the largest divergence of row k from `slope` times row k-1, rounded up, and k; slope > 1 - own."""
 
-    def below() -> Ball:  # 1 - q
-        return (1 - ball(rate)) / slope()
+    def below() -> Ball:  # 1 - q = (1-p) / g
+        return (1 - ball(rate)) / (slope() if own is None else 1 + (slope() - 1) * ball(rate) / ball(own))
 
     def at(k: int) -> tuple[float, int]:
         excess = max(0.0, upper(lambda: threshold - k + k * below()))  # t - kq
         series = _series(k - threshold, threshold + 1, rate / (1 - rate), excess, 1.0)
-        return _product(upper(lambda: mass(k, threshold, rate) / (k * below())), series), k
+        weight = upper(lambda: _share(own, rate) * mass(k, threshold, rate) / (k * below()))
+        return _product(weight, series), k
 
     return max(at(max(k, threshold)) for k in _ceilings(lambda: (threshold - 1) / (1 - below())))
 
 
-def vanishing(slope: Slope, rate: float, threshold: int) -> tuple[float, int]:
+def vanishing(slope: Slope, rate: float, threshold: int, own: float | None = None) -> tuple[float, int]:
     """Return the largest divergence of row k-1 from `slope` times row k, rounded up, and k; (0, 1) if there is none."""
 
+    def lift() -> Ball:  # 1 / g'
+        return slope() if own is None else 1 / (1 - (1 - 1 / slope()) * ball(rate) / ball(own))
+
     def edge() -> Ball:  # q'
-        return 1 - (1 - ball(rate)) * slope()
+        return 1 - (1 - ball(rate)) * lift()
 
     def at(k: int) -> tuple[float, int]:
         excess = max(0.0, upper(lambda: k * edge() - (threshold - 1)))
         series = _series(threshold - 1, k - threshold + 2, (1 - rate) / rate, excess, 1.0)
-        return _product(upper(lambda: mass(k, threshold - 1, rate) / (k * (1 - ball(rate)))), series), k
+        weight = upper(lambda: _share(own, rate) * mass(k, threshold - 1, rate) / (k * (1 - ball(rate))))
+        return _product(upper(lambda: ball(weight) * slope() / lift()) if own else weight, series), k
 
-    if upper(edge) <= 0:
+    if upper(lambda: edge() if own is None else 1 - (1 - 1 / slope()) / ball(own)) <= 0:  # q', or s' of its sign
         return 0.0, 1
     return max(at(max(k, 1)) for k in _ceilings(lambda: (threshold - 1) / edge()))
+
+
+def _share(own: float | None, rate: float) -> Ball | int:
+    return 1 if own is None else ball(own) / ball(rate)
 
 
 def upper_tail(trials: int, rate: float, least: int) -> float:

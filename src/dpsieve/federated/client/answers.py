@@ -5,6 +5,13 @@ failed: a second call tosses a second coin, and the guarantee is for one.
 
 On the wire a report is JSON in UTF-8, such as {"version":1,"value":"tea","nonce":"9f86d081884c7d659a2feaa0c55ad015"}.
 Its nonce is drawn anew for each report and sent again with each retry, so that a message that comes twice counts once.
+
+Who sees that a client sent something knows that its value is in the sample, and the sample is all that protects it. So
+`padded_message` makes a message of every answer, of silence too: a dummy, whose fields are null. All messages that
+answer one question have the same length, which follows from the question alone: the longest report, and spaces after
+the others. JSON ignores the spaces, and servers drop dummies. What is released does not change: the message is made
+from the answer alone, and the server reads the same answers. An observer of encrypted messages sees their number and
+one length, whatever coins and values are.
 """
 
 import json
@@ -15,7 +22,7 @@ from typing import Any, NamedTuple
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.coins import RandomWords, coin, is_nonce, new_nonce, uniform
-from dpsieve.federated.client.questions import Question, SplitQuestion, ValueQuestion
+from dpsieve.federated.client.questions import Question, SplitQuestion, ValueQuestion, in_json
 from dpsieve.federated.client.strings import MOST_LEVELS, Strings, Symbols, check_sendable, is_number, written
 
 VERSION = 1
@@ -36,7 +43,7 @@ class Sent:
 
     def to_bytes(self) -> bytes:
         """Return the report as it is sent."""
-        return json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":")).encode()
+        return _encoded(self.to_json())
 
 
 @dataclass(frozen=True, repr=False)
@@ -158,6 +165,49 @@ def split_answer(
     return SplitReport(bool(value < question.split), new_nonce(source))  # type: ignore[operator]
 
 
+def padded_message(
+    question: ValueQuestion | Question | SplitQuestion,
+    answer: Report | PrefixReport | SplitReport | None,
+    *,
+    source: RandomWords | None = None,
+) -> bytes:
+    """Return what a client sends so that traffic does not show its coin: its report or, for silence, a dummy.
+
+    All messages for one question have the same length. Send one for each question that is put to the client, at a time
+    that does not depend on the answer, also if it has no value or another level; keep it, and send it again in retries.
+
+    >>> question = ValueQuestion(coin=0.5, values=("tea", "milk"))
+    >>> {len(padded_message(question, answer)) for answer in (Report("tea"), Report("milk"), None)}
+    {71}
+    """
+    kind = _ANSWERS.get(type(question))
+    if kind is None:
+        raise InvalidType(f"question must be one that a server asks, not {type(question).__name__}. Use from_json.")
+    silent = dict.fromkeys(question.fields)
+    if answer is None:
+        message = _encoded({"version": VERSION, **silent, "nonce": new_nonce(source)})
+    elif isinstance(answer, kind):
+        message = answer.to_bytes()
+    else:
+        raise InvalidType(f"answer must be a {kind.__name__} or None. Pass the answer to this question.")
+    nulls = sum(map(in_json, silent.values()))
+    length = len(_encoded({"version": VERSION, **silent, "nonce": "0" * 32})) + max(question.widest - nulls, 0)
+    if len(message) > length:
+        raise InvalidValue("answer is longer than any to this question. Pass the answer to this question.")
+    return message.ljust(length)
+
+
+def is_dummy(message: object) -> bool:
+    """Return whether a decoded message is that of a silent client: all fields are null, beside a version and a nonce.
+
+    >>> is_dummy(decoded(padded_message(ValueQuestion(0.5), None))), is_dummy({"value": None})
+    (True, False)
+    """
+    if not isinstance(message, dict) or message.get("version") is not VERSION or not is_nonce(message.get("nonce")):
+        return False
+    return len(message) > 2 and all(message[name] is None for name in message.keys() - {"version", "nonce"})
+
+
 def client_level(levels: int, *, source: RandomWords | None = None) -> int:
     """Return the level at which a client answers: 1 to `levels`, exactly equally likely.
 
@@ -168,6 +218,13 @@ def client_level(levels: int, *, source: RandomWords | None = None) -> int:
     """
     hint = "Pass the levels of the question."
     return uniform(validate.whole("levels", levels, low=1, high=MOST_LEVELS, hint=hint), source) + 1
+
+
+_ANSWERS: dict[type, type[Sent]] = {ValueQuestion: Report, Question: PrefixReport, SplitQuestion: SplitReport}
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decoded(data: object) -> Any:

@@ -1,12 +1,14 @@
 """What a server asks: for a value, for the next symbols of a string, or for the side of a split. Questions are public.
 
-Each is JSON by `to_json`, and a device makes it again with `from_json`, which refuses anything else.
+Each is JSON by `to_json`, and a device makes it again with `from_json`, which refuses anything else. How many bytes a
+padded message has follows from the question alone (`widest` and `fields`; see `padded_message`).
 """
 
+import json
 import numbers
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
@@ -18,6 +20,7 @@ Protocol = Literal["rounds", "cohorts", "one_round"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 LONGEST = 256
+_ESCAPED = 6  # bytes of a symbol in JSON, at most, as in "\u0000"
 SMALLEST_COIN, LARGEST_COIN = 1e-9, 1 - 1e-9
 
 
@@ -37,6 +40,8 @@ class ValueQuestion(Public):
     values: tuple[str | int, ...] | None = None
     longest: int = LONGEST
 
+    fields: ClassVar[tuple[str, ...]] = ("value",)
+
     def __post_init__(self) -> None:
         hint = "Pass a question of Histogram.question."
         validate.store(self, coin=_coin(self.coin, hint))
@@ -46,6 +51,13 @@ class ValueQuestion(Public):
     @cached_property
     def _known(self) -> frozenset[str | int]:
         return frozenset(self.values or ())
+
+    @cached_property
+    def widest(self) -> int:
+        """How many bytes the fields of a report have in JSON, at most."""
+        if self.values is not None:
+            return max(map(in_json, self.values))
+        return _ESCAPED * self.longest + 2 if self.kind == "text" else len(str(-(2**63)))
 
     def counts(self, value: object) -> bool:
         """Return whether one value counts; one of another kind, or that no report can carry, is refused."""
@@ -92,6 +104,17 @@ class Question(Public):
     coin: float
     strings: Strings
     prefixes: tuple[Symbols, ...]
+
+    fields: ClassVar[tuple[str, ...]] = ("prefix", "ended")
+
+    @cached_property
+    def widest(self) -> int:
+        """How many bytes the fields of a report have in JSON, at most."""
+        alphabet = self.strings.alphabet
+        symbol = 2 if self.strings.of_bytes else _ESCAPED  # two hexadecimal digits
+        if isinstance(alphabet, str):
+            symbol = max(in_json(one) - 2 for one in alphabet)
+        return symbol * self.depth + 2 + in_json(False)
 
     @property
     def before(self) -> int:
@@ -145,11 +168,19 @@ class SplitQuestion(Public):
     coin: float
     split: float
 
+    fields: ClassVar[tuple[str, ...]] = ("below",)
+    widest: ClassVar[int] = len("false")
+
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "SplitQuestion":
         """Rebuild what `to_json` returned; anything else is refused."""
         hint, fields = "Pass what SplitQuestion.to_json returned.", cls._fields(data)
         return cls(*_level(fields, hint), validate.real("split", fields["split"], hint=hint))
+
+
+def in_json(value: object) -> int:
+    """Return how many bytes a value has in a report."""
+    return len(json.dumps(value, ensure_ascii=False).encode())
 
 
 def checked_kind(kind: object) -> Kind:

@@ -45,27 +45,31 @@ _FINE, _COARSE = 512, 128
 
 
 @lru_cache(maxsize=1024)
-def rounds_delta(epsilon: float, rate: float, threshold: int, rounds: int, neighbours: Neighbours) -> float:
+def rounds_delta(
+    epsilon: float, rate: float, threshold: int, rounds: int, neighbours: Neighbours, pruned: bool = False
+) -> float:
     """Return a delta at which `rounds` rounds, each with this rate and threshold, are (epsilon, delta)-private.
 
-    An upper bound by the pairs of rows (`round_pairs`); where these are too many, as at rates below one in a hundred,
-    from the curve of one round.
+    An upper bound by the pairs of rows (`round_pairs`, which says what `pruned` is); where these are too many, as at
+    rates below one in a hundred, from the curve of one round, whether rounds are pruned or not.
 
     >>> f"{rounds_delta(1.0, 0.1, 12, 1, 'add_remove'):.3g}", f"{rounds_delta(1.0, 0.1, 12, 10, 'add_remove'):.3g}"
     ('4.56e-10', '4.58e-09')
     """
     if last_row(rate, threshold) <= MOST_ROWS:
-        return pairs_delta(epsilon, rate, threshold, rounds, neighbours)
+        return pairs_delta(epsilon, rate, threshold, rounds, neighbours, pruned=pruned)
     return _composed(epsilon, _Curves(rate, threshold), _FINE, rounds, neighbours)
 
 
-def rough_rounds_delta(epsilon: float, rate: float, threshold: int, rounds: int, neighbours: Neighbours) -> float:
+def rough_rounds_delta(
+    epsilon: float, rate: float, threshold: int, rounds: int, neighbours: Neighbours, pruned: bool = False
+) -> float:
     """Return about the same as `rounds_delta`, mostly more, in a tenth of the time.
 
     Nothing is proven about it: it is for plans, which check what they have found with `rounds_delta`.
     """
     if last_row(rate, threshold) <= MOST_ROWS:
-        return pairs_delta(epsilon, rate, threshold, rounds, neighbours, rough=True)
+        return pairs_delta(epsilon, rate, threshold, rounds, neighbours, pruned=pruned, rough=True)
     points = round(_COARSE * min(max(1.0, epsilon), 8.0))  # many small losses need small steps, whatever epsilon is
     return _composed(epsilon, _RoughCurves(rate, threshold), points, rounds, neighbours)
 

@@ -3,7 +3,8 @@
 There are three protocols, all with one threshold for every level:
 
 * 'rounds': every client tosses a coin anew at each level. One client may answer at all of them, and the whole is the
-  composition of L mechanisms, charged by the exact pairs of their rows (`federated.plans.round_pairs`).
+  composition of L mechanisms, charged by the exact pairs of their rows (`federated.plans.round_pairs`). A trie is
+  `pruned`: it asks a client only while the prefixes of its string survive, and is charged for that alone.
 * 'cohorts': every client draws one level, each with probability 1/L, and tosses its coin there only. The whole costs
   (epsilon, delta) once. Proof: fix the levels of all clients, which do not depend on their values. With one client
   more, the levels before its own are the same, its own is one sample-and-threshold histogram with one client more, and
@@ -12,6 +13,13 @@ There are three protocols, all with one threshold for every level:
   to anyone. When a client replaces its value it keeps its level, and the same argument leaves one histogram in which
   one client is replaced: so the promise under 'replace' is that of one histogram under 'replace', once. (Lemma 7 of
   Bharadwaj and Cormode, AISTATS 2022, charges L times.)
+  With `secret_levels`, who sees the release knows no client's level, and the others hide a client better. Proof: let p
+  be the coin and r = (p/L) / (1 - p + p/L). By convexity, tell the level l of the one client, and then, of every other
+  client, whether it reported at another level than l, and what. Nothing else at those levels depends on the client.
+  The others each report at level l with probability r, on their own: of those who reported at no other level, a
+  share of 1 - p is silent and p/L reports at l. So the client's cell there has k - 1 coins of r, against these and one
+  of p: `channels.binomial.add_remove` has the exact delta of that, for the worst k. The smaller of both charges is
+  taken; under 'replace' secret levels are charged as known ones. A level that depends on the value is never covered.
 * 'one_round': the last level only, in one histogram. The least privacy cost, but the server sees rare strings in full.
 """
 
@@ -25,9 +33,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.channels.binomial.add_remove import add_remove
 from dpsieve.channels.binomial.rows import SMALLEST_RATE, BinomialRows, checked_rate, checked_threshold, exact_delta
 from dpsieve.channels.channel import Channel, checked_frequencies
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.binomial import at_least
 from dpsieve.exact.search import first_whole
 from dpsieve.federated.client.questions import PROTOCOLS, Protocol, checked_protocol
@@ -61,6 +70,8 @@ class LevelPlan(Channel):
         coin: the probability with which a client answers a question that is put to it.
         threshold: the least sampled count that is reported.
         epsilon, delta_, neighbours, unit: what all levels together promise.
+        pruned: whether a client is asked only while all prefixes of its string survived, as by a trie.
+        secret_levels: with 'cohorts', whether nobody who sees the release knows the level of any client.
     """
 
     protocol: Protocol
@@ -69,10 +80,14 @@ class LevelPlan(Channel):
     threshold: int
     neighbours: Neighbours = "add_remove"
     unit: str = field(default="one client", kw_only=True)
+    pruned: bool = field(default=False, kw_only=True)
+    secret_levels: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_protocol(self.protocol)
+        _check_secrecy(checked_protocol(self.protocol), self.secret_levels)
+        if not isinstance(self.pruned, bool):
+            raise InvalidType("pruned must be True or False. Pass True for a trie.")
         levels = validate.whole("levels", self.levels, low=1, high=MOST_LEVELS, hint="Pass how many levels there are.")
         self._set(levels=levels, coin=checked_rate(self.coin), threshold=checked_threshold(self.threshold))
 
@@ -123,13 +138,19 @@ class LevelPlan(Channel):
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
         """Return a delta at which all levels together are (epsilon, delta)-private: the least that is known."""
         epsilon, relation = validate.epsilon(epsilon), validate.neighbours(neighbours)
-        return _delta(self.protocol, self.levels, epsilon, self.coin, self.threshold, relation)
+        return self._cost.delta(epsilon, self.coin, self.threshold, relation)
+
+    @property
+    def _cost(self) -> "_Cost":
+        return _Cost(self.protocol, self.levels, self.pruned, self.secret_levels)
 
     @cached_property
     def _certificate(self) -> Certificate:
         each = {
-            "rounds": f"the composed rows of {self.levels} sampled histograms with a threshold",
-            "cohorts": "the exact divergence of one sampled histogram with a threshold, one level for each client",
+            "rounds": f"the composed rows of {self.levels} sampled histograms with a threshold"
+            f"{', each asked for what survived the one before' if self.pruned else ''}",
+            "cohorts": "the exact divergence of one sampled histogram with a threshold, one "
+            f"{'secret ' if self.secret_levels else ''}level for each client",
             "one_round": "the exact divergence of a sampled histogram with a threshold",
         }
         worst = self.delta(self.epsilon, self.neighbours)
@@ -160,6 +181,7 @@ class LevelOptions(TypedDict, total=False):
     threshold: int | None
     neighbours: Neighbours
     unit: str
+    secret_levels: bool
 
 
 def level_plan(
@@ -172,6 +194,8 @@ def level_plan(
     threshold: int | None = None,
     neighbours: Neighbours = "add_remove",
     unit: str = "one client",
+    secret_levels: bool = False,
+    pruned: bool = False,
 ) -> LevelPlan:
     """Return the plan that finds the rarest strings within (epsilon, delta), for a number of levels and a protocol.
 
@@ -182,19 +206,27 @@ def level_plan(
         coin, threshold: to choose these instead; what they cost is checked.
         neighbours: 'add_remove' (one client more or less) or 'replace' (one client has another value).
         unit: who is protected, in words.
+        secret_levels: with 'cohorts', True where nobody who sees the release can know at which level a client may
+            answer: each draws its level itself, and silent clients send padded messages. It costs less.
+        pruned: whether a client is asked only while all prefixes of its string survived, as by `TrieHeavyHitters` and
+            `Quantiles`, which pass it themselves.
 
-    >>> level_plan(1.0, 1e-8, 10).half, level_plan(1.0, 1e-8, 10, protocol="cohorts").half
-    (131, 1075)
+    >>> level_plan(1.0, 1e-8, 10).half, level_plan(1.0, 1e-8, 10, pruned=True).half
+    (131, 118)
+    >>> [level_plan(1.0, 1e-8, 10, protocol="cohorts", secret_levels=secret).half for secret in (False, True)]
+    [1075, 590]
     """
     epsilon, delta = validate.positive_epsilon(epsilon), positive_delta(delta)
     relation, protocol = validate.neighbours(neighbours), checked_protocol(protocol)
     levels = validate.whole("levels", levels, low=1, high=MOST_LEVELS, hint="Pass how many levels there are.")
-    if protocol != "rounds" or levels == 1:
-        levels = 1 if protocol == "one_round" else levels
+    _check_secrecy(protocol, secret_levels)
+    levels = 1 if protocol == "one_round" else levels
+    cost = _Cost(protocol, levels, pruned, secret_levels)
+    if cost.is_one_histogram(relation):
         found = plan(epsilon, delta, rate=coin, threshold=threshold, neighbours=relation, unit=unit)
-        kept = found.guarantee
-        return LevelPlan(kept.epsilon, kept.delta, protocol, levels, found.rate, found.threshold, relation, unit=unit)
-    search = _Search(epsilon, delta, levels, relation)
+        coin, threshold = found.rate, found.threshold
+        epsilon, delta = found.guarantee.epsilon, found.guarantee.delta
+    search = _Search(epsilon, delta, relation, cost)
     if coin is not None and threshold is not None:
         coin, threshold = checked_rate(coin), checked_threshold(threshold)
     elif coin is not None:
@@ -202,8 +234,11 @@ def level_plan(
     elif threshold is not None:
         coin, threshold = search.largest_coin(checked_threshold(threshold))
     else:
-        coin, threshold = _best(epsilon, delta, levels, relation)
-    made = LevelPlan(epsilon, delta, protocol, levels, coin, threshold, relation, unit=unit)
+        coin, threshold = _best(epsilon, delta, relation, cost)
+    made = LevelPlan(
+        epsilon, delta, protocol, levels, coin, threshold, relation,
+        unit=unit, pruned=pruned, secret_levels=secret_levels,
+    )  # fmt: skip
     made.certify()
     return made
 
@@ -221,7 +256,8 @@ def compare(
     ...
     """
     levels = levels_of(max_length, step)
-    return Comparison(*(level_plan(epsilon, delta, levels, protocol=p, neighbours=neighbours) for p in PROTOCOLS))
+    plans = (level_plan(epsilon, delta, levels, protocol=p, neighbours=neighbours, pruned=True) for p in PROTOCOLS)
+    return Comparison(*plans)
 
 
 def levels_of(max_length: int, step: int) -> int:
@@ -232,24 +268,67 @@ def levels_of(max_length: int, step: int) -> int:
     return -(-length // step)
 
 
-def _delta(
-    protocol: Protocol, levels: int, epsilon: float, coin: float, threshold: int, neighbours: Neighbours
-) -> float:
-    if protocol != "rounds" or levels == 1:
-        return exact_delta(epsilon, coin, threshold, neighbours)
-    found = rounds_delta(epsilon, coin, threshold, levels, neighbours)
-    return min(1.0, float(_UP.create_decimal(max(found, 1e-300))))
+def _check_secrecy(protocol: Protocol, secret_levels: object) -> None:
+    if not isinstance(secret_levels, bool):
+        raise InvalidType("secret_levels must be True or False. Pass True where nobody knows the level of a client.")
+    if secret_levels and protocol != "cohorts":
+        raise InvalidValue(f"secret_levels belongs to 'cohorts', not to {protocol!r}. Leave it out.")
+
+
+class _Cost(NamedTuple):
+    """What the levels of a protocol cost, for any coin and threshold."""
+
+    protocol: Protocol
+    levels: int
+    pruned: bool
+    secret_levels: bool
+
+    def is_one_histogram(self, neighbours: Neighbours) -> bool:
+        """Return whether all levels cost exactly what one histogram with the same coin does."""
+        secret = self.secret_levels and neighbours == "add_remove"
+        return self.levels == 1 or (self.protocol != "rounds" and not secret)
+
+    def delta(self, epsilon: float, coin: float, threshold: int, neighbours: Neighbours) -> float:
+        """Return a delta for all levels together, rounded up."""
+        if self.protocol == "rounds" and self.levels > 1:
+            return _rounded_up(rounds_delta(epsilon, coin, threshold, self.levels, neighbours, self.pruned))
+        known = exact_delta(epsilon, coin, threshold, neighbours)
+        if self.is_one_histogram(neighbours):
+            return known
+        return min(known, _rounded_up(secret_levels_delta(epsilon, coin, threshold, self.levels)))
+
+    def rough(self, epsilon: float, coin: float, threshold: int, neighbours: Neighbours) -> float:
+        """Return about the same, for rounds in a tenth of the time."""
+        if self.protocol == "rounds":
+            return rough_rounds_delta(epsilon, coin, threshold, self.levels, neighbours, self.pruned)
+        return secret_levels_delta(epsilon, coin, threshold, self.levels)
+
+
+def secret_levels_delta(epsilon: float, coin: float, threshold: int, levels: int) -> float:
+    """Return a delta of cohorts for one client more or less, if levels are secret; the head of this module proves it.
+
+    >>> round(secret_levels_delta(1.0, 0.3, 2, 2), 4), round(exact_delta(1.0, 0.3, 2, "add_remove"), 4)  # secret, known
+    (0.0529, 0.09)
+    """
+    share = coin / levels
+    others = math.nextafter(share / (1 - coin + share) * (1 + 4 * _ULP), 1.0)  # delta grows with it
+    return add_remove(epsilon, others, threshold, coin)[0]
+
+
+def _rounded_up(delta: float) -> float:
+    return min(1.0, float(_UP.create_decimal(max(delta, 1e-300))))
 
 
 class _Search:
-    """Looks along the curve of (coin, threshold) that just keep a promise in several rounds.
+    """Looks along the curve of (coin, threshold) that just keep a promise at several levels.
 
     As for one round, neither a higher threshold nor a lower coin raises delta: both are post-processing of each round.
+    For secret levels a lower coin also lowers the rate of the others, which is a mixture over fewer of them.
     """
 
-    def __init__(self, epsilon: float, delta: float, levels: int, neighbours: Neighbours) -> None:
-        self._epsilon, self._delta, self._levels, self._neighbours = epsilon, delta, levels, neighbours
-        self._near: float = levels**-0.25
+    def __init__(self, epsilon: float, delta: float, neighbours: Neighbours, cost: _Cost) -> None:
+        self._epsilon, self._delta, self._neighbours, self._cost = epsilon, delta, neighbours, cost
+        self._near: float = cost.levels**-0.25
 
     def smallest_threshold(self, coin: float) -> tuple[float, int]:
         """Return the coin, and the smallest threshold for it."""
@@ -290,7 +369,7 @@ class _Search:
         """Return about the mean of a sampled count that reaches the threshold at every level half of the time."""
         from scipy.special import gammainccinv
 
-        return float(gammainccinv(threshold, 1 - 0.5 ** (1 / self._levels)))
+        return float(gammainccinv(threshold, 1 - 0.5 ** (1 / self._cost.levels)))
 
     def _crossing(self, threshold: int) -> float:
         """Return about the largest coin for a threshold; that of one threshold is near that of the next."""
@@ -299,11 +378,11 @@ class _Search:
 
     def _excess(self, coin: float, threshold: int) -> float:
         """Return the logarithm of delta over the promised one, above zero exactly if it is larger."""
-        return self._over(_delta("rounds", self._levels, self._epsilon, coin, threshold, self._neighbours))
+        return self._over(self._cost.delta(self._epsilon, coin, threshold, self._neighbours))
 
     def _roughly(self, coin: float, threshold: int) -> float:
         """Return about the same, in a tenth of the time."""
-        return self._over(rough_rounds_delta(self._epsilon, coin, threshold, self._levels, self._neighbours))
+        return self._over(self._cost.rough(self._epsilon, coin, threshold, self._neighbours))
 
     def _over(self, delta: float) -> float:
         found = math.log(max(delta, 1e-300) / self._delta)
@@ -311,5 +390,5 @@ class _Search:
 
 
 @lru_cache(maxsize=256)
-def _best(epsilon: float, delta: float, levels: int, neighbours: Neighbours) -> tuple[float, int]:
-    return _Search(epsilon, delta, levels, neighbours).best()
+def _best(epsilon: float, delta: float, neighbours: Neighbours, cost: _Cost) -> tuple[float, int]:
+    return _Search(epsilon, delta, neighbours, cost).best()

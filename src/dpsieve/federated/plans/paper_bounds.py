@@ -2,8 +2,8 @@
 
 They are safe and far from tight: at epsilon = 1, rate 0.10535 and threshold 20, Theorem 2 says 1.5e-12, Lemma 3 says
 7.6e-9, and the exact delta is 6.9e-15. Both are for one client more or less, and for rates up to 1 - e^-epsilon.
-Lemmas 5 and 6 are about accuracy, and `enough_clients` is the exact number beside Lemma 6. These are plain floats, for
-figures; what is promised comes from `dpsieve.channels.binomial.rows`.
+Lemmas 5, 6 and 9 are about accuracy; `enough_clients` and `edge_error` are the exact numbers beside the last two. These
+are plain floats, for figures; what is promised comes from `dpsieve.channels.binomial.rows`.
 
 Lemma 4 contacts a fixed number s = m + c sqrt(m) of n clients, m = rate n, each of which takes part with probability
 m / s. The size of such a sample has variance m (1 - m/s); that of the sample of Theorem 2, in which each of the n
@@ -13,6 +13,7 @@ clients, by exact binomial tails, are sound, and each states its guarantee.
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +24,9 @@ from dpsieve.channels.binomial.rows import checked_rate, checked_threshold
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.binomial import at_least, below
 from dpsieve.exact.search import first_whole
+from dpsieve.federated.client.strings import MOST_LEVELS
 from dpsieve.federated.plans.histogram_plan import Plan
+from dpsieve.federated.plans.level_plans import LevelPlan
 from dpsieve.privacy import Guarantee
 from dpsieve.types import Floats, Ints
 
@@ -112,6 +115,58 @@ def enough_clients(plan: Plan, gamma: float, beta: float) -> int:
     return worst + int(np.argmax(_failure(following, gamma, rate, plan.threshold) <= beta))
 
 
+def lemma_9_error(epsilon: float, clients: int, levels: int, threshold: int, branching: int = 2) -> float:
+    """Return (branching - 1) (levels threshold)^2 / (epsilon clients), the error of a share by Lemma 9.
+
+    It is what thresholds hide at a rate of epsilon / (levels threshold), threshold / (rate clients) for each of the
+    levels (branching - 1) ranges at an edge. The lemma leaves out the error of the sample, some 1 / sqrt(rate clients),
+    which is the larger one from about (levels threshold)^3 / epsilon clients on. So it is no bound, with any constant.
+
+    >>> lemma_9_error(1.0, 1_000_000, 10, 10)
+    0.01
+    """
+    epsilon, threshold = validate.positive_epsilon(epsilon), checked_threshold(threshold)
+    n, ranges, levels = _ranges(clients, levels, branching)
+    return ranges * levels * threshold**2 / (epsilon * n)
+
+
+class EdgeError(NamedTuple):
+    """How far the share of clients below an edge may be off, at its worst over all data.
+
+    Attributes:
+        hidden: the share that thresholds hide, in the mean.
+        deviation: the standard deviation of a share by its sample alone, reports over (rate clients), where all clients
+            are below the edge; the share f has sqrt(f) times it.
+    """
+
+    hidden: float
+    deviation: float
+
+
+def edge_error(plan: LevelPlan, clients: int, branching: int = 2) -> EdgeError:
+    """Return the exact error beside Lemma 9, for a tree of ranges with this plan.
+
+    A range of w clients loses E[X; X < threshold] / rate = w P[Binomial(w - 1, rate) < threshold - 1] of them in the
+    mean, X ~ Binomial(w, rate), and at an edge there are levels (branching - 1) ranges: all may have the worst w. The
+    deviation is sqrt((1 - rate) / (rate clients)), that of a binomial count.
+
+    >>> from dpsieve.federated import level_plan
+    >>> chosen = level_plan(1.0, 1e-8, 10, coin=0.01, threshold=10)
+    >>> [round(error, 4) for error in edge_error(chosen, 1_000_000)]
+    [0.0052, 0.0099]
+    """
+    n, ranges, _ = _ranges(clients, plan.levels, branching)
+    rate, threshold = plan.rate, plan.threshold
+    low, high, worst = 1.0, min(4 * threshold / rate, float(n)), 0.0
+    for _ in range(4):  # finer and finer about the worst one
+        w = np.unique(np.rint(np.linspace(low, high, 129)))
+        lost = w * below(w - 1, threshold - 1, rate) if threshold > 1 else 0 * w
+        place = int(np.argmax(lost))
+        low, high = w[max(place - 1, 0)], w[min(place + 1, len(w) - 1)]
+        worst = max(worst, float(lost[place]))
+    return EdgeError(min(1.0, ranges * worst / n), math.sqrt((1 - rate) / (rate * n)))
+
+
 @dataclass(frozen=True)
 class Invitation:
     """A fixed number of clients to invite, in which a sample of each client on its own fits.
@@ -172,6 +227,14 @@ def invite_for_reports(reports: int, rate: float, *, beta: float = 1e-6) -> int:
     wanted = validate.whole("reports", reports, low=1, high=10**9, hint="Pass how many reports are needed.")
     p, beta = checked_rate(rate), _small(beta)
     return first_whole(lambda count: lower_tail(count, p, wanted - 1) <= beta, math.ceil(wanted / p), _NEVER)
+
+
+def _ranges(clients: int, levels: int, branching: int) -> tuple[int, int, int]:
+    """Return the number of clients, that of ranges at an edge, and that of levels."""
+    n = validate.whole("clients", clients, low=1, high=_MOST_CLIENTS, hint="Pass how many clients there are.")
+    levels = validate.whole("levels", levels, low=1, high=MOST_LEVELS, hint="Pass how many levels there are.")
+    parts = validate.whole("branching", branching, low=2, high=256, hint="Pass 2 to 256, such as branching=4.")
+    return n, levels * (parts - 1), levels
 
 
 def _checked_error(gamma: float) -> float:

@@ -231,8 +231,8 @@ class Quantiles(TrieServer):
             epsilon, delta: the budget of all levels together.
             branching, depth: the parts into which each level cuts a range, and the number of levels.
             outside: 'clip' counts values outside of the interval at its nearer end; 'silent' leaves them out.
-            options: protocol, coin, threshold, neighbours and unit, as in `level_plan`; 'one_round' asks for the finest
-                cells at once.
+            options: protocol, coin, threshold, neighbours, unit and secret_levels, as in `level_plan`; 'one_round' asks
+                for the finest cells at once.
         """
         if options.get("protocol") == "one_round":  # the same tree, with one level that has all cells
             branching, depth = Grid(low, high, branching, depth, outside).cells, 1
@@ -241,7 +241,7 @@ class Quantiles(TrieServer):
                 raise InvalidValue(f"protocol='one_round' is for 256 cells at most. {fix}")
         self.grid = Grid(low, high, branching, depth, outside)
         strings = Strings(self.grid.depth, self.grid.depth, bytes(range(self.grid.branching)))
-        super().__init__(strings, 1, level_plan(epsilon, delta, self.grid.depth, **options))
+        super().__init__(strings, 1, level_plan(epsilon, delta, self.grid.depth, **options, pruned=True))
 
     def run(
         self, values: Any, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None

@@ -6,12 +6,15 @@ privacy", AISTATS 2022, Section 3). The guarantee is that of the plan: the exact
 a client whose value changes.
 
 The sample is the noise. So the guarantee is about those who see the release, and who do not know which clients reported
-or what they sent: the server is trusted, and the traffic must not tell a silent client from one that reports. A tally
-of reports is secret too: the counts of all values, and how many reports were left out and why.
+or what they sent: the server is trusted, and the traffic must not tell a silent client from one that reports
+(`dpsieve.federated.client.padded_message`). A tally of reports is secret too: the counts of all values, and how many
+reports were left out and why.
+
+Only what coins let through may be counted. So a tally takes messages of clients, or `Reports`, and no plain values.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +29,7 @@ from dpsieve.channels.binomial.rows import exact_delta
 from dpsieve.channels.channel import checked_frequencies
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, not_unicode, too_large
 from dpsieve.exact.binomial import below
-from dpsieve.federated.client.answers import Report, value_answer
+from dpsieve.federated.client.answers import Report, decoded, is_dummy, value_answer
 from dpsieve.federated.client.questions import LONGEST, Kind, ValueQuestion, checked_kind, checked_longest
 from dpsieve.federated.plans.histogram_plan import Plan
 from dpsieve.federated.plans.paper_bounds import lemma_5_omission
@@ -35,7 +38,7 @@ from dpsieve.privacy.ledger import AnyLedger, charge
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.coins import coins
-from dpsieve.randomness.source import Source
+from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.columns import column_of
 from dpsieve.values.items import sound
@@ -98,6 +101,30 @@ class Buckets:
         return pc.is_valid(values)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Reports:
+    """The values of many sampled clients in one array. `Histogram.client_reports` makes them; they have no nonces.
+
+    Make one of an array yourself only if it holds what clients sent after their coins: values that were never sampled
+    are not covered by any guarantee.
+
+    Attributes:
+        values: an Arrow or NumPy array, one value for each client that reported.
+        coin: the probability with which each client reported. A tally takes no reports of another coin.
+        publishable: False where a test source tossed the coins; a release made from them says that it is unsafe.
+    """
+
+    values: Any
+    coin: float
+    publishable: bool = True
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return "<Reports of clients, not to be published>"
+
+
 @dataclass(repr=False)
 class Ignored:
     """How many reports were left out, and why: private numbers, for the server alone. No release holds them.
@@ -107,12 +134,14 @@ class Ignored:
         unknown: a value outside the public list.
         too_long: a text of too many bytes.
         repeated: a report whose nonce came before.
+        silent: dummies of silent clients.
     """
 
     malformed: int = 0
     unknown: int = 0
     too_long: int = 0
     repeated: int = 0
+    silent: int = 0
 
     def __repr__(self) -> str:
         return "<Ignored: private numbers of reports left out>"
@@ -126,7 +155,7 @@ class Tally:
         self._counted = pa.table({"value": pa.array([], buckets.type), "count": pa.array([], pa.int64())})
         self._waiting: list[pa.Table] = []
         self._seen: set[str] = set()
-        self._open = True
+        self._open = self._publishable = True
         self.ignored = Ignored()
 
     def __repr__(self) -> str:
@@ -136,21 +165,27 @@ class Tally:
         """Count reports; those that cannot be counted are left out and added up in `ignored`. Returns the tally.
 
         Args:
-            reports: a list or another iterable of reports (`Report`, or what its `to_json` or `to_bytes` returned), or,
-                for many at once, an Arrow or NumPy array of reported values as `client_reports` returns them, which
-                have no nonce. Plain values in a list are no reports.
+            reports: a list or another iterable of reports (`Report`, or what its `to_json` or `to_bytes` returned, or
+                a padded message), or for many at once the `Reports` of `client_reports`. Plain values are no reports.
         """
         self._check_open()
-        if isinstance(reports, pa.Array | pa.ChunkedArray | np.ndarray) or hasattr(reports, "to_numpy"):
-            values = self._buckets.column("reports", reports)
+        if isinstance(reports, Reports):
+            if reports.coin != self._plan.rate:
+                fix = "Aggregate them with the plan that the clients had."
+                raise InvalidValue(f"reports come from coins of another rate than {self._plan.rate:g}. {fix}")
+            values = self._buckets.column("reports", reports.values)
             self.ignored.malformed += values.null_count
+            self._publishable &= reports.publishable
             self._count(values.drop_null())
+        elif isinstance(reports, pa.Array | pa.ChunkedArray | np.ndarray) or hasattr(reports, "to_numpy"):
+            fix = "Pass what client_reports returns, or Reports(values, coin) of what clients sent after their coins."
+            raise InvalidType(f"reports must not be plain values, which nobody sampled. {fix}")
         elif isinstance(reports, Iterable) and not isinstance(reports, str | bytes | dict | Report):
             self._count(
                 pa.array([value for report in list(reports) for value in self._read(report)], self._buckets.type)
             )
         else:
-            raise InvalidType("reports must be a list of reports, or an array of values. Wrap a single one: [report].")
+            raise InvalidType("reports must be a list of reports, or Reports. Wrap a single one: [report].")
         return self
 
     def release(self, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None) -> Release:
@@ -167,7 +202,7 @@ class Tally:
         charge(ledger, channel, note)
         self._open = False
         self._merge()
-        return draw_release(
+        release = draw_release(
             channel,
             self._counted.column("value"),
             self._counted.column("count").to_numpy(),
@@ -175,6 +210,7 @@ class Tally:
             notes=Notes(contribution(self._buckets), reason(self._plan)),
             source=source,
         )
+        return release if self._publishable else replace(release, unsafe_to_publish=True)
 
     def _read(self, report: Any) -> list[str | int]:
         """Return the value of one report, or nothing where it does not count."""
@@ -183,10 +219,15 @@ class Tally:
         if isinstance(report, bytes) and len(report) > 6 * self._buckets.longest + _ENVELOPE:  # \\u1234 is 6 bytes
             self.ignored.too_long += 1
             return []
+        if isinstance(report, bytes):
+            report = decoded(report)
         try:
             if not isinstance(report, Report):
-                report = Report.from_bytes(report) if isinstance(report, bytes) else Report.from_json(report)
+                report = Report.from_json(report)
         except DpsieveError:
+            if is_dummy(report):
+                self.ignored.silent += 1
+                return []
             report = None
         if report is None or isinstance(report.value, int) != (self._buckets.kind == "integers"):
             self.ignored.malformed += 1
@@ -267,17 +308,18 @@ class Histogram:
         """
         return value_answer(self.question, value, source=source)
 
-    def client_reports(self, values: Any, source: Source | None = None) -> pa.Array:
-        """Return the values that many clients send, one coin each, for simulations and batches.
+    def client_reports(self, values: Any, source: Source | None = None) -> Reports:
+        """Return what many clients send, one coin each, for simulations and batches.
 
         Args:
             values: one value for each client, as an Arrow or NumPy array or a list; null for a client without one.
-            source: randomness for tests; pass it to `aggregate` too, so that the release says so.
+            source: randomness for tests; a release of the reports says that it is unsafe.
         """
         column = self.buckets.column("values", values)
+        source = resolve(source)
         heads = coins(len(column), self.plan.rate, source=source)
         sent = column.filter(pa.array(heads)).drop_null()
-        return sent.filter(self.buckets.among(sent))
+        return Reports(sent.filter(self.buckets.among(sent)), self.plan.rate, source.publishable)
 
     def tally(self) -> Tally:
         """Return an empty tally, to which reports are added as they come."""

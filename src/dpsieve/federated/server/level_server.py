@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
-from dpsieve.federated.client.answers import decoded
+from dpsieve.federated.client.answers import decoded, is_dummy
 from dpsieve.federated.client.questions import Question, SplitQuestion
 from dpsieve.federated.plans.level_plans import LevelPlan
 from dpsieve.privacy import Guarantee
@@ -90,23 +90,26 @@ class LevelServer(ABC, Generic[_Q]):
         """Return the reports that answer the open question, each nonce once; count the others as ignored."""
         self._asked()
         try:
-            every = [report for report in reports if report is not None]
+            received = [self._received(report) for report in reports if report is not None]
         except TypeError:
             raise InvalidType("reports must be a list of reports. Pass what clients answered.") from None
-        answers = [report for report in map(self._received, every) if self._fits(report) and self._is_new(report[-1])]
+        every = [report for report in received if report is not None]
+        answers = [report for report in every if self._fits(report) and self._is_new(report[-1])]
         self.ignored += len(every) - len(answers)
         return answers
 
     def _received(self, report: Any) -> Any:
-        """Return a message, as JSON or as bytes, as the report that it holds, or None; all else as it is."""
+        """Return a message, as JSON or as bytes, as the report that it holds; None for a dummy, all else as it is."""
         if isinstance(report, bytes | bytearray | memoryview):
-            report = decoded(report)
+            report = decoded(report) or ()
         if not isinstance(report, dict):
             return report
+        if None in report.values() and is_dummy(report):
+            return None
         try:
             return self._report(report)
         except DpsieveError:
-            return None
+            return ()
 
     def _reported(self, counts: Ints) -> Ints:
         """Return the sampled counts that reach the threshold of the channel, and 0 for the others."""

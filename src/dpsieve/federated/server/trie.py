@@ -171,11 +171,11 @@ class TrieHeavyHitters(TrieServer):
             alphabet: None for any text, a str of characters, or bytes for byte strings. Clients whose string has
                 another symbol stay silent.
             step: how many symbols each level adds; fewer levels cost less and show the server more.
-            options: protocol, coin, threshold, neighbours and unit, as in `level_plan`; `compare` tells what each
-                protocol finds.
+            options: protocol, coin, threshold, neighbours, unit and secret_levels, as in `level_plan`; `compare` tells
+                what each protocol finds.
         """
         strings, levels = Strings(max_length, min_length, alphabet), levels_of(max_length, step)
-        plan = level_plan(epsilon, delta, levels, **options)
+        plan = level_plan(epsilon, delta, levels, **options, pruned=True)
         super().__init__(strings, max_length if plan.protocol == "one_round" else step, plan)
 
     def run(
