@@ -24,7 +24,7 @@ def missing():
 
 @contextlib.contextmanager
 def running_spark(events, files):
-    """Start a cluster with folders for its event log and its files; yield a session of classic Spark, one of Connect."""
+    """Start a cluster with folders for its event log and its files; yield a session of classic Spark and of Connect."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     import pyspark
     from pyspark.sql import SparkSession

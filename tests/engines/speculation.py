@@ -3,7 +3,7 @@
     speculation.py FOLDER        prints the reported keys and tokens as JSON
 
 Each attempt notes what it drew in FOLDER/noted. The first one of partition 0 stops half-way until another runs beside
-it, and then both go on to the end. Spark starts such an attempt on another host only: so its workers have two addresses.
+it, and then both go on to the end. Spark starts such an attempt on another host only: its workers have two addresses.
 """
 
 import json
