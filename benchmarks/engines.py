@@ -1,13 +1,18 @@
 """What does privacy cost on other engines, beside their own bounded counts in the same run?
 
-    make bench-engines        or        .venv/bin/python benchmarks/engines.py [spark] [postgres] [counts] [rows]
+    make bench-engines        or        .venv/bin/python benchmarks/engines.py [words] [rows]
+
+Words choose: spark, postgres, counts; jobs with one key a user, or several; once, for one run of each; the peers
+pipelinedp and tumult, which run on Spark where `make bench-peers` has built them. Without words, all of it runs.
 
 Spark and PostgreSQL run on this machine, with the same settings for all jobs. Their own job is the SQL text that
 bounds and counts, as we run it (for Spark with the salt in the text), and its rows are fetched or thrown away. Spark
-needs the extra `spark` and Java 17, PostgreSQL its server; peers on Spark run where `make bench-peers` has built them.
-Counts made elsewhere stream in a process of its own, whose memory is told.
+needs the extra `spark` and Java 17, PostgreSQL its server. Ratios are of time and, in brackets, of CPU time of all
+processes, which tells more on a busy machine. Counts made elsewhere stream in a process of its own, whose memory is
+told.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -32,9 +37,10 @@ from dpsieve.privacy.contribution import Contribution
 ROWS, COUNTS, RUNS = 10_000_000, 100_000_000, 3
 BUDGET: dict[str, Any] = {"key": "key", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8}
 PEERS = {
-    "PipelineDP on Spark": ("pipelinedp", "pipelinedp_spark_job.py", ()),
-    "Tumult on Spark, tuned": ("tumult", "tumult_job.py", ("tuned",)),
+    "pipelinedp": ("PipelineDP on Spark", "pipelinedp_spark_job.py", ()),
+    "tumult": ("Tumult on Spark, tuned", "tumult_job.py", ("tuned",)),
 }
+WORDS = {"spark", "postgres", "counts", "one", "several", "once", *PEERS}
 COUNTED = """
 import sys, tempfile, time
 import numpy as np, pyarrow as pa
@@ -73,25 +79,42 @@ def releases(data: Any, **other: Any) -> dict[str, Callable[[], object]]:
     }
 
 
-def compare(title: str, jobs: dict[str, Callable[[], object]], others: dict[str, float] | None = None) -> None:
+def used(process: str = "self") -> float:
+    """Return the CPU seconds of a process and its children, living and ended."""
+    folder = Path("/proc", process)
+    try:
+        times = (folder / "stat").read_text().rpartition(")")[2].split()[11:15]
+        children = [child for file in folder.glob("task/*/children") for child in file.read_text().split()]
+    except OSError:  # it has ended
+        return 0.0
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK") + sum(map(used, children))
+
+
+def compare(title: str, jobs: dict[str, Callable[[], object]], words: set[str], peers: dict[str, float]) -> None:
     """Print the best time of each job, and its ratios; jobs take turns, so that what else runs hits all of them."""
-    times: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(RUNS):
+    several = {name for name in jobs if "ten" in name or "chosen" in name}
+    if ("one" in words) != ("several" in words):
+        wrong = several if "one" in words else {name for name in jobs if "one key" in name}
+        jobs = {name: job for name, job in jobs.items() if name not in wrong}
+    best, runs = dict.fromkeys(jobs, (math.inf, math.inf)), 1 if "once" in words else RUNS
+    for _ in range(runs):
         for name, job in jobs.items():
-            start = time.perf_counter()
+            start, before = time.perf_counter(), used()
             job()
-            times[name].append(time.perf_counter() - start)
-    shown = Table(title=f"{title}: best of {RUNS} runs")
+            seconds, cpu = time.perf_counter() - start, used() - before
+            print(f"{name}: {seconds:.1f} s, {cpu:.1f} s of CPU", file=sys.stderr, flush=True)
+            best[name] = min(best[name][0], seconds), min(best[name][1], cpu)
+    shown = Table(title=f"{title}: best of {runs} runs")
     for name in ("job", "seconds", "of the unbounded", "of the bounded"):
         shown.add_column(name, justify="left" if name == "job" else "right")
-    best = {name: min(each) for name, each in times.items()} | (others or {})
-    for name, one in best.items():
-        own = best["bounded count, ten keys" if "ten" in name or "chosen" in name else "bounded count, one key"]
-        shown.add_row(name, f"{one:.2f}", f"{one / best['unbounded count']:.2f}", f"{one / own:.2f}")
+    for name, (one, cpu) in (best | {name: (seconds, math.nan) for name, seconds in peers.items()}).items():
+        own = best["bounded count, ten keys" if name in several else "bounded count, one key"]
+        ratios = [f"{one / wall:.2f} ({cpu / beside:.2f})" for wall, beside in (best["unbounded count"], own)]
+        shown.add_row(name, f"{one:.2f}", *ratios)
     Console(width=120).print(shown)
 
 
-def on_spark(path: Path, rows: int) -> None:
+def on_spark(path: Path, rows: int, words: set[str]) -> None:
     """Compare on Spark, with all cores of this machine."""
     from pyspark.sql import SparkSession
 
@@ -120,12 +143,12 @@ def on_spark(path: Path, rows: int) -> None:
         "bounded count, ten keys": bounded(10),
     } | releases(frame)
     peers: dict[str, float] = {}
-    for name, (peer, job, options) in PEERS.items():
+    for peer, (name, job, options) in PEERS.items():
         home = ROOT / f".venv-peer-{peer}"
-        if (home / ".done").exists():
+        if peer in words and (home / ".done").exists():
             found = run([f"{home}/bin/python", f"{JOBS}/{job}", str(path), *options], path.parent)
             peers |= {} if found is None else {f"{name}, one key": found[0]}
-    compare(f"{rows:,} rows on Spark", jobs, peers)
+    compare(f"{rows:,} rows on Spark", jobs, words, peers)
     spark.stop()
 
 
@@ -148,7 +171,7 @@ def database(path: Path) -> Iterator[tuple[str, Any]]:
         yield url, cursor
 
 
-def on_postgres(path: Path, rows: int) -> None:
+def on_postgres(path: Path, rows: int, words: set[str]) -> None:
     """Compare on a PostgreSQL server on this machine."""
     with database(path) as (url, cursor):
         cursor.execute(f"SELECT set_config('{SALT}', '7', false)").fetchall()
@@ -162,7 +185,7 @@ def on_postgres(path: Path, rows: int) -> None:
             "bounded count, one key": ask(query_for("postgres", ("events",), types, task(1))),
             "bounded count, ten keys": ask(query_for("postgres", ("events",), types, task(10))),
         } | releases(url, table="events")
-        compare(f"{rows:,} rows in PostgreSQL", jobs)
+        compare(f"{rows:,} rows in PostgreSQL", jobs, words, {})
 
 
 def of_counts(keys: int) -> None:
@@ -182,19 +205,22 @@ def of_counts(keys: int) -> None:
 def main() -> None:
     """Run what was asked for, or all."""
     rows = next((int(word) for word in sys.argv[1:] if word.isdigit()), None)
-    wanted = {word for word in sys.argv[1:] if not word.isdigit()} or {"spark", "postgres", "counts"}
-    if "counts" in wanted:
+    words = {word for word in sys.argv[1:] if not word.isdigit()}
+    if words - WORDS:
+        sys.exit(f"Words are {', '.join(sorted(WORDS))}.")
+    words |= set() if words & {"spark", "postgres", "counts"} else {"spark", "postgres", "counts", *PEERS}
+    if "counts" in words:
         of_counts(rows or COUNTS)
-    if not wanted & {"spark", "postgres"}:
+    if not words & {"spark", "postgres"}:
         return
     with tempfile.TemporaryDirectory() as folder:
         path, rows = Path(folder, "events.parquet"), rows or ROWS
         numbers = [str(path), str(rows), str(min(USERS, rows)), str(NAMES)]
         subprocess.run([sys.executable, "-c", GENERATE, *numbers], check=True)
-        if "spark" in wanted:
-            on_spark(path, rows)
-        if "postgres" in wanted:
-            on_postgres(path, rows)
+        if "spark" in words:
+            on_spark(path, rows, words)
+        if "postgres" in words:
+            on_postgres(path, rows, words)
 
 
 if __name__ == "__main__":

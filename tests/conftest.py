@@ -76,10 +76,16 @@ def spark_events(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def spark(spark_events):
+def spark_files(tmp_path_factory):
+    """The folder of the temporary files of our Spark cluster."""
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(scope="session")
+def spark(spark_events, spark_files):
     """Yield two sessions on a Spark cluster of our own: classic Spark, and Spark Connect."""
     needed(missing())
-    with running_spark(spark_events) as sessions:
+    with running_spark(spark_events, spark_files) as sessions:
         yield sessions
 
 

@@ -23,8 +23,8 @@ def missing():
 
 
 @contextlib.contextmanager
-def running_spark(events):
-    """Start a cluster that writes its event log to a folder; yield a session of classic Spark and one of Connect."""
+def running_spark(events, files):
+    """Start a cluster with folders for its event log and its files; yield a session of classic Spark and of Connect."""
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     import pyspark
     from pyspark.sql import SparkSession
@@ -43,6 +43,7 @@ def running_spark(events):
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": events.as_uri(),
+        "spark.local.dir": str(files),
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),

@@ -11,9 +11,9 @@ ROUNDS, SECONDS = 3, 10.0
 Result = TypeVar("Result")
 
 
-def measure(job: Callable[[], int]) -> None:
+def measure(job: Callable[[], int], rounds: int = ROUNDS) -> None:
     """Print JSON: the seconds of the best round, the peak memory in MiB, and what the job returned last."""
-    best, result = fastest(job)
+    best, result = fastest(job, rounds)
     print(json.dumps([best, peak("self") / 1024 or math.nan, result]))
 
 

@@ -1,7 +1,10 @@
 """What only Spark does: it draws in executors that may be killed, writes logs, and reads files by itself."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -100,6 +103,26 @@ def test_what_is_killed_half_way_is_drawn_again_and_counts_once(spark, tmp_path,
     assert len(made.tokens) > 5
 
 
+def test_of_two_attempts_that_run_at_the_same_time_one_counts(spark, tmp_path):
+    """Spark runs a slow task a second time beside the first, and both go on to the end; see `speculation`."""
+    command = [sys.executable, Path(__file__).with_name("speculation.py"), tmp_path]
+    known = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    made = json.loads(done.stdout.splitlines()[-1])
+    (written,) = (tmp_path / "written").iterdir()
+    assert dict(spark[0].read.parquet(str(written)).collect()) == made
+    attempts = {0: [], 1: []}
+    for path in (tmp_path / "noted").iterdir():
+        rows = pa.parquet.read_table(path).to_pydict()
+        attempts[int(path.name[0])].append(dict(zip(*rows.values(), strict=True)))
+    first, second = attempts[0]
+    assert first != second, "both drew"
+    for drawn in attempts.values():
+        keys = {key for one in drawn for key in one}
+        assert sum({key: token for key, token in made.items() if key in keys} == one for one in drawn) == 1
+
+
 def test_samples_are_drawn_in_executors_and_sources_stay_here(spark):
     frame = spark[0].createDataFrame(searches())
     sampled = ds.release(frame, sample_size=30, **BUDGET)
@@ -159,14 +182,36 @@ def test_names_that_differ_in_case_alone(spark):
 
 
 def test_nothing_secret_is_in_the_event_log(spark, spark_events):
-    """Nor in a plan, of which it has all."""
-    for session in spark:
+    """Nor in a plan, of which it has all, also where Spark plans anew as it runs."""
+    for session, adaptive in [(spark[0], "false"), (spark[0], "true"), (spark[1], "true")]:
         how = {"key": ("query",), "unit": "user", "max_keys": 2, "salt": SALT}
+        session.conf.set("spark.sql.adaptive.enabled", adaptive)
         count(Spark(), session.createDataFrame(searches(60)), **how)
+        session.conf.set("spark.sql.adaptive.enabled", "false")
     logs = [path.read_text(errors="replace") for path in spark_events.rglob("*") if path.is_file()]
     assert sum(map(len, logs)) > 50_000 and any("xxhash64" in log for log in logs)
     for secret in (str(SALT), "secret 1", "hush"):
         assert not any(secret in log for log in logs)
+
+
+def test_no_key_is_readable_in_the_files_of_a_shuffle(spark, spark_files):
+    count(Spark(), spark[0].createDataFrame(searches(60)).repartition(3), key=("query",), unit="user", max_keys=2)
+    shuffled = [path.read_bytes() for path in spark_files.rglob("shuffle_*.data")]
+    assert sum(map(len, shuffled)) > 1_000
+    assert not any(b"secret" in data for data in shuffled)
+
+
+@pytest.mark.parametrize("listed", [10, 100_000])
+def test_the_driver_collects_no_data_to_send_it_to_executors(spark, tmp_path, listed):
+    """A join with a small table sends it to all executors by way of the driver: that may be the public list alone."""
+    pa.parquet.write_table(searches(60), tmp_path / "rows.parquet")
+    known = pa.table({"query": [f"q{i}" for i in range(listed)]})
+    frame = spark[0].read.parquet(str(tmp_path / "rows.parquet"))
+    counted = count(Spark(), frame, key=("query",), unit="user", known=known)
+    plan = counted._answered()._jdf.queryExecution().executedPlan().toString().splitlines()
+    sent = [plan[number + 1] for number, line in enumerate(plan) if "BroadcastExchange" in line]
+    assert any("FileScan" in line for line in plan)
+    assert len(sent) == 1 and "LocalTableScan" in sent[0]
 
 
 class Session:

@@ -42,6 +42,7 @@ from dpsieve.types import Floats, Ints
 _T = TypeVar("_T")
 _ENCRYPTED = "spark.io.encryption.enabled"
 _LARGEST = 10**12  # frequency
+_FEW = 1_000_000  # public keys, that fit into the memory of each executor
 # A task's files go to their place when the job is committed, not when the task is, and a mark says that it was.
 _COMMIT = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
@@ -159,7 +160,8 @@ class _Held:
         plain = data.toDF(*(field.name if field.name in wanted else f"dpsieve_{i}" for i, field in enumerate(fields)))
         tables = {"data": plain, "salt": self.session.createDataFrame(pa.table({"s": [str(task.salt)]}))}
         if known is not None:
-            tables["known"] = self.session.createDataFrame(known)
+            # To send a table to all executors, the driver collects it: that may be the public list, and never the data.
+            tables["known"] = self.session.createDataFrame(known).hint("broadcast" if len(known) < _FEW else "merge")
         kept: list[Any] = []
         weakref.finalize(self, _let_go, self.session, kept, [views[part] for part in tables]).atexit = False
         for part, table in tables.items():
@@ -235,8 +237,8 @@ class SparkCounted(Counted):
         """Return the counts, with zeros for what is listed and does not occur."""
         if self._listed is None:
             return self._counts
-        places = self._held.session.createDataFrame(self._listed.select(["i"]))
-        return places.join(self._counts, places.i == self._counts.k0, "left").selectExpr("i k0", "coalesce(n, 0L) n")
+        zeros = self._held.session.createDataFrame(self._listed.select(["i"])).selectExpr("i k0", "0L n")
+        return self._counts.union(zeros).groupBy("k0").sum("n").toDF("k0", "n")  # a join might go through the driver
 
 
 class _SparkByBound(CountedByBound):
