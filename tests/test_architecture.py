@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from dataclasses import MISSING, fields
 from functools import cache
@@ -155,3 +157,11 @@ def test_commands_have_all_options_of_a_request():
         assert set(offered) == set(wanted) - {"scheme"}  # which has no short form yet
         for field, (name, _, default) in offered.items():
             assert given[name].default == default == wanted[field]
+
+
+def test_every_public_name_is_there_in_a_new_process():
+    """A page's first line may be `ds.engines...`: nothing else has loaded that room yet."""
+    code = "import sys, dpsieve as ds; getattr(ds, sys.argv[1])"
+    lazy = "import dpsieve as ds; [getattr(ds, name) for name in ds.__all__]"
+    for command in ([code, "engines"], [lazy]):
+        subprocess.run([sys.executable, "-c", *command], check=True)

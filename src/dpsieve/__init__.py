@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dpsieve import (
         channels,
         discovery,
+        engines,
         errors,
         estimation,
         federated,
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Certificate", "Estimate", "EstimatedSum", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release",
-    "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "discover", "discovery", "errors", "estimation",
-    "everything", "federated", "files", "hitting_set", "mean_of", "ppswor", "preview", "preview_mean", "priority",
-    "privacy", "private_mean", "private_quantile", "private_sum", "quantile_of", "randomness", "release",
+    "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "discover", "discovery", "engines", "errors",
+    "estimation", "everything", "federated", "files", "hitting_set", "mean_of", "ppswor", "preview", "preview_mean",
+    "priority", "privacy", "private_mean", "private_quantile", "private_sum", "quantile_of", "randomness", "release",
     "release_counts", "sampling", "sketches", "sum_of", "testing", "top_k", "vectors",
 ]  # fmt: skip
 

@@ -53,6 +53,16 @@ def test_a_release_is_written_once_and_read_by_all(spark, tmp_path):
         ds.release(data, ledger=ledger, **BUDGET)
 
 
+def test_executors_that_cannot_draw_cost_nothing(spark, tmp_path, monkeypatch):
+    """Here they have another version than the driver; where dpsieve or pyarrow is missing, it is the same."""
+    classic, _ = spark
+    ledger = ds.Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-8, unit="user")
+    monkeypatch.setattr(ds, "__version__", "0.0.0")
+    with pytest.raises(UnreadableData, match="executors cannot draw .* PYSPARK_PYTHON"):
+        ds.release(classic.createDataFrame(searches(30)), engine=Spark(folder=tmp_path), ledger=ledger, **BUDGET)
+    assert len(ledger) == 0
+
+
 @pytest.mark.parametrize("whole", [False, True], ids=["a Python worker of each task", "a whole executor"])
 def test_what_is_killed_half_way_is_drawn_again_and_counts_once(spark, tmp_path, monkeypatch, whole):
     """Each attempt notes what it drew; the first one of a partition kills its process after half of its rows.

@@ -43,7 +43,7 @@ def stream(
         typer.Option(
             min=1,
             help="Sketches to count files in at the same time, then merged: faster with several cores, "
-            "but more memory, and with few counters a higher threshold.",
+            "but a key needs more items to come out: N/(counters + 1) of all N.",
         ),
     ] = 1,
     merge: Annotated[list[Path] | None, typer.Option(help="States to merge into the release; give it again.")] = None,

@@ -111,17 +111,20 @@ class MergedSketch(Sketch):
 
         With a known `universe`, delta is 0 (see `MisraGries.release`). The method 'auto' takes the way of the lower
         threshold: 'sum' or 'bounded'; over a universe that is always 'sum', but where the streams are so skewed that
-        little was lost, 'bounded' may tell more. The intervals are for the true frequencies over all streams.
+        little was lost, 'bounded' may tell more. The intervals are for the true frequencies over all streams. In a sum
+        a key has no value before it has N/(k+1) items of all N, and must reach the threshold above that.
         """
         terms: dict[str, Any] = {"ledger": ledger, "note": note, "source": source}
         if universe is not None:
             _check_method(method)
             return release_over(universe, self, epsilon, delta, false_keys, 1, method, **terms)
         way = self.plan(epsilon, delta, method=method)
-        summed = isinstance(way, RoundedSketch)
-        table, lost = (self.summed, self.items) if summed else (self.bounded, self.decrements)
-        name = "the sum of the sketches" if summed else "the bounded merge"
-        reason = f"{name}, with threshold {way.threshold:.4g}" + (", as requested" if method != "auto" else "")
+        table, lost, reason = self.bounded, self.decrements, f"the bounded merge, with threshold {way.threshold:.4g}"
+        if isinstance(way, RoundedSketch):
+            table, lost = self.summed, self.items
+            more = f"and 1/{way.parts:,} of all items more"
+            reason = f"the sum of the sketches: a key needs {way.threshold:.4g} items by threshold, {more}"
+        reason += ", as requested" if method != "auto" else ""
         return noisy_release(way, table, lost, reason, **terms)
 
     def snapshot(self) -> State:

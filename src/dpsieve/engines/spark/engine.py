@@ -28,7 +28,7 @@ from dpsieve.engines.duckdb.scan import fields_of, headers_of, is_text, known_ke
 from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress, null_units
 from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import is_spark, opened
-from dpsieve.engines.spark.executors import draw_batches
+from dpsieve.engines.spark.executors import check_version, draw_batches
 from dpsieve.engines.sql.bounded_query import Column, bounded_query
 from dpsieve.engines.sql.dialects import columns_for, query_for
 from dpsieve.engines.sql.pairs_query import places_query
@@ -56,6 +56,10 @@ _UNREAD = (
 _LOST = (
     "Spark did not draw to the end, and what was charged stays charged",
     "Check that executors have this version of dpsieve, and that they can write to the folder of the engine.",
+)
+_UNABLE = (
+    "Spark's executors cannot draw",
+    f"Install dpsieve {dpsieve.__version__} there, and set PYSPARK_PYTHON to the Python that has it.",
 )
 _HERE = ("localhost", "127.0.0.1", "::1")
 
@@ -118,6 +122,7 @@ class Spark(Engine):
     ) -> "_Held":
         """Count, refuse null units and sums that do not fit, and keep the counts in Spark."""
         self._checked(data, task.columns)
+        _guarded(partial(_check_executors, self._frame(data).sparkSession), _UNABLE)
         held = _guarded(lambda: _Held(self._frame(data), self.folder, task, query, known))
         nulls, wide = _guarded(lambda: held.frame.selectExpr("max(k0 IS NULL)", "max(n IS NULL)").first())
         if nulls:
@@ -280,6 +285,11 @@ def _check_session(session: Any, folder: str | None) -> None:
     if session.conf.get(_ENCRYPTED, "false").lower() != "true":
         why = f"Spark writes data that is sensitive to its local disks, and {_ENCRYPTED} is not set"
         warnings.warn(f"{why}. Start the session with it, unless these disks are encrypted.", stacklevel=2)
+
+
+def _check_executors(session: Any) -> None:
+    """Run a task that needs what a draw needs, before anything is counted or paid for."""
+    session.range(1).mapInArrow(partial(check_version, dpsieve.__version__), "id long").collect()
 
 
 def _read(session: Any, source: Files) -> Any:

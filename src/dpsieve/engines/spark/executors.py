@@ -13,6 +13,13 @@ from dpsieve.values.keys import order_of
 _MADE: dict[str, Mechanism] = {}
 
 
+def check_version(version: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass batches on where this process can draw: dpsieve is there, and of the version of the driver."""
+    if version != dpsieve.__version__:
+        raise RuntimeError(f"executors have dpsieve {dpsieve.__version__}, and the driver {version}")
+    return batches
+
+
 def draw_batches(
     mechanism: Mechanism, name: str, version: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
@@ -24,9 +31,8 @@ def draw_batches(
     so a task that runs again draws anew. What comes out is sorted by key. An error that is not ours might quote data:
     only its kind is told.
     """
-    if version != dpsieve.__version__:
-        raise RuntimeError(f"executors have dpsieve {dpsieve.__version__}, and the driver {version}")
     tables, failure = [], None
+    batches = check_version(version, batches)
     try:
         for batch in batches:
             keys = pa.Table.from_batches([batch]).drop_columns(["n"])
