@@ -63,6 +63,15 @@ def still_there(path: Path, handle: int) -> bool:
         return False
 
 
+def flush(path: Path) -> None:
+    """Force a file, or the names in a folder, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 class _Ended(BaseException):
     """A signal asked this process to end."""
 

@@ -58,7 +58,7 @@ def test_executors_that_cannot_draw_cost_nothing(spark, tmp_path, monkeypatch):
     classic, _ = spark
     ledger = ds.Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-8, unit="user")
     monkeypatch.setattr(ds, "__version__", "0.0.0")
-    with pytest.raises(UnreadableData, match="executors cannot draw .* PYSPARK_PYTHON"):
+    with pytest.raises(UnreadableData, match=r"executors cannot draw .* PYSPARK_PYTHON"):
         ds.release(classic.createDataFrame(searches(30)), engine=Spark(folder=tmp_path), ledger=ledger, **BUDGET)
     assert len(ledger) == 0
 

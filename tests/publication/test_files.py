@@ -117,8 +117,8 @@ def killed_in(step, release):
     elif step == "rename":
         Path.rename = die
     elif isinstance(step, int):  # the number of the file that is forced to disk
-        force, calls = folders._force, []
-        folders._force = lambda path: calls.append(path) or (die() if len(calls) == step else force(path))
+        force, calls = folders.flush, []
+        folders.flush = lambda path: calls.append(path) or (die() if len(calls) == step else force(path))
     else:
         setattr(folders, step, die)
     release.save(Path(sys.argv[1], str(step)))

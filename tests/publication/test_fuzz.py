@@ -30,7 +30,7 @@ def quick(monkeypatch):
         return registry.from_json(json.loads(text))
 
     monkeypatch.setattr(publication, "from_json", lambda data: made(json.dumps(data)))
-    monkeypatch.setattr(folders, "_force", lambda path: None)
+    monkeypatch.setattr(folders, "flush", lambda path: None)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsieve.errors import UnreadableData
-from dpsieve.locks import acquired
+from dpsieve.locks import acquired, flush
 
 if TYPE_CHECKING:
     from dpsieve.sketches import MergedSketch, MisraGries
@@ -48,6 +48,8 @@ def save(sketch: "MisraGries | MergedSketch", path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         working.replace(target)
+        with contextlib.suppress(OSError):  # where the system can
+            flush(target.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
             working.unlink()

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
-from dpsieve.locks import acquired, still_there
+from dpsieve.locks import acquired, flush, still_there
 from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_table
 
 FORMAT = 1
@@ -100,15 +100,15 @@ def write(folder: str | os.PathLike[str], record: Mapping[str, Any], tables: Map
             shutil.move(table, file)
         else:
             pq.write_table(table, file)
-        _force(file)
+        flush(file)
         digests[name] = _digest(file)
     whole = {"format": FORMAT, **record, "table_sha256": digests.pop(MAIN), "more_sha256": digests}
     whole["seal"] = _seal(whole)
     (working / _RECORD).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    _force(working / _RECORD)
-    _force(working)
+    flush(working / _RECORD)
+    flush(working)
     working.rename(target)
-    _force(target.absolute().parent)
+    flush(target.absolute().parent)
     return target
 
 
@@ -123,7 +123,7 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
         working.unlink(missing_ok=True)  # what a killed process left
         _write_new(working, content)
         working.replace(target)
-        _force(target.absolute().parent)
+        flush(target.absolute().parent)
     except FileNotFoundError:
         failure = "is to be in a folder that does not exist. Make that one first"
     except OSError as error:
@@ -148,7 +148,7 @@ def _write_reserved(place: Reserved, content: bytes) -> Path:
         if os.path.lexists(place.target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
         made.rename(place.target)
-    _force(place.target.absolute().parent)
+    flush(place.target.absolute().parent)
     return place.target
 
 
@@ -243,12 +243,3 @@ def _seal(record: Mapping[str, Any]) -> str:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _force(path: Path) -> None:
-    """Force a file or a folder to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsieve.errors import DpsieveError, LedgerError
+from dpsieve.locks import flush
 from dpsieve.privacy.guarantee import Guarantee
 
 from dpsieve.privacy.ledger.chain import (  # isort: skip
@@ -181,7 +182,8 @@ class LedgerFile:
         finally:
             with suppress(OSError):
                 Path(name).unlink()
-        _flush_folder(folder)
+        with suppress(OSError):  # where the system can
+            flush(folder)
 
     def _check_neighbours(self) -> None:
         """Refuse a new file that SQLite would take for a journal, or change by one that is left there."""
@@ -299,16 +301,6 @@ def _mounted(path: Path) -> bool:
         return path.stat().st_dev != path.parent.stat().st_dev
     escaped = str(path).translate({ord(letter): f"\\{ord(letter):03o}" for letter in " \t\n\\"})
     return os.fsencode(escaped) in {line.split(b" ")[4] for line in table}
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a new name in the folder durable, where the system can."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _broken(path: Path, what: str) -> LedgerError:
