@@ -296,6 +296,16 @@ class TestEveryMechanism:
         assert not made.possible(tokens + 1 / 7) and not made.possible(np.append(tokens, -1.0))
         assert made.most_keys == MECHANISMS[name][2]
 
+    def test_counts_lie_in_their_intervals_whatever_was_drawn(self, name):
+        """Also where the noise of what was lost is far below zero."""
+        made, tokens = self.drawn(name)
+        (told,) = {field.name for field in fields(made)} & DRAWN
+        lowest = made.threshold + np.arange(3) if made.possible(made.threshold + np.arange(3)) else tokens
+        for lost in (-10_000, -13, 0, 50):
+            reading = replace(made, **{told: lost}).read(np.append(tokens, lowest))
+            assert (reading.low >= 0).all() and (reading.low <= reading.count).all()
+            assert (reading.count <= reading.high).all()
+
     def test_it_cannot_be_changed(self, name):
         with pytest.raises(FrozenInstanceError):
             MECHANISMS[name][0].epsilon = 0.1

@@ -115,6 +115,15 @@ def test_merged_sketches_are_those_of_the_few_lines_and_count_on(k):
         assert [dict(one) for one in made] == [reference(k, part)[0] for part in parts]
 
 
+def test_merging_with_a_sketch_that_holds_nothing():
+    """Whether a sketch holds keys is true data, so nothing may fail by it."""
+    other, lowered = UserMisraGries(1), UserMisraGries(1)
+    lowered.update([[1, 2]])  # all counters are zero again
+    for merged in (lowered.merge(other), other.merge(lowered), lowered.merge(other).merge(other.merge(lowered))):
+        merged.update([[7]])
+        assert dict(merged) == {7: 1}
+
+
 def test_a_merged_sketch_is_released_as_one():
     parts = [sketch_of(50, [{"tea", "milk"}] * 300), sketch_of(50, [{"tea"}] * 300)]
     release = parts[0].merge(parts[1]).merge(UserMisraGries(50)).release(1.0, 1e-8)

@@ -112,7 +112,7 @@ class SummedReleases(Counting):
         low = np.maximum(total - shown * below, shown)
         silent = (self.sources - shown) * (self.threshold - 1)
         high = np.maximum(total + self.decrements + self.sources * above + silent, low)
-        return Reading(total, low, high, total.astype(np.float64))
+        return Reading(np.clip(total, low, high), low, high, total.astype(np.float64))
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
         """Return the sums of noisy counts, or g of them."""

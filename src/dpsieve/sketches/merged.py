@@ -219,7 +219,7 @@ def _positive(keys: pa.Array, values: Ints) -> Table:
 def _together(first: Table, second: Table) -> Table:
     """Return two tables with the values of equal keys added up, sorted by key."""
     if not len(first.values) or not len(second.values):
-        return first if len(first.values) else second
+        return second if len(second.values) or pa.types.is_null(first.keys.type) else first
     whole = pa.concat_tables(pa.table({"key": table.keys, "value": table.values}) for table in (first, second))
     whole = whole.group_by("key").aggregate([("value", "sum")]).sort_by("key")
     return Table(whole["key"].combine_chunks(), whole["value_sum"].to_numpy())

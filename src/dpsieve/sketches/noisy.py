@@ -211,8 +211,8 @@ class NoisySketch(LaplaceSketch):
         noisy = np.asarray(tokens, dtype=np.float64).astype(np.int64)
         below, above = self._margins
         low = np.maximum(noisy - below, 1)
-        high = noisy + (below if self.decrements is None else self.decrements + above)
-        return Reading(noisy, low, np.maximum(high, low), noisy.astype(np.float64))
+        high = np.maximum(noisy + (below if self.decrements is None else self.decrements + above), low)
+        return Reading(np.clip(noisy, low, high), low, high, noisy.astype(np.float64))
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether all tokens are whole numbers from the threshold on."""

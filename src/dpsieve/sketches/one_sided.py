@@ -129,8 +129,9 @@ class OneSidedSketch(Counting):
         low = np.ceil(noise.threshold - noise.step / 2 + noise.deviation * _lowest(above))
         spread = noise.deviation if self.lost is None else math.sqrt(2) * noise.own
         high = np.floor(noisy + (self.lost or 0) - float(ndtri(MISSED / 2)) * spread + noise.step)
-        count, low = (np.maximum(value, 1).astype(np.int64) for value in (np.rint(noisy), low))
-        return Reading(count, low, np.maximum(high.astype(np.int64), low), noisy)
+        low = np.maximum(low, 1).astype(np.int64)
+        high = np.maximum(high.astype(np.int64), low)
+        return Reading(np.clip(np.rint(noisy).astype(np.int64), low, high), low, high, noisy)
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
         """Return the noisy counters, or g of them."""

@@ -137,7 +137,9 @@ class RoundedSketch(SketchSum):
         reading = super().read(tokens)
         noisy, full = np.asarray(tokens, dtype=np.float64), self.choice.full
         exact = np.rint(noisy * self.parts) - self._margins[0] > full
-        return Reading(reading.count, np.where(exact, reading.low, 1), reading.high, reading.weight)
+        low = np.where(exact, reading.low, 1)
+        high = np.maximum(reading.high, low)
+        return Reading(np.clip(reading.count, low, high), low, high, reading.weight)
 
 
 @lru_cache(maxsize=64)
