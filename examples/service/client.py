@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from dpsieve.errors import DpsieveError, InvalidValue, UnreadableData
-from dpsieve.federated.client import (
+
+from dpsieve.federated.client import (  # isort: skip
     Grid, Question, ValueQuestion, client_answer, client_level, padded_message, value_answer,
 )  # fmt: skip
 

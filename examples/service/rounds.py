@@ -102,7 +102,7 @@ def _publish(store: Store, now: Collection, place: Path) -> None:
 
 
 def _counted(made: Collector, store: Store, number: int) -> tuple[Any, list[Survivor], Any]:
-    """Count the messages of a round, without the silent ones; return the release or None, what survived, and the next question or None."""
+    """Count the reports of a round; return the release or None, what survived, and the next question or None."""
     if isinstance(made, Histogram):
         return made.tally().add(store.messages()).release(), [], None
     questions = made.questions()

@@ -103,7 +103,7 @@ def app_of(folder: Path) -> Starlette:
 
 
 def nonce_of(message: bytes) -> str | None:
-    """Return the nonce of a message, or None where it has none. The rest is not looked at before the round is closed."""
+    """Return the nonce of a message, or None where it has none. The rest is read when the round is closed."""
     try:
         content = json.loads(message)
     except (ValueError, RecursionError):

@@ -126,7 +126,5 @@ class Store:
         for step in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
             busy = self._db.execute(step).fetchone()
             if busy is not None and busy[0]:
-                fix = "End what reads it (a backup, a shell), and run this close again."
-                raise DpsieveError(
-                    f"folder: another process reads the database, so its log still holds messages. {fix}"
-                )
+                fix = "End that process (a backup, a shell), and run this close again."
+                raise DpsieveError(f"folder: published, but its log still holds messages, as a process reads it. {fix}")
