@@ -5,6 +5,7 @@ Nothing here is statistical but the releases: a value of 400 or more clients is 
 
 import asyncio
 import json
+import os
 import random
 import re
 import signal
@@ -80,10 +81,12 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.address, self.folder, self.process = f"127.0.0.1:{self.port}", folder, None
+        self.log = folder.with_suffix(".log")
 
     def start(self):
         command = [sys.executable, str(SERVICE / "server.py"), "serve", str(self.folder), "--port", str(self.port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
@@ -207,7 +210,7 @@ def _check_disk(folder):
 
 @pytest.mark.parametrize("place", ["before the spend", "after the spend", "after the release", "before the commit"])
 def test_a_close_that_dies_anywhere_is_run_again(folder, ledger, place, monkeypatch):
-    """Two runs give what one gives: one spend, one release, of the messages of the moment at which the round was closed."""
+    """Two runs give what one gives: one spend, one release, of the messages of when the round was closed."""
     with Direct(folder) as service:
         service.answer_all(DRINKS * 100, [{} for _ in range(1000)])
         counted = Counter(json.loads(message)["value"] for message in service.store.messages())
@@ -276,10 +279,14 @@ def test_heavy_hitters_in_rounds_and_quantiles(tmp_path, ledger):
     assert len(ledger) == 3
 
 
-def test_a_client_keeps_its_answer_across_restarts(folder, tmp_path):
+def test_a_client_keeps_its_answer_across_restarts(folder, tmp_path, monkeypatch):
     with Direct(folder) as service:
         asked, path = service.ask(), tmp_path / "kept.json"
-    first = client.message_for(asked, "tea", client.Kept(path))
+    named = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: named.append(path.exists()))
+        first = client.message_for(asked, "tea", client.Kept(path))
+    assert named == [False, True]  # the file is on disk before it has its name, and the name before anything is sent
     assert path.stat().st_mode & 0o777 == 0o600
     assert {client.message_for(asked, "tea", client.Kept(path)) for _ in range(20)} == {first}
     sizes = {len(client.message_for(asked, "tea", {})) for _ in range(50)}
@@ -306,10 +313,12 @@ def test_a_message_that_cannot_be_written_is_not_acknowledged():
 
 
 def test_what_the_server_refuses(folder):
-    """Messages of another size, those that are no report, and those for a round that is not open."""
+    """Messages of another size or without a nonce, and those for a round that is not open; the log stays empty."""
     with Server(folder).running() as server, closing(HTTPConnection(server.address, timeout=10)) as connection:
         with client.Service(server.address) as service:
             asked = service.ask()
+        with closing(socket.create_connection(("127.0.0.1", server.port))) as leaving:  # in the middle of its message
+            leaving.sendall(b"POST /rounds/1/reports HTTP/1.1\r\nHost: me\r\nContent-Length: 259\r\n\r\n{")
         nonce, size = "0" * 32, asked["size"]
         good = json.dumps({"version": 1, "value": "tea", "nonce": nonce}).encode()
         for number, body, code in (
@@ -330,6 +339,7 @@ def test_what_the_server_refuses(folder):
             response.read()
             assert response.status == code, (number, body[:20])
         assert stored(folder) == [nonce]
+    assert server.log.read_text() == ""
 
 
 def test_a_log_that_cannot_be_emptied_is_no_success(folder, monkeypatch):
