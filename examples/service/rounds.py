@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from store import Collection, Store, Survivor
 
 import dpsieve as ds
-from dpsieve.errors import InvalidValue, LedgerError
+from dpsieve.errors import DpsieveError, InvalidValue, LedgerError
 from dpsieve.federated import Histogram, Quantiles, TrieHeavyHitters, plan
 from dpsieve.federated.client import padded_message
 from dpsieve.privacy import Approximate
@@ -43,6 +43,8 @@ def collector(options: dict[str, Any]) -> Collector:
             return TrieHeavyHitters(**others)
         if kind == "quantiles":
             return Quantiles(**others)
+    except DpsieveError:
+        raise
     except TypeError as error:  # an option that is missing or not known
         raise InvalidValue(f"options: {error}. Pass kind and the options of the library.") from None
     raise InvalidValue("options: kind must be one of histogram, heavy_hitters, quantiles. Pass it with the others.")

@@ -324,6 +324,7 @@ def test_what_the_server_refuses(folder):
         for number, body, code in (
             (1, good.ljust(size), 204),
             (1, good.ljust(size), 204),
+            (1, good.replace(b'"tea"', b"null").replace(b"0", b"1").ljust(size), 204),  # silence
             (2, good.ljust(size), 409),
             ("9" * 5000, good.ljust(size), 404),
             ("-1", good.ljust(size), 404),
@@ -338,7 +339,9 @@ def test_what_the_server_refuses(folder):
             response = connection.getresponse()
             response.read()
             assert response.status == code, (number, body[:20])
-        assert stored(folder) == [nonce]
+        with Store(folder) as store:
+            assert [len(message) for message in store.messages()] == [size, size]
+        assert stored(folder) == [nonce, "1" * 32]
     assert server.log.read_text() == ""
 
 
@@ -394,6 +397,7 @@ def test_what_create_and_close_refuse(folder, ledger, tmp_path, capsys):
         (tmp_path / "no" / "drinks", ledger.path, HISTOGRAM, "folder: "),
         (tmp_path / "new", tmp_path / "no.ledger", HISTOGRAM, "there is no ledger"),
         (tmp_path / "new", ledger.path, {**HISTOGRAM, "epsilon": 5.0}, "is left"),
+        (tmp_path / "new", ledger.path, {**HISTOGRAM, "epsilon": "secret"}, "^epsilon must be"),
         (tmp_path / "new", ledger.path, {**HISTOGRAM, "sugar": 1}, "options: plan() got an unexpected"),
         (tmp_path / "new", ledger.path, {"kind": "quantiles", "low": 0, **BUDGET}, "options: .*missing"),
         (tmp_path / "new", ledger.path, {**HISTOGRAM, "kind": "secret"}, "options: kind must be one of"),
