@@ -139,8 +139,8 @@ def _run(told: argparse.Namespace) -> None:
 
     if told.command == "create":
         rounds.create(told.folder, _options(told.options), told.ledger)
-        print(f"Created {told.folder}: round 1 is open, and nothing is spent before it is closed. Run next:")
-        print(f"  python {sys.argv[0]} serve {told.folder}")
+        print(f"Created {told.folder}: round 1 is open, and nothing is spent before it is closed.")
+        print(f"Run next: server.py serve {told.folder}")
         return
     now = rounds.close(told.folder, told.round)
     print(f"Round {now.round} is {now.state}." if now.state != "done" else f"Published in {told.folder / 'published'}.")
