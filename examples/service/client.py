@@ -6,23 +6,53 @@ It needs `dpsieve.federated.client` and the standard library. Run it again for t
 """
 
 import argparse
+import fcntl
 import json
 import os
+import re
+import sys
 import time
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from dpsieve.federated.client import Grid, Question, ValueQuestion, client_answer, client_level, value_answer
+from dpsieve.errors import DpsieveError, InvalidValue, UnreadableData
+
+from dpsieve.federated.client import (  # isort: skip
+    Grid, Question, ValueQuestion, client_answer, client_level, padded_message, value_answer,
+)  # fmt: skip
+
+_ADDRESS = re.compile(r"(?:http://)?((?:[\w-]{1,63}\.)*[\w-]{1,63}|\[[0-9a-fA-F:]+\]):([0-9]{1,5})/?", re.ASCII)
 
 
 class Kept(dict[str, Any]):
     """Answers in a file that only its owner reads, on disk before the first one is sent: coins are tossed once."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(json.loads(path.read_text()) if path.exists() else {})
+        try:
+            content = json.loads(path.read_text()) if path.exists() else {}
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise UnreadableData("--kept: the file holds no answers of a client. Pass the file of this client alone.")
+        super().__init__(content)
         self._path = path
+
+    @classmethod
+    @contextmanager
+    def of_one_process(cls, path: Path) -> Iterator["Kept"]:
+        """Keep others out until the end: two that toss a coin for the same answer would count twice."""
+        path = path.resolve()  # the lock of a link is that of its file
+        if not path.parent.is_dir():
+            raise UnreadableData("--kept: its folder does not exist. Make the folder, or pass another file.")
+        with open(os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:  # noqa: PTH123
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UnreadableData("--kept: another client uses this file. Wait until it has ended.") from None
+            yield cls(path)
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
@@ -32,33 +62,50 @@ class Kept(dict[str, Any]):
             file.flush()
             os.fsync(file.fileno())
         working.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)  # the new name is on disk too
+        os.fsync(folder)
+        os.close(folder)
 
 
 def message_for(asked: dict[str, Any], value: Any, kept: MutableMapping[str, Any]) -> bytes:
     """Return what a client with this value sends: its report, or silence, of one size; the same at every call."""
-    name = f"{asked['collection']} {asked['round']}"
+    name = _name(asked)
     if name not in kept:
-        report = _report(asked, value, kept)
-        kept[name] = "null" if report is None else report.to_bytes().decode()
-    return str(kept[name]).encode().ljust(asked["size"])
+        kept[name] = _message(asked, value, kept).decode()
+    return str(kept[name]).encode()
 
 
-def _report(asked: dict[str, Any], value: Any, kept: MutableMapping[str, Any]) -> Any:
+def _name(asked: dict[str, Any]) -> str:
+    return f"{asked['collection']} {asked['round']}"
+
+
+def _message(asked: dict[str, Any], value: Any, kept: MutableMapping[str, Any]) -> bytes:
     if asked["kind"] == "value":
-        return value_answer(ValueQuestion.from_json(asked["question"]), value)
+        asks = ValueQuestion.from_json(asked["question"])
+        return padded_message(asks, value_answer(asks, _number(int, value) if asks.kind == "integers" else value))
     question = Question.from_json(asked["question"])
+    if "grid" in asked:
+        value = Grid.from_json(asked["grid"]).string(_number(float, value))
     if asked["collection"] not in kept:  # the level of a client, where each answers at one; else unused
         kept[asked["collection"]] = client_level(question.levels)
-    if "grid" in asked:
-        value = Grid.from_json(asked["grid"]).string(float(value))
-    return client_answer(question, value, level=kept[asked["collection"]])
+    return padded_message(question, client_answer(question, value, level=kept[asked["collection"]]))
+
+
+def _number(kind: type[int] | type[float], value: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise InvalidValue("value must be a number, as this collection asks for numbers. Pass one.") from None
 
 
 class Service:
     """A connection to the service, made again after a failure, for some seconds."""
 
     def __init__(self, address: str, patience: float = 60.0) -> None:
-        self._connection, self._patience = HTTPConnection(address, timeout=10), patience
+        parts = _ADDRESS.fullmatch(address)
+        if parts is None or int(parts[2]) > 65535:
+            raise InvalidValue("address must be a host and a port, without https. Pass one such as 127.0.0.1:8000.")
+        self._connection, self._patience = HTTPConnection(parts[1], int(parts[2]), timeout=10), patience
 
     def __enter__(self) -> "Service":
         return self
@@ -68,14 +115,23 @@ class Service:
 
     def ask(self) -> dict[str, Any]:
         """Return the question of the open round, or where the collection is if none is open."""
-        return dict(json.loads(self._request("GET", "/question")[1]))
+        try:
+            asked = json.loads(self._request("GET", "/question")[1])
+        except ValueError:
+            asked = None
+        if not isinstance(asked, dict) or not {"collection", "round", "state"} <= asked.keys():
+            raise UnreadableData("address: what answers there is not this service. Pass the address of the service.")
+        return asked
 
     def send(self, asked: dict[str, Any], message: bytes) -> bool:
-        """Send a message until it is acknowledged; False where its round is over, or the service cannot take it."""
-        return self._request("POST", f"/rounds/{asked['round']}/reports", message)[0] == 204
+        """Send a message until it is acknowledged; False where its round is over."""
+        status = self._request("POST", f"/rounds/{asked['round']}/reports", message)[0]
+        if status not in (204, 409):
+            raise UnreadableData("address: the service cannot take the answer now. It is kept: run this again later.")
+        return status == 204
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        wait, until = 0.05, time.monotonic() + self._patience
+        wait, until, told = 0.05, time.monotonic() + self._patience, False
         while True:
             try:
                 self._connection.request(method, path, body)
@@ -86,7 +142,11 @@ class Service:
             except (OSError, HTTPException):
                 self._connection.close()
                 if time.monotonic() > until:
-                    raise
+                    fix = "Start the service, or pass the address where it is."
+                    raise UnreadableData(f"address: no service answers there. {fix}") from None
+            if not told:
+                print(f"The service cannot be reached. Trying again for {self._patience:g} seconds.", file=sys.stderr)
+            told = True
             time.sleep(wait)
             wait = min(2 * wait, 5.0)
 
@@ -97,15 +157,27 @@ def main() -> None:
     parser.add_argument("address", help="such as 127.0.0.1:8000")
     parser.add_argument("value", help="what this client has")
     parser.add_argument("--kept", type=Path, required=True, help="a file for answers, of this client alone")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds to try again where the service is away")
     told = parser.parse_args()
-    with Service(told.address) as service:
-        asked = service.ask()
-        if asked["state"] != "open":
-            print(f"Nothing is asked: round {asked['round']} is {asked['state']}.")
-        elif service.send(asked, message_for(asked, told.value, Kept(told.kept))):
-            print("Answered.")
-        else:
-            print("The round is over.")
+    try:
+        with Service(told.address, told.patience) as service, Kept.of_one_process(told.kept) as kept:
+            _answer(service, told.value, kept)
+    except (DpsieveError, OSError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+def _answer(service: Service, value: str, kept: Kept) -> None:
+    asked = service.ask()
+    if asked["state"] != "open":
+        print(f"Nothing is asked: round {asked['round']} is {asked['state']}.")
+        return
+    if _name(asked) in kept:
+        print("An answer to this round is kept: it is sent again, whatever the value is now.")
+    if service.send(asked, message_for(asked, value, kept)):
+        print("Answered.")
+    else:
+        print("The round is over.")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 """Start a collection, and close its rounds: each spends from the ledger first, and publishes once.
 
-Sample-and-threshold has no noise of the server: the reports of a closed round lead to one release. So a close that was
-killed at any moment is simply run again. A round is closed in three steps:
+Sample-and-threshold has no noise of the server: the messages of a closed round lead to one release. So a close that
+was killed at any moment is simply run again. A round is closed in four steps:
 
-1. It takes no more reports. From here on they do not change.
-2. The ledger is charged for the whole collection, unless it holds the entry of this collection already.
-3. What reached the threshold is published: the next question, or the release at the end. The reports are deleted.
+1. The ledger is charged for the whole collection, unless it holds the entry of this collection already. Where it cannot
+   pay the round stays open.
+2. The round takes no more messages. From here on they do not change.
+3. What reached the threshold is published: the next question, or the release at the end. The messages are deleted.
+4. What is left of them in the log of the database is removed.
 
-Steps 2 and 3 happen under the lock of the database, and step 3 is one transaction. So of two processes that close the
-same round one does it, and the other finds it done. A crash between 2 and 3 leaves a spend, which the next run finds.
+Steps 1 and 2 happen under the lock of the database, and so does step 3, in one transaction. So of two processes that
+close the same round one does it, and the other finds it done. A crash after 1 leaves a spend, which the next run finds.
 """
 
 import json
@@ -21,26 +23,36 @@ import pyarrow.compute as pc
 from store import Collection, Store, Survivor
 
 import dpsieve as ds
+from dpsieve.errors import DpsieveError, InvalidValue, LedgerError
 from dpsieve.federated import Histogram, Quantiles, TrieHeavyHitters, plan
+from dpsieve.federated.client import padded_message
+from dpsieve.privacy import Approximate
 
 Collector = Histogram | TrieHeavyHitters | Quantiles
 
 
-def collector(kind: str, **options: Any) -> Collector:
+def collector(options: dict[str, Any]) -> Collector:
     """Return what asks and counts: 'histogram', 'heavy_hitters' or 'quantiles', with the options of the library."""
-    if kind == "histogram":
-        counted = {name: options.pop(name) for name in ("values", "longest") if name in options}
-        return Histogram(plan(**options), **counted)
-    kinds: dict[str, Any] = {"heavy_hitters": TrieHeavyHitters, "quantiles": Quantiles}
-    if kind not in kinds:
-        raise SystemExit("kind is not known. Choose histogram, heavy_hitters or quantiles.")
-    made: Collector = kinds[kind](**options)
-    return made
+    others = {name: value for name, value in options.items() if name != "kind"}
+    kind = options.get("kind")
+    try:
+        if kind == "histogram":
+            counted = {name: others.pop(name) for name in ("values", "longest") if name in others}
+            return Histogram(plan(**others), **counted)
+        if kind == "heavy_hitters":
+            return TrieHeavyHitters(**others)
+        if kind == "quantiles":
+            return Quantiles(**others)
+    except DpsieveError:
+        raise
+    except TypeError as error:  # an option that is missing or not known
+        raise InvalidValue(f"options: {error}. Pass kind and the options of the library.") from None
+    raise InvalidValue("options: kind must be one of histogram, heavy_hitters, quantiles. Pass it with the others.")
 
 
 def create(folder: Path, options: dict[str, Any], ledger: Path) -> None:
     """Start a collection in a new folder; nothing is spent before its first round is closed."""
-    made = collector(**options)
+    made = collector(options)
     ds.Ledger.open(ledger).check(_cost(made))
     # The rate and the threshold are kept: another version of the library might choose others in the next round.
     chosen = {"rate": made.plan.rate} if isinstance(made, Histogram) else {"coin": made.plan.coin}
@@ -52,21 +64,39 @@ def create(folder: Path, options: dict[str, Any], ledger: Path) -> None:
 def close(folder: Path, number: int) -> Collection:
     """Close this round, unless that is done, and return where the collection is now."""
     with Store(folder) as store:
-        store.freeze(number)
+        with store.writing():
+            now = store.now()
+            if not 1 <= number <= now.round:
+                raise InvalidValue(f"--round: round {now.round} is {now.state}, and there is no other. Close that one.")
+            if (now.round, now.state) == (number, "open"):
+                _charge(now)
+                store.freeze()
         with store.writing():
             now = store.now()
             if (now.round, now.state) == (number, "closed"):
                 _publish(store, now, folder / "published")
-        store.empty_log()
+        store.leave_nothing()
         return store.now()
 
 
-def _publish(store: Store, now: Collection, place: Path) -> None:
-    """Spend, count, and publish what reached the threshold; the caller holds the lock of the database."""
-    made = collector(**json.loads(now.options))
+def _charge(now: Collection) -> None:
+    """Spend what the whole collection costs, unless that is done."""
     ledger, note = ds.Ledger.open(now.ledger), f"collection {now.name}"
-    if all(entry.note != note for entry in ledger.history()):
-        ledger.spend(_cost(made), note)
+    cost = _cost(collector(json.loads(now.options)))
+    paid = [entry for entry in ledger.history() if entry.note == note]
+    if not paid:
+        ledger.spend(cost, note)
+        return
+    promise = cost.guarantee.for_replacement() if ledger.budget.neighbours == "replace" else cost.guarantee
+    whole, curves = Approximate(promise.epsilon, promise.delta), ((), tuple(cost.spends()))
+    if any(entry.spend != whole or entry.curves not in curves for entry in paid):
+        fix = "Find out who wrote it, and create the collection anew."
+        raise LedgerError(f"ledger: the entry of this collection has another cost than the collection. {fix}")
+
+
+def _publish(store: Store, now: Collection, place: Path) -> None:
+    """Count, and publish what reached the threshold; the caller holds the lock of the database."""
+    made = collector(json.loads(now.options))
     release, survivors, question = _counted(made, store, now.round)
     if release is not None and not place.exists():  # where it exists it is the same one
         release.save(place)
@@ -79,7 +109,7 @@ def _counted(made: Collector, store: Store, number: int) -> tuple[Any, list[Surv
         return made.tally().add(store.messages()).release(), [], None
     questions = made.questions()
     next(questions)
-    for earlier in range(1, number):  # what was published stands for the reports that led to it
+    for earlier in range(1, number):  # what was published stands for the messages that led to it
         prefixes, ended, tokens = zip(*store.survivors(earlier), strict=True)
         made.count(pa.array(prefixes), pa.array(ended).to_numpy(False), pa.array(tokens).to_numpy())
         next(questions)
@@ -92,9 +122,8 @@ def _counted(made: Collector, store: Store, number: int) -> tuple[Any, list[Surv
 
 def _asked(made: Collector, question: Any) -> dict[str, Any]:
     """Return what a client needs to answer, and the size of all messages: reports and silence look the same."""
-    longest = made.buckets.longest if isinstance(made, Histogram) else made.strings.max_length
     kind = "value" if isinstance(made, Histogram) else "prefix"
-    asked = {"kind": kind, "question": question.to_json(), "size": 6 * longest + 128}  # \u1234 is 6 bytes
+    asked = {"kind": kind, "question": question.to_json(), "size": len(padded_message(question, None))}
     return {**asked, "grid": made.grid.to_json()} if isinstance(made, Quantiles) else asked
 
 

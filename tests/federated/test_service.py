@@ -5,7 +5,9 @@ Nothing here is statistical but the releases: a value of 400 or more clients is 
 
 import asyncio
 import json
+import os
 import random
+import re
 import signal
 import socket
 import sqlite3
@@ -26,6 +28,7 @@ from store import Store
 
 import dpsieve as ds
 from dpsieve.federated import Distribution, TrieRelease
+from dpsieve.federated.client import Report, ValueQuestion, padded_message
 from dpsieve.publication.publication import Publication
 
 SERVICE = Path(client.__file__).parent
@@ -65,8 +68,8 @@ class Direct:
     def answer_all(self, values, kept):
         asked, batch = self.ask(), []
         for value, mine in zip(values, kept, strict=True):
-            message = client.message_for(asked, value, mine).rstrip()
-            batch.append((asked["round"], (json.loads(message) or {}).get("nonce"), message))
+            message = client.message_for(asked, value, mine)
+            batch.append((asked["round"], service_server.nonce_of(message), message))
         return self.store.add(batch)
 
 
@@ -78,10 +81,12 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.address, self.folder, self.process = f"127.0.0.1:{self.port}", folder, None
+        self.log = folder.with_suffix(".log")
 
     def start(self):
         command = [sys.executable, str(SERVICE / "server.py"), "serve", str(self.folder), "--port", str(self.port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def kill(self):
         self.process.send_signal(signal.SIGKILL)
@@ -98,16 +103,16 @@ class Server:
 
 def stored(folder):
     with closing(sqlite3.connect(folder / "collection.sqlite")) as db:
-        return [nonce for (nonce,) in db.execute("SELECT nonce FROM reports")]
+        return [nonce for (nonce,) in db.execute("SELECT nonce FROM messages")]
 
 
 def test_ten_thousand_clients_and_a_server_that_is_killed(folder, ledger):
-    """Every acknowledged report is there, none twice, and none that nobody sent; so it is with the release.
+    """Every acknowledged message is there, none twice, and none that nobody sent; the release counts the reports.
 
     It takes some seconds: the messages are real requests, and a server that was killed has to start again.
     """
     server, threads, clients = Server(folder), 4, 10_000
-    sent, acknowledged, failed, lock = {}, set(), [], threading.Lock()
+    sent, acknowledged, lock = {}, set(), threading.Lock()
 
     def some_clients(first):
         with client.Service(server.address) as patient, client.Service(server.address, patience=0.0) as hasty:
@@ -127,11 +132,8 @@ def test_ten_thousand_clients_and_a_server_that_is_killed(folder, ledger):
             if number % 50 == 0:  # an acknowledgement that got lost: the same message comes again
                 taken = patient.send(asked, message)
             with lock:
-                if report is not None:
-                    sent[report["nonce"]] = report["value"]
-                    acknowledged.update([report["nonce"]] if taken else [])
-                elif not taken:
-                    failed.append(number)
+                sent[report["nonce"]] = report["value"]  # None for silence
+                acknowledged.update([report["nonce"]] if taken else [])
 
     with server.running():
         everyone = [threading.Thread(target=some_clients, args=(first,)) for first in range(threads)]
@@ -149,8 +151,9 @@ def test_ten_thousand_clients_and_a_server_that_is_killed(folder, ledger):
 
         kept = stored(folder)
         assert len(kept) == len(set(kept)) and acknowledged <= set(kept) <= set(sent)
-        assert len(set(sent) - acknowledged) <= clients / 10 and len(failed) <= clients / 10
-        assert 0.2 * clients < len(kept) < 0.28 * clients  # at a rate of 0.24, by nine deviations
+        assert len(set(sent) - acknowledged) <= clients / 10
+        reports = [sent[nonce] for nonce in kept if sent[nonce] is not None]
+        assert 0.2 * len(kept) < len(reports) < 0.28 * len(kept)  # at a rate of 0.24, by eight deviations
 
         close = [sys.executable, str(SERVICE / "server.py"), "close", str(folder), "--round", "1"]
         killed = subprocess.Popen(close, stdout=subprocess.DEVNULL)
@@ -161,7 +164,7 @@ def test_ten_thousand_clients_and_a_server_that_is_killed(folder, ledger):
         assert all("Published in" in one.communicate()[0] for one in both)
         with client.Service(server.address) as late:
             assert late.ask()["state"] == "done"
-    release, counts = ds.Release.load(folder / "published"), Counter(sent[nonce] for nonce in kept)
+    release, counts = ds.Release.load(folder / "published"), Counter(reports)
     assert dict(zip(release.table["key"].to_pylist(), release.tokens.tolist(), strict=True)) == counts
     assert len(ledger) == 1 and stored(folder) == []
     left = b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
@@ -169,15 +172,33 @@ def test_ten_thousand_clients_and_a_server_that_is_killed(folder, ledger):
 
 
 def test_what_is_on_disk_and_for_how_long(folder):
-    """Reports are in one file of mode 0600, without order or time, and no byte of them is left once published."""
+    """Messages are in one file of mode 0600, without order or time, and no byte of them is left once published."""
+    file = folder / "collection.sqlite"
+    empty = file.stat().st_size
     with Direct(folder) as service:
         assert all(service.answer_all(["marked-secret"] * 300, [{} for _ in range(300)]))
         _check_disk(folder)
+    assert file.stat().st_size == empty  # nor does the size tell how many there were
+
+
+def test_silence_is_stored_like_a_report(tmp_path, ledger):
+    """One row and the same bytes each, so that neither the time of a write nor the file tells who was sampled."""
+    left = set()
+    for name, answer in (("silent", None), ("sampled", Report("tea", "0" * 32))):
+        rounds.create(tmp_path / name, HISTOGRAM, ledger.path)
+        with Direct(tmp_path / name) as service:
+            asked = service.ask()
+            message = padded_message(ValueQuestion.from_json(asked["question"]), answer)
+            nonce = service_server.nonce_of(message).encode()
+            service.store.add((1, f"{i:032x}", message.replace(nonce, b"%032x" % i)) for i in range(200))
+            sizes = {len(message) for message in service.store.messages()}
+        left.add((len(stored(tmp_path / name)), *sizes, (tmp_path / name / "collection.sqlite").stat().st_size))
+    assert len(left) == 1 and left.pop()[:2] == (200, asked["size"])
 
 
 def _check_disk(folder):
     found = stored(folder)
-    assert len(found) > 20 and found == sorted(found)
+    assert len(found) == 300 and found == sorted(found)
     assert folder.stat().st_mode & 0o777 == 0o700
     files = [path for path in folder.iterdir() if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
@@ -189,13 +210,12 @@ def _check_disk(folder):
 
 @pytest.mark.parametrize("place", ["before the spend", "after the spend", "after the release", "before the commit"])
 def test_a_close_that_dies_anywhere_is_run_again(folder, ledger, place, monkeypatch):
-    """Two runs give what one gives: one spend, one release, of the reports of the moment of the first close."""
+    """Two runs give what one gives: one spend, one release, of the messages of when the round was closed."""
     with Direct(folder) as service:
         service.answer_all(DRINKS * 100, [{} for _ in range(1000)])
         counted = Counter(json.loads(message)["value"] for message in service.store.messages())
-    counted = {
-        value: count for value, count in counted.items() if count >= rounds.collector(**HISTOGRAM).plan.threshold
-    }
+    threshold = rounds.collector(HISTOGRAM).plan.threshold
+    counted = {value: count for value, count in counted.items() if value is not None and count >= threshold}
 
     class Killed(BaseException):
         pass
@@ -222,7 +242,7 @@ def test_a_close_that_dies_anywhere_is_run_again(folder, ledger, place, monkeypa
             rounds.close(folder, 1)
     assert len(ledger) == (place != "before the spend")
     with Store(folder) as store:
-        assert store.add([(1, "0" * 32, b"late")]) == [False]  # the round is closed already
+        assert store.add([(1, "0" * 32, b"late")]) == ["the spend" in place]  # is the round still open?
     for _ in range(2):
         assert rounds.close(folder, 1).state == "done"
     release = ds.Release.load(folder / "published")
@@ -231,7 +251,7 @@ def test_a_close_that_dies_anywhere_is_run_again(folder, ledger, place, monkeypa
 
 
 def test_heavy_hitters_in_rounds_and_quantiles(tmp_path, ledger):
-    """The same questions and answers, round by round: what was published stands for the reports that led to it.
+    """The same questions and answers, round by round: what was published stands for the messages that led to it.
 
     Each collection ends as the library does on the same reports, which is found out by passing them to it.
     """
@@ -244,7 +264,7 @@ def test_heavy_hitters_in_rounds_and_quantiles(tmp_path, ledger):
         rounds.create(place, {"kind": kind, **options, **BUDGET}, ledger.path)
         nonces, kept = [], [{} for _ in values]
         with Direct(place) as service:
-            library = rounds.collector(**json.loads(service.store.now().options))
+            library = rounds.collector(json.loads(service.store.now().options))
             for question in library.questions():
                 assert service.ask()["question"] == json.loads(json.dumps(question.to_json()))
                 service.answer_all(values, kept)
@@ -259,10 +279,14 @@ def test_heavy_hitters_in_rounds_and_quantiles(tmp_path, ledger):
     assert len(ledger) == 3
 
 
-def test_a_client_keeps_its_answer_across_restarts(folder, tmp_path):
+def test_a_client_keeps_its_answer_across_restarts(folder, tmp_path, monkeypatch):
     with Direct(folder) as service:
         asked, path = service.ask(), tmp_path / "kept.json"
-    first = client.message_for(asked, "tea", client.Kept(path))
+    named = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: named.append(path.exists()))
+        first = client.message_for(asked, "tea", client.Kept(path))
+    assert named == [False, True]  # the file is on disk before it has its name, and the name before anything is sent
     assert path.stat().st_mode & 0o777 == 0o600
     assert {client.message_for(asked, "tea", client.Kept(path)) for _ in range(20)} == {first}
     sizes = {len(client.message_for(asked, "tea", {})) for _ in range(50)}
@@ -281,25 +305,30 @@ def test_a_message_that_cannot_be_written_is_not_acknowledged():
     async def send():
         writer = service_server.Writer(Full())
         running = asyncio.create_task(writer.run())
-        codes = await asyncio.gather(*(writer.add(1, None, b"null") for _ in range(3)))
+        codes = await asyncio.gather(*(writer.add(1, "0" * 32, b"{}") for _ in range(3)))
         running.cancel()
         return codes
 
     assert asyncio.run(send()) == [503] * 3
 
 
-def test_what_the_server_refuses(folder, ledger, tmp_path):
-    """Messages of another size, those that are no report, and those for a round that is not open."""
+def test_what_the_server_refuses(folder):
+    """Messages of another size or without a nonce, and those for a round that is not open; the log stays empty."""
     with Server(folder).running() as server, closing(HTTPConnection(server.address, timeout=10)) as connection:
         with client.Service(server.address) as service:
             asked = service.ask()
+        with closing(socket.create_connection(("127.0.0.1", server.port))) as leaving:  # in the middle of its message
+            leaving.sendall(b"POST /rounds/1/reports HTTP/1.1\r\nHost: me\r\nContent-Length: 259\r\n\r\n{")
         nonce, size = "0" * 32, asked["size"]
         good = json.dumps({"version": 1, "value": "tea", "nonce": nonce}).encode()
         for number, body, code in (
             (1, good.ljust(size), 204),
             (1, good.ljust(size), 204),
-            (1, b"null".ljust(size), 204),
+            (1, good.replace(b'"tea"', b"null").replace(b"0", b"1").ljust(size), 204),  # silence
             (2, good.ljust(size), 409),
+            ("9" * 5000, good.ljust(size), 404),
+            ("-1", good.ljust(size), 404),
+            (1, b"null".ljust(size), 400),
             (1, good, 400),
             (1, good.ljust(size + 1), 400),
             (1, b"[]".ljust(size), 400),
@@ -310,7 +339,119 @@ def test_what_the_server_refuses(folder, ledger, tmp_path):
             response = connection.getresponse()
             response.read()
             assert response.status == code, (number, body[:20])
-        assert stored(folder) == [nonce]
-    with pytest.raises(ds.errors.BudgetExceeded):
-        rounds.create(tmp_path / "dear", {**HISTOGRAM, "epsilon": 5.0}, ledger.path)
-    assert not (tmp_path / "dear").exists()
+        with Store(folder) as store:
+            assert [len(message) for message in store.messages()] == [size, size]
+        assert stored(folder) == [nonce, "1" * 32]
+    assert server.log.read_text() == ""
+
+
+def test_a_log_that_cannot_be_emptied_is_no_success(folder, monkeypatch):
+    """A backup that reads meanwhile keeps deleted messages in the log: the close says so, and the next one mends it."""
+    monkeypatch.setattr("store._PATIENCE", 0.05)
+    with Direct(folder) as service:
+        service.answer_all(["marked-secret"] * 300, [{} for _ in range(300)])
+        with closing(sqlite3.connect(folder / "collection.sqlite", isolation_level=None)) as backup:
+            backup.execute("BEGIN")
+            backup.execute("SELECT count(*) FROM messages").fetchone()
+            with pytest.raises(ds.errors.DpsieveError, match="its log still holds messages"):
+                rounds.close(folder, 1)
+        assert b"marked-secret" in (folder / "collection.sqlite-wal").read_bytes()
+        assert rounds.close(folder, 1).state == "done"
+        assert not any(b"marked-secret" in path.read_bytes() for path in folder.iterdir() if path.is_file())
+
+
+def test_a_round_is_closed_only_once_it_is_paid(folder, ledger):
+    """A ledger that is exhausted, or that holds an entry of another cost for this collection, leaves the round open."""
+    with Direct(folder) as service:
+        note = f"collection {service.ask()['collection']}"
+        mine = ds.Ledger(ledger.path.with_name("mine.ledger"), epsilon=4.0, delta=1e-6, unit="client")
+        service.store._db.execute("UPDATE collection SET ledger = ?", [str(mine.path)])
+        mine.spend(ds.Guarantee(3.5, 1e-7, unit="client"))
+        with pytest.raises(ds.errors.BudgetExceeded):
+            rounds.close(folder, 1)
+        assert service.ask()["state"] == "open"
+        service.store._db.execute("UPDATE collection SET ledger = ?", [str(ledger.path)])
+        ledger.spend(ds.Guarantee(0.001, 1e-9, unit="client"), note)
+        with pytest.raises(ds.errors.LedgerError, match="another cost"):
+            rounds.close(folder, 1)
+        assert service.ask()["state"] == "open" and len(ledger) == 1
+        with pytest.raises(ds.errors.InvalidValue, match="--round: round 1 is open"):
+            rounds.close(folder, 2)
+
+
+def refusal(capsys, main, *arguments):
+    """Return what a command writes to stderr when it ends with the code 2, which is one line."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", ["it", *map(str, arguments)])
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2 and said.out == "" and said.err.count("\n") == 1
+    return said.err
+
+
+def test_what_create_and_close_refuse(folder, ledger, tmp_path, capsys):
+    """Each by one line that names the argument, and nothing is left behind."""
+    before = sorted(tmp_path.rglob("*"))
+    for place, account, options, said in (
+        (folder, ledger.path, HISTOGRAM, "folder: "),
+        (tmp_path / "no" / "drinks", ledger.path, HISTOGRAM, "folder: "),
+        (tmp_path / "new", tmp_path / "no.ledger", HISTOGRAM, "there is no ledger"),
+        (tmp_path / "new", ledger.path, {**HISTOGRAM, "epsilon": 5.0}, "is left"),
+        (tmp_path / "new", ledger.path, {**HISTOGRAM, "epsilon": "secret"}, "^epsilon must be"),
+        (tmp_path / "new", ledger.path, {**HISTOGRAM, "sugar": 1}, "options: plan() got an unexpected"),
+        (tmp_path / "new", ledger.path, {"kind": "quantiles", "low": 0, **BUDGET}, "options: .*missing"),
+        (tmp_path / "new", ledger.path, {**HISTOGRAM, "kind": "secret"}, "options: kind must be one of"),
+        (tmp_path / "new", ledger.path, ["secret"], "options must be a JSON object"),
+    ):
+        line = refusal(capsys, service_server.main, "create", place, account, json.dumps(options))
+        assert re.search(said.replace("(", r"\(").replace(")", r"\)"), line) and "secret" not in line
+    assert "JSON" in refusal(capsys, service_server.main, "create", tmp_path / "new", ledger.path, "{secret")
+    assert "--round" in refusal(capsys, service_server.main, "close", folder, "--round", 2)
+    assert "folder" in refusal(capsys, service_server.main, "close", tmp_path / "new", "--round", 1)
+    assert "folder" in refusal(capsys, service_server.main, "serve", tmp_path / "new")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_what_a_client_refuses(tmp_path, capsys, ledger):
+    """A wrong address, a file in use, a value that is no number: one line, and no coin is tossed."""
+    path = tmp_path / "kept.json"
+    for address in ("nonsense", "https://127.0.0.1:8000", "127.0.0.1:65536", "a b:80", "..:80", ""):
+        assert "address must be" in refusal(capsys, client.main, address, "secret", "--kept", path)
+    dead = Server(tmp_path).address
+    for address in (dead, f"http://{dead}/"):
+        said = refusal(capsys, client.main, address, "secret", "--kept", path, "--patience", 0)
+        assert "address: no service answers" in said
+    with pytest.raises(ds.errors.UnreadableData), client.Service(dead, patience=0.01) as service:
+        service.ask()
+    assert "Trying again for 0.01 seconds" in capsys.readouterr().err
+    with client.Kept.of_one_process(path):
+        assert "--kept: another client" in refusal(capsys, client.main, dead, "secret", "--kept", path)
+    assert "--kept" in refusal(capsys, client.main, dead, "secret", "--kept", tmp_path / "no" / "kept.json")
+    rounds.create(tmp_path / "ages", {"kind": "quantiles", "low": 0, "high": 100, **BUDGET}, ledger.path)
+    with Direct(tmp_path / "ages") as service, client.Kept.of_one_process(path) as kept:
+        with pytest.raises(ds.errors.InvalidValue, match="value must be a number") as refused:
+            client.message_for(service.ask(), "secret", kept)
+        assert "secret" not in str(refused.value) and not kept
+    assert not path.exists()
+    path.write_text("secret")
+    assert "--kept" in refusal(capsys, client.main, dead, "tea", "--kept", path)
+
+
+def test_commands_say_what_they_did(ledger, tmp_path, capsys, monkeypatch):
+    def says(main, *arguments):
+        monkeypatch.setattr(sys, "argv", ["it", *map(str, arguments)])
+        main()
+        return capsys.readouterr().out
+
+    place = tmp_path / "drinks"
+    said = says(service_server.main, "create", place, ledger.path, json.dumps(HISTOGRAM))
+    assert "round 1 is open" in said and f"serve {place}" in said
+    with Server(place).running() as server:
+        ask = client.main, server.address, "tea", "--kept", tmp_path / "tea.json"
+        assert says(*ask) == "Answered.\n"
+        assert (
+            says(*ask) == "An answer to this round is kept: it is sent again, whatever the value is now.\nAnswered.\n"
+        )
+        assert len(stored(place)) == 1
+        says(service_server.main, "close", place, "--round", 1)
+        assert says(*ask) == "Nothing is asked: round 1 is done.\n"
