@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dpsieve.publication.publication import Publication
     from dpsieve.publication.release import Release
 
-_NOT_WRITTEN = (".tsv", ".json", ".xlsx", ".xls", ".ods", ".txt", ".gz", ".zip", ".html", ".arrow", ".feather")
-
 
 @takes_request(RELEASE)
 def release(
@@ -247,10 +245,11 @@ def scanning(*, quiet: bool) -> Iterator[Callable[[float], None] | None]:
 def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
     """Hold the place of --out, so that whatever is wrong with it is known before anything is read or spent."""
     from dpsieve.publication.folders import Reserved
+    from dpsieve.publication.table_files import NOT_WRITTEN
 
     if out is None:
         return nullcontext()
-    if out.suffix.lower() in _NOT_WRITTEN:
+    if out.suffix.lower() in NOT_WRITTEN:
         fix = "Pass a name that ends in .csv, .jsonl or .parquet, or the name of a new folder."
         raise InvalidValue(f"--out names a file of a kind that is not written. {fix}")
     with errors_as_typed({"folder": "out"}):

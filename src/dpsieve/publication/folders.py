@@ -37,8 +37,8 @@ _WRITTEN = (_RECORD, _FILE)  # what a process may have left behind, beside table
 class Reserved:
     """A place for a new folder or file, which no other process writes to; use it in a `with` block."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.target = _path(folder)
+    def __init__(self, folder: str | os.PathLike[str], argument: str = "folder") -> None:
+        self.target = _path(folder, argument)
         self.working = self.target.absolute().parent / f".{self.target.name}.partial"
         failure = None
         try:
@@ -57,7 +57,7 @@ class Reserved:
             self._leave()
             failure = "exists already. Pass a new name; a release is never overwritten"
         if failure is not None:
-            raise InvalidValue(f"folder={str(self.target)!r} {failure}.")
+            raise InvalidValue(f"{argument}={str(self.target)!r} {failure}.")
 
     def _leave(self) -> None:
         if still_there(self.working, self._handle):
