@@ -16,6 +16,8 @@ from dpsieve.engines import DataStream, DuckDB
 from dpsieve.engines.inputs.data_files import files_of
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.jobs.release import preview
+from dpsieve.privacy.ledger import Ledger
+from dpsieve.publication.folders import Reserved
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -182,6 +184,20 @@ def test_hidden_files_are_no_data_unless_they_are_named(tmp_path):
     assert found(".*.parquet") == [".g.parquet"]
     with pytest.raises(InvalidValue, match="begin with _ or a dot"):
         found("?f.parquet")
+
+
+@pytest.mark.parametrize("address", ["postgresql:/me:S3cret@h/db", "host=h password=S3cret", "me:S3cret@h/*.parquet"])
+def test_what_looks_like_an_address_is_not_quoted(tmp_path, address):
+    for wrong in (lambda: files_of(address), lambda: Reserved(address), lambda: Ledger.open(address)):
+        with pytest.raises(InvalidValue, match="looks like an address") as caught:
+            wrong()
+        assert "S3cret" not in str(caught.value)
+    folder = tmp_path / "at 12:30@night"
+    folder.mkdir()
+    (folder / "a.parquet").touch()
+    assert len(files_of(folder / "*.parquet").paths) == 1  # an odd name that is there
+    with Reserved(folder / "published") as place:
+        assert place.target.parent == folder
 
 
 def test_a_file_with_two_names_is_read_once(tmp_path):

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpsieve import validate
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
 from dpsieve.locks import acquired, still_there
 from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_table
@@ -208,7 +209,7 @@ def _path(folder: str | os.PathLike[str], name: str = "folder", hint: str = "Pas
     given = os.fspath(folder) if isinstance(folder, str | os.PathLike) else folder
     if not isinstance(given, str):
         raise InvalidType(f"{name} must be a path, not {type(folder).__name__}. {hint}")
-    path = Path(given)
+    path = Path(validate.no_address(name, given, hint=hint))
     if "\0" in given or not path.name or not _fits(path.name):
         raise InvalidValue(f"{name} has no usable name. {hint}")
     return path

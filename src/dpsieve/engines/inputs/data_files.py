@@ -25,6 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
+from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
 Kind = Literal["parquet", "csv", "json"]
@@ -174,6 +175,7 @@ def found_files(part: object, *, folders: bool = True) -> list[Path]:
         return _found(path, text, folders)
     except OSError as error:
         why = error.strerror
+    _refuse_address(text)
     raise InvalidValue(f"data={text!r} cannot be looked up ({why}). Check the path.")
 
 
@@ -192,15 +194,23 @@ def _found(path: Path, text: str, folders: bool) -> list[Path]:
         hint = "Pass the path of a file; for a pipe, dpsieve.files(open(...)), or - on the command line."
         raise InvalidValue(f"data={text!r} is a pipe or a device, which is not read. {hint}")
     if not glob.has_magic(text):
+        _refuse_address(text)
         hint = "For standard input pass dpsieve.files(sys.stdin.buffer)." if text == "-" else "Check the path."
         raise InvalidValue(f"data={text!r} does not exist. {hint}")
     start = next(place for place, part in enumerate(path.parts) if glob.has_magic(part))
     matches = map(Path, sorted(glob.glob(str(path), recursive=True)))  # noqa: PTH207
     found = [match for match in matches if _is_data(match.parts[start:], path.parts[start:]) and match.is_file()]
     if not found:
+        _refuse_address(text)
         hint = "Check the pattern. Names that begin with _ or a dot are data only where the pattern says so."
         raise InvalidValue(f"data={text!r} matches no file. {hint}")
     return found
+
+
+def _refuse_address(text: str) -> None:
+    if validate.has_password(text):
+        hint = "Pass files; for a database postgresql://user:password@host/name, and the name of a table of it."
+        raise InvalidValue(f"data looks like an address, and is no file. {hint}")
 
 
 def _is_data(names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> bool:

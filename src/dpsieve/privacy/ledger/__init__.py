@@ -316,7 +316,8 @@ def told_charged(entry: int | None) -> Iterator[None]:
 def _absolute(path: str | os.PathLike[str]) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise InvalidType(f"path must be a path, not {type(path).__name__}. Pass one such as 'budget.ledger'.")
-    name = validate.text("path", os.fspath(path), hint="Pass a file name such as 'budget.ledger'.")
+    hint = "Pass a file name such as 'budget.ledger'."
+    name = validate.no_address("path", validate.text("path", os.fspath(path), hint=hint), hint=hint)
     try:
         return Path(os.path.realpath(name))
     except OSError as error:  # the working folder is gone
