@@ -115,6 +115,8 @@ def read_parallel(
     # Whether this is a merged sketch is public: it depends on names and the option, not on what files or state hold.
     whole = parts[0] if kept is None and len(parts) == 1 else MergedSketch.of(*([] if kept is None else [kept]), *parts)
     _keep(whole, files, state)
+    if state is not None and isinstance(whole, MergedSketch) and not isinstance(kept, MergedSketch):
+        typer.echo("It is a merged sketch now, to which only --parallel 2 or more adds files.", err=True)
     return whole
 
 
@@ -126,7 +128,8 @@ def _keep(sketch: "MisraGries | MergedSketch", files: Sequence[str], state: Path
     if state is not None:
         save(sketch, state)
         held = "all of standard input" if list(files) == ["-"] else ", ".join(map(repr, files))
-        typer.echo(f"The state {str(state)!r} now holds {held}: run again without.", err=True)
+        what = "that input" if list(files) == ["-"] else "that file" if len(files) == 1 else "those files"
+        typer.echo(f"The state {str(state)!r} now holds {held}: run again without {what}.", err=True)
 
 
 @contextmanager
