@@ -145,11 +145,8 @@ def show_release(made: "Release", top: int, console: "Console") -> None:
     rows = made.top(top) if counted else made.table.slice(0, top)
     if len(made):
         which = "most common" if counted else "first, by name,"
-        title = (
-            "The one released key"
-            if len(made) == 1
-            else f"The {min(top, len(made)):,} {which} of {len(made):,} released keys"
-        )
+        several = f"The {min(top, len(made)):,} {which} of {len(made):,} released keys"
+        title = "The one released key" if len(made) == 1 else several
         of = "\nof the bounded count" if made.notes.contribution else ""
         show_rows(title, rows, console, least=made.least, of=of)
     else:

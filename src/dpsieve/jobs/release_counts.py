@@ -53,7 +53,7 @@ def release_counts(
 
     The counts are taken at your word: that each key comes once, and that one privacy unit, added or removed, changes at
     most `max_keys_per_unit` counts, each by at most `max_rows_per_key`. Where that is not so, the guarantee is wrong.
-    Keys that come twice are refused where that is noticed: among the first 131,072 rows, and among reported ones.
+    Keys that come twice are refused where that is noticed: in the first batch, in the first 131,072 rows, or reported.
 
     Rows with a null key or a count of 0 are left out. Counts that are null or negative, or another type of a key than
     in the first batch, stop the release. Nothing is published then, or when `batches` raises an error. The first batch
