@@ -7,6 +7,8 @@ Public functions check once, here; inner code trusts its input. A check returns 
 import math
 import numbers
 import operator
+import os
+import re
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -137,6 +139,24 @@ def text(name: str, value: object, *, hint: str) -> str:
     if not value.isprintable():
         raise InvalidValue(f"{name} has line breaks or control characters. {hint}")
     return value
+
+
+def has_password(path: str) -> bool:
+    """Tell whether a text may be a mistyped address with a password: then no message may quote it.
+
+    >>> [has_password(text) for text in ("postgresql:/me:secret@host/db", "host=h password=secret", "day/a@b.csv")]
+    [True, True, False]
+    """
+    return re.search("://|:.*@|(password|pwd) *=", path, re.IGNORECASE | re.DOTALL) is not None
+
+
+def no_address(name: str, path: str, *, hint: str) -> str:
+    """Return a path of this machine; what looks like an address, and is not there, is refused and not quoted."""
+    folder, last = os.path.split(path)
+    there = "://" not in path and (os.path.lexists(path) or (os.path.isdir(folder) and not has_password(last)))  # noqa: PTH112
+    if has_password(path) and not there:
+        raise InvalidValue(f"{name} looks like an address, and only files and folders of this machine do. {hint}")
+    return path
 
 
 def store(made: object, **checked: object) -> None:

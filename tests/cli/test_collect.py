@@ -54,6 +54,14 @@ def test_quantiles_that_were_asked_for(folder):
     assert "Clients with a number that counts: about" in run(*QUANTILES, cwd=folder).stdout
 
 
+def test_quantiles_of_no_numbers_are_told_to_mean_nothing(folder):
+    texts = [*QUANTILES[:4], "query", *QUANTILES[5:]]
+    for more in ([], ["--json"]):
+        done = run(*texts, *more, cwd=folder)
+        assert done.returncode == 0 and "warning: the quantiles mean nothing: no client had a number" in done.stderr
+        assert "warning" not in run(*QUANTILES, *more, cwd=folder).stderr
+
+
 def test_folders_files_and_reports(folder):
     for kind, command in ALL.items():
         assert run(*command, "--out", kind, cwd=folder).returncode == 0
@@ -112,13 +120,17 @@ def test_the_options_of_the_library(folder):
         ([*HISTOGRAM, "--goal", "fame"], "--goal is not known"),
         ([*HISTOGRAM, "--out", "no/folder"], "does not exist"),
         ([*HITTERS, "--protocol", "fax"], "--protocol is not known"),
-        ([*HITTERS, "--step", 9], "--step 9"),
+        ([*HITTERS[:-6], *BUDGET, "--step", 9], "--step 9"),
         (["collect", "heavy-hitters", "log.parquet", "--column", "query", *BUDGET], "--max-length is missing"),
         ([*QUANTILES, "--quantile", "2"], "--quantile 2 is not between 0 and 1"),
-        ([*QUANTILES, "--bounds", "9,1"], "--bounds must be two numbers"),
+        ([*QUANTILES[:5], *BUDGET, "--bounds", "9,1"], "--bounds must be two numbers"),
         ([*QUANTILES, "--confidence", 1], "--confidence 1"),
         ([*QUANTILES[:3], "--column", "query", "--bounds", "0,1", "--unit", "no", *BUDGET], "--unit no is not"),
         (["collect", "rumours", "log.csv"], "No such command"),
+        ([*HISTOGRAM, "--goal", "error"], "--goal error needs a frequency too. For --goal error, pass"),
+        ([*HISTOGRAM, "--contacted", 9], "--population is missing, which contacted needs. Pass both"),
+        ([*HISTOGRAM, "--population", 9], "--contacted is missing, which population needs."),
+        ([*HISTOGRAM[:2], "postgresql://h/db", *HISTOGRAM[3:]], "DATA is a database, and this command reads files."),
     ],
 )
 def test_mistakes_are_answered_in_the_words_of_the_command_line(folder, arguments, said):

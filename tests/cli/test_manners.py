@@ -46,6 +46,37 @@ def test_help_shows_no_type_of_python(command):
         assert not re.search(r"<\w*[a-z]|--no-", done.stdout)
 
 
+ADDRESSES = ("postgresql:/me:S3cret@h/db", "postgresql:me:S3cret@h", "host=h password=S3cret", "mysql://me:S3cret@h/db")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_no_message_has_the_password_of_an_address(folder, address):
+    asked = [*ASKED, "--delta", "1e-8"]
+    for arguments in (
+        ["release", address, *asked],
+        ["release", "log.parquet", address, *asked, "--format", "csv"],
+        ["release", "log.parquet", *asked, "--out", address],
+        ["release", "log.parquet", *asked, "--ledger", address],
+        ["release", "log.parquet", *asked, "--known-keys", address],
+        ["collect", "histogram", address, "--column", "word", "--epsilon", 1, "--delta", "1e-8"],
+        ["stream", address, "--epsilon", 1, "--delta", "1e-8"],
+        ["stream", "log.parquet", "--column", "word", "--state", address],
+        ["report", address],
+        ["demo", address],
+        [address],
+    ):
+        done = run(*arguments, cwd=folder)
+        assert done.returncode == 2 and " address" in done.stderr, (arguments, done.stderr)
+        assert "S3cret" not in re.sub(r"\s", "", done.stdout + done.stderr)
+    assert [path.name for path in folder.iterdir()] == ["log.parquet"]
+
+
+def test_an_option_with_one_value_is_given_once():
+    for command in (["collect", "histogram"], ["stream"]):
+        done = run(*command, "x", "--column", "query", "--column=n", "--epsilon", 1, "--delta", "1e-8")
+        assert done.returncode == 2 and "error: --column is given more than once. Give it once." in done.stderr
+
+
 @pytest.mark.parametrize(("arguments", "said"), [
     (["discover", "x", "--max-keys", "auto"], "--max-keys is not a whole number."),
     (["release", "x", "--max-keys", "many"], "--max-keys: Pass a whole number, or auto."),

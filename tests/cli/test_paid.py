@@ -160,6 +160,7 @@ def test_whatever_the_key_a_release_that_is_paid_for_is_printed(folder, more):
         pq.write_table(pa.table({"user": list(range(500)), "query": column}), folder / "rows.parquet")
         done = run(*ASKED, *more, cwd=folder, encoding="ascii")
         assert done.returncode == 0, done.stderr
+        assert more or "The one released key\n" in done.stdout
         assert {"late": "10183", "accent": "xe9" if not more else "00e9"}[name] in done.stdout
 
 

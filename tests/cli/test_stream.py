@@ -265,7 +265,9 @@ def test_what_a_killed_process_left_beside_a_state_is_removed(folder):
 
 
 def test_files_named_twice_or_missing_are_refused_before_the_first_is_read(folder):
-    for files, why in ((["lines.txt", folder / "lines.txt"], "named twice"), (["lines.txt", "typo"], "does not exist")):
+    (folder / "link").hardlink_to(folder / "lines.txt")
+    again = [folder / "lines.txt", "link"]
+    for files, why in (*((["lines.txt", one], "named twice") for one in again), (["lines.txt", "typo"], "not exist")):
         done = run(*files, "--state", "sketch", cwd=folder)
         assert done.returncode == 2 and why in done.stderr and not (folder / "sketch").exists()
 

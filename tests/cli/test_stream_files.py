@@ -122,8 +122,9 @@ def test_what_is_merged_is_public(folder):
     for state in ("empty.parquet", "days/0.parquet"):
         (folder / "sketch").unlink(missing_ok=True)
         kept(folder, state, *COLUMN)
-        more = kept(folder, "days/1.parquet", *COLUMN, "--parallel", 2)
-        assert more.sources == 2
+        done = run("stream", "days/1.parquet", *COLUMN, "--parallel", 2, "--state", "sketch", cwd=folder)
+        assert "holds 'days/1.parquet': run again without that file.\nIt is a merged sketch now" in done.stderr
+        assert sketch_from_bytes((folder / "sketch").read_bytes()).sources == 2
         assert kept(folder, "days/2.parquet", "days/3.parquet", *COLUMN, "--parallel", 2).sources == 4
         assert "merged sketch" in run("stream", "days/0.parquet", *COLUMN, "--state", "sketch", cwd=folder).stderr
 

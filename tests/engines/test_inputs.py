@@ -13,8 +13,11 @@ import pytest
 from counting import count
 
 from dpsieve.engines import DataStream, DuckDB
+from dpsieve.engines.inputs.data_files import files_of
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.jobs.release import preview
+from dpsieve.privacy.ledger import Ledger
+from dpsieve.publication.folders import Reserved
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -163,6 +166,45 @@ def test_names_that_differ_in_case_alone(frequencies):
     table = pa.table({"Key": ["a", "b"], "key": ["c", "c"]})
     assert frequencies(table, key="key", unit="Key") == {"c": 2}
     assert frequencies(table, key="Key", unit="key", max_keys=2) == {"a": 1, "b": 1}
+
+
+def test_hidden_files_are_no_data_unless_they_are_named(tmp_path):
+    """What Spark leaves behind while it writes is not read, at any depth below a folder or a glob."""
+    names = ["a.parquet", "_c=1/b.parquet", "_temporary/0/c.parquet", "x/.d/e.parquet", "_f.parquet", ".g.parquet"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+
+    def found(pattern):
+        return sorted(path.relative_to(tmp_path).as_posix() for path in files_of(str(tmp_path / pattern)).paths)
+
+    assert found("") == found("**/*.parquet") == ["_c=1/b.parquet", "a.parquet"]
+    assert found("_temporary") == found("_t*/*/*") == found("**/_t*/**/*.parquet") == ["_temporary/0/c.parquet"]
+    assert found("_*.parquet") == found("_f.parquet") == ["_f.parquet"] and found("x/.d/*") == ["x/.d/e.parquet"]
+    assert found(".*.parquet") == [".g.parquet"]
+    with pytest.raises(InvalidValue, match="begin with _ or a dot"):
+        found("?f.parquet")
+
+
+@pytest.mark.parametrize("address", ["postgresql:/me:S3cret@h/db", "host=h password=S3cret", "me:S3cret@h/*.parquet"])
+def test_what_looks_like_an_address_is_not_quoted(tmp_path, address):
+    for wrong in (lambda: files_of(address), lambda: Reserved(address), lambda: Ledger.open(address)):
+        with pytest.raises(InvalidValue, match="looks like an address") as caught:
+            wrong()
+        assert "S3cret" not in str(caught.value)
+    folder = tmp_path / "at 12:30@night"
+    folder.mkdir()
+    (folder / "a.parquet").touch()
+    assert len(files_of(folder / "*.parquet").paths) == 1  # an odd name that is there
+    with Reserved(folder / "published") as place:
+        assert place.target.parent == folder
+
+
+def test_a_file_with_two_names_is_read_once(tmp_path):
+    (tmp_path / "a.parquet").touch()
+    (tmp_path / "hard.parquet").hardlink_to(tmp_path / "a.parquet")
+    (tmp_path / "soft.parquet").symlink_to("a.parquet")
+    assert len(files_of(tmp_path).paths) == 1
 
 
 BAD = {

@@ -341,7 +341,7 @@ def test_mistakes():
         (lambda: ds.Sample.of(KEYS, COUNTS, custom(lambda i: i / (i + 1)), salt=salt), "cannot be saved"),
         (lambda: ds.Sample.of(KEYS, COUNTS, lowest.scheme, salt=salt), "read off"),
         (lambda: ds.Sample.of(KEYS[1:], COUNTS, scheme, salt=salt), "differ in length"),
-        (lambda: ds.Sample.of([None, *KEYS[1:]], COUNTS, scheme, salt=salt), "nulls"),
+        (lambda: ds.Sample.of([None, *KEYS[1:]], COUNTS, scheme, salt=salt), "^keys holds nulls"),
         (lambda: ds.Sample.of(["tea", "tea"], [1, 2], scheme, salt=salt), "more than once"),
         (lambda: ds.Sample.of(["tea"], [-1], scheme, salt=salt), "below 0"),
         (lambda: ds.Sample.of(["tea"], [1.5], scheme, salt=salt), "whole numbers"),

@@ -15,7 +15,7 @@ from dpsieve.cli.options import (
     HISTOGRAM,
     HITTERS,
     AsJson,
-    Data,
+    DataFiles,
     LedgerPath,
     Memory,
     Note,
@@ -48,7 +48,7 @@ _WORDS = {"value": "column", "client": "unit", "allow_null_clients": "allow-null
 @app.command(cls=Command)
 @takes_request(HISTOGRAM)
 def histogram(
-    data: Data,
+    data: DataFiles,
     request: dict[str, Any],
     ledger: LedgerPath = None,
     note: Note = "",
@@ -78,7 +78,7 @@ def histogram(
 @app.command("heavy-hitters", cls=Command)
 @takes_request(HITTERS)
 def heavy_hitters(
-    data: Data,
+    data: DataFiles,
     request: dict[str, Any],
     ledger: LedgerPath = None,
     note: Note = "",
@@ -102,7 +102,7 @@ def heavy_hitters(
 @app.command(cls=Command)
 @takes_request(DISTRIBUTION)
 def quantiles(
-    data: Data,
+    data: DataFiles,
     request: dict[str, Any],
     quantile: Annotated[
         str, typer.Option(help="Which to show, from 0 to 1, with commas; the folder answers all others too.")
@@ -161,6 +161,10 @@ def _run(
             with scanning(quiet=as_json) as progress:
                 made: Publication = wanted.run(data, engine=engine, ledger=book, note=note, progress=progress)
             asked = None if answers is None else answers(made)
+            if asked is not None and not made.total.low:  # type: ignore[attr-defined]
+                column = f"Is --column {wanted.column!r} a column of numbers?"
+                why = "no client had a number within --bounds, or too few for any range to be found"
+                typer.echo(f"warning: the quantiles mean nothing: {why}. {column}", err=True)
             finish(made, place, partial(show, made), as_json=as_json, answers=asked)
 
 

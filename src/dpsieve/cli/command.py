@@ -1,11 +1,13 @@
 """How every command behaves: plain help, and whatever is wrong said in one line, in the words of the command line."""
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dpsieve import validate
 from dpsieve.cli.messages import as_typed
 from dpsieve.errors import DpsieveError, InvalidValue
 
@@ -41,6 +43,22 @@ class _Manners(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
                 param.display_type_rich = lambda ctx, word=word: word
         return params
 
+    def make_parser(self, ctx: Any) -> Any:
+        """Return a parser that refuses an option with one value that is given twice, where others take the last."""
+        parser: Any = super().make_parser(ctx)
+        parse = parser.parse_args
+
+        def parse_args(args: list[str]) -> Any:
+            found = parse(args=args)
+            single = [p for p in found[2] if p.param_type_name == "option" and not (p.multiple or p.is_flag)]
+            for param in single if not ctx.resilient_parsing else []:
+                if single.count(param) > 1:
+                    raise _UsageError(f"{max(param.opts, key=len)} is given more than once. Give it once.", ctx)
+            return found
+
+        parser.parse_args = parse_args
+        return parser
+
     def make_context(self, *arguments: Any, **more: Any) -> Any:
         """Read the arguments; raise in one line what is wrong with them."""
         try:
@@ -62,6 +80,11 @@ class Command(_Manners, TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
+            for param in self.params:
+                value = ctx.params.get(param.name)
+                for path in value if isinstance(value, list | tuple) else [value]:
+                    if isinstance(path, Path):
+                        validate.no_address(str(param.name), str(path), hint="Pass a path.")
             return super().invoke(ctx)
         except KeyboardInterrupt:
             book = ctx.params.get("ledger")
@@ -96,6 +119,8 @@ def _plain(error: Any) -> Exception:
         said = next((f"{name} {match.expand(words)}." for match, words in found if match), f"{name}: {said}")
     else:
         said = error.format_message()
+    if validate.has_password(said):
+        said = "An argument that looks like an address is not expected here."
     see = f" See {error.ctx.command_path} --help." if error.ctx is not None else ""
     end = "" if said.endswith("?") else "."
     return InvalidValue(f"{said.rstrip('.')}{end}{see}")

@@ -9,7 +9,7 @@ from dpsieve.cli.options import (
     QUANTILE,
     SUM,
     AsJson,
-    Data,
+    DataFiles,
     LedgerPath,
     Memory,
     Note,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @takes_request(SUM)
 def sum_(
-    data: Data,
+    data: DataFiles,
     request: dict[str, Any],
     ledger: LedgerPath = None,
     note: Note = "",
@@ -50,7 +50,7 @@ def sum_(
 
 @takes_request(MEAN)
 def mean(
-    data: Data,
+    data: DataFiles,
     request: dict[str, Any],
     ledger: LedgerPath = None,
     note: Note = "",
@@ -71,7 +71,7 @@ def mean(
 
 @takes_request(QUANTILE)
 def quantile(
-    data: Data,
+    data: DataFiles,
     request: dict[str, Any],
     ledger: LedgerPath = None,
     note: Note = "",

@@ -36,6 +36,10 @@ Data = Annotated[
         help="Files or globs (Parquet, CSV, JSON lines), - for standard input, CSV by default, or a database URL."
     ),
 ]
+DataFiles = Annotated[  # for commands without --table
+    list[str],
+    typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for standard input, CSV by default."),
+]
 Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
 EngineName = Annotated[str, typer.Option("--engine", help="Where to count and draw: duckdb, or spark.")]
 Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
@@ -251,6 +255,8 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
             request["known_keys"] = read_known(request["known_keys"], request["key"])
         told = {name: values.pop(name) for name in _FORMAT}
         with errors_as_typed(typed({**options, **_FORMAT})):
+            if "table" not in values:
+                _refuse_databases(values["data"])
             command(request=request, **values | {"data": _source(values["data"], told)})
 
     shared.append(inspect.Parameter("verbose", keyword, default=False, annotation=Verbose))
@@ -258,6 +264,13 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def _refuse_databases(names: list[str]) -> None:
+    from dpsieve.engines import is_database
+
+    if any(map(is_database, names)):
+        raise InvalidValue("DATA is a database, and this command reads files. Save the table to a Parquet file first.")
 
 
 def _source(names: list[str] | None, told: dict[str, str | None]) -> Any:

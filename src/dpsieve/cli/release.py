@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from dpsieve.publication.publication import Publication
     from dpsieve.publication.release import Release
 
-_NOT_WRITTEN = (".tsv", ".json", ".xlsx", ".xls", ".ods", ".txt", ".gz", ".zip", ".html", ".arrow", ".feather")
-
 
 @takes_request(RELEASE)
 def release(
@@ -147,7 +145,8 @@ def show_release(made: "Release", top: int, console: "Console") -> None:
     rows = made.top(top) if counted else made.table.slice(0, top)
     if len(made):
         which = "most common" if counted else "first, by name,"
-        title = f"The {min(top, len(made)):,} {which} of {len(made):,} released keys"
+        several = f"The {min(top, len(made)):,} {which} of {len(made):,} released keys"
+        title = "The one released key" if len(made) == 1 else several
         of = "\nof the bounded count" if made.notes.contribution else ""
         show_rows(title, rows, console, least=made.least, of=of)
     else:
@@ -247,10 +246,11 @@ def scanning(*, quiet: bool) -> Iterator[Callable[[float], None] | None]:
 def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
     """Hold the place of --out, so that whatever is wrong with it is known before anything is read or spent."""
     from dpsieve.publication.folders import Reserved
+    from dpsieve.publication.table_files import NOT_WRITTEN
 
     if out is None:
         return nullcontext()
-    if out.suffix.lower() in _NOT_WRITTEN:
+    if out.suffix.lower() in NOT_WRITTEN:
         fix = "Pass a name that ends in .csv, .jsonl or .parquet, or the name of a new folder."
         raise InvalidValue(f"--out names a file of a kind that is not written. {fix}")
     with errors_as_typed({"folder": "out"}):

@@ -22,14 +22,14 @@ _SAVE_EVERY = 60.0  # seconds, while a pipe is read
 
 def named_files(names: Sequence[str]) -> list[str]:
     """Return the files that names, globs and folders mean, each once; - is standard input."""
-    from dpsieve.engines.inputs.data_files import found_files
+    from dpsieve.engines.inputs.data_files import found_files, one_file
 
     files: list[str] = []
     for name in names:
         path = Path(name)
         plain = name == "-" or (path.exists() and not path.is_dir())  # a pipe with a name is read too
         files += [name] if plain else map(str, found_files(name))
-    paths = [Path(path).resolve() for path in files if path != "-"]
+    paths = [one_file(Path(path)) for path in files if path != "-"]
     if len(set(paths)) < len(paths):
         raise InvalidValue("a file is named twice, so that its items would count twice. Name each file once.")
     return files
@@ -115,6 +115,8 @@ def read_parallel(
     # Whether this is a merged sketch is public: it depends on names and the option, not on what files or state hold.
     whole = parts[0] if kept is None and len(parts) == 1 else MergedSketch.of(*([] if kept is None else [kept]), *parts)
     _keep(whole, files, state)
+    if state is not None and isinstance(whole, MergedSketch) and not isinstance(kept, MergedSketch):
+        typer.echo("It is a merged sketch now, to which only --parallel 2 or more adds files.", err=True)
     return whole
 
 
@@ -126,7 +128,8 @@ def _keep(sketch: "MisraGries | MergedSketch", files: Sequence[str], state: Path
     if state is not None:
         save(sketch, state)
         held = "all of standard input" if list(files) == ["-"] else ", ".join(map(repr, files))
-        typer.echo(f"The state {str(state)!r} now holds {held}: run again without.", err=True)
+        what = "that input" if list(files) == ["-"] else "that file" if len(files) == 1 else "those files"
+        typer.echo(f"The state {str(state)!r} now holds {held}: run again without {what}.", err=True)
 
 
 @contextmanager

@@ -9,16 +9,18 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
+from dpsieve.channels.rows import LARGEST_FREQUENCY
 from dpsieve.engines import Columns
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.plan import make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.locks import private_folder
-from dpsieve.privacy.ledger import Ledger, charge, opened
+from dpsieve.privacy.ledger import Ledger, charge, opened, told_charged
 from dpsieve.publication.folders import Reserved
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release
 from dpsieve.publication.streamed import ReportedRows, StreamedRelease
+from dpsieve.publication.table_files import CONTENT, NOT_WRITTEN
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Ints
@@ -51,11 +53,12 @@ def release_counts(
 
     The counts are taken at your word: that each key comes once, and that one privacy unit, added or removed, changes at
     most `max_keys_per_unit` counts, each by at most `max_rows_per_key`. Where that is not so, the guarantee is wrong.
-    Keys that come twice are refused where that is noticed: among the first 131,072 rows, and among reported ones.
+    Keys that come twice are refused where that is noticed: in the first batch, in the first 131,072 rows, or reported.
 
     Rows with a null key or a count of 0 are left out. Counts that are null or negative, or another type of a key than
-    in the first batch, stop the release. Nothing is published then, or when `batches` raises an error; but what was
-    charged stays spent, as tokens were drawn.
+    in the first batch, stop the release. Nothing is published then, or when `batches` raises an error. The first batch
+    is checked before the ledger is charged; what is found later does not give back what was spent, as tokens were
+    drawn, and the error says so.
 
     Args:
         batches: a record batch reader, or any iterable of Arrow record batches or tables.
@@ -95,23 +98,26 @@ def release_counts(
     made = StreamedRelease(plan.mechanism, Notes(str(request.contribution), plan.reason), not source.publishable)
     if book is not None:
         book.check(plan.mechanism, note)
-    with Reserved(out) as place, private_folder() as folder:
+    with Reserved(out, "out") as place, private_folder() as folder:
+        if place.target.suffix.lower() in (*CONTENT, *NOT_WRITTEN):
+            raise InvalidValue("out ends like a file, and a folder is written. Pass a name such as out='published'.")
         counts = _Counts(batches, request.key, count)
         rows = ReportedRows(folder, counts.schema)
         try:
             entry = charge(book, plan.mechanism, note)
-            for keys, numbers in counts:
-                tokens = last.draw(numbers, source=source)
-                reported = np.flatnonzero(tokens)
-                rows.add(keys.take(pa.array(reported)), tokens[reported])
-            made.write(place, rows, keys_only=request.keys_only, entry=entry)
+            with told_charged(entry):
+                for keys, numbers in counts:
+                    tokens = last.draw(numbers, source=source)
+                    reported = np.flatnonzero(tokens)
+                    rows.add(keys.take(pa.array(reported)), tokens[reported])
+                made.write(place, rows, keys_only=request.keys_only, entry=entry)
         finally:
             rows.close()
     return made
 
 
 class _Counts:
-    """Keys and counts of batches, checked; `schema` has the types of the keys, by the first batch."""
+    """Keys and counts of batches, checked, the first one with rows at once; `schema` has the types of the keys."""
 
     def __init__(self, batches: Any, key: tuple[str, ...], count: str) -> None:
         hint = "Name the column with the true counts."
@@ -119,37 +125,47 @@ class _Counts:
             raise InvalidValue(f"count={count!r} is a column of the key. {hint}")
         self._key, self._count = key, count
         self._batches = _iterated(batches)
-        self._first = next(self._batches, None)
+        first = next(self._batches, None)
         texts = pa.schema([(name, pa.string()) for name in key])
-        self.schema = texts if self._first is None else self._read(self._first.slice(0, 0))[0].schema
+        self.schema = texts if first is None else self._read(first.slice(0, 0))[0].schema
+        while first is not None and not len(first):
+            first = next(self._batches, None)
+        self._first = [] if first is None else list(self._parts(first))
+        if self._first:
+            refuse_equal(pa.concat_tables([keys for keys, _ in self._first]), "batches")
 
     def __iter__(self) -> Iterator[tuple[pa.Table, Ints]]:
         """Yield some rows at a time, those with a count and without a null in the key."""
         early: list[pa.Table] | None = []
-        for batch in [] if self._first is None else chain([self._first], self._batches):
-            for start in range(0, len(batch), _ROWS):
-                keys, numbers = self._read(batch.slice(start, _ROWS))
-                if not keys.schema.equals(self.schema):
-                    raise InvalidType("batches have a key of another type than the first one. Cast it to one type.")
-                yield keys, numbers
-                if early is not None:
-                    early.append(keys)
-                    if sum(map(len, early)) > _SEARCH_ALL:
-                        refuse_equal(pa.concat_tables(early))
-                        early = None
+        first, self._first = self._first, []
+        for keys, numbers in chain(first, chain.from_iterable(map(self._parts, self._batches))):
+            yield keys, numbers
+            if early is not None:
+                early.append(keys)
+                if sum(map(len, early)) > _SEARCH_ALL:
+                    refuse_equal(pa.concat_tables(early), "batches")
+                    early = None
         if early:
-            refuse_equal(pa.concat_tables(early))
+            refuse_equal(pa.concat_tables(early), "batches")
+
+    def _parts(self, batch: pa.Table) -> Iterator[tuple[pa.Table, Ints]]:
+        for start in range(0, len(batch), _ROWS):
+            keys, numbers = self._read(batch.slice(start, _ROWS))
+            if not keys.schema.equals(self.schema):
+                raise InvalidType("batches have a key of another type than the first one. Cast it to one type.")
+            yield keys, numbers
 
     def _read(self, batch: pa.Table) -> tuple[pa.Table, Ints]:
-        Columns((*self._key, self._count)).check_present(batch.column_names, listed=True)
+        Columns(self._key).check_present([name for name in batch.column_names if name != self._count], listed=True)
+        _CountColumn((self._count,)).check_present(batch.column_names, listed=True)
         counts = without_views(one_chunk(batch.column(self._count)))
         if not pa.types.is_integer(counts.type):
             raise InvalidType(f"count={self._count!r} has no whole numbers. Cast it to int64.")
         if counts.null_count:
             raise InvalidValue(f"count={self._count!r} holds nulls. Leave such rows out.")
         numbers = counts.cast(pa.int64(), safe=False).to_numpy()
-        if len(numbers) and numbers.min() < 0:  # also numbers above 2^63
-            raise InvalidValue(f"count={self._count!r} holds a number that is negative or too large. Pass true counts.")
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() <= LARGEST_FREQUENCY:  # above 2^63 is below 0
+            raise InvalidValue(f"count={self._count!r} holds a number below 0 or above 10^12. Pass true counts.")
         keys = batch.select(list(self._key))
         kept = numbers > 0
         for column in keys.columns:
@@ -158,6 +174,10 @@ class _Counts:
             places = pa.array(np.flatnonzero(kept))
             keys, numbers = keys.take(places), numbers[kept]
         return key_table(keys), numbers
+
+
+class _CountColumn(Columns):
+    argument = "count"
 
 
 def _iterated(batches: Any) -> Iterator[pa.Table]:

@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpsieve import validate
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
 from dpsieve.locks import acquired, flush, still_there
 from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_table
@@ -37,8 +38,8 @@ _WRITTEN = (_RECORD, _FILE)  # what a process may have left behind, beside table
 class Reserved:
     """A place for a new folder or file, which no other process writes to; use it in a `with` block."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.target = _path(folder)
+    def __init__(self, folder: str | os.PathLike[str], argument: str = "folder") -> None:
+        self.target = _path(folder, argument)
         self.working = self.target.absolute().parent / f".{self.target.name}.partial"
         failure = None
         try:
@@ -57,7 +58,7 @@ class Reserved:
             self._leave()
             failure = "exists already. Pass a new name; a release is never overwritten"
         if failure is not None:
-            raise InvalidValue(f"folder={str(self.target)!r} {failure}.")
+            raise InvalidValue(f"{argument}={str(self.target)!r} {failure}.")
 
     def _leave(self) -> None:
         if still_there(self.working, self._handle):
@@ -208,7 +209,7 @@ def _path(folder: str | os.PathLike[str], name: str = "folder", hint: str = "Pas
     given = os.fspath(folder) if isinstance(folder, str | os.PathLike) else folder
     if not isinstance(given, str):
         raise InvalidType(f"{name} must be a path, not {type(folder).__name__}. {hint}")
-    path = Path(given)
+    path = Path(validate.no_address(name, given, hint=hint))
     if "\0" in given or not path.name or not _fits(path.name):
         raise InvalidValue(f"{name} has no usable name. {hint}")
     return path

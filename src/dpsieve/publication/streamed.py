@@ -138,7 +138,7 @@ def _append(writer: Any, target: Path, table: pa.Table) -> Any:
 def _in_order(last: pa.Table, keys: pa.Table) -> pa.Table:
     """Return the last row of some; raise where a key is there twice, or where rows are not in order."""
     joined = pa.concat_tables([last, keys])
-    refuse_equal(joined)
+    refuse_equal(joined, "batches")
     if not is_sorted(joined):
         raise InvalidType("key has a type that is sorted in two ways. Turn it into text.")
     return keys.slice(max(0, len(keys) - 1))

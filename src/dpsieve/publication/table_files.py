@@ -79,6 +79,8 @@ CONTENT: dict[str, Callable[[pa.Table], bytes]] = {
     ".parquet": parquet_content,
 }
 """What is written to a file, by the end of its name."""
+NOT_WRITTEN = (".tsv", ".json", ".xlsx", ".xls", ".ods", ".txt", ".gz", ".zip", ".html", ".arrow", ".feather")
+"""Ends of names of files that are not written, and that no folder should have."""
 
 
 def write_table(made: "Publication", path: str | os.PathLike[str], answers: pa.Table | None = None) -> Path:

@@ -317,9 +317,12 @@ def _numbered(keys: Any, frequencies: ArrayLike, sampler: Scheme, size: int | No
     """Return all keys that occur, each with its number."""
     salt = checked_salt(salt)
     counts = validate.integers("frequencies", frequencies, hint=_COUNTS)
-    column = plain_items(validate.listed(keys), "keys", _KEYS)
-    if len(column) != len(counts):
-        raise InvalidValue(f"keys and frequencies differ in length, or keys holds nulls. {_KEYS}")
+    keys = validate.listed(keys)
+    column = plain_items(keys, "keys", _KEYS)
+    if len(keys) != len(counts):
+        raise InvalidValue("keys and frequencies differ in length. Pass one frequency for each key.")
+    if len(column) != len(keys):
+        raise InvalidValue(f"keys holds nulls. {_KEYS}")
     if len(counts) and not 0 <= counts.min() <= counts.max() <= MOST:
         raise InvalidValue(f"frequencies holds a number below 0 or above 10^12. {_COUNTS}")
     if len(pc.unique(column)) < len(column):

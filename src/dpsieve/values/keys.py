@@ -72,15 +72,15 @@ def check_published(keys: pa.Table, *, in_order: bool = True) -> None:
         raise InvalidValue(f"table has a type of keys but no keys. {fix}")
 
 
-def refuse_equal(keys: pa.Table) -> None:
-    """Raise when a key is there more than once."""
+def refuse_equal(keys: pa.Table, argument: str = "keys") -> None:
+    """Raise when a key is there more than once; `argument` is what the caller passed."""
     if keys.num_columns == 1:
         distinct = len(pc.unique(keys.column(0)))
     else:
         plain = keys.rename_columns([str(k) for k in range(keys.num_columns)])
         distinct = plain.group_by(plain.column_names).aggregate([]).num_rows
     if distinct != keys.num_rows:
-        raise InvalidValue("keys holds a key more than once. Add up the frequencies of equal keys first.")
+        raise InvalidValue(f"{argument} holds a key more than once. Add up the frequencies of equal keys first.")
 
 
 def order_of(keys: pa.Table) -> pa.Array:

@@ -2,7 +2,8 @@
 
 Parquet (.parquet, .pq), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json); the text formats also with .gz. Of
 other files and of streams the caller says the format (`files`). A folder stands for all Parquet files in it and below.
-One read takes files of one kind.
+As in Spark, names in a folder or a glob that begin with a dot or an underscore are not data, nor is what is below them,
+save for partitions such as _day=1 and for what a glob itself writes with it. One read takes files of one kind.
 
 Types are never guessed. All values of a text file are read as text, just as they are written (numbers in JSON in one
 normal form). A guess would look at rows, and then one row could change how all keys are published. For the same reason
@@ -12,6 +13,7 @@ Quotes are double quotes, and an empty field is null.
 """
 
 import csv
+import fnmatch
 import glob
 import gzip
 import json
@@ -23,6 +25,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
+from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
 Kind = Literal["parquet", "csv", "json"]
@@ -138,13 +141,19 @@ def files_of(data: object) -> Files:
     data = data.data if isinstance(data, DataFiles) else data
     parts: Iterable[object] = data if isinstance(data, list | tuple) else [data]
     folders = told.name in (None, "parquet")
-    paths = list({path.resolve(): path for part in parts for path in found_files(part, folders=folders)}.values())
+    paths = list({one_file(path): path for part in parts for path in found_files(part, folders=folders)}.values())
     if not paths:
         raise InvalidValue("data is an empty list. Pass at least one file.")
     kinds = {told.kind(path) for path in paths}
     if len(kinds) > 1:
         raise InvalidValue(f"data mixes {', '.join(sorted(kinds))} files. Pass files of one kind at a time.")
     return Files(kinds.pop(), tuple(paths), told)
+
+
+def one_file(path: Path) -> object:
+    """Return what two names of one file have in common, be they links of either kind."""
+    found = path.stat()
+    return (found.st_dev, found.st_ino) if found.st_nlink > 1 else path.resolve()
 
 
 def found_files(part: object, *, folders: bool = True) -> list[Path]:
@@ -166,6 +175,7 @@ def found_files(part: object, *, folders: bool = True) -> list[Path]:
         return _found(path, text, folders)
     except OSError as error:
         why = error.strerror
+    _refuse_address(text)
     raise InvalidValue(f"data={text!r} cannot be looked up ({why}). Check the path.")
 
 
@@ -174,7 +184,7 @@ def _found(path: Path, text: str, folders: bool) -> list[Path]:
         raise InvalidValue(f"data={text!r} is a folder. Pass a glob such as {str(path / '*')!r}.")
     if path.is_dir():
         named = sorted(inner for inner in path.rglob("*") if inner.suffix.lower() in (".parquet", ".pq"))
-        if found := [inner for inner in named if inner.is_file()]:
+        if found := [inner for inner in named if _is_data(inner.relative_to(path).parts) and inner.is_file()]:
             return found
         hint = f"For other formats pass a glob such as {str(path / '*.csv')!r}."
         raise InvalidValue(f"data={text!r} is a folder without Parquet files. {hint}")
@@ -184,12 +194,29 @@ def _found(path: Path, text: str, folders: bool) -> list[Path]:
         hint = "Pass the path of a file; for a pipe, dpsieve.files(open(...)), or - on the command line."
         raise InvalidValue(f"data={text!r} is a pipe or a device, which is not read. {hint}")
     if not glob.has_magic(text):
+        _refuse_address(text)
         hint = "For standard input pass dpsieve.files(sys.stdin.buffer)." if text == "-" else "Check the path."
         raise InvalidValue(f"data={text!r} does not exist. {hint}")
-    matches = sorted(match for match in glob.glob(str(path), recursive=True) if Path(match).is_file())  # noqa: PTH207
-    if not matches:
-        raise InvalidValue(f"data={text!r} matches no file. Check the pattern.")
-    return list(map(Path, matches))
+    start = next(place for place, part in enumerate(path.parts) if glob.has_magic(part))
+    matches = map(Path, sorted(glob.glob(str(path), recursive=True)))  # noqa: PTH207
+    found = [match for match in matches if _is_data(match.parts[start:], path.parts[start:]) and match.is_file()]
+    if not found:
+        _refuse_address(text)
+        hint = "Check the pattern. Names that begin with _ or a dot are data only where the pattern says so."
+        raise InvalidValue(f"data={text!r} matches no file. {hint}")
+    return found
+
+
+def _refuse_address(text: str) -> None:
+    if validate.has_password(text):
+        hint = "Pass files; for a database postgresql://user:password@host/name, and the name of a table of it."
+        raise InvalidValue(f"data looks like an address, and is no file. {hint}")
+
+
+def _is_data(names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> bool:
+    """Tell whether no name on the way to a file is hidden, unless a pattern begins as the name does and fits it."""
+    hidden = [name for name in names if name[0] == "." or (name[0] == "_" and "=" not in name)]
+    return all(any(p[0] == name[0] and fnmatch.fnmatchcase(name, p) for p in patterns) for name in hidden)
 
 
 def _kind(path: Path) -> Kind:

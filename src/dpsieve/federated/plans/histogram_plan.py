@@ -247,6 +247,8 @@ def _cost(goal: str, frequency: int | None) -> Callable[[float, int], float]:
     if goal != "error":
         raise InvalidValue("goal is not known. Choose 'reach' or 'error'.")
     hint = "For goal='error', pass how many clients frequent values have, such as frequency=1000."
+    if frequency is None:
+        raise InvalidValue(f"goal='error' needs a frequency too. {hint}")
     most = validate.whole("frequency", frequency, low=1, high=LARGEST_FREQUENCY, hint=hint)
     return lambda rate, threshold: _worst_error(rate, threshold, most)
 
@@ -274,6 +276,9 @@ def _most(contacted: int | None, population: int | None) -> float:
     if contacted is None and population is None:
         return LARGEST_RATE
     hint = "Pass both, such as contacted=10_000 and population=1_000_000."
+    if contacted is None or population is None:
+        given, needed = ("population", "contacted") if contacted is None else ("contacted", "population")
+        raise InvalidValue(f"{needed} is missing, which {given} needs. {hint}")
     clients = validate.whole("population", population, low=1, high=LARGEST_FREQUENCY, hint=hint)
     limit = validate.whole("contacted", contacted, low=1, high=clients, hint=hint)
     return min(LARGEST_RATE, max(SMALLEST_RATE, limit / clients))

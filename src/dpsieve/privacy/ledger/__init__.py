@@ -19,14 +19,15 @@ What is not promised:
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from dpsieve import validate
 from dpsieve.display import html_table
-from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
+from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, LedgerError
 from dpsieve.logs import log
 from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
 from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
@@ -297,10 +298,26 @@ def charge(ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str = "") 
     return number
 
 
+@contextmanager
+def told_charged(entry: int | None) -> Iterator[None]:
+    """Let errors say that the ledger was charged before them, as this entry; None where there is no ledger."""
+    try:
+        yield
+    except BaseException as error:
+        if entry is not None:
+            said = f"The ledger was charged before this: entry {entry} stays spent."
+            if isinstance(error, DpsieveError):
+                error.args = (f"{error} {said}", *error.args[1:])
+            else:
+                error.add_note(said)
+        raise
+
+
 def _absolute(path: str | os.PathLike[str]) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise InvalidType(f"path must be a path, not {type(path).__name__}. Pass one such as 'budget.ledger'.")
-    name = validate.text("path", os.fspath(path), hint="Pass a file name such as 'budget.ledger'.")
+    hint = "Pass a file name such as 'budget.ledger'."
+    name = validate.no_address("path", validate.text("path", os.fspath(path), hint=hint), hint=hint)
     try:
         return Path(os.path.realpath(name))
     except OSError as error:  # the working folder is gone
