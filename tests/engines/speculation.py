@@ -19,9 +19,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-import pyspark
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from spark_cluster import INTERPRETED, JAVA
 
 import dpsieve as ds
@@ -49,6 +46,8 @@ SETTINGS = {
 
 def slow_once(noted, mechanism, name, version, batches):
     """Draw as executors do, and note it."""
+    from pyspark import TaskContext  # tests without servers look at this file, too, and have no Spark
+
     context, rows = TaskContext.get(), pa.Table.from_batches(draw_batches(mechanism, name, version, batches))
     part, half = context.partitionId(), len(rows) // 2
     pa.parquet.write_table(rows, f"{noted}/{part}-{context.taskAttemptId()}")
@@ -60,6 +59,9 @@ def slow_once(noted, mechanism, name, version, batches):
 
 
 def main(folder: Path) -> None:
+    import pyspark
+    from pyspark.sql import SparkSession
+
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": JAVA}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
