@@ -47,7 +47,8 @@ def test_values_that_enough_clients_report(folder, kind):
 def test_quantiles_that_were_asked_for(folder):
     record = printed(folder, *QUANTILES, "--quantile", "0.25,0.75", "--confidence", 0.9, "--out", "ages")
     first, second = record["answers"]
-    assert first["low"] <= 25 <= first["high"] and second["low"] <= 75 <= second["high"]
+    for answer, true in ((first, 25), (second, 75)):  # a quarter of 1,503 clients report: a deviation of about 2.3
+        assert abs(answer["value"] - true) < 20 and answer["low"] <= answer["value"] <= answer["high"]
     assert record["notes"]["confidence"] == 0.9 and record["ranges"][0]["level"] == 1
     whole = Distribution.load(folder / "ages")
     assert whole.quantile(0.25).value == first["value"]

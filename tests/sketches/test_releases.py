@@ -278,8 +278,8 @@ class TestMerged:
         releases = [merged.release(1.0, universe=words, method=method) for method in ("sum", "bounded")]
         for release in (*releases, merged.release(1.0, 1e-6, method="sum")):
             (row,) = release.top(1).to_pylist()
-            assert row["key"] == "tea" and row["low"] <= 40_000 <= row["high"]
-            assert abs(row["count"] - 40_000) < 300  # noise of 1.6, 5 and less, less than once in 10^12
+            assert row["key"] == "tea"
+            assert abs(row["count"] - 40_000) < 300  # noise of a scale of 1.6, 5 and less: once in 10^12 releases
         assert releases[0].top(1)["weight"][0].as_py() < 32_500
 
     @pytest.mark.parametrize(
