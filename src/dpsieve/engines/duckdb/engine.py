@@ -24,8 +24,9 @@ from dpsieve.engines.duckdb.jobs import (
     numbers,
     sizes,
 )
+from dpsieve.engines.duckdb.own_database import Loops, OwnDatabase, Unavailable
 from dpsieve.engines.duckdb.queries import guarded, run
-from dpsieve.engines.duckdb.scan import KNOWN, Scan, columns_of, is_text, known_keys, scan_of, shown_as
+from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, is_text, known_keys, scan_of, shown_as
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import Foreign, Source, opened
@@ -132,8 +133,8 @@ class DuckDB(Engine):
         first_half = progress and (lambda share: progress(share / 2))
         second_half = progress and (lambda share: progress(0.5 + share / 2))
 
-        def by_loops(job: Job, memory: int) -> Incidence | None:
-            return None if _is_large(job) else incidence_by_loops(job, memory)
+        def by_loops(job: Job, loops: Loops) -> Incidence | None:
+            return None if _is_large(job) else incidence_by_loops(job, loops)
 
         def by_sql(job: Job) -> Incidence | None:
             return None if _is_large(job) else incidence(job)
@@ -152,7 +153,7 @@ class DuckDB(Engine):
         known: pa.Table | None,
         progress: Progress | None,
         task: Aggregation,
-        by_loops: Callable[[Job, int], _T | None],
+        by_loops: Callable[[Job, Loops], _T | None],
         by_sql: Callable[[Job], _T],
     ) -> _T:
         """Return what compiled loops find, where these are the faster way and do not give up, or SQL."""
@@ -163,10 +164,10 @@ class DuckDB(Engine):
                 _check_type(scan.columns[name], task.columns, source)
             with _listed(known, scan, task.columns, connection) as listed:
                 job, answer = Job(task, source, connection, scan, listed), None
-                if self._compiles(scan) and (threads := int(_setting(connection, "threads"))) <= _FEW_CORES:
-                    job = replace(job, threads=threads)
-                    act = partial(by_loops, job, _bytes(_setting(connection, "memory_limit")) // 4)
-                    answer = run(partial(guarded, act, scan.shown), connection, progress)
+                if self._compiles(scan):
+                    with contextlib.suppress(Unavailable), _loops(job, progress is not None) as loops:
+                        act = partial(by_loops, job, loops)
+                        answer = run(partial(guarded, act, scan.shown), loops.database, progress)
                 if answer is None:
                     answer = run(partial(guarded, partial(by_sql, job), scan.shown), connection, progress)
         if progress is not None and answer is not None:
@@ -196,6 +197,22 @@ class DuckDB(Engine):
                 yield connection, folder
             finally:
                 connection.close()
+
+
+@contextlib.contextmanager
+def _loops(job: Job, progress: bool) -> Iterator[Loops]:
+    """Yield where compiled loops run on the data of a job; DuckDB and they share the memory."""
+    threads, half = _setting(job.connection, "threads"), _bytes(_setting(job.connection, "memory_limit")) // 2
+    given = {"threads": threads, "memory_limit": f"{half >> 10}KiB", "temp_directory": ""}
+    closed = {name: str(value) for name, value in _CLOSED.items() if not name.startswith("python_")}
+    with contextlib.closing(OwnDatabase(closed | given)) as database:
+        if progress:
+            database.run("SET enable_progress_bar_print = false")
+            database.run("SET enable_progress_bar = true")
+        for name, table in ((VIEW, job.scan.table), (KNOWN, job.listed)):
+            if table is not None:
+                database.register(name, table)
+        yield Loops(database, half, int(threads))
 
 
 def _is_large(job: Job) -> bool:

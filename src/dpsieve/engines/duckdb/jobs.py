@@ -14,6 +14,7 @@ import pyarrow as pa
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines.counted import Counted
 from dpsieve.engines.duckdb import one_key, pairs
+from dpsieve.engines.duckdb.own_database import Loops
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
 from dpsieve.engines.engine import Aggregation, NumberRows, null_units
 from dpsieve.engines.inputs.detect import Source
@@ -26,14 +27,13 @@ from dpsieve.values.columns import as_numpy, in_utc
 
 @dataclass(frozen=True)
 class Job:
-    """What is done: the task, the data on its connection, its public keys as it would write them, and threads."""
+    """What is done: the task, the data on its connection, and its public keys as it would write them."""
 
     task: Aggregation
     source: Source
     connection: Any
     scan: Scan
     listed: pa.Table | None
-    threads: int = 1
 
     @property
     def known(self) -> str | None:
@@ -62,13 +62,13 @@ def aggregate(job: Job) -> Counted:
     return counted(job.task, job.listed, job.ask(bounded_query(job.scan.text, job.scan.columns, job.task, job.known)))
 
 
-def aggregate_by_loops(job: Job, memory: int) -> Counted | None:
-    """Return the same with at most about `memory` bytes held."""
+def aggregate_by_loops(job: Job, loops: Loops) -> Counted | None:
+    """Return the same by compiled loops."""
     if job.listed is None and one_key.suits(job.scan.columns, job.task, job.scan.rows or 0):
-        table = one_key.run_compiled(job.connection, job.scan.text, job.scan.columns, job.task, memory, job.threads)
+        table = one_key.run_compiled(loops, job.scan, job.task)
     else:
-        kept = _pairs(job, memory, job.threads)
-        table = None if kept is None else one_key.joined([part.aggregated(job.task) for part in kept])
+        kept = _pairs(job, loops)
+        table = None if kept is None else kept.aggregated(job.task)
     return None if table is None else counted(job.task, job.listed, table)
 
 
@@ -88,12 +88,11 @@ def incidence(job: Job) -> Incidence:
     return Incidence(job.keys(table), np.append(starts, len(held)), held)
 
 
-def incidence_by_loops(job: Job, memory: int) -> Incidence | None:
-    """Return the same with at most about `memory` bytes held."""
-    parts = _pairs(job, memory)
-    if parts is None:
+def incidence_by_loops(job: Job, loops: Loops) -> Incidence | None:
+    """Return the same by compiled loops."""
+    kept = _pairs(job, loops)
+    if kept is None:
         return None
-    (kept,) = parts
     unit = [job.scan.columns[name] for name in job.task.columns.unit]
     names, starts, held = kept.in_order(job.connection, unit, job.task.salt)
     return Incidence(job.keys(names), starts, held)
@@ -117,10 +116,10 @@ def numbers(job: Job) -> NumberRows:
     return NumberRows(np.column_stack([column.to_numpy() for column in columns]), starts.astype(np.int64))
 
 
-def _pairs(job: Job, memory: int, parts: int = 1) -> list[pairs.Pairs] | None:
+def _pairs(job: Job, loops: Loops) -> pairs.Pairs | None:
     if not pairs.suits(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None):
         return None
-    return pairs.read_pairs(job.connection, job.scan, job.task, job.known, memory, parts)
+    return pairs.read_pairs(loops, job.scan, job.task, job.known)
 
 
 def named_keys(task: Aggregation, listed: pa.Table | None, found: pa.Table) -> pa.Table:

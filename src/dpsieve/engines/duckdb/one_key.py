@@ -1,38 +1,36 @@
-"""One key for each unit, kept by compiled loops while DuckDB reads the rows: for large tables on few cores.
+"""One key for each unit, kept by compiled loops inside of DuckDB's threads: for large tables.
 
 The result is that of the one SQL text in `sql.bounded_query`, for every salt: DuckDB reads, filters and converts the
 same rows and computes the same hashes, and each unit keeps the key with the smallest, of equal ones the smallest. So
 nobody can tell from a release which way was taken, and that may depend on the data. It is faster since a row costs one
 look at a table, into memory that was requested ahead.
 
-What is held grows with the units, not with the rows. Where it would take more than it may, or anything else is not as
-expected, this gives up, and the SQL text, which spills to disk and explains its errors, takes its place.
+Each thread keeps the units that it meets; at the end parts of the units, one for each thread, are merged and counted.
+What is held grows with the units and the threads, not with the rows. Where it would take more than it may, or anything
+else is not as expected, this gives up, and the SQL text, which spills to disk and explains its errors, takes its place.
 """
 
-import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent import futures
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsieve.engines.duckdb.unit_texts import one_value
-from dpsieve.engines.engine import Aggregation, null_units
+from dpsieve.engines.duckdb.own_database import Loops, Unavailable
+from dpsieve.engines.duckdb.scan import Scan
+from dpsieve.engines.duckdb.unit_texts import kind_of_value, one_value
+from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query, unit_names
 from dpsieve.privacy.contribution import Weight
-from dpsieve.types import Words
+from dpsieve.types import Ints, Words
 
-_Made = TypeVar("_Made", covariant=True)
 _FIRST_CELLS, _FIRST_BYTES = 1 << 21, 1 << 26  # cells are a power of two, and at least four
-_BATCH = 1 << 15
-# No batch of texts is too long, and DuckDB reads on while a batch is looked through.
-_SETTINGS = {"arrow_large_buffer_size": "true", "streaming_buffer_size": "'64MB'"}
-_LONGEST_COLUMN = 2**31 - 1
-UNEXPECTED = (OSError, pa.ArrowException, MemoryError)  # errors of DuckDB come through Arrow, without their class
+_LONGEST_COLUMN, _CELL = 2**31 - 1, 32
+_NOTHING = np.empty(0, np.uint64), np.empty(0, np.int64)
+UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError)
 
 
 def suits(columns: Mapping[str, Column], task: Aggregation, rows: int) -> bool:
@@ -46,79 +44,70 @@ def suits(columns: Mapping[str, Column], task: Aggregation, rows: int) -> bool:
     return one_value(columns, wanted) is not None and key.kind in AS_TEXT and not key.collated
 
 
-def run_compiled(
-    connection: Any, scan: str, columns: Mapping[str, Column], task: Aggregation, memory: int, threads: int = 1
-) -> pa.Table | None:
-    """Return keys and numbers as the SQL text does; None when it gives up, at the latest with `memory` bytes held.
-
-    Units are divided into parts, each with a table of its own. Every part looks at all rows, and DuckDB needs threads
-    to read them, so there is one part for two threads.
-    """
-    parts = (threads + 1) // 2
-    order = choice(task.salt, [*unit_names(task.columns), "k0"])
-    unit, rows = one_value(columns, task.columns), rows_query(scan, columns, task)[0]
-    text = f"SELECT {unit} AS u, k0, {order} AS o FROM ({rows})"
+def run_compiled(loops: Loops, scan: Scan, task: Aggregation) -> pa.Table | None:
+    """Return keys and numbers as the SQL text does; None when it gives up, at the latest with all memory held."""
+    value, kind = one_value(scan.columns, task.columns) or "", kind_of_value(scan.columns, task.columns)
+    rows = rows_query(scan.text, scan.columns, task)[0]
+    arguments = {value: kind, "k0": "VARCHAR", choice(task.salt, [*unit_names(task.columns), "k0"]): "UBIGINT"}
+    common = _Common(key_of_tables(task.salt), Memory(loops.memory), kind == "VARCHAR")
     try:
-        kept = [_Kept(task.salt, memory // parts, task.weights[0], part, parts) for part in range(parts)]
-        if not all(part.fits() for part in kept):
-            return None
-        with streamed(connection, text) as batches:
-            tables = spread(batches, kept, task, threads)
-        return None if tables is None else joined(tables)
+        from dpsieve.engines.duckdb.one_key_loops import visit
+
+        kept = loops.database.visit(rows, arguments, visit.address, lambda number: _Kept(common, number))
+        return _counted(kept, common, task.weights[0], loops.threads)
     except UNEXPECTED:
         return None
 
 
-class Part(Protocol[_Made]):
-    """What keeps the keys of some of the units."""
-
-    def add(self, batch: pa.RecordBatch) -> bool:
-        """Take the rows of these units; tell whether there was room for them."""
-
-    def made(self) -> _Made | None:
-        """Return what is kept; None where that cannot be written."""
-
-
-def spread(
-    batches: Iterable[pa.RecordBatch], parts: Sequence[Part[_Made]], task: Aggregation, threads: int
-) -> list[_Made] | None:
-    """Give each batch to every part, all at once and while the next one is read; None where one has no room for it."""
-    with ThreadPoolExecutor(len(parts)) as pool:
-        adding: list[Future[bool]] = []
-        for batch in batches:
-            if batch.column(0).null_count:
-                raise null_units(task)
-            if not all(future.result() for future in adding):
+def _counted(kept: list["_Kept"], common: "_Common", weight: int, threads: int) -> pa.Table | None:
+    """Return keys and numbers of all tables; each thread merges and counts a part of the units."""
+    kept = [table for table in kept if table.units]
+    with ThreadPoolExecutor(threads) as pool:
+        if len(kept) > 1:
+            common.room.allow_again()
+            parts = [part for part in pool.map(lambda part: _part(kept, part, threads), range(threads)) if part]
+            if len(parts) < threads:
                 return None
-            adding = [pool.submit(part.add, batch) for part in parts]
-            if threads == 1:
-                futures.wait(adding)
-        if not all(future.result() for future in adding):
-            return None
-        made = [part for part in pool.map(lambda part: part.made(), parts) if part is not None]
-        return made if len(made) == len(parts) else None
+            for table in kept:
+                table.release()
+            if not common.room.is_half_free():
+                return None
+        else:
+            parts = kept
+        tallies = list(pool.map(lambda part: common.tally(part.cells[:, 2], None, part.units), parts))
+    refs, counts = (np.concatenate([tally[i] for tally in tallies]) for i in range(2)) if tallies else _NOTHING
+    if len(tallies) > 1:
+        refs, counts = common.tally(refs, counts, len(refs))
+    keys = texts_of(refs, common.arenas, large=False)
+    return None if keys is None else pa.table({"k0": keys, "n": counts * weight})
 
 
-def joined(tables: list[pa.Table]) -> pa.Table | None:
-    """Return keys with the sums of their numbers in all tables; None where the keys are too long for one column."""
-    if len(tables) == 1:
-        return tables[0]
-    if sum(table.column(0).nbytes for table in tables) > _LONGEST_COLUMN:
+def _part(tables: list["_Kept"], part: int, parts: int) -> "_Kept | None":
+    """Return one of several parts of the units of all tables; None where there is no room for it."""
+    from dpsieve.engines.duckdb.one_key_loops import merge
+
+    most = max(table.units for table in tables)
+    made, done = _Kept(tables[0].common, 0, 1 << max(2, (2 * most // parts).bit_length())), 0
+    room = made.more_cells()
+    for table in tables:
+        while room and (done := merge(table.frame, made.frame, part, parts, done)) >= 0:
+            room = made.more_cells()
+        done = 0
+    return made if room else None
+
+
+def texts_of(refs: Words, arenas: Words, large: bool = True) -> pa.Array | None:
+    """Return the texts that words refer to; None where they are too long for one column, unless it may be large."""
+    from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS, gather
+
+    starts = np.zeros(len(refs) + 1, np.int64)
+    np.cumsum(refs & np.uint64((1 << LENGTH_BITS) - 1), out=starts[1:])
+    if not large and starts[-1] > _LONGEST_COLUMN:  # as large_string, the type would reveal keys that are not released
         return None
-    return pa.concat_tables(tables).group_by("k0").aggregate([("n", "sum")]).rename_columns(["k0", "n"])
-
-
-@contextlib.contextmanager
-def streamed(connection: Any, text: str) -> Iterator[pa.RecordBatchReader]:
-    """Yield the batches of a query while DuckDB computes them."""
-    for name, value in _SETTINGS.items():
-        connection.execute(f"SET {name} = {value}")
-    try:
-        with contextlib.closing(connection.sql(text).to_arrow_reader(_BATCH)) as batches:
-            yield batches
-    finally:
-        for name in _SETTINGS:
-            connection.execute(f"RESET {name}")
+    target = np.empty(int(starts[-1]), np.uint8)
+    gather(refs, arenas, starts, target)
+    kind, offsets = (pa.LargeStringArray, starts) if large else (pa.StringArray, starts.astype(np.int32))
+    return kind.from_buffers(len(refs), pa.py_buffer(offsets), pa.py_buffer(target))
 
 
 def key_of_tables(salt: int) -> Words:
@@ -127,75 +116,108 @@ def key_of_tables(salt: int) -> Words:
     return np.frombuffer(words, np.uint64)
 
 
+class Memory:
+    """How many bytes the tables of all threads may hold: half of what is allowed.
+
+    What is merged from them takes no more than half again, and neither does what is made of that.
+    """
+
+    def __init__(self, allowed: int) -> None:
+        self._lock, self._half, self._limit, self._held = threading.Lock(), allowed // 2, allowed // 2, 0
+
+    def allow_again(self) -> None:
+        """Allow as much once more, beside what is held."""
+        self._limit = self._held + self._half
+
+    def is_half_free(self) -> bool:
+        """Tell whether there is room for as much as the tables hold."""
+        return self._held <= self._half
+
+    def take(self, count: int) -> bool:
+        """Hold so many bytes more, or fewer; tell whether that is allowed."""
+        with self._lock:
+            if count > 0 and self._held + count > self._limit:
+                return False
+            self._held += count
+            return True
+
+
+class _Common:
+    """What the tables of all threads have in common: a salt, memory, whether units are texts, and where arenas are."""
+
+    def __init__(self, salt: Words, room: Memory, texts: bool) -> None:
+        from dpsieve.engines.duckdb.one_key_loops import MOST_ARENAS
+
+        self.salt, self.room, self.texts, self.arenas = salt, room, texts, np.zeros(MOST_ARENAS, np.uint64)
+
+    def tally(self, kept: Words, numbers: Ints | None, count: int) -> tuple[Words, Ints]:
+        """Return each key that is referred to, `count` times in all, with the sum of its numbers."""
+        from dpsieve.engines.duckdb.one_key_loops import tally
+
+        table = np.zeros(1 << (2 * count).bit_length(), np.uint64)
+        refs, counts = np.zeros(count + 1, np.uint64), np.zeros(count + 1, np.int64)
+        found = tally(kept, numbers, self.arenas, table, refs, counts, self.salt)
+        return refs[1 : found + 1], counts[1 : found + 1]
+
+
 class _Kept:
-    """The key of each unit of one part so far."""
+    """The key of each unit that one thread has met."""
 
-    def __init__(self, salt: int, memory: int, weight: int = 1, part: int = 0, parts: int = 1) -> None:
-        self._salt = key_of_tables(salt)
-        self._memory, self._weight, self._part = memory, weight, (part, parts)
-        self._cells = _cells(max(4, 1 << (_FIRST_CELLS // parts).bit_length() - 1))
-        self._arena = np.empty(_FIRST_BYTES // parts, np.uint8)
-        self._state = np.array([0, 1])  # units, and bytes in use: the first one stays free
+    def __init__(self, common: _Common, number: int, first: int = 0) -> None:
+        from dpsieve.engines.duckdb.one_key_loops import ARENAS, FIELDS, SALT, TEXTS, USED
 
-    def fits(self, cells: int = 0, arena: int = 0) -> bool:
-        """Tell whether memory allows tables of at least these bytes: while they grow, and for `made` later.
+        self.common, self._number, self._first = common, number, first or _FIRST_CELLS
+        self.cells, self._arena = _cells(0), np.empty(0, np.uint8)
+        self.frame = np.zeros(FIELDS, np.int64)
+        self.frame[[TEXTS, SALT, ARENAS]] = common.texts, common.salt.ctypes.data, common.arenas.ctypes.data
+        self.frame[USED] = 1  # the first byte stays free
 
-        That takes up to 40 bytes more for a cell of 32, of which three in four are filled, and a copy of the keys.
-        """
-        return 3 * max(cells, self._cells.nbytes) + 2 * max(arena, self._arena.nbytes) <= self._memory
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        from dpsieve.engines.duckdb.one_key_loops import UNITS
 
-    def add(self, batch: pa.RecordBatch) -> bool:
-        """Take the rows of a batch; tell whether there was room for them."""
-        from dpsieve.engines.duckdb.one_key_loops import add
+        return int(self.frame[UNITS])
 
-        while len(batch):
-            unit, key, order = batch.columns
-            if unit.type not in (pa.int64(), pa.large_string()) or key.type != pa.large_string() or key.null_count:
-                return False
-            tables = self._cells, self._arena, self._state, self._salt
-            done = add(len(batch), *buffers(unit), *buffers(key), order.to_numpy(), *tables, *self._part)
-            batch = batch.slice(done)
-            if len(batch) and not self._grow(batch.slice(0, 1)):
-                return False
+    def release(self) -> None:
+        """Forget the cells; other tables may refer to the arena."""
+        self.common.room.take(-_CELL * len(self.cells))
+        self.cells = _cells(0)
+
+    def grow(self) -> bool:
+        """Make room for another unit, and for the bytes that are wanted; tell whether that was possible."""
+        from dpsieve.engines.duckdb.one_key_loops import is_full
+
+        return (not is_full(self.units, self.cells) or self.more_cells()) and self._more_bytes()
+
+    def more_cells(self) -> bool:
+        """Make room for more units; tell whether that was possible."""
+        from dpsieve.engines.duckdb.one_key_loops import CELLS, SIZE, rehash
+
+        size = 2 * len(self.cells) or self._first
+        if not self.common.room.take(_CELL * size):
+            return False
+        larger = _cells(size)
+        rehash(self.cells, larger, self.common.salt)
+        self.release()
+        self.cells = larger
+        self.frame[[CELLS, SIZE]] = larger.ctypes.data, size
         return True
 
-    def made(self) -> pa.Table | None:
-        """Return each key with what its units add; None where the keys are too long for one column."""
-        from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS, gather, tally
+    def _more_bytes(self) -> bool:
+        from dpsieve.engines.duckdb.one_key_loops import LENGTH, LONGEST, START_BITS, USED, WANTED, compact, in_use
 
-        units = int(self._state[0])
-        table = np.zeros(1 << (2 * units).bit_length(), np.uint64)
-        refs, counts = np.zeros(units + 1, np.uint64), np.zeros(units + 1, np.int64)
-        found = tally(self._cells, self._arena, table, refs, counts, self._salt)
-        refs, counts = refs[1 : found + 1], counts[1 : found + 1]
-        starts = np.zeros(found + 1, np.int64)
-        np.cumsum(refs & np.uint64((1 << LENGTH_BITS) - 1), out=starts[1:])
-        if starts[-1] > _LONGEST_COLUMN:  # as large_string, the type would reveal keys that are not released
-            return None
-        target = np.empty(int(starts[-1]), np.uint8)
-        gather(refs, self._arena, starts, target)
-        if self._weight != 1:
-            counts *= self._weight
-        keys = pa.StringArray.from_buffers(found, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(target))
-        return pa.table({"k0": keys, "n": counts})
-
-    def _grow(self, row: pa.RecordBatch) -> bool:
-        """Make room for a row; tell whether that was possible."""
-        from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS, compact, in_use, is_full, rehash
-
-        if is_full(self._state[0], self._cells):
-            if not self.fits(cells=2 * self._cells.nbytes):
-                return False
-            larger = _cells(2 * len(self._cells))
-            rehash(self._cells, larger, self._salt)
-            self._cells = larger
+        wanted = int(self.frame[WANTED])
+        if wanted < len(self._arena) - self.frame[USED]:
             return True
-        size = max(len(self._arena), 2 * in_use(self._cells) + row.nbytes)
-        if row.nbytes >> LENGTH_BITS or not self.fits(arena=size):
+        size = max(len(self._arena), 2 * in_use(self.cells) + wanted + 1, _FIRST_BYTES)
+        if wanted > LONGEST or size >> START_BITS or not self.common.room.take(size):
             return False
         other = np.empty(size, np.uint8)
-        compact(self._cells, self._arena, other, self._state)
+        self.frame[[USED, LENGTH]] = compact(self.cells, self.common.arenas, other, self._number), size
+        self.common.room.take(-len(self._arena))
         self._arena = other
+        self.common.arenas[self._number] = other.ctypes.data
         return True
 
 
@@ -203,11 +225,3 @@ def _cells(count: int) -> NDArray[np.uint64]:
     """Return empty cells, none of them across two lines of cache; they take memory only where they are touched."""
     words = np.zeros(4 * count + 4, np.uint64)
     return words[-words.ctypes.data % 32 // 8 :][: 4 * count].reshape(count, 4)
-
-
-def buffers(column: pa.Array) -> tuple[int, NDArray[np.int64] | None]:
-    """Return where the values start, and for texts where each of them starts, and the last one ends, from there."""
-    if column.type == pa.int64():
-        return column.buffers()[1].address + 8 * column.offset, None
-    _, starts, text = column.buffers()
-    return text.address, np.frombuffer(starts, np.int64)[column.offset : column.offset + len(column) + 1]

@@ -5,24 +5,35 @@ cell is empty), and where the unit's bytes are. A unit is either a whole number,
 word is its hash; then a match is always checked on the bytes. Units are never taken for each other by hashes alone: one
 unit more or less must change one key. Of keys with equal hashes the one whose bytes come first is kept, as in SQL.
 
-Bytes are referred to by a word, start << 24 | length, which is never 0, as the arena is used from its second byte on.
-New bytes go to the end of the arena, and those that nothing refers to any more stay until `compact`. Where a search
-will start is known some rows ahead, and requested then, so that memory is not waited for.
+Bytes are referred to by a word, arena << 58 | start << 24 | length, which is never 0, as an arena is used from its
+second byte on. Each thread has an arena, and `arenas` has the addresses of all. New bytes go to the end, and those that
+nothing refers to any more stay until `compact`. Where a search will start is known some rows ahead, and requested then,
+so that memory is not waited for.
+
+Cells lie in the order of an angle of their unit, but for those that found theirs taken, which come next. So parts of
+the circle can be merged each by itself, and cells are met in the order they will have.
 
 Nothing is checked here: `duckdb.one_key` sees to it that the addresses are those of buffers that it keeps alive.
 """
 
 import numpy as np
 
+from dpsieve.engines.duckdb.own_database import FIRST_FREE, NUMBER
+from dpsieve.engines.duckdb.vectors import answer, column, frame_of, has_grown, holds_null, rows_of, stop, text_at, words_at
 from dpsieve.exact.hashing import copy, digest, fold, load_byte, load_word, prefetch, same
-from dpsieve.exact.jit import jit
+from dpsieve.exact.jit import callback, jit
 
-LENGTH_BITS = 24
+# The words of a frame: whether units are texts, the addresses of the salt and of all arenas; the address and the length
+# of its table, the length of its arena, how many units and bytes it holds, and how many bytes are wanted.
+TEXTS, SALT, ARENAS, CELLS, SIZE, LENGTH, UNITS, USED, WANTED, FIELDS = range(FIRST_FREE, FIRST_FREE + 10)
+LENGTH_BITS, START_BITS, MOST_ARENAS = 24, 34, 64
 _AHEAD, _GROUP = 32, 32
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _BITS = np.uint64(LENGTH_BITS)
 _LENGTH = (_ONE << _BITS) - _ONE
-_LONGEST = (1 << LENGTH_BITS) - 1
+_ARENA = np.uint64(LENGTH_BITS + START_BITS)
+_START = (_ONE << np.uint64(START_BITS)) - _ONE
+LONGEST = (1 << LENGTH_BITS) - 1
 _HALF = np.uint64(32)
 _LOWER = (_ONE << _HALF) - _ONE
 _CELL = 32
@@ -30,50 +41,57 @@ _STRETCH, _GOLDEN = np.uint64(20), np.uint64(0x9E3779B97F4A7C15)
 
 
 @jit(nogil=True)
-def add(count, units, unit_starts, keys, key_starts, orders, cells, arena, state, salt, part, parts):
-    """Take the rows of a part of the units; return how many rows are done, fewer than `count` where there is no room.
-
-    `units` is the address of whole numbers, or of the bytes of texts that start at `unit_starts`, which is None for
-    numbers; `keys` is that of the keys' bytes, and `orders` are their hashes, of which the smallest is kept. `state`
-    has the number of units and the length of the arena in use.
-    """
-    base, filled, used = arena.ctypes.data, state[0], state[1]
+def add(done, count, units, keys, orders, frame):
+    """Take rows from `done` on; return how many are done, fewer than `count` where there is no room for the next."""
+    cells, salt, arenas, texts = _cells(frame), words_at(frame[SALT], 8), _arenas(frame), frame[TEXTS] != 0
     words, homes = np.empty(_AHEAD, np.uint64), np.empty(_AHEAD, np.uint64)
-    rows, own = np.empty(count, np.int64), 0
-    for i in range(count):  # without a branch, which would be as good as random
-        rows[own] = i
-        own += parts == 1 or part_of(word_of(i, units, unit_starts, salt), parts, salt) == part
-    for j in range(-_AHEAD, own):
-        near = j & (_AHEAD - 1)
+    for i in range(done - _AHEAD, count):
+        near, ahead, middle = i & (_AHEAD - 1), i + _AHEAD, i + _AHEAD // 2
         word, slot = words[near], homes[near]
-        if j + _AHEAD < own:
-            words[near] = word_of(rows[j + _AHEAD], units, unit_starts, salt)
+        if ahead < count:
+            words[near] = _word(ahead, units, texts, salt)
             homes[near] = _home(words[near], cells, salt)
             prefetch(cells.ctypes.data + _CELL * np.int64(homes[near]))
-        if unit_starts is not None and 0 <= j + _AHEAD // 2 < own:
-            middle = homes[(j + _AHEAD // 2) & (_AHEAD - 1)]
-            prefetch(base + np.int64(cells[middle, 3] >> _BITS))
-        if j < 0:
+        if texts and done <= middle < count:
+            prefetch(_bytes(cells[homes[middle & (_AHEAD - 1)], 3], arenas)[0])
+        if i < done:
             continue
-        i = rows[j]
-        slot = _find(i, word, slot, units, unit_starts, cells, base)
-        old, order = cells[slot, 2], orders[i]
-        least = cells[slot, 0]
-        if old != _ZERO and (order > least or (order == least and not _before(i, keys, key_starts, old, base))):
-            continue
-        full = old == _ZERO and is_full(filled, cells)
-        if full or _length(i, unit_starts, key_starts) > min(len(arena) - used, _LONGEST):
-            count = i
-            break
-        if old == _ZERO:
-            filled += 1
-            cells[slot, 1] = word
-            if unit_starts is not None:
-                cells[slot, 3], used = _put(units, unit_starts, i, base, used)
-        cells[slot, 0] = order
-        cells[slot, 2], used = _put(keys, key_starts, i, base, used)
-    state[0], state[1] = filled, used
+        unit, order = text_at(units, i) if texts else (0, 0), load_word(orders + 8 * i)
+        slot = _find(word, unit, slot, cells, texts, arenas)
+        if order <= cells[slot, 0] or cells[slot, 2] == _ZERO:
+            if not _keep(word, unit, order, text_at(keys, i), slot, cells, frame):
+                return i
     return count
+
+
+@jit(nogil=True)
+def merge(source, target, part, parts, done):
+    """Take one of several parts of the units of another table; return how many cells are done, or -1 for all.
+
+    A unit of this part lies in a cell of it, or after them with no empty cell between.
+    """
+    cells, more, salt, arenas = _cells(target), _cells(source), words_at(source[SALT], 8), _arenas(source)
+    count, texts = len(more), source[TEXTS] != 0
+    first, last = part * count // parts, -(-(part + 1) * count // parts)
+    for place in range(first + done, first + count):
+        slot = place & (count - 1)
+        if more[slot, 2] == _ZERO:
+            if place >= last:
+                break
+            continue
+        word = more[slot, 1]
+        if np.int64(_angle(word, salt) * np.uint64(parts) >> _HALF) != part:
+            continue
+        found = _find(word, _bytes(more[slot, 3], arenas), _home(word, cells, salt), cells, texts, arenas)
+        new = cells[found, 2] == _ZERO
+        if new:
+            if is_full(target[UNITS], cells):
+                return place - first
+            target[UNITS] += 1
+        if new or _comes_first(more[slot, 0], _bytes(more[slot, 2], arenas), cells[found], arenas):
+            for j in range(4):
+                cells[found, j] = more[slot, j]
+    return -1
 
 
 @jit(forceinline=True)
@@ -105,143 +123,187 @@ def in_use(cells):
 
 
 @jit(nogil=True)
-def compact(cells, arena, other, state):
-    """Move all bytes that are referred to into the other arena, which has room for them."""
-    source, target, used = arena.ctypes.data, other.ctypes.data, 1
+def compact(cells, arenas, other, number):
+    """Move all bytes that are referred to into a new arena of this number; return what of it is used then."""
+    used = 1
     for i in range(len(cells)):
         for j in range(2, 4):
-            word = cells[i, j]
-            if word != _ZERO:
-                length = np.int64(word & _LENGTH)
-                copy(target + used, source + np.int64(word >> _BITS), length)
-                cells[i, j] = _reference(used, length)
+            if cells[i, j] != _ZERO:
+                place, length = _bytes(cells[i, j], arenas)
+                copy(other.ctypes.data + used, place, length)
+                cells[i, j] = _reference(number, used, length)
                 used += length
-    state[1] = used
+    return used
 
 
 @jit(nogil=True)
-def tally(cells, arena, table, refs, counts, salt):
-    """Count the units of each key; return how many keys there are: `refs` and `counts` hold them from 1 on.
+def tally(kept, numbers, arenas, table, refs, counts, salt):
+    """Sum the numbers of each key, or 1 where they are None; return how many keys there are.
 
-    A word of `table` is 0 where empty, else the upper half of a key's hash and the key's number: of 2^32 units, a table
-    would take 2^37 bytes.
+    `kept` refers to keys, or is 0. `refs` and `counts` hold each key from 1 on. A word of `table` is 0 where empty,
+    else the upper half of a key's hash and the key's place: of 2^32 units, a table would take 2^37 bytes.
     """
     words = (salt[0], salt[1], salt[2], salt[3])
-    base, found = arena.ctypes.data, 0
-    mask = np.uint64(len(table) - 1)
-    kept, hashes = np.empty(_GROUP, np.uint64), np.empty(_GROUP, np.uint64)
+    found, mask = 0, np.uint64(len(table) - 1)
+    near, hashes = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.uint64)
     position = 0
-    while position < len(cells):
+    while position < len(kept):
         filled = 0
-        while filled < _GROUP and position < len(cells):
-            if cells[position, 2] != _ZERO:
-                kept[filled] = cells[position, 2]
-                prefetch(base + np.int64(kept[filled] >> _BITS))
+        while filled < _GROUP and position < len(kept):
+            if kept[position] != _ZERO:
+                place, length = _bytes(kept[position], arenas)
+                prefetch(place)
+                prefetch(place + length)
+                near[filled] = position
                 filled += 1
             position += 1
         for i in range(filled):
-            hashes[i] = digest(base + np.int64(kept[i] >> _BITS), np.int64(kept[i] & _LENGTH), words)
+            place, length = _bytes(kept[near[i]], arenas)
+            hashes[i] = digest(place, length, words)
             prefetch(table.ctypes.data + 8 * np.int64(hashes[i] & mask))
         for i in range(filled):
-            number = table[hashes[i] & mask] & _LOWER
-            prefetch(base + np.int64(refs[number] >> _BITS))
+            prefetch(_bytes(refs[table[hashes[i] & mask] & _LOWER], arenas)[0])
         for i in range(filled):
-            slot, start, length = hashes[i] & mask, np.int64(kept[i] >> _BITS), np.int64(kept[i] & _LENGTH)
+            slot, word = hashes[i] & mask, kept[near[i]]
+            place, length = _bytes(word, arenas)
             while table[slot] != _ZERO:
                 if (table[slot] ^ hashes[i]) >> _HALF == _ZERO:
                     other = refs[table[slot] & _LOWER]
-                    if (other ^ kept[i]) & _LENGTH == _ZERO and same(
-                        base + start, base + np.int64(other >> _BITS), length
-                    ):
+                    if (other ^ word) & _LENGTH == _ZERO and same(place, _bytes(other, arenas)[0], length):
                         break
                 slot = (slot + _ONE) & mask
             if table[slot] == _ZERO:
                 found += 1
                 table[slot] = (hashes[i] & ~_LOWER) | np.uint64(found)
-                refs[found] = kept[i]
-            counts[table[slot] & _LOWER] += 1
+                refs[found] = word
+            counts[table[slot] & _LOWER] += 1 if numbers is None else numbers[near[i]]
     return found
 
 
 @jit(nogil=True)
-def gather(refs, arena, starts, target):
+def gather(refs, arenas, starts, target):
     """Copy the bytes of each key to its place in `target`."""
     for i in range(len(refs)):
-        there, here = target.ctypes.data + starts[i], arena.ctypes.data + np.int64(refs[i] >> _BITS)
-        copy(there, here, np.int64(refs[i] & _LENGTH))
+        place, length = _bytes(refs[i], arenas)
+        copy(target.ctypes.data + starts[i], place, length)
 
 
 @jit(forceinline=True)
-def word_of(i, units, unit_starts, salt):
+def _arenas(frame):
+    return words_at(frame[ARENAS], MOST_ARENAS)
+
+
+@jit(forceinline=True)
+def _cells(frame):
+    return words_at(frame[CELLS], (frame[SIZE], 4))
+
+
+@jit(forceinline=True)
+def _word(i, units, texts, salt):
     """Return the word that stands for a unit: a whole number itself, or the hash of a text."""
-    if unit_starts is None:
+    if not texts:
         return load_word(units + 8 * i)
-    return digest(units + unit_starts[i], unit_starts[i + 1] - unit_starts[i], (salt[0], salt[1], salt[2], salt[3]))
+    place, length = text_at(units, i)
+    return digest(place, length, (salt[0], salt[1], salt[2], salt[3]))
 
 
 @jit(forceinline=True)
-def part_of(word, parts, salt):
-    """Return which of the parts a unit belongs to, by other bits than those that place it."""
-    return np.int64((fold(word ^ salt[6], salt[7]) >> _HALF) * np.uint64(parts) >> _HALF)
+def _angle(word, salt):
+    """Return the place of a unit on a circle of 2^32 steps.
 
-
-@jit(forceinline=True)
-def _length(i, unit_starts, key_starts):
-    """Return how many bytes a row may take in the arena."""
-    length = key_starts[i + 1] - key_starts[i]
-    if unit_starts is not None:
-        length += unit_starts[i + 1] - unit_starts[i]
-    return length
+    Multiples of the golden ratio lie evenly on it. So numbers that differ in their last 20 bits alone, as ids that are
+    counted up do, hardly meet; how each stretch of 2^20 numbers is turned is random, and secret.
+    """
+    return (word * _GOLDEN + fold((word >> _STRETCH) ^ salt[4], salt[5])) >> _HALF
 
 
 @jit(forceinline=True)
 def _home(word, cells, salt):
-    """Return the slot where the search for a unit starts.
-
-    Multiples of the golden ratio lie evenly on a circle. So numbers that differ in their last 20 bits alone, as ids
-    that are counted up do, hardly meet; how each stretch of 2^20 numbers is turned is random, and secret.
-    """
-    angle = word * _GOLDEN + fold((word >> _STRETCH) ^ salt[4], salt[5])
-    return (angle >> _HALF) * np.uint64(len(cells)) >> _HALF
+    """Return the slot where the search for a unit starts."""
+    return _angle(word, salt) * np.uint64(len(cells)) >> _HALF
 
 
 @jit(forceinline=True)
-def _find(i, word, slot, units, unit_starts, cells, base):
+def _keep(word, unit, order, key, slot, cells, frame):
+    """Let the unit of a slot keep this key if it comes before its own; tell whether there was room for it."""
+    new = cells[slot, 2] == _ZERO
+    if not new and not _comes_first(order, key, cells[slot], _arenas(frame)):
+        return True
+    wanted = key[1] + unit[1] * new
+    if (new and is_full(frame[UNITS], cells)) or wanted > min(frame[LENGTH] - frame[USED], LONGEST):
+        frame[WANTED] = wanted
+        return False
+    if new:
+        frame[UNITS] += 1
+        cells[slot, 1] = word
+        if frame[TEXTS]:
+            cells[slot, 3] = _put(unit, frame)
+    cells[slot, 0] = order
+    cells[slot, 2] = _put(key, frame)
+    return True
+
+
+@jit(forceinline=True)
+def _comes_first(order, key, cell, arenas):
+    """Return whether a key with this hash comes before the one that is kept."""
+    return order < cell[0] or (order == cell[0] and _before(key, _bytes(cell[2], arenas)))
+
+
+@jit(forceinline=True)
+def _find(word, unit, slot, cells, texts, arenas):
     """Return the slot of a unit, or the empty one where it belongs."""
     mask = np.uint64(len(cells) - 1)
     while cells[slot, 2] != _ZERO:
         if cells[slot, 1] == word:
-            if unit_starts is None:
+            if not texts:
                 break
-            start, size, ref = unit_starts[i], unit_starts[i + 1] - unit_starts[i], cells[slot, 3]
-            if np.int64(ref & _LENGTH) == size and same(units + start, base + np.int64(ref >> _BITS), size):
+            place, size = _bytes(cells[slot, 3], arenas)
+            if size == unit[1] and same(unit[0], place, size):
                 break
         slot = (slot + _ONE) & mask
     return slot
 
 
 @jit()
-def _before(i, keys, key_starts, kept, base):
-    """Return whether the key of a row comes before the one that is kept, by their bytes; of equal ones neither does."""
-    place, length = keys + key_starts[i], key_starts[i + 1] - key_starts[i]
-    other, size = base + np.int64(kept >> _BITS), np.int64(kept & _LENGTH)
-    if length == size and same(place, other, length):
+def _before(key, other):
+    """Return whether a key comes before another one, by their bytes; of equal ones neither does."""
+    if key[1] == other[1] and same(key[0], other[0], key[1]):
         return False
-    for j in range(min(length, size)):
-        a, b = load_byte(place + j), load_byte(other + j)
+    for j in range(min(key[1], other[1])):
+        a, b = load_byte(key[0] + j), load_byte(other[0] + j)
         if a != b:
             return a < b
-    return length < size
+    return key[1] < other[1]
 
 
 @jit(forceinline=True)
-def _put(texts, starts, i, base, used):
-    """Append a text to the arena; return the word that refers to it, and what of the arena is now used."""
-    length = starts[i + 1] - starts[i]
-    copy(base + used, texts + starts[i], length)
-    return _reference(used, length), used + length
+def _bytes(reference, arenas):
+    """Return the address and the length of what a word refers to."""
+    return np.int64(arenas[reference >> _ARENA] + (reference >> _BITS & _START)), np.int64(reference & _LENGTH)
 
 
 @jit(forceinline=True)
-def _reference(start, length):
-    return np.uint64(start) << _BITS | np.uint64(length)
+def _put(text, frame):
+    """Append a text to the arena; return the word that refers to it."""
+    used, number = frame[USED], frame[NUMBER]
+    copy(np.int64(_arenas(frame)[number]) + used, text[0], text[1])
+    frame[USED] = used + text[1]
+    return _reference(number, used, text[1])
+
+
+@jit(forceinline=True)
+def _reference(number, start, length):
+    return np.uint64(number) << _ARENA | np.uint64(start) << _BITS | np.uint64(length)
+
+
+@callback("void(int64, int64, int64)")
+def visit(info, chunk, result):
+    """Take rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
+    frame, done, count = frame_of(info, FIELDS), 0, rows_of(chunk)
+    failed = holds_null(chunk, 0) or holds_null(chunk, 1) or (frame[SIZE] == 0 and not has_grown(frame))
+    while done < count and not failed:
+        done = add(done, count, column(chunk, 0), column(chunk, 1), column(chunk, 2), frame)
+        failed = done < count and not has_grown(frame)
+    if failed:
+        stop(info, frame)
+    answer(result, count)

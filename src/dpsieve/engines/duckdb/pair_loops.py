@@ -9,7 +9,7 @@ Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those 
 
 import numpy as np
 
-from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS, part_of, word_of
+from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS
 from dpsieve.exact.hashing import copy, digest, fold, load_word, prefetch, same
 from dpsieve.exact.jit import jit
 

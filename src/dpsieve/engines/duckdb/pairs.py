@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsieve.engines.duckdb.one_key import UNEXPECTED, buffers, key_of_tables, spread, streamed
+from dpsieve.engines.duckdb.one_key import UNEXPECTED, key_of_tables
 from dpsieve.engines.duckdb.scan import Scan
 from dpsieve.engines.duckdb.unit_texts import its_values, one_value
 from dpsieve.engines.engine import Aggregation

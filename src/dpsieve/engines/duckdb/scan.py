@@ -15,7 +15,7 @@ from dpsieve.engines.inputs.detect import Foreign, Frame, Source
 from dpsieve.engines.sql.bounded_query import Column, literal, quoted
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
-_VIEW, KNOWN = "dpsieve_data", "dpsieve_known"
+VIEW, KNOWN = "dpsieve_data", "dpsieve_known"
 # Otherwise a folder named unit=7 would take the place of the column 'unit' in its files.
 _NO_FOLDERS = "hive_partitioning = false"
 _EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
@@ -25,13 +25,15 @@ _EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
 class Scan:
     """The text of the table, its columns by name, the files behind it as the user knows them, and its size.
 
-    `rows` is how many rows it has, where that is known without reading them and they can be read again.
+    `rows` is how many rows it has, where that is known without reading them and they can be read again, and `table` has
+    them where they are in memory.
     """
 
     text: str
     columns: dict[str, Column]
     shown: Mapping[Path, str] = field(default_factory=dict)
     rows: int | None = None
+    table: pa.Table | None = None
 
 
 def is_text(source: object) -> bool:
@@ -44,8 +46,8 @@ def columns_of(source: Source, connection: Any, folder: Path) -> list[Column]:
     if isinstance(source, Foreign):
         return _described(source.relation, collated=True)
     if isinstance(source, Frame):
-        connection.register(_VIEW, source.schema().empty_table())
-        return _described(connection.table(_VIEW))
+        connection.register(VIEW, source.schema().empty_table())
+        return _described(connection.table(VIEW))
     if isinstance(source, DataStream):
         if source.kind == "csv":
             return _text_columns(_some(source.header(), source.name).names)
@@ -60,7 +62,7 @@ def columns_of(source: Source, connection: Any, folder: Path) -> list[Column]:
 def scan_of(source: Source, wanted: Columns, connection: Any, folder: Path) -> Scan:
     """Return the scan of the wanted columns; raise when one of them is not there. Streams are stored in the folder."""
     if isinstance(source, Foreign):
-        return _whole(_described(source.relation, collated=True), _VIEW, wanted)
+        return _whole(_described(source.relation, collated=True), VIEW, wanted)
     if isinstance(source, Frame):
         return _frame(source, wanted, connection)
     if isinstance(source, DataStream):
@@ -82,7 +84,7 @@ def scan_of(source: Source, wanted: Columns, connection: Any, folder: Path) -> S
 
 def ask(source: Source, connection: Any, text: str) -> pa.Table:
     """Run a query over the scan of a source."""
-    made = source.relation.query(_VIEW, text) if isinstance(source, Foreign) else connection.sql(text)
+    made = source.relation.query(VIEW, text) if isinstance(source, Foreign) else connection.sql(text)
     return made.to_arrow_table()
 
 
@@ -114,14 +116,15 @@ def _frame(source: Frame, wanted: Columns, connection: Any) -> Scan:
     wanted.check_present(source.names(), listed=True)
     taken = source.take(wanted.names)
     if not isinstance(taken, pa.Table):
-        connection.register(_VIEW, taken)
-        return _whole(_described(connection.table(_VIEW)), _VIEW, wanted)
+        connection.register(VIEW, taken)
+        return _whole(_described(connection.table(VIEW)), VIEW, wanted)
     # DuckDB does not tell names apart that differ in case alone, and cuts them at a NUL.
     plain = [f"c{i}" for i in range(len(wanted.names))]
-    connection.register(_VIEW, taken.rename_columns(plain))
-    types = connection.table(_VIEW).types
-    triples = zip(wanted.names, plain, types, strict=True)
-    return Scan(_VIEW, {name: Column(name, inner, str(type_)) for name, inner, type_ in triples}, rows=len(taken))
+    taken = taken.rename_columns(plain)
+    connection.register(VIEW, taken)
+    triples = zip(wanted.names, plain, connection.table(VIEW).types, strict=True)
+    columns = {name: Column(name, inner, str(type_)) for name, inner, type_ in triples}
+    return Scan(VIEW, columns, rows=len(taken), table=taken)
 
 
 def _parquet(source: Files) -> str:

@@ -21,9 +21,14 @@ def one_value(columns: Mapping[str, Column], wanted: Columns) -> str | None:
     if any(column.collated or column.kind not in NUMBERS | _TEXTS for column in unit):
         return None
     if len(unit) == 1:
-        return f"CAST(u0 AS {'BIGINT' if unit[0].kind in NUMBERS else 'VARCHAR'})"
+        return f"CAST(u0 AS {kind_of_value(columns, wanted)})"
     texts = [f"CAST({u} AS VARCHAR)" for u in names]
     return " || ".join([*(f"length({text}) || ':'" for text in texts[:-1]), *texts])
+
+
+def kind_of_value(columns: Mapping[str, Column], wanted: Columns) -> str:
+    """Return the type of the value."""
+    return "BIGINT" if len(wanted.unit) == 1 and columns[wanted.unit[0]].kind in NUMBERS else "VARCHAR"
 
 
 def its_values(name: str, unit: list[Column]) -> list[str]:

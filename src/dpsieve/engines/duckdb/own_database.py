@@ -1,0 +1,204 @@
+"""A DuckDB that hands its rows to compiled code, opened through its C interface, which the Python package exports.
+
+A query reads `SELECT max(visit(u, k, o)) FROM ...`, and `visit` is a compiled function: it sees the vectors of DuckDB
+where they lie, in the threads of DuckDB, so that nothing is copied, converted or waits for Python. Each thread has a
+part of its own, which is told by its frame, an array of words that the function reads and writes (see `vectors`). Only
+where a part has no more room, Python is called, and gives it some.
+
+The instance is apart from every other one in this process: no connection of a user gets the function.
+"""
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, Protocol, TypeVar
+
+import _duckdb
+import numpy as np
+import pyarrow as pa
+
+from dpsieve.types import Ints
+
+GROW, NUMBER, MESSAGE, FIRST_FREE = range(4)  # what the first words of a frame are
+_BOOLEAN, _BIGINT, _UBIGINT, _VARCHAR = 1, 5, 9, 17
+_KINDS = {"BIGINT": _BIGINT, "UBIGINT": _UBIGINT, "VARCHAR": _VARCHAR}
+_VISIT = "dpsieve_visit"
+_ROWS_OF_A_BATCH = 122_880  # what a thread of DuckDB takes at a time
+_NO_ROOM = ctypes.create_string_buffer(b"there is no room for more")
+_Address = ctypes.c_void_p
+_Init = ctypes.CFUNCTYPE(None, _Address)
+_Grow = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+
+
+class Part(Protocol):
+    """What a thread keeps of the rows that it sees."""
+
+    frame: Ints
+
+    def grow(self) -> bool:
+        """Make room for the next row; tell whether that was possible."""
+
+
+_Part = TypeVar("_Part", bound=Part)
+
+
+class Unavailable(Exception):
+    """What the C interface cannot do, or did not; without DuckDB's message, which quotes rows."""
+
+
+class _Progress(ctypes.Structure):
+    _fields_ = (("share", ctypes.c_double), ("done", ctypes.c_uint64), ("all", ctypes.c_uint64))
+
+
+@cache
+def function(name: str, result: Any = ctypes.c_int) -> Any:
+    """Return a function of DuckDB's C interface; its arguments are addresses and numbers."""
+    try:
+        found = ctypes.CDLL(_duckdb.__file__)[f"duckdb_{name}"]
+    except (AttributeError, OSError):
+        raise Unavailable(name) from None
+    found.restype = result
+    return found
+
+
+def address_of(name: str) -> int:
+    """Return the address of a function of DuckDB's C interface."""
+    return ctypes.cast(function(name), _Address).value or 0
+
+
+class OwnDatabase:
+    """An instance in memory, with one connection."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._database, self._connection, config = _Address(), _Address(), _Address()
+        self._alive: list[object] = []  # what DuckDB holds addresses of
+        _done(function("create_config")(ctypes.byref(config)))
+        try:
+            for name, value in settings.items():
+                _done(function("set_config")(config, name.encode(), value.encode()))
+            _done(function("open_ext")(None, ctypes.byref(self._database), config, None))
+        finally:
+            function("destroy_config")(ctypes.byref(config))
+        try:
+            _done(function("connect")(self._database, ctypes.byref(self._connection)))
+        except Unavailable:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close it; nothing may run on it any more."""
+        function("disconnect")(ctypes.byref(self._connection))
+        function("close")(ctypes.byref(self._database))
+        self._alive.clear()
+
+    def interrupt(self) -> None:
+        """Stop what runs on it."""
+        function("interrupt")(self._connection)
+
+    def query_progress(self) -> float:
+        """Return how much of what runs is done, in per cent; -1 where that is not known."""
+        return float(function("query_progress", _Progress)(self._connection).share)
+
+    def register(self, name: str, table: pa.Table) -> None:
+        """Make a table known under this name; a query can read it once."""
+        stream = table.to_reader(_ROWS_OF_A_BATCH).__arrow_c_stream__()
+        of_capsule = ctypes.pythonapi.PyCapsule_GetPointer
+        of_capsule.restype, of_capsule.argtypes = _Address, (ctypes.py_object, ctypes.c_char_p)
+        address = _Address(of_capsule(stream, b"arrow_array_stream"))
+        self._alive += [stream, table]
+        _done(function("arrow_scan")(self._connection, name.encode(), address))
+
+    def run(self, text: str) -> None:
+        """Run a statement, whose result nobody needs."""
+        result = (ctypes.c_uint64 * 16)()
+        try:
+            _done(function("query")(self._connection, text.encode(), ctypes.byref(result)))
+        finally:
+            function("destroy_result")(ctypes.byref(result))
+
+    def visit(
+        self, rows: str, arguments: Mapping[str, str], visitor: int, part: Callable[[int], _Part]
+    ) -> list[_Part]:
+        """Call the function at the address `visitor` on all rows of a query; return the parts that saw them.
+
+        Args:
+            rows: the query.
+            arguments: expressions over its columns, with their types BIGINT, UBIGINT or VARCHAR.
+            visitor: takes three addresses, of what is known of the call, of a chunk of rows, and of its result.
+            part: makes the part of a thread, which has this number.
+        """
+        visits = _Visits(part)
+        self._alive += [visits.begin, visits.grow]
+        made = _Address(function("create_scalar_function", _Address)())
+        try:
+            function("scalar_function_set_name")(made, _VISIT.encode())
+            for kind in (*arguments.values(), None):
+                with _type(_BOOLEAN if kind is None else _KINDS[kind]) as type_:
+                    function(f"scalar_function_{'set_return_type' if kind is None else 'add_parameter'}")(made, type_)
+            function("scalar_function_set_volatile")(made)  # it is not left out
+            function("scalar_function_set_special_handling")(made)  # it sees nulls
+            function("scalar_function_set_init")(made, visits.begin)
+            function("scalar_function_set_function")(made, _Address(visitor))
+            _done(function("register_scalar_function")(self._connection, made))
+        finally:
+            function("destroy_scalar_function")(ctypes.byref(made))
+        try:
+            self.run(f"SELECT max({_VISIT}({', '.join(arguments)})) FROM ({rows})")
+        finally:
+            parts = visits.ended()
+        return parts
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Where compiled loops run, how many bytes they may hold, and in how many threads."""
+
+    database: OwnDatabase
+    memory: int
+    threads: int
+
+
+class _Visits(Generic[_Part]):
+    """The parts of the threads, and what DuckDB calls to begin one or to let it grow."""
+
+    def __init__(self, part: Callable[[int], _Part]) -> None:
+        self._parts: list[_Part] = []
+        self._part = part
+        self.begin, self.grow = _Init(self._begin), _Grow(self._grown)
+
+    def ended(self) -> list[_Part]:
+        """Return the parts, and forget them: DuckDB holds on to its functions, and they to this."""
+        parts, self._parts = self._parts, []
+        return parts
+
+    def _begin(self, info: int) -> None:
+        try:
+            made = self._part(len(self._parts))
+            grow = ctypes.cast(self.grow, _Address).value
+            made.frame[:FIRST_FREE] = grow, len(self._parts), ctypes.addressof(_NO_ROOM)
+            self._parts.append(made)
+            function("scalar_function_init_set_state")(_Address(info), _Address(made.frame.ctypes.data), None)
+        except Exception:  # DuckDB calls: nothing may be raised into it
+            function("scalar_function_init_set_error")(_Address(info), _NO_ROOM)
+
+    def _grown(self, number: int) -> int:
+        try:
+            return int(self._parts[number].grow())
+        except Exception:
+            return 0
+
+
+@contextlib.contextmanager
+def _type(number: int) -> Iterator[Any]:
+    made = _Address(function("create_logical_type", _Address)(number))
+    try:
+        yield made
+    finally:
+        function("destroy_logical_type")(ctypes.byref(made))
+
+
+def _done(state: int) -> None:
+    if state != 0:
+        raise Unavailable
