@@ -11,7 +11,6 @@ else is not as expected, this gives up, and the SQL text, which spills to disk a
 """
 
 import hashlib
-import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsieve.engines.duckdb.memory import Memory
 from dpsieve.engines.duckdb.own_database import Loops, Unavailable
 from dpsieve.engines.duckdb.scan import Scan
 from dpsieve.engines.duckdb.unit_texts import kind_of_value, one_value
@@ -53,7 +53,8 @@ def run_compiled(loops: Loops, scan: Scan, task: Aggregation) -> pa.Table | None
     try:
         from dpsieve.engines.duckdb.one_key_loops import visit
 
-        kept = loops.database.visit(rows, arguments, visit.address, lambda number: _Kept(common, number))
+        kept = [_Kept(common, number) for number in range((loops.threads + 1) // 2)]
+        loops.database.visit(rows, arguments, visit.address, kept)
         return _counted(kept, common, task.weights[0], loops.threads)
     except UNEXPECTED:
         return None
@@ -74,10 +75,11 @@ def _counted(kept: list["_Kept"], common: "_Common", weight: int, threads: int) 
                 return None
         else:
             parts = kept
-        tallies = list(pool.map(lambda part: common.tally(part.cells[:, 2], None, part.units), parts))
+        columns = [piece for part in parts for piece in np.array_split(part.cells[:, 2], threads)]
+        tallies = list(pool.map(lambda piece: common.tally(piece, None), columns))
     refs, counts = (np.concatenate([tally[i] for tally in tallies]) for i in range(2)) if tallies else _NOTHING
     if len(tallies) > 1:
-        refs, counts = common.tally(refs, counts, len(refs))
+        refs, counts = common.tally(refs, counts)
     keys = texts_of(refs, common.arenas, large=False)
     return None if keys is None else pa.table({"k0": keys, "n": counts * weight})
 
@@ -116,32 +118,6 @@ def key_of_tables(salt: int) -> Words:
     return np.frombuffer(words, np.uint64)
 
 
-class Memory:
-    """How many bytes the tables of all threads may hold: half of what is allowed.
-
-    What is merged from them takes no more than half again, and neither does what is made of that.
-    """
-
-    def __init__(self, allowed: int) -> None:
-        self._lock, self._half, self._limit, self._held = threading.Lock(), allowed // 2, allowed // 2, 0
-
-    def allow_again(self) -> None:
-        """Allow as much once more, beside what is held."""
-        self._limit = self._held + self._half
-
-    def is_half_free(self) -> bool:
-        """Tell whether there is room for as much as the tables hold."""
-        return self._held <= self._half
-
-    def take(self, count: int) -> bool:
-        """Hold so many bytes more, or fewer; tell whether that is allowed."""
-        with self._lock:
-            if count > 0 and self._held + count > self._limit:
-                return False
-            self._held += count
-            return True
-
-
 class _Common:
     """What the tables of all threads have in common: a salt, memory, whether units are texts, and where arenas are."""
 
@@ -150,10 +126,11 @@ class _Common:
 
         self.salt, self.room, self.texts, self.arenas = salt, room, texts, np.zeros(MOST_ARENAS, np.uint64)
 
-    def tally(self, kept: Words, numbers: Ints | None, count: int) -> tuple[Words, Ints]:
-        """Return each key that is referred to, `count` times in all, with the sum of its numbers."""
+    def tally(self, kept: Words, numbers: Ints | None) -> tuple[Words, Ints]:
+        """Return each key that is referred to, with the sum of its numbers."""
         from dpsieve.engines.duckdb.one_key_loops import tally
 
+        count = int(np.count_nonzero(kept))
         table = np.zeros(1 << (2 * count).bit_length(), np.uint64)
         refs, counts = np.zeros(count + 1, np.uint64), np.zeros(count + 1, np.int64)
         found = tally(kept, numbers, self.arenas, table, refs, counts, self.salt)

@@ -19,7 +19,7 @@ Nothing is checked here: `duckdb.one_key` sees to it that the addresses are thos
 import numpy as np
 
 from dpsieve.engines.duckdb.own_database import FIRST_FREE, NUMBER
-from dpsieve.engines.duckdb.vectors import answer, column, frame_of, has_grown, holds_null, rows_of, stop, text_at, words_at
+from dpsieve.engines.duckdb.vectors import answer, column, frame_of, has_grown, holds_null, leave, rows_of, stop, take, text_at, words_at
 from dpsieve.exact.hashing import copy, digest, fold, load_byte, load_word, prefetch, same
 from dpsieve.exact.jit import callback, jit
 
@@ -53,7 +53,7 @@ def add(done, count, units, keys, orders, frame):
             homes[near] = _home(words[near], cells, salt)
             prefetch(cells.ctypes.data + _CELL * np.int64(homes[near]))
         if texts and done <= middle < count:
-            prefetch(_bytes(cells[homes[middle & (_AHEAD - 1)], 3], arenas)[0])
+            prefetch(bytes_at(cells[homes[middle & (_AHEAD - 1)], 3], arenas)[0])
         if i < done:
             continue
         unit, order = text_at(units, i) if texts else (0, 0), load_word(orders + 8 * i)
@@ -82,13 +82,13 @@ def merge(source, target, part, parts, done):
         word = more[slot, 1]
         if np.int64(_angle(word, salt) * np.uint64(parts) >> _HALF) != part:
             continue
-        found = _find(word, _bytes(more[slot, 3], arenas), _home(word, cells, salt), cells, texts, arenas)
+        found = _find(word, bytes_at(more[slot, 3], arenas), _home(word, cells, salt), cells, texts, arenas)
         new = cells[found, 2] == _ZERO
         if new:
             if is_full(target[UNITS], cells):
                 return place - first
             target[UNITS] += 1
-        if new or _comes_first(more[slot, 0], _bytes(more[slot, 2], arenas), cells[found], arenas):
+        if new or _comes_first(more[slot, 0], bytes_at(more[slot, 2], arenas), cells[found], arenas):
             for j in range(4):
                 cells[found, j] = more[slot, j]
     return -1
@@ -129,9 +129,9 @@ def compact(cells, arenas, other, number):
     for i in range(len(cells)):
         for j in range(2, 4):
             if cells[i, j] != _ZERO:
-                place, length = _bytes(cells[i, j], arenas)
+                place, length = bytes_at(cells[i, j], arenas)
                 copy(other.ctypes.data + used, place, length)
-                cells[i, j] = _reference(number, used, length)
+                cells[i, j] = reference(number, used, length)
                 used += length
     return used
 
@@ -151,25 +151,25 @@ def tally(kept, numbers, arenas, table, refs, counts, salt):
         filled = 0
         while filled < _GROUP and position < len(kept):
             if kept[position] != _ZERO:
-                place, length = _bytes(kept[position], arenas)
+                place, length = bytes_at(kept[position], arenas)
                 prefetch(place)
                 prefetch(place + length)
                 near[filled] = position
                 filled += 1
             position += 1
         for i in range(filled):
-            place, length = _bytes(kept[near[i]], arenas)
+            place, length = bytes_at(kept[near[i]], arenas)
             hashes[i] = digest(place, length, words)
             prefetch(table.ctypes.data + 8 * np.int64(hashes[i] & mask))
         for i in range(filled):
-            prefetch(_bytes(refs[table[hashes[i] & mask] & _LOWER], arenas)[0])
+            prefetch(bytes_at(refs[table[hashes[i] & mask] & _LOWER], arenas)[0])
         for i in range(filled):
             slot, word = hashes[i] & mask, kept[near[i]]
-            place, length = _bytes(word, arenas)
+            place, length = bytes_at(word, arenas)
             while table[slot] != _ZERO:
                 if (table[slot] ^ hashes[i]) >> _HALF == _ZERO:
                     other = refs[table[slot] & _LOWER]
-                    if (other ^ word) & _LENGTH == _ZERO and same(place, _bytes(other, arenas)[0], length):
+                    if (other ^ word) & _LENGTH == _ZERO and same(place, bytes_at(other, arenas)[0], length):
                         break
                 slot = (slot + _ONE) & mask
             if table[slot] == _ZERO:
@@ -184,7 +184,7 @@ def tally(kept, numbers, arenas, table, refs, counts, salt):
 def gather(refs, arenas, starts, target):
     """Copy the bytes of each key to its place in `target`."""
     for i in range(len(refs)):
-        place, length = _bytes(refs[i], arenas)
+        place, length = bytes_at(refs[i], arenas)
         copy(target.ctypes.data + starts[i], place, length)
 
 
@@ -246,7 +246,7 @@ def _keep(word, unit, order, key, slot, cells, frame):
 @jit(forceinline=True)
 def _comes_first(order, key, cell, arenas):
     """Return whether a key with this hash comes before the one that is kept."""
-    return order < cell[0] or (order == cell[0] and _before(key, _bytes(cell[2], arenas)))
+    return order < cell[0] or (order == cell[0] and _before(key, bytes_at(cell[2], arenas)))
 
 
 @jit(forceinline=True)
@@ -257,7 +257,7 @@ def _find(word, unit, slot, cells, texts, arenas):
         if cells[slot, 1] == word:
             if not texts:
                 break
-            place, size = _bytes(cells[slot, 3], arenas)
+            place, size = bytes_at(cells[slot, 3], arenas)
             if size == unit[1] and same(unit[0], place, size):
                 break
         slot = (slot + _ONE) & mask
@@ -277,7 +277,7 @@ def _before(key, other):
 
 
 @jit(forceinline=True)
-def _bytes(reference, arenas):
+def bytes_at(reference, arenas):
     """Return the address and the length of what a word refers to."""
     return np.int64(arenas[reference >> _ARENA] + (reference >> _BITS & _START)), np.int64(reference & _LENGTH)
 
@@ -288,11 +288,11 @@ def _put(text, frame):
     used, number = frame[USED], frame[NUMBER]
     copy(np.int64(_arenas(frame)[number]) + used, text[0], text[1])
     frame[USED] = used + text[1]
-    return _reference(number, used, text[1])
+    return reference(number, used, text[1])
 
 
 @jit(forceinline=True)
-def _reference(number, start, length):
+def reference(number, start, length):
     return np.uint64(number) << _ARENA | np.uint64(start) << _BITS | np.uint64(length)
 
 
@@ -300,10 +300,12 @@ def _reference(number, start, length):
 def visit(info, chunk, result):
     """Take rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
     frame, done, count = frame_of(info, FIELDS), 0, rows_of(chunk)
+    take(frame)
     failed = holds_null(chunk, 0) or holds_null(chunk, 1) or (frame[SIZE] == 0 and not has_grown(frame))
     while done < count and not failed:
         done = add(done, count, column(chunk, 0), column(chunk, 1), column(chunk, 2), frame)
         failed = done < count and not has_grown(frame)
+    leave(frame)
     if failed:
         stop(info, frame)
     answer(result, count)

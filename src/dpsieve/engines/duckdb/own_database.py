@@ -10,18 +10,18 @@ The instance is apart from every other one in this process: no connection of a u
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import _duckdb
-import numpy as np
 import pyarrow as pa
 
 from dpsieve.types import Ints
 
-GROW, NUMBER, MESSAGE, FIRST_FREE = range(4)  # what the first words of a frame are
+GROW, NUMBER, MESSAGE, TAKEN, FIRST_FREE = range(5)  # what the first words of a frame are
 _BOOLEAN, _BIGINT, _UBIGINT, _VARCHAR = 1, 5, 9, 17
 _KINDS = {"BIGINT": _BIGINT, "UBIGINT": _UBIGINT, "VARCHAR": _VARCHAR}
 _VISIT = "dpsieve_visit"
@@ -33,15 +33,12 @@ _Grow = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
 class Part(Protocol):
-    """What a thread keeps of the rows that it sees."""
+    """What is kept of the rows that one or several threads see."""
 
     frame: Ints
 
     def grow(self) -> bool:
         """Make room for the next row; tell whether that was possible."""
-
-
-_Part = TypeVar("_Part", bound=Part)
 
 
 class Unavailable(Exception):
@@ -118,18 +115,16 @@ class OwnDatabase:
         finally:
             function("destroy_result")(ctypes.byref(result))
 
-    def visit(
-        self, rows: str, arguments: Mapping[str, str], visitor: int, part: Callable[[int], _Part]
-    ) -> list[_Part]:
-        """Call the function at the address `visitor` on all rows of a query; return the parts that saw them.
+    def visit(self, rows: str, arguments: Mapping[str, str], visitor: int, parts: Sequence[Part]) -> None:
+        """Call the function at the address `visitor` on all rows of a query, in each thread with one of the parts.
 
         Args:
             rows: the query.
             arguments: expressions over its columns, with their types BIGINT, UBIGINT or VARCHAR.
             visitor: takes three addresses, of what is known of the call, of a chunk of rows, and of its result.
-            part: makes the part of a thread, which has this number.
+            parts: the threads get them in turn.
         """
-        visits = _Visits(part)
+        visits = _Visits(parts)
         self._alive += [visits.begin, visits.grow]
         made = _Address(function("create_scalar_function", _Address)())
         try:
@@ -147,8 +142,7 @@ class OwnDatabase:
         try:
             self.run(f"SELECT max({_VISIT}({', '.join(arguments)})) FROM ({rows})")
         finally:
-            parts = visits.ended()
-        return parts
+            visits.end()
 
 
 @dataclass(frozen=True)
@@ -160,26 +154,24 @@ class Loops:
     threads: int
 
 
-class _Visits(Generic[_Part]):
-    """The parts of the threads, and what DuckDB calls to begin one or to let it grow."""
+class _Visits:
+    """What DuckDB calls to give a part to a thread, or to let it grow."""
 
-    def __init__(self, part: Callable[[int], _Part]) -> None:
-        self._parts: list[_Part] = []
-        self._part = part
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts, self._turns = parts, itertools.cycle(parts)
         self.begin, self.grow = _Init(self._begin), _Grow(self._grown)
+        for number, part in enumerate(parts):
+            part.frame[[GROW, NUMBER]] = ctypes.cast(self.grow, _Address).value, number
+            part.frame[MESSAGE] = ctypes.addressof(_NO_ROOM)
 
-    def ended(self) -> list[_Part]:
-        """Return the parts, and forget them: DuckDB holds on to its functions, and they to this."""
-        parts, self._parts = self._parts, []
-        return parts
+    def end(self) -> None:
+        """Forget the parts: DuckDB holds on to its functions, and they to this."""
+        self._parts, self._turns = (), itertools.cycle(())
 
     def _begin(self, info: int) -> None:
         try:
-            made = self._part(len(self._parts))
-            grow = ctypes.cast(self.grow, _Address).value
-            made.frame[:FIRST_FREE] = grow, len(self._parts), ctypes.addressof(_NO_ROOM)
-            self._parts.append(made)
-            function("scalar_function_init_set_state")(_Address(info), _Address(made.frame.ctypes.data), None)
+            frame = next(self._turns).frame
+            function("scalar_function_init_set_state")(_Address(info), _Address(frame.ctypes.data), None)
         except Exception:  # DuckDB calls: nothing may be raised into it
             function("scalar_function_init_set_error")(_Address(info), _NO_ROOM)
 

@@ -1,105 +1,118 @@
-"""Compiled loops for pairs of a unit and a key: values get numbers, and each unit keeps its first keys.
+"""Compiled loops for pairs of a unit and a key: keys get numbers, pairs are noted, and each unit keeps its first keys.
 
 Values are numbered by a table with linear search. An entry is 0 where empty, else the upper half of the value's hash
-and one more than its number. The word of a number is the value itself, a whole number, or says where the bytes of a
-text are: start << 24 | length. Values are never taken for each other by hashes alone.
+and one more than its number. The word of a number is the value itself, a whole number, or refers to the bytes of a text
+(see `one_key_loops`). Values are never taken for each other by hashes alone.
+
+A pair is three words: the unit, a whole number or the number of a text; the number of the key; and its hash. Pairs are
+divided by unit into parts that fit into the cache, and there put together by unit and in order.
 
 Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those of buffers that it keeps alive.
 """
 
 import numpy as np
 
-from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS
+from dpsieve.engines.duckdb.one_key_loops import bytes_at, reference
+from dpsieve.engines.duckdb.own_database import FIRST_FREE
+from dpsieve.engines.duckdb.vectors import (
+    answer,
+    column,
+    frame_of,
+    has_grown,
+    holds_null,
+    leave,
+    rows_of,
+    stop,
+    take,
+    text_at,
+    words_at,
+)
 from dpsieve.exact.hashing import copy, digest, fold, load_word, prefetch, same
-from dpsieve.exact.jit import jit
+from dpsieve.exact.jit import callback, jit
 
+# The words of a frame: the addresses of the states of units and of keys, or 0 where they stand for themselves; those of
+# the pairs' units, keys and hashes; how many pairs there is room for, and how many there are; and what wants more room.
+UNITS, KEYS, NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS, ROOM, FILLED, WANTS, FIELDS = range(FIRST_FREE, FIRST_FREE + 9)
+# The words of the state of values: whether they are texts, the addresses of the salt and of the arenas, with the number
+# and length of their own; table and words by address and length; how many values and bytes there are, and bytes wanted.
+TEXTS, SALT, ARENAS, ARENA, LENGTH, TABLE, TABLE_SIZE, WORDS, SIZE, FOUND, USED, WANTED, STATE = range(13)
 _GROUP, _SHORT = 32, 16
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
-_BITS = np.uint64(LENGTH_BITS)
-_LENGTH = (_ONE << _BITS) - _ONE
 _HALF = np.uint64(32)
 _LOWER = (_ONE << _HALF) - _ONE
 
 
 @jit(nogil=True)
-def number(count, values, starts, numbers, table, words, arena, state, salt):
-    """Write the numbers of values whose place in `numbers` is not -1; return how many values are done.
+def number(done, count, values, known, numbers, state):
+    """Write the numbers of values from `done` on; return how many are done, fewer than `count` where there is no room.
 
-    These are fewer than `count` where there is no room for the next.
-
-    `values` is the address of whole numbers, or of the bytes of texts that start at `starts`, which is None for
-    numbers. `state` has how many values are numbered and the length of the arena in use.
+    `values` is the address of a vector, or with `known` of words that refer to texts, or are numbers.
     """
-    base, found, used = arena.ctypes.data, state[0], state[1]
-    mask = np.uint64(len(table) - 1)
+    arenas, table, words = words_at(state[ARENAS], 64), words_at(state[TABLE], state[TABLE_SIZE]), _words(state)
+    salt, texts, mask = words_at(state[SALT], 8), state[TEXTS] != 0, np.uint64(state[TABLE_SIZE] - 1)
     hashes = np.empty(_GROUP, np.uint64)
-    done = 0
+    places, lengths = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
     while done < count:
         group = min(_GROUP, count - done)
         for j in range(group):
-            if numbers[done + j] < 0:
-                continue
-            hashes[j] = _hash(done + j, values, starts, salt)
+            if texts:
+                i = done + j
+                places[j], lengths[j] = bytes_at(load_word(values + 8 * i), arenas) if known else text_at(values, i)
+                hashes[j] = digest(places[j], lengths[j], (salt[0], salt[1], salt[2], salt[3]))
+            else:
+                hashes[j] = fold(load_word(values + 8 * (done + j)) ^ salt[4], salt[5])
             prefetch(table.ctypes.data + 8 * np.int64(hashes[j] & mask))
         for j in range(group):
-            if numbers[done + j] >= 0:
-                prefetch(words.ctypes.data + 8 * np.int64(table[hashes[j] & mask] & _LOWER))
+            prefetch(words.ctypes.data + 8 * np.int64(table[hashes[j] & mask] & _LOWER))
+        if texts:
+            for j in range(group):
+                prefetch(bytes_at(words[table[hashes[j] & mask] & _LOWER], arenas)[0])
         for j in range(group):
-            i, slot = done + j, hashes[j] & mask
-            if numbers[i] < 0:
-                continue
+            i, slot, found = done + j, hashes[j] & mask, state[FOUND]
+            word = _ZERO if texts else load_word(values + 8 * i)
             while table[slot] != _ZERO:
-                near = (table[slot] ^ hashes[j]) >> _HALF == _ZERO
-                if near and _equal(i, values, starts, words[table[slot] & _LOWER], base):
-                    break
+                if (table[slot] ^ hashes[j]) >> _HALF == _ZERO:
+                    own = words[table[slot] & _LOWER]
+                    if not texts:
+                        if own == word:
+                            break
+                    else:
+                        place, length = bytes_at(own, arenas)
+                        if length == lengths[j] and same(places[j], place, length):
+                            break
                 slot = (slot + _ONE) & mask
             if table[slot] == _ZERO:
-                length = _ZERO if starts is None else np.uint64(starts[i + 1] - starts[i])
-                if found + 1 == len(words) or used + np.int64(length) > len(arena):
-                    state[0], state[1] = found, used
+                if texts:
+                    if found + 1 == len(words) or (not known and state[USED] + lengths[j] > state[LENGTH]):
+                        state[WANTED] = lengths[j]
+                        return i
+                    if known:
+                        word = load_word(values + 8 * i)
+                    else:
+                        copy(np.int64(arenas[state[ARENA]]) + state[USED], places[j], lengths[j])
+                        word = reference(state[ARENA], state[USED], lengths[j])
+                        state[USED] += lengths[j]
+                elif found + 1 == len(words):
                     return i
-                found += 1
-                table[slot] = (hashes[j] & ~_LOWER) | np.uint64(found)
-                if starts is None:
-                    words[found] = load_word(values + 8 * i)
-                else:
-                    copy(base + used, values + starts[i], np.int64(length))
-                    words[found] = np.uint64(used) << _BITS | length
-                    used += np.int64(length)
+                state[FOUND] = found + 1
+                table[slot] = (hashes[j] & ~_LOWER) | np.uint64(found + 1)
+                words[found + 1] = word
             numbers[i] = np.int64(table[slot] & _LOWER) - 1
         done += group
-    state[0], state[1] = found, used
     return count
 
 
 @jit(nogil=True)
-def leave_out(count, units, unit_starts, numbers, salt, part, parts):
-    """Write -1 where a unit belongs to another part."""
-    for i in range(count):
-        numbers[i] = 0 if part_of(word_of(i, units, unit_starts, salt), parts, salt) == part else -1
-
-
-@jit(nogil=True)
-def note(units, keys, orders, limits, noted_units, noted_keys, noted_orders, filled):
-    """Append rows, without those of other parts and those beyond the limit of their unit; return how many are there."""
-    for i in range(len(units)):
-        u = units[i]
-        if u >= 0 and (len(limits) == 0 or orders[i] <= limits[u]):
-            noted_units[filled], noted_keys[filled], noted_orders[filled] = u, keys[i], orders[i]
-            filled += 1
-    return filled
-
-
-@jit(nogil=True)
-def rehash(table, larger, words, texts, arena, salt):
+def rehash(table, larger, state):
     """Move all entries to a larger table."""
-    key = (salt[0], salt[1], salt[2], salt[3])
+    words, arenas, salt = _words(state), words_at(state[ARENAS], 64), words_at(state[SALT], 8)
     mask = np.uint64(len(larger) - 1)
     for entry in table:
         if entry != _ZERO:
             word = words[entry & _LOWER]
-            if texts:
-                h = digest(arena.ctypes.data + np.int64(word >> _BITS), np.int64(word & _LENGTH), key)
+            if state[TEXTS]:
+                place, length = bytes_at(word, arenas)
+                h = digest(place, length, (salt[0], salt[1], salt[2], salt[3]))
             else:
                 h = fold(word ^ salt[4], salt[5])
             slot = h & mask
@@ -109,56 +122,81 @@ def rehash(table, larger, words, texts, arena, salt):
 
 
 @jit(nogil=True)
-def group(units, keys, orders, starts, grouped_keys, grouped_orders):
-    """Bring the pairs of each unit together: those of unit u from starts[u] on, which is filled in here."""
-    for u in units:
-        starts[u + 1] += 1
-    for u in range(1, len(starts)):
-        starts[u] += starts[u - 1]
-    ends = starts[:-1].copy()
+def count_parts(units, new_units, bits, salt, counts):
+    """Count the pairs of each of 2^bits parts of the units."""
+    for unit in units:
+        counts[_part(_renamed(unit, new_units), bits, salt)] += 1
+
+
+@jit(nogil=True)
+def divide(units, keys, orders, new_units, new_keys, bits, salt, ends, units_there, keys_there, orders_there):
+    """Move pairs to where the pairs of their part end so far; units and keys get new numbers where there are some."""
     for i in range(len(units)):
-        place = ends[units[i]]
-        ends[units[i]] = place + 1
-        grouped_keys[place] = keys[i]
-        grouped_orders[place] = orders[i]
+        unit = _renamed(units[i], new_units)
+        part = _part(unit, bits, salt)
+        place = ends[part]
+        ends[part] = place + 1
+        units_there[place] = unit
+        keys_there[place] = keys[i] if new_keys is None else new_keys[keys[i]]
+        orders_there[place] = orders[i]
 
 
 @jit(nogil=True)
-def sort(starts, keys, orders, ranks):
-    """Sort the pairs of each unit by their order, then by the rank of the key; tell whether ranks ever decided."""
-    tied = False
-    waiting = np.empty((64, 2), np.int64)
-    for u in range(len(starts) - 1):
-        _quicksort(starts[u], starts[u + 1] - 1, keys, orders, ranks, waiting)
-        for i in range(starts[u] + 1, starts[u + 1]):
-            tied |= orders[i] == orders[i - 1] and keys[i] != keys[i - 1]
-    return tied
+def settle(units, keys, orders, most, ranks, numbers_rank, salt, sizes):
+    """Keep the first `most` distinct keys of each unit: pairs at the beginning of the arrays, units after each other.
 
-
-@jit(nogil=True)
-def keep(starts, sorted_keys, sorted_orders, most, units, keys, orders, limits):
-    """Write the first `most` distinct keys of each unit, one unit after the other; return how many pairs these are.
-
-    `starts` becomes where the pairs of each unit start now.
-
-    The limit of a unit that has so many keys becomes the order of its last one: no pair beyond it will be kept.
+    Returns how many pairs and how many units these are. The units are then at the beginning of `units`, and `sizes` has
+    how many keys each of them keeps. Keys with equal hashes are ordered by their `ranks`, or by their numbers if
+    `numbers_rank`; where there are no ranks and they are needed, nothing is changed and the answer is (-1, 0).
     """
+    words, starts, own_keys, own_orders = _grouped(units, keys, orders, salt)
+    tied, waiting = False, np.empty((64, 2), np.int64)
+    for u in range(len(words)):
+        _quicksort(starts[u], starts[u + 1] - 1, own_keys, own_orders, ranks, waiting)
+        for i in range(starts[u] + 1, starts[u + 1]):
+            tied |= own_orders[i] == own_orders[i - 1] and own_keys[i] != own_keys[i - 1]
+    if tied and not numbers_rank and len(ranks) == 0:
+        return -1, 0
     filled = 0
-    begin = starts[0]
-    for u in range(len(starts) - 1):
-        first, end = filled, starts[u + 1]
-        starts[u] = first
-        for i in range(begin, end):
-            again = i > begin and sorted_orders[i] == sorted_orders[i - 1] and sorted_keys[i] == sorted_keys[i - 1]
-            if not again:
-                units[filled], keys[filled], orders[filled] = u, sorted_keys[i], sorted_orders[i]
+    for u in range(len(words)):
+        first, begin = filled, starts[u]
+        for i in range(begin, starts[u + 1]):
+            again = i > begin and own_orders[i] == own_orders[i - 1] and own_keys[i] == own_keys[i - 1]
+            if not again and filled - first < most:
+                keys[filled], orders[filled] = own_keys[i], own_orders[i]
                 filled += 1
-                if filled - first == most:
-                    limits[u] = sorted_orders[i]
-                    break
-        begin = end
-    starts[-1] = filled
-    return filled
+        units[u], sizes[u] = words[u], filled - first
+    return filled, len(words)
+
+
+@jit()
+def _grouped(units, keys, orders, salt):
+    """Return the units, where the pairs of each start, and keys and orders of these pairs, one unit after the other."""
+    count, room = len(units), 4
+    while room < 2 * count:
+        room *= 2
+    table, mask = np.zeros(room, np.int32), np.uint64(room - 1)
+    words, who, found = np.empty(count, np.uint64), np.empty(count, np.int32), 0
+    for i in range(count):
+        slot = fold(units[i] ^ salt[4], salt[5]) & mask
+        while table[slot] != 0 and words[table[slot] - 1] != units[i]:
+            slot = (slot + _ONE) & mask
+        if table[slot] == 0:
+            words[found] = units[i]
+            found += 1
+            table[slot] = found
+        who[i] = table[slot] - 1
+    starts = np.zeros(found + 1, np.int64)
+    for u in who:
+        starts[u + 1] += 1
+    for u in range(found):
+        starts[u + 1] += starts[u]
+    ends, own_keys, own_orders = starts[:-1].copy(), np.empty_like(keys), np.empty_like(orders)
+    for i in range(count):
+        place = ends[who[i]]
+        ends[who[i]] = place + 1
+        own_keys[place], own_orders[place] = keys[i], orders[i]
+    return words[:found], starts, own_keys, own_orders
 
 
 @jit(nogil=True)
@@ -172,31 +210,35 @@ def arrange(turn, starts, keys, numbers, held):
 
 
 @jit(nogil=True)
-def sums(starts, keys, weights, totals):
-    """Add to the total of each key the weights of its units; units with d keys have weights[d - 1]."""
+def sums(starts, keys, weights, totals, present):
+    """Add to the total of each key the weights of its units, and mark it; units with d keys have weights[d - 1]."""
     for u in range(len(starts) - 1):
+        weight = weights[min(starts[u + 1] - starts[u], len(weights)) - 1]
         for i in range(starts[u], starts[u + 1]):
-            totals[keys[i]] += weights[min(starts[u + 1] - starts[u], len(weights)) - 1]
+            totals[keys[i]] += weight
+            present[keys[i]] = True
 
 
 @jit(forceinline=True)
-def _hash(i, values, starts, salt):
-    if starts is None:
-        return fold(load_word(values + 8 * i) ^ salt[4], salt[5])
-    return digest(values + starts[i], starts[i + 1] - starts[i], (salt[0], salt[1], salt[2], salt[3]))
+def _words(state):
+    return words_at(state[WORDS], state[SIZE])
 
 
 @jit(forceinline=True)
-def _equal(i, values, starts, word, base):
-    if starts is None:
-        return word == load_word(values + 8 * i)
-    length = starts[i + 1] - starts[i]
-    return np.int64(word & _LENGTH) == length and same(values + starts[i], base + np.int64(word >> _BITS), length)
+def _renamed(unit, new_units):
+    return unit if new_units is None else np.uint64(new_units[unit])
+
+
+@jit(forceinline=True)
+def _part(unit, bits, salt):
+    return np.int64(fold(unit ^ salt[6], salt[7]) >> _HALF >> np.uint64(32 - bits))
 
 
 @jit(forceinline=True)
 def _before(order, key, other_order, other_key, ranks):
-    return order < other_order or (order == other_order and ranks[key] < ranks[other_key])
+    if order != other_order or len(ranks) == 0:
+        return order < other_order or (order == other_order and key < other_key)
+    return ranks[key] < ranks[other_key]
 
 
 @jit()
@@ -239,3 +281,52 @@ def _quicksort(low, high, keys, orders, ranks, waiting):
             return
         depth -= 1
         low, high = waiting[depth, 0], waiting[depth, 1]
+
+
+@jit()
+def _numbers(chunk, which, state, numbers, frame):
+    """Write the numbers of a column of a chunk; tell whether there was room for all values."""
+    done, count = 0, rows_of(chunk)
+    while done < count:
+        done = number(done, count, column(chunk, which), False, numbers, words_at(state, STATE).view(np.int64))
+        if done < count:
+            frame[WANTS] = state
+            if not has_grown(frame):
+                return False
+    return True
+
+
+@jit()
+def _note(chunk, frame):
+    """Note the rows of a chunk; tell whether there was room for them."""
+    count = rows_of(chunk)
+    numbers = np.empty((2, count), np.int64)
+    for which in range(2):
+        if frame[UNITS + which] and not _numbers(chunk, which, frame[UNITS + which], numbers[which], frame):
+            return False
+        if not frame[UNITS + which]:
+            numbers[which] = words_at(column(chunk, which), count).view(np.int64)
+    if frame[FILLED] + count > frame[ROOM]:
+        frame[WANTS] = 0
+        if not has_grown(frame):
+            return False
+    filled, orders = frame[FILLED], column(chunk, 2)
+    units, noted_orders = words_at(frame[NOTED_UNITS], frame[ROOM]), words_at(frame[NOTED_ORDERS], frame[ROOM])
+    keys = words_at(frame[NOTED_KEYS], (frame[ROOM] + 1) // 2).view(np.int32)
+    for i in range(count):
+        units[filled + i], keys[filled + i] = np.uint64(numbers[0, i]), np.int32(numbers[1, i])
+        noted_orders[filled + i] = load_word(orders + 8 * i)
+    frame[FILLED] = filled + count
+    return True
+
+
+@callback("void(int64, int64, int64)")
+def visit(info, chunk, result):
+    """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
+    frame = frame_of(info, FIELDS)
+    take(frame)
+    failed = holds_null(chunk, 0) or holds_null(chunk, 1) or not _note(chunk, frame)
+    leave(frame)
+    if failed:
+        stop(info, frame)
+    answer(result, rows_of(chunk))

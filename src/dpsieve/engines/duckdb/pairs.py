@@ -1,15 +1,18 @@
-"""Pairs of a unit and a key, kept by compiled loops while DuckDB reads the rows: for large tables on few cores.
+"""Pairs of a unit and a key, noted by compiled loops inside of DuckDB's threads: for large tables.
 
 The result is that of the SQL texts in `sql.bounded_query`, for every salt: DuckDB reads, filters and converts the same
 rows and computes the same hashes, and each unit keeps the keys with the smallest, of equal ones the smallest keys. So
-nobody can tell from a release which way was taken, and that may depend on the data. It is faster since texts become
-numbers first, and numbers are what is sorted.
+nobody can tell from a release which way was taken, and that may depend on the data. It is faster since keys become
+numbers first, and pairs are divided by unit into parts that fit into the cache of a core.
 
-Pairs are noted until there is no room for more; then repeated ones are dropped, and all that a unit will not keep.
-Where memory does not suffice, or anything else is not as expected, this gives up, and the SQL text takes its place.
+Each thread notes the pairs that it meets; where there is no room for more, repeated ones are dropped, and all that a
+unit will not keep. At the end keys get common numbers, and each part of the units is put in order by one thread. Where
+memory does not suffice, or anything else is not as expected, this gives up, and the SQL text takes its place.
 """
 
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsieve.engines.duckdb.one_key import UNEXPECTED, key_of_tables
+from dpsieve.engines.duckdb.memory import Memory
+from dpsieve.engines.duckdb.one_key import UNEXPECTED, key_of_tables, texts_of
+from dpsieve.engines.duckdb.own_database import Loops, Unavailable
 from dpsieve.engines.duckdb.scan import Scan
-from dpsieve.engines.duckdb.unit_texts import its_values, one_value
+from dpsieve.engines.duckdb.unit_texts import its_values, kind_of_value, one_value
 from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query, unit_names
 from dpsieve.privacy.contribution import Weight
@@ -30,12 +35,13 @@ _NUMBERS = {
     "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(),
 }  # fmt: skip
-_FIRST_VALUES, _FIRST_BYTES = 1 << 20, 1 << 24  # values are a power of two
-_MOST_VALUES, _LONGEST_COLUMN = 2**31 - 1, 2**31 - 1
-_BYTES_OF_A_PAIR = 32  # its unit, key and order, twice while pairs are sorted
-_ZERO, _NO_LIMIT = np.uint64(0), np.uint64(2**64 - 1)
+_FIRST_VALUES, _FIRST_BYTES, _FIRST_PAIRS = 1 << 20, 1 << 24, 1 << 20  # values are a power of two
+_MOST_VALUES, _LONGEST_TEXT = 2**31 - 1, 2**24 - 1
+_BYTES_OF_A_PAIR, _PAIRS_OF_A_PART, _MOST_BITS = 20, 1 << 14, 10
 _UNITS = "dpsieve_units"
 Int32s = NDArray[np.int32]
+_NO_RANKS = np.empty(0, np.int32)
+_ONE_AT_A_TIME = threading.RLock()
 
 
 def suits(columns: Mapping[str, Column], task: Aggregation, rows: int, listed: bool) -> bool:
@@ -71,12 +77,10 @@ class Pairs:
 
     def aggregated(self, task: Aggregation) -> pa.Table:
         """Return keys and numbers as the SQL text does."""
-        from dpsieve.engines.duckdb.pair_loops import sums
-
-        totals = np.zeros(self._count(), np.int64)
-        sums(self.starts, self.keys, np.array(task.weights), totals)
-        kept = np.flatnonzero(self._present())
-        return pa.table({"k0": kept if self.names is None else self.names.take(pa.array(kept)), "n": totals[kept]})
+        totals, present = self._sums(np.array(task.weights))
+        if self.names is None:
+            return pa.table({"k0": np.flatnonzero(present), "n": totals[present]})
+        return pa.table({"k0": self.names.filter(pa.array(present)), "n": totals[present]})
 
     def in_order(self, connection: Any, unit: list[Column], salt: int) -> tuple[pa.Table, Ints, Int32s]:
         """Return the keys that occur, and starts and keys with the units in their order, as in `Incidence`."""
@@ -88,7 +92,7 @@ class Pairs:
         if self.names is None:
             names, numbers = pa.table({}), np.arange(self._count(), dtype=np.int32)
         else:
-            present = self._present()
+            _, present = self._sums(np.ones(1, np.int64))
             names = pa.table({"k0": self.names.filter(pa.array(present))})
             numbers = np.cumsum(present, dtype=np.int32) - np.int32(1)
         arrange(turn, self.starts, self.keys, numbers, held)
@@ -97,11 +101,13 @@ class Pairs:
     def _count(self) -> int:
         return int(self.keys.max(initial=-1)) + 1 if self.names is None else len(self.names)
 
-    def _present(self) -> Bools:
-        """Return which keys some unit keeps."""
-        present = np.zeros(self._count(), np.bool_)
-        present[self.keys] = True
-        return present
+    def _sums(self, weights: Ints) -> tuple[Ints, Bools]:
+        """Return what the units of each key add to it, and which keys some unit keeps."""
+        from dpsieve.engines.duckdb.pair_loops import sums
+
+        totals, present = np.zeros(self._count(), np.int64), np.zeros(self._count(), np.bool_)
+        sums(self.starts, self.keys, weights, totals, present)
+        return totals, present
 
     def _order_of_units(self, connection: Any, unit: list[Column], salt: int) -> Ints:
         if not len(self.units):  # then nothing has told their type
@@ -116,164 +122,230 @@ class Pairs:
             connection.unregister(_UNITS)
 
 
-def read_pairs(
-    connection: Any, scan: Scan, task: Aggregation, known: str | None, memory: int, parts: int = 1
-) -> list[Pairs] | None:
-    """Return the pairs that are kept; None when it gives up, at the latest with about `memory` bytes held.
+def read_pairs(loops: Loops, scan: Scan, task: Aggregation, known: str | None) -> Pairs | None:
+    """Return the pairs that are kept; None when it gives up, at the latest with all memory held.
 
-    Units are divided into parts, which keep pairs at the same time. With `known`, the name of a table of public keys,
-    the number of a key is its place in that table.
+    With `known`, the name of a table of public keys, the number of a key is its place in that table.
     """
-    unit, key = one_value(scan.columns, task.columns), scan.columns[task.columns.key[0]]
+    key, unit = scan.columns[task.columns.key[0]], kind_of_value(scan.columns, task.columns)
     bounded, names = rows_query(scan.text, scan.columns, task, known)
-    kind = "BIGINT" if known is not None else _read_as(key)
-    wanted = [unit or "", f"CAST(k0 AS {kind})", choice(task.salt, [*unit_names(task.columns), *names])]
+    kind = "BIGINT" if known is not None else _read_as(key) or ""
+    value = one_value(scan.columns, task.columns) or ""
+    order = choice(task.salt, [*unit_names(task.columns), *names])
+    arguments = {value: unit, f"CAST(k0 AS {kind})": kind, order: "UBIGINT"}
+    written = None if known is not None else _NUMBERS.get(key.kind, pa.string())
     try:
-        written = None if known is not None else _NUMBERS.get(key.kind, pa.string())
-        noted = [_Noted(task, scan.rows or 0, memory // parts, written, part, parts) for part in range(parts)]
-        with streamed(connection, f"SELECT {', '.join(wanted)} FROM ({bounded})") as batches:
-            return spread(batches, noted, task, parts)
+        from dpsieve.engines.duckdb.pair_loops import visit
+
+        salt, room = key_of_tables(task.salt), Memory(loops.memory)
+        units = _values(loops.threads, salt, room, texts=True) if unit == "VARCHAR" else None
+        keys = None if known is not None else _values(loops.threads, salt, room, texts=kind == "VARCHAR")
+        pairs = (scan.rows or 0) // loops.threads
+        noted = [
+            _Noted(task.contribution.keys, units and units[i], keys and keys[i], salt, room, pairs)
+            for i in range(loops.threads)
+        ]
+        loops.database.visit(bounded, arguments, visit.address, noted)
+        return _joined(noted, task.contribution.keys, written, loops.threads)
     except UNEXPECTED:
         return None
 
 
-class _Noted:
-    """The pairs so far of one part of the units; their keys are numbers, or get some and are `written` as this type."""
-
-    def __init__(
-        self, task: Aggregation, rows: int, memory: int, written: pa.DataType | None, part: int = 0, parts: int = 1
-    ) -> None:
-        salt, quarter = key_of_tables(task.salt), memory // 4
-        self._units, self._keys = _Numbered(salt, quarter), None if written is None else _Numbered(salt, quarter)
-        self._written, self._salt, self._part = written, salt, (part, parts)
-        self._most = task.contribution.keys
-        room = min(rows, 2 * quarter // _BYTES_OF_A_PAIR)
-        self._pairs: list[NDArray[Any]] = [np.empty(room, kind) for kind in (np.int32, np.int32, np.uint64)]
-        self._filled = 0
-        self._limits = np.empty(0, np.uint64)  # by unit, as soon as there are some
-
-    def add(self, batch: pa.RecordBatch) -> bool:
-        """Note the rows of a batch; tell whether there was room for them."""
-        from dpsieve.engines.duckdb.pair_loops import leave_out, note
-
-        unit, key, order = batch.columns
-        numbers = np.zeros(len(batch), np.int32)
-        if self._part[1] > 1:
-            leave_out(len(batch), *buffers(unit), numbers, self._salt, *self._part)
-        units = self._units.numbers(unit, numbers.copy())
-        keys = key.to_numpy().astype(np.int32) if self._keys is None else self._keys.numbers(key, numbers)
-        if units is None or keys is None:
-            return False
-        if len(self._limits):
-            self._limits = _longer(self._limits, len(self._units), _NO_LIMIT)
-        if self._filled + len(batch) > len(self._pairs[0]):
-            self._settle()
-            if 2 * self._filled + len(batch) > len(self._pairs[0]):
-                return False
-        self._filled = note(units, keys, order.to_numpy(), self._limits, *self._pairs, self._filled)
-        return True
-
-    def made(self) -> Pairs | None:
-        """Return what is kept; None where keys are too long for one column."""
-        starts = self._settle()
-        keys = self._pairs[1][: self._filled].copy()
-        self._pairs, names = [], None
-        if self._keys is not None:
-            names = self._keys.values(large=False)
+def _joined(noted: list["_Noted"], most: int, written: pa.DataType | None, threads: int) -> Pairs | None:
+    """Return the pairs that are kept of all that are noted, keys `written` as this type, or None for numbers."""
+    first, names = noted[0], None
+    with ThreadPoolExecutor(threads) as pool:
+        units = [first.units and each.units and first.units.numbers_of(each.units) for each in noted]
+        keys = [first.keys and each.keys and first.keys.numbers_of(each.keys) for each in noted]
+        if written is not None and first.keys is not None:
+            names = first.keys.values(large=False)
             if names is None:
                 return None
-            names = names.cast(self._written)
-        return Pairs(self._units.values(), names, starts, keys)
+        made = list(_settled(noted, units, keys, most, pool))
+        words, sizes, kept = (np.concatenate([part[i] for part in made]) for i in range(3))
+    starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
+    whole = pa.array(words.view(np.int64))
+    values = whole if first.units is None else first.units.values().take(whole)
+    return Pairs(values, None if names is None else names.cast(written), starts, kept)
 
-    def _settle(self) -> Ints:
-        """Keep of each unit what it may keep so far; return where the pairs of each unit start."""
-        from dpsieve.engines.duckdb.pair_loops import group, keep, sort
 
-        units, keys, orders = (column[: self._filled] for column in self._pairs)
-        starts = np.zeros(len(self._units) + 1, np.int64)
-        sorted_keys, sorted_orders = np.empty_like(keys), np.empty_like(orders)
-        group(units, keys, orders, starts, sorted_keys, sorted_orders)
-        count = int(keys.max(initial=-1)) + 1
-        if sort(starts, sorted_keys, sorted_orders, np.arange(count, dtype=np.int32)) and self._keys is not None:
-            sort(starts, sorted_keys, sorted_orders, self._keys.ranks())
-        self._limits = _longer(self._limits, len(self._units), _NO_LIMIT)
-        self._filled = keep(starts, sorted_keys, sorted_orders, self._most, units, keys, orders, self._limits)
-        return starts
+def _settled(noted: list["_Noted"], units: list[Any], keys: list[Any], most: int, pool: Any) -> Any:
+    """Yield, for parts of the units, the units, how many keys each keeps, the keys, and their orders."""
+    from dpsieve.engines.duckdb.pair_loops import count_parts, divide, settle
+
+    first, filled = noted[0], [each.filled for each in noted]
+    total, salt = sum(filled), first.salt
+    bits = min(_MOST_BITS, (total // _PAIRS_OF_A_PART).bit_length())
+    counts = np.zeros((1 << bits, len(noted)), np.int64)
+    there = np.empty(total, np.uint64), np.empty(total, np.int32), np.empty(total, np.uint64)
+
+    def count(i: int) -> None:
+        own = np.zeros(1 << bits, np.int64)
+        count_parts(noted[i].pairs[0][: filled[i]], units[i], bits, salt, own)
+        counts[:, i] = own
+
+    def move(i: int) -> None:
+        own = [column[: filled[i]] for column in noted[i].pairs]
+        divide(*own, units[i], keys[i], bits, salt, np.ascontiguousarray(begins[:, i]), *there)
+
+    def put_in_order(part: int) -> tuple[Words, Int32s, Int32s, Words]:
+        begin, end = int(begins[part, 0]), int(begins[part, -1] + counts[part, -1])
+        columns, sizes = [column[begin:end] for column in there], np.empty(end - begin, np.int32)
+        kept, found = settle(*columns, most, _NO_RANKS, first.keys is None, salt, sizes)
+        if kept < 0 and first.keys is not None:
+            kept, found = settle(*columns, most, first.keys.ranks(), False, salt, sizes)
+        return columns[0][:found], sizes[:found], columns[1][:kept], columns[2][:kept]
+
+    list(pool.map(count, range(len(noted))))
+    begins = (np.cumsum(counts.ravel()) - counts.ravel()).reshape(counts.shape)
+    list(pool.map(move, range(len(noted))))
+    return pool.map(put_in_order, range(1 << bits))
+
+
+class _Noted:
+    """The pairs that one thread has met; units and keys are whole numbers, or get numbers."""
+
+    def __init__(
+        self, most: int, units: "_Numbered | None", keys: "_Numbered | None", salt: Words, room: Memory, pairs: int
+    ) -> None:
+        from dpsieve.engines.duckdb.pair_loops import FIELDS, KEYS, UNITS
+
+        self.units, self.keys, self.salt = units, keys, salt
+        self._most, self._room, self._expected = most, room, pairs + pairs // 8
+        self.frame = np.zeros(FIELDS, np.int64)
+        self.frame[UNITS] = 0 if units is None else units.state.ctypes.data
+        self.frame[KEYS] = 0 if keys is None else keys.state.ctypes.data
+        self.pairs: list[NDArray[Any]] = [np.empty(0, kind) for kind in (np.uint64, np.int32, np.uint64)]
+
+    @property
+    def filled(self) -> int:
+        """How many pairs there are."""
+        from dpsieve.engines.duckdb.pair_loops import FILLED
+
+        return int(self.frame[FILLED])
+
+    def grow(self) -> bool:
+        """Make room for what wants some; tell whether that was possible."""
+        from dpsieve.engines.duckdb.pair_loops import KEYS, UNITS, WANTS
+
+        wants = self.frame[WANTS]
+        if wants:
+            values = self.units if wants == self.frame[UNITS] else self.keys if wants == self.frame[KEYS] else None
+            return values is not None and values.grow()
+        return self._longer() or self._settle()
+
+    def _longer(self) -> bool:
+        from dpsieve.engines.duckdb.pair_loops import NOTED_KEYS, NOTED_ORDERS, NOTED_UNITS, ROOM
+
+        old = len(self.pairs[0])
+        size = 2 * old or max(self._expected, _FIRST_PAIRS)
+        if not self._room.take(_BYTES_OF_A_PAIR * size):
+            return False
+        self.pairs = [_longer(column, size) for column in self.pairs]
+        self._room.take(-_BYTES_OF_A_PAIR * old)
+        self.frame[[NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS]] = [column.ctypes.data for column in self.pairs]
+        self.frame[ROOM] = size
+        return True
+
+    def _settle(self) -> bool:
+        """Keep of each unit what it may keep so far; tell whether that is at most half of what there is room for."""
+        from dpsieve.engines.duckdb.pair_loops import FILLED
+
+        with _ONE_AT_A_TIME, ThreadPoolExecutor(1) as pool:
+            place = 0
+            for words, sizes, *columns in _settled([self], [None], [None], self._most, pool):
+                end = place + len(columns[0])
+                for mine, found in zip(self.pairs, (np.repeat(words, sizes), *columns), strict=True):
+                    mine[place:end] = found
+                place = end
+        self.frame[FILLED] = place
+        return 2 * place <= len(self.pairs[0])
+
+
+def _values(count: int, salt: Words, room: Memory, texts: bool) -> list["_Numbered"]:
+    arenas = np.zeros(64, np.uint64)
+    return [_Numbered(salt, room, texts, arenas, i) for i in range(count)]
 
 
 class _Numbered:
     """Values, whole numbers or texts, numbered in the order they are met."""
 
-    def __init__(self, salt: Words, memory: int) -> None:
-        self._salt, self._memory = salt, memory
-        size = min(_FIRST_VALUES, 1 << (memory // 48 | 16).bit_length() - 1)
-        self._table = np.zeros(2 * size, np.uint64)
-        self._words = np.zeros(size, np.uint64)  # from 1 on
-        self._arena = np.empty(0, np.uint8)
-        self._state = np.zeros(2, np.int64)  # values, and bytes in use
-        self._texts = False
+    def __init__(self, salt: Words, room: Memory, texts: bool, arenas: Words, arena: int) -> None:
+        from dpsieve.engines.duckdb.pair_loops import ARENA, ARENAS, SALT, STATE, TEXTS
+
+        self._salt, self._room, self._texts, self._arenas, self._arena = salt, room, texts, arenas, arena
+        self._bytes = np.empty(0, np.uint8)
+        self._table, self._words = np.empty(0, np.uint64), np.empty(0, np.uint64)  # words from 1 on
+        self._ranks: Int32s | None = None
+        self.state = np.zeros(STATE, np.int64)
+        self.state[[TEXTS, SALT, ARENAS, ARENA]] = texts, salt.ctypes.data, arenas.ctypes.data, arena
+        if not self._more_values():
+            raise Unavailable
 
     def __len__(self) -> int:
-        return int(self._state[0])
+        from dpsieve.engines.duckdb.pair_loops import FOUND
 
-    def numbers(self, column: pa.Array, numbers: Int32s) -> Int32s | None:
-        """Write the numbers of values, new ones included, but where -1 stands; None where there is no room for them."""
+        return int(self.state[FOUND])
+
+    def numbers_of(self, other: "_Numbered") -> Int32s | None:
+        """Return the numbers that the values of another one have here, new ones included; None where it is this one."""
         from dpsieve.engines.duckdb.pair_loops import number
 
-        self._texts = column.type == pa.large_string()
-        if not (self._texts or column.type == pa.int64()) or column.null_count:
+        if other is self:
             return None
-        done = 0
-        while done < len(column):
-            here = numbers[done:], self._table, self._words, self._arena, self._state, self._salt
-            done += number(len(column) - done, *buffers(column.slice(done)), *here)
-            if done < len(column) and not self._grow(column.slice(done, 1).nbytes):
-                return None
+        numbers, done = np.empty(len(other), np.int32), 0
+        while done < len(other):
+            done = number(done, len(other), other._words[1:].ctypes.data, True, numbers, self.state)
+            if done < len(other) and not self._more_values():
+                raise Unavailable
         return numbers
 
     def values(self, large: bool = True) -> pa.Array | None:
         """Return the values by number; None where texts are too long for one column, unless it may be large."""
-        from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS, gather
-
         words = self._words[1 : len(self) + 1]
-        if not self._texts:
-            return pa.array(words.view(np.int64))
-        starts = np.zeros(len(words) + 1, np.int64)
-        np.cumsum(words & np.uint64((1 << LENGTH_BITS) - 1), out=starts[1:])
-        if not large and starts[-1] > _LONGEST_COLUMN:  # as large_string, the type would tell of keys not released
-            return None
-        target = np.empty(int(starts[-1]), np.uint8)
-        gather(words, self._arena, starts, target)
-        kind, offsets = (pa.LargeStringArray, starts) if large else (pa.StringArray, starts.astype(np.int32))
-        return kind.from_buffers(len(words), pa.py_buffer(offsets), pa.py_buffer(target))
+        return texts_of(words, self._arenas, large) if self._texts else pa.array(words.view(np.int64))
 
     def ranks(self) -> Int32s:
         """Return the place of each value among all, in the order of numbers or bytes."""
-        ranks = np.empty(len(self), np.int32)
-        ranks[pc.sort_indices(self.values()).to_numpy()] = np.arange(len(self), dtype=np.int32)
-        return ranks
+        with _ONE_AT_A_TIME:
+            if self._ranks is None or len(self._ranks) != len(self):
+                self._ranks = np.empty(len(self), np.int32)
+                self._ranks[pc.sort_indices(self.values()).to_numpy()] = np.arange(len(self), dtype=np.int32)
+            return self._ranks
 
-    def _grow(self, length: int) -> bool:
-        """Make room for a value of at most this length; tell whether that was possible."""
-        from dpsieve.engines.duckdb.one_key_loops import LENGTH_BITS
-        from dpsieve.engines.duckdb.pair_loops import rehash
+    def grow(self) -> bool:
+        """Make room for another value, and for the bytes that are wanted; tell whether that was possible."""
+        return self._more_values() if len(self) + 1 == len(self._words) else self._more_bytes()
 
-        more_values = len(self) + 1 == len(self._words)
-        size = len(self._words) * 2 if more_values else len(self._words)
-        arena = len(self._arena) if more_values else max(_FIRST_BYTES, 2 * len(self._arena) + length)
-        if length >> LENGTH_BITS or 2 * (24 * size + arena) > self._memory or size > _MOST_VALUES:
+    def _more_values(self) -> bool:
+        from dpsieve.engines.duckdb.pair_loops import SIZE, TABLE, TABLE_SIZE, WORDS, rehash
+
+        size = 2 * len(self._words) or _FIRST_VALUES
+        if size > _MOST_VALUES or not self._room.take(24 * size):
             return False
-        if more_values:
-            self._words = _longer(self._words, size, _ZERO)
-            table = np.zeros(2 * size, np.uint64)
-            rehash(self._table, table, self._words, self._texts, self._arena, self._salt)
-            self._table = table
-        else:
-            self._arena = _longer(self._arena, arena, np.uint8(0))
+        self._room.take(-24 * len(self._words))
+        self._words, table = _longer(self._words, size), np.zeros(2 * size, np.uint64)
+        self._words[0] = 0
+        self.state[[WORDS, SIZE]] = self._words.ctypes.data, size
+        rehash(self._table, table, self.state)
+        self._table = table
+        self.state[[TABLE, TABLE_SIZE]] = table.ctypes.data, 2 * size
+        return True
+
+    def _more_bytes(self) -> bool:
+        from dpsieve.engines.duckdb.pair_loops import LENGTH, WANTED
+
+        old, wanted = len(self._bytes), int(self.state[WANTED])
+        size = max(_FIRST_BYTES, 2 * old + wanted)
+        if wanted > _LONGEST_TEXT or size >> 34 or not self._room.take(size):
+            return False
+        self._bytes = _longer(self._bytes, size)
+        self._room.take(-old)
+        self._arenas[self._arena], self.state[LENGTH] = self._bytes.ctypes.data, size
         return True
 
 
-def _longer(values: NDArray[Any], size: int, fill: Any) -> NDArray[Any]:
-    longer = np.full(size, fill)
+def _longer(values: NDArray[Any], size: int) -> NDArray[Any]:
+    longer = np.empty(size, values.dtype)
     longer[: len(values)] = values
     return longer

@@ -4,13 +4,16 @@ A vector of whole numbers is an array of words. One of texts is an array of 16 b
 either up to twelve bytes of text, or four of them and the address of all. Addresses are int64. Nothing is checked here.
 """
 
+import ctypes
+import os
+
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
-from dpsieve.engines.duckdb.own_database import GROW, MESSAGE, NUMBER, address_of
+from dpsieve.engines.duckdb.own_database import GROW, MESSAGE, NUMBER, TAKEN, address_of
 from dpsieve.exact.hashing import load_word
 from dpsieve.exact.jit import jit
 
@@ -25,11 +28,19 @@ def _external(name, signature):
     return types.ExternalFunction(f"duckdb_{name}", signature)
 
 
+def _rest():
+    """Return what lets other threads run; where the system has no such function, any short call is one."""
+    yields = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value if os.name == "posix" else None
+    llvmlite.binding.add_symbol("dpsieve_rest", yields or address_of("library_version"))
+    return types.ExternalFunction("dpsieve_rest", _INT())
+
+
 rows_of = _external("data_chunk_get_size", _INT(_INT))
 _vector = _external("data_chunk_get_vector", _INT(_INT, _INT))
 _data = _external("vector_get_data", _INT(_INT))
 _validity = _external("vector_get_validity", _INT(_INT))
 _state = _external("scalar_function_get_state", _INT(_INT))
+rest = _rest()
 _set_error = _external("scalar_function_set_error", types.void(_INT, _INT))
 
 
@@ -50,6 +61,31 @@ def _call(typing, function, argument):
         return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
 
     return types.int64(types.int64, types.int64), code
+
+
+@intrinsic
+def _exchange(typing, address, value):
+    """Write a word, and return the one that was there; no other thread comes between."""
+
+    def code(context, builder, signature, arguments):
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.atomic_rmw("xchg", place, arguments[1], "seq_cst")
+
+    return types.int64(types.int64, types.int64), code
+
+
+@jit()
+def take(frame):
+    """Wait until no other thread has this part, and take it."""
+    while _exchange(frame.ctypes.data + 8 * TAKEN, 1) != 0:
+        while frame[TAKEN] != 0:
+            rest()
+
+
+@jit()
+def leave(frame):
+    """Let other threads have this part."""
+    _exchange(frame.ctypes.data + 8 * TAKEN, 0)
 
 
 @jit(forceinline=True)
