@@ -1,6 +1,7 @@
 """Which units keep which keys: the same bounding as `aggregate`, in an order that no other unit can change."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import duckdb
 import numpy as np
@@ -178,18 +179,22 @@ def test_memory_that_is_short_drops_what_is_not_kept_or_gives_up(monkeypatch, ma
     expected = lists(SQL, table, max_keys=max_keys)
     gave_up, real = [], pairs.read_pairs
 
-    def read(connection, scan, task, known, memory, parts):
-        answer = real(connection, scan, task, known, memory // divisor, parts)
+    def read(loops, *given):
+        answer = real(replace(loops, memory=loops.memory // divisor), *given)
         gave_up.append(answer is None)
         return answer
 
     monkeypatch.setattr(pairs, "read_pairs", read)
     monkeypatch.setattr(pairs, "_FIRST_VALUES", 1 << 4)
     monkeypatch.setattr(pairs, "_FIRST_BYTES", 1)
-    roomy = DuckDB(threads=2, compiled_from=0, memory_limit="1GiB")
+    monkeypatch.setattr(pairs, "_FIRST_PAIRS", 1 << 12)
+    monkeypatch.setattr(pairs, "_PAIRS_OF_A_PART", 1 << 10)
+    dropped, settle = [], pairs._Noted._settle
+    monkeypatch.setattr(pairs._Noted, "_settle", lambda noted: dropped.append(settle(noted)) or dropped[-1])
+    roomy = DuckDB(threads=1, compiled_from=0, memory_limit="1GiB")
     for divisor in (1, 32, 1000):  # noqa: B007
         assert lists(roomy, table, max_keys=max_keys) == expected
-    assert gave_up == [False, max_keys > 2, True]
+    assert gave_up == [False, max_keys > 2, True] and (True in dropped) == (max_keys == 2)
 
 
 @WAYS

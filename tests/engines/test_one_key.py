@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import DuckDB
-from dpsieve.engines.duckdb import one_key
-from dpsieve.engines.duckdb.one_key_loops import _home
+from dpsieve.engines.duckdb import one_key, own_database
+from dpsieve.engines.duckdb.memory import Memory
+from dpsieve.engines.duckdb.one_key_loops import _home, add
 from dpsieve.errors import InvalidValue, UnreadableData
 
 pytestmark = pytest.mark.usefixtures("one_database")
@@ -34,6 +35,28 @@ SQL = DuckDB(compiled_from=None)
 def table_of(rows, text_units=False):
     units = pa.array([r[0] for r in rows], pa.int64())
     return pa.table({"unit": units.cast(pa.string()) if text_units else units, "key": pa.array([r[1] for r in rows])})
+
+
+def vector(texts):
+    """Texts as DuckDB lays them out: the length, and up to twelve bytes, or four of them and an address of all."""
+    texts = [text.encode() for text in texts]
+    buffer = np.frombuffer(b"".join(texts) or b"-", np.uint8)
+    places = buffer.ctypes.data + np.cumsum([0, *map(len, texts)])
+    cells = [
+        len(text).to_bytes(4, "little")
+        + (text.ljust(12, b"\0") if len(text) <= 12 else text[:4] + int(place).to_bytes(8, "little"))
+        for text, place in zip(texts, places, strict=False)
+    ]
+    return np.frombuffer(b"".join(cells), np.uint8), buffer
+
+
+def fill(kept, units, keys, orders):
+    """Give rows to a table, as DuckDB would; tell whether there was room for them."""
+    done, room, places = 0, kept.grow(), [column[0].ctypes.data for column in (units, keys, [orders])]
+    while room and done < len(orders):
+        done = add(done, len(orders), *places, kept.frame)
+        room = done == len(orders) or kept.grow()
+    return room
 
 
 def counts(table, engine=COMPILED, salt=1, **more):
@@ -108,27 +131,50 @@ def test_a_table_and_an_arena_that_grow_change_nothing(monkeypatch, text_units):
 
 @pytest.mark.parametrize("max_keys", [1, 3])
 @pytest.mark.parametrize("text_units", [False, True], ids=["numbers", "texts"])
-def test_threads_that_share_the_units_change_nothing(max_keys, text_units, monkeypatch):
-    """Every unit belongs to one part, and a key of several parts is one key, also where their tables grow."""
-    monkeypatch.setattr(one_key, "_BATCH", 1 << 11)
+def test_threads_that_share_the_rows_change_nothing(max_keys, text_units, monkeypatch):
+    """What a unit keeps, and a key of several threads, is the same however many there are, also where tables grow."""
+    monkeypatch.setattr(own_database, "_ROWS_OF_A_BATCH", 1 << 11)
     monkeypatch.setattr(one_key, "_FIRST_CELLS", 64)
     random = np.random.default_rng()
     rows = zip(random.integers(0, 5000, 40_000).tolist(), (f"key {k}" for k in random.zipf(1.3, 40_000)), strict=True)
     table = table_of(list(rows), text_units)
     expected = counts(table, SQL, max_keys=max_keys)
-    for threads in (1, 2, 3, 4):
+    for threads in (1, 2, 3, 8):
         assert counts(table, DuckDB(compiled_from=0, threads=threads), max_keys=max_keys) == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(-20, 20), st.integers(0, 3), st.sampled_from("abcd"), st.integers(0, 2))),
+    text_units=st.booleans(),
+    threads=st.integers(1, 5),
+    salt=st.integers(0, 2**64 - 1),
+)
+def test_tables_are_merged_by_parts_of_the_units(rows, text_units, threads, salt):
+    """Every unit is in one part, whichever tables it is in, and keeps the first of its keys: by hash, then by bytes."""
+    common = one_key._Common(one_key.key_of_tables(salt), Memory(1 << 30), text_units)
+    tables, first = [one_key._Kept(common, i, 64) for i in range(4)], {}
+    for number, table in enumerate(tables):
+        own = [(u, f"the key {key}", order) for u, n, key, order in rows if n == number]
+        if own:
+            units, keys, orders = zip(*own, strict=True)
+            units = vector(map(str, units)) if text_units else [np.array(units)]
+            assert fill(table, units, vector(keys), np.array(orders, np.uint64))
+    for unit, _, key, order in rows:
+        first[unit] = min(first.get(unit, (9, "")), (order, f"the key {key}"))
+    made = one_key._counted(tables, common, 1, threads)
+    found = dict(zip(made["k0"].to_pylist(), made["n"].to_pylist(), strict=True))
+    assert found == Counter(key for _, key in first.values())
 
 
 def test_texts_whose_hashes_all_agree_are_told_apart():
     """Without a salt, texts of fewer than eight bytes have one hash: units and keys are compared by their bytes."""
-    kept, rows = one_key._Kept(0, 1 << 30), 600
-    kept._salt = np.zeros(8, np.uint64)
-    units = [f"u{i}" for i in range(300)] * 2
-    keys = [f"k{i % 7}" for i in range(300)] * 2
-    texts = {"u": pa.array(units, pa.large_string()), "k": pa.array(keys, pa.large_string())}
-    assert kept.add(pa.record_batch(texts | {"o": np.zeros(rows, np.uint64)}))
-    assert dict(kept.made().to_pandas().to_numpy().tolist()) == Counter(keys[:300])
+    common = one_key._Common(np.zeros(8, np.uint64), Memory(1 << 30), texts=True)
+    kept = one_key._Kept(common, 0)
+    units, keys = [f"u{i}" for i in range(300)] * 2, [f"k{i % 7}" for i in range(300)] * 2
+    assert fill(kept, vector(units), vector(keys), np.zeros(600, np.uint64))
+    made = one_key._counted([kept], common, 1, 1)
+    assert dict(made.to_pandas().to_numpy().tolist()) == Counter(keys[:300])
 
 
 def test_units_that_are_identifiers_or_short_numbers(tmp_path, compiled_runs):
@@ -157,33 +203,58 @@ def test_nothing_to_count(rows):
 def test_where_memory_is_short_sql_takes_over(first, grows, compiled_runs, tmp_path, monkeypatch):
     monkeypatch.setattr(one_key, "_FIRST_CELLS", first)
     monkeypatch.setattr(one_key, "_FIRST_BYTES", first)
-    asked, grow = [], one_key._Kept._grow
-    monkeypatch.setattr(one_key._Kept, "_grow", lambda kept, row: asked.append(grow(kept, row)) or asked[-1])
+    asked, grow = [], one_key._Kept.grow
+    monkeypatch.setattr(one_key._Kept, "grow", lambda kept: asked.append(grow(kept)) or asked[-1])
     random = np.random.default_rng()
     table = pa.table({"unit": random.permutation(900_000), "key": [f"key {i % 1000}" for i in range(900_000)]})
     small = DuckDB(compiled_from=0, threads=2, memory_limit="300MB", temp_folder=tmp_path)
     assert counts(table, small) == {f"key {i}": 900 for i in range(1000)}
     assert compiled_runs == [None] and list(tmp_path.iterdir()) == []
-    assert asked[:1] == [True] * grows and asked[-1:] == [False] * grows
+    assert asked[0] is grows and asked[-1] is False
+
+
+class Watched(Memory):
+    """Notes the most that was held."""
+
+    most = 0
+
+    def take(self, count):
+        taken = super().take(count)
+        self.most = max(self.most, self._held)
+        return taken
 
 
 @pytest.mark.parametrize("length", [10, 42, 1000])
 def test_no_more_memory_is_held_than_allowed(length, monkeypatch):
     """Also by the result: the limit is what tables of just this size need, and all keys differ."""
-    units = 49_000
-    keys = pa.array([str(i).zfill(length) for i in range(units)], pa.large_string())
-    batch = pa.record_batch({"u": np.arange(units), "k": keys, "o": np.ones(units, np.uint64)})
+    units, orders = [np.arange(49_000)], np.ones(49_000, np.uint64)
+    keys = vector(str(i).zfill(length) for i in range(49_000))
     monkeypatch.setattr(one_key, "_FIRST_BYTES", 1 << 10)
-    roomy = one_key._Kept(1, 1 << 30)
-    assert roomy.add(batch) and roomy.made().num_rows == units
-    limit = 3 * roomy._cells.nbytes + 2 * roomy._arena.nbytes
-    assert not one_key._Kept(1, limit - 1).add(batch)
+
+    def run(allowed):
+        common = one_key._Common(one_key.key_of_tables(1), Watched(allowed), texts=False)
+        kept = one_key._Kept(common, 0)
+        return common.room.most if not fill(kept, units, keys, orders) else one_key._counted([kept], common, 1, 1)
+
+    roomy = Watched(1 << 30)
+    assert fill(one_key._Kept(one_key._Common(one_key.key_of_tables(1), roomy, texts=False), 0), units, keys, orders)
+    assert run(2 * roomy.most - 2) < roomy.most
     tracemalloc.start()
-    kept = one_key._Kept(1, limit)
-    assert kept.add(batch) and kept.made().num_rows == units
+    assert run(2 * roomy.most).num_rows == 49_000
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert limit / 2 < peak <= limit
+    assert roomy.most <= peak <= 2 * roomy.most
+
+
+def test_nothing_stays_in_memory_after_the_count():
+    """DuckDB keeps the functions that it may call, and these must not keep the tables."""
+    table, sizes = table_of([(i, f"key {i}") for i in range(50_000)]), []
+    tracemalloc.start()
+    for _ in range(3):
+        counts(table)
+        sizes.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert sizes[2] - sizes[1] < 1 << 18
 
 
 @given(
@@ -211,7 +282,6 @@ def test_what_is_counted_by_sql(compiled_runs):
     for asked in ({}, {"max_rows": 2}, {"unit": None}, {"key": ("key", "unit")}, {"known": pa.table({"key": ["a"]})}):
         count(COMPILED, table, **several | asked)
     count(DuckDB(threads=2), table, **several | {"max_keys": 1})
-    count(DuckDB(threads=8, compiled_from=0), table, **several | {"max_keys": 1})
     numbers = pa.table({"unit": [0.0, -0.0], "key": [1, 2]})
     assert count(COMPILED, numbers, **several | {"max_keys": 1}).frequencies.tolist() == [1]
     assert compiled_runs == []
@@ -252,7 +322,8 @@ def test_one_unit_more_changes_one_key_across_every_switch(switch, compiled_runs
     engine = DuckDB(compiled_from=len(more) if switch == "rows" else 0, threads=2)
     if switch == "memory":  # its tables must grow for the last unit
         monkeypatch.setattr(one_key, "_FIRST_CELLS", 4096)
-        monkeypatch.setattr(one_key._Kept, "_grow", lambda kept, row: False)
+        grow = one_key._Kept.grow
+        monkeypatch.setattr(one_key._Kept, "grow", lambda kept: not len(kept.cells) and grow(kept))
         rows = [(unit, f"key {k}") for unit, k in zip(range(3072), random.integers(0, 50, 3072), strict=True)]
         more = [*rows, (3072, "key 1")]
     one, other = (Counter(counts(table_of(data), engine)) for data in (rows, more))

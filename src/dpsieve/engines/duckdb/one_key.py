@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsieve.engines.duckdb.memory import Memory
-from dpsieve.engines.duckdb.own_database import Loops, Unavailable
+from dpsieve.engines.duckdb.own_database import NUMBER, Loops, Unavailable
 from dpsieve.engines.duckdb.scan import Scan
 from dpsieve.engines.duckdb.unit_texts import kind_of_value, one_value
 from dpsieve.engines.engine import Aggregation
@@ -51,9 +51,9 @@ def run_compiled(loops: Loops, scan: Scan, task: Aggregation) -> pa.Table | None
     arguments = {value: kind, "k0": "VARCHAR", choice(task.salt, [*unit_names(task.columns), "k0"]): "UBIGINT"}
     common = _Common(key_of_tables(task.salt), Memory(loops.memory), kind == "VARCHAR")
     try:
-        from dpsieve.engines.duckdb.one_key_loops import visit
+        from dpsieve.engines.duckdb.one_key_loops import MOST_ARENAS, visit
 
-        kept = [_Kept(common, number) for number in range((loops.threads + 1) // 2)]
+        kept = [_Kept(common, number) for number in range(min((loops.threads + 1) // 2, MOST_ARENAS))]
         loops.database.visit(rows, arguments, visit.address, kept)
         return _counted(kept, common, task.weights[0], loops.threads)
     except UNEXPECTED:
@@ -147,7 +147,7 @@ class _Kept:
         self.cells, self._arena = _cells(0), np.empty(0, np.uint8)
         self.frame = np.zeros(FIELDS, np.int64)
         self.frame[[TEXTS, SALT, ARENAS]] = common.texts, common.salt.ctypes.data, common.arenas.ctypes.data
-        self.frame[USED] = 1  # the first byte stays free
+        self.frame[[NUMBER, USED]] = number, 1  # the first byte stays free
 
     @property
     def units(self) -> int:
@@ -185,7 +185,7 @@ class _Kept:
         from dpsieve.engines.duckdb.one_key_loops import LENGTH, LONGEST, START_BITS, USED, WANTED, compact, in_use
 
         wanted = int(self.frame[WANTED])
-        if wanted < len(self._arena) - self.frame[USED]:
+        if wanted < min(len(self._arena) - self.frame[USED], LONGEST + 1):
             return True
         size = max(len(self._arena), 2 * in_use(self.cells) + wanted + 1, _FIRST_BYTES)
         if wanted > LONGEST or size >> START_BITS or not self.common.room.take(size):

@@ -19,7 +19,19 @@ Nothing is checked here: `duckdb.one_key` sees to it that the addresses are thos
 import numpy as np
 
 from dpsieve.engines.duckdb.own_database import FIRST_FREE, NUMBER
-from dpsieve.engines.duckdb.vectors import answer, column, frame_of, has_grown, holds_null, leave, rows_of, stop, take, text_at, words_at
+from dpsieve.engines.duckdb.vectors import (
+    answer,
+    column,
+    frame_of,
+    has_grown,
+    holds_null,
+    leave,
+    rows_of,
+    stop,
+    take,
+    text_at,
+    words_at,
+)
 from dpsieve.exact.hashing import copy, digest, fold, load_byte, load_word, prefetch, same
 from dpsieve.exact.jit import callback, jit
 
@@ -58,9 +70,9 @@ def add(done, count, units, keys, orders, frame):
             continue
         unit, order = text_at(units, i) if texts else (0, 0), load_word(orders + 8 * i)
         slot = _find(word, unit, slot, cells, texts, arenas)
-        if order <= cells[slot, 0] or cells[slot, 2] == _ZERO:
-            if not _keep(word, unit, order, text_at(keys, i), slot, cells, frame):
-                return i
+        may_keep = order <= cells[slot, 0] or cells[slot, 2] == _ZERO
+        if may_keep and not _keep(word, unit, order, text_at(keys, i), slot, cells, frame):
+            return i
     return count
 
 
@@ -293,6 +305,7 @@ def _put(text, frame):
 
 @jit(forceinline=True)
 def reference(number, start, length):
+    """Return the word that refers to bytes of an arena."""
     return np.uint64(number) << _ARENA | np.uint64(start) << _BITS | np.uint64(length)
 
 

@@ -160,9 +160,9 @@ class _Visits:
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts, self._turns = parts, itertools.cycle(parts)
         self.begin, self.grow = _Init(self._begin), _Grow(self._grown)
+        called = ctypes.cast(self.grow, _Address).value or 0
         for number, part in enumerate(parts):
-            part.frame[[GROW, NUMBER]] = ctypes.cast(self.grow, _Address).value, number
-            part.frame[MESSAGE] = ctypes.addressof(_NO_ROOM)
+            part.frame[[GROW, NUMBER, MESSAGE]] = called, number, ctypes.addressof(_NO_ROOM)
 
     def end(self) -> None:
         """Forget the parts: DuckDB holds on to its functions, and they to this."""

@@ -12,7 +12,7 @@ Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those 
 
 import numpy as np
 
-from dpsieve.engines.duckdb.one_key_loops import bytes_at, reference
+from dpsieve.engines.duckdb.one_key_loops import MOST_ARENAS, bytes_at, reference
 from dpsieve.engines.duckdb.own_database import FIRST_FREE
 from dpsieve.engines.duckdb.vectors import (
     answer,
@@ -48,7 +48,11 @@ def number(done, count, values, known, numbers, state):
 
     `values` is the address of a vector, or with `known` of words that refer to texts, or are numbers.
     """
-    arenas, table, words = words_at(state[ARENAS], 64), words_at(state[TABLE], state[TABLE_SIZE]), _words(state)
+    arenas, table, words = (
+        words_at(state[ARENAS], MOST_ARENAS),
+        words_at(state[TABLE], state[TABLE_SIZE]),
+        _words(state),
+    )
     salt, texts, mask = words_at(state[SALT], 8), state[TEXTS] != 0, np.uint64(state[TABLE_SIZE] - 1)
     hashes = np.empty(_GROUP, np.uint64)
     places, lengths = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
@@ -105,7 +109,7 @@ def number(done, count, values, known, numbers, state):
 @jit(nogil=True)
 def rehash(table, larger, state):
     """Move all entries to a larger table."""
-    words, arenas, salt = _words(state), words_at(state[ARENAS], 64), words_at(state[SALT], 8)
+    words, arenas, salt = _words(state), words_at(state[ARENAS], MOST_ARENAS), words_at(state[SALT], 8)
     mask = np.uint64(len(larger) - 1)
     for entry in table:
         if entry != _ZERO:
@@ -306,8 +310,8 @@ def _note(chunk, frame):
             return False
         if not frame[UNITS + which]:
             numbers[which] = words_at(column(chunk, which), count).view(np.int64)
-    if frame[FILLED] + count > frame[ROOM]:
-        frame[WANTS] = 0
+    frame[WANTS] = 0
+    while frame[FILLED] + count > frame[ROOM]:
         if not has_grown(frame):
             return False
     filled, orders = frame[FILLED], column(chunk, 2)

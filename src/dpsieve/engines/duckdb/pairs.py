@@ -35,13 +35,14 @@ _NUMBERS = {
     "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(),
 }  # fmt: skip
-_FIRST_VALUES, _FIRST_BYTES, _FIRST_PAIRS = 1 << 20, 1 << 24, 1 << 20  # values are a power of two
-_MOST_VALUES, _LONGEST_TEXT = 2**31 - 1, 2**24 - 1
+_FIRST_VALUES, _FIRST_BYTES = 1 << 20, 1 << 24  # values are a power of two
+_FIRST_PAIRS = 1 << 20  # at least twice as many as a chunk of DuckDB has
+_MOST_VALUES = 2**31 - 1
 _BYTES_OF_A_PAIR, _PAIRS_OF_A_PART, _MOST_BITS = 20, 1 << 14, 10
 _UNITS = "dpsieve_units"
 Int32s = NDArray[np.int32]
 _NO_RANKS = np.empty(0, np.int32)
-_ONE_AT_A_TIME = threading.RLock()
+_ONE_AT_A_TIME = threading.Lock()  # what is put in order is in memory twice
 
 
 def suits(columns: Mapping[str, Column], task: Aggregation, rows: int, listed: bool) -> bool:
@@ -135,16 +136,15 @@ def read_pairs(loops: Loops, scan: Scan, task: Aggregation, known: str | None) -
     arguments = {value: unit, f"CAST(k0 AS {kind})": kind, order: "UBIGINT"}
     written = None if known is not None else _NUMBERS.get(key.kind, pa.string())
     try:
+        from dpsieve.engines.duckdb.one_key_loops import MOST_ARENAS
         from dpsieve.engines.duckdb.pair_loops import visit
 
         salt, room = key_of_tables(task.salt), Memory(loops.memory)
-        units = _values(loops.threads, salt, room, texts=True) if unit == "VARCHAR" else None
-        keys = None if known is not None else _values(loops.threads, salt, room, texts=kind == "VARCHAR")
-        pairs = (scan.rows or 0) // loops.threads
-        noted = [
-            _Noted(task.contribution.keys, units and units[i], keys and keys[i], salt, room, pairs)
-            for i in range(loops.threads)
-        ]
+        parts = min(loops.threads, MOST_ARENAS)
+        units = _values(parts, salt, room, "VARCHAR" if unit == "VARCHAR" else None)
+        keys = _values(parts, salt, room, kind if known is None else None)
+        pairs = (scan.rows or 0) // parts
+        noted = [_Noted(task.contribution.keys, *values, salt, room, pairs) for values in zip(units, keys, strict=True)]
         loops.database.visit(bounded, arguments, visit.address, noted)
         return _joined(noted, task.contribution.keys, written, loops.threads)
     except UNEXPECTED:
@@ -155,8 +155,8 @@ def _joined(noted: list["_Noted"], most: int, written: pa.DataType | None, threa
     """Return the pairs that are kept of all that are noted, keys `written` as this type, or None for numbers."""
     first, names = noted[0], None
     with ThreadPoolExecutor(threads) as pool:
-        units = [first.units and each.units and first.units.numbers_of(each.units) for each in noted]
-        keys = [first.keys and each.keys and first.keys.numbers_of(each.keys) for each in noted]
+        units = [_new_numbers(first.units, each.units) for each in noted]
+        keys = [_new_numbers(first.keys, each.keys) for each in noted]
         if written is not None and first.keys is not None:
             names = first.keys.values(large=False)
             if names is None:
@@ -165,8 +165,12 @@ def _joined(noted: list["_Noted"], most: int, written: pa.DataType | None, threa
         words, sizes, kept = (np.concatenate([part[i] for part in made]) for i in range(3))
     starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
     whole = pa.array(words.view(np.int64))
-    values = whole if first.units is None else first.units.values().take(whole)
+    values = whole if first.units is None else first.units.values().take(whole)  # type: ignore[union-attr]
     return Pairs(values, None if names is None else names.cast(written), starts, kept)
+
+
+def _new_numbers(first: "_Numbered | None", other: "_Numbered | None") -> Int32s | None:
+    return None if first is None or other is None else first.numbers_of(other)
 
 
 def _settled(noted: list["_Noted"], units: list[Any], keys: list[Any], most: int, pool: Any) -> Any:
@@ -177,7 +181,7 @@ def _settled(noted: list["_Noted"], units: list[Any], keys: list[Any], most: int
     total, salt = sum(filled), first.salt
     bits = min(_MOST_BITS, (total // _PAIRS_OF_A_PART).bit_length())
     counts = np.zeros((1 << bits, len(noted)), np.int64)
-    there = np.empty(total, np.uint64), np.empty(total, np.int32), np.empty(total, np.uint64)
+    there: list[NDArray[Any]] = [np.empty(total, column.dtype) for column in first.pairs]
 
     def count(i: int) -> None:
         own = np.zeros(1 << bits, np.int64)
@@ -186,7 +190,7 @@ def _settled(noted: list["_Noted"], units: list[Any], keys: list[Any], most: int
 
     def move(i: int) -> None:
         own = [column[: filled[i]] for column in noted[i].pairs]
-        divide(*own, units[i], keys[i], bits, salt, np.ascontiguousarray(begins[:, i]), *there)
+        divide(*own, units[i], keys[i], bits, salt, begins[:, i].copy(), *there)
 
     def put_in_order(part: int) -> tuple[Words, Int32s, Int32s, Words]:
         begin, end = int(begins[part, 0]), int(begins[part, -1] + counts[part, -1])
@@ -238,8 +242,9 @@ class _Noted:
         from dpsieve.engines.duckdb.pair_loops import NOTED_KEYS, NOTED_ORDERS, NOTED_UNITS, ROOM
 
         old = len(self.pairs[0])
-        size = 2 * old or max(self._expected, _FIRST_PAIRS)
-        if not self._room.take(_BYTES_OF_A_PAIR * size):
+        sizes = (2 * old,) if old else (max(self._expected, _FIRST_PAIRS), _FIRST_PAIRS)
+        size = next((size for size in sizes if self._room.take(_BYTES_OF_A_PAIR * size)), 0)
+        if not size:
             return False
         self.pairs = [_longer(column, size) for column in self.pairs]
         self._room.take(-_BYTES_OF_A_PAIR * old)
@@ -248,7 +253,7 @@ class _Noted:
         return True
 
     def _settle(self) -> bool:
-        """Keep of each unit what it may keep so far; tell whether that is at most half of what there is room for."""
+        """Keep of each unit what it may keep so far; tell whether that is less than half of what there is room for."""
         from dpsieve.engines.duckdb.pair_loops import FILLED
 
         with _ONE_AT_A_TIME, ThreadPoolExecutor(1) as pool:
@@ -259,12 +264,15 @@ class _Noted:
                     mine[place:end] = found
                 place = end
         self.frame[FILLED] = place
-        return 2 * place <= len(self.pairs[0])
+        return 2 * place < len(self.pairs[0])
 
 
-def _values(count: int, salt: Words, room: Memory, texts: bool) -> list["_Numbered"]:
-    arenas = np.zeros(64, np.uint64)
-    return [_Numbered(salt, room, texts, arenas, i) for i in range(count)]
+def _values(count: int, salt: Words, room: Memory, kind: str | None) -> list["_Numbered | None"]:
+    """Return what numbers the values of each thread; None where they stand for themselves."""
+    from dpsieve.engines.duckdb.one_key_loops import MOST_ARENAS
+
+    arenas = np.zeros(MOST_ARENAS, np.uint64)
+    return [None if kind is None else _Numbered(salt, room, kind == "VARCHAR", arenas, i) for i in range(count)]
 
 
 class _Numbered:
@@ -276,7 +284,7 @@ class _Numbered:
         self._salt, self._room, self._texts, self._arenas, self._arena = salt, room, texts, arenas, arena
         self._bytes = np.empty(0, np.uint8)
         self._table, self._words = np.empty(0, np.uint64), np.empty(0, np.uint64)  # words from 1 on
-        self._ranks: Int32s | None = None
+        self._ranks, self._ranking = np.empty(0, np.int32), threading.Lock()
         self.state = np.zeros(STATE, np.int64)
         self.state[[TEXTS, SALT, ARENAS, ARENA]] = texts, salt.ctypes.data, arenas.ctypes.data, arena
         if not self._more_values():
@@ -307,8 +315,8 @@ class _Numbered:
 
     def ranks(self) -> Int32s:
         """Return the place of each value among all, in the order of numbers or bytes."""
-        with _ONE_AT_A_TIME:
-            if self._ranks is None or len(self._ranks) != len(self):
+        with self._ranking:
+            if len(self._ranks) != len(self):
                 self._ranks = np.empty(len(self), np.int32)
                 self._ranks[pc.sort_indices(self.values()).to_numpy()] = np.arange(len(self), dtype=np.int32)
             return self._ranks
@@ -333,11 +341,12 @@ class _Numbered:
         return True
 
     def _more_bytes(self) -> bool:
+        from dpsieve.engines.duckdb.one_key_loops import LONGEST, START_BITS
         from dpsieve.engines.duckdb.pair_loops import LENGTH, WANTED
 
         old, wanted = len(self._bytes), int(self.state[WANTED])
         size = max(_FIRST_BYTES, 2 * old + wanted)
-        if wanted > _LONGEST_TEXT or size >> 34 or not self._room.take(size):
+        if wanted > LONGEST or size >> START_BITS or not self._room.take(size):
             return False
         self._bytes = _longer(self._bytes, size)
         self._room.take(-old)

@@ -10,7 +10,7 @@ import os
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from dpsieve.engines.duckdb.own_database import GROW, MESSAGE, NUMBER, TAKEN, address_of
