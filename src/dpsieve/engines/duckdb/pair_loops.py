@@ -146,23 +146,24 @@ def divide(units, keys, orders, new_units, new_keys, bits, salt, ends, units_the
 
 
 @jit(nogil=True)
-def settle(units, keys, orders, most, ranks, numbers_rank, salt, sizes):
+def settle(units, keys, orders, most, ranks, numbers_rank, salt, sizes, desk):
     """Keep the first `most` distinct keys of each unit: pairs at the beginning of the arrays, units after each other.
 
     Returns how many pairs and how many units these are. The units are then at the beginning of `units`, and `sizes` has
-    how many keys each of them keeps. Keys with equal hashes are ordered by their `ranks`, or by their numbers if
-    `numbers_rank`; where there are no ranks and they are needed, nothing is changed and the answer is (-1, 0).
+    how many keys each of them keeps; `desk` is room to work in. Keys with equal hashes are ordered by their `ranks`, or
+    by their numbers if `numbers_rank`; where there are no ranks and they are needed, nothing is changed and the answer
+    is (-1, 0).
     """
-    words, starts, own_keys, own_orders = _grouped(units, keys, orders, salt)
-    tied, waiting = False, np.empty((64, 2), np.int64)
-    for u in range(len(words)):
+    words, _, starts, _, own_keys, own_orders, _ = desk
+    found, tied, waiting = _group(units, keys, orders, salt, desk), False, np.empty((64, 2), np.int64)
+    for u in range(found):
         _quicksort(starts[u], starts[u + 1] - 1, own_keys, own_orders, ranks, waiting)
         for i in range(starts[u] + 1, starts[u + 1]):
             tied |= own_orders[i] == own_orders[i - 1] and own_keys[i] != own_keys[i - 1]
     if tied and not numbers_rank and len(ranks) == 0:
         return -1, 0
     filled = 0
-    for u in range(len(words)):
+    for u in range(found):
         first, begin = filled, starts[u]
         for i in range(begin, starts[u + 1]):
             again = i > begin and own_orders[i] == own_orders[i - 1] and own_keys[i] == own_keys[i - 1]
@@ -170,37 +171,40 @@ def settle(units, keys, orders, most, ranks, numbers_rank, salt, sizes):
                 keys[filled], orders[filled] = own_keys[i], own_orders[i]
                 filled += 1
         units[u], sizes[u] = words[u], filled - first
-    return filled, len(words)
+    return filled, found
 
 
 @jit()
-def _grouped(units, keys, orders, salt):
-    """Return the units, where the pairs of each start, and keys and orders of these pairs, one unit after the other."""
+def _group(units, keys, orders, salt, desk):
+    """Write units, where the pairs of each start, and keys and orders by unit on the desk; return how many units."""
+    words, who, starts, ends, own_keys, own_orders, table = desk
     count, room = len(units), 4
     while room < 2 * count:
         room *= 2
-    table, mask = np.zeros(room, np.int32), np.uint64(room - 1)
-    words, who, found = np.empty(count, np.uint64), np.empty(count, np.int32), 0
+    table[:room] = 0
+    found, mask = 0, np.uint64(room - 1)
     for i in range(count):
         slot = fold(units[i] ^ salt[4], salt[5]) & mask
         while table[slot] != 0 and words[table[slot] - 1] != units[i]:
             slot = (slot + _ONE) & mask
         if table[slot] == 0:
             words[found] = units[i]
+            ends[found] = 0
             found += 1
             table[slot] = found
         who[i] = table[slot] - 1
-    starts = np.zeros(found + 1, np.int64)
-    for u in who:
-        starts[u + 1] += 1
+        ends[who[i]] += 1
+    place = 0
     for u in range(found):
-        starts[u + 1] += starts[u]
-    ends, own_keys, own_orders = starts[:-1].copy(), np.empty_like(keys), np.empty_like(orders)
+        starts[u] = place
+        place += ends[u]
+        ends[u] = starts[u]
+    starts[found] = place
     for i in range(count):
         place = ends[who[i]]
         ends[who[i]] = place + 1
         own_keys[place], own_orders[place] = keys[i], orders[i]
-    return words[:found], starts, own_keys, own_orders
+    return found
 
 
 @jit(nogil=True)

@@ -154,15 +154,14 @@ def read_pairs(loops: Loops, scan: Scan, task: Aggregation, known: str | None) -
 def _joined(noted: list["_Noted"], most: int, written: pa.DataType | None, threads: int) -> Pairs | None:
     """Return the pairs that are kept of all that are noted, keys `written` as this type, or None for numbers."""
     first, names = noted[0], None
-    with ThreadPoolExecutor(threads) as pool:
-        units = [_new_numbers(first.units, each.units) for each in noted]
-        keys = [_new_numbers(first.keys, each.keys) for each in noted]
-        if written is not None and first.keys is not None:
-            names = first.keys.values(large=False)
-            if names is None:
-                return None
-        made = list(_settled(noted, units, keys, most, pool))
-        words, sizes, kept = (np.concatenate([part[i] for part in made]) for i in range(3))
+    units = [_new_numbers(first.units, each.units) for each in noted]
+    keys = [_new_numbers(first.keys, each.keys) for each in noted]
+    if written is not None and first.keys is not None:
+        names = first.keys.values(large=False)
+        if names is None:
+            return None
+    made = _settled(noted, units, keys, most, threads)
+    words, sizes, kept = (np.concatenate([part[i] for part in made]) for i in range(3))
     starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
     whole = pa.array(words.view(np.int64))
     values = whole if first.units is None else first.units.values().take(whole)  # type: ignore[union-attr]
@@ -173,8 +172,10 @@ def _new_numbers(first: "_Numbered | None", other: "_Numbered | None") -> Int32s
     return None if first is None or other is None else first.numbers_of(other)
 
 
-def _settled(noted: list["_Noted"], units: list[Any], keys: list[Any], most: int, pool: Any) -> Any:
-    """Yield, for parts of the units, the units, how many keys each keeps, the keys, and their orders."""
+def _settled(
+    noted: list["_Noted"], units: list[Int32s | None], keys: list[Int32s | None], most: int, workers: int
+) -> list[tuple[Words, Int32s, Int32s, Words]]:
+    """Return, for parts of the units, the units, how many keys each keeps, the keys, and their orders."""
     from dpsieve.engines.duckdb.pair_loops import count_parts, divide, settle
 
     first, filled = noted[0], [each.filled for each in noted]
@@ -192,18 +193,28 @@ def _settled(noted: list["_Noted"], units: list[Any], keys: list[Any], most: int
         own = [column[: filled[i]] for column in noted[i].pairs]
         divide(*own, units[i], keys[i], bits, salt, begins[:, i].copy(), *there)
 
-    def put_in_order(part: int) -> tuple[Words, Int32s, Int32s, Words]:
-        begin, end = int(begins[part, 0]), int(begins[part, -1] + counts[part, -1])
-        columns, sizes = [column[begin:end] for column in there], np.empty(end - begin, np.int32)
-        kept, found = settle(*columns, most, _NO_RANKS, first.keys is None, salt, sizes)
-        if kept < 0 and first.keys is not None:
-            kept, found = settle(*columns, most, first.keys.ranks(), False, salt, sizes)
-        return columns[0][:found], sizes[:found], columns[1][:kept], columns[2][:kept]
+    def put_in_order(worker: int) -> list[tuple[Words, Int32s, Int32s, Words]]:
+        desk, made = _desk(int(counts.sum(axis=1).max())), []
+        for part in range(worker, 1 << bits, workers):
+            begin, end = int(begins[part, 0]), int(begins[part, -1] + counts[part, -1])
+            columns, sizes = [column[begin:end] for column in there], np.empty(end - begin, np.int32)
+            kept, found = settle(*columns, most, _NO_RANKS, first.keys is None, salt, sizes, desk)
+            if kept < 0 and first.keys is not None:
+                kept, found = settle(*columns, most, first.keys.ranks(), False, salt, sizes, desk)
+            made.append((columns[0][:found], sizes[:found], columns[1][:kept], columns[2][:kept]))
+        return made
 
-    list(pool.map(count, range(len(noted))))
-    begins = (np.cumsum(counts.ravel()) - counts.ravel()).reshape(counts.shape)
-    list(pool.map(move, range(len(noted))))
-    return pool.map(put_in_order, range(1 << bits))
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(count, range(len(noted))))
+        begins = (np.cumsum(counts.ravel()) - counts.ravel()).reshape(counts.shape)
+        list(pool.map(move, range(len(noted))))
+        return [part for made in pool.map(put_in_order, range(workers)) for part in made]
+
+
+def _desk(pairs: int) -> tuple[NDArray[Any], ...]:
+    """Return room to put so many pairs in order: see `pair_loops.settle`."""
+    kinds = (np.uint64, np.int32, np.int64, np.int64, np.int32, np.uint64)
+    return *(np.empty(pairs + 1, kind) for kind in kinds), np.empty(4 << pairs.bit_length(), np.int32)
 
 
 class _Noted:
@@ -256,11 +267,11 @@ class _Noted:
         """Keep of each unit what it may keep so far; tell whether that is less than half of what there is room for."""
         from dpsieve.engines.duckdb.pair_loops import FILLED
 
-        with _ONE_AT_A_TIME, ThreadPoolExecutor(1) as pool:
+        with _ONE_AT_A_TIME:
             place = 0
-            for words, sizes, *columns in _settled([self], [None], [None], self._most, pool):
-                end = place + len(columns[0])
-                for mine, found in zip(self.pairs, (np.repeat(words, sizes), *columns), strict=True):
+            for words, sizes, keys, orders in _settled([self], [None], [None], self._most, workers=1):
+                end = place + len(keys)
+                for mine, found in zip(self.pairs, (np.repeat(words, sizes), keys, orders), strict=True):
                     mine[place:end] = found
                 place = end
         self.frame[FILLED] = place
