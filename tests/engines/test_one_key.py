@@ -70,6 +70,7 @@ def small_tables():
     """Most tables here are tiny."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(one_key, "_FIRST_CELLS", 1 << 10)
+        patch.setattr(one_key, "_FIRST_KEYS", 1 << 4)
         yield
 
 

@@ -37,7 +37,7 @@ from dpsieve.logs import timed
 from dpsieve.privacy.contribution import Contribution
 
 _T = TypeVar("_T")
-_LARGE, _FEW_CORES = 5_000_000, 4
+_LARGE = 5_000_000
 _BYTES_OF_A_PAIR, _BYTES_OF_A_LINE = 64, 8
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 # Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept.
@@ -62,8 +62,8 @@ class DuckDB(Engine):
         memory_limit: what DuckDB may use, such as '500MB', or a number of bytes; default 80 % of the memory.
         threads: how many; default all cores.
         temp_folder: where the private folder is made; default the system's place for temporary files.
-        compiled_from: from how many rows on, and with at most four threads, compiled loops take the place of SQL where
-            they suit the columns (see `duckdb.one_key` and `duckdb.pairs`); None for never.
+        compiled_from: from how many rows on compiled loops take the place of SQL where they suit the columns (see
+            `duckdb.one_key` and `duckdb.pairs`); None for never.
 
     >>> import pyarrow as pa
     >>> from dpsieve.engines import Columns

@@ -27,7 +27,7 @@ from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_quer
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints, Words
 
-_FIRST_CELLS, _FIRST_BYTES = 1 << 21, 1 << 26  # cells are a power of two, and at least four
+_FIRST_CELLS, _FIRST_BYTES, _FIRST_KEYS = 1 << 21, 1 << 26, 1 << 18  # cells and keys are powers of two
 _LONGEST_COLUMN, _CELL = 2**31 - 1, 32
 _NOTHING = np.empty(0, np.uint64), np.empty(0, np.int64)
 UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError)
@@ -128,12 +128,17 @@ class _Common:
 
     def tally(self, kept: Words, numbers: Ints | None) -> tuple[Words, Ints]:
         """Return each key that is referred to, with the sum of its numbers."""
-        from dpsieve.engines.duckdb.one_key_loops import tally
+        from dpsieve.engines.duckdb.one_key_loops import place_keys, tally
 
-        count = int(np.count_nonzero(kept))
-        table = np.zeros(1 << (2 * count).bit_length(), np.uint64)
-        refs, counts = np.zeros(count + 1, np.uint64), np.zeros(count + 1, np.int64)
-        found = tally(kept, numbers, self.arenas, table, refs, counts, self.salt)
+        done, found, size = 0, 0, _FIRST_KEYS
+        refs, counts = np.zeros(1, np.uint64), np.zeros(1, np.int64)
+        while done < len(kept):
+            table = np.zeros(2 * size, np.uint64)
+            refs = np.append(refs, np.zeros(size - len(refs), np.uint64))
+            counts = np.append(counts, np.zeros(size - len(counts), np.int64))
+            place_keys(refs[: found + 1], self.arenas, table, self.salt)
+            done, found = tally(done, found, kept, numbers, self.arenas, table, refs, counts, self.salt)
+            size *= 2
         return refs[1 : found + 1], counts[1 : found + 1]
 
 
@@ -182,19 +187,28 @@ class _Kept:
         return True
 
     def _more_bytes(self) -> bool:
+        """Make the arena twice as long, or where memory does not allow that, leave out what nothing refers to."""
         from dpsieve.engines.duckdb.one_key_loops import LENGTH, LONGEST, START_BITS, USED, WANTED, compact, in_use
 
-        wanted = int(self.frame[WANTED])
-        if wanted < min(len(self._arena) - self.frame[USED], LONGEST + 1):
+        wanted, used, room = int(self.frame[WANTED]), int(self.frame[USED]), self.common.room
+        if wanted < min(len(self._arena) - used, LONGEST + 1):
             return True
-        size = max(len(self._arena), 2 * in_use(self.cells) + wanted + 1, _FIRST_BYTES)
-        if wanted > LONGEST or size >> START_BITS or not self.common.room.take(size):
+        size = max(2 * len(self._arena) + wanted, _FIRST_BYTES)
+        if wanted > LONGEST or size >> START_BITS:
             return False
-        other = np.empty(size, np.uint8)
-        self.frame[[USED, LENGTH]] = compact(self.cells, self.common.arenas, other, self._number), size
-        self.common.room.take(-len(self._arena))
-        self._arena = other
-        self.common.arenas[self._number] = other.ctypes.data
+        if room.take(size):
+            longer = np.empty(size, np.uint8)
+            longer[: len(self._arena[:used])] = self._arena[:used]
+        else:
+            size = 2 * in_use(self.cells) + wanted + 1
+            if size > len(self._arena) or not room.take(size):
+                return False
+            longer = np.empty(size, np.uint8)
+            used = compact(self.cells, self.common.arenas, longer, self._number)
+        room.take(-len(self._arena))
+        self._arena = longer
+        self.common.arenas[self._number] = longer.ctypes.data
+        self.frame[[USED, LENGTH]] = used, size
         return True
 
 

@@ -149,16 +149,14 @@ def compact(cells, arenas, other, number):
 
 
 @jit(nogil=True)
-def tally(kept, numbers, arenas, table, refs, counts, salt):
-    """Sum the numbers of each key, or 1 where they are None; return how many keys there are.
+def tally(position, found, kept, numbers, arenas, table, refs, counts, salt):
+    """Sum the numbers of each key, or 1 where they are None; return how many of `kept` are done, and keys are found.
 
-    `kept` refers to keys, or is 0. `refs` and `counts` hold each key from 1 on. A word of `table` is 0 where empty,
-    else the upper half of a key's hash and the key's place: of 2^32 units, a table would take 2^37 bytes.
+    `kept` refers to keys, or is 0. `refs` and `counts` hold each key from 1 on, as far as there is room. A word of
+    `table` is 0 where empty, else the upper half of a key's hash and the key's place: 2^32 keys would take 2^37 bytes.
     """
-    words = (salt[0], salt[1], salt[2], salt[3])
-    found, mask = 0, np.uint64(len(table) - 1)
+    words, mask = (salt[0], salt[1], salt[2], salt[3]), np.uint64(len(table) - 1)
     near, hashes = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.uint64)
-    position = 0
     while position < len(kept):
         filled = 0
         while filled < _GROUP and position < len(kept):
@@ -185,11 +183,26 @@ def tally(kept, numbers, arenas, table, refs, counts, salt):
                         break
                 slot = (slot + _ONE) & mask
             if table[slot] == _ZERO:
+                if found + 1 == len(refs):
+                    return near[i], found
                 found += 1
                 table[slot] = (hashes[i] & ~_LOWER) | np.uint64(found)
                 refs[found] = word
             counts[table[slot] & _LOWER] += 1 if numbers is None else numbers[near[i]]
-    return found
+    return position, found
+
+
+@jit(nogil=True)
+def place_keys(refs, arenas, table, salt):
+    """Fill an empty table with the keys from 1 on."""
+    mask = np.uint64(len(table) - 1)
+    for i in range(1, len(refs)):
+        place, length = bytes_at(refs[i], arenas)
+        h = digest(place, length, (salt[0], salt[1], salt[2], salt[3]))
+        slot = h & mask
+        while table[slot] != _ZERO:
+            slot = (slot + _ONE) & mask
+        table[slot] = (h & ~_LOWER) | np.uint64(i)
 
 
 @jit(nogil=True)
