@@ -168,6 +168,18 @@ def test_tables_are_merged_by_parts_of_the_units(rows, text_units, threads, salt
     assert found == Counter(key for _, key in first.values())
 
 
+def test_units_that_lie_beyond_the_border_of_their_part_are_counted_once():
+    """In tables that are full to three quarters, many units found their place taken, some at the end of their part."""
+    units = [f"unit {i}" for i in range(47)]
+    for salt in range(100):
+        common = one_key._Common(one_key.key_of_tables(salt), Memory(1 << 30), texts=True)
+        tables = [one_key._Kept(common, i, 64) for i in range(2)]
+        for table in tables:
+            assert fill(table, vector(units), vector(units), np.zeros(47, np.uint64)) and len(table.cells) == 64
+        made = one_key._counted(tables, common, 1, threads=4)
+        assert sorted(made["k0"].to_pylist()) == sorted(units) and set(made["n"].to_pylist()) == {1}
+
+
 def test_texts_whose_hashes_all_agree_are_told_apart():
     """Without a salt, texts of fewer than eight bytes have one hash: units and keys are compared by their bytes."""
     common = one_key._Common(np.zeros(8, np.uint64), Memory(1 << 30), texts=True)
