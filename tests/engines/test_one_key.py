@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 import uuid
@@ -22,6 +23,7 @@ from dpsieve.engines import DuckDB
 from dpsieve.engines.duckdb import one_key, own_database
 from dpsieve.engines.duckdb.memory import Memory
 from dpsieve.engines.duckdb.one_key_loops import _home, add
+from dpsieve.engines.duckdb.queries import run
 from dpsieve.errors import InvalidValue, UnreadableData
 
 pytestmark = pytest.mark.usefixtures("one_database")
@@ -279,8 +281,47 @@ def test_ids_that_are_counted_up_hardly_meet(salt, stretch, first):
     """Of 3,000 in 4,096 cells about 840 would find their first cell taken, were they placed at random."""
     cells, words = np.zeros((4096, 4), np.uint64), np.array(salt, np.uint64)
     ids = [np.uint64((stretch * 2**20 + first + i) % 2**64) for i in range(3000)]
-    homes = {int(_home(id_, cells, words)) for id_ in ids}
+    homes = {int(_home(id_, cells, words, 1)) for id_ in ids}
     assert max(homes) < 4096 and 3000 - len(homes) < 150
+
+
+def test_the_units_of_one_part_fill_its_table():
+    """Each part is a quarter of the circle; in a quarter of its cells they would be searched for ever longer."""
+    words, cells = one_key.key_of_tables(3), np.zeros((4096, 4), np.uint64)
+    angles = {unit: int(_home(np.uint64(unit), np.zeros((1 << 20, 4), np.uint64), words, 1)) for unit in range(12_000)}
+    homes = [int(_home(np.uint64(u), cells, words, 4)) for u, angle in angles.items() if angle >> 18 == 2]
+    assert 2500 < len(homes) < 3500 and len(set(homes)) > 0.8 * len(homes) * (1 - np.exp(-1)) / 0.75
+
+
+@pytest.mark.parametrize("column", ["unit", "key"])
+def test_texts_of_many_megabytes_among_several_keys_are_left_to_sql(column):
+    """Also where the arena has room for them: their length would not fit into a reference."""
+    length = 1 << 24
+    texts = ["a" * (length - 1), "b" * (length - 1), "c" * (length - 1), "short", *["d" * length] * 3]
+    table = pa.table({"unit": [str(i) for i in range(7)], "key": ["x"] * 7} | {column: texts})
+    engine = DuckDB(compiled_from=0, threads=1)
+    assert counts(table, engine, max_keys=2) == counts(table, SQL, max_keys=2)
+
+
+def test_a_second_signal_does_not_leave_the_query_running():
+    """Whatever is raised while it is stopped: the database is closed right after that."""
+
+    class Connection:
+        asked = 0
+
+        def query_progress(self):
+            raise SystemExit("the first signal")
+
+        def interrupt(self):
+            self.asked += 1
+            if self.asked == 1:
+                raise SystemExit("the second signal")
+            stopped.set()
+
+    stopped, ended, connection = threading.Event(), [], Connection()
+    with pytest.raises(SystemExit, match="the second signal"):
+        run(lambda: ended.append(stopped.wait(30)), connection, lambda share: None)
+    assert ended == [True]
 
 
 def test_a_key_of_many_megabytes_is_left_to_sql(compiled_runs):

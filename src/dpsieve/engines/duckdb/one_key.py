@@ -27,7 +27,7 @@ from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_quer
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints, Words
 
-_FIRST_CELLS, _FIRST_BYTES, _FIRST_KEYS = 1 << 21, 1 << 26, 1 << 18  # cells and keys are powers of two
+_FIRST_CELLS, _FIRST_BYTES, _FIRST_KEYS = 1 << 21, 1 << 26, 1 << 16  # cells and keys are powers of two
 _LONGEST_COLUMN, _CELL = 2**31 - 1, 32
 _NOTHING = np.empty(0, np.uint64), np.empty(0, np.int64)
 UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError)
@@ -75,8 +75,10 @@ def _counted(kept: list["_Kept"], common: "_Common", weight: int, threads: int) 
                 return None
         else:
             parts = kept
-        columns = [piece for part in parts for piece in np.array_split(part.cells[:, 2], threads)]
-        tallies = list(pool.map(lambda piece: common.tally(piece, None), columns))
+        pieces = [part.cells[:, 2] for part in parts]
+        if len(pieces) == 1:
+            pieces = np.array_split(pieces[0], threads)
+        tallies = list(pool.map(lambda piece: common.tally(piece, None), pieces))
     refs, counts = (np.concatenate([tally[i] for tally in tallies]) for i in range(2)) if tallies else _NOTHING
     if len(tallies) > 1:
         refs, counts = common.tally(refs, counts)
@@ -89,7 +91,7 @@ def _part(tables: list["_Kept"], part: int, parts: int) -> "_Kept | None":
     from dpsieve.engines.duckdb.one_key_loops import merge
 
     most = max(table.units for table in tables)
-    made, done = _Kept(tables[0].common, 0, 1 << max(2, (2 * most // parts).bit_length())), 0
+    made, done = _Kept(tables[0].common, 0, 1 << max(2, (2 * most // parts).bit_length()), parts), 0
     room = made.more_cells()
     for table in tables:
         while room and (done := merge(table.frame, made.frame, part, parts, done)) >= 0:
@@ -139,16 +141,16 @@ class _Common:
             place_keys(refs[: found + 1], self.arenas, table, self.salt)
             done, found = tally(done, found, kept, numbers, self.arenas, table, refs, counts, self.salt)
             size *= 2
-        return refs[1 : found + 1], counts[1 : found + 1]
+        return refs[1 : found + 1].copy(), counts[1 : found + 1].copy()
 
 
 class _Kept:
     """The key of each unit that one thread has met."""
 
-    def __init__(self, common: _Common, number: int, first: int = 0) -> None:
+    def __init__(self, common: _Common, number: int, first: int = 0, parts: int = 1) -> None:
         from dpsieve.engines.duckdb.one_key_loops import ARENAS, FIELDS, SALT, TEXTS, USED
 
-        self.common, self._number, self._first = common, number, first or _FIRST_CELLS
+        self.common, self._number, self._first, self._parts = common, number, first or _FIRST_CELLS, parts
         self.cells, self._arena = _cells(0), np.empty(0, np.uint8)
         self.frame = np.zeros(FIELDS, np.int64)
         self.frame[[TEXTS, SALT, ARENAS]] = common.texts, common.salt.ctypes.data, common.arenas.ctypes.data
@@ -180,7 +182,7 @@ class _Kept:
         if not self.common.room.take(_CELL * size):
             return False
         larger = _cells(size)
-        rehash(self.cells, larger, self.common.salt)
+        rehash(self.cells, larger, self.common.salt, self._parts)
         self.release()
         self.cells = larger
         self.frame[[CELLS, SIZE]] = larger.ctypes.data, size

@@ -62,7 +62,7 @@ def add(done, count, units, keys, orders, frame):
         word, slot = words[near], homes[near]
         if ahead < count:
             words[near] = _word(ahead, units, texts, salt)
-            homes[near] = _home(words[near], cells, salt)
+            homes[near] = _home(words[near], cells, salt, 1)
             prefetch(cells.ctypes.data + _CELL * np.int64(homes[near]))
         if texts and done <= middle < count:
             prefetch(bytes_at(cells[homes[middle & (_AHEAD - 1)], 3], arenas)[0])
@@ -94,7 +94,7 @@ def merge(source, target, part, parts, done):
         word = more[slot, 1]
         if np.int64(_angle(word, salt) * np.uint64(parts) >> _HALF) != part:
             continue
-        found = _find(word, bytes_at(more[slot, 3], arenas), _home(word, cells, salt), cells, texts, arenas)
+        found = _find(word, bytes_at(more[slot, 3], arenas), _home(word, cells, salt, parts), cells, texts, arenas)
         new = cells[found, 2] == _ZERO
         if new:
             if is_full(target[UNITS], cells):
@@ -113,12 +113,12 @@ def is_full(units, cells):
 
 
 @jit(nogil=True)
-def rehash(cells, larger, salt):
+def rehash(cells, larger, salt, parts):
     """Move all cells to a larger table."""
     mask = np.uint64(len(larger) - 1)
     for i in range(len(cells)):
         if cells[i, 2] != _ZERO:
-            slot = _home(cells[i, 1], larger, salt)
+            slot = _home(cells[i, 1], larger, salt, parts)
             while larger[slot, 2] != _ZERO:
                 slot = (slot + _ONE) & mask
             for j in range(4):
@@ -243,9 +243,9 @@ def _angle(word, salt):
 
 
 @jit(forceinline=True)
-def _home(word, cells, salt):
-    """Return the slot where the search for a unit starts."""
-    return _angle(word, salt) * np.uint64(len(cells)) >> _HALF
+def _home(word, cells, salt, parts):
+    """Return the slot where the search for a unit starts; a table of one part of the circle is filled by that part."""
+    return (_angle(word, salt) * np.uint64(parts) & _LOWER) * np.uint64(len(cells)) >> _HALF
 
 
 @jit(forceinline=True)

@@ -12,7 +12,7 @@ Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those 
 
 import numpy as np
 
-from dpsieve.engines.duckdb.one_key_loops import MOST_ARENAS, bytes_at, reference
+from dpsieve.engines.duckdb.one_key_loops import LONGEST, MOST_ARENAS, bytes_at, reference
 from dpsieve.engines.duckdb.own_database import FIRST_FREE
 from dpsieve.engines.duckdb.vectors import (
     answer,
@@ -87,7 +87,8 @@ def number(done, count, values, known, numbers, state):
                 slot = (slot + _ONE) & mask
             if table[slot] == _ZERO:
                 if texts:
-                    if found + 1 == len(words) or (not known and state[USED] + lengths[j] > state[LENGTH]):
+                    room = LONGEST if known else min(LONGEST, state[LENGTH] - state[USED])
+                    if found + 1 == len(words) or lengths[j] > room:
                         state[WANTED] = lengths[j]
                         return i
                     if known:

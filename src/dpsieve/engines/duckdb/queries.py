@@ -4,7 +4,6 @@ DuckDB's own messages quote rows, so nothing of them is passed on but line numbe
 the `except` block: an exception that is raised inside keeps the first one, with its message, as context.
 """
 
-import contextlib
 import errno
 import re
 import threading
@@ -52,12 +51,16 @@ def run(query: Callable[[], _T], connection: Any, progress: Progress | None) -> 
         while not done.wait(_PAUSE):
             if progress is not None:
                 progress(max(0.0, connection.query_progress() / 100.0))
-    finally:
-        while not done.is_set():
-            with contextlib.suppress(KeyboardInterrupt):
+    except BaseException as raised:
+        last = raised
+        while thread.is_alive():
+            try:
                 connection.interrupt()
-                done.wait(_PAUSE / 2)
-        thread.join()
+                thread.join(_PAUSE / 2)
+            except BaseException as another:  # also a second signal waits until the query has ended
+                last = another
+        raise last from None
+    thread.join()
     if errors:
         raise errors.pop()
     return results.pop()
