@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -309,7 +310,8 @@ def test_a_message_that_cannot_be_written_is_not_acknowledged():
         running.cancel()
         return codes
 
-    assert asyncio.run(send()) == [503] * 3
+    with ThreadPoolExecutor(1) as pool:  # in this thread a browser of other tests may have its own loop
+        assert pool.submit(lambda: asyncio.run(send())).result() == [503] * 3
 
 
 def test_what_the_server_refuses(folder):
