@@ -5,7 +5,8 @@ same rows and computes the same hashes, and each unit keeps the key with the sma
 nobody can tell from a release which way was taken, and that may depend on the data. It is faster since a row costs one
 look at a table, into memory that was requested ahead.
 
-Each thread keeps the units that it meets; at the end parts of the units, one for each thread, are merged and counted.
+Two threads share a table, and keep there the units that they meet: to read rows takes longer than to keep them. At the
+end parts of the units, one for each thread, are merged and counted.
 What is held grows with the units and the threads, not with the rows. Where it would take more than it may, or anything
 else is not as expected, this gives up, and the SQL text, which spills to disk and explains its errors, takes its place.
 """
@@ -49,10 +50,10 @@ def run_compiled(loops: Loops, scan: Scan, task: Aggregation) -> pa.Table | None
     value, kind = one_value(scan.columns, task.columns) or "", kind_of_value(scan.columns, task.columns)
     rows = rows_query(scan.text, scan.columns, task)[0]
     arguments = {value: kind, "k0": "VARCHAR", choice(task.salt, [*unit_names(task.columns), "k0"]): "UBIGINT"}
-    common = _Common(key_of_tables(task.salt), Memory(loops.memory), kind == "VARCHAR")
     try:
         from dpsieve.engines.duckdb.one_key_loops import MOST_ARENAS, visit
 
+        common = _Common(key_of_tables(task.salt), Memory(loops.memory), kind == "VARCHAR")
         kept = [_Kept(common, number) for number in range(min((loops.threads + 1) // 2, MOST_ARENAS))]
         loops.database.visit(rows, arguments, visit.address, kept)
         return _counted(kept, common, task.weights[0], loops.threads)

@@ -1,9 +1,9 @@
 """A DuckDB that hands its rows to compiled code, opened through its C interface, which the Python package exports.
 
 A query reads `SELECT max(visit(u, k, o)) FROM ...`, and `visit` is a compiled function: it sees the vectors of DuckDB
-where they lie, in the threads of DuckDB, so that nothing is copied, converted or waits for Python. Each thread has a
-part of its own, which is told by its frame, an array of words that the function reads and writes (see `vectors`). Only
-where a part has no more room, Python is called, and gives it some.
+where they lie, in the threads of DuckDB, so that nothing is copied, converted or waits for Python. Each thread gets a
+part, alone or with others that wait for it, and knows it by its frame, an array of words that the function reads and
+writes (see `vectors`). Only where a part has no more room, Python is called, and gives it some.
 
 The instance is apart from every other one in this process: no connection of a user gets the function.
 """
