@@ -42,7 +42,6 @@ from dpsieve.types import Floats, Ints
 _T = TypeVar("_T")
 _ENCRYPTED = "spark.io.encryption.enabled"
 _LARGEST = 10**12  # frequency
-_CHECKED: "weakref.WeakSet[Any]" = weakref.WeakSet()  # sessions whose executors can draw
 _FEW = 1_000_000  # public keys, that fit into the memory of each executor
 # A task's files go to their place when the job is committed, not when the task is, and a mark says that it was.
 _COMMIT = {
@@ -289,10 +288,8 @@ def _check_session(session: Any, folder: str | None) -> None:
 
 
 def _check_executors(session: Any) -> None:
-    """Run a task that needs what a draw needs, once for each session, before anything is counted or paid for."""
-    if session not in _CHECKED:
-        session.range(1).mapInArrow(partial(check_version, dpsieve.__version__), "id long").collect()
-        _CHECKED.add(session)
+    """Run a task that needs what a draw needs, before anything is counted or paid for."""
+    session.range(1).mapInArrow(partial(check_version, dpsieve.__version__), "id long").collect()
 
 
 def _read(session: Any, source: Files) -> Any:
