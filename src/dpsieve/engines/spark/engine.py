@@ -42,6 +42,7 @@ from dpsieve.types import Floats, Ints
 _T = TypeVar("_T")
 _ENCRYPTED = "spark.io.encryption.enabled"
 _LARGEST = 10**12  # frequency
+_CHECKED: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()  # executors that can draw, by session
 _FEW = 1_000_000  # public keys, that fit into the memory of each executor
 # A task's files go to their place when the job is committed, not when the task is, and a mark says that it was.
 _COMMIT = {
@@ -288,8 +289,10 @@ def _check_session(session: Any, folder: str | None) -> None:
 
 
 def _check_executors(session: Any) -> None:
-    """Run a task that needs what a draw needs, before anything is counted or paid for."""
-    session.range(1).mapInArrow(partial(check_version, dpsieve.__version__), "id long").collect()
+    """Run a task that needs what a draw needs, once for each session, before anything is counted or paid for."""
+    if _CHECKED.get(session) != dpsieve.__version__:
+        session.range(1).mapInArrow(partial(check_version, dpsieve.__version__), "id long").collect()
+        _CHECKED[session] = dpsieve.__version__
 
 
 def _read(session: Any, source: Files) -> Any:
