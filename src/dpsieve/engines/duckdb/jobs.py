@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines.counted import Counted
-from dpsieve.engines.duckdb import one_key, pairs
+from dpsieve.engines.duckdb import numbered, one_key, pairs
 from dpsieve.engines.duckdb.own_database import Loops
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
 from dpsieve.engines.engine import Aggregation, NumberRows, null_units
@@ -64,10 +64,12 @@ def aggregate(job: Job) -> Counted:
 
 def aggregate_by_loops(job: Job, loops: Loops) -> Counted | None:
     """Return the same by compiled loops."""
-    if job.listed is None and one_key.suits(job.scan.columns, job.task, job.scan.rows or 0):
+    if not _suits(job):
+        return None
+    if job.listed is None and job.task.contribution.keys == 1:
         table = one_key.run_compiled(loops, job.scan, job.task)
     else:
-        kept = _pairs(job, loops)
+        kept = pairs.read_pairs(loops, job.scan, job.task, job.known)
         table = None if kept is None else kept.aggregated(job.task)
     return None if table is None else counted(job.task, job.listed, table)
 
@@ -90,7 +92,7 @@ def incidence(job: Job) -> Incidence:
 
 def incidence_by_loops(job: Job, loops: Loops) -> Incidence | None:
     """Return the same by compiled loops."""
-    kept = _pairs(job, loops)
+    kept = pairs.read_pairs(loops, job.scan, job.task, job.known) if _suits(job) else None
     if kept is None:
         return None
     unit = [job.scan.columns[name] for name in job.task.columns.unit]
@@ -116,10 +118,8 @@ def numbers(job: Job) -> NumberRows:
     return NumberRows(np.column_stack([column.to_numpy() for column in columns]), starts.astype(np.int64))
 
 
-def _pairs(job: Job, loops: Loops) -> pairs.Pairs | None:
-    if not pairs.suits(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None):
-        return None
-    return pairs.read_pairs(loops, job.scan, job.task, job.known)
+def _suits(job: Job) -> bool:
+    return numbered.suits(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None)
 
 
 def named_keys(task: Aggregation, listed: pa.Table | None, found: pa.Table) -> pa.Table:

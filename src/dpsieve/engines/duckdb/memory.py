@@ -4,26 +4,20 @@ import threading
 
 
 class Memory:
-    """How many bytes the tables of all threads may hold: half of what is allowed.
-
-    What is merged from them takes no more than half again, and neither does what is made of that.
-    """
+    """How many bytes the tables of all threads may hold: half of what is allowed, as the result may take as much."""
 
     def __init__(self, allowed: int) -> None:
-        self._lock, self._half, self._limit, self._held = threading.Lock(), allowed // 2, allowed // 2, 0
-
-    def allow_again(self) -> None:
-        """Allow as much once more, beside what is held."""
-        self._limit = self._held + self._half
-
-    def is_half_free(self) -> bool:
-        """Tell whether there is room for as much as the tables hold."""
-        return self._held <= self._half
+        self._lock, self._limit, self._held = threading.Lock(), allowed // 2, 0
 
     def take(self, count: int) -> bool:
-        """Hold so many bytes more, or fewer; tell whether that is allowed."""
+        """Hold more bytes; tell whether that is allowed."""
         with self._lock:
-            if count > 0 and self._held + count > self._limit:
+            if self._held + count > self._limit:
                 return False
             self._held += count
             return True
+
+    def give_back(self, count: int) -> None:
+        """Hold fewer bytes."""
+        with self._lock:
+            self._held -= count

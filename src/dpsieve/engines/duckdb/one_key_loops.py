@@ -1,226 +1,194 @@
-"""The key of each unit with the smallest hash: a table of units, and an arena with the bytes that it refers to.
+"""The key of each unit with the smallest hash: keys get numbers, and each unit a cell of a table.
 
-A cell of the table is four words: the hash of the key that is kept, the unit, where the key's bytes are (0 where the
-cell is empty), and where the unit's bytes are. A unit is either a whole number, which is its word, or a text, whose
-word is its hash; then a match is always checked on the bytes. Units are never taken for each other by hashes alone: one
-unit more or less must change one key. Of keys with equal hashes the one whose bytes come first is kept, as in SQL.
+A cell is two words: the upper 36 bits of the hash with one more than the key's number below them, or 0 where the cell
+is empty; and the unit. A unit is either a whole number, which is its word, or a text, whose word is its hash; then a
+third word refers to the text, and a match is always checked on its bytes (a fourth fills the cell up). Units are never
+taken for each other by hashes alone: one unit more or less must change one key. Two keys of a unit that agree in those
+36 bits cannot be told apart, and end the query: SQL decides then.
 
-Bytes are referred to by a word, arena << 58 | start << 24 | length, which is never 0, as an arena is used from its
-second byte on. Each thread has an arena, and `arenas` has the addresses of all. New bytes go to the end, and those that
-nothing refers to any more stay until `compact`. Where a search will start is known some rows ahead, and requested then,
-so that memory is not waited for.
-
-Cells lie in the order of an angle of their unit, but for those that found theirs taken, which come next. So parts of
-the circle can be merged each by itself, and cells are met in the order they will have.
+Each part of the units, a stretch of a circle on which every unit has an angle, has a table and numbers of its own.
+Threads look at all tables without a lock: what a unit keeps only becomes smaller, and a cell stays its own, so that a
+row which comes after what a thread sees there will never be kept. The others, few as a unit has kept more and more, are
+handed to one part after the other under its lock. Tables that have grown stay as they were, for threads that still look
+at them. Where a search will start is known some rows ahead, and requested then, so that memory is not waited for.
 
 Nothing is checked here: `duckdb.one_key` sees to it that the addresses are those of buffers that it keeps alive.
 """
 
 import numpy as np
 
+from dpsieve.engines.duckdb import numbered_loops
+from dpsieve.engines.duckdb.numbered_loops import is_text, number
 from dpsieve.engines.duckdb.own_database import FIRST_FREE, NUMBER
+from dpsieve.engines.duckdb.text_loops import SHELF, blocks_of, bytes_at, put
 from dpsieve.engines.duckdb.vectors import (
     answer,
     column,
     frame_of,
     has_grown,
     holds_null,
+    ints_at,
     leave,
+    load_shared,
     rows_of,
     stop,
+    store_shared,
     take,
     text_at,
     words_at,
 )
-from dpsieve.exact.hashing import copy, digest, fold, load_byte, load_word, prefetch, same
+from dpsieve.exact.hashing import digest, fold, load_word, prefetch, same
 from dpsieve.exact.jit import callback, jit
 
-# The words of a frame: whether units are texts, the addresses of the salt and of all arenas; the address and the length
-# of its table, the length of its arena, how many units and bytes it holds, and how many bytes are wanted.
-TEXTS, SALT, ARENAS, CELLS, SIZE, LENGTH, UNITS, USED, WANTED, FIELDS = range(FIRST_FREE, FIRST_FREE + 10)
-LENGTH_BITS, START_BITS, MOST_ARENAS = 24, 34, 64
-_AHEAD, _GROUP = 32, 32
+# The words of a frame: how many parts there are, and the address of those of their frames; the addresses of the salt,
+# of the shelf for the texts of units, and of the frame of the keys; whether units are texts; the addresses of the table
+# and of one that shall take its place; how many units there are, how many rows were seen, and what wants more room.
+(
+    PARTS, FRAMES, SALT, TEXTS, KEYS, IS_TEXT, TABLE, LARGER, UNITS, SEEN, WANTS, FIELDS,
+) = range(FIRST_FREE, FIRST_FREE + 12)  # fmt: skip
+_AHEAD = 32
+NUMBER_BITS = 28
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
-_BITS = np.uint64(LENGTH_BITS)
-_LENGTH = (_ONE << _BITS) - _ONE
-_ARENA = np.uint64(LENGTH_BITS + START_BITS)
-_START = (_ONE << np.uint64(START_BITS)) - _ONE
-LONGEST = (1 << LENGTH_BITS) - 1
+_BITS = np.uint64(NUMBER_BITS)
+_NUMBER = (_ONE << _BITS) - _ONE
 _HALF = np.uint64(32)
 _LOWER = (_ONE << _HALF) - _ONE
-_CELL = 32
 _STRETCH, _GOLDEN = np.uint64(20), np.uint64(0x9E3779B97F4A7C15)
 
 
 @jit(nogil=True)
-def add(done, count, units, keys, orders, frame):
-    """Take rows from `done` on; return how many are done, fewer than `count` where there is no room for the next."""
-    cells, salt, arenas, texts = _cells(frame), words_at(frame[SALT], 8), _arenas(frame), frame[TEXTS] != 0
-    words, homes = np.empty(_AHEAD, np.uint64), np.empty(_AHEAD, np.uint64)
-    for i in range(done - _AHEAD, count):
-        near, ahead, middle = i & (_AHEAD - 1), i + _AHEAD, i + _AHEAD // 2
-        word, slot = words[near], homes[near]
+def sift(count, units, orders, frame, words, angles, firsts, following):
+    """Link the rows that may be kept: `firsts` has one of each part, or -1, and `following` another one of its part.
+
+    Of rows of one unit after each other, with nothing between, only the first by its hash is linked.
+    """
+    texts, parts, salt = frame[IS_TEXT] != 0, frame[PARTS], words_at(frame[SALT], 8)
+    blocks, tables = blocks_of(ints_at(frame[TEXTS], SHELF)), np.empty(parts, np.int64)
+    for part in range(parts):
+        tables[part] = load_shared(frame_at(frame, part).ctypes.data + 8 * TABLE)
+    for i in range(-_AHEAD, count):
+        ahead, middle = i + _AHEAD, i + _AHEAD // 2
         if ahead < count:
-            words[near] = _word(ahead, units, texts, salt)
-            homes[near] = _home(words[near], cells, salt, 1)
-            prefetch(cells.ctypes.data + _CELL * np.int64(homes[near]))
-        if texts and done <= middle < count:
-            prefetch(bytes_at(cells[homes[middle & (_AHEAD - 1)], 3], arenas)[0])
-        if i < done:
+            words[ahead] = _word(ahead, units, texts, salt)
+            angles[ahead] = _angle(words[ahead], salt)
+            prefetch(_home(angles[ahead], tables[_part(angles[ahead], parts)], parts, texts))
+        if texts and 0 <= middle < count:
+            home = _home(angles[middle], tables[_part(angles[middle], parts)], parts, texts)
+            if load_shared(home) != _ZERO:
+                prefetch(bytes_at(load_word(home + 16), blocks)[0])
+        if i < 0:
             continue
-        unit, order = text_at(units, i) if texts else (0, 0), load_word(orders + 8 * i)
-        slot = _find(word, unit, slot, cells, texts, arenas)
-        may_keep = order <= cells[slot, 0] or cells[slot, 2] == _ZERO
-        if may_keep and not _keep(word, unit, order, text_at(keys, i), slot, cells, frame):
-            return i
-    return count
+        part, unit, order = _part(angles[i], parts), text_at(units, i) if texts else (0, 0), load_word(orders + 8 * i)
+        kept = load_shared(_find(words[i], unit, angles[i], tables[part], parts, texts, blocks))
+        if kept != _ZERO and order > kept | _NUMBER:
+            continue
+        last = firsts[part]
+        if last >= 0 and words[last] == words[i] and (not texts or _same_text(units, i, last)):
+            if order > load_word(orders + 8 * last):
+                continue
+            if order < load_word(orders + 8 * last):
+                last = following[last]
+        following[i], firsts[part] = last, i
+
+
+@jit()
+def keep(first, count, following, chunk_units, chunk_keys, orders, words, angles, frame):
+    """Let units keep the keys of linked rows that come before their own; tell whether that was possible."""
+    texts, parts, shelf = frame[IS_TEXT] != 0, frame[PARTS], ints_at(frame[TEXTS], SHELF)
+    rows, numbers, filled = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    while first >= 0:
+        rows[filled] = first
+        first = following[first]
+        filled += 1
+    if not _numbers(rows, filled, chunk_keys, numbers, frame):
+        return False
+    while is_full(frame[UNITS] + filled, frame[TABLE]):
+        if not _has_room(frame, 0):
+            return False
+        store_shared(frame.ctypes.data + 8 * TABLE, np.uint64(frame[LARGER]))
+    for j in range(filled):
+        i = rows[j]
+        unit = text_at(chunk_units, i) if texts else (0, 0)
+        cell = _find(words[i], unit, angles[i], frame[TABLE], parts, texts, blocks_of(shelf))
+        kept, new = load_shared(cell), (load_word(orders + 8 * i) & ~_NUMBER) | np.uint64(numbers[j] + 1)
+        if kept == _ZERO:
+            if texts:
+                reference = put(unit, shelf)
+                if reference == _ZERO:
+                    if not _has_room(frame, frame[TEXTS]):
+                        return False
+                    reference = put(unit, shelf)
+                store_shared(cell + 16, reference)
+            store_shared(cell + 8, words[i])
+            frame[UNITS] += 1
+        elif (kept ^ new) & ~_NUMBER == _ZERO and kept != new:
+            return False
+        if kept == _ZERO or new < kept:
+            store_shared(cell, new)
+    return True
+
+
+@jit()
+def _numbers(rows, count, keys, numbers, frame):
+    """Write the numbers of the keys of some rows; tell whether there was room for all of them."""
+    done, values = 0, ints_at(frame[KEYS], numbered_loops.FIELDS)
+    while done < count:
+        done = number(done, count, rows, keys, False, numbers, values)
+        if done < count and not _has_room(frame, frame[KEYS]):
+            return False
+    return values[numbered_loops.FOUND] < np.int64(_NUMBER)
+
+
+@jit()
+def _has_room(frame, wants):
+    """Ask for room for what wants some: its address, or 0 for the table."""
+    frame[WANTS] = wants
+    return has_grown(frame)
+
+
+@jit()
+def is_full(units, table):
+    """Tell whether a table should not hold so many units: a search ends at an empty cell."""
+    return 4 * units > 3 * np.int64(load_word(table))
 
 
 @jit(nogil=True)
-def merge(source, target, part, parts, done):
-    """Take one of several parts of the units of another table; return how many cells are done, or -1 for all.
-
-    A unit of this part lies in a cell of it, or after them with no empty cell between.
-    """
-    cells, more, salt, arenas = _cells(target), _cells(source), words_at(source[SALT], 8), _arenas(source)
-    count, texts = len(more), source[TEXTS] != 0
-    first, last = part * count // parts, -(-(part + 1) * count // parts)
-    for place in range(first + done, first + count):
-        slot = place & (count - 1)
-        if more[slot, 2] == _ZERO:
-            if place >= last:
-                break
-            continue
-        word = more[slot, 1]
-        if np.int64(_angle(word, salt) * np.uint64(parts) >> _HALF) != part:
-            continue
-        found = _find(word, bytes_at(more[slot, 3], arenas), _home(word, cells, salt, parts), cells, texts, arenas)
-        new = cells[found, 2] == _ZERO
-        if new:
-            if is_full(target[UNITS], cells):
-                return place - first
-            target[UNITS] += 1
-        if new or _comes_first(more[slot, 0], bytes_at(more[slot, 2], arenas), cells[found], arenas):
-            for j in range(4):
-                cells[found, j] = more[slot, j]
-    return -1
-
-
-@jit(forceinline=True)
-def is_full(units, cells):
-    """Tell whether this number of units leaves no room for another: a search ends at an empty cell."""
-    return 4 * units >= 3 * len(cells)
-
-
-@jit(nogil=True)
-def rehash(cells, larger, salt, parts):
+def rehash(table, larger, salt, parts, texts):
     """Move all cells to a larger table."""
-    mask = np.uint64(len(larger) - 1)
-    for i in range(len(cells)):
-        if cells[i, 2] != _ZERO:
-            slot = _home(cells[i, 1], larger, salt, parts)
-            while larger[slot, 2] != _ZERO:
-                slot = (slot + _ONE) & mask
-            for j in range(4):
-                larger[slot, j] = cells[i, j]
+    size, width = np.int64(load_word(table)), width_of(texts)
+    for cell in range(table + width, table + width * (size + 1), width):
+        if load_word(cell) != _ZERO:
+            place, end = _home(_angle(load_word(cell + 8), salt), larger, parts, texts), _end(larger, texts)
+            while load_word(place) != _ZERO:
+                place = larger + width if place + width == end else place + width
+            for word in range(0, width, 8):
+                store_shared(place + word, load_word(cell + word))
 
 
 @jit(nogil=True)
-def in_use(cells):
-    """Return how many bytes the cells refer to."""
-    total = 0
-    for i in range(len(cells)):
-        total += np.int64(cells[i, 2] & _LENGTH) + np.int64(cells[i, 3] & _LENGTH)
-    return total
-
-
-@jit(nogil=True)
-def compact(cells, arenas, other, number):
-    """Move all bytes that are referred to into a new arena of this number; return what of it is used then."""
-    used = 1
-    for i in range(len(cells)):
-        for j in range(2, 4):
-            if cells[i, j] != _ZERO:
-                place, length = bytes_at(cells[i, j], arenas)
-                copy(other.ctypes.data + used, place, length)
-                cells[i, j] = reference(number, used, length)
-                used += length
-    return used
-
-
-@jit(nogil=True)
-def tally(position, found, kept, numbers, arenas, table, refs, counts, salt):
-    """Sum the numbers of each key, or 1 where they are None; return how many of `kept` are done, and keys are found.
-
-    `kept` refers to keys, or is 0. `refs` and `counts` hold each key from 1 on, as far as there is room. A word of
-    `table` is 0 where empty, else the upper half of a key's hash and the key's place: 2^32 keys would take 2^37 bytes.
-    """
-    words, mask = (salt[0], salt[1], salt[2], salt[3]), np.uint64(len(table) - 1)
-    near, hashes = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.uint64)
-    while position < len(kept):
-        filled = 0
-        while filled < _GROUP and position < len(kept):
-            if kept[position] != _ZERO:
-                place, length = bytes_at(kept[position], arenas)
-                prefetch(place)
-                prefetch(place + length)
-                near[filled] = position
-                filled += 1
-            position += 1
-        for i in range(filled):
-            place, length = bytes_at(kept[near[i]], arenas)
-            hashes[i] = digest(place, length, words)
-            prefetch(table.ctypes.data + 8 * np.int64(hashes[i] & mask))
-        for i in range(filled):
-            prefetch(bytes_at(refs[table[hashes[i] & mask] & _LOWER], arenas)[0])
-        for i in range(filled):
-            slot, word = hashes[i] & mask, kept[near[i]]
-            place, length = bytes_at(word, arenas)
-            while table[slot] != _ZERO:
-                if (table[slot] ^ hashes[i]) >> _HALF == _ZERO:
-                    other = refs[table[slot] & _LOWER]
-                    if (other ^ word) & _LENGTH == _ZERO and same(place, bytes_at(other, arenas)[0], length):
-                        break
-                slot = (slot + _ONE) & mask
-            if table[slot] == _ZERO:
-                if found + 1 == len(refs):
-                    return near[i], found
-                found += 1
-                table[slot] = (hashes[i] & ~_LOWER) | np.uint64(found)
-                refs[found] = word
-            counts[table[slot] & _LOWER] += 1 if numbers is None else numbers[near[i]]
-    return position, found
-
-
-@jit(nogil=True)
-def place_keys(refs, arenas, table, salt):
-    """Fill an empty table with the keys from 1 on."""
-    mask = np.uint64(len(table) - 1)
-    for i in range(1, len(refs)):
-        place, length = bytes_at(refs[i], arenas)
-        h = digest(place, length, (salt[0], salt[1], salt[2], salt[3]))
-        slot = h & mask
-        while table[slot] != _ZERO:
-            slot = (slot + _ONE) & mask
-        table[slot] = (h & ~_LOWER) | np.uint64(i)
-
-
-@jit(nogil=True)
-def gather(refs, arenas, starts, target):
-    """Copy the bytes of each key to its place in `target`."""
-    for i in range(len(refs)):
-        place, length = bytes_at(refs[i], arenas)
-        copy(target.ctypes.data + starts[i], place, length)
+def tally(table, texts, counts):
+    """Count the units of each key, by its number."""
+    width = width_of(texts)
+    for cell in range(table + width, _end(table, texts), width):
+        if load_word(cell) != _ZERO:
+            counts[(load_word(cell) & _NUMBER) - _ONE] += 1
 
 
 @jit(forceinline=True)
-def _arenas(frame):
-    return words_at(frame[ARENAS], MOST_ARENAS)
+def frame_at(frame, part):
+    """Return the frame of a part."""
+    return ints_at(np.int64(load_word(frame[FRAMES] + 8 * part)), FIELDS)
 
 
 @jit(forceinline=True)
-def _cells(frame):
-    return words_at(frame[CELLS], (frame[SIZE], 4))
+def width_of(texts):
+    """Return how many bytes a cell takes; the first of a table tells how many others there are."""
+    return 32 if texts else 16
+
+
+@jit(forceinline=True)
+def _end(table, texts):
+    return table + width_of(texts) * (np.int64(load_word(table)) + 1)
 
 
 @jit(forceinline=True)
@@ -243,95 +211,62 @@ def _angle(word, salt):
 
 
 @jit(forceinline=True)
-def _home(word, cells, salt, parts):
-    """Return the slot where the search for a unit starts; a table of one part of the circle is filled by that part."""
-    return (_angle(word, salt) * np.uint64(parts) & _LOWER) * np.uint64(len(cells)) >> _HALF
+def _part(angle, parts):
+    return np.int64(angle * np.uint64(parts) >> _HALF)
 
 
 @jit(forceinline=True)
-def _keep(word, unit, order, key, slot, cells, frame):
-    """Let the unit of a slot keep this key if it comes before its own; tell whether there was room for it."""
-    new = cells[slot, 2] == _ZERO
-    if not new and not _comes_first(order, key, cells[slot], _arenas(frame)):
-        return True
-    wanted = key[1] + unit[1] * new
-    if (new and is_full(frame[UNITS], cells)) or wanted > min(frame[LENGTH] - frame[USED], LONGEST):
-        frame[WANTED] = wanted
-        return False
-    if new:
-        frame[UNITS] += 1
-        cells[slot, 1] = word
-        if frame[TEXTS]:
-            cells[slot, 3] = _put(unit, frame)
-    cells[slot, 0] = order
-    cells[slot, 2] = _put(key, frame)
+def _home(angle, table, parts, texts):
+    """Return the address of the cell where the search for a unit starts; the angles of a part fill its table."""
+    slot = (angle * np.uint64(parts) & _LOWER) * load_word(table) >> _HALF
+    return table + width_of(texts) * (np.int64(slot) + 1)
+
+
+@jit(forceinline=True)
+def _find(word, unit, angle, table, parts, texts, blocks):
+    """Return the address of the cell of a unit, or of the empty one where it belongs."""
+    cell, width, end = _home(angle, table, parts, texts), width_of(texts), _end(table, texts)
+    while load_shared(cell) != _ZERO:
+        if load_word(cell + 8) == word and (not texts or is_text(unit, load_word(cell + 16), blocks)):
+            break
+        cell += width
+        if cell == end:
+            cell = table + width
+    return cell
+
+
+@jit(forceinline=True)
+def _same_text(values, i, j):
+    text, other = text_at(values, i), text_at(values, j)
+    return text[1] == other[1] and same(text[0], other[0], text[1])
+
+
+@jit(nogil=True)
+def take_rows(count, units, keys, orders, frame):
+    """Let units keep the keys of rows; tell whether that was possible."""
+    parts, words, angles = frame[PARTS], np.empty(count, np.uint64), np.empty(count, np.uint64)
+    firsts, following = np.full(parts, -1), np.empty(count, np.int64)
+    sift(count, units, orders, frame, words, angles, firsts, following)
+    frame[SEEN] += count
+    for turn in range(parts):  # threads start at different parts
+        which = (frame[NUMBER] + turn) % parts
+        if firsts[which] >= 0:
+            part = frame_at(frame, which)
+            take(part)
+            kept = keep(firsts[which], count, following, units, keys, orders, words, angles, part)
+            leave(part)
+            if not kept:
+                return False
     return True
-
-
-@jit(forceinline=True)
-def _comes_first(order, key, cell, arenas):
-    """Return whether a key with this hash comes before the one that is kept."""
-    return order < cell[0] or (order == cell[0] and _before(key, bytes_at(cell[2], arenas)))
-
-
-@jit(forceinline=True)
-def _find(word, unit, slot, cells, texts, arenas):
-    """Return the slot of a unit, or the empty one where it belongs."""
-    mask = np.uint64(len(cells) - 1)
-    while cells[slot, 2] != _ZERO:
-        if cells[slot, 1] == word:
-            if not texts:
-                break
-            place, size = bytes_at(cells[slot, 3], arenas)
-            if size == unit[1] and same(unit[0], place, size):
-                break
-        slot = (slot + _ONE) & mask
-    return slot
-
-
-@jit()
-def _before(key, other):
-    """Return whether a key comes before another one, by their bytes; of equal ones neither does."""
-    if key[1] == other[1] and same(key[0], other[0], key[1]):
-        return False
-    for j in range(min(key[1], other[1])):
-        a, b = load_byte(key[0] + j), load_byte(other[0] + j)
-        if a != b:
-            return a < b
-    return key[1] < other[1]
-
-
-@jit(forceinline=True)
-def bytes_at(reference, arenas):
-    """Return the address and the length of what a word refers to."""
-    return np.int64(arenas[reference >> _ARENA] + (reference >> _BITS & _START)), np.int64(reference & _LENGTH)
-
-
-@jit(forceinline=True)
-def _put(text, frame):
-    """Append a text to the arena; return the word that refers to it."""
-    used, number = frame[USED], frame[NUMBER]
-    copy(np.int64(_arenas(frame)[number]) + used, text[0], text[1])
-    frame[USED] = used + text[1]
-    return reference(number, used, text[1])
-
-
-@jit(forceinline=True)
-def reference(number, start, length):
-    """Return the word that refers to bytes of an arena."""
-    return np.uint64(number) << _ARENA | np.uint64(start) << _BITS | np.uint64(length)
 
 
 @callback("void(int64, int64, int64)")
 def visit(info, chunk, result):
-    """Take rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
-    frame, done, count = frame_of(info, FIELDS), 0, rows_of(chunk)
-    take(frame)
-    failed = holds_null(chunk, 0) or holds_null(chunk, 1) or (frame[SIZE] == 0 and not has_grown(frame))
-    while done < count and not failed:
-        done = add(done, count, column(chunk, 0), column(chunk, 1), column(chunk, 2), frame)
-        failed = done < count and not has_grown(frame)
-    leave(frame)
+    """Take rows of a unit, a key and its hash from DuckDB; end the query for a null, no room, or hashes too alike."""
+    frame, count = frame_of(info, FIELDS), rows_of(chunk)
+    failed = holds_null(chunk, 0) or holds_null(chunk, 1)
+    if not failed:
+        failed = not take_rows(count, column(chunk, 0), column(chunk, 1), column(chunk, 2), frame)
     if failed:
         stop(info, frame)
     answer(result, count)

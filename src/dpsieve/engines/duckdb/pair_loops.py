@@ -1,9 +1,5 @@
 """Compiled loops for pairs of a unit and a key: keys get numbers, pairs are noted, and each unit keeps its first keys.
 
-Values are numbered by a table with linear search. An entry is 0 where empty, else the upper half of the value's hash
-and one more than its number. The word of a number is the value itself, a whole number, or refers to the bytes of a text
-(see `one_key_loops`). Values are never taken for each other by hashes alone.
-
 A pair is three words: the unit, a whole number or the number of a text; the number of the key; and its hash. Pairs are
 divided by unit into parts that fit into the cache, and there put together by unit and in order.
 
@@ -12,7 +8,8 @@ Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those 
 
 import numpy as np
 
-from dpsieve.engines.duckdb.one_key_loops import LONGEST, MOST_ARENAS, bytes_at, reference
+from dpsieve.engines.duckdb import numbered_loops
+from dpsieve.engines.duckdb.numbered_loops import number
 from dpsieve.engines.duckdb.own_database import FIRST_FREE
 from dpsieve.engines.duckdb.vectors import (
     answer,
@@ -20,110 +17,22 @@ from dpsieve.engines.duckdb.vectors import (
     frame_of,
     has_grown,
     holds_null,
+    ints_at,
     leave,
     rows_of,
     stop,
     take,
-    text_at,
     words_at,
 )
-from dpsieve.exact.hashing import copy, digest, fold, load_word, prefetch, same
+from dpsieve.exact.hashing import fold, load_word
 from dpsieve.exact.jit import callback, jit
 
-# The words of a frame: the addresses of the states of units and of keys, or 0 where they stand for themselves; those of
+# The words of a frame: the addresses of the frames of units and of keys, or 0 where they stand for themselves; those of
 # the pairs' units, keys and hashes; how many pairs there is room for, and how many there are; and what wants more room.
 UNITS, KEYS, NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS, ROOM, FILLED, WANTS, FIELDS = range(FIRST_FREE, FIRST_FREE + 9)
-# The words of the state of values: whether they are texts, the addresses of the salt and of the arenas, with the number
-# and length of their own; table and words by address and length; how many values and bytes there are, and bytes wanted.
-TEXTS, SALT, ARENAS, ARENA, LENGTH, TABLE, TABLE_SIZE, WORDS, SIZE, FOUND, USED, WANTED, STATE = range(13)
-_GROUP, _SHORT = 32, 16
-_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_SHORT = 16
+_ONE = np.uint64(1)
 _HALF = np.uint64(32)
-_LOWER = (_ONE << _HALF) - _ONE
-
-
-@jit(nogil=True)
-def number(done, count, values, known, numbers, state):
-    """Write the numbers of values from `done` on; return how many are done, fewer than `count` where there is no room.
-
-    `values` is the address of a vector, or with `known` of words that refer to texts, or are numbers.
-    """
-    arenas, table, words = (
-        words_at(state[ARENAS], MOST_ARENAS),
-        words_at(state[TABLE], state[TABLE_SIZE]),
-        _words(state),
-    )
-    salt, texts, mask = words_at(state[SALT], 8), state[TEXTS] != 0, np.uint64(state[TABLE_SIZE] - 1)
-    hashes = np.empty(_GROUP, np.uint64)
-    places, lengths = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
-    while done < count:
-        group = min(_GROUP, count - done)
-        for j in range(group):
-            if texts:
-                i = done + j
-                places[j], lengths[j] = bytes_at(load_word(values + 8 * i), arenas) if known else text_at(values, i)
-                hashes[j] = digest(places[j], lengths[j], (salt[0], salt[1], salt[2], salt[3]))
-            else:
-                hashes[j] = fold(load_word(values + 8 * (done + j)) ^ salt[4], salt[5])
-            prefetch(table.ctypes.data + 8 * np.int64(hashes[j] & mask))
-        for j in range(group):
-            prefetch(words.ctypes.data + 8 * np.int64(table[hashes[j] & mask] & _LOWER))
-        if texts:
-            for j in range(group):
-                prefetch(bytes_at(words[table[hashes[j] & mask] & _LOWER], arenas)[0])
-        for j in range(group):
-            i, slot, found = done + j, hashes[j] & mask, state[FOUND]
-            word = _ZERO if texts else load_word(values + 8 * i)
-            while table[slot] != _ZERO:
-                if (table[slot] ^ hashes[j]) >> _HALF == _ZERO:
-                    own = words[table[slot] & _LOWER]
-                    if not texts:
-                        if own == word:
-                            break
-                    else:
-                        place, length = bytes_at(own, arenas)
-                        if length == lengths[j] and same(places[j], place, length):
-                            break
-                slot = (slot + _ONE) & mask
-            if table[slot] == _ZERO:
-                if texts:
-                    room = LONGEST if known else min(LONGEST, state[LENGTH] - state[USED])
-                    if found + 1 == len(words) or lengths[j] > room:
-                        state[WANTED] = lengths[j]
-                        return i
-                    if known:
-                        word = load_word(values + 8 * i)
-                    else:
-                        copy(np.int64(arenas[state[ARENA]]) + state[USED], places[j], lengths[j])
-                        word = reference(state[ARENA], state[USED], lengths[j])
-                        state[USED] += lengths[j]
-                elif found + 1 == len(words):
-                    return i
-                state[FOUND] = found + 1
-                table[slot] = (hashes[j] & ~_LOWER) | np.uint64(found + 1)
-                words[found + 1] = word
-            numbers[i] = np.int64(table[slot] & _LOWER) - 1
-        done += group
-    return count
-
-
-@jit(nogil=True)
-def rehash(table, larger, state):
-    """Move all entries to a larger table."""
-    words, arenas, salt = _words(state), words_at(state[ARENAS], MOST_ARENAS), words_at(state[SALT], 8)
-    mask = np.uint64(len(larger) - 1)
-    for entry in table:
-        if entry != _ZERO:
-            word = words[entry & _LOWER]
-            if state[TEXTS]:
-                place, length = bytes_at(word, arenas)
-                h = digest(place, length, (salt[0], salt[1], salt[2], salt[3]))
-            else:
-                h = fold(word ^ salt[4], salt[5])
-            slot = h & mask
-            while larger[slot] != _ZERO:
-                slot = (slot + _ONE) & mask
-            larger[slot] = entry
 
 
 @jit(nogil=True)
@@ -229,11 +138,6 @@ def sums(starts, keys, weights, totals, present):
 
 
 @jit(forceinline=True)
-def _words(state):
-    return words_at(state[WORDS], state[SIZE])
-
-
-@jit(forceinline=True)
 def _renamed(unit, new_units):
     return unit if new_units is None else np.uint64(new_units[unit])
 
@@ -297,7 +201,7 @@ def _numbers(chunk, which, state, numbers, frame):
     """Write the numbers of a column of a chunk; tell whether there was room for all values."""
     done, count = 0, rows_of(chunk)
     while done < count:
-        done = number(done, count, column(chunk, which), False, numbers, words_at(state, STATE).view(np.int64))
+        done = number(done, count, None, column(chunk, which), False, numbers, ints_at(state, numbered_loops.FIELDS))
         if done < count:
             frame[WANTS] = state
             if not has_grown(frame):

@@ -11,54 +11,31 @@ memory does not suffice, or anything else is not as expected, this gives up, and
 """
 
 import threading
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsieve.engines.duckdb.memory import Memory
-from dpsieve.engines.duckdb.one_key import UNEXPECTED, key_of_tables, texts_of
-from dpsieve.engines.duckdb.own_database import Loops, Unavailable
+from dpsieve.engines.duckdb.numbered import Int32s, Numbered, key_of_tables, read_as, written_as
+from dpsieve.engines.duckdb.one_key import UNEXPECTED
+from dpsieve.engines.duckdb.own_database import Loops
 from dpsieve.engines.duckdb.scan import Scan
+from dpsieve.engines.duckdb.texts import Blocks
 from dpsieve.engines.duckdb.unit_texts import its_values, kind_of_value, one_value
 from dpsieve.engines.engine import Aggregation
-from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, choice, rows_query, unit_names
-from dpsieve.privacy.contribution import Weight
+from dpsieve.engines.sql.bounded_query import Column, choice, rows_query, unit_names
 from dpsieve.types import Bools, Ints, Words
 
-_NUMBERS = {
-    "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
-    "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(),
-}  # fmt: skip
-_FIRST_VALUES, _FIRST_BYTES = 1 << 20, 1 << 24  # values are a power of two
+_FIRST_VALUES = 1 << 20  # a power of two
 _FIRST_PAIRS = 1 << 20  # at least twice as many as a chunk of DuckDB has
-_MOST_VALUES = 2**31 - 1
 _BYTES_OF_A_PAIR, _PAIRS_OF_A_PART, _MOST_BITS = 20, 1 << 14, 10
 _UNITS = "dpsieve_units"
-Int32s = NDArray[np.int32]
 _NO_RANKS = np.empty(0, np.int32)
 _ONE_AT_A_TIME = threading.Lock()  # what is put in order is in memory twice
-
-
-def suits(columns: Mapping[str, Column], task: Aggregation, rows: int, listed: bool) -> bool:
-    """Tell whether this number of rows, with these columns, can be aggregated here."""
-    wanted = task.columns
-    if not wanted.unit or task.max_rows > 1 or (len(wanted.key) > 1 and not listed):
-        return False
-    if isinstance(task.measure, Weight) and rows > task.measure.most_units:
-        return False
-    return one_value(columns, wanted) is not None and (listed or _read_as(columns[wanted.key[0]]) is not None)
-
-
-def _read_as(key: Column) -> str | None:
-    if key.collated:
-        return None
-    return "BIGINT" if key.kind in _NUMBERS else "VARCHAR" if key.kind in AS_TEXT else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -130,21 +107,24 @@ def read_pairs(loops: Loops, scan: Scan, task: Aggregation, known: str | None) -
     """
     key, unit = scan.columns[task.columns.key[0]], kind_of_value(scan.columns, task.columns)
     bounded, names = rows_query(scan.text, scan.columns, task, known)
-    kind = "BIGINT" if known is not None else _read_as(key) or ""
+    kind = "BIGINT" if known is not None else read_as(key) or ""
     value = one_value(scan.columns, task.columns) or ""
     order = choice(task.salt, [*unit_names(task.columns), *names])
     arguments = {value: unit, f"CAST(k0 AS {kind})": kind, order: "UBIGINT"}
-    written = None if known is not None else _NUMBERS.get(key.kind, pa.string())
+    written = None if known is not None else written_as(key)
     try:
-        from dpsieve.engines.duckdb.one_key_loops import MOST_ARENAS
         from dpsieve.engines.duckdb.pair_loops import visit
 
         salt, room = key_of_tables(task.salt), Memory(loops.memory)
-        parts = min(loops.threads, MOST_ARENAS)
-        units = _values(parts, salt, room, "VARCHAR" if unit == "VARCHAR" else None)
-        keys = _values(parts, salt, room, kind if known is None else None)
-        pairs = (scan.rows or 0) // parts
-        noted = [_Noted(task.contribution.keys, *values, salt, room, pairs) for values in zip(units, keys, strict=True)]
+        blocks, pairs = Blocks(room), (scan.rows or 0) // loops.threads
+
+        def numbered(kind: str | None) -> Numbered | None:
+            return None if kind is None else Numbered(salt, room, blocks, kind == "VARCHAR", _FIRST_VALUES)
+
+        kinds = ("VARCHAR" if unit == "VARCHAR" else None, kind if known is None else None)
+        noted = [
+            _Noted(task.contribution.keys, *map(numbered, kinds), salt, room, pairs) for _ in range(loops.threads)
+        ]
         loops.database.visit(bounded, arguments, visit.address, noted)
         return _joined(noted, task.contribution.keys, written, loops.threads)
     except UNEXPECTED:
@@ -168,8 +148,9 @@ def _joined(noted: list["_Noted"], most: int, written: pa.DataType | None, threa
     return Pairs(values, None if names is None else names.cast(written), starts, kept)
 
 
-def _new_numbers(first: "_Numbered | None", other: "_Numbered | None") -> Int32s | None:
-    return None if first is None or other is None else first.numbers_of(other)
+def _new_numbers(first: Numbered | None, other: Numbered | None) -> Int32s | None:
+    """Return the numbers that values have in the first; None where they keep their own."""
+    return None if first is None or other is None or other is first else first.numbers_of(other.words[1 : len(other) + 1])
 
 
 def _settled(
@@ -212,7 +193,7 @@ def _settled(
 
 
 def _desk(pairs: int) -> tuple[NDArray[Any], ...]:
-    """Return room to put so many pairs in order: see `pair_loops.settle`."""
+    """Return what it takes to put this number of pairs in order: see `pair_loops.settle`."""
     kinds = (np.uint64, np.int32, np.int64, np.int64, np.int32, np.uint64)
     return *(np.empty(pairs + 1, kind) for kind in kinds), np.empty(4 << pairs.bit_length(), np.int32)
 
@@ -221,15 +202,15 @@ class _Noted:
     """The pairs that one thread has met; units and keys are whole numbers, or get numbers."""
 
     def __init__(
-        self, most: int, units: "_Numbered | None", keys: "_Numbered | None", salt: Words, room: Memory, pairs: int
+        self, most: int, units: Numbered | None, keys: Numbered | None, salt: Words, room: Memory, pairs: int
     ) -> None:
         from dpsieve.engines.duckdb.pair_loops import FIELDS, KEYS, UNITS
 
         self.units, self.keys, self.salt = units, keys, salt
         self._most, self._room, self._expected = most, room, pairs + pairs // 8
         self.frame = np.zeros(FIELDS, np.int64)
-        self.frame[UNITS] = 0 if units is None else units.state.ctypes.data
-        self.frame[KEYS] = 0 if keys is None else keys.state.ctypes.data
+        self.frame[UNITS] = 0 if units is None else units.frame.ctypes.data
+        self.frame[KEYS] = 0 if keys is None else keys.frame.ctypes.data
         self.pairs: list[NDArray[Any]] = [np.empty(0, kind) for kind in (np.uint64, np.int32, np.uint64)]
 
     @property
@@ -258,7 +239,7 @@ class _Noted:
         if not size:
             return False
         self.pairs = [_longer(column, size) for column in self.pairs]
-        self._room.take(-_BYTES_OF_A_PAIR * old)
+        self._room.give_back(_BYTES_OF_A_PAIR * old)
         self.frame[[NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS]] = [column.ctypes.data for column in self.pairs]
         self.frame[ROOM] = size
         return True
@@ -276,93 +257,6 @@ class _Noted:
                 place = end
         self.frame[FILLED] = place
         return 2 * place < len(self.pairs[0])
-
-
-def _values(count: int, salt: Words, room: Memory, kind: str | None) -> list["_Numbered | None"]:
-    """Return what numbers the values of each thread; None where they stand for themselves."""
-    from dpsieve.engines.duckdb.one_key_loops import MOST_ARENAS
-
-    arenas = np.zeros(MOST_ARENAS, np.uint64)
-    return [None if kind is None else _Numbered(salt, room, kind == "VARCHAR", arenas, i) for i in range(count)]
-
-
-class _Numbered:
-    """Values, whole numbers or texts, numbered in the order they are met."""
-
-    def __init__(self, salt: Words, room: Memory, texts: bool, arenas: Words, arena: int) -> None:
-        from dpsieve.engines.duckdb.pair_loops import ARENA, ARENAS, SALT, STATE, TEXTS
-
-        self._salt, self._room, self._texts, self._arenas, self._arena = salt, room, texts, arenas, arena
-        self._bytes = np.empty(0, np.uint8)
-        self._table, self._words = np.empty(0, np.uint64), np.empty(0, np.uint64)  # words from 1 on
-        self._ranks, self._ranking = np.empty(0, np.int32), threading.Lock()
-        self.state = np.zeros(STATE, np.int64)
-        self.state[[TEXTS, SALT, ARENAS, ARENA]] = texts, salt.ctypes.data, arenas.ctypes.data, arena
-        if not self._more_values():
-            raise Unavailable
-
-    def __len__(self) -> int:
-        from dpsieve.engines.duckdb.pair_loops import FOUND
-
-        return int(self.state[FOUND])
-
-    def numbers_of(self, other: "_Numbered") -> Int32s | None:
-        """Return the numbers that the values of another one have here, new ones included; None where it is this one."""
-        from dpsieve.engines.duckdb.pair_loops import number
-
-        if other is self:
-            return None
-        numbers, done = np.empty(len(other), np.int32), 0
-        while done < len(other):
-            done = number(done, len(other), other._words[1:].ctypes.data, True, numbers, self.state)
-            if done < len(other) and not self._more_values():
-                raise Unavailable
-        return numbers
-
-    def values(self, large: bool = True) -> pa.Array | None:
-        """Return the values by number; None where texts are too long for one column, unless it may be large."""
-        words = self._words[1 : len(self) + 1]
-        return texts_of(words, self._arenas, large) if self._texts else pa.array(words.view(np.int64))
-
-    def ranks(self) -> Int32s:
-        """Return the place of each value among all, in the order of numbers or bytes."""
-        with self._ranking:
-            if len(self._ranks) != len(self):
-                self._ranks = np.empty(len(self), np.int32)
-                self._ranks[pc.sort_indices(self.values()).to_numpy()] = np.arange(len(self), dtype=np.int32)
-            return self._ranks
-
-    def grow(self) -> bool:
-        """Make room for another value, and for the bytes that are wanted; tell whether that was possible."""
-        return self._more_values() if len(self) + 1 == len(self._words) else self._more_bytes()
-
-    def _more_values(self) -> bool:
-        from dpsieve.engines.duckdb.pair_loops import SIZE, TABLE, TABLE_SIZE, WORDS, rehash
-
-        size = 2 * len(self._words) or _FIRST_VALUES
-        if size > _MOST_VALUES or not self._room.take(24 * size):
-            return False
-        self._room.take(-24 * len(self._words))
-        self._words, table = _longer(self._words, size), np.zeros(2 * size, np.uint64)
-        self._words[0] = 0
-        self.state[[WORDS, SIZE]] = self._words.ctypes.data, size
-        rehash(self._table, table, self.state)
-        self._table = table
-        self.state[[TABLE, TABLE_SIZE]] = table.ctypes.data, 2 * size
-        return True
-
-    def _more_bytes(self) -> bool:
-        from dpsieve.engines.duckdb.one_key_loops import LONGEST, START_BITS
-        from dpsieve.engines.duckdb.pair_loops import LENGTH, WANTED
-
-        old, wanted = len(self._bytes), int(self.state[WANTED])
-        size = max(_FIRST_BYTES, 2 * old + wanted)
-        if wanted > LONGEST or size >> START_BITS or not self._room.take(size):
-            return False
-        self._bytes = _longer(self._bytes, size)
-        self._room.take(-old)
-        self._arenas[self._arena], self.state[LENGTH] = self._bytes.ctypes.data, size
-        return True
 
 
 def _longer(values: NDArray[Any], size: int) -> NDArray[Any]:

@@ -74,6 +74,27 @@ def _exchange(typing, address, value):
     return types.int64(types.int64, types.int64), code
 
 
+@intrinsic
+def load_shared(typing, address):
+    """Return a word that another thread may write; what that thread wrote before it is seen after it."""
+
+    def code(context, builder, signature, arguments):
+        return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "acquire", 8)
+
+    return types.uint64(types.int64), code
+
+
+@intrinsic
+def store_shared(typing, address, value):
+    """Write a word that other threads may read; what was written before it is seen by who sees it."""
+
+    def code(context, builder, signature, arguments):
+        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), code
+
+
 @jit()
 def take(frame):
     """Wait until no other thread has this part, and take it."""
@@ -95,9 +116,15 @@ def words_at(address, count):
 
 
 @jit(forceinline=True)
+def ints_at(address, count):
+    """Return an array of whole numbers where they lie."""
+    return words_at(address, count).view(np.int64)
+
+
+@jit(forceinline=True)
 def frame_of(info, fields):
     """Return the frame of the part that a call belongs to."""
-    return words_at(_state(info), fields).view(np.int64)
+    return ints_at(_state(info), fields)
 
 
 @jit(forceinline=True)

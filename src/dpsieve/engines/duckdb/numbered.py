@@ -1,0 +1,130 @@
+"""Values that compiled loops number: which columns they may come from, and the memory that they take."""
+
+import hashlib
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpsieve.engines.duckdb.memory import Memory
+from dpsieve.engines.duckdb.own_database import Unavailable
+from dpsieve.engines.duckdb.texts import Blocks, Shelf
+from dpsieve.engines.duckdb.unit_texts import one_value
+from dpsieve.engines.engine import Aggregation
+from dpsieve.engines.sql.bounded_query import AS_TEXT, Column
+from dpsieve.privacy.contribution import Weight
+from dpsieve.types import Words
+
+_WHOLE = {
+    "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
+    "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(),
+}  # fmt: skip
+_MOST_VALUES, _BYTES_OF_A_VALUE = 2**31 - 1, 24
+Int32s = NDArray[np.int32]
+
+
+def suits(columns: Mapping[str, Column], task: Aggregation, rows: int, listed: bool) -> bool:
+    """Tell whether compiled loops can take this number of rows, with these columns."""
+    wanted = task.columns
+    if not wanted.unit or task.max_rows > 1 or (len(wanted.key) > 1 and not listed):
+        return False
+    if isinstance(task.measure, Weight) and rows > task.measure.most_units:
+        return False
+    return one_value(columns, wanted) is not None and (listed or read_as(columns[wanted.key[0]]) is not None)
+
+
+def read_as(key: Column) -> str | None:
+    """Return the type that keys are read as; None where loops cannot read them."""
+    if key.collated:
+        return None
+    return "BIGINT" if key.kind in _WHOLE else "VARCHAR" if key.kind in AS_TEXT else None
+
+
+def written_as(key: Column) -> pa.DataType:
+    """Return the type of released keys."""
+    return _WHOLE.get(key.kind, pa.string())
+
+
+def key_of_tables(salt: int) -> Words:
+    """Return eight words that place units and keys in tables, and choose none."""
+    words = hashlib.blake2b(salt.to_bytes(8, "little"), digest_size=64, person=b"dpsieve one key").digest()
+    return np.frombuffer(words, np.uint64)
+
+
+class Numbered:
+    """Values, whole numbers or texts, numbered in the order they are met.
+
+    Args:
+        salt: eight words, as of `key_of_tables`.
+        room: the memory that may be held.
+        blocks: where texts go.
+        texts: whether values are texts.
+        first: how many there is room for at first, a power of two.
+    """
+
+    def __init__(self, salt: Words, room: Memory, blocks: Blocks, texts: bool, first: int) -> None:
+        from dpsieve.engines.duckdb.numbered_loops import FIELDS, IS_TEXT, SALT, TEXTS
+
+        self._salt, self._room, self._is_text, self._first, self._shelf = salt, room, texts, first, Shelf(blocks)
+        self._table, self.words = np.empty(0, np.uint64), np.empty(0, np.uint64)  # words from 1 on
+        self._ranks, self._ranking = np.empty(0, np.int32), threading.Lock()
+        self.frame = np.zeros(FIELDS, np.int64)
+        self.frame[[TEXTS, IS_TEXT, SALT]] = self._shelf.frame.ctypes.data, texts, salt.ctypes.data
+        if not self._more_values():
+            raise Unavailable
+
+    def __len__(self) -> int:
+        from dpsieve.engines.duckdb.numbered_loops import FOUND
+
+        return int(self.frame[FOUND])
+
+    def numbers_of(self, words: Words) -> Int32s:
+        """Return the numbers of values of others of the same kind, given as words; new ones get a number."""
+        from dpsieve.engines.duckdb.numbered_loops import number
+
+        numbers, done = np.empty(len(words), np.int32), 0
+        while done < len(words):
+            done = number(done, len(words), None, words.ctypes.data, True, numbers, self.frame)
+            if done < len(words) and not self._more_values():
+                raise Unavailable
+        return numbers
+
+    def values(self, words: Words | None = None, large: bool = True) -> pa.Array | None:
+        """Return all values by number, or those of some words.
+
+        None where texts are too long for one column, unless it may be large.
+        """
+        words = self.words[1 : len(self) + 1] if words is None else words
+        return self._shelf.blocks.texts(words, large) if self._is_text else pa.array(words.view(np.int64))
+
+    def ranks(self) -> Int32s:
+        """Return the place of each value among all, in the order of numbers or bytes."""
+        with self._ranking:
+            if len(self._ranks) != len(self):
+                self._ranks = np.empty(len(self), np.int32)
+                self._ranks[pc.sort_indices(self.values()).to_numpy()] = np.arange(len(self), dtype=np.int32)
+            return self._ranks
+
+    def grow(self) -> bool:
+        """Make room for another value; tell whether that was possible."""
+        return self._more_values() if len(self) + 1 == len(self.words) else self._shelf.grow()
+
+    def _more_values(self) -> bool:
+        from dpsieve.engines.duckdb.numbered_loops import SIZE, TABLE, TABLE_SIZE, WORDS, rehash
+
+        size = 2 * len(self.words) or self._first
+        if size > _MOST_VALUES or not self._room.take(_BYTES_OF_A_VALUE * size):
+            return False
+        self._room.give_back(_BYTES_OF_A_VALUE * len(self.words))
+        words, table = np.empty(size, np.uint64), np.zeros(2 * size, np.uint64)
+        words[: len(self.words)] = self.words
+        words[0] = 0
+        self.words = words
+        self.frame[[WORDS, SIZE]] = words.ctypes.data, size
+        rehash(self._table, table, self.frame)
+        self._table = table
+        self.frame[[TABLE, TABLE_SIZE]] = table.ctypes.data, 2 * size
+        return True

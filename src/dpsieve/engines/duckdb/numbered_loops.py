@@ -1,0 +1,109 @@
+"""Values numbered by compiled loops: whole numbers or texts, in the order they are met.
+
+A table is searched from the place that a value's hash gives on. An entry is 0 where empty, else the upper half of the
+hash and one more than the number. The word of a number is the value itself, a whole number, or refers to a text (see
+`text_loops`). Values are never taken for each other by hashes alone.
+
+Nothing is checked here: `duckdb.numbered` sees to it that the addresses are those of buffers that it keeps alive.
+"""
+
+import numpy as np
+
+from dpsieve.engines.duckdb.text_loops import SHELF, blocks_of, bytes_at, put
+from dpsieve.engines.duckdb.vectors import ints_at, text_at, words_at
+from dpsieve.exact.hashing import digest, fold, load_word, prefetch, same
+from dpsieve.exact.jit import jit
+
+# The words of a frame: the address of the shelf for texts; whether values are texts; the address of the salt; table and
+# words by address and length; and how many values there are.
+TEXTS, IS_TEXT, SALT, TABLE, TABLE_SIZE, WORDS, SIZE, FOUND, FIELDS = range(9)
+_GROUP = 32
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_HALF = np.uint64(32)
+_LOWER = (_ONE << _HALF) - _ONE
+
+
+@jit(nogil=True)
+def number(done, count, rows, values, known, numbers, frame):
+    """Write the numbers of values from `done` on; return how many are done, fewer than `count` where there is no room.
+
+    Args:
+        rows: in which rows of a vector the values are; None for all.
+        values: the address of a vector, or with `known` of words that refer to texts, or are numbers.
+    """
+    shelf, table, words = ints_at(frame[TEXTS], SHELF), words_at(frame[TABLE], frame[TABLE_SIZE]), _words(frame)
+    blocks, salt, texts = blocks_of(shelf), words_at(frame[SALT], 8), frame[IS_TEXT] != 0
+    hashes, mask = np.empty(_GROUP, np.uint64), np.uint64(len(table) - 1)
+    places, lengths = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
+    while done < count:
+        group = min(_GROUP, count - done)
+        for j in range(group):
+            i = done + j if rows is None else rows[done + j]
+            if texts:
+                places[j], lengths[j] = bytes_at(load_word(values + 8 * i), blocks) if known else text_at(values, i)
+                hashes[j] = digest(places[j], lengths[j], (salt[0], salt[1], salt[2], salt[3]))
+            else:
+                hashes[j] = fold(load_word(values + 8 * i) ^ salt[4], salt[5])
+            prefetch(table.ctypes.data + 8 * np.int64(hashes[j] & mask))
+        for j in range(group):
+            prefetch(words.ctypes.data + 8 * np.int64(table[hashes[j] & mask] & _LOWER))
+        if texts:
+            for j in range(group):
+                prefetch(bytes_at(words[table[hashes[j] & mask] & _LOWER], blocks)[0])
+        for j in range(group):
+            i = done + j if rows is None else rows[done + j]
+            slot, found, text = hashes[j] & mask, frame[FOUND], (places[j], lengths[j])
+            word = _ZERO if texts and not known else load_word(values + 8 * i)
+            while table[slot] != _ZERO:
+                if (table[slot] ^ hashes[j]) >> _HALF == _ZERO:
+                    own = words[table[slot] & _LOWER]
+                    if not texts:
+                        if own == word:
+                            break
+                    elif is_text(text, own, blocks):
+                        break
+                slot = (slot + _ONE) & mask
+            if table[slot] == _ZERO:
+                if found + 1 == len(words):
+                    return done + j
+                if texts and not known:
+                    word = put(text, shelf)
+                    if word == _ZERO:
+                        return done + j
+                frame[FOUND] = found + 1
+                table[slot] = (hashes[j] & ~_LOWER) | np.uint64(found + 1)
+                words[found + 1] = word
+            numbers[done + j] = np.int64(table[slot] & _LOWER) - 1
+        done += group
+    return count
+
+
+@jit(forceinline=True)
+def is_text(text, reference, blocks):
+    """Tell whether a word refers to this text."""
+    place, length = bytes_at(reference, blocks)
+    return length == text[1] and same(text[0], place, length)
+
+
+@jit(nogil=True)
+def rehash(table, larger, frame):
+    """Move all entries to a larger table."""
+    words, blocks = _words(frame), blocks_of(ints_at(frame[TEXTS], SHELF))
+    salt, mask = words_at(frame[SALT], 8), np.uint64(len(larger) - 1)
+    for entry in table:
+        if entry != _ZERO:
+            word = words[entry & _LOWER]
+            if frame[IS_TEXT]:
+                place, length = bytes_at(word, blocks)
+                h = digest(place, length, (salt[0], salt[1], salt[2], salt[3]))
+            else:
+                h = fold(word ^ salt[4], salt[5])
+            slot = h & mask
+            while larger[slot] != _ZERO:
+                slot = (slot + _ONE) & mask
+            larger[slot] = entry
+
+
+@jit(forceinline=True)
+def _words(frame):
+    return words_at(frame[WORDS], frame[SIZE])
