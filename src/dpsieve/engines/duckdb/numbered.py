@@ -124,7 +124,7 @@ class Numbered:
         words[0] = 0
         self.words = words
         self.frame[[WORDS, SIZE]] = words.ctypes.data, size
-        rehash(self._table, table, self.frame)
+        rehash(self._table, table)
         self._table = table
         self.frame[[TABLE, TABLE_SIZE]] = table.ctypes.data, 2 * size
         return True

@@ -41,18 +41,21 @@ def number(done, count, rows, values, known, numbers, frame):
             i = done + j if rows is None else rows[done + j]
             if texts:
                 places[j], lengths[j] = bytes_at(load_word(values + 8 * i), blocks) if known else text_at(values, i)
-                hashes[j] = digest(places[j], lengths[j], (salt[0], salt[1], salt[2], salt[3]))
+                prefetch(places[j])
             else:
                 hashes[j] = fold(load_word(values + 8 * i) ^ salt[4], salt[5])
-            prefetch(table.ctypes.data + 8 * np.int64(hashes[j] & mask))
         for j in range(group):
-            prefetch(words.ctypes.data + 8 * np.int64(table[hashes[j] & mask] & _LOWER))
+            if texts:
+                hashes[j] = digest(places[j], lengths[j], (salt[0], salt[1], salt[2], salt[3]))
+            prefetch(table.ctypes.data + 8 * np.int64(_slot(hashes[j], table)))
+        for j in range(group):
+            prefetch(words.ctypes.data + 8 * np.int64(table[_slot(hashes[j], table)] & _LOWER))
         if texts:
             for j in range(group):
-                prefetch(bytes_at(words[table[hashes[j] & mask] & _LOWER], blocks)[0])
+                prefetch(bytes_at(words[table[_slot(hashes[j], table)] & _LOWER], blocks)[0])
         for j in range(group):
             i = done + j if rows is None else rows[done + j]
-            slot, found, text = hashes[j] & mask, frame[FOUND], (places[j], lengths[j])
+            slot, found, text = _slot(hashes[j], table), frame[FOUND], (places[j], lengths[j])
             word = _ZERO if texts and not known else load_word(values + 8 * i)
             while table[slot] != _ZERO:
                 if (table[slot] ^ hashes[j]) >> _HALF == _ZERO:
@@ -86,22 +89,21 @@ def is_text(text, reference, blocks):
 
 
 @jit(nogil=True)
-def rehash(table, larger, frame):
+def rehash(table, larger):
     """Move all entries to a larger table."""
-    words, blocks = _words(frame), blocks_of(ints_at(frame[TEXTS], SHELF))
-    salt, mask = words_at(frame[SALT], 8), np.uint64(len(larger) - 1)
+    mask = np.uint64(len(larger) - 1)
     for entry in table:
         if entry != _ZERO:
-            word = words[entry & _LOWER]
-            if frame[IS_TEXT]:
-                place, length = bytes_at(word, blocks)
-                h = digest(place, length, (salt[0], salt[1], salt[2], salt[3]))
-            else:
-                h = fold(word ^ salt[4], salt[5])
-            slot = h & mask
+            slot = _slot(entry, larger)
             while larger[slot] != _ZERO:
                 slot = (slot + _ONE) & mask
             larger[slot] = entry
+
+
+@jit(forceinline=True)
+def _slot(entry, table):
+    """Return where the search for an entry, or for a hash, starts: its upper half tells that."""
+    return (entry >> _HALF) * np.uint64(len(table)) >> _HALF
 
 
 @jit(forceinline=True)

@@ -134,7 +134,7 @@ class _Part:
             self.frame[field] = used.ctypes.data
         common.addresses[len(common.frames)] = self.frame.ctypes.data
         common.frames.append(self.frame)
-        if not self._add_table(max(4, _FIRST_CELLS // common.parts)):
+        if not self._add_table(max(4, _FIRST_CELLS // common.parts // 4 * 4)):
             raise Unavailable
         self.frame[TABLE] = self.frame[LARGER]
 
@@ -160,9 +160,9 @@ class _Part:
 
     def _add_table(self, cells: int) -> bool:
         """Add a larger table with the same units; tell whether that was possible."""
-        from dpsieve.engines.duckdb.one_key_loops import LARGER, rehash, width_of
+        from dpsieve.engines.duckdb.one_key_loops import LARGER, LINE, rehash, width_of
 
-        size = width_of(self._common.text_units) * (cells + 1)
+        size = LINE + width_of(self._common.text_units) * cells
         if not self._common.room.take(size):
             return False
         table = _zeros(size)
@@ -176,6 +176,6 @@ class _Part:
 
 
 def _zeros(size: int) -> Words:
-    """Return bytes as words, none of 32 across two lines of cache; they take memory only where they are touched."""
-    words = np.zeros(size // 8 + 4, np.uint64)
-    return words[-words.ctypes.data % 32 // 8 :][: size // 8]
+    """Return bytes as words, from the start of a line of cache on; they take memory only where they are touched."""
+    words = np.zeros(size // 8 + 8, np.uint64)
+    return words[-words.ctypes.data % 64 // 8 :][: size // 8]

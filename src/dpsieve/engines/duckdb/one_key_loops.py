@@ -47,70 +47,77 @@ from dpsieve.exact.jit import callback, jit
     PARTS, FRAMES, SALT, TEXTS, KEYS, IS_TEXT, TABLE, LARGER, UNITS, SEEN, WANTS, FIELDS,
 ) = range(FIRST_FREE, FIRST_FREE + 12)  # fmt: skip
 _AHEAD = 32
+_CELLS, LINE = 4, 64  # the cells of a line; what a table starts with, to tell how many cells there are
 NUMBER_BITS = 28
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _BITS = np.uint64(NUMBER_BITS)
 _NUMBER = (_ONE << _BITS) - _ONE
 _HALF = np.uint64(32)
 _LOWER = (_ONE << _HALF) - _ONE
-_STRETCH, _GOLDEN = np.uint64(20), np.uint64(0x9E3779B97F4A7C15)
+_STRETCH, _GOLDEN = np.uint64(24), np.uint64(0x9E3779B97F4A7C15)
 
 
 @jit(nogil=True)
-def sift(count, units, orders, frame, words, angles, firsts, following):
+def sift(count, units, orders, frame, words, cells, firsts, following):
     """Link the rows that may be kept: `firsts` has one of each part, or -1, and `following` another one of its part.
 
-    Of rows of one unit after each other, with nothing between, only the first by its hash is linked.
+    Writes the words of units, and the cells that they have, or could get. Of rows of one unit after each other, with
+    nothing between, only the first by its hash is linked.
     """
     texts, parts, salt = frame[IS_TEXT] != 0, frame[PARTS], words_at(frame[SALT], 8)
     blocks, tables = blocks_of(ints_at(frame[TEXTS], SHELF)), np.empty(parts, np.int64)
     for part in range(parts):
         tables[part] = load_shared(frame_at(frame, part).ctypes.data + 8 * TABLE)
+    for i in range(count):
+        words[i] = _word(i, units, texts, salt)
+        part, angle = _part_and_angle(words[i], salt, parts)
+        following[i], cells[i] = part, _home(angle, tables[part], texts)
+    filled, rows = 0, np.empty(count, np.int64)
     for i in range(-_AHEAD, count):
         ahead, middle = i + _AHEAD, i + _AHEAD // 2
         if ahead < count:
-            words[ahead] = _word(ahead, units, texts, salt)
-            angles[ahead] = _angle(words[ahead], salt)
-            prefetch(_home(angles[ahead], tables[_part(angles[ahead], parts)], parts, texts))
-        if texts and 0 <= middle < count:
-            home = _home(angles[middle], tables[_part(angles[middle], parts)], parts, texts)
-            if load_shared(home) != _ZERO:
-                prefetch(bytes_at(load_word(home + 16), blocks)[0])
-        if i < 0:
-            continue
-        part, unit, order = _part(angles[i], parts), text_at(units, i) if texts else (0, 0), load_word(orders + 8 * i)
-        kept = load_shared(_find(words[i], unit, angles[i], tables[part], parts, texts, blocks))
-        if kept != _ZERO and order > kept | _NUMBER:
-            continue
+            prefetch(cells[ahead])
+        if texts and 0 <= middle < count and load_shared(cells[middle]) != _ZERO:
+            prefetch(bytes_at(load_word(cells[middle] + 16), blocks)[0])
+        if i >= 0:
+            unit = text_at(units, i) if texts else (0, 0)
+            cells[i] = _find(words[i], unit, cells[i], tables[following[i]], texts, blocks)
+            kept = load_shared(cells[i])
+            rows[filled] = i
+            filled += np.int64((kept == _ZERO) | (load_word(orders + 8 * i) <= kept | _NUMBER))
+    for i in rows[:filled]:
+        part = following[i]
         last = firsts[part]
         if last >= 0 and words[last] == words[i] and (not texts or _same_text(units, i, last)):
-            if order > load_word(orders + 8 * last):
+            if load_word(orders + 8 * i) > load_word(orders + 8 * last):
                 continue
-            if order < load_word(orders + 8 * last):
+            if load_word(orders + 8 * i) < load_word(orders + 8 * last):
                 last = following[last]
         following[i], firsts[part] = last, i
 
 
 @jit()
-def keep(first, count, following, chunk_units, chunk_keys, orders, words, angles, frame):
+def keep(first, count, following, units, keys, orders, words, cells, frame):
     """Let units keep the keys of linked rows that come before their own; tell whether that was possible."""
-    texts, parts, shelf = frame[IS_TEXT] != 0, frame[PARTS], ints_at(frame[TEXTS], SHELF)
+    texts, salt, shelf = frame[IS_TEXT] != 0, words_at(frame[SALT], 8), ints_at(frame[TEXTS], SHELF)
     rows, numbers, filled = np.empty(count, np.int64), np.empty(count, np.int64), 0
     while first >= 0:
         rows[filled] = first
         first = following[first]
         filled += 1
-    if not _numbers(rows, filled, chunk_keys, numbers, frame):
+    if not _numbers(rows, filled, keys, numbers, frame):
         return False
     while is_full(frame[UNITS] + filled, frame[TABLE]):
         if not _has_room(frame, 0):
             return False
         store_shared(frame.ctypes.data + 8 * TABLE, np.uint64(frame[LARGER]))
+    table = frame[TABLE]
     for j in range(filled):
-        i = rows[j]
-        unit = text_at(chunk_units, i) if texts else (0, 0)
-        cell = _find(words[i], unit, angles[i], frame[TABLE], parts, texts, blocks_of(shelf))
-        kept, new = load_shared(cell), (load_word(orders + 8 * i) & ~_NUMBER) | np.uint64(numbers[j] + 1)
+        i, cell = rows[j], cells[rows[j]]
+        if texts or not table < cell < _end(table, texts) or load_word(cell + 8) != words[i] or load_word(cell) == _ZERO:
+            unit, angle = text_at(units, i) if texts else (0, 0), _part_and_angle(words[i], salt, frame[PARTS])[1]
+            cell = _find(words[i], unit, _home(angle, table, texts), table, texts, blocks_of(shelf))
+        kept, new = load_word(cell), (load_word(orders + 8 * i) & ~_NUMBER) | np.uint64(numbers[j] + 1)
         if kept == _ZERO:
             if texts:
                 reference = put(unit, shelf)
@@ -155,21 +162,22 @@ def is_full(units, table):
 @jit(nogil=True)
 def rehash(table, larger, salt, parts, texts):
     """Move all cells to a larger table."""
-    size, width = np.int64(load_word(table)), width_of(texts)
-    for cell in range(table + width, table + width * (size + 1), width):
+    width = width_of(texts)
+    for cell in range(table + LINE, _end(table, texts), width):
         if load_word(cell) != _ZERO:
-            place, end = _home(_angle(load_word(cell + 8), salt), larger, parts, texts), _end(larger, texts)
-            while load_word(place) != _ZERO:
-                place = larger + width if place + width == end else place + width
+            line = _home(_part_and_angle(load_word(cell + 8), salt, parts)[1], larger, texts)
+            while load_word(line + (_CELLS - 1) * width) != _ZERO:
+                line = _next(line, larger, texts)
+            while load_word(line) != _ZERO:
+                line += width
             for word in range(0, width, 8):
-                store_shared(place + word, load_word(cell + word))
+                store_shared(line + word, load_word(cell + word))
 
 
 @jit(nogil=True)
 def tally(table, texts, counts):
     """Count the units of each key, by its number."""
-    width = width_of(texts)
-    for cell in range(table + width, _end(table, texts), width):
+    for cell in range(table + LINE, _end(table, texts), width_of(texts)):
         if load_word(cell) != _ZERO:
             counts[(load_word(cell) & _NUMBER) - _ONE] += 1
 
@@ -182,13 +190,13 @@ def frame_at(frame, part):
 
 @jit(forceinline=True)
 def width_of(texts):
-    """Return how many bytes a cell takes; the first of a table tells how many others there are."""
+    """Return how many bytes a cell takes."""
     return 32 if texts else 16
 
 
 @jit(forceinline=True)
 def _end(table, texts):
-    return table + width_of(texts) * (np.int64(load_word(table)) + 1)
+    return table + LINE + width_of(texts) * np.int64(load_word(table))
 
 
 @jit(forceinline=True)
@@ -201,38 +209,53 @@ def _word(i, units, texts, salt):
 
 
 @jit(forceinline=True)
-def _angle(word, salt):
-    """Return the place of a unit on a circle of 2^32 steps.
+def _part_and_angle(word, salt, parts):
+    """Return the part of a unit, a stretch of a circle, and how far into it the unit lies, in 2^32 steps.
 
-    Multiples of the golden ratio lie evenly on it. So numbers that differ in their last 20 bits alone, as ids that are
-    counted up do, hardly meet; how each stretch of 2^20 numbers is turned is random, and secret.
+    Multiples of the golden ratio lie evenly on the circle. So numbers that differ in their last 24 bits alone, as ids
+    that are counted up do, hardly meet; how each stretch of 2^24 numbers is turned is random, and secret.
     """
-    return (word * _GOLDEN + fold((word >> _STRETCH) ^ salt[4], salt[5])) >> _HALF
+    angle = (word * _GOLDEN + fold((word >> _STRETCH) ^ salt[4], salt[5])) >> _HALF
+    return np.int64(angle * np.uint64(parts) >> _HALF), angle * np.uint64(parts) & _LOWER
 
 
 @jit(forceinline=True)
-def _part(angle, parts):
-    return np.int64(angle * np.uint64(parts) >> _HALF)
+def _home(angle, table, texts):
+    """Return the address of the line where the search for a unit starts."""
+    line = angle * (load_word(table) >> np.uint64(2)) >> _HALF
+    return table + LINE + _CELLS * width_of(texts) * np.int64(line)
 
 
 @jit(forceinline=True)
-def _home(angle, table, parts, texts):
-    """Return the address of the cell where the search for a unit starts; the angles of a part fill its table."""
-    slot = (angle * np.uint64(parts) & _LOWER) * load_word(table) >> _HALF
-    return table + width_of(texts) * (np.int64(slot) + 1)
+def _next(line, table, texts):
+    line += _CELLS * width_of(texts)
+    return line if line < _end(table, texts) else table + LINE
 
 
 @jit(forceinline=True)
-def _find(word, unit, angle, table, parts, texts, blocks):
-    """Return the address of the cell of a unit, or of the empty one where it belongs."""
-    cell, width, end = _home(angle, table, parts, texts), width_of(texts), _end(table, texts)
-    while load_shared(cell) != _ZERO:
-        if load_word(cell + 8) == word and (not texts or is_text(unit, load_word(cell + 16), blocks)):
-            break
-        cell += width
-        if cell == end:
-            cell = table + width
-    return cell
+def _find(word, unit, line, table, texts, blocks):
+    """Return the address of the cell of a unit, or of the empty one where it belongs, from a line on.
+
+    The cells of a line are filled in turn, and looked at together, without a branch that would be foretold wrongly.
+    """
+    width = width_of(texts)
+    while True:
+        taken, found = 0, _CELLS
+        for i in range(_CELLS):
+            holds = load_shared(line + i * width) != _ZERO
+            taken += holds
+            found = i if holds & (load_word(line + i * width + 8) == word) else found
+        if found < _CELLS:
+            if not texts or is_text(unit, load_word(line + found * width + 16), blocks):
+                return line + found * width
+            for i in range(_CELLS):  # two texts with one hash
+                if i == taken or (
+                    load_word(line + i * width + 8) == word and is_text(unit, load_word(line + i * width + 16), blocks)
+                ):
+                    return line + i * width
+        elif taken < _CELLS:
+            return line + taken * width
+        line = _next(line, table, texts)
 
 
 @jit(forceinline=True)
@@ -244,16 +267,16 @@ def _same_text(values, i, j):
 @jit(nogil=True)
 def take_rows(count, units, keys, orders, frame):
     """Let units keep the keys of rows; tell whether that was possible."""
-    parts, words, angles = frame[PARTS], np.empty(count, np.uint64), np.empty(count, np.uint64)
+    parts, words, cells = frame[PARTS], np.empty(count, np.uint64), np.empty(count, np.int64)
     firsts, following = np.full(parts, -1), np.empty(count, np.int64)
-    sift(count, units, orders, frame, words, angles, firsts, following)
+    sift(count, units, orders, frame, words, cells, firsts, following)
     frame[SEEN] += count
     for turn in range(parts):  # threads start at different parts
         which = (frame[NUMBER] + turn) % parts
         if firsts[which] >= 0:
             part = frame_at(frame, which)
             take(part)
-            kept = keep(firsts[which], count, following, units, keys, orders, words, angles, part)
+            kept = keep(firsts[which], count, following, units, keys, orders, words, cells, part)
             leave(part)
             if not kept:
                 return False
