@@ -22,7 +22,7 @@ _WHOLE = {
     "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(),
 }  # fmt: skip
-_MOST_VALUES, _BYTES_OF_A_VALUE = 2**31 - 1, 24
+_MOST_VALUES, _BYTES_OF_A_VALUE = 2**31 - 1, 40
 Int32s = NDArray[np.int32]
 
 
@@ -69,7 +69,7 @@ class Numbered:
         from dpsieve.engines.duckdb.numbered_loops import FIELDS, IS_TEXT, SALT, TEXTS
 
         self._salt, self._room, self._is_text, self._first, self._shelf = salt, room, texts, first, Shelf(blocks)
-        self._table, self.words = np.empty(0, np.uint64), np.empty(0, np.uint64)  # words from 1 on
+        self._table, self.words = np.empty((0, 2), np.uint64), np.empty(0, np.uint64)  # words from 1 on
         self._ranks, self._ranking = np.empty(0, np.int32), threading.Lock()
         self.frame = np.zeros(FIELDS, np.int64)
         self.frame[[TEXTS, IS_TEXT, SALT]] = self._shelf.frame.ctypes.data, texts, salt.ctypes.data
@@ -119,7 +119,7 @@ class Numbered:
         if size > _MOST_VALUES or not self._room.take(_BYTES_OF_A_VALUE * size):
             return False
         self._room.give_back(_BYTES_OF_A_VALUE * len(self.words))
-        words, table = np.empty(size, np.uint64), np.zeros(2 * size, np.uint64)
+        words, table = np.empty(size, np.uint64), np.zeros((2 * size, 2), np.uint64)
         words[: len(self.words)] = self.words
         words[0] = 0
         self.words = words

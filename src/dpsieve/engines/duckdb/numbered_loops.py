@@ -31,7 +31,7 @@ def number(done, count, rows, values, known, numbers, frame):
         rows: in which rows of a vector the values are; None for all.
         values: the address of a vector, or with `known` of words that refer to texts, or are numbers.
     """
-    shelf, table, words = ints_at(frame[TEXTS], SHELF), words_at(frame[TABLE], frame[TABLE_SIZE]), _words(frame)
+    shelf, table, words = ints_at(frame[TEXTS], SHELF), words_at(frame[TABLE], (frame[TABLE_SIZE], 2)), words_at(frame[WORDS], frame[SIZE])
     blocks, salt, texts = blocks_of(shelf), words_at(frame[SALT], 8), frame[IS_TEXT] != 0
     hashes, mask = np.empty(_GROUP, np.uint64), np.uint64(len(table) - 1)
     places, lengths = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
@@ -47,26 +47,20 @@ def number(done, count, rows, values, known, numbers, frame):
         for j in range(group):
             if texts:
                 hashes[j] = digest(places[j], lengths[j], (salt[0], salt[1], salt[2], salt[3]))
-            prefetch(table.ctypes.data + 8 * np.int64(_slot(hashes[j], table)))
-        for j in range(group):
-            prefetch(words.ctypes.data + 8 * np.int64(table[_slot(hashes[j], table)] & _LOWER))
+            prefetch(table.ctypes.data + 16 * np.int64(_slot(hashes[j], table)))
         if texts:
             for j in range(group):
-                prefetch(bytes_at(words[table[_slot(hashes[j], table)] & _LOWER], blocks)[0])
+                prefetch(bytes_at(table[_slot(hashes[j], table), 1], blocks)[0])
         for j in range(group):
             i = done + j if rows is None else rows[done + j]
             slot, found, text = _slot(hashes[j], table), frame[FOUND], (places[j], lengths[j])
             word = _ZERO if texts and not known else load_word(values + 8 * i)
-            while table[slot] != _ZERO:
-                if (table[slot] ^ hashes[j]) >> _HALF == _ZERO:
-                    own = words[table[slot] & _LOWER]
-                    if not texts:
-                        if own == word:
-                            break
-                    elif is_text(text, own, blocks):
+            while table[slot, 0] != _ZERO:
+                if (table[slot, 0] ^ hashes[j]) >> _HALF == _ZERO:
+                    if is_text(text, table[slot, 1], blocks) if texts else table[slot, 1] == word:
                         break
                 slot = (slot + _ONE) & mask
-            if table[slot] == _ZERO:
+            if table[slot, 0] == _ZERO:
                 if found + 1 == len(words):
                     return done + j
                 if texts and not known:
@@ -74,9 +68,9 @@ def number(done, count, rows, values, known, numbers, frame):
                     if word == _ZERO:
                         return done + j
                 frame[FOUND] = found + 1
-                table[slot] = (hashes[j] & ~_LOWER) | np.uint64(found + 1)
+                table[slot, 0], table[slot, 1] = (hashes[j] & ~_LOWER) | np.uint64(found + 1), word
                 words[found + 1] = word
-            numbers[done + j] = np.int64(table[slot] & _LOWER) - 1
+            numbers[done + j] = np.int64(table[slot, 0] & _LOWER) - 1
         done += group
     return count
 
@@ -92,20 +86,15 @@ def is_text(text, reference, blocks):
 def rehash(table, larger):
     """Move all entries to a larger table."""
     mask = np.uint64(len(larger) - 1)
-    for entry in table:
-        if entry != _ZERO:
-            slot = _slot(entry, larger)
-            while larger[slot] != _ZERO:
+    for i in range(len(table)):
+        if table[i, 0] != _ZERO:
+            slot = _slot(table[i, 0], larger)
+            while larger[slot, 0] != _ZERO:
                 slot = (slot + _ONE) & mask
-            larger[slot] = entry
+            larger[slot, 0], larger[slot, 1] = table[i, 0], table[i, 1]
 
 
 @jit(forceinline=True)
 def _slot(entry, table):
     """Return where the search for an entry, or for a hash, starts: its upper half tells that."""
     return (entry >> _HALF) * np.uint64(len(table)) >> _HALF
-
-
-@jit(forceinline=True)
-def _words(frame):
-    return words_at(frame[WORDS], frame[SIZE])

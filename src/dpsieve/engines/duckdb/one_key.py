@@ -29,7 +29,7 @@ from dpsieve.types import Ints, Words
 
 _FIRST_CELLS, _FIRST_KEYS = 1 << 21, 1 << 16  # powers of two; the cells are those of all parts
 _MOST_PARTS = 64
-_LARGEST_STEP = 8
+_LOAD, _ROUNDS = 0.7, 40  # how full a table shall be; after which an estimate has settled
 UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError)
 
 
@@ -99,22 +99,20 @@ class _Common:
         self.frames: list[Ints] = []
         self.addresses = np.zeros(parts, np.int64)
 
-    def step(self, cells: int) -> int:
-        """Return how many times larger a table of a part should be than one of so many cells, as far as that is known.
+    def cells(self, held: int) -> int:
+        """Return how many cells a part should have that holds so many: at least twice as many, at most eight times.
 
-        Were there U units, and rows of each as likely as of any other, n rows would be of U (1 - e^(-n / U)) units. As
-        long as there are more than that, and more rows to come, there are more than U.
+        Were there U units, and each row as likely of one as of another, n rows would be of U (1 - e^(-n / U)) units.
+        From what was seen this tells U, and where all rows will find room.
         """
         from dpsieve.engines.duckdb.one_key_loops import SEEN, UNITS
 
-        units, seen = (sum(int(frame[field]) for frame in self.frames) for field in (UNITS, SEEN))
-        step = 2
-        while step < _LARGEST_STEP and self.rows is not None:
-            most = 3 * step * cells * self.parts // 4
-            if most > self.rows or units <= -most * math.expm1(-seen / most):
-                break
-            step *= 2
-        return step
+        seen = sum(int(frame[SEEN]) for frame in self.frames)
+        units = most = max(1, sum(int(frame[UNITS]) for frame in self.frames))
+        for _ in range(_ROUNDS if self.rows else 0):
+            most = min(units / -math.expm1(-seen / most), self.rows)
+        wanted = int(most / _LOAD / self.parts)
+        return max(2 * held, min(8 * held, wanted)) // 4 * 4
 
 
 class _Part:
@@ -146,7 +144,7 @@ class _Part:
         if wants:
             return self._keys.grow() if wants == self.frame[KEYS] else self._texts.grow()
         cells = int(self._tables[-1][0])
-        return self._add_table(self._common.step(cells) * cells) or self._add_table(2 * cells)
+        return self._add_table(self._common.cells(cells)) or self._add_table(2 * cells)
 
     def counted(self) -> _Counts:
         """Return the keys with how many units keep them; forget the units."""

@@ -26,6 +26,7 @@ from dpsieve.engines.duckdb.vectors import (
     column,
     frame_of,
     has_grown,
+    has_taken,
     holds_null,
     ints_at,
     leave,
@@ -33,7 +34,6 @@ from dpsieve.engines.duckdb.vectors import (
     rows_of,
     stop,
     store_shared,
-    take,
     text_at,
     words_at,
 )
@@ -271,15 +271,15 @@ def take_rows(count, units, keys, orders, frame):
     firsts, following = np.full(parts, -1), np.empty(count, np.int64)
     sift(count, units, orders, frame, words, cells, firsts, following)
     frame[SEEN] += count
-    for turn in range(parts):  # threads start at different parts
+    for turn in range(2 * parts):  # threads start at different parts, and come back to those that others had
         which = (frame[NUMBER] + turn) % parts
-        if firsts[which] >= 0:
-            part = frame_at(frame, which)
-            take(part)
+        part = frame_at(frame, which)
+        if firsts[which] >= 0 and has_taken(part, wait=turn >= parts):
             kept = keep(firsts[which], count, following, units, keys, orders, words, cells, part)
             leave(part)
             if not kept:
                 return False
+            firsts[which] = -1
     return True
 
 

@@ -16,12 +16,12 @@ from dpsieve.engines.duckdb.vectors import (
     column,
     frame_of,
     has_grown,
+    has_taken,
     holds_null,
     ints_at,
     leave,
     rows_of,
     stop,
-    take,
     words_at,
 )
 from dpsieve.exact.hashing import fold, load_word
@@ -237,7 +237,7 @@ def _note(chunk, frame):
 def visit(info, chunk, result):
     """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
     frame = frame_of(info, FIELDS)
-    take(frame)
+    has_taken(frame, wait=True)
     failed = holds_null(chunk, 0) or holds_null(chunk, 1) or not _note(chunk, frame)
     leave(frame)
     if failed:

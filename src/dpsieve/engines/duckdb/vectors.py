@@ -96,11 +96,14 @@ def store_shared(typing, address, value):
 
 
 @jit()
-def take(frame):
-    """Wait until no other thread has this part, and take it."""
+def has_taken(frame, wait):
+    """Take this part, or wait until no other thread has it; tell whether it was taken."""
     while _exchange(frame.ctypes.data + 8 * TAKEN, 1) != 0:
+        if not wait:
+            return False
         while frame[TAKEN] != 0:
             rest()
+    return True
 
 
 @jit()
