@@ -31,7 +31,11 @@ def number(done, count, rows, values, known, numbers, frame):
         rows: in which rows of a vector the values are; None for all.
         values: the address of a vector, or with `known` of words that refer to texts, or are numbers.
     """
-    shelf, table, words = ints_at(frame[TEXTS], SHELF), words_at(frame[TABLE], (frame[TABLE_SIZE], 2)), words_at(frame[WORDS], frame[SIZE])
+    shelf, table, words = (
+        ints_at(frame[TEXTS], SHELF),
+        words_at(frame[TABLE], (frame[TABLE_SIZE], 2)),
+        words_at(frame[WORDS], frame[SIZE]),
+    )
     blocks, salt, texts = blocks_of(shelf), words_at(frame[SALT], 8), frame[IS_TEXT] != 0
     hashes, mask = np.empty(_GROUP, np.uint64), np.uint64(len(table) - 1)
     places, lengths = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)

@@ -91,9 +91,7 @@ class _Common:
         frames: those of all parts.
     """
 
-    def __init__(
-        self, salt: int, memory: int, parts: int, rows: int | None, text_units: bool, text_keys: bool
-    ) -> None:
+    def __init__(self, salt: int, memory: int, parts: int, rows: int | None, text_units: bool, text_keys: bool) -> None:
         self.salt, self.room, self.parts, self.rows = key_of_tables(salt), Memory(memory), parts, rows
         self.text_units, self.text_keys, self.blocks = text_units, text_keys, Blocks(self.room)
         self.frames: list[Ints] = []
@@ -119,7 +117,17 @@ class _Part:
     """The key of each unit of one part, and the keys by number."""
 
     def __init__(self, common: _Common) -> None:
-        from dpsieve.engines.duckdb.one_key_loops import FIELDS, FRAMES, IS_TEXT, KEYS, LARGER, PARTS, SALT, TABLE, TEXTS
+        from dpsieve.engines.duckdb.one_key_loops import (
+            FIELDS,
+            FRAMES,
+            IS_TEXT,
+            KEYS,
+            LARGER,
+            PARTS,
+            SALT,
+            TABLE,
+            TEXTS,
+        )
 
         self._common, self._texts = common, Shelf(common.blocks)
         self._keys = Numbered(common.salt, common.room, common.blocks, common.text_keys, _FIRST_KEYS)

@@ -114,7 +114,12 @@ def keep(first, count, following, units, keys, orders, words, cells, frame):
     table = frame[TABLE]
     for j in range(filled):
         i, cell = rows[j], cells[rows[j]]
-        if texts or not table < cell < _end(table, texts) or load_word(cell + 8) != words[i] or load_word(cell) == _ZERO:
+        if (
+            texts
+            or not table < cell < _end(table, texts)
+            or load_word(cell + 8) != words[i]
+            or load_word(cell) == _ZERO
+        ):
             unit, angle = text_at(units, i) if texts else (0, 0), _part_and_angle(words[i], salt, frame[PARTS])[1]
             cell = _find(words[i], unit, _home(angle, table, texts), table, texts, blocks_of(shelf))
         kept, new = load_word(cell), (load_word(orders + 8 * i) & ~_NUMBER) | np.uint64(numbers[j] + 1)

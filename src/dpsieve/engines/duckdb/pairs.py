@@ -122,9 +122,7 @@ def read_pairs(loops: Loops, scan: Scan, task: Aggregation, known: str | None) -
             return None if kind is None else Numbered(salt, room, blocks, kind == "VARCHAR", _FIRST_VALUES)
 
         kinds = ("VARCHAR" if unit == "VARCHAR" else None, kind if known is None else None)
-        noted = [
-            _Noted(task.contribution.keys, *map(numbered, kinds), salt, room, pairs) for _ in range(loops.threads)
-        ]
+        noted = [_Noted(task.contribution.keys, *map(numbered, kinds), salt, room, pairs) for _ in range(loops.threads)]
         loops.database.visit(bounded, arguments, visit.address, noted)
         return _joined(noted, task.contribution.keys, written, loops.threads)
     except UNEXPECTED:
@@ -150,7 +148,9 @@ def _joined(noted: list["_Noted"], most: int, written: pa.DataType | None, threa
 
 def _new_numbers(first: Numbered | None, other: Numbered | None) -> Int32s | None:
     """Return the numbers that values have in the first; None where they keep their own."""
-    return None if first is None or other is None or other is first else first.numbers_of(other.words[1 : len(other) + 1])
+    return (
+        None if first is None or other is None or other is first else first.numbers_of(other.words[1 : len(other) + 1])
+    )
 
 
 def _settled(
