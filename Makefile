@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs figures test test-engines faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: demo docs figures test test-engines faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -43,6 +43,9 @@ bench-channels: $(VENV)/.bench
 
 bench-release: $(VENV)/.bench
 	$(BIN)/python benchmarks/release.py
+
+bench-large: $(VENV)/.bench
+	$(BIN)/python benchmarks/release.py large
 
 bench-streams: $(VENV)/.bench
 	$(BIN)/python benchmarks/streams.py

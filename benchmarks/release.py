@@ -1,6 +1,7 @@
 """What does privacy cost beside the plain query? A release from raw events, beside the same bounded GROUP BY.
 
     make bench-release        or        .venv/bin/python benchmarks/release.py [rows]
+    make bench-large          or        .venv/bin/python benchmarks/release.py large
 
 The plain job is the SQL that bounds and counts, run by DuckDB alone; ours is `dpsieve.release`, from the file to the
 result with counts, intervals and certificate. Each runs in a process of its own, so that peak memory is its own. Peers
@@ -9,6 +10,9 @@ run on the same file where `make bench-peers` has built their environments (see 
 A second table has ratios of time, of jobs that take turns in one process, the best round of each: ours beside the
 unbounded GROUP BY of the key alone, and beside the fastest bounded SQL that is known to us. Its last line
 has the first call in a new process, the best of several; imports are not counted, loading of compiled code is.
+
+With `large`: a hundred million rows in ten files, one key for each of a million and of ten million users, beside the
+unbounded GROUP BY. This takes a quarter of an hour, and 1 GB on disk.
 """
 
 import json
@@ -27,6 +31,7 @@ from dpsieve.engines.sql.bounded_query import Column, bounded_query
 from dpsieve.privacy.contribution import Contribution
 
 ROWS, USERS, NAMES = 10_000_000, 1_000_000, 1_000_000
+FILES, MANY_USERS = 10, 10_000_000
 COLUMNS = "keys a user|job|seconds|peak MiB|time / plain|memory / plain|time / ours|keys out".split("|")
 RATIOS = "file|keys a user|threads|call|seconds|to the unbounded|to the bounded".split("|")
 SMALL, ROUNDS = 1_000_000, 5
@@ -42,8 +47,8 @@ PEERS = {
 GENERATE = """
 import sys
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
-rng = np.random.default_rng(1)
-rows, users, names = map(int, sys.argv[2:5])
+rows, users, names, seed = map(int, sys.argv[2:6])
+rng = np.random.default_rng(seed)
 weights = np.cumsum(np.arange(1, names + 1) ** -1.1)
 ranks = np.searchsorted(weights, rng.random(rows) * weights[-1])
 keys = pa.DictionaryArray.from_arrays(pa.array(ranks), pa.array([f"name number {i}" for i in range(names)]))
@@ -90,6 +95,12 @@ for i in range(rounds):
         best[name] = list(map(min, best[name], took))
 print(json.dumps(best))
 """
+
+
+def generate(path: Path, rows: int, users: int, seed: int = 1) -> None:
+    """Write rows of a user and a key."""
+    numbers = map(str, (rows, users, NAMES, seed))
+    subprocess.run([sys.executable, "-c", GENERATE, str(path), *numbers], check=True)
 
 
 def plain_text(path: Path, keys: int) -> str:
@@ -147,13 +158,34 @@ def run(command: list[str], folder: Path) -> list[float] | None:
     return result
 
 
+def large() -> None:
+    """Print our time, and its ratio to the unbounded query, for a hundred million rows."""
+    table = Table(title=f"{FILES * ROWS:,} rows (user, key) in {FILES} Parquet files, one key a user")
+    for name in "users|threads|seconds|to the unbounded".split("|"):
+        table.add_column(name, justify="right")
+    for users in (USERS, MANY_USERS):
+        with tempfile.TemporaryDirectory() as folder:
+            for seed in range(FILES):
+                generate(Path(folder, f"{seed}.parquet"), ROWS, users, seed)
+            texts = json.dumps({"unbounded": f"SELECT key, count(*) FROM '{folder}/*.parquet' GROUP BY key"})
+            for threads in (1, 2):
+                numbers = [folder, "1", str(threads), str(ROUNDS), texts]
+                best: Any = run(
+                    [sys.executable, "-c", JOBS_IN_TURN, *numbers, "ours", "unbounded"], Path(folder).parent
+                )
+                (seconds, used), (wall, cpu) = best["ours"], best["unbounded"]
+                table.add_row(f"{users:,}", str(threads), f"{seconds:.2f}", f"{seconds / wall:.2f} ({used / cpu:.2f})")
+    Console(width=120).print(table)
+
+
 def main() -> None:
     """Print times and memory, and their ratios to the plain job."""
+    if sys.argv[1:] == ["large"]:
+        return large()
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.parquet"
-        numbers = [str(path), str(rows), str(min(USERS, rows)), str(NAMES)]
-        subprocess.run([sys.executable, "-c", GENERATE, *numbers], check=True)
+        generate(path, rows, min(USERS, rows))
         table = Table(title=f"{rows:,} rows (user, key) in Parquet, {USERS:,} users, Zipf keys over {NAMES:,} names")
         for name in COLUMNS:
             table.add_column(name, justify="right")
@@ -178,7 +210,7 @@ def main() -> None:
         for name in RATIOS:
             compared.add_column(name, justify="right")
         small = Path(folder) / "1M rows.parquet"
-        subprocess.run([sys.executable, "-c", GENERATE, str(small), str(SMALL), str(USERS), str(NAMES)], check=True)
+        generate(small, SMALL, USERS)
         for keys in (1, 5, 10):
             for threads in (1, 2):
                 compare(path, keys, threads, first=False, table=compared)

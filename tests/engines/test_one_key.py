@@ -172,12 +172,14 @@ def test_threads_look_at_tables_while_others_change_them(seed, text_units, threa
     random, first = np.random.default_rng(seed), {}
     units = random.integers(-300, 300, 4000)
     units = np.sort(units) if in_order else units
-    rows = list(zip(units.tolist(), random.zipf(1.3, 4000).tolist(), random.integers(0, 2**64, 4000, np.uint64)))
+    rows = list(
+        zip(units.tolist(), random.zipf(1.3, 4000).tolist(), random.integers(0, 2**64, 4000, np.uint64), strict=True)
+    )
     for unit, key, order in rows:
         first[unit] = min(first.get(unit, (2**64, 0)), (int(order), key))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(one_key, "_FIRST_CELLS", 4)
-        parts, alive = parts_of(threads, salt, text_units=text_units)
+        parts, _visits = parts_of(threads, salt, text_units=text_units)
 
     def thread(number):
         for begin in range(number * 100, 4000, 100 * threads):
@@ -193,7 +195,7 @@ def test_threads_look_at_tables_while_others_change_them(seed, text_units, threa
 
 def test_keys_whose_hashes_agree_in_their_upper_bits_are_left_to_sql():
     """A cell holds 36 bits of a hash: which of two keys comes first is not known then, unless they are the same."""
-    parts, alive = parts_of()
+    parts, _visits = parts_of()
     assert given_to(parts[0], [1, 2, 1], ["a", "a", "a"], [7 << 28, 0, 7 << 28])
     assert given_to(parts[0], [1, 2], ["a", "b"], [(7 << 28) + 5, 1 << 28])
     assert not given_to(parts[0], [1], ["b"], [(7 << 28) + 5])
@@ -205,7 +207,7 @@ def test_texts_whose_hashes_all_agree_are_told_apart():
     units, keys = [f"u{i}" for i in range(300)] * 2, [f"k{i % 7}" for i in range(300)] * 2
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(one_key, "key_of_tables", lambda salt: np.zeros(8, np.uint64))
-        parts, alive = parts_of(text_units=True)
+        parts, _visits = parts_of(text_units=True)
     assert given_to(parts[0], units, keys, np.zeros(600))
     assert given_to(parts[0], units, keys, np.zeros(600))
     assert counted(parts) == Counter(keys[:300])
@@ -225,7 +227,7 @@ def test_keys_that_are_numbers(compiled_runs):
 @pytest.mark.parametrize("units", [3_000, 50_000, 2_000_000])
 def test_how_many_units_there_will_be_is_foreseen(units):
     """After 100,000 rows of units that are equally likely; but a table grows at most to its eightfold at once."""
-    parts, alive = parts_of(2, rows=10**9)
+    parts, _visits = parts_of(2, rows=10**9)
     seen, common = 100_000, parts[0]._common
     for part in parts:
         part.frame[[SEEN, UNITS]] = seen // 2, round(units * -np.expm1(-seen / units)) // 2
@@ -287,7 +289,7 @@ def test_no_more_memory_is_held_than_allowed(length, monkeypatch):
     monkeypatch.setattr(one_key, "Memory", Watched)
 
     def run(allowed):
-        parts, alive = parts_of(memory=allowed)
+        parts, _visits = parts_of(memory=allowed)
         done = all(
             given_to(parts[0], units[i : i + 1000], keys[i : i + 1000], range(1 << 40, (1 << 40) + 1000))
             for i in range(0, 49_000, 1000)

@@ -1,7 +1,7 @@
 """Values numbered by compiled loops: whole numbers or texts, in the order they are met.
 
-A table is searched from the place that a value's hash gives on. An entry is 0 where empty, else the upper half of the
-hash and one more than the number. The word of a number is the value itself, a whole number, or refers to a text (see
+A table is searched from the place on that the upper half of a value's hash gives. An entry is two words: 0 where empty,
+else that half and one more than the number; and the value, a whole number itself, or a word that refers to a text (see
 `text_loops`). Values are never taken for each other by hashes alone.
 
 Nothing is checked here: `duckdb.numbered` sees to it that the addresses are those of buffers that it keeps alive.
@@ -60,9 +60,9 @@ def number(done, count, rows, values, known, numbers, frame):
             slot, found, text = _slot(hashes[j], table), frame[FOUND], (places[j], lengths[j])
             word = _ZERO if texts and not known else load_word(values + 8 * i)
             while table[slot, 0] != _ZERO:
-                if (table[slot, 0] ^ hashes[j]) >> _HALF == _ZERO:
-                    if is_text(text, table[slot, 1], blocks) if texts else table[slot, 1] == word:
-                        break
+                alike = (table[slot, 0] ^ hashes[j]) >> _HALF == _ZERO
+                if alike and (is_text(text, table[slot, 1], blocks) if texts else table[slot, 1] == word):
+                    break
                 slot = (slot + _ONE) & mask
             if table[slot, 0] == _ZERO:
                 if found + 1 == len(words):

@@ -106,9 +106,10 @@ class _Common:
         from dpsieve.engines.duckdb.one_key_loops import SEEN, UNITS
 
         seen = sum(int(frame[SEEN]) for frame in self.frames)
-        units = most = max(1, sum(int(frame[UNITS]) for frame in self.frames))
+        units = max(1, sum(int(frame[UNITS]) for frame in self.frames))
+        most = float(units)
         for _ in range(_ROUNDS if self.rows else 0):
-            most = min(units / -math.expm1(-seen / most), self.rows)
+            most = min(units / -math.expm1(-seen / most), float(self.rows or 0))
         wanted = int(most / _LOAD / self.parts)
         return max(2 * held, min(8 * held, wanted)) // 4 * 4
 
@@ -146,7 +147,7 @@ class _Part:
 
     def grow(self) -> bool:
         """Make room for what wants some; tell whether that was possible."""
-        from dpsieve.engines.duckdb.one_key_loops import KEYS, TEXTS, WANTS
+        from dpsieve.engines.duckdb.one_key_loops import KEYS, WANTS
 
         wants = self.frame[WANTS]
         if wants:

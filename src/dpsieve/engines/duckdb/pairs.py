@@ -30,7 +30,7 @@ from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import Column, choice, rows_query, unit_names
 from dpsieve.types import Bools, Ints, Words
 
-_FIRST_VALUES = 1 << 20  # a power of two
+_FIRST_VALUES = 1 << 18  # a power of two
 _FIRST_PAIRS = 1 << 20  # at least twice as many as a chunk of DuckDB has
 _BYTES_OF_A_PAIR, _PAIRS_OF_A_PART, _MOST_BITS = 20, 1 << 14, 10
 _UNITS = "dpsieve_units"
@@ -118,11 +118,15 @@ def read_pairs(loops: Loops, scan: Scan, task: Aggregation, known: str | None) -
         salt, room = key_of_tables(task.salt), Memory(loops.memory)
         blocks, pairs = Blocks(room), (scan.rows or 0) // loops.threads
 
-        def numbered(kind: str | None) -> Numbered | None:
-            return None if kind is None else Numbered(salt, room, blocks, kind == "VARCHAR", _FIRST_VALUES)
+        def numbered(texts: bool) -> Numbered:
+            return Numbered(salt, room, blocks, texts, _FIRST_VALUES)
 
-        kinds = ("VARCHAR" if unit == "VARCHAR" else None, kind if known is None else None)
-        noted = [_Noted(task.contribution.keys, *map(numbered, kinds), salt, room, pairs) for _ in range(loops.threads)]
+        def noted_by_a_thread() -> _Noted:
+            units = numbered(texts=True) if unit == "VARCHAR" else None
+            keys = numbered(texts=kind == "VARCHAR") if known is None else None
+            return _Noted(task.contribution.keys, units, keys, salt, room, pairs)
+
+        noted = [noted_by_a_thread() for _ in range(loops.threads)]
         loops.database.visit(bounded, arguments, visit.address, noted)
         return _joined(noted, task.contribution.keys, written, loops.threads)
     except UNEXPECTED:
