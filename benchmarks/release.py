@@ -180,8 +180,6 @@ def large() -> None:
 
 def main() -> None:
     """Print times and memory, and their ratios to the plain job."""
-    if sys.argv[1:] == ["large"]:
-        return large()
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.parquet"
@@ -219,4 +217,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    large() if sys.argv[1:] == ["large"] else main()
