@@ -14,7 +14,6 @@ told.
 
 import math
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from release import GENERATE, JOBS, NAMES, ROOT, USERS, run
+from release import JOBS, ROOT, USERS, generate, run
 from rich.console import Console
 from rich.table import Table
 
@@ -215,8 +214,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         path, rows = Path(folder, "events.parquet"), rows or ROWS
-        numbers = [str(path), str(rows), str(min(USERS, rows)), str(NAMES)]
-        subprocess.run([sys.executable, "-c", GENERATE, *numbers], check=True)
+        generate(path, rows, min(USERS, rows))
         if "spark" in words:
             on_spark(path, rows, words)
         if "postgres" in words:

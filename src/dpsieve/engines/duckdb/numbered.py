@@ -83,11 +83,11 @@ class Numbered:
 
     def numbers_of(self, words: Words) -> Int32s:
         """Return the numbers of values of others of the same kind, given as words; new ones get a number."""
-        from dpsieve.engines.duckdb.numbered_loops import number
+        from dpsieve.engines.duckdb.numbered_loops import DESK, number
 
-        numbers, done = np.empty(len(words), np.int32), 0
+        numbers, done, desk = np.empty(len(words), np.int32), 0, np.empty(DESK, np.int64)
         while done < len(words):
-            done = number(done, len(words), None, words.ctypes.data, True, numbers, self.frame)
+            done = number(done, len(words), None, words.ctypes.data, True, numbers, self.frame, desk)
             if done < len(words) and not self._more_values():
                 raise Unavailable
         return numbers

@@ -18,27 +18,26 @@ from dpsieve.exact.jit import jit
 # words by address and length; and how many values there are.
 TEXTS, IS_TEXT, SALT, TABLE, TABLE_SIZE, WORDS, SIZE, FOUND, FIELDS = range(9)
 _GROUP = 32
+DESK = 3 * _GROUP
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _HALF = np.uint64(32)
 _LOWER = (_ONE << _HALF) - _ONE
 
 
 @jit(nogil=True)
-def number(done, count, rows, values, known, numbers, frame):
+def number(done, count, rows, values, known, numbers, frame, desk):
     """Write the numbers of values from `done` on; return how many are done, fewer than `count` where there is no room.
 
     Args:
         rows: in which rows of a vector the values are; None for all.
         values: the address of a vector, or with `known` of words that refer to texts, or are numbers.
+        desk: room to work in, DESK numbers.
     """
-    shelf, table, words = (
-        ints_at(frame[TEXTS], SHELF),
-        words_at(frame[TABLE], (frame[TABLE_SIZE], 2)),
-        words_at(frame[WORDS], frame[SIZE]),
-    )
+    shelf, words = ints_at(frame[TEXTS], SHELF), words_at(frame[WORDS], frame[SIZE])
+    table = words_at(frame[TABLE], (frame[TABLE_SIZE], 2))
     blocks, salt, texts = blocks_of(shelf), words_at(frame[SALT], 8), frame[IS_TEXT] != 0
-    hashes, mask = np.empty(_GROUP, np.uint64), np.uint64(len(table) - 1)
-    places, lengths = np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
+    hashes, places, lengths = desk[:_GROUP].view(np.uint64), desk[_GROUP : 2 * _GROUP], desk[2 * _GROUP :]
+    mask = np.uint64(len(table) - 1)
     while done < count:
         group = min(_GROUP, count - done)
         for j in range(group):

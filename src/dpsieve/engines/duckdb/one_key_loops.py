@@ -18,12 +18,14 @@ Nothing is checked here: `duckdb.one_key` sees to it that the addresses are thos
 import numpy as np
 
 from dpsieve.engines.duckdb import numbered_loops
-from dpsieve.engines.duckdb.numbered_loops import is_text, number
+from dpsieve.engines.duckdb.numbered_loops import DESK, is_text, number
 from dpsieve.engines.duckdb.own_database import FIRST_FREE, NUMBER
 from dpsieve.engines.duckdb.text_loops import SHELF, blocks_of, bytes_at, put
 from dpsieve.engines.duckdb.vectors import (
     answer,
+    begin,
     column,
+    end,
     frame_of,
     has_grown,
     has_taken,
@@ -54,25 +56,23 @@ _BITS = np.uint64(NUMBER_BITS)
 _NUMBER = (_ONE << _BITS) - _ONE
 _HALF = np.uint64(32)
 _LOWER = (_ONE << _HALF) - _ONE
-_STRETCH, _GOLDEN = np.uint64(24), np.uint64(0x9E3779B97F4A7C15)
 
 
 @jit(nogil=True)
-def sift(count, units, orders, frame, words, cells, firsts, following):
+def sift(count, units, orders, frame, words, cells, firsts, following, tables, rows):
     """Link the rows that may be kept: `firsts` has one of each part, or -1, and `following` another one of its part.
 
-    Writes the words of units, and the cells that they have, or could get. Of rows of one unit after each other, with
-    nothing between, only the first by its hash is linked.
+    Writes the words of units, and the cells that they have, or could get; `tables` and `rows` are room to work in. Of
+    rows of one unit after each other, with nothing between, only the first by its hash is linked.
     """
     texts, parts, salt = frame[IS_TEXT] != 0, frame[PARTS], words_at(frame[SALT], 8)
-    blocks, tables = blocks_of(ints_at(frame[TEXTS], SHELF)), np.empty(parts, np.int64)
+    blocks, filled = blocks_of(ints_at(frame[TEXTS], SHELF)), 0
     for part in range(parts):
         tables[part] = load_shared(frame_at(frame, part).ctypes.data + 8 * TABLE)
     for i in range(count):
         words[i] = _word(i, units, texts, salt)
         part, angle = _part_and_angle(words[i], salt, parts)
         following[i], cells[i] = part, _home(angle, tables[part], texts)
-    filled, rows = 0, np.empty(count, np.int64)
     for i in range(-_AHEAD, count):
         ahead, middle = i + _AHEAD, i + _AHEAD // 2
         if ahead < count:
@@ -81,8 +81,7 @@ def sift(count, units, orders, frame, words, cells, firsts, following):
             prefetch(bytes_at(load_word(cells[middle] + 16), blocks)[0])
         if i >= 0:
             unit = text_at(units, i) if texts else (0, 0)
-            cells[i] = _find(words[i], unit, cells[i], tables[following[i]], texts, blocks)
-            kept = load_shared(cells[i])
+            cells[i], kept = _find(words[i], unit, cells[i], tables[following[i]], texts, blocks)
             rows[filled] = i
             filled += np.int64((kept == _ZERO) | (load_word(orders + 8 * i) <= kept | _NUMBER))
     for i in rows[:filled]:
@@ -97,15 +96,18 @@ def sift(count, units, orders, frame, words, cells, firsts, following):
 
 
 @jit()
-def keep(first, count, following, units, keys, orders, words, cells, frame):
-    """Let units keep the keys of linked rows that come before their own; tell whether that was possible."""
+def keep(first, following, units, keys, orders, words, cells, frame, rows, numbers, desk):
+    """Let units keep the keys of linked rows that come before their own; tell whether that was possible.
+
+    The part is locked, so nothing may fail here: `rows`, `numbers` and `desk` are room to work in.
+    """
     texts, salt, shelf = frame[IS_TEXT] != 0, words_at(frame[SALT], 8), ints_at(frame[TEXTS], SHELF)
-    rows, numbers, filled = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    filled = 0
     while first >= 0:
         rows[filled] = first
         first = following[first]
         filled += 1
-    if not _numbers(rows, filled, keys, numbers, frame):
+    if not _numbers(rows, filled, keys, numbers, frame, desk):
         return False
     while is_full(frame[UNITS] + filled, frame[TABLE]):
         if not _has_room(frame, 0):
@@ -114,15 +116,11 @@ def keep(first, count, following, units, keys, orders, words, cells, frame):
     table = frame[TABLE]
     for j in range(filled):
         i, cell = rows[j], cells[rows[j]]
-        if (
-            texts
-            or not table < cell < _end(table, texts)
-            or load_word(cell + 8) != words[i]
-            or load_word(cell) == _ZERO
-        ):
+        kept = load_word(cell) if table < cell < _end(table, texts) else _ZERO
+        if texts or kept == _ZERO or load_word(cell + 8) != words[i]:
             unit, angle = text_at(units, i) if texts else (0, 0), _part_and_angle(words[i], salt, frame[PARTS])[1]
-            cell = _find(words[i], unit, _home(angle, table, texts), table, texts, blocks_of(shelf))
-        kept, new = load_word(cell), (load_word(orders + 8 * i) & ~_NUMBER) | np.uint64(numbers[j] + 1)
+            cell, kept = _find(words[i], unit, _home(angle, table, texts), table, texts, blocks_of(shelf))
+        new = (load_word(orders + 8 * i) & ~_NUMBER) | np.uint64(numbers[j] + 1)
         if kept == _ZERO:
             if texts:
                 reference = put(unit, shelf)
@@ -141,11 +139,11 @@ def keep(first, count, following, units, keys, orders, words, cells, frame):
 
 
 @jit()
-def _numbers(rows, count, keys, numbers, frame):
+def _numbers(rows, count, keys, numbers, frame, desk):
     """Write the numbers of the keys of some rows; tell whether there was room for all of them."""
     done, values = 0, ints_at(frame[KEYS], numbered_loops.FIELDS)
     while done < count:
-        done = number(done, count, rows, keys, False, numbers, values)
+        done = number(done, count, rows, keys, False, numbers, values, desk)
         if done < count and not _has_room(frame, frame[KEYS]):
             return False
     return values[numbered_loops.FOUND] < np.int64(_NUMBER)
@@ -217,10 +215,9 @@ def _word(i, units, texts, salt):
 def _part_and_angle(word, salt, parts):
     """Return the part of a unit, a stretch of a circle, and how far into it the unit lies, in 2^32 steps.
 
-    Multiples of the golden ratio lie evenly on the circle. So numbers that differ in their last 24 bits alone, as ids
-    that are counted up do, hardly meet; how each stretch of 2^24 numbers is turned is random, and secret.
+    Where a unit lies is secret, so nobody can choose units that lie close together.
     """
-    angle = (word * _GOLDEN + fold((word >> _STRETCH) ^ salt[4], salt[5])) >> _HALF
+    angle = fold(word ^ salt[4], salt[5]) >> _HALF
     return np.int64(angle * np.uint64(parts) >> _HALF), angle * np.uint64(parts) & _LOWER
 
 
@@ -239,27 +236,29 @@ def _next(line, table, texts):
 
 @jit(forceinline=True)
 def _find(word, unit, line, table, texts, blocks):
-    """Return the address of the cell of a unit, or of the empty one where it belongs, from a line on.
+    """Return the address of the cell of a unit and what it keeps, or 0 and the empty cell where it belongs.
 
     The cells of a line are filled in turn, and looked at together, without a branch that would be foretold wrongly.
+    Without the part's lock, what is kept is what was seen together with the unit, and an empty cell may be empty no
+    more.
     """
     width = width_of(texts)
     while True:
-        taken, found = 0, _CELLS
+        taken, found, kept = 0, _CELLS, _ZERO
         for i in range(_CELLS):
-            holds = load_shared(line + i * width) != _ZERO
-            taken += holds
-            found = i if holds & (load_word(line + i * width + 8) == word) else found
+            seen = load_shared(line + i * width)
+            own = (seen != _ZERO) & (load_word(line + i * width + 8) == word)
+            taken += seen != _ZERO
+            found, kept = i if own else found, seen if own else kept
         if found < _CELLS:
             if not texts or is_text(unit, load_word(line + found * width + 16), blocks):
-                return line + found * width
+                return line + found * width, kept
             for i in range(_CELLS):  # two texts with one hash
-                if i == taken or (
-                    load_word(line + i * width + 8) == word and is_text(unit, load_word(line + i * width + 16), blocks)
-                ):
-                    return line + i * width
+                seen = load_shared(line + i * width)
+                if seen == _ZERO or is_text(unit, load_word(line + i * width + 16), blocks):
+                    return line + i * width, seen
         elif taken < _CELLS:
-            return line + taken * width
+            return line + taken * width, _ZERO
         line = _next(line, table, texts)
 
 
@@ -272,15 +271,16 @@ def _same_text(values, i, j):
 @jit(nogil=True)
 def take_rows(count, units, keys, orders, frame):
     """Let units keep the keys of rows; tell whether that was possible."""
-    parts, words, cells = frame[PARTS], np.empty(count, np.uint64), np.empty(count, np.int64)
-    firsts, following = np.full(parts, -1), np.empty(count, np.int64)
-    sift(count, units, orders, frame, words, cells, firsts, following)
+    parts, words, firsts = frame[PARTS], np.empty(count, np.uint64), np.full(frame[PARTS], -1)
+    cells, following, rows, numbers = np.empty((4, count), np.int64)
+    tables, desk = np.empty(parts, np.int64), np.empty(DESK, np.int64)
+    sift(count, units, orders, frame, words, cells, firsts, following, tables, rows)
     frame[SEEN] += count
     for turn in range(2 * parts):  # threads start at different parts, and come back to those that others had
         which = (frame[NUMBER] + turn) % parts
         part = frame_at(frame, which)
         if firsts[which] >= 0 and has_taken(part, wait=turn >= parts):
-            kept = keep(firsts[which], count, following, units, keys, orders, words, cells, part)
+            kept = keep(firsts[which], following, units, keys, orders, words, cells, part, rows, numbers, desk)
             leave(part)
             if not kept:
                 return False
@@ -292,9 +292,11 @@ def take_rows(count, units, keys, orders, frame):
 def visit(info, chunk, result):
     """Take rows of a unit, a key and its hash from DuckDB; end the query for a null, no room, or hashes too alike."""
     frame, count = frame_of(info, FIELDS), rows_of(chunk)
+    begin(frame)
     failed = holds_null(chunk, 0) or holds_null(chunk, 1)
     if not failed:
         failed = not take_rows(count, column(chunk, 0), column(chunk, 1), column(chunk, 2), frame)
     if failed:
         stop(info, frame)
     answer(result, count)
+    end(frame)

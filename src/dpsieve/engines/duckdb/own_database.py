@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dpsieve.types import Ints
 
-GROW, NUMBER, MESSAGE, TAKEN, FIRST_FREE = range(5)  # what the first words of a frame are
+GROW, NUMBER, MESSAGE, TAKEN, BEGUN, ENDED, FIRST_FREE = range(7)  # what the first words of a frame are
 _BOOLEAN, _BIGINT, _UBIGINT, _VARCHAR = 1, 5, 9, 17
 _KINDS = {"BIGINT": _BIGINT, "UBIGINT": _UBIGINT, "VARCHAR": _VARCHAR}
 _VISIT = "dpsieve_visit"
@@ -141,6 +141,8 @@ class OwnDatabase:
             function("destroy_scalar_function")(ctypes.byref(made))
         try:
             self.run(f"SELECT max({_VISIT}({', '.join(arguments)})) FROM ({rows})")
+            if any(part.frame[BEGUN] != part.frame[ENDED] for part in parts):  # memory was short in a call
+                raise Unavailable
         finally:
             visits.end()
 

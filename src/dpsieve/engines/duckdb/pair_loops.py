@@ -9,11 +9,13 @@ Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those 
 import numpy as np
 
 from dpsieve.engines.duckdb import numbered_loops
-from dpsieve.engines.duckdb.numbered_loops import number
+from dpsieve.engines.duckdb.numbered_loops import DESK, number
 from dpsieve.engines.duckdb.own_database import FIRST_FREE
 from dpsieve.engines.duckdb.vectors import (
     answer,
+    begin,
     column,
+    end,
     frame_of,
     has_grown,
     has_taken,
@@ -197,11 +199,11 @@ def _quicksort(low, high, keys, orders, ranks, waiting):
 
 
 @jit()
-def _numbers(chunk, which, state, numbers, frame):
+def _numbers(chunk, which, state, numbers, frame, desk):
     """Write the numbers of a column of a chunk; tell whether there was room for all values."""
-    done, count = 0, rows_of(chunk)
+    done, count, values = 0, rows_of(chunk), ints_at(state, numbered_loops.FIELDS)
     while done < count:
-        done = number(done, count, None, column(chunk, which), False, numbers, ints_at(state, numbered_loops.FIELDS))
+        done = number(done, count, None, column(chunk, which), False, numbers, values, desk)
         if done < count:
             frame[WANTS] = state
             if not has_grown(frame):
@@ -210,12 +212,14 @@ def _numbers(chunk, which, state, numbers, frame):
 
 
 @jit()
-def _note(chunk, frame):
-    """Note the rows of a chunk; tell whether there was room for them."""
+def _note(chunk, frame, numbers, desk):
+    """Note the rows of a chunk; tell whether there was room for them.
+
+    The part is locked, so nothing may fail here: `numbers` and `desk` are room to work in.
+    """
     count = rows_of(chunk)
-    numbers = np.empty((2, count), np.int64)
     for which in range(2):
-        if frame[UNITS + which] and not _numbers(chunk, which, frame[UNITS + which], numbers[which], frame):
+        if frame[UNITS + which] and not _numbers(chunk, which, frame[UNITS + which], numbers[which], frame, desk):
             return False
         if not frame[UNITS + which]:
             numbers[which] = words_at(column(chunk, which), count).view(np.int64)
@@ -236,10 +240,13 @@ def _note(chunk, frame):
 @callback("void(int64, int64, int64)")
 def visit(info, chunk, result):
     """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
-    frame = frame_of(info, FIELDS)
+    frame, count = frame_of(info, FIELDS), rows_of(chunk)
+    begin(frame)
+    numbers, desk = np.empty((2, count), np.int64), np.empty(DESK, np.int64)
     has_taken(frame, wait=True)
-    failed = holds_null(chunk, 0) or holds_null(chunk, 1) or not _note(chunk, frame)
+    failed = holds_null(chunk, 0) or holds_null(chunk, 1) or not _note(chunk, frame, numbers, desk)
     leave(frame)
     if failed:
         stop(info, frame)
-    answer(result, rows_of(chunk))
+    answer(result, count)
+    end(frame)

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-from dpsieve.engines.duckdb.own_database import GROW, MESSAGE, NUMBER, TAKEN, address_of
+from dpsieve.engines.duckdb.own_database import BEGUN, ENDED, GROW, MESSAGE, NUMBER, TAKEN, address_of
 from dpsieve.exact.hashing import load_word
 from dpsieve.exact.jit import jit
 
@@ -75,6 +75,17 @@ def _exchange(typing, address, value):
 
 
 @intrinsic
+def _count(typing, address):
+    """Add one to a word that other threads count in, too."""
+
+    def code(context, builder, signature, arguments):
+        builder.atomic_rmw("add", builder.inttoptr(arguments[0], _WORD.as_pointer()), _WORD(1), "seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(types.int64), code
+
+
+@intrinsic
 def load_shared(typing, address):
     """Return a word that another thread may write; what that thread wrote before it is seen after it."""
 
@@ -93,6 +104,18 @@ def store_shared(typing, address, value):
         return context.get_dummy_value()
 
     return types.void(types.int64, types.uint64), code
+
+
+@jit()
+def begin(frame):
+    """Count a call; one that an exception ends, for which DuckDB does not ask, does not get to `end`."""
+    _count(frame.ctypes.data + 8 * BEGUN)
+
+
+@jit()
+def end(frame):
+    """Count a call that came to its end."""
+    _count(frame.ctypes.data + 8 * ENDED)
 
 
 @jit()
