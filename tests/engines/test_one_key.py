@@ -203,20 +203,19 @@ def test_no_unit_is_lost_where_two_threads_want_one_cell(monkeypatch):
     """All units start at one line, so that both threads find the same empty cell again and again."""
     monkeypatch.setattr(one_key, "key_of_tables", lambda salt: np.array([0, 0, 0, 0, 0, 1, 0, 0], np.uint64))
     parts, _visits = parts_of(2)
-    units, together = np.arange(12_000), threading.Barrier(2)
+    random, count = np.random.default_rng(), 1000
 
     def thread(number):
-        for first in range(number * 40, len(units), 80):
-            together.wait()
-            own = units[first : first + 40]
-            if not given_to(parts[number], own, ["a"] * 40, random.integers(0, 2**64, 40, np.uint64)):
-                return False
-        return True
+        return all(
+            given_to(
+                parts[number], range(first, first + count), ["a"] * count, random.integers(0, 2**64, count, np.uint64)
+            )
+            for first in range(number * count, 16_000, 2 * count)
+        )
 
-    random = np.random.default_rng()
     with ThreadPoolExecutor(2) as pool:
         assert all(pool.map(thread, range(2)))
-    assert counted(parts) == {"a": len(units)}
+    assert counted(parts) == {"a": 16_000}
 
 
 def test_keys_whose_hashes_agree_in_their_upper_bits_are_left_to_sql():
