@@ -22,7 +22,7 @@ _WHOLE = {
     "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
     "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(),
 }  # fmt: skip
-_MOST_VALUES, _BYTES_OF_A_VALUE = 2**31 - 1, 40
+_MOST_VALUES = 2**31 - 1
 Int32s = NDArray[np.int32]
 
 
@@ -62,7 +62,7 @@ class Numbered:
         room: the memory that may be held.
         blocks: where texts go.
         texts: whether values are texts.
-        first: how many there is room for at first, a power of two.
+        first: how many entries there are at first, a power of two; three quarters of them can be used.
     """
 
     def __init__(self, salt: Words, room: Memory, blocks: Blocks, texts: bool, first: int) -> None:
@@ -115,16 +115,16 @@ class Numbered:
     def _more_values(self) -> bool:
         from dpsieve.engines.duckdb.numbered_loops import SIZE, TABLE, TABLE_SIZE, WORDS, rehash
 
-        size = 2 * len(self.words) or self._first
-        if size > _MOST_VALUES or not self._room.take(_BYTES_OF_A_VALUE * size):
+        entries = 2 * len(self._table) or self._first
+        size = 3 * entries // 4
+        if size > _MOST_VALUES or not self._room.take(16 * entries + 8 * size):
             return False
-        self._room.give_back(_BYTES_OF_A_VALUE * len(self.words))
-        words, table = np.empty(size, np.uint64), np.zeros((2 * size, 2), np.uint64)
+        self._room.give_back(self._table.nbytes + self.words.nbytes)
+        words, table = np.empty(size, np.uint64), np.zeros((entries, 2), np.uint64)
         words[: len(self.words)] = self.words
         words[0] = 0
         self.words = words
-        self.frame[[WORDS, SIZE]] = words.ctypes.data, size
         rehash(self._table, table)
         self._table = table
-        self.frame[[TABLE, TABLE_SIZE]] = table.ctypes.data, 2 * size
+        self.frame[[WORDS, SIZE, TABLE, TABLE_SIZE]] = words.ctypes.data, size, table.ctypes.data, entries
         return True
