@@ -27,7 +27,7 @@ from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import choice, rows_query, unit_names
 from dpsieve.types import Ints, Words
 
-_FIRST_CELLS, _FIRST_KEYS = 1 << 21, 1 << 16  # powers of two; the cells are those of all parts
+_FIRST_CELLS, _FIRST_KEYS = 1 << 21, 1 << 18  # powers of two; the cells are those of all parts
 _MOST_PARTS = 64
 _LOAD, _ROUNDS = 0.7, 40  # how full a table shall be; after which an estimate has settled
 UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError)
