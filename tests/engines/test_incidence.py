@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpsieve.engines import Columns, DuckDB, Weight
 from dpsieve.engines.counted import ReadAgain
-from dpsieve.engines.duckdb import pairs, texts
+from dpsieve.engines.duckdb import pairs, text_blocks
 from dpsieve.engines.sql.bounded_query import choice
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
@@ -186,7 +186,7 @@ def test_memory_that_is_short_drops_what_is_not_kept_or_gives_up(monkeypatch, ma
 
     monkeypatch.setattr(pairs, "read_pairs", read)
     monkeypatch.setattr(pairs, "_FIRST_VALUES", 1 << 4)
-    monkeypatch.setattr(texts, "_FIRST_BYTES", 1)
+    monkeypatch.setattr(text_blocks, "_FIRST_BYTES", 1)
     monkeypatch.setattr(pairs, "_FIRST_PAIRS", 1 << 12)
     monkeypatch.setattr(pairs, "_PAIRS_OF_A_PART", 1 << 10)
     dropped, settle = [], pairs._Noted._settle

@@ -22,10 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import DuckDB
-from dpsieve.engines.duckdb import one_key, own_database, texts
-from dpsieve.engines.duckdb.memory import Memory
+from dpsieve.engines.duckdb import one_key, own_database, text_blocks
 from dpsieve.engines.duckdb.one_key_loops import FIELDS, SEEN, UNITS, WANTS, _part_and_angle, take_rows
 from dpsieve.engines.duckdb.queries import run
+from dpsieve.engines.duckdb.text_blocks import Memory
 from dpsieve.engines.duckdb.vectors import answer, begin, frame_of, rows_of
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.exact.jit import callback
@@ -143,7 +143,7 @@ def test_tables_and_blocks_that_grow_change_nothing(monkeypatch, text_units):
     monkeypatch.setattr(one_key, "_FIRST_CELLS", 1 << 20)
     roomy = counts(table)
     monkeypatch.setattr(one_key, "_FIRST_CELLS", 64)
-    monkeypatch.setattr(texts, "_FIRST_BYTES", 64)
+    monkeypatch.setattr(text_blocks, "_FIRST_BYTES", 64)
     assert counts(table) == roomy
     assert sum(roomy.values()) == len(table.column("unit").unique())
 
@@ -468,7 +468,7 @@ def test_one_unit_more_changes_one_key_across_every_switch(switch, compiled_runs
 
 def test_keys_that_are_too_long_for_one_column_are_left_to_sql(monkeypatch, compiled_runs):
     """The type of the released column must not depend on keys that are not released."""
-    monkeypatch.setattr(texts, "_LONGEST_COLUMN", 5)
+    monkeypatch.setattr(text_blocks, "_LONGEST_COLUMN", 5)
     assert counts(table_of([(1, "abc"), (2, "def")])) == {"abc": 1, "def": 1}
     assert compiled_runs == [None]
 

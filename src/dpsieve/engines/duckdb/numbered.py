@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpsieve.engines.duckdb.memory import Memory
 from dpsieve.engines.duckdb.own_database import Unavailable
-from dpsieve.engines.duckdb.texts import Blocks, Shelf
+from dpsieve.engines.duckdb.text_blocks import Blocks, Memory, Shelf
 from dpsieve.engines.duckdb.unit_texts import one_value
 from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import AS_TEXT, Column

@@ -1,22 +1,32 @@
 """Values numbered by compiled loops: whole numbers or texts, in the order they are met.
 
 A table is searched from the place on that the upper half of a value's hash gives. An entry is two words: 0 where empty,
-else that half and one more than the number; and the value, a whole number itself, or a word that refers to a text (see
-`text_loops`). Values are never taken for each other by hashes alone.
+else that half and one more than the number; and the value, a whole number itself, or a word that refers to a text.
+Values are never taken for each other by hashes alone.
 
-Nothing is checked here: `duckdb.numbered` sees to it that the addresses are those of buffers that it keeps alive.
+Texts are kept in blocks of bytes that never move: other threads may be reading them. The word that refers to one is
+block << 48 | start << 24 | length, which is never 0: blocks are numbered from 1 on.
+
+Nothing is checked here: `duckdb.numbered` and `duckdb.text_blocks` see to it that the addresses are those of buffers
+that they keep alive.
 """
 
 import numpy as np
 
-from dpsieve.engines.duckdb.text_loops import SHELF, blocks_of, bytes_at, put
 from dpsieve.engines.duckdb.vectors import ints_at, text_at, words_at
-from dpsieve.exact.hashing import digest, fold, load_word, prefetch, same
+from dpsieve.exact.hashing import copy, digest, fold, load_word, prefetch, same
 from dpsieve.exact.jit import jit
 
 # The words of a frame: the address of the shelf for texts; whether values are texts; the address of the salt; table and
 # words by address and length; and how many values there are.
 TEXTS, IS_TEXT, SALT, TABLE, TABLE_SIZE, WORDS, SIZE, FOUND, FIELDS = range(9)
+# The words of a shelf, where texts are put: the address of those of all blocks; the block that is filled, its length,
+# and how much of it is used; and how many bytes are wanted.
+BLOCKS, BLOCK, LENGTH, USED, WANTED, SHELF = range(6)
+LENGTH_BITS, BLOCK_BITS = 24, 16
+LONGEST, MOST_BLOCKS = (1 << LENGTH_BITS) - 1, 1 << BLOCK_BITS
+_BITS, _BLOCK = np.uint64(LENGTH_BITS), np.uint64(2 * LENGTH_BITS)
+_LENGTH = np.uint64(LONGEST)
 _GROUP = 32
 DESK = 3 * _GROUP
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
@@ -101,3 +111,36 @@ def rehash(table, larger):
 def _slot(entry, table):
     """Return where the search for an entry, or for a hash, starts: its upper half tells that."""
     return (entry >> _HALF) * np.uint64(len(table)) >> _HALF
+
+
+@jit(forceinline=True)
+def bytes_at(reference, blocks):
+    """Return the address and the length of what a word refers to."""
+    start = blocks[reference >> _BLOCK] + (reference >> _BITS & _LENGTH)
+    return np.int64(start), np.int64(reference & _LENGTH)
+
+
+@jit(forceinline=True)
+def blocks_of(shelf):
+    """Return the addresses of all blocks."""
+    return words_at(shelf[BLOCKS], MOST_BLOCKS)
+
+
+@jit()
+def put(text, shelf):
+    """Put a text on a shelf; return the word that refers to it, or 0 where there is no room."""
+    used = shelf[USED]
+    if text[1] > min(shelf[LENGTH] - used, LONGEST):
+        shelf[WANTED] = text[1]
+        return np.uint64(0)
+    copy(np.int64(blocks_of(shelf)[shelf[BLOCK]]) + used, text[0], text[1])
+    shelf[USED] = used + text[1]
+    return np.uint64(shelf[BLOCK]) << _BLOCK | np.uint64(used) << _BITS | np.uint64(text[1])
+
+
+@jit(nogil=True)
+def gather(references, blocks, starts, target):
+    """Copy each text to its place in `target`."""
+    for i in range(len(references)):
+        place, length = bytes_at(references[i], blocks)
+        copy(target.ctypes.data + starts[i], place, length)

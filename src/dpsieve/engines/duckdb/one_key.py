@@ -17,11 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 
-from dpsieve.engines.duckdb.memory import Memory
 from dpsieve.engines.duckdb.numbered import Numbered, key_of_tables, read_as, written_as
 from dpsieve.engines.duckdb.own_database import Loops, Unavailable
 from dpsieve.engines.duckdb.scan import Scan
-from dpsieve.engines.duckdb.texts import Blocks, Shelf
+from dpsieve.engines.duckdb.text_blocks import Blocks, Memory, Shelf
 from dpsieve.engines.duckdb.unit_texts import kind_of_value, one_value
 from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import choice, rows_query, unit_names

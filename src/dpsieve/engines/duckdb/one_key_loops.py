@@ -18,9 +18,8 @@ Nothing is checked here: `duckdb.one_key` sees to it that the addresses are thos
 import numpy as np
 
 from dpsieve.engines.duckdb import numbered_loops
-from dpsieve.engines.duckdb.numbered_loops import DESK, is_text, number
+from dpsieve.engines.duckdb.numbered_loops import DESK, SHELF, blocks_of, bytes_at, is_text, number, put
 from dpsieve.engines.duckdb.own_database import FIRST_FREE, NUMBER
-from dpsieve.engines.duckdb.text_loops import SHELF, blocks_of, bytes_at, put
 from dpsieve.engines.duckdb.vectors import (
     answer,
     begin,

@@ -19,12 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsieve.engines.duckdb.memory import Memory
 from dpsieve.engines.duckdb.numbered import Int32s, Numbered, key_of_tables, read_as, written_as
 from dpsieve.engines.duckdb.one_key import UNEXPECTED
 from dpsieve.engines.duckdb.own_database import Loops
 from dpsieve.engines.duckdb.scan import Scan
-from dpsieve.engines.duckdb.texts import Blocks
+from dpsieve.engines.duckdb.text_blocks import Blocks, Memory
 from dpsieve.engines.duckdb.unit_texts import its_values, kind_of_value, one_value
 from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import Column, choice, rows_query, unit_names

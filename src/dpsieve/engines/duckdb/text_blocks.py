@@ -1,4 +1,4 @@
-"""Texts that compiled loops keep: the memory that they take, and how they are read back."""
+"""The memory that compiled loops share, and the blocks of it that hold texts."""
 
 import threading
 
@@ -6,18 +6,37 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsieve.engines.duckdb.memory import Memory
 from dpsieve.types import Words
 
 _FIRST_BYTES = 1 << 16
 _LONGEST_COLUMN = 2**31 - 1
 
 
+class Memory:
+    """How many bytes the tables of all threads may hold: half of what is allowed, as the result may take as much."""
+
+    def __init__(self, allowed: int) -> None:
+        self._lock, self._limit, self._held = threading.Lock(), allowed // 2, 0
+
+    def take(self, count: int) -> bool:
+        """Hold more bytes; tell whether that is allowed."""
+        with self._lock:
+            if self._held + count > self._limit:
+                return False
+            self._held += count
+            return True
+
+    def give_back(self, count: int) -> None:
+        """Hold fewer bytes."""
+        with self._lock:
+            self._held -= count
+
+
 class Blocks:
     """Blocks of bytes, which stay where they are."""
 
     def __init__(self, room: Memory) -> None:
-        from dpsieve.engines.duckdb.text_loops import MOST_BLOCKS
+        from dpsieve.engines.duckdb.numbered_loops import MOST_BLOCKS
 
         self._room, self._lock = room, threading.Lock()
         self._blocks: list[NDArray[np.uint8]] = []
@@ -35,7 +54,7 @@ class Blocks:
 
     def texts(self, references: Words, large: bool = True) -> pa.Array | None:
         """Return the texts that words refer to; None where they are too long for one column, unless it may be large."""
-        from dpsieve.engines.duckdb.text_loops import LONGEST, gather
+        from dpsieve.engines.duckdb.numbered_loops import LONGEST, gather
 
         starts = np.zeros(len(references) + 1, np.int64)
         np.cumsum(references & np.uint64(LONGEST), out=starts[1:])
@@ -51,14 +70,14 @@ class Shelf:
     """Where one thread at a time puts texts; `frame` is what compiled loops know of it."""
 
     def __init__(self, blocks: Blocks) -> None:
-        from dpsieve.engines.duckdb.text_loops import BLOCKS, SHELF
+        from dpsieve.engines.duckdb.numbered_loops import BLOCKS, SHELF
 
         self.blocks, self.frame = blocks, np.zeros(SHELF, np.int64)
         self.frame[BLOCKS] = blocks.addresses.ctypes.data
 
     def grow(self) -> bool:
         """Make room for the text that is wanted; tell whether that was possible."""
-        from dpsieve.engines.duckdb.text_loops import BLOCK, LENGTH, LONGEST, USED, WANTED
+        from dpsieve.engines.duckdb.numbered_loops import BLOCK, LENGTH, LONGEST, USED, WANTED
 
         wanted = int(self.frame[WANTED])
         size = max(wanted, min(LONGEST + 1, 2 * int(self.frame[LENGTH])), _FIRST_BYTES)
