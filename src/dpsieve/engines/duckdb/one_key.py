@@ -97,7 +97,7 @@ class _Common:
         self.addresses = np.zeros(parts, np.int64)
 
     def cells(self, held: int) -> int:
-        """Return how many cells a part should have that holds so many: at least twice as many, at most eight times.
+        """Return how many cells the next table of a part should have: from twice to eight times those that are held.
 
         Were there U units, and each row as likely of one as of another, n rows would be of U (1 - e^(-n / U)) units.
         From what was seen this tells U, and where all rows will find room.

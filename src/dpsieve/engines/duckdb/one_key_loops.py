@@ -157,7 +157,7 @@ def _has_room(frame, wants):
 
 @jit()
 def is_full(units, table):
-    """Tell whether a table should not hold so many units: a search ends at an empty cell."""
+    """Tell whether these units would fill more than three quarters of a table: a search ends at an empty cell."""
     return 4 * units > 3 * np.int64(load_word(table))
 
 
