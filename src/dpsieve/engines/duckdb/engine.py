@@ -49,6 +49,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "preserve_insertion_order": "false",
     "python_enable_replacements": "false",
 }
+_OWN = {name: str(value) for name, value in _CLOSED.items() if not name.startswith("python_")} | {"temp_directory": ""}
 
 
 class DuckDB(Engine):
@@ -158,21 +159,30 @@ class DuckDB(Engine):
     ) -> _T:
         """Return what compiled loops find, where these are the faster way and do not give up, or SQL."""
         source = opened(data)
-        with self._session(source, progress is not None) as (connection, folder):
+        own = OwnDatabase(_OWN, at_once=self._may_compile(source))
+        with contextlib.closing(own), self._session(source, progress is not None) as (connection, folder):
             scan = guarded(lambda: scan_of(source, task.columns, connection, folder), shown_as(source))
             for name in task.columns.key:
                 _check_type(scan.columns[name], task.columns, source)
             with _listed(known, scan, task.columns, connection) as listed:
                 job, answer = Job(task, source, connection, scan, listed), None
                 if self._compiles(scan):
-                    with contextlib.suppress(Unavailable), _loops(job, progress is not None) as loops:
-                        act = partial(by_loops, job, loops)
-                        answer = run(partial(guarded, act, scan.shown), loops.database, progress)
+                    with contextlib.suppress(Unavailable):
+                        act = partial(by_loops, job, _loops(job, own, progress is not None))
+                        answer = run(partial(guarded, act, scan.shown), own, progress)
                 if answer is None:
                     answer = run(partial(guarded, partial(by_sql, job), scan.shown), connection, progress)
         if progress is not None and answer is not None:
             progress(1.0)
         return answer
+
+    def _may_compile(self, source: Source) -> bool:
+        """Guess the same before anything is read: a row takes a byte, or more."""
+        if not isinstance(source, Files) or source.kind != "parquet" or self.compiled_from is None:
+            return False
+        with contextlib.suppress(OSError):  # a file that is not there is told of where it is read
+            return sum(path.stat().st_size for path in source.paths) >= self.compiled_from
+        return False
 
     def _compiles(self, scan: Scan) -> bool:
         """Tell whether there are so many rows that compiled loops, which take time to load, are the faster way."""
@@ -199,20 +209,17 @@ class DuckDB(Engine):
                 connection.close()
 
 
-@contextlib.contextmanager
-def _loops(job: Job, progress: bool) -> Iterator[Loops]:
-    """Yield where compiled loops run on the data of a job; DuckDB and they share the memory."""
+def _loops(job: Job, database: OwnDatabase, progress: bool) -> Loops:
+    """Return where compiled loops run on the data of a job; DuckDB and they share the memory."""
     threads, half = _setting(job.connection, "threads"), _bytes(_setting(job.connection, "memory_limit")) // 2
-    given = {"threads": threads, "memory_limit": f"{half >> 10}KiB", "temp_directory": ""}
-    closed = {name: str(value) for name, value in _CLOSED.items() if not name.startswith("python_")}
-    with contextlib.closing(OwnDatabase(closed | given)) as database:
-        if progress:
-            database.run("SET enable_progress_bar_print = false")
-            database.run("SET enable_progress_bar = true")
-        for name, table in ((VIEW, job.scan.table), (KNOWN, job.listed)):
-            if table is not None:
-                database.register(name, table)
-        yield Loops(database, half, int(threads))
+    given = {"threads": threads, "memory_limit": f"'{half >> 10}KiB'"}
+    shown = {"enable_progress_bar_print": "false", "enable_progress_bar": "true"} if progress else {}
+    for name, value in (given | shown).items():
+        database.run(f"SET {name} = {value}")
+    for name, table in ((VIEW, job.scan.table), (KNOWN, job.listed)):
+        if table is not None:
+            database.register(name, table)
+    return Loops(database, half, int(threads))
 
 
 def _is_large(job: Job) -> bool:

@@ -11,7 +11,9 @@ The instance is apart from every other one in this process: no connection of a u
 import contextlib
 import ctypes
 import itertools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -66,37 +68,56 @@ def address_of(name: str) -> int:
 
 
 class OwnDatabase:
-    """An instance in memory, with one connection."""
+    """An instance in memory with one connection, for one visit: a thread of its own opens and closes it.
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._database, self._connection, config = _Address(), _Address(), _Address()
+    Args:
+        settings: those of DuckDB.
+        at_once: whether it begins to open now; otherwise when it is used.
+    """
+
+    def __init__(self, settings: Mapping[str, str], at_once: bool = False) -> None:
+        self._database, self._connection, self._settings = _Address(), _Address(), settings
         self._alive: list[object] = []  # what DuckDB holds addresses of
+        self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "dpsieve-open")
+        self._opening: Future[None] | None = self._thread.submit(self._open) if at_once else None
+
+    def _open(self) -> None:
+        config = _Address()
         _done(function("create_config")(ctypes.byref(config)))
         try:
-            for name, value in settings.items():
+            for name, value in self._settings.items():
                 _done(function("set_config")(config, name.encode(), value.encode()))
             _done(function("open_ext")(None, ctypes.byref(self._database), config, None))
         finally:
             function("destroy_config")(ctypes.byref(config))
-        try:
-            _done(function("connect")(self._database, ctypes.byref(self._connection)))
-        except Unavailable:
-            self.close()
-            raise
+        _done(function("connect")(self._database, ctypes.byref(self._connection)))
+
+    def _ready(self) -> _Address:
+        self._opening = self._opening or self._thread.submit(self._open)
+        self._opening.result()
+        return self._connection
+
+    def _close(self) -> None:
+        with self._lock:
+            function("disconnect")(ctypes.byref(self._connection))
+        function("close")(ctypes.byref(self._database))
 
     def close(self) -> None:
-        """Close it; nothing may run on it any more."""
-        function("disconnect")(ctypes.byref(self._connection))
-        function("close")(ctypes.byref(self._database))
+        """Wait until it is closed; nothing may run on it any more."""
+        if self._opening:
+            self._thread.submit(self._close)
+        self._thread.shutdown()
         self._alive.clear()
 
     def interrupt(self) -> None:
         """Stop what runs on it."""
-        function("interrupt")(self._connection)
+        with self._lock:
+            function("interrupt")(self._connection)
 
     def query_progress(self) -> float:
         """Return how much of what runs is done, in per cent; -1 where that is not known."""
-        return float(function("query_progress", _Progress)(self._connection).share)
+        with self._lock:
+            return float(function("query_progress", _Progress)(self._connection).share)
 
     def register(self, name: str, table: pa.Table) -> None:
         """Make a table known under this name; a query can read it once."""
@@ -105,18 +126,20 @@ class OwnDatabase:
         of_capsule.restype, of_capsule.argtypes = _Address, (ctypes.py_object, ctypes.c_char_p)
         address = _Address(of_capsule(stream, b"arrow_array_stream"))
         self._alive += [stream, table]
-        _done(function("arrow_scan")(self._connection, name.encode(), address))
+        _done(function("arrow_scan")(self._ready(), name.encode(), address))
 
     def run(self, text: str) -> None:
         """Run a statement, whose result nobody needs."""
         result = (ctypes.c_uint64 * 16)()
         try:
-            _done(function("query")(self._connection, text.encode(), ctypes.byref(result)))
+            _done(function("query")(self._ready(), text.encode(), ctypes.byref(result)))
         finally:
             function("destroy_result")(ctypes.byref(result))
 
     def visit(self, rows: str, arguments: Mapping[str, str], visitor: int, parts: Sequence[Part]) -> None:
         """Call the function at the address `visitor` on all rows of a query, in each thread with one of the parts.
+
+        Nothing else can run after that: to close an instance takes a while, and so begins at once.
 
         Args:
             rows: the query.
@@ -136,7 +159,7 @@ class OwnDatabase:
             function("scalar_function_set_special_handling")(made)  # it sees nulls
             function("scalar_function_set_init")(made, visits.begin)
             function("scalar_function_set_function")(made, _Address(visitor))
-            _done(function("register_scalar_function")(self._connection, made))
+            _done(function("register_scalar_function")(self._ready(), made))
         finally:
             function("destroy_scalar_function")(ctypes.byref(made))
         try:
@@ -145,6 +168,7 @@ class OwnDatabase:
                 raise Unavailable
         finally:
             visits.end()
+            self._thread.submit(self._close)
 
 
 @dataclass(frozen=True)
