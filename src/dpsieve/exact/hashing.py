@@ -66,8 +66,18 @@ def load_byte(typing, address):
 
 
 @intrinsic
-def copy(typing, target, source, length):
-    """Copy bytes from one address to another; the two stretches do not overlap."""
+def store_word(typing, address, word):
+    """Write a word as eight little-endian bytes; they may start anywhere."""
+
+    def code(context, builder, signature, arguments):
+        builder.store(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.uint64), code
+
+
+@intrinsic
+def _copy(typing, target, source, length):
 
     def code(context, builder, signature, arguments):
         there, here = (builder.inttoptr(address, _BYTE.as_pointer()) for address in arguments[:2])
@@ -107,6 +117,19 @@ def digest(place, length, key):
 def public_digest(place, length):
     """Return the hash under the public key."""
     return digest(place, length, PUBLIC_KEY)
+
+
+@jit(forceinline=True)
+def copy(target, source, length):
+    """Copy bytes from one address to another; the two stretches do not overlap."""
+    if length < 8 or length > _PART:
+        _copy(target, source, length)
+    else:
+        last, words = length - 8, _words(source, length)
+        store_word(target, words[0])
+        store_word(target + min(8, last), words[1])
+        store_word(target + max(0, last - 8), words[2])
+        store_word(target + last, words[3])
 
 
 @jit(forceinline=True)

@@ -26,9 +26,9 @@ from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.sql.bounded_query import choice, rows_query, unit_names
 from dpsieve.types import Ints, Words
 
-_FIRST_CELLS, _FIRST_KEYS = 1 << 21, 1 << 18  # powers of two; the cells are those of all parts
+_FIRST_CELLS, _FIRST_KEYS = 1 << 21, 1 << 20  # those of all parts
 _MOST_PARTS = 64
-_LOAD, _ROUNDS = 0.7, 40  # how full a table shall be; after which an estimate has settled
+_LOAD, _ROUNDS = 0.6, 50  # how full a table shall be; how often what is estimated is halved
 UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError)
 
 
@@ -97,7 +97,7 @@ class _Common:
         self.addresses = np.zeros(parts, np.int64)
 
     def cells(self, held: int) -> int:
-        """Return how many cells the next table of a part should have: from twice to eight times those that are held.
+        """Return how many cells the next table of a part should have: from twice to sixteen times those that are held.
 
         Were there U units, and each row as likely of one as of another, n rows would be of U (1 - e^(-n / U)) units.
         From what was seen this tells U, and where all rows will find room.
@@ -106,11 +106,12 @@ class _Common:
 
         seen = sum(int(frame[SEEN]) for frame in self.frames)
         units = max(1, sum(int(frame[UNITS]) for frame in self.frames))
-        most = float(units)
-        for _ in range(_ROUNDS if self.rows else 0):
-            most = min(units / -math.expm1(-seen / most), float(self.rows or 0))
-        wanted = int(most / _LOAD / self.parts)
-        return max(2 * held, min(8 * held, wanted)) // 4 * 4
+        low, high = float(units), float(max(units, self.rows or 0))
+        for _ in range(_ROUNDS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if middle * -math.expm1(-seen / middle) < units else (low, middle)
+        wanted = int(high / _LOAD / self.parts)
+        return max(2 * held, min(16 * held, wanted)) // 4 * 4
 
 
 class _Part:
@@ -130,7 +131,8 @@ class _Part:
         )
 
         self._common, self._texts = common, Shelf(common.blocks)
-        self._keys = Numbered(common.salt, common.room, common.blocks, common.text_keys, _FIRST_KEYS)
+        first_keys = max(16, 1 << (_FIRST_KEYS // common.parts).bit_length() - 1)  # a power of two
+        self._keys = Numbered(common.salt, common.room, common.blocks, common.text_keys, first_keys)
         self._tables: list[Words] = []
         self.frame = np.zeros(FIELDS, np.int64)
         self.frame[[PARTS, IS_TEXT]] = common.parts, common.text_units

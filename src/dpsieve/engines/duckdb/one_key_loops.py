@@ -10,7 +10,8 @@ Each part of the units, a stretch of a circle on which every unit has an angle, 
 Threads look at all tables without a lock: what a unit keeps only becomes smaller, and a cell stays its own, so that a
 row which comes after what a thread sees there will never be kept. The others, few as a unit has kept more and more, are
 handed to one part after the other under its lock. Tables that have grown stay as they were, for threads that still look
-at them. Where a search will start is known some rows ahead, and requested then, so that memory is not waited for.
+at them. Where a search will start is known some rows ahead, and requested then, so that memory is not waited for; rows
+that do not find their unit there wait until the next line has come.
 
 Nothing is checked here: `duckdb.one_key` sees to it that the addresses are those of buffers that it keeps alive.
 """
@@ -58,31 +59,19 @@ _LOWER = (_ONE << _HALF) - _ONE
 
 
 @jit(nogil=True)
-def sift(count, units, orders, frame, words, cells, firsts, following, tables, rows):
+def sift(count, units, orders, frame, words, cells, waiting, firsts, following, tables, rows):
     """Link the rows that may be kept: `firsts` has one of each part, or -1, and `following` another one of its part.
 
-    Writes the words of units, and the cells that they have, or could get; `tables` and `rows` are room to work in. Of
-    rows of one unit after each other, with nothing between, only the first by its hash is linked.
+    Writes the words of units, and the cells that they have, or could get; `waiting`, `tables` and `rows` are room to
+    work in. Of rows of one unit after each other, with nothing between, only the first by its hash is linked.
     """
-    texts, parts, salt = frame[IS_TEXT] != 0, frame[PARTS], words_at(frame[SALT], 8)
-    blocks, filled = blocks_of(ints_at(frame[TEXTS], SHELF)), 0
-    for part in range(parts):
+    texts = frame[IS_TEXT] != 0
+    for part in range(frame[PARTS]):
         tables[part] = load_shared(frame_at(frame, part).ctypes.data + 8 * TABLE)
-    for i in range(count):
-        words[i] = _word(i, units, texts, salt)
-        part, angle = _part_and_angle(words[i], salt, parts)
-        following[i], cells[i] = part, _home(angle, tables[part], texts)
-    for i in range(-_AHEAD, count):
-        ahead, middle = i + _AHEAD, i + _AHEAD // 2
-        if ahead < count:
-            prefetch(cells[ahead])
-        if texts and 0 <= middle < count and load_shared(cells[middle]) != _ZERO:
-            prefetch(bytes_at(load_word(cells[middle] + 16), blocks)[0])
-        if i >= 0:
-            unit = text_at(units, i) if texts else (0, 0)
-            cells[i], kept = _find(words[i], unit, cells[i], tables[following[i]], texts, blocks)
-            rows[filled] = i
-            filled += np.int64((kept == _ZERO) | (load_word(orders + 8 * i) <= kept | _NUMBER))
+    if texts:  # constants, for which the same is compiled twice
+        filled = _remaining(count, units, orders, frame, words, cells, waiting, following, tables, rows, True)
+    else:
+        filled = _remaining(count, units, orders, frame, words, cells, waiting, following, tables, rows, False)
     for i in rows[:filled]:
         part = following[i]
         last = firsts[part]
@@ -92,6 +81,40 @@ def sift(count, units, orders, frame, words, cells, firsts, following, tables, r
             if load_word(orders + 8 * i) < load_word(orders + 8 * last):
                 last = following[last]
         following[i], firsts[part] = last, i
+
+
+@jit(forceinline=True)
+def _remaining(count, units, orders, frame, words, cells, waiting, parts_of, tables, rows, texts):
+    """Write the rows that may be kept, and return how many they are."""
+    parts, salt, blocks = frame[PARTS], words_at(frame[SALT], 8), blocks_of(ints_at(frame[TEXTS], SHELF))
+    for i in range(count):
+        words[i] = _word(i, units, texts, salt)
+        part, angle = _part_and_angle(words[i], salt, parts)
+        parts_of[i], cells[i] = part, _home(angle, tables[part], texts)
+        if i < _AHEAD:
+            _request(cells[i], texts)
+    filled, left = 0, 0
+    for i in range(count):
+        _request(cells[min(i + _AHEAD, count - 1)], texts)
+        place, kept = _look(words[i], cells[i], texts)
+        if not texts and place < _CELLS:
+            cells[i] += place * width_of(texts)
+            rows[filled] = i
+            filled += _may_keep(orders, i, kept)
+            continue
+        waiting[left] = i
+        left += 1
+        if texts:  # the one that is likely its own
+            prefetch(bytes_at(load_word(cells[i] + place % _CELLS * width_of(texts) + 16), blocks)[0])
+        else:
+            cells[i] = _next(cells[i], tables[parts_of[i]], texts)
+            _request(cells[i], texts)
+    for i in waiting[:left]:
+        unit = text_at(units, i) if texts else (0, 0)
+        cells[i], kept = _find(words[i], unit, cells[i], tables[parts_of[i]], texts, blocks)
+        rows[filled] = i
+        filled += _may_keep(orders, i, kept)
+    return filled
 
 
 @jit()
@@ -115,13 +138,16 @@ def keep(first, following, units, keys, orders, words, cells, frame, rows, numbe
     table = frame[TABLE]
     for j in range(filled):
         i, cell = rows[j], cells[rows[j]]
-        kept = load_word(cell) if table < cell < _end(table, texts) else _ZERO
-        if texts or kept == _ZERO or load_word(cell + 8) != words[i]:
-            unit, angle = text_at(units, i) if texts else (0, 0), _part_and_angle(words[i], salt, frame[PARTS])[1]
-            cell, kept = _find(words[i], unit, _home(angle, table, texts), table, texts, blocks_of(shelf))
+        is_here = table < cell < _end(table, texts)
+        kept = load_word(cell) if is_here else _ZERO
+        if not is_here or (kept != _ZERO and (texts or load_word(cell + 8) != words[i])):
+            angle = _part_and_angle(words[i], salt, frame[PARTS])[1]
+            unit, home = text_at(units, i) if texts else (0, 0), _home(angle, table, texts)
+            cell, kept = _find(words[i], unit, home, table, texts, blocks_of(shelf))
         new = (load_word(orders + 8 * i) & ~_NUMBER) | np.uint64(numbers[j] + 1)
         if kept == _ZERO:
             if texts:
+                unit = text_at(units, i)
                 reference = put(unit, shelf)
                 if reference == _ZERO:
                     if not _has_room(frame, frame[TEXTS]):
@@ -234,30 +260,46 @@ def _next(line, table, texts):
 
 
 @jit(forceinline=True)
-def _find(word, unit, line, table, texts, blocks):
-    """Return the address of the cell of a unit and what it keeps, or 0 and the empty cell where it belongs.
+def _may_keep(orders, i, kept):
+    """Tell whether a row does not come after what its unit keeps."""
+    return (kept == _ZERO) | (load_word(orders + 8 * i) <= kept | _NUMBER)
+
+
+@jit(forceinline=True)
+def _request(line, texts):
+    """Ask for a line of cells to be brought near."""
+    prefetch(line)
+    if texts:
+        prefetch(line + LINE)
+
+
+@jit(forceinline=True)
+def _look(word, line, texts):
+    """Return where in a line the cell of a word is, and what it keeps; or where an empty one is, if any, and 0.
 
     The cells of a line are filled in turn, and looked at together, without a branch that would be foretold wrongly.
     Without the part's lock, what is kept is what was seen together with the unit, and an empty cell may be empty no
     more.
     """
+    taken, found, kept, width = 0, _CELLS, _ZERO, width_of(texts)
+    for i in range(_CELLS):
+        seen = load_shared(line + i * width)
+        own = (seen != _ZERO) & (load_word(line + i * width + 8) == word)
+        taken += seen != _ZERO
+        found, kept = i if own else found, seen if own else kept
+    return min(found, taken), kept
+
+
+@jit()
+def _find(word, unit, line, table, texts, blocks):
+    """Return the address of the cell of a unit and what it keeps, or of the empty cell where it belongs, and 0."""
     width = width_of(texts)
     while True:
-        taken, found, kept = 0, _CELLS, _ZERO
-        for i in range(_CELLS):
-            seen = load_shared(line + i * width)
-            own = (seen != _ZERO) & (load_word(line + i * width + 8) == word)
-            taken += seen != _ZERO
-            found, kept = i if own else found, seen if own else kept
-        if found < _CELLS:
-            if not texts or is_text(unit, load_word(line + found * width + 16), blocks):
-                return line + found * width, kept
-            for i in range(_CELLS):  # two texts with one hash
-                seen = load_shared(line + i * width)
-                if seen == _ZERO or is_text(unit, load_word(line + i * width + 16), blocks):
-                    return line + i * width, seen
-        elif taken < _CELLS:
-            return line + taken * width, _ZERO
+        for cell in range(line, line + _CELLS * width, width):
+            seen = load_shared(cell)
+            own = load_word(cell + 8) == word
+            if seen == _ZERO or (own and (not texts or is_text(unit, load_word(cell + 16), blocks))):
+                return cell, seen
         line = _next(line, table, texts)
 
 
@@ -271,17 +313,17 @@ def _same_text(values, i, j):
 def take_rows(count, units, keys, orders, frame):
     """Let units keep the keys of rows; tell whether that was possible."""
     parts, words, firsts = frame[PARTS], np.empty(count, np.uint64), np.full(frame[PARTS], -1)
-    cells, following, rows, numbers = np.empty((4, count), np.int64)
+    cells, waiting, following, rows, numbers = np.empty((5, count), np.int64)
     tables, desk = np.empty(parts, np.int64), np.empty(DESK, np.int64)
-    sift(count, units, orders, frame, words, cells, firsts, following, tables, rows)
+    sift(count, units, orders, frame, words, cells, waiting, firsts, following, tables, rows)
     frame[SEEN] += count
     for turn in range(2 * parts):  # threads start at different parts, and come back to those that others had
         which = (frame[NUMBER] + turn) % parts
         part = frame_at(frame, which)
         if firsts[which] >= 0 and has_taken(part, wait=turn >= parts):
-            kept = keep(firsts[which], following, units, keys, orders, words, cells, part, rows, numbers, desk)
+            done = keep(firsts[which], following, units, keys, orders, words, cells, part, rows, numbers, desk)
             leave(part)
-            if not kept:
+            if not done:
                 return False
             firsts[which] = -1
     return True
