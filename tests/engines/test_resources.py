@@ -14,6 +14,8 @@ import pytest
 from counting import count
 
 from dpsieve.engines import DuckDB
+from dpsieve.engines.duckdb.own_database import OwnDatabase, Unavailable
+from dpsieve.engines.duckdb.queries import run
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
 
@@ -217,3 +219,63 @@ def test_nothing_is_fetched_and_no_python_variable_is_read(monkeypatch):
     DuckDB().columns(pa.table({"a": [1]}))
     for name in ("autoinstall_known_extensions", "autoload_known_extensions", "python_enable_replacements"):
         assert settings[name] == "false"
+
+
+BOTH_WAYS = pytest.mark.parametrize("compiled_from", [0, None], ids=["compiled", "sql"])
+
+
+@BOTH_WAYS
+def test_a_signal_while_the_thread_of_a_query_starts_waits_for_the_query(large, monkeypatch, compiled_from):
+    """Else the database would be closed while it works."""
+    real = threading.Thread.start
+
+    def start(thread):
+        real(thread)
+        if thread.name == "dpsieve-count":
+            time.sleep(0.05)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        count(DuckDB(compiled_from=compiled_from), large)
+    for thread in threading.enumerate():  # what it has to do is done; it may be about to end
+        if thread.name.startswith("dpsieve"):
+            thread.join(1)
+            assert not thread.is_alive()
+
+
+def test_a_signal_before_the_thread_of_a_query_starts_ends_at_once(monkeypatch):
+    def start(thread):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        run(lambda: None, duckdb.connect(), None)
+
+
+@BOTH_WAYS
+def test_where_no_thread_can_be_started_the_same_is_counted(large, monkeypatch, compiled_from):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    expected = count(DuckDB(), large, salt=3).frequencies.sum()
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert count(DuckDB(compiled_from=compiled_from), large, salt=3).frequencies.sum() == expected
+
+
+def test_a_database_that_is_closed_ends_its_query_first():
+    database, ended = OwnDatabase({"threads": "1"}, at_once=True), []
+
+    def work():
+        with pytest.raises(Unavailable):
+            database.run("SELECT max(hash(a.range + b.range)) FROM range(1000000) a, range(1000000) b")
+        ended.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.2)
+    database.close()
+    thread.join(10)
+    assert ended == [True]
+    with pytest.raises(Unavailable):
+        database.run("SELECT 1")

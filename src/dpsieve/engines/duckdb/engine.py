@@ -31,7 +31,7 @@ from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, 
 from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import Foreign, Source, opened
 from dpsieve.engines.sql.bounded_query import Column
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
 from dpsieve.logs import timed
 from dpsieve.privacy.contribution import Contribution
@@ -49,6 +49,7 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "preserve_insertion_order": "false",
     "python_enable_replacements": "false",
 }
+_BAR = {"enable_progress_bar_print": "false", "enable_progress_bar": "true"}  # in this order, so that none is printed
 _OWN = {name: str(value) for name, value in _CLOSED.items() if not name.startswith("python_")} | {"temp_directory": ""}
 
 
@@ -200,10 +201,10 @@ class DuckDB(Engine):
             connection = _connected(settings | {name: value for name, value in given.items() if value is not None})
             try:
                 if progress:
-                    # In this order, so that no bar is printed. A notebook without ipywidgets refuses both settings.
-                    with contextlib.suppress(duckdb.Error):
-                        connection.execute("SET enable_progress_bar_print = false")
-                        connection.execute("SET enable_progress_bar = true")
+                    # A notebook without ipywidgets refuses both settings.
+                    with contextlib.suppress(DpsieveError):
+                        for name, value in _BAR.items():
+                            guarded(partial(connection.execute, f"SET {name} = {value}"), {})
                 yield connection, folder
             finally:
                 connection.close()
@@ -213,8 +214,7 @@ def _loops(job: Job, database: OwnDatabase, progress: bool) -> Loops:
     """Return where compiled loops run on the data of a job; DuckDB and they share the memory."""
     threads, half = _setting(job.connection, "threads"), _bytes(_setting(job.connection, "memory_limit")) // 2
     given = {"threads": threads, "memory_limit": f"'{half >> 10}KiB'"}
-    shown = {"enable_progress_bar_print": "false", "enable_progress_bar": "true"} if progress else {}
-    for name, value in (given | shown).items():
+    for name, value in (given | (_BAR if progress else {})).items():
         database.run(f"SET {name} = {value}")
     for name, table in ((VIEW, job.scan.table), (KNOWN, job.listed)):
         if table is not None:
@@ -273,7 +273,8 @@ def _connected(settings: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 
 
 def _setting(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    return str(connection.execute(f"SELECT current_setting('{name}')").fetchall()[0][0])
+    found = guarded(lambda: connection.execute(f"SELECT current_setting('{name}')").fetchall(), {})
+    return str(found[0][0])
 
 
 def _bytes(size: str) -> int:

@@ -29,7 +29,7 @@ from dpsieve.types import Ints, Words
 _FIRST_CELLS, _FIRST_KEYS = 1 << 21, 1 << 20  # those of all parts
 _MOST_PARTS = 64
 _LOAD, _ROUNDS = 0.6, 50  # how full a table shall be; how often what is estimated is halved
-UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError)
+UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError, RuntimeError)  # the last where no thread can be started
 
 
 def run_compiled(loops: Loops, scan: Scan, task: Aggregation) -> pa.Table | None:

@@ -12,8 +12,8 @@ import contextlib
 import ctypes
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -28,6 +28,7 @@ _BOOLEAN, _BIGINT, _UBIGINT, _VARCHAR = 1, 5, 9, 17
 _KINDS = {"BIGINT": _BIGINT, "UBIGINT": _UBIGINT, "VARCHAR": _VARCHAR}
 _VISIT = "dpsieve_visit"
 _ROWS_OF_A_BATCH = 122_880  # what a thread of DuckDB takes at a time
+_PAUSE = 0.02
 _NO_ROOM = ctypes.create_string_buffer(b"there is no room for more")
 _Address = ctypes.c_void_p
 _Init = ctypes.CFUNCTYPE(None, _Address)
@@ -68,7 +69,7 @@ def address_of(name: str) -> int:
 
 
 class OwnDatabase:
-    """An instance in memory with one connection, for one visit: a thread of its own opens and closes it.
+    """An instance in memory with one connection, for one visit: threads of its own open and close it.
 
     Args:
         settings: those of DuckDB.
@@ -78,8 +79,8 @@ class OwnDatabase:
     def __init__(self, settings: Mapping[str, str], at_once: bool = False) -> None:
         self._database, self._connection, self._settings = _Address(), _Address(), settings
         self._alive: list[object] = []  # what DuckDB holds addresses of
-        self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "dpsieve-open")
-        self._opening: Future[None] | None = self._thread.submit(self._open) if at_once else None
+        self._handle, self._use = threading.Lock(), threading.Lock()  # of the connection, for a moment or a query
+        self._opening = _begun(self._open) if at_once else None
 
     def _open(self) -> None:
         config = _Address()
@@ -92,31 +93,50 @@ class OwnDatabase:
             function("destroy_config")(ctypes.byref(config))
         _done(function("connect")(self._database, ctypes.byref(self._connection)))
 
-    def _ready(self) -> _Address:
-        self._opening = self._opening or self._thread.submit(self._open)
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[_Address]:
+        """Yield the connection, which stays open meanwhile."""
+        self._opening = self._opening or _begun(self._open)
         self._opening.result()
-        return self._connection
+        with self._use:
+            if not self._connection:
+                raise Unavailable
+            yield self._connection
 
     def _close(self) -> None:
-        with self._lock:
+        if self._opening:
+            wait([self._opening])
+        while not self._use.acquire(timeout=_PAUSE):  # who left did not wait for the query
+            self.interrupt()
+        with self._handle:
             function("disconnect")(ctypes.byref(self._connection))
         function("close")(ctypes.byref(self._database))
+        self._use.release()
 
     def close(self) -> None:
-        """Wait until it is closed; nothing may run on it any more."""
-        if self._opening:
-            self._thread.submit(self._close)
-        self._thread.shutdown()
+        """Close it, after what runs on it has ended; whatever is raised here, it is closed then."""
+        if self._opening is None:
+            return
+        closing: Future[None] | None = None
+        raised: BaseException | None = None
+        while closing is None or not closing.done():
+            try:
+                closing = closing or _begun(self._close)
+                wait([closing])
+            except BaseException as error:  # an interrupt from the keyboard waits, too
+                raised = error
         self._alive.clear()
+        if raised:
+            raise raised
 
     def interrupt(self) -> None:
         """Stop what runs on it."""
-        with self._lock:
+        with self._handle:
             function("interrupt")(self._connection)
 
     def query_progress(self) -> float:
         """Return how much of what runs is done, in per cent; -1 where that is not known."""
-        with self._lock:
+        with self._handle:
             return float(function("query_progress", _Progress)(self._connection).share)
 
     def register(self, name: str, table: pa.Table) -> None:
@@ -126,15 +146,17 @@ class OwnDatabase:
         of_capsule.restype, of_capsule.argtypes = _Address, (ctypes.py_object, ctypes.c_char_p)
         address = _Address(of_capsule(stream, b"arrow_array_stream"))
         self._alive += [stream, table]
-        _done(function("arrow_scan")(self._ready(), name.encode(), address))
+        with self._connected() as connection:
+            _done(function("arrow_scan")(connection, name.encode(), address))
 
     def run(self, text: str) -> None:
         """Run a statement, whose result nobody needs."""
         result = (ctypes.c_uint64 * 16)()
-        try:
-            _done(function("query")(self._ready(), text.encode(), ctypes.byref(result)))
-        finally:
-            function("destroy_result")(ctypes.byref(result))
+        with self._connected() as connection:
+            try:
+                _done(function("query")(connection, text.encode(), ctypes.byref(result)))
+            finally:
+                function("destroy_result")(ctypes.byref(result))
 
     def visit(self, rows: str, arguments: Mapping[str, str], visitor: int, parts: Sequence[Part]) -> None:
         """Call the function at the address `visitor` on all rows of a query, in each thread with one of the parts.
@@ -159,7 +181,8 @@ class OwnDatabase:
             function("scalar_function_set_special_handling")(made)  # it sees nulls
             function("scalar_function_set_init")(made, visits.begin)
             function("scalar_function_set_function")(made, _Address(visitor))
-            _done(function("register_scalar_function")(self._ready(), made))
+            with self._connected() as connection:
+                _done(function("register_scalar_function")(connection, made))
         finally:
             function("destroy_scalar_function")(ctypes.byref(made))
         try:
@@ -168,7 +191,7 @@ class OwnDatabase:
                 raise Unavailable
         finally:
             visits.end()
-            self._thread.submit(self._close)
+            _begun(self._close)
 
 
 @dataclass(frozen=True)
@@ -178,6 +201,24 @@ class Loops:
     database: OwnDatabase
     memory: int
     threads: int
+
+
+def _begun(act: Callable[[], None]) -> Future[None]:
+    """Begin to do something in a thread of its own; where none can be started any more, do it here."""
+    future: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            act()
+            future.set_result(None)
+        except BaseException as error:
+            future.set_exception(error)
+
+    try:
+        threading.Thread(target=work, name="dpsieve-open").start()
+    except RuntimeError:
+        work()
+    return future
 
 
 class _Visits:

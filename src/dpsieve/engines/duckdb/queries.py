@@ -35,32 +35,36 @@ def run(query: Callable[[], _T], connection: Any, progress: Progress | None) -> 
         return query()
     results: list[_T] = []
     errors: list[BaseException] = []
-    done = threading.Event()
+    begun, stopped, done = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
+        begun.set()
         try:
-            results.append(query())
+            if not stopped.is_set():
+                results.append(query())
         except BaseException as error:  # raised below, in the thread that waits
             errors.append(error)
         finally:
             done.set()
 
-    thread = threading.Thread(target=work, name="dpsieve-count", daemon=True)
-    thread.start()
     try:
+        try:
+            threading.Thread(target=work, name="dpsieve-count", daemon=True).start()
+        except RuntimeError:  # no more threads
+            work()
         while not done.wait(_PAUSE):
             if progress is not None:
                 progress(max(0.0, connection.query_progress() / 100.0))
     except BaseException as raised:
         last = raised
-        while thread.is_alive():
+        while not stopped.is_set() or (begun.is_set() and not done.is_set()):  # who begins later finds it stopped
             try:
+                stopped.set()
                 connection.interrupt()
-                thread.join(_PAUSE / 2)
+                done.wait(_PAUSE / 2)
             except BaseException as another:  # also a second signal waits until the query has ended
                 last = another
         raise last from None
-    thread.join()
     if errors:
         raise errors.pop()
     return results.pop()
