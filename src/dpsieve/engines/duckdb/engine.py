@@ -38,7 +38,7 @@ from dpsieve.privacy.contribution import Contribution
 
 _T = TypeVar("_T")
 _LARGE = 5_000_000
-_BYTES_OF_A_PAIR, _BYTES_OF_A_LINE = 64, 8
+_BYTES_OF_A_PAIR, _BYTES_OF_A_LINE, _BYTES_OF_A_ROW = 64, 8, 4
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 # Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept.
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
@@ -178,11 +178,11 @@ class DuckDB(Engine):
         return answer
 
     def _may_compile(self, source: Source) -> bool:
-        """Guess the same before anything is read: a row takes a byte, or more."""
+        """Guess the same from the size of files."""
         if not isinstance(source, Files) or source.kind != "parquet" or self.compiled_from is None:
             return False
         with contextlib.suppress(OSError):  # a file that is not there is told of where it is read
-            return sum(path.stat().st_size for path in source.paths) >= self.compiled_from
+            return sum(path.stat().st_size for path in source.paths) >= _BYTES_OF_A_ROW * self.compiled_from
         return False
 
     def _compiles(self, scan: Scan) -> bool:
