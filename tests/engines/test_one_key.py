@@ -87,6 +87,7 @@ def small_tables():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(one_key, "_FIRST_CELLS", 1 << 10)
         patch.setattr(one_key, "_FIRST_KEYS", 1 << 4)
+        patch.setattr(one_key, "_MANY_ROWS", 0)
         yield
 
 
@@ -247,6 +248,15 @@ def test_keys_that_are_numbers(compiled_runs):
         assert one.keys.schema == other.keys.schema and one.keys.schema.field("key").type == kind
         assert named(one) == named(other)
     assert len(compiled_runs) == 3 and None not in compiled_runs
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_two_threads_share_a_part_of_a_table_that_is_not_so_large(threads, compiled_runs, monkeypatch):
+    monkeypatch.setattr(one_key, "_MANY_ROWS", 10**9)
+    random = np.random.default_rng()
+    table = table_of(list(zip(range(30_000), map(str, random.integers(0, 3000, 30_000)), strict=True)) * 2)
+    assert counts(table, DuckDB(compiled_from=0, threads=threads)) == counts(table, SQL)
+    assert len(compiled_runs) == 1 and None not in compiled_runs
 
 
 @pytest.mark.parametrize("units", [3_000, 50_000, 2_000_000])

@@ -5,9 +5,10 @@ same rows and computes the same hashes, and each unit keeps the key with the sma
 which way was taken, and that may depend on the data. It is faster since a row costs one look at a table, into memory
 that was requested ahead, and a cell of it is small: most rows end there.
 
-The units are divided into parts, one for each thread, and every thread meets units of all parts (see `one_key_loops`).
-What is held grows with the units and the keys, not with the rows. Where it would take more than it may, or anything
-else is not as expected, this gives up, and the SQL text, which spills to disk and explains its errors, takes its place.
+The units are divided into parts, one for each thread or for two, and every thread meets units of all parts (see
+`one_key_loops`). What is held grows with the units and the keys, not with the rows. Where it would take more than it
+may, or anything else is not as expected, this gives up, and the SQL text, which spills to disk and explains its errors,
+takes its place.
 """
 
 import itertools
@@ -27,7 +28,7 @@ from dpsieve.engines.sql.bounded_query import choice, rows_query, unit_names
 from dpsieve.types import Ints, Words
 
 _FIRST_CELLS, _FIRST_KEYS = 1 << 21, 1 << 20  # those of all parts
-_MOST_PARTS = 64
+_MOST_PARTS, _MANY_ROWS = 64, 50_000_000  # from which on each thread gets a part, as large tables grow long
 _LOAD, _ROUNDS = 0.6, 50  # how full a table shall be; how often what is estimated is halved
 UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError, RuntimeError)  # the last where no thread can be started
 
@@ -43,12 +44,12 @@ def run_compiled(loops: Loops, scan: Scan, task: Aggregation) -> pa.Table | None
     try:
         from dpsieve.engines.duckdb.one_key_loops import visit
 
-        common = _Common(
-            task.salt, loops.memory, min(loops.threads, _MOST_PARTS), scan.rows, kind == "VARCHAR", read == "VARCHAR"
-        )
-        parts = [_Part(common) for _ in range(common.parts)]
-        loops.database.visit(rows, arguments, visit.address, parts)
-        return _counted(parts, written_as(key), task.weights[0], loops.threads)
+        sharing = 1 if (scan.rows or 0) >= _MANY_ROWS else 2
+        parts = min(-(-loops.threads // sharing), _MOST_PARTS)
+        common = _Common(task.salt, loops.memory, parts, scan.rows, kind == "VARCHAR", read == "VARCHAR")
+        made = [_Part(common) for _ in range(parts)]
+        loops.database.visit(rows, arguments, visit.address, made)
+        return _counted(made, written_as(key), task.weights[0], loops.threads)
     except UNEXPECTED:
         return None
 
