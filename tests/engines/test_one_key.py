@@ -203,20 +203,21 @@ def test_threads_look_at_tables_while_others_change_them(seed, text_units, threa
 def test_no_unit_is_lost_where_two_threads_want_one_cell(monkeypatch):
     """All units start at one line, so that both threads find the same empty cell again and again."""
     monkeypatch.setattr(one_key, "key_of_tables", lambda salt: np.array([0, 0, 0, 0, 0, 1, 0, 0], np.uint64))
-    parts, _visits = parts_of(2)
-    random, count = np.random.default_rng(), 1000
+    random, count, units = np.random.default_rng(), 500, 4000
 
-    def thread(number):
+    def thread(part, number):
+        meeting.wait()
         return all(
-            given_to(
-                parts[number], range(first, first + count), ["a"] * count, random.integers(0, 2**64, count, np.uint64)
-            )
-            for first in range(number * count, 16_000, 2 * count)
+            given_to(part, range(first, first + count), ["a"] * count, random.integers(0, 2**64, count, np.uint64))
+            for first in range(number * count, units, 2 * count)
         )
 
-    with ThreadPoolExecutor(2) as pool:
-        assert all(pool.map(thread, range(2)))
-    assert counted(parts) == {"a": 16_000}
+    for _ in range(100):
+        parts, _visits = parts_of(2)
+        meeting = threading.Barrier(2)
+        with ThreadPoolExecutor(2) as pool:
+            assert all(pool.map(thread, parts, range(2)))
+        assert counted(parts) == {"a": units}
 
 
 def test_keys_whose_hashes_agree_in_their_upper_bits_are_left_to_sql():
