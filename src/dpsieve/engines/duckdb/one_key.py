@@ -28,7 +28,7 @@ from dpsieve.engines.sql.bounded_query import choice, rows_query, unit_names
 from dpsieve.types import Ints, Words
 
 _FIRST_CELLS, _FIRST_KEYS = 1 << 21, 1 << 20  # those of all parts
-_MOST_PARTS, _MANY_ROWS = 64, 50_000_000  # from which on each thread gets a part, as large tables grow long
+_MOST_PARTS, _MANY_ROWS = 64, 50_000_000  # from which on each thread gets a part: large tables take long to grow
 _LOAD, _ROUNDS = 0.6, 50  # how full a table shall be; how often what is estimated is halved
 UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError, RuntimeError)  # the last where no thread can be started
 

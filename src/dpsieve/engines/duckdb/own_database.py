@@ -108,10 +108,12 @@ class OwnDatabase:
             wait([self._opening])
         while not self._use.acquire(timeout=_PAUSE):  # who left did not wait for the query
             self.interrupt()
-        with self._handle:
-            function("disconnect")(ctypes.byref(self._connection))
-        function("close")(ctypes.byref(self._database))
-        self._use.release()
+        try:
+            with self._handle:
+                function("disconnect")(ctypes.byref(self._connection))
+            function("close")(ctypes.byref(self._database))
+        finally:
+            self._use.release()
 
     def close(self) -> None:
         """Close it, after what runs on it has ended; whatever is raised here, it is closed then."""
