@@ -7,7 +7,7 @@ from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon, ga
 from dpsieve.privacy.curves.repeated import Share, repeated_delta, repeated_epsilon, repeated_share
 
 from dpsieve.privacy.curves.spends import (  # isort: skip
-    Approximate, DiscreteLaplace, Gaussian, Renyi, Spend, ZeroConcentrated, basic, spend_from_json,
+    Approximate, BoundedRange, DiscreteLaplace, Gaussian, Renyi, Spend, ZeroConcentrated, basic, spend_from_json,
 )  # fmt: skip
 from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
 from dpsieve.privacy.divergence import PrivacyCurve, divergence, hockey_stick, joint_divergence
@@ -16,9 +16,9 @@ from dpsieve.privacy.kernel import Block
 from dpsieve.privacy.loss_pairs import Outcome, shifted_report
 
 __all__ = [
-    "Approximate", "Block", "Certificate", "Composition", "DiscreteLaplace", "Gaussian", "Guarantee", "Outcome",
-    "PrivacyCurve", "Renyi", "Share", "Spend", "ZeroConcentrated", "adaptive_delta", "basic", "certify", "divergence",
-    "fixed_delta", "gaussian_delta", "gaussian_epsilon", "gaussian_sigma", "hockey_stick", "joint_divergence",
-    "repeated_delta", "repeated_epsilon", "repeated_share", "shifted_report", "spend_from_json", "zcdp_delta",
-    "zcdp_epsilon", "zcdp_rho",
+    "Approximate", "Block", "BoundedRange", "Certificate", "Composition", "DiscreteLaplace", "Gaussian", "Guarantee",
+    "Outcome", "PrivacyCurve", "Renyi", "Share", "Spend", "ZeroConcentrated", "adaptive_delta", "basic", "certify",
+    "divergence", "fixed_delta", "gaussian_delta", "gaussian_epsilon", "gaussian_sigma", "hockey_stick",
+    "joint_divergence", "repeated_delta", "repeated_epsilon", "repeated_share", "shifted_report", "spend_from_json",
+    "zcdp_delta", "zcdp_epsilon", "zcdp_rho",
 ]  # fmt: skip

@@ -5,24 +5,34 @@ The divergences of an adaptive sequence at one order add up. At the order a > 1 
     a rho                                         for rho-zCDP,
     a mu^2 / 2                                    for Gaussian noise, with mu = sensitivity / sigma,
     ln(cosh((a - 1/2) e) / cosh(e / 2)) / (a - 1) for (e, 0)-DP, which is that of randomised response, the worst one,
+    `range_divergence(a, e)`                      for a loss of range e,
+    ln(E e^((a - 1) L)) / (a - 1)                 for discrete Laplace noise (below),
 
 and with a list of orders and taus it is at most what lies between them: (a - 1) times the divergence is the logarithm
 of E[(P/Q)^(a-1)], which is convex in a, by Hoelder's inequality, and zero at a = 1. So for each pair of neighbours it
 is below the straight line between two listed orders. Below the first order its tau holds; above the last nothing does.
 
-With zCDP, Gaussian noise and pure privacy alone, which is zCDP with e^2/2, the best of all orders is known
-(`zcdp_delta`). With listed orders, these and some between them are compared in floats; the sum of all divergences and
-the delta at the best one are evaluated upward. Every order gives a true statement.
+Discrete Laplace noise of scale b on a number that changes by s has the loss L = (s - 2j)/b with probability 1/(1 + r)
+for j = 0, r^s/(1 + r) for j = s and r^j (1 - r)/(1 + r) between, r = e^(-1/b); E e^((a-1) L) is a geometric series.
+
+With zCDP, Gaussian noise and bounded losses alone, which are zCDP with e^2/8 for a range of e and e^2/2 for pure
+privacy, the best of all orders is known (`zcdp_delta`). With listed orders, these and some between them are compared in
+floats; the sum of all divergences and the delta at the best one are evaluated upward. Every order gives a true
+statement.
 """
 
+import math
 from bisect import bisect_left
 from functools import cached_property, partial
 
 import numpy as np
 
 from dpsieve.exact.search import Ball, ball, smallest_epsilon, upper
-from dpsieve.privacy.curves.renyi import renyi_delta
-from dpsieve.privacy.curves.spends import Gaussian, Renyi, Spend, ZeroConcentrated, epsilon_of
+from dpsieve.privacy.curves.renyi import range_divergence, renyi_delta
+
+from dpsieve.privacy.curves.spends import (  # isort: skip
+    BoundedRange, DiscreteLaplace, Gaussian, Renyi, Spend, ZeroConcentrated, epsilon_of, sum_of_epsilons,
+)  # fmt: skip
 from dpsieve.privacy.curves.zcdp import zcdp_delta
 from dpsieve.types import Floats
 
@@ -37,10 +47,13 @@ class Concentrated:
         self._spends = spends
         self._listed = [spend for spend in spends if isinstance(spend, Renyi)]
         self._taus: dict[float, float] = {}
+        self._pure = sum_of_epsilons(spends)
         self.empty = not spends
 
     def delta(self, epsilon: float) -> float:
         """Return an upper bound on delta at `epsilon`."""
+        if epsilon >= self._pure:
+            return 0.0
         if not self._listed:
             return zcdp_delta(self._rho, epsilon)
         orders, exponents = self._rough
@@ -90,7 +103,18 @@ def _rho(spend: Spend) -> Ball:
     if isinstance(spend, Gaussian):
         return (ball(spend.sensitivity) / ball(spend.sigma)) ** 2 / 2
     assert not isinstance(spend, Renyi)
-    return ball(epsilon_of(spend)) ** 2 / 2
+    return ball(epsilon_of(spend)) ** 2 / (8 if isinstance(spend, BoundedRange) else 2)
+
+
+def divergence(spend: Spend, order: float) -> float:
+    """Return a bound on the Renyi divergence of one run at an order above 1, rounded up; infinity above a list.
+
+    A leak, the delta of an `Approximate`, stays apart.
+    """
+    if isinstance(spend, Renyi) and order > spend.orders[-1]:
+        return math.inf
+    most = math.inf if isinstance(spend, Gaussian | ZeroConcentrated | Renyi) else epsilon_of(spend)
+    return most if most == 0 else max(0.0, min(most, upper(lambda: _divergence(spend, order))))
 
 
 def _divergence(spend: Spend, order: float) -> Ball:
@@ -100,10 +124,23 @@ def _divergence(spend: Spend, order: float) -> Ball:
         return a * _rho(spend)
     if isinstance(spend, Renyi):
         return _between(spend, order)
+    if isinstance(spend, BoundedRange):
+        return range_divergence(order, spend.epsilon)
+    if isinstance(spend, DiscreteLaplace) and spend.sensitivity > 1:
+        return _laplace(spend, a)
     # cosh(x + e/2) / cosh(e/2), so that a small divergence keeps its digits.
     e = ball(epsilon_of(spend))
     x = (a - 1) * e
     return (2 * (x / 2).sinh() ** 2 + x.sinh() * (e / 2).tanh()).log1p() / (a - 1)
+
+
+def _laplace(spend: DiscreteLaplace, a: Ball) -> Ball:
+    """Return the divergence of discrete Laplace noise on a number that changes by s; see the head of this module."""
+    s, rate, t = spend.sensitivity, 1 / ball(spend.scale), a - 1
+    step = (1 + 2 * t) * rate  # by which r^j e^((s - 2j) t/b) falls
+    between = (-rate).expm1() * ((-step).exp() * (-(s - 1) * step).expm1()) / -(-step).expm1()
+    moment = (1 + (-s * step).exp() + between) / (1 + (-rate).exp())
+    return s * rate + moment.log() / t
 
 
 def _between(spend: Renyi, order: float) -> Ball:

@@ -25,7 +25,7 @@ _LATTICE = 1000
 
 
 class LossCurve:
-    """delta(epsilon), for any real epsilon, of all spends but zCDP and Renyi ones."""
+    """delta(epsilon), for any real epsilon, of all spends but zCDP, Renyi and bounded range."""
 
     def __init__(self, spends: tuple[Spend, ...]) -> None:
         self.leak = leak(spends)

@@ -11,9 +11,8 @@ outside: in either direction the pair of distributions is, for some s in [1, e^e
 The pick is e0-bounded-range (Durfee and Rogers 2019), which is half of what (e0, 0)-privacy would cost. Three accounts:
 
 - `lemma_epsilon`: the closed form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2.
-- `pick_renyi`, `picks_renyi`: the Renyi divergence of order a of a pair is ln(m(s)) / (a - 1) with
-  m(s) = s^(a-1) ((1 - c^a) - s (c - c^a)) / (1 - c), which is largest at s = (a - 1)(1 - c^a) / (a (c - c^a)). This s
-  always lies in [1, e^e0], by Bernoulli's inequality. The taus of picks at one order add up;
+- `pick_renyi`, `picks_renyi`: the Renyi divergence of order a, by `curves.renyi.range_divergence`, which has the best s
+  in closed form. The taus of picks at one order add up;
   `picks_tau` is what they add, by their exact curve, to the tau of a selector.
 - `picks_delta`: the exact adaptive composition (`privacy.adaptive`). For the whole range of s finitely many pairs
   suffice. Let s_j = e^(j h), h = e0 / N. For s in [s_j, s_(j+1)] replace V(u / s) by its chord in 1/s between the ends,
@@ -35,7 +34,7 @@ from functools import lru_cache
 from dpsieve import validate
 from dpsieve.exact.search import Ball, ball, lower, upper
 from dpsieve.privacy.adaptive import Outcome, Pair, adaptive_delta, adaptive_peak
-from dpsieve.privacy.curves.renyi import checked_order
+from dpsieve.privacy.curves.renyi import checked_order, range_divergence
 
 MOST_PICKS = 1000
 _HITTING_CELLS, _HITTING_WORK = 96, 1e8
@@ -74,13 +73,7 @@ def pick_renyi(order: float, each_epsilon: float) -> float:
     """
     order, each_epsilon = checked_order(order), _each(each_epsilon)
 
-    def expression() -> Ball:
-        a, e0 = ball(order), ball(each_epsilon)
-        whole, rest = -(-a * e0).expm1(), -((1 - a) * e0).expm1()  # 1 - c^a and 1 - c^(a-1)
-        top = ((a - 1) * whole / (a * rest)).log() + e0
-        return top + (whole / (-a * (-e0).expm1())).log() / (a - 1)
-
-    return max(0.0, upper(expression))
+    return max(0.0, upper(lambda: range_divergence(order, each_epsilon)))
 
 
 def picks_renyi(order: float, each_epsilon: float, k: int) -> float:

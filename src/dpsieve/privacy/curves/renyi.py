@@ -49,6 +49,21 @@ def renyi_tau(order: float, epsilon: float, delta: float) -> float:
     return tau
 
 
+def range_divergence(order: float, epsilon: float) -> Ball:
+    """Return the largest Renyi divergence of a pair whose losses lie in an interval of length epsilon > 0, as a ball.
+
+    Say the losses are from ln s - e to ln s. The ratio P/Q has mean 1 under Q, so by convexity the divergence is
+    largest with both ends alone: loss ln s with probability (1 - s c)/(1 - c) under P, else ln s - e, with c = exp(-e)
+    and s from 1 to 1/c (Dong, Durfee and Rogers 2020). With a = order it is ln(m(s))/(a - 1) for
+    m(s) = s^(a-1) ((1 - c^a) - s (c - c^a))/(1 - c), largest at s = (a - 1)(1 - c^a)/(a (c - c^a)), which lies between,
+    by Bernoulli's inequality. Exchanging P and Q turns s into 1/(s c), so both directions are covered.
+    """
+    a, e = ball(order), ball(epsilon)
+    both, rest = -(-a * e).expm1(), -((1 - a) * e).expm1()  # 1 - c^a and 1 - c^(a-1)
+    top = ((a - 1) * both / (a * rest)).log() + e
+    return top + (both / (-a * (-e).expm1())).log() / (a - 1)
+
+
 def checked_order(order: float) -> float:
     """Return the order of a Renyi divergence, above 1."""
     hint = "Pass the order of a Renyi divergence, above 1, such as order=16."

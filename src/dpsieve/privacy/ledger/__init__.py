@@ -1,21 +1,17 @@
 """A ledger: one privacy budget on disk, and every spend from it, written down before anything is drawn.
 
-A new spend is written only if the composition of all spends, old and new, is still (epsilon, delta)-DP for the budget
-(epsilon, delta), by the upper bounds of `dpsieve.privacy.composition`. Several spends cost less than their sum. All
-spends are about the same neighbours and the same privacy unit, those of the ledger.
+A ledger is a privacy filter (`ledger.rules` has the rules and the proof): what is asked, how much is spent on it and
+with which kind of noise may all depend on earlier results, and all releases together are (epsilon, delta)-DP for the
+budget (epsilon, delta). Several spends cost less than their sum. All spends are about the same neighbours and the same
+privacy unit, those of the ledger.
 
 What is not promised:
 
-1. Amounts that react to results. Which questions are asked may depend on earlier results; how much is spent on them,
-   and with which kind of noise, must not. For amounts that do, a rule of this form ("natural filter") can be exceeded:
-   by two spends, in an example, to 1.4 times delta. Parameters that are worse by poly-logarithmic factors hold in any
-   case (Regehr et al. 2026, arXiv:2602.15815). A budget with delta = 0 is exempt: there epsilons are just added, which
-   holds for every choice (Rogers, Roth, Ullman and Vadhan, NeurIPS 2016).
-2. A file that was deleted, replaced by an older copy, cut at its end or rewritten as a whole. Note `head` elsewhere and
+1. A file that was deleted, replaced by an older copy, cut at its end or rewritten as a whole. Note `head` elsewhere and
    pass it to `verify` or as `expect_head`: then these show.
-3. Network file systems, where locks may not work.
-4. Decimals. Numbers are the floats they are, and 0.2 + 0.8 is more than 1.0 by 6e-17. Where two spends share the delta
-   there is room for that; a budget of epsilon=1.0 with delta=0 refuses the second one, while 0.25 + 0.75 fit.
+2. Network file systems, where locks may not work.
+3. Decimals. Numbers are the floats they are, and 0.2 + 0.8 is more than 1.0 by 6e-17. With a delta there is room for
+   that; a budget of epsilon=1.0 with delta=0 refuses the second one, while 0.25 + 0.75 fit.
 """
 
 import os
@@ -29,14 +25,17 @@ from dpsieve import validate
 from dpsieve.display import html_table
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, LedgerError
 from dpsieve.logs import log
+from dpsieve.privacy.curves.replacement import replaced
 from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
 from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
-from dpsieve.privacy.ledger.chain import Chain, Cost, Entry, checked_note
+from dpsieve.privacy.ledger.chain import Chain, Entry, Remaining, checked_note
+from dpsieve.privacy.ledger.rules import Cost
 from dpsieve.privacy.ledger.store import LedgerFile
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.validate import Neighbours
 
 _SHOWN = 10  # entries, in a notebook
+_MOST_MEMBERS = 10_000
 
 
 class Ledger:
@@ -50,7 +49,7 @@ class Ledger:
     Ten processes at once cannot overspend: each waits for the others, up to `timeout` seconds. No file is kept open
     between calls, so a ledger may be shared by threads, inherited by a fork, and pickled (it is then opened again by
     its path). A file with a second name, by a hard link or a mount of that file alone, is refused. `expect_head` is a
-    `head` noted earlier; it must still be part of the chain. The top of the module has the rule, and names the limits.
+    `head` noted earlier; it must still be part of the chain. The top of the module names the limits.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -58,11 +57,11 @@ class Ledger:
     >>> ledger.spend(Guarantee(0.5, 5e-7, unit="user_id"), "searches of May").number
     1
     >>> print(ledger.remaining(delta=1e-7))
-    (0.500001, 1e-07)-differential privacy when one user_id is added or removed.
+    (0.5, 1e-07)-differential privacy when one user_id is added or removed, by sums of epsilon and delta.
     >>> ledger.spend(Guarantee(0.75, 1e-7, unit="one user_id"))
     Traceback (most recent call last):
     ...
-    dpsieve.errors.BudgetExceeded: ... At most epsilon=0.500001 is left at delta=1e-07. Spend less.
+    dpsieve.errors.BudgetExceeded: ... At most epsilon=0.5 is left at delta=1e-07, by sums of epsilon and delta. ...
     >>> ledger
     Ledger('budget.ledger', epsilon=1.0, delta=1e-06, entries=1)
     >>> folder.cleanup()
@@ -127,15 +126,40 @@ class Ledger:
     def spend(self, mechanism: Mechanism | Guarantee | Spend, note: str = "") -> Entry:
         """Write down a spend, durably, and return its entry; only then may the mechanism draw.
 
-        A mechanism costs what its `spends` say, or its guarantee, whichever is less together with all other entries.
-        It, or a `Guarantee`, must be for the ledger's unit and neighbours; one for 'add_remove' is converted by
-        `for_replacement` where the ledger is for 'replace'. A spend (`Approximate`, `Gaussian`, `DiscreteLaplace`,
-        `ZeroConcentrated`, `Renyi`) names neither: its numbers must be right for those of the ledger.
+        A mechanism costs what its `spends` say, or its guarantee, whichever is less under the rule that holds. It, or
+        a `Guarantee`, must be for the ledger's unit and neighbours; where the ledger is for 'replace', one for
+        'add_remove' is converted, with its curves (`curves.replacement`). A spend (`Approximate`, `Gaussian`,
+        `DiscreteLaplace`, `BoundedRange`, `ZeroConcentrated`, `Renyi`) names neither: its numbers must be right for
+        those of the ledger.
 
         `note` is one line of at most 1,000 characters that says what the spend was for. It is stored as it is: put no
         data in it. A spend that does not fit raises BudgetExceeded, says what is left, and writes nothing.
         """
-        return self._spend(mechanism, note, keep=True)
+        return self._spend([mechanism], note, keep=True)
+
+    def batch(
+        self, mechanisms: Sequence[Mechanism | Guarantee | Spend], note: str = "", *, delta: float | None = None
+    ) -> Entry:
+        """Write down several spends, declared before any of them draws, as one entry; all of them fit or none does.
+
+        As their amounts are fixed in advance, they count by the tighter `Composition` where that is less than what
+        they add up to one by one. `delta` is that of the composition; left out, it is what the ledger has left for it,
+        or half of that where half is enough. The mechanisms may draw when this has returned: run the jobs without
+        `ledger=`, each once, as this entry has paid for them.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ledger = Ledger(f"{folder}/budget.ledger", epsilon=1.0, delta=1e-6)
+        ...     print(ledger.batch([Guarantee(0.03)] * 65, "65 small counts").words())
+        batch of 65: approximate: epsilon 0.9971..., delta 1e-06
+        """
+        hint = "Pass a list of mechanisms, guarantees or spends, such as [Guarantee(0.1, 1e-9)] * 12."
+        if not isinstance(mechanisms, Sequence) or isinstance(mechanisms, str | bytes):
+            raise InvalidType(f"mechanisms must be a list, not {type(mechanisms).__name__}. {hint}")
+        if not 1 <= len(mechanisms) <= _MOST_MEMBERS:
+            raise InvalidValue(f"mechanisms must hold 1 to {_MOST_MEMBERS:,} of them. {hint}")
+        asked = None if delta is None else validate.delta(delta)
+        return self._spend(mechanisms, note, keep=True, batch=True, delta=asked)
 
     def check(self, mechanism: Mechanism | Guarantee | Spend, note: str = "") -> None:
         """Raise what `spend` would raise now, and write nothing: a refusal before the work, not after it.
@@ -149,20 +173,24 @@ class Ledger:
         ...     len(ledger)
         0
         """
-        self._spend(mechanism, note, keep=False)
+        self._spend([mechanism], note, keep=False)
 
-    def remaining(self, delta: float | None = None) -> Guarantee | None:
+    def remaining(self, delta: float | None = None) -> Remaining | None:
         """Return the largest (epsilon, delta) of one more release that fits, or None where nothing is left.
 
-        `delta` is that of the release. Left out, it is half of what the spends so far leave of the budget's delta at
-        the budget's epsilon, and the whole budget's where nothing was spent. The epsilon is at most the budget's,
-        rounded down to six digits (after a zCDP or Renyi spend, to a thousandth of the budget's), and sure to fit until
-        someone else spends. Less than a millionth of the budget's epsilon counts as nothing.
+        The result is a `Guarantee` that also has the `rule` by which it fits. `delta` is that of the release. Left
+        out, it is half of what the rules leave for deltas, and the whole budget's where nothing was spent. The epsilon
+        is at most the budget's, rounded down to six digits, and sure to fit until someone else spends. Less than
+        a millionth of the budget's epsilon counts as nothing. Noise of a known kind may fit where this does not.
         """
         return self._present().remaining(None if delta is None else validate.delta(delta))
 
     def spent(self) -> float:
-        """Return the epsilon of all spends together at the budget's delta, an upper bound."""
+        """Return the epsilon of all spends together at the budget's delta, at most the budget's.
+
+        This is what the spends cost if their amounts were fixed in advance (`Composition`). It is for display: whether
+        a spend fits is decided by the rules. If amounts reacted to results, the promise is the budget as a whole.
+        """
         return self._present().spent()
 
     def history(self) -> list[Entry]:
@@ -195,11 +223,12 @@ class Ledger:
         """Return the budget, what is left of it, and the last entries, for a notebook."""
         entries, left = self.history(), self.remaining()
         rest = "nothing" if left is None else f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}"
+        rest += f", by {left.rule}" if left else ""
         spent = f"epsilon {self.spent():.6g} at the budget's delta, in {len(entries):,} entries"
         whole = html_table([("budget", self.budget), ("spent", spent), ("left", rest)])
         if not entries:
             return f"<div>{whole}</div>"
-        last = [(entry.number, entry.time, entry.spend.words(), entry.note) for entry in entries[-_SHOWN:]]
+        last = [(entry.number, entry.time, entry.words(), entry.note) for entry in entries[-_SHOWN:]]
         return f"<div>{whole}{html_table(last, ('number', 'time', 'spend', 'note'))}</div>"
 
     def __enter__(self) -> Self:
@@ -211,18 +240,20 @@ class Ledger:
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Ledger.open, expect_head=self._chain.head, timeout=self._file.timeout), (str(self.path),)
 
-    def _spend(self, mechanism: object, note: str, *, keep: bool) -> Entry:
-        """Write down a spend if it fits; without `keep` it is undone."""
-        cost, note = self._cost(mechanism), checked_note(note)
+    def _spend(
+        self, mechanisms: Sequence[object], note: str, *, keep: bool, batch: bool = False, delta: float | None = None
+    ) -> Entry:
+        """Write down a spend, or a batch of them, if it fits; without `keep` it is undone."""
+        costs, note = [self._cost(mechanism) for mechanism in mechanisms], checked_note(note)
         with self._file.writing(keep=keep) as rows:
             chain = rows.verified(self._chain)
-            entry = chain.following(cost, note)
-            fits = chain.fits(cost)
-            if fits:
+            cost = chain.batched(costs, delta) if batch else costs[0] if chain.rule_with(costs[0]) else None
+            if cost is not None:
+                entry = chain.following(cost, note)
                 rows.append(entry)
-        self._chain = chain.plus([entry]) if fits and keep else chain
-        if not fits:
-            raise BudgetExceeded(chain.refusal(cost))
+        self._chain = chain.plus([entry]) if cost is not None and keep else chain
+        if cost is None:
+            raise BudgetExceeded(chain.refusal(costs))
         return entry
 
     def _present(self, *, whole: bool = False) -> Chain:
@@ -246,21 +277,25 @@ class Ledger:
             return Cost(mechanism)
         guarantee = mechanism.guarantee if isinstance(mechanism, Mechanism) else mechanism
         if not isinstance(guarantee, Guarantee):
-            fix = "Pass a mechanism, a Guarantee, Approximate, Gaussian, DiscreteLaplace, ZeroConcentrated or Renyi."
+            fix = "Pass a mechanism, a Guarantee, or a spend such as Approximate(0.1, 1e-9)."
             raise InvalidType(f"mechanism must be what is spent, not {type(mechanism).__name__}. {fix}")
         if guarantee.unit != self.budget.unit:
             fix = "Name the same unit, or keep another ledger for that one."
             raise InvalidValue(f"the guarantee is for {guarantee.unit!r}, the ledger for {self.budget.unit!r}. {fix}")
-        if self.budget.neighbours == "replace":
-            guarantee = guarantee.for_replacement()
-        elif guarantee.neighbours == "replace":
-            fix = "Spend a guarantee for 'add_remove', or keep a ledger with neighbours='replace'."
+        if guarantee.neighbours == "replace" and self.budget.neighbours != "replace":
+            fix = (
+                "Pass neighbours='add_remove' where the job takes it, or create a ledger with neighbours='replace', "
+                "which takes guarantees of both kinds: dpsieve ledger create PATH --neighbours replace."
+            )
             raise InvalidValue(f"a guarantee for 'replace' says nothing about a ledger for 'add_remove'. {fix}")
-        whole = Approximate(guarantee.epsilon, guarantee.delta)
-        curves: tuple[Spend, ...] = ()
-        if isinstance(mechanism, Mechanism) and guarantee == mechanism.guarantee:
-            curves = checked_spends(mechanism.spends())
-        return Cost(whole, () if curves == (whole,) else curves)
+        curves = checked_spends(mechanism.spends()) if isinstance(mechanism, Mechanism) else ()
+        if guarantee.neighbours != self.budget.neighbours:
+            whole = guarantee.for_replacement()
+            known = curves and curves != (Approximate(guarantee.epsilon, guarantee.delta),)
+            curves = replaced(curves, tuple(sorted(self._chain.rules.orders))) if known else ()
+            guarantee = whole
+        spend = Approximate(guarantee.epsilon, guarantee.delta)
+        return Cost(spend, () if curves == (spend,) else curves)
 
 
 AnyLedger: TypeAlias = Ledger | str | os.PathLike[str] | None

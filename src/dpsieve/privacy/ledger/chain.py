@@ -1,7 +1,7 @@
 """A ledger as it was read at one moment: its entries, chained by hashes, and what they leave of the budget.
 
 An entry has the hash SHA-256([hash before, number, time, spend, note]), and the header, which is the first link,
-SHA-256(["dpsieve ledger", format, time, budget, ""]). The list is written as JSON, in ASCII and without spaces; budget
+SHA-256(["dpsieve ledger", format, time, rules, ""]). The list is written as JSON, in ASCII and without spaces; rules
 and spend are themselves JSON text with sorted keys. So a row that is changed, removed from the middle or moved breaks
 the chain. Whoever rewrites every later hash too, or cuts entries off the end, is found only by a hash noted elsewhere.
 """
@@ -10,18 +10,20 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Context
+from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.search import largest
 from dpsieve.privacy.composition import Composition
-from dpsieve.privacy.curves.losses import either
-from dpsieve.privacy.curves.spends import Approximate, Renyi, Spend, ZeroConcentrated, leak, spend_from_json
+from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee, shown
+from dpsieve.privacy.ledger.rules import Cost, Division, Rules, Totals
 
 ORIGIN = "dpsieve ledger"
 _MOST_RUNS = 10**6
@@ -36,51 +38,55 @@ class Entry:
 
     Attributes:
         number, time: from 1 on; in UTC, ISO 8601.
-        spend: what was spent, as one spend that covers it.
-        curves: what it was spent on, more exactly, where that is known: noise of these kinds, which costs no more.
         note: what it was for.
         hash: of this entry.
+        cost: what was spent.
     """
 
     number: int
     time: str
-    spend: Spend
     note: str
     hash: str
-    curves: tuple[Spend, ...] = ()
+    cost: Cost
 
     @property
-    def cost(self) -> "Cost":
-        """What was spent."""
-        return Cost(self.spend, self.curves)
+    def spend(self) -> Spend:
+        """What was spent, as one spend that covers it."""
+        return self.cost.spend
+
+    @property
+    def curves(self) -> tuple[Spend, ...]:
+        """What it was spent on, more exactly, where that is known: noise of these kinds, which costs no more."""
+        return self.cost.curves
+
+    def words(self) -> str:
+        """Return the spend for people."""
+        members = "" if self.cost.members == 1 else f"batch of {self.cost.members:,}: "
+        return f"{members}{self.spend.words()}"
 
 
-class Cost(NamedTuple):
-    """What an entry costs: a spend that covers it, and the curves it is made of, where they are known."""
+@dataclass(frozen=True)
+class Remaining(Guarantee):
+    """What one more release may promise, and the rule of the ledger by which it fits."""
 
-    spend: Spend
-    curves: tuple[Spend, ...] = ()
+    rule: str = ""
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """Return plain JSON values: the spend first, then the curves."""
-        return [spend.to_json() for spend in (self.spend, *self.curves)]
-
-    @classmethod
-    def from_json(cls, data: Any) -> "Cost":
-        """Rebuild what `to_json` returned; anything else is refused."""
-        if not isinstance(data, list) or not data:
-            raise InvalidType("data must be a list of spends. Pass what to_json returned.")
-        first, *curves = map(spend_from_json, data)
-        return cls(first, tuple(curves))
+    def __str__(self) -> str:
+        return f"{super().__str__()[:-1]}, by {self.rule}."
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The verified content of a ledger: its budget, the hash of its header, and its entries."""
+    """The verified content of a ledger: its rules, the hash of its header, and its entries."""
 
-    budget: Guarantee
+    rules: Rules
     start: str
     entries: tuple[Entry, ...] = ()
+
+    @property
+    def budget(self) -> Guarantee:
+        """What all entries together may promise."""
+        return self.rules.budget
 
     @property
     def head(self) -> str:
@@ -95,89 +101,118 @@ class Chain:
         """Return the entry that would come next, at this time."""
         number, time = len(self.entries) + 1, utc_now()
         hashed = link(self.head, number, time, canonical(cost.to_json()), note)
-        return Entry(number, time, cost.spend, note, hashed, cost.curves)
+        return Entry(number, time, note, hashed, cost)
 
     def plus(self, entries: Iterable[Entry]) -> "Chain":
         """Return this chain with more entries at its end."""
-        return Chain(self.budget, self.start, (*self.entries, *entries))
+        more = tuple(entries)
+        longer = Chain(self.rules, self.start, (*self.entries, *more))
+        longer.__dict__["_totals"] = self._added(more)
+        return longer
 
-    def totals(self, *more: Cost) -> list[Composition]:
-        """Return all spends together, with `more` of them; each composition is true, so the lower one counts.
+    @cached_property
+    def _totals(self) -> Totals:
+        """What the entries add up to under each rule; `plus` adds to it."""
+        return Chain(self.rules, self.start)._added(self.entries) if self.entries else self.rules.nothing()
 
-        The first takes each entry as one spend, the second as the curves it is made of. Many uses of Gaussian noise
-        cost far less as such; a single one may cost a little less as the exact (epsilon, delta) it was made for.
-        """
-        costs = [*(entry.cost for entry in self.entries), *more]
-        totals = [Composition(_joined(cost.spend for cost in costs))]
-        if any(cost.curves for cost in costs):
-            totals.append(Composition(_joined(curve for cost in costs for curve in cost.curves or (cost.spend,))))
+    def _added(self, entries: Iterable[Entry]) -> Totals:
+        totals = self._totals
+        for entry in entries:
+            totals = totals.plus(self.rules.totals(entry.cost))
         return totals
 
     @cached_property
-    def _now(self) -> list[Composition]:
-        return self.totals()
+    def division(self) -> Division | None:
+        """How delta is divided, which the first entry fixed; None before that."""
+        return self.rules.chosen(self.rules.totals(self.entries[0].cost)) if self.entries else None
+
+    def rule_with(self, cost: Cost) -> str | None:
+        """Return the name of the rule by which all entries with this one fit, or None where they do not."""
+        added = self.rules.totals(cost)
+        division = self.division or self.rules.chosen(added)
+        return division.holding(self._totals.plus(added), self.budget.epsilon, self.rules.orders)
 
     @cached_property
-    def _left(self) -> float:
-        """What the spends leave of the budget's delta at the budget's epsilon; below zero for a forged ledger."""
-        return self.budget.delta - min(_delta(total, self.budget.epsilon) for total in self._now)
-
-    def fits(self, cost: Cost) -> bool:
-        """Return whether all spends with this one stay within the budget."""
-        return any(_delta(total, self.budget.epsilon) <= self.budget.delta for total in self.totals(cost))
+    def _valid(self) -> bool:
+        """Whether a rule holds for the entries so far; not so only for a forged ledger."""
+        division = self.division or self.rules.divisions[-1]
+        return division.holding(self._totals, self.budget.epsilon, self.rules.orders) is not None
 
     def spent(self) -> float:
         """Return what `Ledger.spent` promises."""
-        epsilon = min(total.epsilon(self.budget.delta) for total in self._now)
-        # Both are upper bounds, found in different ways.
-        return min(epsilon, self.budget.epsilon) if self._left >= 0 else epsilon
+        epsilon = _least_epsilon([entry.cost for entry in self.entries], self.budget.delta)
+        # The rules say at most the budget's, where they hold; the composition may round a hair above it.
+        return min(epsilon, self.budget.epsilon) if self._valid else epsilon
 
-    def remaining(self, delta: float | None) -> Guarantee | None:
+    def left_for_leaks(self) -> float:
+        """Return how much delta one more release may have, rounded down; not above zero where there is none."""
+        division, totals = self.division, self._totals
+        if division is None:
+            return self.budget.delta
+        if division.leaks is not None:
+            return math.nextafter(float(division.leaks - totals.leak), -1.0)
+        over = max(Fraction(0), totals.epsilon - Fraction(self.budget.epsilon))
+        return math.nextafter(float(division.own - totals.delta - over), -1.0)
+
+    def remaining(self, delta: float | None) -> Remaining | None:
         """Return what `Ledger.remaining` promises."""
-        budget = self.budget
-        if self._left < 0:
+        if not self._valid:
             return None
         if delta is None:
-            delta = float(f"{self._left / 2:.3g}") if self.entries else budget.delta
+            delta = float(f"{max(0.0, self.left_for_leaks()) / 2:.3g}") if self.entries else self.budget.delta
 
-        def release(epsilon: float) -> Cost:
-            return Cost(Approximate(epsilon, delta))
+        def rule(epsilon: float) -> str | None:
+            return self.rule_with(Cost(Approximate(epsilon, delta)))
 
-        # Composing zCDP or Renyi spends is slow, so there the search is coarse, over whole compositions, not over a
-        # sum of two parts.
-        if any(isinstance(spend, ZeroConcentrated | Renyi) for total in self._now for spend in total.spends):
-            bound = _bisected(lambda epsilon: self.fits(release(epsilon)), budget.epsilon, 10)
-        else:
-            bound = max(self._room(now, delta) for now in self._now)
-        # A spend composes all anew, which agrees with the search up to the grid of losses.
-        shares = [bound * share for share in (1.0, 1 - 1e-6, 1 - 1e-5, 1 - 1e-4, 1 - 1e-3, 0.99)]
-        for candidate in sorted([*shares, budget.epsilon - self._now[0].pure_epsilon], reverse=True):
-            epsilon = _rounded_down(max(candidate, 0.0))
-            if epsilon > _SHARE * budget.epsilon and self.fits(release(epsilon)):
-                return replace(budget, epsilon=epsilon, delta=delta)
+        most = largest(lambda epsilon: epsilon == 0 or rule(epsilon) is not None, 0.0, self.budget.epsilon)
+        epsilon = _rounded_down(most)
+        name = rule(epsilon)
+        if epsilon <= _SHARE * self.budget.epsilon or name is None:
+            return None
+        return Remaining(epsilon, delta, self.budget.neighbours, self.budget.unit, name)
+
+    def batched(self, costs: list[Cost], delta: float | None) -> Cost | None:
+        """Return the cost of entries declared together, as one that fits, or None.
+
+        Their curves add up under each rule. As (epsilon, delta)-DP they have the epsilon of their composition, which
+        holds for amounts fixed in advance, at the given delta, or at one that the ledger has left. Where that does not
+        fit, they may count as this (epsilon, delta) alone.
+        """
+        members = sum(cost.members for cost in costs)
+        curves = joined(curve for cost in costs for curve in cost.curves or (cost.spend,))
+        for asked, alone in self._points(delta):
+            epsilon = _least_epsilon(costs, asked)
+            if epsilon <= 500:
+                cost = Cost(Approximate(epsilon, asked), () if alone else tuple(curves), members)
+                if self.rule_with(cost):
+                    return cost
         return None
 
-    def _room(self, now: Composition, delta: float) -> float:
-        """Return about the largest epsilon of a release with this delta that fits on top of the spends so far."""
-        at = self.budget.epsilon
-        return _bisected(lambda epsilon: _on_top(now, at, epsilon, delta) <= self.budget.delta, at, 24)
+    def _points(self, delta: float | None) -> list[tuple[float, bool]]:
+        """Return deltas for the composition of a batch, and whether it counts by it alone; in order of preference."""
+        division, left = self.division, max(0.0, self.left_for_leaks())
+        own = left if division is None or division.leaks is None else max(0.0, division.own - float(self._totals.own))
+        if delta is not None:
+            return [(delta, False), (delta, True)]
+        found = [(own * share, False) for share in (0.5, 1.0)] + [(left * share, True) for share in (0.5, 1.0)]
+        return list(dict.fromkeys(found))
 
-    def refusal(self, cost: Cost) -> str:
-        """Return why a spend that does not fit is refused, and what would fit."""
+    def refusal(self, costs: list[Cost]) -> str:
+        """Return why a spend, or a batch of them, that does not fit is refused, and what would fit."""
         budget = f"the budget epsilon={shown(self.budget.epsilon)}, delta={shown(self.budget.delta)}"
-        spend = cost.spend
-        delta = spend.delta if isinstance(spend, Approximate) else None
+        spend = costs[0].spend
+        delta = spend.delta if isinstance(spend, Approximate) and len(costs) == 1 else None
         left = self.remaining(delta) or self.remaining(None)
         rest = "Nothing is left"
         if left:
-            rest = f"At most epsilon={shown(left.epsilon)} is left at delta={shown(left.delta)}"
+            rest = f"At most epsilon={shown(left.epsilon)} is left at delta={shown(left.delta)}, by {left.rule}"
         if left and delta is not None and left.delta != delta:
             rest = f"Nothing is left at delta={shown(delta)}. {rest}"
         fix = "Spend less." if left else "Ask whoever decides on the budget."
         words = ", ".join(f"{name}={value}" for name, value in spend.numbers().items())
         times = f"{spend.count:,} times " if spend.count > 1 else ""
         kind = "" if isinstance(spend, Approximate) else f"{spend.kind.replace('_', ' ')} noise of "
-        what = f"{times}{kind}{words}"
+        what = f"{times}{kind}{words}" if len(costs) == 1 else f"a batch of {len(costs):,} spends"
         return f"{what} does not fit {budget} (entries so far: {len(self.entries)}). {rest}. {fix}"
 
 
@@ -222,7 +257,7 @@ def checked_note(note: str) -> str:
     return note
 
 
-def _joined(spends: Iterable[Spend]) -> list[Spend]:
+def joined(spends: Iterable[Spend]) -> list[Spend]:
     """Return the same spends with equal ones as one of a larger count, which is composed much faster."""
     runs: Counter[Spend] = Counter()
     for spend, times in Counter(spends).items():
@@ -235,40 +270,17 @@ def _joined(spends: Iterable[Spend]) -> list[Spend]:
     return joined
 
 
-def _delta(spends: Composition, epsilon: float) -> float:
-    """Return an upper bound on delta at `epsilon` that is also tight just below the sum of the epsilons.
+def _least_epsilon(costs: list[Cost], delta: float) -> float:
+    """Return the epsilon of all costs together at delta, for amounts fixed in advance.
 
-    There a grid of losses is too coarse: 0.2 + 0.8 is a hair above 1.0 in floats, and costs 3e-6 on the grid. But a sum
-    s of epsilons, and leaks, is at worst delta = leaks + 1 - e^(epsilon - s) at any epsilon below s.
+    The first composition takes each as one spend, the second as the curves it is made of. Both are true, so the lower
+    one counts: many uses of Gaussian noise cost far less as such; a single one may cost a little less as the exact
+    (epsilon, delta) it was made for.
     """
-    best = spends.delta(epsilon)
-    over = spends.pure_epsilon - epsilon
-    if 0 < over < math.inf:
-        best = min(best, either(leak(spends.spends), math.nextafter(over, math.inf)))
-    return best
-
-
-def _on_top(now: Composition, at: float, epsilon: float, delta: float) -> float:
-    """Return about the delta, at the epsilon `at`, of `now` and one (epsilon, delta)-DP release with epsilon <= at.
-
-    At worst the release leaks everything with probability delta, and else has the losses +-epsilon of randomised
-    response (Kairouz, Oh and Viswanath, ICML 2015). A hair is taken off, so that rounding up does not hide a release
-    that fits exactly.
-    """
-    truth = 1 / (1 + math.exp(-epsilon))
-    rest = truth * now.delta(at - epsilon) + (1 - truth) * now.delta(min(at + epsilon, 500.0))
-    return (delta + (1 - delta) * rest) * (1 - 1e-12)
-
-
-def _bisected(holds: Callable[[float], bool], high: float, steps: int) -> float:
-    """Return about the largest number in [0, high] at which `holds`; zero where there is none."""
-    if holds(high):
-        return high
-    low = 0.0
-    for _ in range(steps):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    totals = [Composition(joined(cost.spend for cost in costs))]
+    if any(cost.curves for cost in costs):
+        totals.append(Composition(joined(curve for cost in costs for curve in cost.curves or (cost.spend,))))
+    return min(total.epsilon(delta) for total in totals)
 
 
 def _rounded_down(number: float) -> float:

@@ -31,13 +31,14 @@ from dpsieve.locks import flush
 from dpsieve.privacy.guarantee import Guarantee
 
 from dpsieve.privacy.ledger.chain import (  # isort: skip
-    ORIGIN, Chain, Cost, Entry, canonical, checked_note, checked_time, link, linked, utc_now,
+    ORIGIN, Chain, Entry, canonical, checked_note, checked_time, link, linked, utc_now,
 )  # fmt: skip
+from dpsieve.privacy.ledger.rules import Cost, Rules
 
 _APPLICATION = 0x64707376  # 'dpsv', in the header of the SQLite file
-_FORMAT = 1
+_FORMAT = 2
 _SCHEMA = (
-    "CREATE TABLE header (one INTEGER PRIMARY KEY CHECK (one = 1), time TEXT NOT NULL, budget TEXT NOT NULL, "
+    "CREATE TABLE header (one INTEGER PRIMARY KEY CHECK (one = 1), time TEXT NOT NULL, rules TEXT NOT NULL, "
     "hash TEXT NOT NULL)",
     "CREATE TABLE entries (number INTEGER PRIMARY KEY, time TEXT NOT NULL, spend TEXT NOT NULL, note TEXT NOT NULL, "
     "hash TEXT NOT NULL)",
@@ -53,7 +54,7 @@ _LONGEST_TEXT = 10**6  # bytes of one row, so that a damaged length takes no mem
 _JOURNALS = ("-journal", "-wal")
 _MOUNTS = Path("/proc/self/mountinfo")
 _UNREADABLE = (DpsieveError, ValueError, TypeError, RecursionError)
-_Stored = TypeVar("_Stored", Guarantee, Cost)
+_Stored = TypeVar("_Stored", Rules, Cost)
 
 # Held while a connection is open, and by a fork while it copies the process.
 _connected = threading.RLock()
@@ -98,19 +99,23 @@ class Rows:
         if application != _APPLICATION:
             raise _foreign(self._path)
         if version != _FORMAT:
-            fix = "Install the dpsieve that wrote it, or a newer one."
+            fix = (
+                "Install a newer dpsieve."
+                if version > _FORMAT
+                else "Create a new ledger for what is left of the budget."
+            )
             raise LedgerError(f"the ledger {self._path} has format {version}, this dpsieve reads {_FORMAT}. {fix}")
         # A trigger or view that was slipped in could swallow what is written.
         if {sql for (sql,) in self._connection.execute("SELECT sql FROM sqlite_master")} != set(_SCHEMA):
             raise LedgerError(f"the tables of the ledger {self._path} were changed. {_RESTORE}")
 
     def _header(self) -> Chain:
-        rows = self._connection.execute("SELECT time, budget, hash FROM header LIMIT 2").fetchall()
+        rows = self._connection.execute("SELECT time, rules, hash FROM header LIMIT 2").fetchall()
         if len(rows) != 1 or not linked(rows[0][2], ORIGIN, _FORMAT, *rows[0][:2], ""):
             raise _broken(self._path, "its header")
-        _, budget, start = rows[0]
+        _, rules, start = rows[0]
         try:
-            return Chain(_parsed(budget, Guarantee.from_json), start)
+            return Chain(_parsed(rules, Rules.from_json), start)
         except _UNREADABLE:
             raise _broken(self._path, "its header") from None
 
@@ -128,7 +133,7 @@ class Rows:
                 raise _broken(self._path, f"entry {expected}")
             try:
                 cost = _parsed(spend, Cost.from_json)
-                entry = Entry(number, checked_time(time), cost.spend, checked_note(note), stored, cost.curves)
+                entry = Entry(number, checked_time(time), checked_note(note), stored, cost)
             except _UNREADABLE:
                 raise _broken(self._path, f"entry {expected}") from None
             yield entry
@@ -148,8 +153,7 @@ class LedgerFile:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            fix = "Check the path and the permissions of its folder."
-            raise LedgerError(f"the ledger {self.path} cannot be reached ({error.strerror}). {fix}") from None
+            raise self._unreachable(error) from None
         if stat.S_ISDIR(mode):
             raise LedgerError(f"{self.path} is a folder. Pass a file in it, such as {self.path / 'budget.ledger'}.")
         if not stat.S_ISREG(mode):
@@ -159,7 +163,11 @@ class LedgerFile:
     def create(self, budget: Guarantee) -> None:
         """Make the file with this budget, whole or not at all; where another process was faster, leave its file."""
         folder = self.path.parent
-        if not folder.is_dir():
+        try:
+            known = folder.is_dir()
+        except OSError as error:
+            raise self._unreachable(error) from None
+        if not known:
             raise LedgerError(f"the folder {folder} does not exist. Create it before the ledger {self.path.name}.")
         self._check_neighbours()
         try:
@@ -214,8 +222,7 @@ class LedgerFile:
         if not _connected.acquire(timeout=self.timeout):
             raise self._in_use()
         try:
-            with suppress(FileNotFoundError, NotADirectoryError):  # SQLite says so
-                self._check_names()
+            self._check_names()
             # Read and write, but never create; a file without write permission is opened for reading.
             uri = f"{self.path.as_uri()}?mode=rw"
             with closing(sqlite3.connect(uri, timeout=self.timeout, isolation_level=None, uri=True)) as connection:
@@ -237,14 +244,25 @@ class LedgerFile:
 
     def _check_names(self) -> None:
         """Refuse a file with a second name, under which a journal would not be found; see the top of the module."""
-        self.exists()
-        if self.path.stat().st_nlink > 1:
-            self._finish_create()
-        if self.path.stat().st_nlink > 1:
+        if not self.exists():  # SQLite says so
+            return
+        try:
+            if self.path.stat().st_nlink > 1:
+                self._finish_create()
+            several, mounted = self.path.stat().st_nlink > 1, _mounted(self.path)
+        except (FileNotFoundError, NotADirectoryError):  # gone by now
+            return
+        except OSError as error:
+            raise self._unreachable(error) from None
+        if several:
             fix = "Remove the other name; use a symbolic link in its place."
             raise LedgerError(f"the ledger {self.path} has a second name (a hard link). {fix}")
-        if _mounted(self.path):
+        if mounted:
             raise LedgerError(f"the ledger {self.path} is mounted by itself. Mount its folder in its place.")
+
+    def _unreachable(self, error: OSError) -> LedgerError:
+        fix = "Check the path, its disk and the permissions of its folder."
+        return LedgerError(f"the ledger {self.path} cannot be reached ({error.strerror}). {fix}")
 
     def _finish_create(self) -> None:
         """Remove the temporary name, where `create` was interrupted or is about to do so."""
@@ -277,7 +295,7 @@ def _write_header(connection: sqlite3.Connection, budget: Guarantee) -> None:
     connection.execute(f"PRAGMA user_version = {_FORMAT}")
     for statement in _SCHEMA:
         connection.execute(statement)
-    time, text = utc_now(), canonical(budget.to_json())
+    time, text = utc_now(), canonical(Rules.of(budget).to_json())
     connection.execute("INSERT INTO header VALUES (1, ?, ?, ?)", (time, text, link(ORIGIN, _FORMAT, time, text, "")))
 
 

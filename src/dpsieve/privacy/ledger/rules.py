@@ -1,0 +1,349 @@
+"""The admission rules of a ledger: a privacy filter, sound when amounts and kinds of spends depend on earlier results.
+
+Neighbours are those of the ledger. Each entry states upper bounds on what it costs, for both directions of every pair
+of neighbours. A *reading* of an entry is a leak l and a bound that holds beside it: output distributions P, Q of
+neighbours are P = (1 - l) P' + l P'', Q = (1 - l) Q' + l Q'', and (P', Q') obeys the bound. An entry has a reading as
+(epsilon, delta)-DP, with l = delta and losses within +-epsilon (Kairouz, Oh and Viswanath 2015), and one by its curves:
+Renyi divergences, or domination by Gaussian noise of some mu. Where an entry has only one of them, the other follows
+from it, with the same leak. The rules, for a budget (epsilon, delta):
+
+    sums            the epsilons of the entries add up to at most epsilon,
+    Renyi, order a  the divergences of order a add up to at most tau, with renyi_delta(a, tau, epsilon) <= d_a,
+    Gaussian        the squares of mu add up to at most mu^2, with delta(epsilon) <= d_g for Gaussian noise of this mu,
+
+for three orders fixed at creation; and under every rule the leaks of the curves add up to at most D, and under 'sums'
+the leaks of those (epsilon, delta) readings that are not also the reading by curves to at most D_own, where
+
+    D + D_own + d_g + sum of d_a <= delta.
+
+A spend is admitted if some rule holds for all entries with it. As sums only grow, that rule held all along.
+
+**Theorem.** Let every entry be chosen as any function of earlier outputs. The transcript is (epsilon, delta)-DP.
+
+Proof. Let P, Q be the laws of the transcript on neighbours, and h(A) the integral of max(0, P - e^epsilon Q) over a set
+A of transcripts; h of all is to be at most delta. The transcript ends with the last admitted entry, so some rule holds
+for all of it: let A_r be the transcripts whose first valid rule is r. These sets are disjoint, so h = sum of h(A_r).
+For one rule r, split each output on its leak, in r's reading. Then h(A_r) is at most P(A_r and a leak) + h'(A_r), where
+h' is over transcripts without leak. Stop the process when rule r fails; this changes nothing on A_r.
+
+1. Leaks. The chance of a leak at an entry, given the past, is its l. A leak in the curves' reading is one event for all
+   rules but 'sums', and for entries with one reading for 'sums' too: by the optional stopping of the compensated
+   count, those have probability at most the largest sum of l along a path, D in all. The others have D_own.
+2. Sums: without leak the loss ln P/Q is at most the sum of epsilons on each path, so h' = 0. Where the sum is above
+   epsilon by x, as rounded decimals are, h' <= 1 - e^-x <= x, which is taken from D_own.
+3. Renyi: let L_n be the loss after n entries and T_n the sum of their divergences. Given the past, E_P e^((a-1) x) of
+   the next loss x is at most e^((a-1) tau_n), tau_n known then; so e^((a-1) (L_n - T_n)) is a supermartingale under P,
+   and at the stopping time E_P e^((a-1) L) <= e^((a-1) tau), as T <= tau. And max(0, 1 - e^(epsilon - L)) is at most
+   e^((a-1) (L - epsilon)) (1 - 1/a)^a / (a - 1), so h' <= d_a (Feldman and Zrnic 2021; Lecuyer 2021).
+4. Gaussian: N(0, 1) against N(mu, 1) is an increment of a Brownian motion over the time mu^2, without drift against
+   with drift 1. Draw each entry from the next increment: given the past, that is exact, as increments are independent.
+   The times add up to at most mu^2, so all is a function of the motion up to mu^2, for which h' <= d_g
+   (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023).
+
+Adding up gives D + D_own + sum of d_a + d_g <= delta; exchange P and Q for the other direction.
+
+**How delta is divided** is fixed when the first entry is written: it is made before there is any result, so the theorem
+holds for whatever it was. Divisions from mostly failures (D = delta/4) to mostly leaks (D = 7 delta/8), with most of
+the failures at the best order or for the Gaussian rule, are stored at creation, and one that has 'sums' alone and
+D_own = delta, so that one release may use the whole budget. The division is taken that admits most spends like the
+first; among equals the one with the largest D.
+
+Costs. At order a: pure privacy that of randomised response, `BoundedRange` and `DiscreteLaplace` their own closed
+forms, zCDP a rho, Gaussian noise a mu^2 / 2, `Renyi` its list (`curves.concentrated`). Under the Gaussian rule: a pair
+of losses within a range of e is a garbling of the pair with two outputs whose log odds differ by e, p against q
+(`curves.renyi`). Gaussian noise dominates it for mu = z(p) - z(q), z the normal quantile. As dz/dlogit is
+F (1 - F) / f at z, for the normal F and f, and F (1 - F) <= e^(-z^2/2) / 4, because a square holds its inscribed disc
+(with g = 2F - 1, g^2 >= 1 - e^(-z^2/2)), mu <= e sqrt(2 pi) / 4. Pure privacy has a range of 2 epsilon. So mu^2 is
+pi e^2 / 8 for `BoundedRange` and pi epsilon^2 / 2 for pure privacy; zCDP and `Renyi` have none.
+
+R. Rogers, A. Roth, J. Ullman and S. Vadhan, "Privacy Odometers and Filters", NeurIPS 2016; J. Whitehouse, A. Ramdas,
+R. Rogers and Z. S. Wu, "Fully Adaptive Composition in Differential Privacy", ICML 2023.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache, partial
+from itertools import product, starmap
+from typing import Any, NamedTuple
+
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.search import ball, first_whole, lower, minimise, upper
+from dpsieve.privacy.curves.concentrated import divergence
+from dpsieve.privacy.curves.gaussian import gaussian_sigma
+from dpsieve.privacy.curves.renyi import checked_order, renyi_tau
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.validate import delta as checked_delta
+from dpsieve.validate import whole
+
+from dpsieve.privacy.curves.spends import (  # isort: skip
+    Approximate, BoundedRange, DiscreteLaplace, Gaussian, Spend, epsilon_of, spend_from_json,
+)  # fmt: skip
+
+SUMS = "sums of epsilon and delta"
+_LEAKS = (Fraction(7, 8), Fraction(3, 4), Fraction(1, 2), Fraction(1, 4))
+# Fifteenths of what is not for leaks: the best order and the Gaussian rule, one of them preferred. Own leaks, and the
+# orders of half and of twice the distance from 1, have one each.
+_PREFERRED = ((9, 3), (3, 9))
+_MOST_ALIKE = 10**6
+
+Amount = Fraction | float
+"""An exact number, or infinity."""
+
+
+class Cost(NamedTuple):
+    """What an entry costs.
+
+    Attributes:
+        spend: one spend that covers it.
+        curves: those it is made of, where they are known.
+        members: how many spends were declared together.
+    """
+
+    spend: Spend
+    curves: tuple[Spend, ...] = ()
+    members: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        curves = [spend.to_json() for spend in self.curves]
+        return {"spend": self.spend.to_json(), "curves": curves, "members": self.members}
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Cost":
+        """Rebuild what `to_json` returned; anything else is refused."""
+        if not isinstance(data, Mapping) or set(data) != set(cls._fields):
+            raise InvalidValue("a cost has a spend, curves and members. Pass what to_json returned.")
+        hint = "Pass how many spends were declared together."
+        members = whole("members", data["members"], low=1, high=10**6, hint=hint)
+        return cls(spend_from_json(data["spend"]), tuple(map(spend_from_json, _listed(data["curves"]))), members)
+
+
+class Totals(NamedTuple):
+    """What entries add up to under each rule; see the head of this module.
+
+    Attributes:
+        epsilon, delta: of the readings as (epsilon, delta)-DP.
+        own: the part of delta of entries that have another reading by curves.
+        leak: of the readings by curves.
+        squares: of mu.
+        taus: the divergence at each order.
+    """
+
+    epsilon: Amount
+    delta: Fraction
+    own: Fraction
+    leak: Fraction
+    squares: Amount
+    taus: tuple[Amount, ...]
+
+    def plus(self, other: "Totals") -> "Totals":
+        """Return the totals of the entries of both."""
+        first = (a + b for a, b in zip(self[:5], other[:5], strict=True))
+        return Totals(*first, tuple(a + b for a, b in zip(self.taus, other.taus, strict=True)))  # type: ignore[arg-type]
+
+    def times(self, count: int) -> "Totals":
+        """Return the totals of `count` such lists of entries."""
+        return Totals(*(count * one for one in self[:5]), tuple(count * one for one in self.taus))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Division:
+    """How delta is divided among leaks and the failures of rules.
+
+    Attributes:
+        own: D_own.
+        leaks: D; None where 'sums' is the only rule, and `own` is for all deltas.
+        renyi: d_a of each order.
+        gaussian: d_g.
+    """
+
+    own: float
+    leaks: float | None = None
+    renyi: tuple[float, ...] = ()
+    gaussian: float = 0.0
+
+    @property
+    def total(self) -> Fraction:
+        """What all parts add up to."""
+        return sum(map(Fraction, (self.own, self.leaks or 0.0, self.gaussian, *self.renyi)), Fraction(0))
+
+    def holding(self, totals: Totals, epsilon: float, orders: tuple[float, ...]) -> str | None:
+        """Return the name of a rule that holds for these totals at the budget's epsilon, or None."""
+        own = totals.delta if self.leaks is None else totals.own
+        if self.leaks is not None and totals.leak > self.leaks:
+            return None
+        if own + max(Fraction(0), totals.epsilon - Fraction(epsilon)) <= self.own:
+            return SUMS
+        if self.leaks is None:
+            return None
+        if totals.squares <= _most_squares(epsilon, self.gaussian):
+            return "squares of Gaussian mu"
+        for order, delta, tau in zip(orders, self.renyi, totals.taus, strict=True):
+            if tau <= _most_tau(order, epsilon, delta):
+                return f"Renyi divergences of order {order:g}"
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"own": self.own, "leaks": self.leaks, "renyi": list(self.renyi), "gaussian": self.gaussian}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a ledger's file holds from its creation on: the budget, the orders and the divisions of delta."""
+
+    budget: Guarantee
+    orders: tuple[float, ...]
+    divisions: tuple[Division, ...]
+
+    @classmethod
+    def of(cls, budget: Guarantee) -> "Rules":
+        """Return the rules of a new ledger."""
+        whole = Division(budget.delta)
+        best = _best_order(budget.epsilon, budget.delta / 2) if budget.delta > 0 else None
+        if best is None:
+            return cls(budget, (), (whole,))
+        orders = tuple(float(f"{1 + factor * (best - 1):.6g}") for factor in (1.0, 0.5, 2.0))
+        return cls(budget, orders, (*starmap(partial(_division, budget.delta), product(_LEAKS, _PREFERRED)), whole))
+
+    def chosen(self, first: Totals) -> Division:
+        """Return the division under which most entries like the first fit; of equals the first listed."""
+        return max(self.divisions, key=lambda division: self._alike(division, first))
+
+    def _alike(self, division: Division, one: Totals) -> int:
+        def refused(count: int) -> bool:
+            return division.holding(one.times(count), self.budget.epsilon, self.orders) is None
+
+        return first_whole(refused, 1, _MOST_ALIKE) - 1
+
+    def nothing(self) -> Totals:
+        """Return the totals of no entries."""
+        zero = Fraction(0)
+        return Totals(zero, zero, zero, zero, zero, (zero,) * len(self.orders))
+
+    def totals(self, cost: Cost) -> Totals:
+        """Return what one entry costs."""
+        return _totals(cost, self.orders)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        divisions = [division.to_json() for division in self.divisions]
+        return {"budget": self.budget.to_json(), "orders": list(self.orders), "divisions": divisions}
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Rules":
+        """Rebuild what `to_json` returned; refuse anything else, and divisions of more than the budget's delta."""
+        fix = "Pass what to_json returned."
+        if not isinstance(data, Mapping) or set(data) != {"budget", "orders", "divisions"}:
+            raise InvalidValue(f"rules have a budget, orders and divisions. {fix}")
+        budget, orders = Guarantee.from_json(data["budget"]), tuple(map(checked_order, _listed(data["orders"])))
+        divisions = tuple(_read_division(one, len(orders)) for one in _listed(data["divisions"]))
+        if not 1 <= len(divisions) <= 32 or len(orders) > 16:
+            raise InvalidValue(f"rules have no division, or too many. {fix}")
+        if any(division.total > Fraction(budget.delta) for division in divisions):
+            raise InvalidValue(f"rules divide more than delta. {fix}")
+        return cls(budget, orders, divisions)
+
+
+def _listed(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        raise InvalidType(f"a list is expected, not {type(data).__name__}. Pass what to_json returned.")
+    return data
+
+
+def _read_division(data: Any, orders: int) -> Division:
+    if not isinstance(data, Mapping) or set(data) != {"own", "leaks", "renyi", "gaussian"}:
+        raise InvalidValue("a division has own, leaks, renyi and gaussian. Pass what to_json returned.")
+    own, gaussian = checked_delta(data["own"]), checked_delta(data["gaussian"])
+    renyi = tuple(map(checked_delta, _listed(data["renyi"])))
+    if data["leaks"] is None:
+        if renyi or gaussian:
+            raise InvalidValue("a division for sums alone has no other rules. Pass what to_json returned.")
+        return Division(own)
+    if len(renyi) != orders:
+        raise InvalidValue("a division has one part for each order. Pass what to_json returned.")
+    return Division(own, checked_delta(data["leaks"]), renyi, gaussian)
+
+
+def _division(delta: float, leaks: Fraction, preferred: tuple[int, int]) -> Division:
+    """Return the division of delta with this share for leaks, each part rounded down."""
+
+    def part(share: Fraction) -> float:
+        return max(0.0, lower(lambda: ball(delta) * share.numerator / share.denominator))
+
+    single, best, gaussian = (part((1 - leaks) * count / 15) for count in (1, *preferred))
+    return Division(single, part(leaks), (best, single, single), gaussian)
+
+
+def _best_order(epsilon: float, delta: float) -> float | None:
+    """Return the order at which most zCDP fits (epsilon, delta), to three digits; None where nothing fits."""
+
+    def cost(distance: float) -> float:  # minus the rho, by the logarithm of a - 1
+        t = math.exp(distance)
+        tau = epsilon + (math.log(delta) - t * distance + (1 + t) * math.log1p(t)) / t
+        return -tau / (1 + t)
+
+    if delta == 0:
+        return None
+    at = minimise(cost, math.log(1e-3), math.log(1e6), rounds=60)
+    return 1 + float(f"{math.exp(at):.3g}") if cost(at) < 0 else None
+
+
+@lru_cache(maxsize=256)
+def _most_tau(order: float, epsilon: float, delta: float) -> float:
+    try:
+        return renyi_tau(order, epsilon, delta)
+    except InvalidValue:  # not even a tau of zero
+        return -1.0
+
+
+@lru_cache(maxsize=256)
+def _most_squares(epsilon: float, delta: float) -> float:
+    try:
+        sigma = gaussian_sigma(epsilon, delta)
+    except InvalidValue:  # no delta, or no finite noise
+        return -1.0
+    return lower(lambda: 1 / ball(sigma) ** 2)
+
+
+@lru_cache(maxsize=4096)
+def _totals(cost: Cost, orders: tuple[float, ...]) -> Totals:
+    epsilon, delta = _sum(map(_epsilon, (cost.spend,))), _leak((cost.spend,))
+    curves = cost.curves or (cost.spend,)
+    leak, own = _leak(curves), delta if cost.curves else Fraction(0)
+    ways = [curves, (cost.spend,)] if leak == delta == 0 else [curves]  # both, where neither leaks
+    squares = min(_sum(map(_square, way)) for way in ways)
+    taus = tuple(min(_sum(_tau(one, order) for one in way) for way in ways) for order in orders)
+    return Totals(epsilon, delta, own, leak, squares, taus)
+
+
+def _sum(parts: Iterable[Amount]) -> Amount:
+    return sum(parts, Fraction(0))
+
+
+def _leak(spends: Iterable[Spend]) -> Fraction:
+    deltas = (Fraction(one.delta) * one.count for one in spends if isinstance(one, Approximate))
+    return sum(deltas, Fraction(0))
+
+
+def _epsilon(spend: Spend) -> Amount:
+    if isinstance(spend, Approximate | DiscreteLaplace | BoundedRange):
+        return Fraction(epsilon_of(spend)) * spend.count
+    return math.inf
+
+
+def _square(spend: Spend) -> Amount:
+    """Return the square of a mu whose Gaussian noise dominates all runs, rounded up."""
+    if isinstance(spend, Gaussian):
+        return Fraction(upper(lambda: (ball(spend.sensitivity) / ball(spend.sigma)) ** 2)) * spend.count
+    if not isinstance(spend, Approximate | DiscreteLaplace | BoundedRange):
+        return math.inf
+    width = 1 if isinstance(spend, BoundedRange) else 2
+    return Fraction(upper(lambda: ball(width) ** 2 * ball(epsilon_of(spend)) ** 2 * ball(1).atan() / 2)) * spend.count
+
+
+def _tau(spend: Spend, order: float) -> Amount:
+    tau = divergence(spend, order)
+    return Fraction(tau) * spend.count if tau < math.inf else math.inf
