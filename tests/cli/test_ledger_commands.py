@@ -93,3 +93,23 @@ def test_paths_that_hold_no_ledger_exit_with_2(run, tmp_path):
         for arguments in (("create", name, *budget), ("verify", name), ("show", name), ("history", name)):
             code, out, err = run(*arguments)
             assert (code, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_show_names_the_rule_and_lists_batches(run, path):
+    ledger = Ledger(path, epsilon=1.0, delta=1e-6)
+    ledger.spend(Approximate(0.1, 1e-8))
+    ledger.batch([Approximate(0.01)] * 12, "a year of counts")
+    code, out, _ = run("show", path)
+    assert code == 0 and "in 2 entries" in out
+    assert "left    one release of epsilon 0.78" in out and ", by sums of epsilon and delta" in out
+    assert "batch   entry 2: 12 spends of epsilon 0.12" in out and "together  a year of counts" in out
+    shown = json.loads(run("show", path, "--json")[1])
+    assert shown["left"]["rule"] == "sums of epsilon and delta"
+    assert shown["batches"] == [{"number": 2, "members": 12}]
+    assert "batch of 12: approximate: epsilon 0.12" in run("history", path)[1]
+    assert json.loads(run("history", path, "--json")[1].splitlines()[1])["members"] == 12
+
+
+def test_show_of_an_empty_ledger(run, path):
+    Ledger(path, epsilon=1.0, delta=1e-6)
+    assert "left    one release of epsilon 1, delta 1e-06, by sums of epsilon and delta" in run("show", path)[1]

@@ -21,6 +21,7 @@ from dpsieve.privacy import (
 )
 from dpsieve.privacy.ledger import Ledger, store
 from dpsieve.privacy.ledger.chain import ORIGIN, link
+from dpsieve.privacy.ledger.rules import Rules
 
 resource = pytest.importorskip("resource")
 SPENDS = [
@@ -74,6 +75,15 @@ def forged(path, budget, rows):
         connection.execute("COMMIT")
 
 
+def rules(**budget):
+    """Return the header of a new ledger, as plain JSON values."""
+    return Rules.of(Guarantee.from_json(budget)).to_json()
+
+
+def cost(spend):
+    return {"spend": spend, "curves": [], "members": 1}
+
+
 def written(data):
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
@@ -102,18 +112,30 @@ def garbled(text, chance):
 
 def test_forged_rows_with_hashes_that_fit(path):
     chance = random.Random(1)
-    whole = {"epsilon": 1.0, "delta": 1e-6, "neighbours": "add_remove", "unit": "one row"}
+    whole = rules(epsilon=1.0, delta=1e-6, neighbours="add_remove", unit="one row")
     opened = refused = 0
     for _ in range(400):
         budget, spends = written(whole), chance.sample(SPENDS, chance.randrange(1, 4))
-        rows = [[MOMENT, written([spend.to_json()]), "May"] for spend in spends]
+        rows = [[MOMENT, written(cost(spend.to_json())), "May"] for spend in spends]
         place = chance.randrange(6)
         row = chance.choice(rows)
         if place == 0:
-            budget = written(mutated(whole, chance)) if chance.random() < 0.7 else garbled(budget, chance)
+            part = chance.choice([None, "budget", "divisions"])
+            if part == "budget":
+                changed = {**whole, "budget": mutated(whole["budget"], chance)}
+            elif part == "divisions":
+                first, *rest = whole["divisions"]
+                changed = {**whole, "divisions": [mutated(first, chance), *rest]}
+            else:
+                changed = mutated(whole, chance)
+            budget = written(changed) if chance.random() < 0.7 else garbled(budget, chance)
         elif place < 4:
             row[1] = (
-                written([mutated(json.loads(row[1])[0], chance)]) if chance.random() < 0.7 else garbled(row[1], chance)
+                written(
+                    chance.choice([mutated(json.loads(row[1]), chance), cost(mutated(spends[0].to_json(), chance))])
+                )
+                if chance.random() < 0.7
+                else garbled(row[1], chance)
             )
         else:
             row[0 if place == 4 else 2] = garbled(row[0 if place == 4 else 2], chance)
@@ -181,9 +203,9 @@ def test_rows_longer_than_any_ledger_writes_are_not_read(path):
 
 
 def test_a_forged_ledger_beyond_its_budget_is_refused_quickly(path):
-    budget = {"epsilon": 0.1, "delta": 1e-6, "neighbours": "add_remove", "unit": "one row"}
+    budget = rules(epsilon=0.1, delta=1e-6, neighbours="add_remove", unit="one row")
     spends = [Gaussian(1e9, 500.0), Approximate(1e-6, 1e-9, 2), ZeroConcentrated(1000.0, 3), Renyi([2.0], [1e3])]
-    forged(path, written(budget), [[MOMENT, written([s.to_json()]), ""] for s in spends])
+    forged(path, written(budget), [[MOMENT, written(cost(s.to_json())), ""] for s in spends])
     ledger = Ledger(path)
     with in_bounds(seconds=20.0):  # much less on an idle machine
         assert ledger.remaining() is None

@@ -25,7 +25,10 @@ def create(
         list[str], typer.Option(help="Who is protected: the unit of all releases; give it again for several columns.")
     ],
     neighbours: Annotated[
-        str, typer.Option(help="add_remove; or replace, for means and others with a public number of units.")
+        str,
+        typer.Option(
+            help="add_remove; or replace, for means with a public number of units. A ledger for replace takes both kinds."
+        ),
     ] = "add_remove",
 ) -> None:
     """Make a new ledger.
@@ -52,16 +55,23 @@ def show(path: File, as_json: AsJson = False) -> None:
 
     ledger = Ledger.open(path)
     left, spent = ledger.remaining(), ledger.spent()
+    batches = [entry for entry in ledger.history() if entry.cost.members > 1]
     if as_json:
         rest = None if left is None else left.to_json()
         record = {"budget": ledger.budget.to_json(), "spent_epsilon": spent, "left": rest, "head": ledger.head}
+        record["batches"] = [{"number": entry.number, "members": entry.cost.members} for entry in batches]
         typer.echo(json_text(record))
         return
     typer.echo(f"budget  {ledger.budget}")
-    times = "1 release" if len(ledger) == 1 else f"{len(ledger):,} releases"
-    typer.echo(f"spent   epsilon {spent:.6g} at the budget's delta, in {times}")
-    words = "nothing" if left is None else f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}"
+    times = "1 entry" if len(ledger) == 1 else f"{len(ledger):,} entries"
+    typer.echo(f"spent   epsilon {spent:.6g} at the budget's delta if all amounts were fixed in advance, in {times}")
+    words = "nothing"
+    if left is not None:
+        words = f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}, by {left.rule}"
     typer.echo(f"left    {words}")
+    for entry in batches:
+        members = f"{entry.cost.members:,} spends of epsilon {entry.spend.epsilon:.6g}, delta {entry.spend.delta:.3g}"
+        typer.echo(f"batch   entry {entry.number}: {members} together  {entry.note}".rstrip())
     typer.echo(f"head    {ledger.head}")
 
 
@@ -75,12 +85,12 @@ def history(path: File, as_json: AsJson = False) -> None:
 
     for entry in Ledger.open(path).history():
         if as_json:
-            spent = {"spend": entry.spend.to_json(), "curves": [curve.to_json() for curve in entry.curves]}
+            spent = entry.cost.to_json()
             record = {"number": entry.number, "time": entry.time, **spent, "note": entry.note, "hash": entry.hash}
             typer.echo(json_text(record))
         else:
             counted_as = f" (counted as {' + '.join(curve.words() for curve in entry.curves)})" if entry.curves else ""
-            typer.echo(f"{entry.number:>4}  {entry.time}  {entry.spend.words()}{counted_as}  {entry.note}")
+            typer.echo(f"{entry.number:>4}  {entry.time}  {entry.words()}{counted_as}  {entry.note}")
 
 
 @app.command(cls=Command)

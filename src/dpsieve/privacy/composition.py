@@ -3,9 +3,8 @@
 A spend says which mechanism was run, and how often; a `Composition` turns a list of them into a curve delta(epsilon).
 What is asked may depend on earlier results; which spends there are, with their amounts, may not, or the whole can cost
 more than the curve says. All must share one relation of neighbours and one privacy unit, which the curve inherits.
-Every spend but zCDP, Renyi and a bounded range has a privacy loss distribution: the distribution of the loss
-L = ln P(o)/Q(o) at an output o drawn from P, for the worst pair of neighbours with outputs P, Q. Losses of independent
-outputs add, and
+Every spend but zCDP and Renyi has a privacy loss distribution: the distribution of the loss L = ln P(o)/Q(o) at an
+output o drawn from P, for the worst pair of neighbours with outputs P, Q. Losses of independent outputs add, and
 
     delta(epsilon) = E[max(0, 1 - e^(epsilon - L))].
 
@@ -23,12 +22,12 @@ How the curve is made, and why it is never too low:
    keep their digits. Bounds on all roundings are added up and given back.
 5. Gaussians are one Gaussian, their mu = sensitivity/sigma adding in squares (Dong, Roth and Su 2022). Its exact curve
    is averaged over the other losses; it never touches the grid.
-6. zCDP and Renyi spends and losses of bounded range, the concentrated part, have no worst pair; a Gaussian of the same
-   rho does not dominate zCDP. Their divergences add up at each order (`privacy.curves.concentrated`). The sum is
-   combined with the rest in two sound ways, of which the better counts. (a) All is concentrated: epsilon-DP and
-   Gaussians have Renyi divergences too, and leaks stay apart (Bun and Steinke, TCC 2016, Proposition 3.3 and Section
-   8). (b) The concentrated part is (e, d)-DP at every point of its own curve, so it may join the rest as such a spend;
-   the best point is searched for.
+6. zCDP and Renyi spends, the concentrated part, have no worst pair; a Gaussian of the same rho does not dominate zCDP.
+   Their divergences add up at each order (`privacy.curves.concentrated`). The sum is combined with the rest in two
+   sound ways, of which the better counts. (a) All is concentrated: epsilon-DP and Gaussians have Renyi divergences too,
+   and leaks stay apart (Bun and Steinke, TCC 2016, Proposition 3.3 and Section 8). (b) The concentrated part is (e,
+   d)-DP at every point of its own curve, so it may join the rest as such a spend; the best point is searched for. A
+   loss of bounded range e is e-DP, and cheaper under (a), which is tried too.
 """
 
 import math
@@ -110,8 +109,7 @@ class Composition:
 
     @cached_property
     def _part(self) -> Concentrated:
-        kinds = BoundedRange | ZeroConcentrated | Renyi
-        return Concentrated(tuple(spend for spend in self.spends if isinstance(spend, kinds)))
+        return Concentrated(tuple(spend for spend in self.spends if isinstance(spend, ZeroConcentrated | Renyi)))
 
     @cached_property
     def _all(self) -> Concentrated:
@@ -126,7 +124,10 @@ class Composition:
         leak = self._curve.leak
         if epsilon >= self.pure_epsilon:
             return leak
-        return self._curve.delta(epsilon) if self._part.empty else either(leak, self._all.delta(epsilon))
+        best = self._curve.delta(epsilon) if self._part.empty else 1.0
+        if not self._part.empty or any(isinstance(spend, BoundedRange) for spend in self.spends):
+            best = min(best, either(leak, self._all.delta(epsilon)))
+        return best
 
     def _joined(self, epsilon: float, point: float) -> float:
         """Return delta where the concentrated part enters as (point, its delta at point)-DP."""

@@ -15,6 +15,7 @@ import pytest
 from scipy import sparse, stats
 
 from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.privacy import BoundedRange
 from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_rho
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.registry import from_json
@@ -96,8 +97,22 @@ def test_majorities_of_bits_are_picks_among_zero_and_one(form):
     rows = np.zeros((101, 5_000))
     rows[:53] = 1
     ones = MADE.majorities(BoundedRows(form(rows), 0.0, 1.0).ones(), 101, resolve(None)).sum()
-    zero = math.exp(-MADE.pick_epsilon * 2.5 / 2)  # 0 is 2.5 rows off
+    zero = math.exp(-MADE.pick_epsilon * 2.5)  # 0 is 2.5 rows off
     assert stats.binomtest(int(ones), 5_000, 1 / (1 + zero)).pvalue > 1e-6
+
+
+def test_the_range_of_a_majority_is_what_it_is_charged_for(monkeypatch):
+    """Replacing one row moves the log odds of both answers by the epsilon of a pick, and never by more."""
+    weights = []
+    monkeypatch.setattr(
+        rank_picks,
+        "weighted_pick",
+        lambda lengths, falls, epsilon, divisor, source: weights.append(-epsilon * falls / divisor) or 0,
+    )
+    MADE.majorities(np.arange(102), 101, resolve(None))
+    odds = np.diff(weights, axis=1)[:, 0]
+    assert np.diff(odds) == pytest.approx(MADE.pick_epsilon)
+    assert MADE.spends() == (BoundedRange(MADE.pick_epsilon, 4),)
 
 
 def test_picks_are_plain_values_and_forged_ones_are_refused():
@@ -138,8 +153,8 @@ def test_the_ledger_is_charged_what_is_spent(tmp_path, kind):
     x, wide = (NORMAL, {"bound": 100.0}) if kind == "real" else (NORMAL > 5, {})
     mean = private_mean(x, kind=kind, rho=0.5, mode="thesis", ledger=ledger, **wide)
     (entry,) = ledger.history()
-    assert [spend.kind for spend in entry.curves].count("zero_concentrated") == (3 if kind == "real" else 2)
-    spent = math.fsum(spend.rho * spend.count for spend in entry.curves if spend.kind == "zero_concentrated")
+    assert [spend.kind for spend in entry.curves].count("bounded_range") == (3 if kind == "real" else 2)
+    spent = math.fsum(spend.rho * spend.count for spend in entry.curves if spend.kind == "bounded_range")
     picks = [use.mechanism for use in mean.mechanism.uses if use.mechanism.name == "rank_picks"]
     assert spent == pytest.approx(math.fsum(one.rho for one in picks), rel=1e-12)
 

@@ -31,7 +31,7 @@ from dpsieve.exact.search import Ball, ball, smallest_epsilon, upper
 from dpsieve.privacy.curves.renyi import range_divergence, renyi_delta
 
 from dpsieve.privacy.curves.spends import (  # isort: skip
-    BoundedRange, DiscreteLaplace, Gaussian, Renyi, Spend, ZeroConcentrated, epsilon_of, sum_of_epsilons,
+    BoundedRange, DiscreteLaplace, Gaussian, Renyi, Spend, ZeroConcentrated, epsilon_of,
 )  # fmt: skip
 from dpsieve.privacy.curves.zcdp import zcdp_delta
 from dpsieve.types import Floats
@@ -41,19 +41,16 @@ _HUGE = 1e6  # with a tau above this no epsilon up to 500 keeps delta below one
 
 
 class Concentrated:
-    """delta(epsilon) of all spends together, but for what leaks. If it is not `empty`, one is zCDP or Renyi."""
+    """delta(epsilon) of all spends together, but for what leaks; it is `empty` without any spend."""
 
     def __init__(self, spends: tuple[Spend, ...]) -> None:
         self._spends = spends
         self._listed = [spend for spend in spends if isinstance(spend, Renyi)]
         self._taus: dict[float, float] = {}
-        self._pure = sum_of_epsilons(spends)
         self.empty = not spends
 
     def delta(self, epsilon: float) -> float:
         """Return an upper bound on delta at `epsilon`."""
-        if epsilon >= self._pure:
-            return 0.0
         if not self._listed:
             return zcdp_delta(self._rho, epsilon)
         orders, exponents = self._rough

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.curves.gaussian import gaussian_curve, gaussian_delta
-from dpsieve.privacy.curves.spends import Approximate, DiscreteLaplace, Gaussian, Spend, epsilon_of, leak
+from dpsieve.privacy.curves.spends import Approximate, BoundedRange, DiscreteLaplace, Gaussian, Spend, epsilon_of, leak
 from dpsieve.types import Floats
 
 _ULP = 2.0**-52
@@ -25,7 +25,7 @@ _LATTICE = 1000
 
 
 class LossCurve:
-    """delta(epsilon), for any real epsilon, of all spends but zCDP, Renyi and bounded range."""
+    """delta(epsilon), for any real epsilon, of all spends but zCDP and Renyi ones; a range counts as pure privacy."""
 
     def __init__(self, spends: tuple[Spend, ...]) -> None:
         self.leak = leak(spends)
@@ -34,7 +34,7 @@ class LossCurve:
         self.mu = upper(lambda: sum(((ball(s) / ball(b)) ** 2 * c for s, b, c in squares), ball(0)).sqrt())
         groups: Counter[tuple[float, int]] = Counter()
         for spend in spends:
-            if isinstance(spend, Approximate) and spend.epsilon > 0:
+            if isinstance(spend, Approximate | BoundedRange) and spend.epsilon > 0:
                 groups[(spend.epsilon, 1)] += spend.count
             elif isinstance(spend, DiscreteLaplace):
                 fine = spend.sensitivity * math.sqrt(spend.count) <= _LATTICE

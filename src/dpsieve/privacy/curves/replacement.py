@@ -30,6 +30,7 @@ from dpsieve.privacy.curves.spends import (  # isort: skip
 )  # fmt: skip
 
 _MOST = 1e9  # the largest tau that a spend takes
+_LOST_AT = (4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0)  # orders at which the leak is bounded; every one is sound
 
 
 def replaced(spends: tuple[Spend, ...], orders: tuple[float, ...]) -> tuple[Spend, ...]:
@@ -49,7 +50,8 @@ def replaced(spends: tuple[Spend, ...], orders: tuple[float, ...]) -> tuple[Spen
     if not leaked and all(isinstance(spend, ZeroConcentrated) for spend in spends):
         rhos = [(s.rho, s.count) for s in spends if isinstance(s, ZeroConcentrated)]
         return (ZeroConcentrated(upper(lambda: 4 * sum((ball(rho) * c for rho, c in rhos), ball(0)))),)
-    lost = min((_lost(spends, 2 * order, leaked) for order in orders), default=math.inf) if leaked else 0.0
+    tried = (*_LOST_AT, *(2 * order for order in orders))
+    lost = min(_lost(spends, order, leaked) for order in tried) if leaked else 0.0
     pairs = [(order, _doubled(spends, order, lost)) for order in orders] if lost < 1 else []
     known = [(order, tau) for order, tau in pairs if tau < _MOST]
     if not known:

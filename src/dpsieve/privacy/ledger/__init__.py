@@ -135,7 +135,7 @@ class Ledger:
         `note` is one line of at most 1,000 characters that says what the spend was for. It is stored as it is: put no
         data in it. A spend that does not fit raises BudgetExceeded, says what is left, and writes nothing.
         """
-        return self._spend([mechanism], note, keep=True)
+        return self._spend(mechanism, note, keep=True)
 
     def batch(
         self, mechanisms: Sequence[Mechanism | Guarantee | Spend], note: str = "", *, delta: float | None = None
@@ -151,15 +151,23 @@ class Ledger:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     ledger = Ledger(f"{folder}/budget.ledger", epsilon=1.0, delta=1e-6)
         ...     print(ledger.batch([Guarantee(0.03)] * 65, "65 small counts").words())
-        batch of 65: approximate: epsilon 0.9971..., delta 1e-06
+        batch of 65: approximate: epsilon 0.994995, delta 1e-06
         """
         hint = "Pass a list of mechanisms, guarantees or spends, such as [Guarantee(0.1, 1e-9)] * 12."
         if not isinstance(mechanisms, Sequence) or isinstance(mechanisms, str | bytes):
             raise InvalidType(f"mechanisms must be a list, not {type(mechanisms).__name__}. {hint}")
         if not 1 <= len(mechanisms) <= _MOST_MEMBERS:
             raise InvalidValue(f"mechanisms must hold 1 to {_MOST_MEMBERS:,} of them. {hint}")
-        asked = None if delta is None else validate.delta(delta)
-        return self._spend(mechanisms, note, keep=True, batch=True, delta=asked)
+        delta = None if delta is None else validate.delta(delta)
+        costs, note = [self._cost(mechanism) for mechanism in mechanisms], checked_note(note)
+        while True:
+            chain = self._present()
+            cost = chain.batched(costs, delta)  # may take seconds, in which others may spend
+            if cost is None:
+                raise BudgetExceeded(chain.refusal(costs))
+            entry = self._append(cost, note, chain.head)
+            if entry is not None:
+                return entry
 
     def check(self, mechanism: Mechanism | Guarantee | Spend, note: str = "") -> None:
         """Raise what `spend` would raise now, and write nothing: a refusal before the work, not after it.
@@ -173,7 +181,7 @@ class Ledger:
         ...     len(ledger)
         0
         """
-        self._spend([mechanism], note, keep=False)
+        self._spend(mechanism, note, keep=False)
 
     def remaining(self, delta: float | None = None) -> Remaining | None:
         """Return the largest (epsilon, delta) of one more release that fits, or None where nothing is left.
@@ -240,20 +248,23 @@ class Ledger:
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Ledger.open, expect_head=self._chain.head, timeout=self._file.timeout), (str(self.path),)
 
-    def _spend(
-        self, mechanisms: Sequence[object], note: str, *, keep: bool, batch: bool = False, delta: float | None = None
-    ) -> Entry:
-        """Write down a spend, or a batch of them, if it fits; without `keep` it is undone."""
-        costs, note = [self._cost(mechanism) for mechanism in mechanisms], checked_note(note)
+    def _spend(self, mechanism: object, note: str, *, keep: bool) -> Entry:
+        """Write down a spend if it fits; without `keep` it is undone."""
+        cost, note = self._cost(mechanism), checked_note(note)
+        entry = self._append(cost, note, keep=keep)
+        if entry is None:
+            raise BudgetExceeded(self._chain.refusal([cost]))
+        return entry
+
+    def _append(self, cost: Cost, note: str, head: str | None = None, *, keep: bool = True) -> Entry | None:
+        """Write down an entry if it fits and, with a `head`, if that is still the last one; else return None."""
+        entry = None
         with self._file.writing(keep=keep) as rows:
             chain = rows.verified(self._chain)
-            cost = chain.batched(costs, delta) if batch else costs[0] if chain.rule_with(costs[0]) else None
-            if cost is not None:
+            if head in (None, chain.head) and chain.rule_with(cost):
                 entry = chain.following(cost, note)
                 rows.append(entry)
-        self._chain = chain.plus([entry]) if cost is not None and keep else chain
-        if cost is None:
-            raise BudgetExceeded(chain.refusal(costs))
+        self._chain = chain.plus([entry]) if entry is not None and keep else chain
         return entry
 
     def _present(self, *, whole: bool = False) -> Chain:

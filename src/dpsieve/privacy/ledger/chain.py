@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Context
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 from dpsieve.errors import InvalidType, InvalidValue
@@ -180,8 +181,9 @@ class Chain:
         """
         members = sum(cost.members for cost in costs)
         curves = joined(curve for cost in costs for curve in cost.curves or (cost.spend,))
-        for asked, alone in self._points(delta):
-            epsilon = _least_epsilon(costs, asked)
+        quick = [Cost(cost.spend) for cost in costs]  # to compose Renyi spends with others takes seconds
+        for known, (asked, alone) in product([quick, costs], self._points(delta)):
+            epsilon = _least_epsilon(known, asked)
             if epsilon <= 500:
                 cost = Cost(Approximate(epsilon, asked), () if alone else tuple(curves), members)
                 if self.rule_with(cost):

@@ -30,7 +30,9 @@ h' is over transcripts without leak. Stop the process when rule r fails; this ch
    rules but 'sums', and for entries with one reading for 'sums' too: by the optional stopping of the compensated
    count, those have probability at most the largest sum of l along a path, D in all. The others have D_own.
 2. Sums: without leak the loss ln P/Q is at most the sum of epsilons on each path, so h' = 0. Where the sum is above
-   epsilon by x, as rounded decimals are, h' <= 1 - e^-x <= x, which is taken from D_own.
+   epsilon by x, as rounded decimals are, h' <= 1 - e^-x <= x, which is taken from D_own. Where 'sums' is the only rule,
+   h is at most 1 - prod(1 - l) e^-x, as no leak has at least the probability prod(1 - l) on the worst path. So there
+   the sum of -ln(1 - l) and x may be up to -ln(1 - D_own), which leaves room for decimals such as 0.2 + 0.8.
 3. Renyi: let L_n be the loss after n entries and T_n the sum of their divergences. Given the past, E_P e^((a-1) x) of
    the next loss x is at most e^((a-1) tau_n), tau_n known then; so e^((a-1) (L_n - T_n)) is a supermartingale under P,
    and at the stopping time E_P e^((a-1) L) <= e^((a-1) tau), as T <= tau. And max(0, 1 - e^(epsilon - L)) is at most
@@ -46,7 +48,7 @@ Adding up gives D + D_own + sum of d_a + d_g <= delta; exchange P and Q for the 
 holds for whatever it was. Divisions from mostly failures (D = delta/4) to mostly leaks (D = 7 delta/8), with most of
 the failures at the best order or for the Gaussian rule, are stored at creation, and one that has 'sums' alone and
 D_own = delta, so that one release may use the whole budget. The division is taken that admits most spends like the
-first; among equals the one with the largest D.
+first (the largest multiple of its costs); among equals the one with the largest D.
 
 Costs. At order a: pure privacy that of randomised response, `BoundedRange` and `DiscreteLaplace` their own closed
 forms, zCDP a rho, Gaussian noise a mu^2 / 2, `Renyi` its list (`curves.concentrated`). Under the Gaussian rule: a pair
@@ -125,6 +127,7 @@ class Totals(NamedTuple):
 
     Attributes:
         epsilon, delta: of the readings as (epsilon, delta)-DP.
+        logs: -ln(1 - delta) of these.
         own: the part of delta of entries that have another reading by curves.
         leak: of the readings by curves.
         squares: of mu.
@@ -133,6 +136,7 @@ class Totals(NamedTuple):
 
     epsilon: Amount
     delta: Fraction
+    logs: Fraction
     own: Fraction
     leak: Fraction
     squares: Amount
@@ -140,12 +144,12 @@ class Totals(NamedTuple):
 
     def plus(self, other: "Totals") -> "Totals":
         """Return the totals of the entries of both."""
-        first = (a + b for a, b in zip(self[:5], other[:5], strict=True))
+        first = (a + b for a, b in zip(self[:-1], other[:-1], strict=True))
         return Totals(*first, tuple(a + b for a, b in zip(self.taus, other.taus, strict=True)))  # type: ignore[arg-type]
 
-    def times(self, count: int) -> "Totals":
-        """Return the totals of `count` such lists of entries."""
-        return Totals(*(count * one for one in self[:5]), tuple(count * one for one in self.taus))  # type: ignore[arg-type]
+    def times(self, count: Fraction) -> "Totals":
+        """Return this multiple of the totals."""
+        return Totals(*(count * one for one in self[:-1]), tuple(count * one for one in self.taus))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -171,13 +175,14 @@ class Division:
 
     def holding(self, totals: Totals, epsilon: float, orders: tuple[float, ...]) -> str | None:
         """Return the name of a rule that holds for these totals at the budget's epsilon, or None."""
-        own = totals.delta if self.leaks is None else totals.own
-        if self.leaks is not None and totals.leak > self.leaks:
-            return None
-        if own + max(Fraction(0), totals.epsilon - Fraction(epsilon)) <= self.own:
-            return SUMS
+        over = max(Fraction(0), totals.epsilon - Fraction(epsilon))
         if self.leaks is None:
+            fits = totals.delta + over <= self.own or totals.logs + over <= _logarithm(self.own)
+            return SUMS if fits else None
+        if totals.leak > self.leaks:
             return None
+        if totals.own + over <= self.own:
+            return SUMS
         if totals.squares <= _most_squares(epsilon, self.gaussian):
             return "squares of Gaussian mu"
         for order, delta, tau in zip(orders, self.renyi, totals.taus, strict=True):
@@ -209,19 +214,21 @@ class Rules:
         return cls(budget, orders, (*starmap(partial(_division, budget.delta), product(_LEAKS, _PREFERRED)), whole))
 
     def chosen(self, first: Totals) -> Division:
-        """Return the division under which most entries like the first fit; of equals the first listed."""
-        return max(self.divisions, key=lambda division: self._alike(division, first))
+        """Return the division with room for the largest multiple of the first entry; of equals the first listed."""
+        return max(self.divisions, key=lambda division: self.room(division, first))
 
-    def _alike(self, division: Division, one: Totals) -> int:
-        def refused(count: int) -> bool:
-            return division.holding(one.times(count), self.budget.epsilon, self.orders) is None
+    def room(self, division: Division, first: Totals) -> Fraction:
+        """Return the largest multiple of these totals that the division admits, rounded down to 1/64."""
 
-        return first_whole(refused, 1, _MOST_ALIKE) - 1
+        def refused(parts: int) -> bool:
+            return division.holding(first.times(Fraction(parts, 64)), self.budget.epsilon, self.orders) is None
+
+        return Fraction(first_whole(refused, 1, 64 * _MOST_ALIKE) - 1, 64)
 
     def nothing(self) -> Totals:
         """Return the totals of no entries."""
         zero = Fraction(0)
-        return Totals(zero, zero, zero, zero, zero, (zero,) * len(self.orders))
+        return Totals(zero, zero, zero, zero, zero, zero, (zero,) * len(self.orders))
 
     def totals(self, cost: Cost) -> Totals:
         """Return what one entry costs."""
@@ -292,6 +299,12 @@ def _best_order(epsilon: float, delta: float) -> float | None:
 
 
 @lru_cache(maxsize=256)
+def _logarithm(delta: float) -> float:
+    """Return -ln(1 - delta), rounded down."""
+    return lower(lambda: -(-ball(delta)).log1p())
+
+
+@lru_cache(maxsize=256)
 def _most_tau(order: float, epsilon: float, delta: float) -> float:
     try:
         return renyi_tau(order, epsilon, delta)
@@ -316,7 +329,9 @@ def _totals(cost: Cost, orders: tuple[float, ...]) -> Totals:
     ways = [curves, (cost.spend,)] if leak == delta == 0 else [curves]  # both, where neither leaks
     squares = min(_sum(map(_square, way)) for way in ways)
     taus = tuple(min(_sum(_tau(one, order) for one in way) for way in ways) for order in orders)
-    return Totals(epsilon, delta, own, leak, squares, taus)
+    one = cost.spend.delta if isinstance(cost.spend, Approximate) else 0.0
+    logs = Fraction(upper(lambda: -(-ball(one)).log1p())) * cost.spend.count
+    return Totals(epsilon, delta, logs, own, leak, squares, taus)
 
 
 def _sum(parts: Iterable[Amount]) -> Amount:

@@ -55,6 +55,7 @@ import numpy as np
 
 from dpsieve.exact.search import ball, lower, upper
 from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.curves.spends import BoundedRange, Spend, ZeroConcentrated
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.order import uniform_integers
 from dpsieve.randomness.source import Source
@@ -190,6 +191,18 @@ class GapQuantiles(GridQuantiles):
     @property
     def _parts(self) -> int:
         return PARTS_BITS if len(self.shares) > 1 else 0
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the zCDP budget where the mechanism has one; else the picks of each level, by the range of their loss.
+
+        A replaced row may cost less zCDP than that (`rho_of`), and then costs this.
+        """
+        if self.rho:
+            return super().spends()
+        rho = self.rho_of(self.pick_epsilons)
+        if rho < sum(Fraction(one) ** 2 for one in self.pick_epsilons) / 8:
+            return (ZeroConcentrated(upper(lambda: ball(rho.numerator) / rho.denominator)),)
+        return tuple(BoundedRange(one) for one in self.pick_epsilons)
 
     def certify(self) -> Certificate:
         """Return the certificate: the picks are drawn exactly, and their losses composed by bounds rounded up."""

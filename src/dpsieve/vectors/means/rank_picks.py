@@ -22,7 +22,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, lower, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.curves.gaussian import positive_delta
-from dpsieve.privacy.curves.spends import Spend, ZeroConcentrated
+from dpsieve.privacy.curves.spends import BoundedRange, Spend, ZeroConcentrated
 from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
@@ -101,8 +101,10 @@ class RankPicks(Mechanism):
         return formula(self.guarantee, worst, "balls", f"{self.picks:,} picks by the exponential mechanism")
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the zCDP budget of the picks."""
-        return (ZeroConcentrated(_rho(1, self.pick_epsilon), self.picks),)
+        """Return the picks, by the range of their loss."""
+        if self.pick_epsilon > 500:  # the largest range that a spend states
+            return (ZeroConcentrated(_rho(1, self.pick_epsilon), self.picks),)
+        return (BoundedRange(self.pick_epsilon, self.picks),)
 
     def quantiles(self, values: Floats, share: Fraction, low: float, high: float, source: Source) -> Floats:
         """Return the private quantile `share` of each column of finite numbers, which count as limited to the bounds.
@@ -121,11 +123,15 @@ class RankPicks(Mechanism):
         return np.ldexp(np.array(found, np.float64), -shift)
 
     def majorities(self, ones: Ints, rows: int, source: Source) -> Floats:
-        """Return the private median, 0 or 1, of columns of zeros and ones, from the number of ones in each."""
+        """Return the private median, 0 or 1, of columns of zeros and ones, from the number of ones in each.
+
+        A replaced row moves the excess of ones over zeros by 2 at most, and the log odds of both answers are e/2 times
+        the excess: a range of e, as that of other picks.
+        """
         excess = [2 * one - rows for one in ones.tolist()]  # twice by how much 0 is off; where it is below 0, 1 is
         unit = np.ones(2, np.int64)
         falls = [np.array([max(0, off), max(0, -off)]) for off in excess]
-        return np.array([float(weighted_pick(unit, fall, self.pick_epsilon, 4, source)) for fall in falls])
+        return np.array([float(weighted_pick(unit, fall, self.pick_epsilon, 2, source)) for fall in falls])
 
     def _pick(self, rows: Ints, ends: tuple[int, int], share: Fraction, source: Source) -> int:
         return pick_point(rows, ends, share, self.pick_epsilon, share.denominator, source)
