@@ -102,7 +102,7 @@ def test_show_names_the_rule_and_lists_batches(run, path):
     code, out, _ = run("show", path)
     assert code == 0 and "in 2 entries" in out
     assert "left    one release of epsilon 0.78" in out and ", by sums of epsilon and delta" in out
-    assert "batch   entry 2: 12 spends of epsilon 0.12" in out and "together  a year of counts" in out
+    assert "entry   2: batch of 12: approximate: epsilon 0.12, delta 0  a year of counts\n" in out
     shown = json.loads(run("show", path, "--json")[1])
     assert shown["left"]["rule"] == "sums of epsilon and delta"
     assert shown["batches"] == [{"number": 2, "members": 12}]

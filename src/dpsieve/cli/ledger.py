@@ -27,7 +27,7 @@ def create(
     neighbours: Annotated[
         str,
         typer.Option(
-            help="add_remove; or replace, for means with a public number of units. A ledger for replace takes both kinds."
+            help="add_remove; or replace, for means with a public number of units. It takes add_remove spends too."
         ),
     ] = "add_remove",
 ) -> None:
@@ -70,8 +70,7 @@ def show(path: File, as_json: AsJson = False) -> None:
         words = f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}, by {left.rule}"
     typer.echo(f"left    {words}")
     for entry in batches:
-        members = f"{entry.cost.members:,} spends of epsilon {entry.spend.epsilon:.6g}, delta {entry.spend.delta:.3g}"
-        typer.echo(f"batch   entry {entry.number}: {members} together  {entry.note}".rstrip())
+        typer.echo(f"entry   {entry.number}: {entry.words()}  {entry.note}".rstrip())
     typer.echo(f"head    {ledger.head}")
 
 

@@ -154,7 +154,7 @@ def test_the_ledger_is_charged_what_is_spent(tmp_path, kind):
     mean = private_mean(x, kind=kind, rho=0.5, mode="thesis", ledger=ledger, **wide)
     (entry,) = ledger.history()
     assert [spend.kind for spend in entry.curves].count("bounded_range") == (3 if kind == "real" else 2)
-    spent = math.fsum(spend.rho * spend.count for spend in entry.curves if spend.kind == "bounded_range")
+    spent = math.fsum(spend.epsilon**2 / 8 * spend.count for spend in entry.curves if spend.kind == "bounded_range")
     picks = [use.mechanism for use in mean.mechanism.uses if use.mechanism.name == "rank_picks"]
     assert spent == pytest.approx(math.fsum(one.rho for one in picks), rel=1e-12)
 

@@ -154,8 +154,9 @@ class Ledger:
         batch of 65: approximate: epsilon 0.994995, delta 1e-06
         """
         hint = "Pass a list of mechanisms, guarantees or spends, such as [Guarantee(0.1, 1e-9)] * 12."
-        if not isinstance(mechanisms, Sequence) or isinstance(mechanisms, str | bytes):
-            raise InvalidType(f"mechanisms must be a list, not {type(mechanisms).__name__}. {hint}")
+        given: object = mechanisms
+        if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+            raise InvalidType(f"mechanisms must be a list, not {type(given).__name__}. {hint}")
         if not 1 <= len(mechanisms) <= _MOST_MEMBERS:
             raise InvalidValue(f"mechanisms must hold 1 to {_MOST_MEMBERS:,} of them. {hint}")
         delta = None if delta is None else validate.delta(delta)

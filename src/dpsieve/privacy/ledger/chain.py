@@ -22,7 +22,7 @@ from typing import Any
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import largest
 from dpsieve.privacy.composition import Composition
-from dpsieve.privacy.curves.spends import Approximate, Spend
+from dpsieve.privacy.curves.spends import Approximate, Spend, leak, sum_of_epsilons
 from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.ledger.rules import Cost, Division, Rules, Totals
 
@@ -31,6 +31,8 @@ _MOST_RUNS = 10**6
 _LONGEST_NOTE = 1000
 # Less than this share of the budget's epsilon counts as nothing left.
 _SHARE = 1e-6
+# The sum of the epsilons of a batch counts where its composition saves less than this factor.
+_WORTH = 1.1
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,11 @@ class Chain:
         members = sum(cost.members for cost in costs)
         curves = joined(curve for cost in costs for curve in cost.curves or (cost.spend,))
         quick = [Cost(cost.spend) for cost in costs]  # to compose Renyi spends with others takes seconds
-        for known, (asked, alone) in product([quick, costs], self._points(delta)):
+        points = self._points(delta)
+        plain, spent = sum_of_epsilons(tuple(cost.spend for cost in quick)), leak(tuple(cost.spend for cost in quick))
+        if delta is None and plain <= _WORTH * _least_epsilon(quick, points[0][0]):
+            points.insert(0, (spent, False))  # a larger delta would hardly lower epsilon
+        for known, (asked, alone) in product([quick, costs], points):
             epsilon = _least_epsilon(known, asked)
             if epsilon <= 500:
                 cost = Cost(Approximate(epsilon, asked), () if alone else tuple(curves), members)

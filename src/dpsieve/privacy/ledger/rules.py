@@ -144,12 +144,13 @@ class Totals(NamedTuple):
 
     def plus(self, other: "Totals") -> "Totals":
         """Return the totals of the entries of both."""
-        first = (a + b for a, b in zip(self[:-1], other[:-1], strict=True))
-        return Totals(*first, tuple(a + b for a, b in zip(self.taus, other.taus, strict=True)))  # type: ignore[arg-type]
+        sums: list[Any] = [a + b for a, b in zip(self[:-1], other[:-1], strict=True)]
+        return Totals(*sums, taus=tuple(a + b for a, b in zip(self.taus, other.taus, strict=True)))
 
     def times(self, count: Fraction) -> "Totals":
         """Return this multiple of the totals."""
-        return Totals(*(count * one for one in self[:-1]), tuple(count * one for one in self.taus))  # type: ignore[arg-type]
+        products: list[Any] = [count * one for one in self[:-1]]
+        return Totals(*products, taus=tuple(count * one for one in self.taus))
 
 
 @dataclass(frozen=True)
