@@ -137,4 +137,18 @@ FAULTS = [
         "np.rint(bounded).astype(np.int64)",
         "vectors/test_sparse_vector.py::test_fractions_of_counts_are_dropped_and_negative_values_count_as_zero",
     ),
+    Fault(
+        "majorities: a pick has twice the range that it is charged for",
+        "vectors/means/rank_picks.py",
+        "weighted_pick(unit, fall, self.pick_epsilon, 2, source)",
+        "weighted_pick(unit, fall, self.pick_epsilon, 1, source)",
+        "vectors/means/test_thesis_mean.py::test_the_range_of_a_majority_is_what_it_is_charged_for",
+    ),
+    Fault(
+        "quantiles: one level of picks is charged",
+        "vectors/means/gap_quantiles.py",
+        "return tuple(BoundedRange(one) for one in self.pick_epsilons)",
+        "return tuple(BoundedRange(one) for one in self.pick_epsilons[:1])",
+        "privacy/test_ledger_rules.py::test_several_levels_of_quantiles_are_charged_by_range_or_by_less",
+    ),
 ]

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, Renyi, ZeroConcentrated
-from dpsieve.privacy.curves.replacement import replaced
+from dpsieve.privacy.curves.concentrated import replaced
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import ORIGIN, link
 from dpsieve.privacy.ledger.rules import SUMS, Cost

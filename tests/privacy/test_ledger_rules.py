@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
-from dpsieve.privacy.curves.concentrated import divergence
+from dpsieve.privacy.curves.concentrated import divergence, replaced
 from dpsieve.privacy.curves.gaussian import gaussian_curve
 from dpsieve.privacy.curves.renyi import range_divergence, renyi_delta
-from dpsieve.privacy.curves.replacement import replaced
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import Chain, Entry
 from dpsieve.privacy.ledger.rules import SUMS, Cost, Rules
@@ -369,6 +368,25 @@ def test_two_hops_cost_no_more_than_the_conversion_says():
                 assert true <= bound * (1 + 1e-9)
                 tightest = max(tightest, true / bound)
     assert tightest > 0.1
+
+
+def test_two_hops_of_gaussian_noise_are_one_of_twice_the_distance():
+    curve, lost = replaced((Gaussian(4.0), Approximate(0.0, 1e-30)), (2.0, 8.0, 32.0))
+    assert curve.taus == pytest.approx([order * (2 / 4.0) ** 2 / 2 for order in curve.orders], rel=1e-9)
+    assert 2e-30 < lost.delta < 4e-29
+
+
+def test_the_leak_of_two_hops_is_that_of_the_worst_case():
+    """Data without the unit shows 0 with probability l, which the first pair may make e^0.5 times as likely."""
+    leak, epsilon = 0.01, 0.5
+    shown = math.exp(epsilon) * leak / (1 - leak)  # of 0, in P'
+    before = np.array([(1 - leak) * shown, leak, (1 - leak) * (1 - shown)])
+    after = np.array([0.0, 0.0, 1.0])
+    true = np.maximum(0, before - math.exp(3.0) * after).sum()
+    assert true == pytest.approx((1 + math.exp(epsilon)) * leak)
+    curve, lost = replaced((Approximate(epsilon, leak),), (64.0,))
+    assert true <= lost.delta + renyi_delta(curve.orders[0], curve.taus[0], 3.0)
+    assert lost.delta <= 1.05 * true
 
 
 def test_kinds_keep_their_kind_where_they_can():

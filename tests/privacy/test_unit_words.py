@@ -5,8 +5,8 @@ import pytest
 from dpsieve.channels.makers import optimal
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import unit_words
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.unit_words import unit_words
 
 
 @pytest.mark.parametrize(("unit", "words"), [

@@ -28,9 +28,9 @@ from dpsieve.federated.server.level_server import words_of
 from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
 from dpsieve.jobs.collect import collect_numbers, collect_strings, collect_table
 from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import unit_words
 from dpsieve.privacy.ledger import AnyLedger, opened
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.unit_words import unit_words
 from dpsieve.publication.publication import Publication
 from dpsieve.publication.release import Release
 from dpsieve.validate import Neighbours

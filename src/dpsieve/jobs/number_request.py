@@ -10,7 +10,7 @@ from dpsieve import validate
 from dpsieve.engines import NumberColumns
 from dpsieve.engines.engine import unit_columns
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.unit_words import unit_words
+from dpsieve.privacy.guarantee import unit_words
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 from dpsieve.vectors.means.estimate import MOST_ROWS_PER_UNIT

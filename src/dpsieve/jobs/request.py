@@ -12,7 +12,7 @@ from dpsieve.engines.engine import unit_columns
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.curves.picks import checked_picks
-from dpsieve.privacy.unit_words import unit_words
+from dpsieve.privacy.guarantee import unit_words
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.values.keys import check_names
 from dpsieve.values.public_keys import known_table

@@ -47,10 +47,9 @@ from dpsieve.channels.makers import unknown_domain
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import first_whole
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.guarantee import Guarantee, unit_words
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.privacy.registry import register
-from dpsieve.privacy.unit_words import unit_words
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS

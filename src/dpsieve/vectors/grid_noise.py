@@ -28,8 +28,7 @@ from dpsieve.errors import InvalidType
 from dpsieve.exact.search import Ball, ball, first_whole, precision, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.curves.spends import Approximate, DiscreteLaplace, Spend
-from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.unit_words import unit_words
+from dpsieve.privacy.guarantee import Guarantee, unit_words
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints

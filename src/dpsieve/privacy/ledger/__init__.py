@@ -25,7 +25,7 @@ from dpsieve import validate
 from dpsieve.display import html_table
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, LedgerError
 from dpsieve.logs import log
-from dpsieve.privacy.curves.replacement import replaced
+from dpsieve.privacy.curves.concentrated import replaced
 from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
 from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
 from dpsieve.privacy.ledger.chain import Chain, Entry, Remaining, checked_note
@@ -128,7 +128,7 @@ class Ledger:
 
         A mechanism costs what its `spends` say, or its guarantee, whichever is less under the rule that holds. It, or
         a `Guarantee`, must be for the ledger's unit and neighbours; where the ledger is for 'replace', one for
-        'add_remove' is converted, with its curves (`curves.replacement`). A spend (`Approximate`, `Gaussian`,
+        'add_remove' is converted, with its curves (`curves.concentrated`). A spend (`Approximate`, `Gaussian`,
         `DiscreteLaplace`, `BoundedRange`, `ZeroConcentrated`, `Renyi`) names neither: its numbers must be right for
         those of the ledger.
 

@@ -145,12 +145,12 @@ class Totals(NamedTuple):
     def plus(self, other: "Totals") -> "Totals":
         """Return the totals of the entries of both."""
         sums: list[Any] = [a + b for a, b in zip(self[:-1], other[:-1], strict=True)]
-        return Totals(*sums, taus=tuple(a + b for a, b in zip(self.taus, other.taus, strict=True)))
+        return Totals._make([*sums, tuple(a + b for a, b in zip(self.taus, other.taus, strict=True))])
 
     def times(self, count: Fraction) -> "Totals":
         """Return this multiple of the totals."""
         products: list[Any] = [count * one for one in self[:-1]]
-        return Totals(*products, taus=tuple(count * one for one in self.taus))
+        return Totals._make([*products, tuple(count * one for one in self.taus)])
 
 
 @dataclass(frozen=True)
