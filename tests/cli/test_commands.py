@@ -102,7 +102,7 @@ def test_a_ledger_from_creation_to_exhaustion(folder):
     assert run(*order, cwd=folder).returncode == 0
     refused = run(*order, cwd=folder)
     assert refused.returncode == 2 and "left" in refused.stderr and "SELECT" not in refused.stderr
-    assert "in 1 release" in run("ledger", "show", "budget", cwd=folder).stdout
+    assert "in 1 entry" in run("ledger", "show", "budget", cwd=folder).stdout
     assert json.loads(run("ledger", "show", "budget", "--json", cwd=folder).stdout)["budget"]["epsilon"] == 1.5
     assert "weekly" in run("ledger", "history", "budget", cwd=folder).stdout
     assert run("ledger", "create", "budget", *BUDGET, "--unit", "user_id", cwd=folder).returncode == 2
@@ -199,7 +199,7 @@ def test_a_preview_takes_the_options_of_a_release_and_writes_nothing(folder):
     order = ("log.csv", "--key", "query", "--unit", "user_id", *BUDGET, "--ledger", "other", "--note", "weekly")
     assert run("ledger", "create", "other", *BUDGET, "--unit", "one user_id", cwd=folder).returncode == 0
     assert run("preview", *order, "--out", "shown", cwd=folder).returncode == 0
-    assert not (folder / "shown").exists() and "in 0 releases" in run("ledger", "show", "other", cwd=folder).stdout
+    assert not (folder / "shown").exists() and "in 0 entries" in run("ledger", "show", "other", cwd=folder).stdout
     assert run("release", *order, "--out", "shown", cwd=folder).returncode == 0
     assert run("preview", *order[:-4], "--out", "shown", cwd=folder).returncode == 2
 

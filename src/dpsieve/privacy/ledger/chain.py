@@ -111,6 +111,8 @@ class Chain:
         more = tuple(entries)
         longer = Chain(self.rules, self.start, (*self.entries, *more))
         longer.__dict__["_totals"] = self._added(more)
+        if self.entries:
+            longer.__dict__["division"] = self.division
         return longer
 
     @cached_property

@@ -44,6 +44,13 @@ h' is over transcripts without leak. Stop the process when rule r fails; this ch
 
 Adding up gives D + D_own + sum of d_a + d_g <= delta; exchange P and Q for the other direction.
 
+An entry is written before it draws, and others may be written and drawn in between. That changes nothing: sums are
+then larger earlier, and each draw, given all results so far, obeys its bounds. A batch is one entry whose members draw
+one by one. Its divergences and squares of mu are those of the members. As a whole it is an interactive mechanism that
+is (epsilon, delta)-DP for its composition, hence a function of one randomised response with a leak, drawn when the
+entry is written, whatever else is asked between its answers (Lyu 2022, "Composition Theorems for Interactive
+Differential Privacy").
+
 **How delta is divided** is fixed when the first entry is written: it is made before there is any result, so the theorem
 holds for whatever it was. Divisions from mostly failures (D = delta/4) to mostly leaks (D = 7 delta/8), with most of
 the failures at the best order or for the Gaussian rule, are stored at creation, and one that has 'sums' alone and
