@@ -328,11 +328,11 @@ FAULTS = [
         "privacy/test_ledger_rules.py::test_optimal_stopping_stays_within_the_budget",
     ),
     Fault(
-        "filter: a rule for fixed amounts",
+        "filter: a third more of the divergence",
         "privacy/ledger/rules.py",
         "if tau <= _most_tau(order, epsilon, delta):",
         "if tau <= 1.3 * _most_tau(order, epsilon, delta):",
-        "privacy/test_ledger_rules.py::test_no_adaptive_game_exceeds_the_budget",
+        "privacy/test_ledger_rules.py::test_optimal_stopping_stays_within_the_budget",
     ),
     Fault(
         "filter: pure privacy counts as a range under the Gaussian rule",
