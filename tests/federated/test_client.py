@@ -90,9 +90,9 @@ digits = Grid(0.0, 100.0, branching=4, depth=5).string(42.5)
 answers = [
     answer()
     for answer in (
-        lambda: value_answer(ValueQuestion.from_json(value), "tea"),
-        lambda: client_answer(question, "abc", level=1),
-        lambda: split_answer(SplitQuestion.from_json(split), 0.2, level=1),
+        lambda: value_answer(ValueQuestion.from_json(value), "tea", budget=None),
+        lambda: client_answer(question, "abc", level=1, budget=None),
+        lambda: split_answer(SplitQuestion.from_json(split), 0.2, level=1, budget=None),
     )
     for _ in range(99)
 ]
@@ -152,12 +152,12 @@ class TestCoins:
     def test_a_source_of_tests_repeats_and_others_are_refused(self):
         question = ValueQuestion(0.5)
         first, second = (
-            [value_answer(question, "tea", source=source) for _ in range(20)]
+            [value_answer(question, "tea", source=source, budget=None) for _ in range(20)]
             for source in (insecure_source(3), insecure_source(3))
         )
         assert first == second and len(set(map(type, first))) == 2
         with pytest.raises(InvalidType, match="source"):
-            value_answer(question, "tea", source=7)
+            value_answer(question, "tea", source=7, budget=None)
 
 
 class TestMessages:
@@ -165,7 +165,7 @@ class TestMessages:
         made = Histogram(plan(1.0, 0.9999, rate=0.999), ["tea", "milk"])
         question = ValueQuestion.from_json(json.loads(json.dumps(made.question.to_json())))
         assert question == made.question and question.coin == made.plan.rate
-        messages = [value_answer(question, "tea") for _ in range(50)]
+        messages = [value_answer(question, "tea", budget=None) for _ in range(50)]
         release = made.aggregate([report.to_bytes() for report in messages if report is not None])
         assert len(release) in (0, 1)
         for bad in (
@@ -182,7 +182,9 @@ class TestMessages:
         server = TrieHeavyHitters(8.0, 0.99, max_length=2, alphabet=alphabet, coin=0.5, threshold=3)
         string = "ab" if server.strings.empty == "" else b"ab"
         for question in server.questions():
-            reports = filter(None, (client_answer(Question.from_json(question.to_json()), string) for _ in range(60)))
+            reports = filter(
+                None, (client_answer(Question.from_json(question.to_json()), string, budget=None) for _ in range(60))
+            )
             messages = [getattr(report, form)() for report in reports]
             server.take([*messages, messages[0], b"", b"[", {"prefix": "a"}, b'{"version":1}'])
         assert server.ignored == 10 and server.release().table["key"].to_pylist() == [string]
@@ -191,7 +193,7 @@ class TestMessages:
     def test_a_search_takes_messages(self, form):
         made = QuantileSearch(0.5, 0.0, 1.0, epsilon=8.0, delta=0.5, rounds=1, coin=0.5, threshold=3)
         for question in made.questions():
-            reports = filter(None, (split_answer(question, 0.2) for _ in range(60)))
+            reports = filter(None, (split_answer(question, 0.2, budget=None) for _ in range(60)))
             made.take([*(getattr(report, form)() for report in reports), b"", {"version": 1, "below": 1, "nonce": ""}])
         assert made.ignored == 2 and made.result().high == 0.5
 

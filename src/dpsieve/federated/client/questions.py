@@ -2,6 +2,8 @@
 
 Each is JSON by `to_json`, and a device makes it again with `from_json`, which refuses anything else. How many bytes a
 padded message has follows from the question alone (`widest` and `fields`; see `padded_message`).
+
+A question carries the `Terms` of its collection, which a device's `Budget` charges. Terms are null only in simulations.
 """
 
 import json
@@ -22,6 +24,45 @@ PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 LONGEST = 256
 _ESCAPED = 6  # bytes of a symbol in JSON, at most, as in "\u0000"
 SMALLEST_COIN, LARGEST_COIN = 1e-9, 1 - 1e-9
+_LONGEST_NAME = 200
+_MOST_REPORTS = 10**9
+
+
+@dataclass(frozen=True)
+class Terms(Public):
+    """What a server states about its collection, for the budgets of devices.
+
+    Attributes:
+        collection: its name, the same in all of its questions and in no question of another collection.
+        epsilon, delta, neighbours: what the whole collection promises.
+        threshold: how many reports a count needs to be released.
+    """
+
+    collection: str
+    epsilon: float
+    delta: float
+    threshold: int
+    neighbours: validate.Neighbours = "add_remove"
+
+    def __post_init__(self) -> None:
+        hint = "Pass a name such as collection='drinks, May 2027', or leave it out for a random one."
+        name = validate.text("collection", self.collection, hint=hint)
+        if len(name) > _LONGEST_NAME:
+            raise InvalidValue(f"collection has more than {_LONGEST_NAME} characters. {hint}")
+        check_sendable("collection", name)
+        hint = "Pass the threshold of the plan."
+        validate.store(
+            self,
+            epsilon=validate.epsilon(self.epsilon),
+            delta=validate.delta(self.delta),
+            threshold=validate.whole("threshold", self.threshold, low=1, high=_MOST_REPORTS, hint=hint),
+            neighbours=validate.neighbours(self.neighbours),
+        )
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Terms":
+        """Rebuild what `to_json` returned; anything else is refused."""
+        return cls(**cls._fields(data))
 
 
 @dataclass(frozen=True)
@@ -33,14 +74,19 @@ class ValueQuestion(Public):
         kind: 'text' or 'integers'.
         values: the public list of values that count, or None when any value of the kind does.
         longest: texts of more bytes in UTF-8 do not count.
+        terms: what the collection promises.
     """
 
     coin: float
     kind: Kind = "text"
     values: tuple[str | int, ...] | None = None
     longest: int = LONGEST
+    terms: Terms | None = None
 
     fields: ClassVar[tuple[str, ...]] = ("value",)
+    protocol: ClassVar[Protocol] = "one_round"
+    level: ClassVar[int] = 1
+    levels: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         hint = "Pass a question of Histogram.question."
@@ -75,6 +121,7 @@ class ValueQuestion(Public):
     def from_json(cls, data: dict[str, Any]) -> "ValueQuestion":
         """Rebuild what `to_json` returned; anything else is refused."""
         fields = cls._fields(data)
+        fields["terms"] = _terms(fields)
         listed, anything = fields["values"], cls(**fields | {"values": None})
         if listed is not None:
             if not isinstance(listed, list) or not listed or not all(map(anything.counts, listed)):
@@ -95,6 +142,7 @@ class Question(Public):
         coin: the probability with which a client that is asked answers.
         strings: which strings there are; a client with another one is silent.
         prefixes: those that reached the threshold at the level before, sorted; at first the empty one.
+        terms: what the collection promises.
     """
 
     protocol: Protocol
@@ -104,6 +152,7 @@ class Question(Public):
     coin: float
     strings: Strings
     prefixes: tuple[Symbols, ...]
+    terms: Terms | None = None
 
     fields: ClassVar[tuple[str, ...]] = ("prefix", "ended")
 
@@ -155,7 +204,7 @@ class Question(Public):
         prefixes = tuple(strings.read(prefix) for prefix in listed)
         if not all(map(strings.fits, prefixes)):
             raise InvalidValue(f"prefixes holds one that no counted string begins with. {hint}")
-        return cls(protocol, level, levels, step, coin, strings, prefixes)
+        return cls(protocol, level, levels, step, coin, strings, prefixes, _terms(fields))
 
 
 @dataclass(frozen=True)
@@ -167,6 +216,7 @@ class SplitQuestion(Public):
     levels: int
     coin: float
     split: float
+    terms: Terms | None = None
 
     fields: ClassVar[tuple[str, ...]] = ("below",)
     widest: ClassVar[int] = len("false")
@@ -175,7 +225,8 @@ class SplitQuestion(Public):
     def from_json(cls, data: dict[str, Any]) -> "SplitQuestion":
         """Rebuild what `to_json` returned; anything else is refused."""
         hint, fields = "Pass what SplitQuestion.to_json returned.", cls._fields(data)
-        return cls(*_level(fields, hint), validate.real("split", fields["split"], hint=hint))
+        split = validate.real("split", fields["split"], hint=hint)
+        return cls(*_level(fields, hint), split, _terms(fields))
 
 
 def in_json(value: object) -> int:
@@ -211,6 +262,10 @@ def _level(fields: dict[str, Any], hint: str) -> tuple[Protocol, int, int, float
     levels = validate.whole("levels", fields["levels"], low=1, high=MOST_LEVELS, hint=hint)
     level = validate.whole("level", fields["level"], low=1, high=levels, hint=hint)
     return checked_protocol(fields["protocol"]), level, levels, _coin(fields["coin"], hint)
+
+
+def _terms(fields: dict[str, Any]) -> Terms | None:
+    return None if fields["terms"] is None else Terms.from_json(fields["terms"])
 
 
 def _coin(coin: object, hint: str) -> float:
