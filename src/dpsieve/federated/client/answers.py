@@ -142,8 +142,9 @@ def client_answer(
 ) -> PrefixReport | None:
     """Return what a client with this string sends, or None where it stays silent.
 
-    It is silent if its budget refuses the question, if its coin falls so, if its string does not extend one of the question's prefixes, or is not of the
-    kind that is counted (too long, a symbol outside of the alphabet, another type): such clients are never counted.
+    It is silent if its budget refuses the question or its coin falls so. A client whose string does not extend one of
+    the question's prefixes, or is not of the kind that is counted (too long, a symbol outside of the alphabet, another
+    type), is always silent.
 
     Args:
         question: what the server asks.

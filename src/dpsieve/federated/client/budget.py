@@ -69,7 +69,14 @@ from typing import Any, NamedTuple
 from dpsieve import validate
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.federated.client.coins import RandomWords, uniform
-from dpsieve.federated.client.questions import LARGEST_COIN, SMALLEST_COIN, Question, SplitQuestion, Terms, ValueQuestion
+from dpsieve.federated.client.questions import (
+    LARGEST_COIN,
+    SMALLEST_COIN,
+    Question,
+    SplitQuestion,
+    Terms,
+    ValueQuestion,
+)
 from dpsieve.federated.client.storage import FileStorage, Storage
 from dpsieve.federated.client.strings import MOST_LEVELS
 
@@ -200,7 +207,9 @@ class Budget:
         self.epsilon, self.delta = validate.positive_epsilon(epsilon), validate.delta(delta)
         self.exposure = validate.between("exposure", exposure, SMALLEST_COIN, LARGEST_COIN, hint=hint)
         self.rate = validate.between("rate", rate, SMALLEST_COIN, LARGEST_COIN, hint="Pass a rate such as rate=0.5.")
-        self.days = None if days is None else validate.whole("days", days, low=1, hint="Pass how many, such as days=30.")
+        self.days = (
+            None if days is None else validate.whole("days", days, low=1, hint="Pass how many, such as days=30.")
+        )
         self.neighbours = validate.neighbours(neighbours)
         self._mutex = threading.Lock()
         self._storage: Storage = FileStorage(place) if isinstance(place, str | os.PathLike) else place
