@@ -33,9 +33,9 @@ __all__ = [
     "Histogram", "Invitation", "LevelPlan", "Plan", "PrefixReport", "QuantileSearch", "Quantiles", "Question", "Report",
     "Reports", "SampledLaplace", "SplitQuestion", "SplitReport", "Strings", "Tally", "Terms", "TrieHeavyHitters",
     "TrieRelease", "ValueQuestion", "client", "client_answer", "client_level", "client_levels", "collect_numbers",
-    "collect_strings", "collect_table", "compare", "edge_error", "enough_clients", "invite_for_reports", "invite_for_sample",
-    "lemma_3_delta", "lemma_5_omission", "lemma_6_reports", "lemma_9_error", "level_plan", "padded_message", "plan",
-    "split_answer", "theorem_2_delta", "value_answer",
+    "collect_strings", "collect_table", "compare", "edge_error", "enough_clients", "invite_for_reports",
+    "invite_for_sample", "lemma_3_delta", "lemma_5_omission", "lemma_6_reports", "lemma_9_error", "level_plan",
+    "padded_message", "plan", "split_answer", "theorem_2_delta", "value_answer",
 ]  # fmt: skip
 
 # Where each name is; `collect_table` and its like need an engine, so they live among the jobs.

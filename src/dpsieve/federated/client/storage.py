@@ -1,8 +1,8 @@
 """Where a device keeps a text: a private file, or what the host offers.
 
-`FileStorage` replaces its file as a whole: a new file is written, forced to disk and renamed, and the new name is forced
-to disk too. So a process that is killed at any point leaves the old text or the new one, and `put` returns only once
-the new one survives a power failure.
+`FileStorage` replaces its file atomically: a new file is written, flushed and renamed, and the folder is flushed. A
+process that is killed at any point leaves the old text or the new one, and `put` returns only once the new one survives
+a power failure.
 """
 
 import os

@@ -316,7 +316,7 @@ class Histogram:
     def client_report(self, value: str | int, source: Source | None = None) -> Report | None:
         """Return what a client sends, or None when it stays silent, for simulations: no budget is charged.
 
-        A device answers with `dpsieve.federated.client.value_answer` and a budget. To retry, send the same report again.
+        A device uses `dpsieve.federated.client.value_answer` and a budget. To retry, send the same report again.
         """
         return value_answer(self.question, value, budget=None, source=source)
 
