@@ -168,7 +168,7 @@ class TestAttacks:
             delta = exact_delta(epsilon, coin, threshold, "add_remove")
             return ValueQuestion(coin, terms=Terms(name, epsilon, delta, threshold))
 
-        first, small, large = asked("1", 0.5, 2, log(2.0)), asked("2", 0.25, 2, 0.5), asked("3", 0.9, 2, 0.5)
+        first, small, large = asked("1", 0.5, 2, log(2.0)), asked("2", 0.25, 2, 0.5), asked("3", 0.8, 2, 0.5)
 
         def released(question, clients):
             law, p = Counter(), question.coin
