@@ -1,5 +1,6 @@
 """A device's own budget: what it refuses, that refusing does not show, and what it bounds, by exact numbers."""
 
+import decimal
 import itertools
 import json
 import os
@@ -12,7 +13,7 @@ import threading
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from math import comb, log
+from math import comb, exp, log
 
 import numpy as np
 import pytest
@@ -243,6 +244,14 @@ class TestRefusals:
         assert all(device.charge(value_question(f"{i}", 0.1, epsilon=0.1, delta=0.2)) for i in range(3))
         assert device.spent() == (0.3, 0.6, 0.271, 3)
         assert not device.charge(value_question("more", 1e-9, epsilon=1e-9, delta=1e-9))
+
+    def test_the_host_may_use_decimals_of_its_own(self):
+        """Rounding that the host chose for its own numbers does not change a total."""
+        device = limited(epsilon=4.2, delta=0.5, neighbours="replace")
+        with decimal.localcontext(prec=1):
+            assert device.charge(value_question(epsilon=2.1)) and device.spent().epsilon == 4.2
+            assert not device.charge(value_question("more", epsilon=0.001))
+        assert device.spent().delta == pytest.approx((1 + exp(2.1)) * 0.01, rel=1e-14)
 
     def test_a_name_that_collides(self):
         """All that questions of one collection share must be the same: also what the budget does not charge."""

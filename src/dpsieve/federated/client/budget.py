@@ -212,8 +212,11 @@ class Budget:
         )
         self.neighbours = validate.neighbours(neighbours)
         self._mutex = threading.Lock()
-        self._storage: Storage = FileStorage(place) if isinstance(place, str | os.PathLike) else place
-        if not all(callable(getattr(place, name, None)) for name in ("get", "put")) and self._storage is place:
+        if isinstance(place, str | os.PathLike):
+            self._storage: Storage = FileStorage(place)
+        elif all(callable(getattr(place, name, None)) for name in ("get", "put")):
+            self._storage = place
+        else:
             raise InvalidType(f"place must be a path or a Storage, not {type(place).__name__}. Pass a path.")
         with self._locked():
             if self._storage.get() is None:
@@ -298,7 +301,7 @@ class Budget:
         for charge in charges:
             own, factor = _decimal(charge.terms.epsilon), Decimal(1)
             if self.neighbours == "replace" and charge.terms.neighbours == "add_remove":
-                own, factor = 2 * own, 1 + _PRECISE.exp(own)
+                own, factor = _PRECISE.multiply(own, 2), _PRECISE.add(_PRECISE.exp(own), 1)
             epsilon = _PRECISE.add(epsilon, own)
             delta = _PRECISE.add(delta, _PRECISE.multiply(factor, _decimal(charge.terms.delta)))
             stays = _PRECISE.power(_PRECISE.subtract(Decimal(1), _decimal(charge.coin)), charge.tosses)
