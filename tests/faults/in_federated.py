@@ -34,8 +34,8 @@ FAULTS = [
     Fault(
         "clients: the coin is always heads",
         "federated/client/answers.py",
-        "if not coin(question.coin, source) or not counts:",
-        "if not counts:",
+        "if not admitted or not coin(question.coin, source) or not counts:",
+        "if not admitted or not counts:",
         "federated/test_histogram.py::TestClients::test_the_rate_of_one_client",
     ),
     Fault(
@@ -429,7 +429,7 @@ FAULTS = [
         "federated/client/budget.py",
         "day = max(record.day, int(time.time() // _DAY))",
         "day = int(time.time() // _DAY)",
-        "federated/test_budget.py::TestDays::test_a_clock_that_is_set_back_brings_nothing_back",
+        "federated/test_budget.py::TestDays::test_a_clock_that_is_set_back_makes_nothing_older",
     ),
     Fault(
         "budget: a long collection is forgotten too soon",
@@ -469,8 +469,8 @@ FAULTS = [
     Fault(
         "budget: refused questions are answered",
         "federated/client/answers.py",
-        "if not admitted or not coin",
-        "if not coin",
+        "if not admitted or not coin(question.coin, source) or",
+        "if not coin(question.coin, source) or",
         "federated/test_budget.py::TestSilence::test_messages_have_one_form",
     ),
 ]
