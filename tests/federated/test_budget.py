@@ -33,6 +33,7 @@ from dpsieve.federated.client import (
     budget,
     client_answer,
     padded_message,
+    questions,
     split_answer,
     value_answer,
 )
@@ -398,10 +399,10 @@ class TestTerms:
             threshold, levels = round(10 ** draw.uniform(0, 3)), draw.choice((1, 2, 20))
             terms = {"epsilon": epsilon, "delta": 0.5, "threshold": threshold}
             exact = exact_delta(epsilon, coin, threshold, "add_remove")
-            found = budget.least_delta(value_question(coin=coin, **terms))
+            found = questions.least_delta(value_question(coin=coin, **terms))
             assert exact * (1 - 1e-8) - 1e-300 <= found <= exact
             secret = min(exact, secret_levels_delta(epsilon, coin, threshold, levels))
-            found = budget.least_delta(prefix_question(1, "cohorts", levels=levels, coin=coin, **terms))
+            found = questions.least_delta(prefix_question(1, "cohorts", levels=levels, coin=coin, **terms))
             assert secret * (1 - 1e-8) - 1e-300 <= found <= secret
 
     def test_huge_thresholds_take_no_time(self):
@@ -411,7 +412,7 @@ class TestTerms:
             (500.0, 1e-9, 10**9),
             (1e-3, 0.9, 10**6),
         ):
-            assert 0 <= budget.least_delta(value_question(coin=coin, epsilon=epsilon, threshold=threshold)) <= 1
+            assert 0 <= questions.least_delta(value_question(coin=coin, epsilon=epsilon, threshold=threshold)) <= 1
 
     def test_names_and_what_is_no_terms(self):
         assert Histogram(plan(1.0, 1e-8)).terms.collection != Histogram(plan(1.0, 1e-8)).terms.collection

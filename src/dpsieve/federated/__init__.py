@@ -1,7 +1,8 @@
 """Collection from clients by sample-and-threshold, and what the paper compares it with.
 
-`client` is what a device needs, `server` counts and releases, `plans` finds rates and thresholds, and `baselines` holds
-other mechanisms. A name is loaded on first use: a device that imports `dpsieve.federated.client` loads nothing else.
+`client` is what a device needs, `server` counts and releases, `plans` finds rates and thresholds, and `paper_baselines`
+holds other mechanisms. A name is loaded on first use: a device that imports `dpsieve.federated.client` loads nothing
+else.
 """
 
 from importlib import import_module
@@ -9,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpsieve.federated import client
-    from dpsieve.federated.baselines.hadamard import HadamardResponse
-    from dpsieve.federated.baselines.noisy_counts import BernoulliNoise, SampledLaplace
     from dpsieve.federated.client import (  # isort: skip
         Budget, Grid, PrefixReport, Question, Report, SplitQuestion, SplitReport, Strings, Terms, ValueQuestion,
         client_answer, client_level, padded_message, split_answer, value_answer,
     )  # fmt: skip
+    from dpsieve.federated.paper_baselines import BernoulliNoise, HadamardResponse, SampledLaplace
     from dpsieve.federated.plans.histogram_plan import Plan, plan
     from dpsieve.federated.plans.level_plans import Comparison, LevelPlan, compare, level_plan
     from dpsieve.federated.plans.paper_bounds import (  # isort: skip
@@ -40,8 +40,7 @@ __all__ = [
 
 # Where each name is; `collect_table` and its like need an engine, so they live among the jobs.
 _NAMES = {
-    "federated.baselines.hadamard": "HadamardResponse",
-    "federated.baselines.noisy_counts": "BernoulliNoise SampledLaplace",
+    "federated.paper_baselines": "BernoulliNoise HadamardResponse SampledLaplace",
     "federated.client": "Budget Grid PrefixReport Question Report SplitQuestion SplitReport "
     "Strings Terms ValueQuestion client_answer client_level padded_message split_answer value_answer",
     "federated.plans.histogram_plan": "Plan plan",

@@ -56,11 +56,10 @@ taken as the decimals that Python prints.
 
 import hashlib
 import json
-import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -72,23 +71,20 @@ from dpsieve.federated.client.coins import RandomWords, uniform
 from dpsieve.federated.client.questions import (
     LARGEST_COIN,
     SMALLEST_COIN,
-    Question,
-    SplitQuestion,
+    AnyQuestion,
     Terms,
-    ValueQuestion,
+    least_delta,
+    terms_of,
 )
 from dpsieve.federated.client.storage import FileStorage, Storage
 from dpsieve.federated.client.strings import MOST_LEVELS
 
 VERSION = 1
 _MOST_COLLECTIONS = 1000
-_MOST_TERMS = 100_000  # of a sum; fewer terms only lower it
 _PRECISE = Context(prec=60)
 _DAY = 86_400
-_CHANGES = ("level", "prefixes", "split", "terms")  # from one question of a collection to the next; terms aside
+_CHANGES = ("level", "prefixes", "split")  # from one question of a collection to the next
 _HINT = "Pass the record of this device as it is."
-
-AnyQuestion = ValueQuestion | Question | SplitQuestion
 
 
 class Spent(NamedTuple):
@@ -170,7 +166,7 @@ class Budget:
     Several processes and threads may use one budget: each question is decided and recorded under a lock.
 
     >>> import tempfile
-    >>> from dpsieve.federated.client import value_answer
+    >>> from dpsieve.federated.client import ValueQuestion, value_answer
     >>> folder = tempfile.TemporaryDirectory()
     >>> budget = Budget(f"{folder.name}/budget", epsilon=4.0, delta=1e-6, exposure=0.5)
     >>> question = ValueQuestion(0.24, terms=Terms("drinks", 1.0, 1e-8, threshold=19))
@@ -260,7 +256,7 @@ class Budget:
             if text is not None:
                 self._storage.put(text)
             return False
-        counted, terms = self._counted(record), _terms(question)
+        counted, terms = self._counted(record), terms_of(question)
         old, cohorts = counted.charges.get(terms.collection), question.protocol == "cohorts"
         level = old.level if old else 1 + uniform(question.levels, source) if cohorts else 0
         charged = _new_charge(question, level, counted.day)
@@ -270,7 +266,7 @@ class Budget:
     def _refusal(self, question: AnyQuestion, record: _Record | None) -> str | None:
         if record is None:
             return "the record is damaged or gone"
-        terms, record = _terms(question), self._counted(record)
+        terms, record = terms_of(question), self._counted(record)
         if question.coin > self.rate:
             return "the coin is above the rate of this budget"
         if least_delta(question) > terms.delta:
@@ -312,7 +308,8 @@ class Budget:
 
     def _total(self, charges: Iterable[_Charge]) -> Spent:
         charges = list(charges)
-        return Spent(*(float(total) for _, total, _ in self._limits(charges)), len(charges))
+        epsilon, delta, exposure = (float(total) for _, total, _ in self._limits(charges))
+        return Spent(epsilon, delta, exposure, len(charges))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -325,78 +322,16 @@ def tosses(question: AnyQuestion) -> int:
     return 1 if question.protocol == "cohorts" else question.levels
 
 
-def least_delta(question: AnyQuestion) -> float:
-    """Return a delta that the collection of a question cannot be below, from one level of it.
-
-    It is the exact delta of `channels.binomial.add_remove`, whose head has the formulas, in floats: that of the whole
-    collection for a histogram and in one round; a lower bound for several rounds and for neighbours='replace'. With
-    cohorts levels are taken for secret. Thresholds beyond 100,000 terms are summed up to there, which only lowers it.
-
-    >>> least_delta(ValueQuestion(0.24, terms=Terms("drinks", 1.0, 1e-8, threshold=19))) <= 1e-8
-    True
-    >>> round(least_delta(ValueQuestion(0.5, terms=Terms("drinks", 1.0, 1e-8, threshold=2))), 6)
-    0.25
-    """
-    terms, coin = _terms(question), question.coin
-    found = _one_level(terms, coin, coin)
-    if question.protocol == "cohorts" and question.levels > 1:
-        share = coin / question.levels
-        found = min(found, _one_level(terms, share / (1 - coin + share), coin))
-    return found
-
-
-def _one_level(terms: Terms, p: float, own: float) -> float:
-    """Return the larger of A and B for k - 1 clients with rate p, and one that comes or goes with the rate `own`."""
-    t, z, least = terms.threshold, math.exp(terms.epsilon), 1 + math.expm1(-terms.epsilon) / own
-    most = 1 + math.expm1(terms.epsilon) / own
-    g = 1 - p + most * p
-    q, rest = most * p / g, (1 - p) / g
-    k = max(math.ceil((t - 1) / q), t)
-    over = _sum(k, t, p, 1, lambda j: j - k * q if q < 0.5 else j - k + k * rest)  # without cancellation
-    appearing, vanishing = own * g / (k * p * (1 - p)) * over, 0.0
-    if least > 0:
-        g = 1 - p + least * p
-        q = least * p / g
-        k = max(math.ceil((t - 1) / q), 1)
-        vanishing = z * own * g / (k * p * (1 - p)) * _sum(k, t - 1, p, -1, lambda j: k * q - j)
-    return max(appearing, vanishing)
-
-
-def _sum(k: int, start: int, p: float, step: int, weight: Callable[[int], float]) -> float:
-    """Return about the sum of P[X = j] weight(j) for j = start, start + step, ..., X ~ Binomial(k, p), never above it.
-
-    The logarithm of the first mass is off by a few units in the last place of lgamma(k + 1): they are taken off.
-    """
-    ways = math.lgamma(k + 1) - math.lgamma(start + 1) - math.lgamma(k - start + 1)
-    slack = 1e-9 + 2.0**-49 * (math.lgamma(k + 1) + 1)
-    mass = math.exp(min(0.0, ways + start * math.log(p) + (k - start) * math.log1p(-p) - slack))
-    total, j = 0.0, start
-    for _ in range(_MOST_TERMS):
-        added = mass * max(0.0, weight(j))
-        total += added
-        mass *= (k - j) * p / ((j + 1) * (1 - p)) if step > 0 else j * (1 - p) / ((k - j + 1) * p)
-        j += step
-        if mass == 0 or (mass * k < 1e-12 * total):
-            break
-    return total
-
-
 def _new_charge(question: AnyQuestion, level: int, day: int) -> _Charge:
     fixed = {name: value for name, value in question.to_json().items() if name not in _CHANGES}
-    digest = _digest(json.dumps([type(question).__name__, fixed, _terms(question).to_json()], sort_keys=True))
-    return _Charge(_terms(question), digest, question.coin, tosses(question), level, question.level, day)
+    digest = _digest(json.dumps([type(question).__name__, fixed], sort_keys=True))
+    return _Charge(terms_of(question), digest, question.coin, tosses(question), level, question.level, day)
 
 
 def _check_question(question: object) -> None:
     if not isinstance(question, AnyQuestion):
         raise InvalidType(f"question must be one that a server asks, not {type(question).__name__}. Use from_json.")
-    _terms(question)
-
-
-def _terms(question: AnyQuestion) -> Terms:
-    if question.terms is None:
-        raise InvalidValue("question states no terms, so no budget can be charged. Ask a server that states them.")
-    return question.terms
+    terms_of(question)
 
 
 def _decimal(number: float) -> Decimal:

@@ -7,7 +7,9 @@ A question carries the `Terms` of its collection, which a device's `Budget` char
 """
 
 import json
+import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
@@ -26,6 +28,7 @@ _ESCAPED = 6  # bytes of a symbol in JSON, at most, as in "\u0000"
 SMALLEST_COIN, LARGEST_COIN = 1e-9, 1 - 1e-9
 _LONGEST_NAME = 200
 _MOST_REPORTS = 10**9
+_MOST_TERMS = 100_000  # of a sum; fewer terms only lower it
 
 
 @dataclass(frozen=True)
@@ -227,6 +230,72 @@ class SplitQuestion(Public):
         hint, fields = "Pass what SplitQuestion.to_json returned.", cls._fields(data)
         split = validate.real("split", fields["split"], hint=hint)
         return cls(*_level(fields, hint), split, _terms(fields))
+
+
+AnyQuestion = ValueQuestion | Question | SplitQuestion
+
+
+def terms_of(question: AnyQuestion) -> Terms:
+    """Return the terms of a question, or raise where it states none."""
+    if question.terms is None:
+        raise InvalidValue("question states no terms, so no budget can be charged. Ask a server that states them.")
+    return question.terms
+
+
+def least_delta(question: AnyQuestion) -> float:
+    """Return a delta that the collection of a question cannot be below, from one level of it.
+
+    It is the exact delta of `channels.binomial.add_remove`, whose head has the formulas, in floats: that of the whole
+    collection for a histogram and in one round; a lower bound for several rounds and for neighbours='replace'. With
+    cohorts levels are taken for secret. Thresholds beyond 100,000 terms are summed up to there, which only lowers it.
+
+    >>> least_delta(ValueQuestion(0.24, terms=Terms("drinks", 1.0, 1e-8, threshold=19))) <= 1e-8
+    True
+    >>> round(least_delta(ValueQuestion(0.5, terms=Terms("drinks", 1.0, 1e-8, threshold=2))), 6)
+    0.25
+    """
+    terms, coin = terms_of(question), question.coin
+    found = _one_level(terms, coin, coin)
+    if question.protocol == "cohorts" and question.levels > 1:
+        share = coin / question.levels
+        found = min(found, _one_level(terms, share / (1 - coin + share), coin))
+    return found
+
+
+def _one_level(terms: Terms, p: float, own: float) -> float:
+    """Return the larger of A and B for k - 1 clients with rate p, and one that comes or goes with the rate `own`."""
+    t, z, least = terms.threshold, math.exp(terms.epsilon), 1 + math.expm1(-terms.epsilon) / own
+    most = 1 + math.expm1(terms.epsilon) / own
+    g = 1 - p + most * p
+    q, rest = most * p / g, (1 - p) / g
+    k = max(math.ceil((t - 1) / q), t)
+    over = _sum(k, t, p, 1, lambda j: j - k * q if q < 0.5 else j - k + k * rest)  # without cancellation
+    appearing, vanishing = own * g / (k * p * (1 - p)) * over, 0.0
+    if least > 0:
+        g = 1 - p + least * p
+        q = least * p / g
+        k = max(math.ceil((t - 1) / q), 1)
+        vanishing = z * own * g / (k * p * (1 - p)) * _sum(k, t - 1, p, -1, lambda j: k * q - j)
+    return max(appearing, vanishing)
+
+
+def _sum(k: int, start: int, p: float, step: int, weight: Callable[[int], float]) -> float:
+    """Return about the sum of P[X = j] weight(j) for j = start, start + step, ..., X ~ Binomial(k, p), never above it.
+
+    The logarithm of the first mass is off by a few units in the last place of lgamma(k + 1): they are taken off.
+    """
+    ways = math.lgamma(k + 1) - math.lgamma(start + 1) - math.lgamma(k - start + 1)
+    slack = 1e-9 + 2.0**-49 * (math.lgamma(k + 1) + 1)
+    mass = math.exp(min(0.0, ways + start * math.log(p) + (k - start) * math.log1p(-p) - slack))
+    total, j = 0.0, start
+    for _ in range(_MOST_TERMS):
+        added = mass * max(0.0, weight(j))
+        total += added
+        mass *= (k - j) * p / ((j + 1) * (1 - p)) if step > 0 else j * (1 - p) / ((k - j + 1) * p)
+        j += step
+        if mass == 0 or (mass * k < 1e-12 * total):
+            break
+    return total
 
 
 def in_json(value: object) -> int:
