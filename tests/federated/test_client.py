@@ -74,7 +74,7 @@ def test_a_device_loads_the_standard_library_alone(tmp_path):
     assert megabytes < 15 and seconds - bare < 0.3  # a slow machine takes 0.1 s
 
 
-def test_a_device_does_its_whole_work_without_anything_heavy():
+def test_a_device_does_its_whole_work_without_anything_heavy(tmp_path):
     """A question comes as JSON, an answer leaves as bytes. All of 99 answers are silent less than once in 10^9 runs."""
     histogram = Histogram(plan(1.0, 1e-8), ["tea", "milk"])
     trie = TrieHeavyHitters(2.0, 1e-6, max_length=3, protocol="cohorts")
@@ -98,9 +98,19 @@ answers = [
 ]
 assert len(set(map(type, answers))) == 4, "all three reports, and silence"
 sent = [answer.to_bytes() for answer in answers if answer is not None]
+budget = Budget(sys.argv[1], epsilon=9.0, delta=1e-5, exposure=0.9)
+for asks, answer, mine in (
+    (ValueQuestion.from_json(value), value_answer, "tea"),
+    (question, client_answer, "abc"),
+    (SplitQuestion.from_json(split), split_answer, 0.2),
+):
+    assert budget.refusal(asks) is None
+    padded_message(asks, answer(asks, mine, budget=budget))
+    assert budget.refusal(asks) is not None
+assert budget.spent().collections == 3
 assert not set(sys.modules) & {set(HEAVY)!r}
 """
-    subprocess.run([sys.executable, "-c", work], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", work, str(tmp_path / "budget")], check=True, capture_output=True)
 
 
 class TestCoins:

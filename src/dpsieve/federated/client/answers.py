@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.federated.client.budget import AnyQuestion, Budget
+from dpsieve.federated.client.budget import Budget
 from dpsieve.federated.client.coins import RandomWords, coin, is_nonce, new_nonce, uniform
-from dpsieve.federated.client.questions import Question, SplitQuestion, ValueQuestion, in_json
+from dpsieve.federated.client.questions import AnyQuestion, Question, SplitQuestion, ValueQuestion, in_json
 from dpsieve.federated.client.strings import MOST_LEVELS, Strings, Symbols, check_sendable, is_number, written
 
 VERSION = 1
@@ -148,7 +148,7 @@ def client_answer(
 
     Args:
         question: what the server asks.
-        string: the client's own.
+        string: the client's own, the same at all levels of a collection.
         budget: what this device may answer; None for simulations.
         level: in simulations with protocol='cohorts', the level that the client drew, once, with
             `client_level(question.levels)`. A budget draws and keeps it itself.

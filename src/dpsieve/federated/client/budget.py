@@ -24,11 +24,11 @@ or sends dummies only.
    before) are (0, R)-private: for every event E, P[E | value] <= P[E | other value] + R. So with probability 1 - R
    nothing about a value leaves, whatever is asked, in which order, and by how many servers.
    Proof. A message depends on the value only if its coin says 'report'. Until then all messages are dummies with fresh
-   nonces, so the questions depend on nothing but the servers' own randomness; fix that. Then the questions up to the
-   first report are fixed, and so is what the record admits, as it depends on questions alone. No coin says 'report'
-   with probability prod (1 - p_i) over the tosses admitted, which is 1 - R or more. So the law of the transcript is
-   (1 - r) D + r H with the same D for every value and r <= R; two such laws differ by at most R on any event. It is
-   reached: a server that asks for the value itself learns it with probability r.
+   nonces, so the questions depend on nothing but the servers' own randomness; fix that, and the levels that the device
+   draws. Then the questions up to the first report are fixed, and so is what the record admits, as it depends on
+   questions alone. No coin says 'report' with probability prod (1 - p_i) over the tosses admitted, which is 1 - R or
+   more. So the law of the transcript is (1 - r) D + r H with the same D for every value and r <= R; two such laws
+   differ by at most R on any event. It is reached: a server that asks for the value learns it with probability r.
 2. Servers that keep their terms: they use the stated coin and threshold, publish only the release, and count a nonce
    once. Everything that they publish is (epsilon, delta)-private together for the device, with the limits `epsilon`
    and `delta` of this budget, for one client more or less or, with neighbours='replace', for another value.
