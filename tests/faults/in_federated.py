@@ -336,7 +336,7 @@ FAULTS = [
     Fault(
         "budget: a question is not recorded",
         "federated/client/budget.py",
-        "self._storage.put(counted._replace(charges={**counted.charges, terms.collection: charged}).to_text())",
+        "self._storage.put(_Record({**record.charges, name: charged}, record.day).to_text())",
         "pass",
         "federated/test_budget.py::TestAttacks::test_one_question_a_thousand_times",
     ),
@@ -434,8 +434,8 @@ FAULTS = [
     Fault(
         "budget: a long collection is forgotten too soon",
         "federated/client/budget.py",
-        "charged = _new_charge(question, level, counted.day)",
-        "charged = _new_charge(question, level, old.day if old else counted.day)",
+        "charged = _new_charge(question, level, record.day)",
+        "charged = _new_charge(question, level, old.day if old else record.day)",
         "federated/test_budget.py::TestDays::test_any_days_in_a_row_are_within_the_limits",
     ),
     Fault(

@@ -343,6 +343,15 @@ class TestDays:
             self.at(monkeypatch, day)
             assert device.charge(value_question(f"{day}", rate)) == taken, day
 
+    def test_midnight_in_the_middle_of_a_question(self, monkeypatch):
+        """The day is read once: a collection is either counted or checked as a new one, never neither."""
+        device = limited(exposure=0.7, days=30)
+        self.at(monkeypatch, 100)
+        assert device.charge(prefix_question(1))  # exposure 0.68
+        days = iter([129])
+        monkeypatch.setattr(budget.time, "time", lambda: next(days) * 86_400.0)
+        assert device.charge(prefix_question(2))
+
     def test_any_days_in_a_row_are_within_the_limits(self, monkeypatch):
         """Collections with levels that go on for weeks, at random: no ten days have collections beyond the limits."""
         draw, most = random.Random(2), 0.0

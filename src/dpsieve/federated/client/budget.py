@@ -1,7 +1,7 @@
 """A device's own budget: which questions it answers, recorded durably before an answer leaves.
 
-Sample-and-threshold protects a client by the threshold of a server that is trusted. A device that answers whatever it
-is asked can be emptied: a coin of rate 0.5 that is tossed for 20 questions keeps the value with probability 1e-6. So a
+Sample-and-threshold protects a client by the threshold of a server that is trusted. A device that answers every
+question protects nothing: after 20 tosses of a coin of rate 0.5 the value is still unsent with probability 1e-6. So a
 `Budget` records each collection at its first question and charges it as a whole: the epsilon and delta of its `Terms`,
 and its exposure, the probability 1 - (1 - coin)^tosses that at least one of its coins says 'report' (one toss for each
 level; one in all with cohorts). A question is refused, and answered by a dummy as if the coin had said 'silent', if
@@ -49,9 +49,9 @@ or sends dummies only.
 
 What is not promised. A device cannot see the threshold that a server uses: (2) is worth as much as the server is
 trusted, and (1) holds without trust. A record that was deleted before the program starts, or replaced by an older copy
-(a restored backup), is not noticed. Who sets the clock ends windows early. A server can use a budget up. Refusals take
-the same time as answers, up to the arithmetic: both rewrite the record. Sums are exact to 50 digits, and numbers are
-taken as the decimals that Python prints.
+(a restored backup), is not noticed. A clock that is set forward ends windows early. A server can use up a budget.
+Refusals take the same time as answers, up to the arithmetic: both rewrite the record. Sums are exact to 50 digits, and
+numbers are taken as the decimals that Python prints.
 """
 
 import hashlib
@@ -224,16 +224,18 @@ class Budget:
     def spent(self) -> Spent:
         """Return what is charged; raise UnreadableData where the record is damaged and all questions are refused."""
         with self._locked():
-            record = _Record.from_text(self._storage.get())
+            record = self._counted(self._storage.get())
         if record is None:
             raise UnreadableData("place: the record of this budget is damaged or gone, and all questions are refused.")
-        return self._total(self._counted(record).charges.values())
+        charges = list(record.charges.values())
+        epsilon, delta, exposure = (float(total) for _, total, _ in self._limits(charges))
+        return Spent(epsilon, delta, exposure, len(charges))
 
     def refusal(self, question: AnyQuestion) -> str | None:
         """Return why a question would be refused, or None; nothing is charged. Do not send it: dummies hide it."""
         _check_question(question)
         with self._locked():
-            record = _Record.from_text(self._storage.get())
+            record = self._counted(self._storage.get())
         return self._refusal(question, record)
 
     def charge(self, question: AnyQuestion, *, source: RandomWords | None = None) -> bool:
@@ -251,22 +253,22 @@ class Budget:
 
     def _charge(self, question: AnyQuestion, source: RandomWords | None) -> bool:
         text = self._storage.get()
-        record = _Record.from_text(text)
+        record = self._counted(text)
         if record is None or self._refusal(question, record) is not None:
             if text is not None:
                 self._storage.put(text)
             return False
-        counted, terms = self._counted(record), terms_of(question)
-        old, cohorts = counted.charges.get(terms.collection), question.protocol == "cohorts"
+        name, cohorts = terms_of(question).collection, question.protocol == "cohorts"
+        old = record.charges.get(name)
         level = old.level if old else 1 + uniform(question.levels, source) if cohorts else 0
-        charged = _new_charge(question, level, counted.day)
-        self._storage.put(counted._replace(charges={**counted.charges, terms.collection: charged}).to_text())
+        charged = _new_charge(question, level, record.day)
+        self._storage.put(_Record({**record.charges, name: charged}, record.day).to_text())
         return not cohorts or level == question.level
 
     def _refusal(self, question: AnyQuestion, record: _Record | None) -> str | None:
         if record is None:
             return "the record is damaged or gone"
-        terms, record = terms_of(question), self._counted(record)
+        terms = terms_of(question)
         if question.coin > self.rate:
             return "the coin is above the rate of this budget"
         if least_delta(question) > terms.delta:
@@ -284,8 +286,11 @@ class Budget:
         over = [name for name, total, limit in self._limits(charges) if total > limit]
         return f"{' and '.join(over)} would be exceeded" if over else None
 
-    def _counted(self, record: _Record) -> _Record:
-        """Return the record of today, without what is forgotten; a clock that was set back does not count."""
+    def _counted(self, text: str | None) -> _Record | None:
+        """Return the record of today, without what is forgotten, or None; a clock that was set back does not count."""
+        record = _Record.from_text(text)
+        if record is None:
+            return None
         day = max(record.day, int(time.time() // _DAY))
         first = 0 if self.days is None else day - self.days + 1
         return _Record({name: charge for name, charge in record.charges.items() if charge.day >= first}, day)
@@ -305,11 +310,6 @@ class Budget:
         yield "epsilon", epsilon, _decimal(self.epsilon)
         yield "delta", delta, _decimal(self.delta)
         yield "exposure", _PRECISE.subtract(Decimal(1), silent), _decimal(self.exposure)
-
-    def _total(self, charges: Iterable[_Charge]) -> Spent:
-        charges = list(charges)
-        epsilon, delta, exposure = (float(total) for _, total, _ in self._limits(charges))
-        return Spent(epsilon, delta, exposure, len(charges))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
