@@ -1,19 +1,18 @@
 """A client of the service: it asks for the question, answers it once, and sends the same message until it arrives.
 
-    python examples/service/client.py 127.0.0.1:8000 tea --kept tea.json
+    python examples/service/client.py 127.0.0.1:8000 tea --budget device.budget --kept tea.json
 
-It needs `dpsieve.federated.client` and the standard library. Run it again for the next round.
+It needs `dpsieve.federated.client` and the standard library. Run it again for the next round. The budget is that of the
+device, for all collections; what it refuses is answered by a dummy of the same size.
 """
 
 import argparse
-import fcntl
 import json
-import os
 import re
 import sys
 import time
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -21,74 +20,76 @@ from typing import Any
 from dpsieve.errors import DpsieveError, InvalidValue, UnreadableData
 
 from dpsieve.federated.client import (  # isort: skip
-    Grid, Question, ValueQuestion, client_answer, client_level, padded_message, value_answer,
+    Budget, FileStorage, Grid, Question, ValueQuestion, client_answer, padded_message, value_answer,
 )  # fmt: skip
 
 _ADDRESS = re.compile(r"(?:http://)?((?:[\w-]{1,63}\.)*[\w-]{1,63}|\[[0-9a-fA-F:]+\]):([0-9]{1,5})/?", re.ASCII)
 
 
 class Kept(dict[str, Any]):
-    """Answers in a file that only its owner reads, on disk before the first one is sent: coins are tossed once."""
+    """Messages that wait for their acknowledgement, in a file that only its owner reads; later, that they were sent."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, place: FileStorage) -> None:
         try:
-            content = json.loads(path.read_text()) if path.exists() else {}
+            content = json.loads(place.get() or "{}")
         except ValueError:
             content = None
         if not isinstance(content, dict):
             raise UnreadableData("--kept: the file holds no answers of a client. Pass the file of this client alone.")
         super().__init__(content)
-        self._path = path
+        self._place = place
 
     @classmethod
     @contextmanager
     def of_one_process(cls, path: Path) -> Iterator["Kept"]:
-        """Keep others out until the end: two that toss a coin for the same answer would count twice."""
-        path = path.resolve()  # the lock of a link is that of its file
-        if not path.parent.is_dir():
+        """Keep others out until the end: of two that answer, one would send a dummy in place of the message."""
+        if not path.resolve().parent.is_dir():
             raise UnreadableData("--kept: its folder does not exist. Make the folder, or pass another file.")
-        with open(os.open(path.with_name(f".{path.name}.lock"), os.O_WRONLY | os.O_CREAT, 0o600), "w") as lock:  # noqa: PTH123
+        place = FileStorage(path)
+        with ExitStack() as stack:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.enter_context(place.lock(wait=False))
             except BlockingIOError:
                 raise UnreadableData("--kept: another client uses this file. Wait until it has ended.") from None
-            yield cls(path)
+            yield cls(place)
 
     def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
-        working = self._path.with_name(f".{self._path.name}.partial")
-        with open(os.open(working, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123
-            json.dump(self, file)
-            file.flush()
-            os.fsync(file.fileno())
-        working.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)  # the new name is on disk too
-        os.fsync(folder)
-        os.close(folder)
+        self._place.put(json.dumps(self))
 
 
-def message_for(asked: dict[str, Any], value: Any, kept: MutableMapping[str, Any]) -> bytes:
-    """Return what a client with this value sends: its report, or silence, of one size; the same at every call."""
+def message_for(
+    asked: dict[str, Any], value: Any, kept: MutableMapping[str, Any], *, budget: Budget | None
+) -> bytes | None:
+    """Return what a client with this value sends: its report, or silence, of one size; None if that is delivered.
+
+    The same at every call. The budget has recorded the question before the message is made; if the process dies in
+    between, the question counts as answered, and the next call makes a dummy.
+    """
     name = _name(asked)
     if name not in kept:
-        kept[name] = _message(asked, value, kept).decode()
-    return str(kept[name]).encode()
+        kept[name] = _message(asked, value, budget).decode()
+    return str(kept[name]).encode() or None
+
+
+def delivered(asked: dict[str, Any], kept: MutableMapping[str, Any]) -> None:
+    """Forget a message that arrived, or whose round is over: nothing of it stays on the device."""
+    kept[_name(asked)] = ""
 
 
 def _name(asked: dict[str, Any]) -> str:
     return f"{asked['collection']} {asked['round']}"
 
 
-def _message(asked: dict[str, Any], value: Any, kept: MutableMapping[str, Any]) -> bytes:
+def _message(asked: dict[str, Any], value: Any, budget: Budget | None) -> bytes:
     if asked["kind"] == "value":
         asks = ValueQuestion.from_json(asked["question"])
-        return padded_message(asks, value_answer(asks, _number(int, value) if asks.kind == "integers" else value))
+        value = _number(int, value) if asks.kind == "integers" else value
+        return padded_message(asks, value_answer(asks, value, budget=budget))
     question = Question.from_json(asked["question"])
     if "grid" in asked:
         value = Grid.from_json(asked["grid"]).string(_number(float, value))
-    if asked["collection"] not in kept:  # the level of a client, where each answers at one; else unused
-        kept[asked["collection"]] = client_level(question.levels)
-    return padded_message(question, client_answer(question, value, level=kept[asked["collection"]]))
+    return padded_message(question, client_answer(question, value, budget=budget))
 
 
 def _number(kind: type[int] | type[float], value: Any) -> Any:
@@ -156,28 +157,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Answer the question of a service, once.")
     parser.add_argument("address", help="such as 127.0.0.1:8000")
     parser.add_argument("value", help="what this client has")
-    parser.add_argument("--kept", type=Path, required=True, help="a file for answers, of this client alone")
+    parser.add_argument("--kept", type=Path, required=True, help="a file for messages under way, of this client alone")
+    parser.add_argument("--budget", type=Path, required=True, help="the file of this device's budget")
+    limits = {"epsilon": 4.0, "delta": 1e-6, "exposure": 0.95}
+    for name, limit in limits.items():
+        parser.add_argument(f"--{name}", type=float, default=limit, help=f"of the budget; default: {limit:g}")
+    parser.add_argument("--days", type=int, help="of the budget; default: for ever")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds to try again where the service is away")
     told = parser.parse_args()
     try:
         with Service(told.address, told.patience) as service, Kept.of_one_process(told.kept) as kept:
-            _answer(service, told.value, kept)
+            given: Any = {name: getattr(told, name) for name in (*limits, "days")}
+            _answer(service, told.value, kept, Budget(told.budget, **given))
     except (DpsieveError, OSError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
 
 
-def _answer(service: Service, value: str, kept: Kept) -> None:
+def _answer(service: Service, value: str, kept: Kept, budget: Budget) -> None:
     asked = service.ask()
     if asked["state"] != "open":
         print(f"Nothing is asked: round {asked['round']} is {asked['state']}.")
         return
-    if _name(asked) in kept:
+    if kept.get(_name(asked)):
         print("An answer to this round is kept: it is sent again, whatever the value is now.")
-    if service.send(asked, message_for(asked, value, kept)):
-        print("Answered.")
-    else:
-        print("The round is over.")
+    message = message_for(asked, value, kept, budget=budget)
+    if message is None:
+        print("This round is answered.")
+        return
+    print("Answered." if service.send(asked, message) else "The round is over.")
+    delivered(asked, kept)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def collector(options: dict[str, Any]) -> Collector:
     kind = options.get("kind")
     try:
         if kind == "histogram":
-            counted = {name: others.pop(name) for name in ("values", "longest") if name in others}
+            counted = {name: others.pop(name) for name in ("values", "longest", "collection") if name in others}
             return Histogram(plan(**others), **counted)
         if kind == "heavy_hitters":
             return TrieHeavyHitters(**others)
@@ -52,13 +52,14 @@ def collector(options: dict[str, Any]) -> Collector:
 
 def create(folder: Path, options: dict[str, Any], ledger: Path) -> None:
     """Start a collection in a new folder; nothing is spent before its first round is closed."""
-    made = collector(options)
+    name = str(uuid.uuid4())  # devices charge their budgets by this name
+    made = collector({**options, "collection": name})
     ds.Ledger.open(ledger).check(_cost(made))
     # The rate and the threshold are kept: another version of the library might choose others in the next round.
     chosen = {"rate": made.plan.rate} if isinstance(made, Histogram) else {"coin": made.plan.coin}
     first = made.question if isinstance(made, Histogram) else next(made.questions())
-    whole = {**options, **chosen, "threshold": made.plan.threshold}
-    Store.create(folder, str(uuid.uuid4()), whole, ledger.absolute(), _asked(made, first))
+    whole = {**options, **chosen, "threshold": made.plan.threshold, "collection": name}
+    Store.create(folder, name, whole, ledger.absolute(), _asked(made, first))
 
 
 def close(folder: Path, number: int) -> Collection:

@@ -13,6 +13,7 @@ import json
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,8 +124,11 @@ class Store:
 
     def leave_nothing(self) -> None:
         """Move the write-ahead log into the file, which overwrites what was deleted there; then shorten the file."""
+        until = time.monotonic() + _PATIENCE
         for step in ("PRAGMA wal_checkpoint(TRUNCATE)", "VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
-            busy = self._db.execute(step).fetchone()
-            if busy is not None and busy[0]:
-                fix = "End that process (a backup, a shell), and run this close again."
-                raise DpsieveError(f"folder: published, but its log still holds messages, as a process reads it. {fix}")
+            while (busy := self._db.execute(step).fetchone()) is not None and busy[0]:
+                if time.monotonic() > until:
+                    fix = "End that process (a backup, a shell), and run this close again."
+                    said = "published, but its log still holds messages, as a process reads it"
+                    raise DpsieveError(f"folder: {said}. {fix}")
+                time.sleep(0.05)  # SQLite waits for readers, but not for a checkpoint of a second close

@@ -39,15 +39,15 @@ def lock(path: Path, *, wait: bool = False) -> int:
     return handle
 
 
-def acquired(path: Path, make: Callable[[], object]) -> int:
-    """Make a file or folder where it is not there, lock it without waiting, and return the handle to close.
+def acquired(path: Path, make: Callable[[], object], *, wait: bool = False) -> int:
+    """Make a file or folder where it is not there, lock it as `lock` does, and return the handle to close.
 
     Whoever had the lock before may remove what was locked as it ends; then it is made again.
     """
     while True:
         make()
         try:
-            handle = lock(path)
+            handle = lock(path, wait=wait)
         except FileNotFoundError:
             continue
         if still_there(path, handle):

@@ -83,7 +83,9 @@ def test_a_dry_run_spends_and_writes_nothing(folder, kind):
     paid = [*ALL[kind], "--ledger", "budget", "--note", "drinks", "--out", "published"]
     seen = printed(folder, *paid, "--dry-run")
     assert seen["guarantee"]["unit"] == "one row" and seen["rarely"] < seen["half"] < seen["surely"]
-    assert "found with probability 0.5" in run(*paid, "--dry-run", cwd=folder).stdout
+    shown = run(*paid, "--dry-run", cwd=folder).stdout
+    assert "found with probability 0.5" in shown and f"exposure {seen['exposure']:.3g}" in " ".join(shown.split())
+    assert 0.2 < seen["exposure"] < 1 and seen["exposure"] <= seen["reports"]
     assert len(ledger) == 0 and not (folder / "published").exists()
     assert run(*paid, cwd=folder).returncode == 0 and (folder / "published").exists()
     assert [entry.note for entry in ledger.history()] == ["drinks"]

@@ -11,8 +11,7 @@ from statistical import assert_follows
 
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.federated import BernoulliNoise, HadamardResponse, Histogram, SampledLaplace, plan
-from dpsieve.federated.baselines.hadamard import walsh_hadamard
-from dpsieve.federated.baselines.noisy_counts import moved_delta
+from dpsieve.federated.paper_baselines import moved_delta, walsh_hadamard
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.divergence import joint_divergence
 

@@ -74,7 +74,7 @@ def test_a_device_loads_the_standard_library_alone(tmp_path):
     assert megabytes < 15 and seconds - bare < 0.3  # a slow machine takes 0.1 s
 
 
-def test_a_device_does_its_whole_work_without_anything_heavy():
+def test_a_device_does_its_whole_work_without_anything_heavy(tmp_path):
     """A question comes as JSON, an answer leaves as bytes. All of 99 answers are silent less than once in 10^9 runs."""
     histogram = Histogram(plan(1.0, 1e-8), ["tea", "milk"])
     trie = TrieHeavyHitters(2.0, 1e-6, max_length=3, protocol="cohorts")
@@ -90,17 +90,27 @@ digits = Grid(0.0, 100.0, branching=4, depth=5).string(42.5)
 answers = [
     answer()
     for answer in (
-        lambda: value_answer(ValueQuestion.from_json(value), "tea"),
-        lambda: client_answer(question, "abc", level=1),
-        lambda: split_answer(SplitQuestion.from_json(split), 0.2, level=1),
+        lambda: value_answer(ValueQuestion.from_json(value), "tea", budget=None),
+        lambda: client_answer(question, "abc", level=1, budget=None),
+        lambda: split_answer(SplitQuestion.from_json(split), 0.2, level=1, budget=None),
     )
     for _ in range(99)
 ]
 assert len(set(map(type, answers))) == 4, "all three reports, and silence"
 sent = [answer.to_bytes() for answer in answers if answer is not None]
+budget = Budget(sys.argv[1], epsilon=9.0, delta=1e-5, exposure=0.9)
+for asks, answer, mine in (
+    (ValueQuestion.from_json(value), value_answer, "tea"),
+    (question, client_answer, "abc"),
+    (SplitQuestion.from_json(split), split_answer, 0.2),
+):
+    assert budget.refusal(asks) is None
+    padded_message(asks, answer(asks, mine, budget=budget))
+    assert budget.refusal(asks) is not None
+assert budget.spent().collections == 3
 assert not set(sys.modules) & {set(HEAVY)!r}
 """
-    subprocess.run([sys.executable, "-c", work], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", work, str(tmp_path / "budget")], check=True, capture_output=True)
 
 
 class TestCoins:
@@ -152,12 +162,12 @@ class TestCoins:
     def test_a_source_of_tests_repeats_and_others_are_refused(self):
         question = ValueQuestion(0.5)
         first, second = (
-            [value_answer(question, "tea", source=source) for _ in range(20)]
+            [value_answer(question, "tea", source=source, budget=None) for _ in range(20)]
             for source in (insecure_source(3), insecure_source(3))
         )
         assert first == second and len(set(map(type, first))) == 2
         with pytest.raises(InvalidType, match="source"):
-            value_answer(question, "tea", source=7)
+            value_answer(question, "tea", source=7, budget=None)
 
 
 class TestMessages:
@@ -165,7 +175,7 @@ class TestMessages:
         made = Histogram(plan(1.0, 0.9999, rate=0.999), ["tea", "milk"])
         question = ValueQuestion.from_json(json.loads(json.dumps(made.question.to_json())))
         assert question == made.question and question.coin == made.plan.rate
-        messages = [value_answer(question, "tea") for _ in range(50)]
+        messages = [value_answer(question, "tea", budget=None) for _ in range(50)]
         release = made.aggregate([report.to_bytes() for report in messages if report is not None])
         assert len(release) in (0, 1)
         for bad in (
@@ -182,7 +192,9 @@ class TestMessages:
         server = TrieHeavyHitters(8.0, 0.99, max_length=2, alphabet=alphabet, coin=0.5, threshold=3)
         string = "ab" if server.strings.empty == "" else b"ab"
         for question in server.questions():
-            reports = filter(None, (client_answer(Question.from_json(question.to_json()), string) for _ in range(60)))
+            reports = filter(
+                None, (client_answer(Question.from_json(question.to_json()), string, budget=None) for _ in range(60))
+            )
             messages = [getattr(report, form)() for report in reports]
             server.take([*messages, messages[0], b"", b"[", {"prefix": "a"}, b'{"version":1}'])
         assert server.ignored == 10 and server.release().table["key"].to_pylist() == [string]
@@ -191,7 +203,7 @@ class TestMessages:
     def test_a_search_takes_messages(self, form):
         made = QuantileSearch(0.5, 0.0, 1.0, epsilon=8.0, delta=0.5, rounds=1, coin=0.5, threshold=3)
         for question in made.questions():
-            reports = filter(None, (split_answer(question, 0.2) for _ in range(60)))
+            reports = filter(None, (split_answer(question, 0.2, budget=None) for _ in range(60)))
             made.take([*(getattr(report, form)() for report in reports), b"", {"version": 1, "below": 1, "nonce": ""}])
         assert made.ignored == 2 and made.result().high == 0.5
 

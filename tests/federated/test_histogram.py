@@ -232,7 +232,7 @@ class TestClients:
     def test_clients_with_such_values_are_silent_in_a_trie_and_left_out_of_a_tally(self):
         question = next(TrieHeavyHitters(9.0, 0.99, max_length=9, protocol="one_round").questions())
         for value in (self.TEXT, self.NUMBER):
-            assert all(client_answer(question, value) is None for _ in range(9))
+            assert all(client_answer(question, value, budget=None) is None for _ in range(9))
         tally = DRINKS.tally().add([{"version": 1, "value": self.TEXT, "nonce": ""}, self.TEXT])
         assert tally.ignored.malformed == 2
 

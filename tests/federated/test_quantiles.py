@@ -216,7 +216,9 @@ class TestDistribution:
             levels, grid = client_levels(len(values), 2), Grid.from_json(made.grid.to_json())
             for question in made.questions():
                 pairs = zip(values, levels, strict=True)
-                reports = [client_answer(question, grid.string(value), level=level) for value, level in pairs]
+                reports = [
+                    client_answer(question, grid.string(value), level=level, budget=None) for value, level in pairs
+                ]
                 made.take([*reports, (b"\0", True), (b"\7", False), "junk"])
             answers = made.release(confidence=1 - FALSE_ALARM)
             assert made.ignored == 6
@@ -317,7 +319,7 @@ class TestSearch:
                 sent = SplitQuestion.from_json(json.loads(json.dumps(question.to_json())))
                 assert sent == question
                 pairs = zip(values, levels, strict=True)
-                reports = [split_answer(sent, value, level=level) for value, level in pairs]
+                reports = [split_answer(sent, value, level=level, budget=None) for value, level in pairs]
                 made.take([*reports, 1, "yes", [True], 0.5])
             assert made.ignored == 12
             low, high = made.result()[1:]
@@ -326,7 +328,7 @@ class TestSearch:
     def test_a_message_that_comes_twice_counts_once_and_a_ledger_is_charged(self, tmp_path):
         made = QuantileSearch(0.5, 0.0, 1.0, epsilon=8.0, delta=0.5, rounds=1, coin=0.5, threshold=3)
         for question in made.questions():
-            report = next(filter(None, (split_answer(question, 0.2) for _ in range(99))))
+            report = next(filter(None, (split_answer(question, 0.2, budget=None) for _ in range(99))))
             made.take([report, list(report), report, report])
         assert made.ignored == 3 and tuple(made.result())[1:] == (0.0, 1.0)
         ledger = ds.Ledger(tmp_path / "budget", epsilon=9.0, delta=0.6, unit="one client")
@@ -343,7 +345,7 @@ class TestSearch:
                 made.run([0.2] * 8)
             else:
                 for question in made.questions():
-                    made.take([split_answer(question, 0.2) for _ in range(8)])
+                    made.take([split_answer(question, 0.2, budget=None) for _ in range(8)])
             moved += made.result().value != 0.5
         low, high = binomial_band(runs, stats.binom.sf(4, 8, 0.5))
         assert low <= moved <= high
@@ -351,11 +353,11 @@ class TestSearch:
     def test_silent_clients(self):
         question = SplitQuestion("rounds", 1, 1, 0.5, 0.25)
         for value in (None, "0.1", True, float("nan"), [0.1]):
-            assert all(split_answer(question, value) is None for _ in range(50))
-        answers = [split_answer(question, 0.1) for _ in range(60)]
+            assert all(split_answer(question, value, budget=None) is None for _ in range(50))
+        answers = [split_answer(question, 0.1, budget=None) for _ in range(60)]
         assert {None if answer is None else answer.below for answer in answers} == {True, None}
         with pytest.raises(DpsieveError, match="client_level"):
-            split_answer(SplitQuestion("cohorts", 1, 2, 0.5, 0.25), 0.1)
+            split_answer(SplitQuestion("cohorts", 1, 2, 0.5, 0.25), 0.1, budget=None)
 
     @pytest.mark.parametrize("values", [[], [0.5], [np.nan]])
     def test_nobody_and_one_client(self, values):

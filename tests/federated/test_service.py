@@ -5,7 +5,6 @@ Nothing here is statistical but the releases: a value of 400 or more clients is 
 
 import asyncio
 import json
-import os
 import random
 import re
 import signal
@@ -29,7 +28,7 @@ from store import Store
 
 import dpsieve as ds
 from dpsieve.federated import Distribution, TrieRelease
-from dpsieve.federated.client import Report, ValueQuestion, padded_message
+from dpsieve.federated.client import Budget, FileStorage, Report, ValueQuestion, padded_message
 from dpsieve.publication.publication import Publication
 
 SERVICE = Path(client.__file__).parent
@@ -49,6 +48,22 @@ def folder(tmp_path, ledger):
     return tmp_path / "drinks"
 
 
+class InMemory:
+    """The storage of a host."""
+
+    text = None
+
+    def get(self):
+        return self.text
+
+    def put(self, text):
+        self.text = text
+
+
+def limited(place, *, epsilon=4.0):
+    return Budget(place, epsilon=epsilon, delta=1e-6, exposure=0.95)
+
+
 class Direct:
     """A service without a network, for what does not need one."""
 
@@ -66,10 +81,10 @@ class Direct:
         asked = json.loads(now.question) if now.state == "open" else {}
         return {"collection": now.name, "round": now.round, "state": now.state, **asked}
 
-    def answer_all(self, values, kept):
-        asked, batch = self.ask(), []
-        for value, mine in zip(values, kept, strict=True):
-            message = client.message_for(asked, value, mine)
+    def answer_all(self, values, kept=None, budgets=None):
+        asked, batch, none = self.ask(), [], [None] * len(values)
+        for value, mine, budget in zip(values, kept or [{} for _ in values], budgets or none, strict=True):
+            message = client.message_for(asked, value, mine, budget=budget)
             batch.append((asked["round"], service_server.nonce_of(message), message))
         return self.store.add(batch)
 
@@ -123,8 +138,8 @@ def test_ten_thousand_clients_and_a_server_that_is_killed(folder, ledger):
         asked = patient.ask()
         for number in range(first, clients, threads):
             kept = {}
-            message = client.message_for(asked, DRINKS[number % len(DRINKS)], kept)
-            assert message == client.message_for(asked, "another value", kept)  # the coin is tossed once
+            message = client.message_for(asked, DRINKS[number % len(DRINKS)], kept, budget=None)
+            assert message == client.message_for(asked, "another value", kept, budget=None)  # the coin is tossed once
             report = json.loads(message)
             service = hasty if number % 10 == 7 else patient  # one that gives up may have been heard or not
             taken = False
@@ -177,7 +192,7 @@ def test_what_is_on_disk_and_for_how_long(folder):
     file = folder / "collection.sqlite"
     empty = file.stat().st_size
     with Direct(folder) as service:
-        assert all(service.answer_all(["marked-secret"] * 300, [{} for _ in range(300)]))
+        assert all(service.answer_all(["marked-secret"] * 300))
         _check_disk(folder)
     assert file.stat().st_size == empty  # nor does the size tell how many there were
 
@@ -213,7 +228,7 @@ def _check_disk(folder):
 def test_a_close_that_dies_anywhere_is_run_again(folder, ledger, place, monkeypatch):
     """Two runs give what one gives: one spend, one release, of the messages of when the round was closed."""
     with Direct(folder) as service:
-        service.answer_all(DRINKS * 100, [{} for _ in range(1000)])
+        service.answer_all(DRINKS * 100)
         counted = Counter(json.loads(message)["value"] for message in service.store.messages())
     threshold = rounds.collector(HISTOGRAM).plan.threshold
     counted = {value: count for value, count in counted.items() if value is not None and count >= threshold}
@@ -263,12 +278,12 @@ def test_heavy_hitters_in_rounds_and_quantiles(tmp_path, ledger):
     ):
         place = tmp_path / f"{kind} {len(values)}"
         rounds.create(place, {"kind": kind, **options, **BUDGET}, ledger.path)
-        nonces, kept = [], [{} for _ in values]
+        nonces, kept, budgets = [], [{} for _ in values], [limited(InMemory()) for _ in values]
         with Direct(place) as service:
             library = rounds.collector(json.loads(service.store.now().options))
             for question in library.questions():
                 assert service.ask()["question"] == json.loads(json.dumps(question.to_json()))
-                service.answer_all(values, kept)
+                service.answer_all(values, kept, budgets)
                 library.take(service.store.messages())
                 nonces += stored(place)
                 rounds.close(place, question.level)
@@ -280,20 +295,43 @@ def test_heavy_hitters_in_rounds_and_quantiles(tmp_path, ledger):
     assert len(ledger) == 3
 
 
-def test_a_client_keeps_its_answer_across_restarts(folder, tmp_path, monkeypatch):
+def test_a_client_keeps_its_answer_across_restarts(folder, tmp_path):
+    """The record of the budget is on disk first, then the message; once it is delivered, nothing of it is left."""
     with Direct(folder) as service:
-        asked, path = service.ask(), tmp_path / "kept.json"
-    named = []
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: named.append(path.exists()))
-        first = client.message_for(asked, "tea", client.Kept(path))
-    assert named == [False, True]  # the file is on disk before it has its name, and the name before anything is sent
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert {client.message_for(asked, "tea", client.Kept(path)) for _ in range(20)} == {first}
-    sizes = {len(client.message_for(asked, "tea", {})) for _ in range(50)}
-    assert sizes == {asked["size"]}  # reports and silence
-    longest = '"\n\x01' * 10
-    assert {len(client.message_for(asked, longest, {})) for _ in range(50)} == sizes
+        asked, path, record = service.ask(), tmp_path / "kept.json", tmp_path / "budget"
+    written, put = [], FileStorage.put
+
+    def note(place, text):
+        put(place, text)
+        written.append(place.path.name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileStorage, "put", note)
+        first = client.message_for(asked, "tea", client.Kept(FileStorage(path)), budget=limited(record))
+    assert written == ["budget", "budget", "kept.json"]  # made empty; the question; the message
+    assert {file.stat().st_mode & 0o777 for file in (path, record)} == {0o600}
+    budget = limited(record)
+    for _ in range(20):
+        assert client.message_for(asked, "tea", client.Kept(FileStorage(path)), budget=budget) == first
+    assert budget.spent().collections == 1
+    lost = json.loads(client.message_for(asked, "tea", {}, budget=budget))  # a message that was never written
+    assert lost["value"] is None and lost["nonce"] != json.loads(first)["nonce"]
+    client.delivered(asked, client.Kept(FileStorage(path)))
+    assert client.message_for(asked, "tea", client.Kept(FileStorage(path)), budget=budget) is None
+    assert json.loads(first)["nonce"] not in path.read_text() and "tea" not in path.read_text() + record.read_text()
+
+
+def test_a_client_whose_budget_is_spent_looks_as_any_other(folder, tmp_path):
+    """Messages of one size, the same fields; the server takes them, and counts nothing."""
+    with Direct(folder) as service:
+        asked, spent = service.ask(), limited(tmp_path / "budget", epsilon=0.5)
+        longest = '"\n\x01' * 10
+        messages = [client.message_for(asked, text, {}, budget=spent) for text in ("tea", longest) for _ in range(30)]
+        messages += [client.message_for(asked, text, {}, budget=None) for text in ("tea", longest) for _ in range(30)]
+        assert {len(message) for message in messages} == {asked["size"]}
+        assert all(service.store.add((1, service_server.nonce_of(message), message) for message in messages))
+    assert {json.loads(message)["value"] for message in messages[:60]} == {None}
+    assert spent.spent().collections == 0 and "epsilon" in spent.refusal(ValueQuestion.from_json(asked["question"]))
 
 
 def test_a_message_that_cannot_be_written_is_not_acknowledged():
@@ -351,7 +389,7 @@ def test_a_log_that_cannot_be_emptied_is_no_success(folder, monkeypatch):
     """A backup that reads meanwhile keeps deleted messages in the log: the close says so, and the next one mends it."""
     monkeypatch.setattr("store._PATIENCE", 0.05)
     with Direct(folder) as service:
-        service.answer_all(["marked-secret"] * 300, [{} for _ in range(300)])
+        service.answer_all(["marked-secret"] * 300)
         with closing(sqlite3.connect(folder / "collection.sqlite", isolation_level=None)) as backup:
             backup.execute("BEGIN")
             backup.execute("SELECT count(*) FROM messages").fetchone()
@@ -416,27 +454,27 @@ def test_what_create_and_close_refuse(folder, ledger, tmp_path, capsys):
 
 def test_what_a_client_refuses(tmp_path, capsys, ledger):
     """A wrong address, a file in use, a value that is no number: one line, and no coin is tossed."""
-    path = tmp_path / "kept.json"
+    path, ours = tmp_path / "kept.json", ("--budget", tmp_path / "budget", "--kept")
     for address in ("nonsense", "https://127.0.0.1:8000", "127.0.0.1:65536", "a b:80", "..:80", ""):
-        assert "address must be" in refusal(capsys, client.main, address, "secret", "--kept", path)
+        assert "address must be" in refusal(capsys, client.main, address, "secret", *ours, path)
     dead = Server(tmp_path).address
     for address in (dead, f"http://{dead}/"):
-        said = refusal(capsys, client.main, address, "secret", "--kept", path, "--patience", 0)
+        said = refusal(capsys, client.main, address, "secret", *ours, path, "--patience", 0)
         assert "address: no service answers" in said
     with pytest.raises(ds.errors.UnreadableData), client.Service(dead, patience=0.01) as service:
         service.ask()
     assert "Trying again for 0.01 seconds" in capsys.readouterr().err
     with client.Kept.of_one_process(path):
-        assert "--kept: another client" in refusal(capsys, client.main, dead, "secret", "--kept", path)
-    assert "--kept" in refusal(capsys, client.main, dead, "secret", "--kept", tmp_path / "no" / "kept.json")
+        assert "--kept: another client" in refusal(capsys, client.main, dead, "secret", *ours, path)
+    assert "--kept" in refusal(capsys, client.main, dead, "secret", *ours, tmp_path / "no" / "kept.json")
     rounds.create(tmp_path / "ages", {"kind": "quantiles", "low": 0, "high": 100, **BUDGET}, ledger.path)
     with Direct(tmp_path / "ages") as service, client.Kept.of_one_process(path) as kept:
         with pytest.raises(ds.errors.InvalidValue, match="value must be a number") as refused:
-            client.message_for(service.ask(), "secret", kept)
+            client.message_for(service.ask(), "secret", kept, budget=limited(tmp_path / "budget"))
         assert "secret" not in str(refused.value) and not kept
     assert not path.exists()
     path.write_text("secret")
-    assert "--kept" in refusal(capsys, client.main, dead, "tea", "--kept", path)
+    assert "--kept" in refusal(capsys, client.main, dead, "tea", *ours, path)
 
 
 def test_commands_say_what_they_did(ledger, tmp_path, capsys, monkeypatch):
@@ -449,11 +487,13 @@ def test_commands_say_what_they_did(ledger, tmp_path, capsys, monkeypatch):
     said = says(service_server.main, "create", place, ledger.path, json.dumps(HISTOGRAM))
     assert "round 1 is open" in said and f"serve {place}" in said
     with Server(place).running() as server:
-        ask = client.main, server.address, "tea", "--kept", tmp_path / "tea.json"
+        ask = client.main, server.address, "tea", "--budget", tmp_path / "budget", "--kept", tmp_path / "tea.json"
         assert says(*ask) == "Answered.\n"
-        assert (
-            says(*ask) == "An answer to this round is kept: it is sent again, whatever the value is now.\nAnswered.\n"
-        )
-        assert len(stored(place)) == 1
+        assert says(*ask) == "This round is answered.\n"
+        with client.Kept.of_one_process(tmp_path / "tea.json") as kept:
+            (name,) = kept
+            kept[name] = padded_message(ValueQuestion(0.24, longest=32), None).decode()
+        assert "An answer to this round is kept: it is sent again" in says(*ask)
+        assert len(stored(place)) == 2
         says(service_server.main, "close", place, "--round", 1)
         assert says(*ask) == "Nothing is asked: round 1 is done.\n"

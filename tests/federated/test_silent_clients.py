@@ -60,7 +60,7 @@ class TestLengths:
             counts = question.counts(text)
         except DpsieveError:  # a lone surrogate
             return
-        answer = value_answer(question, text) if counts else None
+        answer = value_answer(question, text, budget=None) if counts else None
         assert len(padded_message(question, answer)) == len(padded_message(question, None)) == 64 * 6 + 2 + 65
 
     @pytest.mark.parametrize("values", [None, (0, 5), (-(2**63), 7)])
@@ -81,7 +81,7 @@ class TestLengths:
         ]
         known = tuple(sorted({word[: (level - 1) * step] for word in every if len(word) >= (level - 1) * step}))
         question = Question("rounds", level, -(-3 // step), step, 1 - 1e-9, strings, known)
-        answers = [client_answer(question, word) for word in every]
+        answers = [client_answer(question, word, budget=None) for word in every]
         assert sum(answer is not None for answer in answers) > 3
         assert len(lengths(question, [*answers, None])) == 1
 
@@ -96,7 +96,9 @@ class TestLengths:
         people, seen = ["aa"] * 20 + ["ab", "b", "bb", "ba", None, "zz"], []
         for question in server.questions():
             asked = Question.from_json(json.loads(json.dumps(question.to_json())))
-            answers = [client_answer(asked, one, level=1 + i % asked.levels) for i, one in enumerate(people)]
+            answers = [
+                client_answer(asked, one, level=1 + i % asked.levels, budget=None) for i, one in enumerate(people)
+            ]
             seen.append(lengths(asked, answers))
             server.take([padded_message(asked, answer) for answer in answers])
         assert all(len(found) == 1 for found in seen) and server.ignored == 0
@@ -121,7 +123,7 @@ class TestCounts:
     def test_of_a_histogram(self):
         drinks, source = Histogram(plan(1.0, 1e-8)), insecure_source(7)
         clients = ["tea"] * 300 + ["milk"] * 200 + ["gin"] * 40
-        answers = [value_answer(drinks.question, one, source=source) for one in clients]
+        answers = [value_answer(drinks.question, one, source=source, budget=None) for one in clients]
         plain = drinks.aggregate([answer for answer in answers if answer is not None])
         tally = drinks.tally().add([padded_message(drinks.question, answer) for answer in answers])
         assert tally.ignored.silent == answers.count(None) > 200 and tally.ignored.malformed == 0
@@ -137,7 +139,7 @@ class TestCounts:
             source = insecure_source(4)
             for question in server.questions():
                 answers = [
-                    client_answer(question, "ab" if i % 3 else "ba", level=1 + i // 2 % 2, source=source)
+                    client_answer(question, "ab" if i % 3 else "ba", level=1 + i // 2 % 2, source=source, budget=None)
                     for i in range(80)
                 ]
                 server.take([padded_message(question, answer) for answer in answers] if padded else answers)
@@ -152,11 +154,13 @@ class TestCounts:
         for padded in (False, True):
             server, source = Quantiles(0.0, 1.0, epsilon=6.0, delta=0.01, branching=2, depth=2), insecure_source(2)
             for question in server.questions():
-                answers = [client_answer(question, server.grid.string(value), source=source) for value in values]
+                answers = [
+                    client_answer(question, server.grid.string(value), source=source, budget=None) for value in values
+                ]
                 server.take([padded_message(question, answer) for answer in answers] if padded else answers)
             search = QuantileSearch(0.5, 0.0, 1.0, epsilon=6.0, delta=0.01, rounds=3)
             for question in search.questions():
-                answers = [split_answer(question, value, source=source) for value in values]
+                answers = [split_answer(question, value, source=source, budget=None) for value in values]
                 search.take([padded_message(question, answer) for answer in answers] if padded else answers)
             assert server.ignored == search.ignored == 0
             tables.append((server.release().table, search.result()))
@@ -197,5 +201,7 @@ class TestMistakes:
     def test_dummies_are_the_coins_and_nothing_else(self):
         """Who could read messages would see a dummy as often as the coin falls silent: 0.76 of 4,000, but for 1e-9."""
         question = Histogram(plan(1.0, 1e-8)).question
-        seen = Counter(is_dummy(decoded(padded_message(question, value_answer(question, "tea")))) for _ in range(4000))
+        seen = Counter(
+            is_dummy(decoded(padded_message(question, value_answer(question, "tea", budget=None)))) for _ in range(4000)
+        )
         assert abs(seen[True] / 4000 - (1 - question.coin)) < 6.2 * (question.coin * (1 - question.coin) / 4000) ** 0.5

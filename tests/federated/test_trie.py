@@ -389,7 +389,7 @@ class TestPaths:
                 levels = client_levels(len(self.people), 2)
                 for question in server.questions():
                     people = zip(self.people, levels, strict=True)
-                    answers = [client_answer(question, string, level=level) for string, level in people]
+                    answers = [client_answer(question, string, level=level, budget=None) for string, level in people]
                     sent = [padded_message(question, answer) for answer in answers]
                     server.take(answers if path == "answers" else sent)
             told[told_by(server)] += 1
@@ -514,10 +514,10 @@ class TestHostile:
         server = self.server(min_length=1)
         question = next(server.questions())
         for other in ("abc", "aaaaa", "", b"ab", None, 1, ["a"], "A", "\ud800"):
-            assert all(client_answer(question, other) is None for _ in range(50))
-        answers = filter(None, (client_answer(question, "ab") for _ in range(50)))
+            assert all(client_answer(question, other, budget=None) is None for _ in range(50))
+        answers = filter(None, (client_answer(question, "ab", budget=None) for _ in range(50)))
         assert next(answers)[:2] == ("a", False)
-        answers = filter(None, (client_answer(question, "b") for _ in range(50)))
+        answers = filter(None, (client_answer(question, "b", budget=None) for _ in range(50)))
         assert next(answers)[:2] == ("b", True)
         release = self.server(min_length=1).run(["abc", "aaaaa", "", None, "A"] * 1000 + ["ab"] * 50)
         assert release.table["key"].to_pylist() == ["ab"]
@@ -525,7 +525,7 @@ class TestHostile:
     def test_a_message_that_comes_twice_counts_once(self):
         server = self.server(max_length=1)
         for question in server.questions():
-            report = next(filter(None, (client_answer(question, "a") for _ in range(99))))
+            report = next(filter(None, (client_answer(question, "a", budget=None) for _ in range(99))))
             server.take([report] * 3)
             server.take([list(report)])
         assert server.ignored == 3 and len(server.release()) == 0
@@ -546,14 +546,14 @@ class TestHostile:
             with pytest.raises(DpsieveError):
                 Question.from_json(bad)
         with pytest.raises(DpsieveError, match="Question"):
-            client_answer(sent, "a")
+            client_answer(sent, "a", budget=None)
 
     def test_a_client_needs_its_level_in_cohorts(self):
         question = next(self.server(protocol="cohorts").questions())
         for level in (None, 0, 5, "1"):
             with pytest.raises(DpsieveError, match="client_level"):
-                client_answer(question, "ab", level=level)
-        assert all(client_answer(question, "ab", level=2) is None for _ in range(50))
+                client_answer(question, "ab", level=level, budget=None)
+        assert all(client_answer(question, "ab", level=2, budget=None) is None for _ in range(50))
 
     @pytest.mark.parametrize("people", [[], [None], ["a"], ["abab"], pa.array([], pa.string()), pa.nulls(3)])
     @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -47,6 +47,7 @@ class CollectPreview:
         how: who is asked, and how many reports are needed, in words.
         contribution: what a client adds, in words.
         reports: how many reports a client sends on average, at most.
+        exposure: the probability that a client sends any report, at most: what `federated.client.Budget` charges.
         rarely, half, surely: how many clients a value needs to be found with probability 0.05, 0.5 and 0.95; with
             several levels, a string that shares its beginning with no other. None: never.
     """
@@ -55,6 +56,7 @@ class CollectPreview:
     how: str
     contribution: str
     reports: float
+    exposure: float
     rarely: int | None
     half: int | None
     surely: int | None
@@ -72,8 +74,13 @@ class CollectPreview:
             ("how", self.how),
             ("a client adds", self.contribution),
             ("reports of a client, on average", f"{self.reports:.3g}"),
+            ("charged by a device's budget", self._charged()),
             *((f"found with probability {share}", words) for share, words in needed.items()),
         ]
+
+    def _charged(self) -> str:
+        promise = self.guarantee
+        return f"epsilon {promise.epsilon:g}, delta {promise.delta:g}, exposure {self.exposure:.3g}"
 
     def _repr_html_(self) -> str:
         """Return the same as a table, for a notebook."""
@@ -181,7 +188,8 @@ class HistogramRequest(CollectRequest):
     def _preview(self) -> CollectPreview:
         rarely, half, surely = (frequency_at(self.plan.channel, share) for share in (0.05, 0.5, 0.95))
         held, how = contribution(Histogram(self.plan, self.values).buckets), reason(self.plan)
-        return CollectPreview(self.plan.guarantee, how, held, self.plan.rate, rarely, half, surely)
+        made = self.plan
+        return CollectPreview(made.guarantee, how, held, made.rate, made.exposure, rarely, half, surely)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +220,8 @@ class LevelRequest(CollectRequest):
     def _preview(self) -> CollectPreview:
         made = self.plan
         rarely, half, surely = (_needed(made, share) for share in (0.05, 0.5, 0.95))
-        return CollectPreview(made.guarantee, words_of(made), "one value", made.reports, rarely, half, surely)
+        reached = (rarely, half, surely)
+        return CollectPreview(made.guarantee, words_of(made), "one value", made.reports, made.exposure, *reached)
 
 
 @dataclass(frozen=True, kw_only=True)

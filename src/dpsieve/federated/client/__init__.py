@@ -1,18 +1,29 @@
-"""What a device does: read a question, toss its coin, and answer or stay silent. It needs the standard library alone.
+"""What a device does: read a question, charge its budget, toss its coin, and answer or stay silent.
 
->>> from dpsieve.federated.client import ValueQuestion, padded_message, value_answer
->>> question = ValueQuestion.from_json({"coin": 0.24, "kind": "text", "values": None, "longest": 256})
->>> report = value_answer(question, "tea")  # once; to be kept, also where it is None, which is silence
->>> message = padded_message(question, report)  # of one length, silence too
+It needs the standard library alone.
+
+>>> import tempfile
+>>> from dpsieve.federated.client import Budget, ValueQuestion, padded_message, value_answer
+>>> folder = tempfile.TemporaryDirectory()
+>>> budget = Budget(f"{folder.name}/budget", epsilon=4.0, delta=1e-6, exposure=0.5)  # one for all of a device
+>>> terms = {"collection": "drinks", "epsilon": 1.0, "delta": 1e-8, "threshold": 19, "neighbours": "add_remove"}
+>>> asked = {"coin": 0.24, "kind": "text", "values": None, "longest": 256, "terms": terms}
+>>> question = ValueQuestion.from_json(asked)
+>>> report = value_answer(question, "tea", budget=budget)  # None is silence
+>>> message = padded_message(question, report)  # of one length, silence and refusal too
+>>> folder.cleanup()
 """
 
 from dpsieve.federated.client.answers import (  # isort: skip
     PrefixReport, Report, SplitReport, client_answer, client_level, padded_message, split_answer, value_answer,
 )  # fmt: skip
-from dpsieve.federated.client.questions import Question, SplitQuestion, ValueQuestion
+from dpsieve.federated.client.budget import Budget, Spent
+from dpsieve.federated.client.questions import Question, SplitQuestion, Terms, ValueQuestion
+from dpsieve.federated.client.storage import FileStorage, Storage
 from dpsieve.federated.client.strings import Grid, Strings
 
 __all__ = [
-    "Grid", "PrefixReport", "Question", "Report", "SplitQuestion", "SplitReport", "Strings", "ValueQuestion",
-    "client_answer", "client_level", "padded_message", "split_answer", "value_answer",
+    "Budget", "FileStorage", "Grid", "PrefixReport", "Question", "Report", "Spent", "SplitQuestion", "SplitReport",
+    "Storage", "Strings", "Terms", "ValueQuestion", "client_answer", "client_level", "padded_message", "split_answer",
+    "value_answer",
 ]  # fmt: skip

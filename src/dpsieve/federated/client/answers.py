@@ -1,7 +1,9 @@
 """What a client answers: it tosses its coin and sends a report, or stays silent.
 
-Toss the coin once for each question, keep the answer, silence included, and send the same one again where delivery
-failed: a second call tosses a second coin, and the guarantee is for one.
+The guarantee is for one coin for each question. A `Budget` sees to that: it records a question before the coin is
+tossed, and refuses it from then on. A refused question is answered like one whose coin says 'silent'. Keep the message
+until it is acknowledged, and send the same one again where delivery failed. `budget=None` is for simulations: there a
+second call tosses a second coin.
 
 On the wire a report is JSON in UTF-8, such as {"version":1,"value":"tea","nonce":"9f86d081884c7d659a2feaa0c55ad015"}.
 Its nonce is drawn anew for each report and sent again with each retry, so that a message that comes twice counts once.
@@ -21,8 +23,9 @@ from typing import Any, NamedTuple
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.federated.client.budget import Budget
 from dpsieve.federated.client.coins import RandomWords, coin, is_nonce, new_nonce, uniform
-from dpsieve.federated.client.questions import Question, SplitQuestion, ValueQuestion, in_json
+from dpsieve.federated.client.questions import AnyQuestion, Question, SplitQuestion, ValueQuestion, in_json
 from dpsieve.federated.client.strings import MOST_LEVELS, Strings, Symbols, check_sendable, is_number, written
 
 VERSION = 1
@@ -110,37 +113,49 @@ class SplitReport(Sent, _SplitFields):
         return cls(*_fields(data, "below", "nonce"))
 
 
-def value_answer(question: ValueQuestion, value: str | int, *, source: RandomWords | None = None) -> Report | None:
+def value_answer(
+    question: ValueQuestion, value: str | int, *, budget: Budget | None, source: RandomWords | None = None
+) -> Report | None:
     """Return what a client with this value sends to a histogram, or None where it stays silent.
 
-    A value that does not count (not in the public list, or too long) is never sent; one of another kind is refused.
+    A value that does not count (not in the public list, or too long) is never sent. One of another kind raises, after
+    the budget is charged: what is charged never depends on a value.
 
-    >>> value_answer(ValueQuestion(coin=0.5, values=("tea", "milk")), "gin") is None
+    >>> value_answer(ValueQuestion(coin=0.5, values=("tea", "milk")), "gin", budget=None) is None
     True
     """
     _check_question(question, ValueQuestion)
+    admitted = _admits(budget, question, None, source)
     counts = question.counts(value)
-    if not coin(question.coin, source) or not counts:
+    if not admitted or not coin(question.coin, source) or not counts:
         return None
     return Report(value if isinstance(value, str) else int(value), new_nonce(source))
 
 
 def client_answer(
-    question: Question, string: object, *, level: int | None = None, source: RandomWords | None = None
+    question: Question,
+    string: object,
+    *,
+    budget: Budget | None,
+    level: int | None = None,
+    source: RandomWords | None = None,
 ) -> PrefixReport | None:
     """Return what a client with this string sends, or None where it stays silent.
 
-    It is silent if its coin falls so, if its string does not extend one of the question's prefixes, or is not of the
-    kind that is counted (too long, a symbol outside of the alphabet, another type): such clients are never counted.
+    It is silent if its budget refuses the question or its coin falls so. A client whose string does not extend one of
+    the question's prefixes, or is not of the kind that is counted (too long, a symbol outside of the alphabet, another
+    type), is always silent.
 
     Args:
         question: what the server asks.
-        string: the client's own.
-        level: with protocol='cohorts', the level that the client drew, once, with `client_level(question.levels)`.
+        string: the client's own, the same at all levels of a collection.
+        budget: what this device may answer; None for simulations.
+        level: in simulations with protocol='cohorts', the level that the client drew, once, with
+            `client_level(question.levels)`. A budget draws and keeps it itself.
         source: randomness for tests.
     """
     _check_question(question, Question)
-    if not _is_asked(question, level):
+    if not _admits(budget, question, level, source):
         return None
     if not coin(question.coin, source) or not question.strings.accepts(string):
         return None
@@ -150,15 +165,20 @@ def client_answer(
 
 
 def split_answer(
-    question: SplitQuestion, value: object, *, level: int | None = None, source: RandomWords | None = None
+    question: SplitQuestion,
+    value: object,
+    *,
+    budget: Budget | None,
+    level: int | None = None,
+    source: RandomWords | None = None,
 ) -> SplitReport | None:
     """Return whether a client's value is below the split, or None where it stays silent.
 
-    With protocol='cohorts', `level` is the one that the client drew, once, with `client_level(question.levels)`. A
-    client without a number stays silent; values outside of the interval are on one side of every split.
+    `budget` and `level` are those of `client_answer`. A client without a number stays silent; values outside of the
+    interval are on one side of every split.
     """
     _check_question(question, SplitQuestion)
-    if not _is_asked(question, level):
+    if not _admits(budget, question, level, source):
         return None
     if not is_number(value) or value != value or not coin(question.coin, source):
         return None
@@ -249,8 +269,14 @@ def _check_question(question: object, kind: type) -> None:
         raise InvalidType(f"question must be a {name}, not {type(question).__name__}. Use {name}.from_json.")
 
 
-def _is_asked(question: Question | SplitQuestion, level: int | None) -> bool:
-    """Return whether a client is to toss its coin for a question; with cohorts, at the level that it drew."""
+def _admits(budget: object, question: AnyQuestion, level: int | None, source: RandomWords | None) -> bool:
+    """Return whether to toss a coin for a question: as the budget says or, without one, at the level that was drawn."""
+    if isinstance(budget, Budget):
+        if level is not None:
+            raise InvalidValue("level is drawn and kept by the budget. Leave it out, or pass budget=None to simulate.")
+        return budget.charge(question, source=source)
+    if budget is not None:
+        raise InvalidType(f"budget must be a Budget, or None to simulate, not {type(budget).__name__}. Pass a Budget.")
     if question.protocol != "cohorts":
         return True
     hint = "With cohorts a client draws its level once, by client_level(question.levels), and keeps it."

@@ -2,10 +2,14 @@
 
 Each is JSON by `to_json`, and a device makes it again with `from_json`, which refuses anything else. How many bytes a
 padded message has follows from the question alone (`widest` and `fields`; see `padded_message`).
+
+A question carries the `Terms` of its collection, which a device's `Budget` charges. Terms are null only in simulations.
 """
 
 import json
+import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, get_args
@@ -22,6 +26,46 @@ PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 LONGEST = 256
 _ESCAPED = 6  # bytes of a symbol in JSON, at most, as in "\u0000"
 SMALLEST_COIN, LARGEST_COIN = 1e-9, 1 - 1e-9
+_LONGEST_NAME = 200
+_MOST_REPORTS = 10**9
+_MOST_TERMS = 100_000  # of a sum; fewer terms only lower it
+
+
+@dataclass(frozen=True)
+class Terms(Public):
+    """What a server states about its collection, for the budgets of devices.
+
+    Attributes:
+        collection: its name, the same in all of its questions and in no question of another collection.
+        epsilon, delta, neighbours: what the whole collection promises.
+        threshold: how many reports a count needs to be released.
+    """
+
+    collection: str
+    epsilon: float
+    delta: float
+    threshold: int
+    neighbours: validate.Neighbours = "add_remove"
+
+    def __post_init__(self) -> None:
+        hint = "Pass a name such as collection='drinks, May 2027', or leave it out for a random one."
+        name = validate.text("collection", self.collection, hint=hint)
+        if len(name) > _LONGEST_NAME:
+            raise InvalidValue(f"collection has more than {_LONGEST_NAME} characters. {hint}")
+        check_sendable("collection", name)
+        hint = "Pass the threshold of the plan."
+        validate.store(
+            self,
+            epsilon=validate.epsilon(self.epsilon),
+            delta=validate.delta(self.delta),
+            threshold=validate.whole("threshold", self.threshold, low=1, high=_MOST_REPORTS, hint=hint),
+            neighbours=validate.neighbours(self.neighbours),
+        )
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Terms":
+        """Rebuild what `to_json` returned; anything else is refused."""
+        return cls(**cls._fields(data))
 
 
 @dataclass(frozen=True)
@@ -33,14 +77,19 @@ class ValueQuestion(Public):
         kind: 'text' or 'integers'.
         values: the public list of values that count, or None when any value of the kind does.
         longest: texts of more bytes in UTF-8 do not count.
+        terms: what the collection promises.
     """
 
     coin: float
     kind: Kind = "text"
     values: tuple[str | int, ...] | None = None
     longest: int = LONGEST
+    terms: Terms | None = None
 
     fields: ClassVar[tuple[str, ...]] = ("value",)
+    protocol: ClassVar[Protocol] = "one_round"
+    level: ClassVar[int] = 1
+    levels: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         hint = "Pass a question of Histogram.question."
@@ -75,6 +124,7 @@ class ValueQuestion(Public):
     def from_json(cls, data: dict[str, Any]) -> "ValueQuestion":
         """Rebuild what `to_json` returned; anything else is refused."""
         fields = cls._fields(data)
+        fields["terms"] = _terms(fields)
         listed, anything = fields["values"], cls(**fields | {"values": None})
         if listed is not None:
             if not isinstance(listed, list) or not listed or not all(map(anything.counts, listed)):
@@ -95,6 +145,7 @@ class Question(Public):
         coin: the probability with which a client that is asked answers.
         strings: which strings there are; a client with another one is silent.
         prefixes: those that reached the threshold at the level before, sorted; at first the empty one.
+        terms: what the collection promises.
     """
 
     protocol: Protocol
@@ -104,6 +155,7 @@ class Question(Public):
     coin: float
     strings: Strings
     prefixes: tuple[Symbols, ...]
+    terms: Terms | None = None
 
     fields: ClassVar[tuple[str, ...]] = ("prefix", "ended")
 
@@ -155,7 +207,7 @@ class Question(Public):
         prefixes = tuple(strings.read(prefix) for prefix in listed)
         if not all(map(strings.fits, prefixes)):
             raise InvalidValue(f"prefixes holds one that no counted string begins with. {hint}")
-        return cls(protocol, level, levels, step, coin, strings, prefixes)
+        return cls(protocol, level, levels, step, coin, strings, prefixes, _terms(fields))
 
 
 @dataclass(frozen=True)
@@ -167,6 +219,7 @@ class SplitQuestion(Public):
     levels: int
     coin: float
     split: float
+    terms: Terms | None = None
 
     fields: ClassVar[tuple[str, ...]] = ("below",)
     widest: ClassVar[int] = len("false")
@@ -175,7 +228,74 @@ class SplitQuestion(Public):
     def from_json(cls, data: dict[str, Any]) -> "SplitQuestion":
         """Rebuild what `to_json` returned; anything else is refused."""
         hint, fields = "Pass what SplitQuestion.to_json returned.", cls._fields(data)
-        return cls(*_level(fields, hint), validate.real("split", fields["split"], hint=hint))
+        split = validate.real("split", fields["split"], hint=hint)
+        return cls(*_level(fields, hint), split, _terms(fields))
+
+
+AnyQuestion = ValueQuestion | Question | SplitQuestion
+
+
+def terms_of(question: AnyQuestion) -> Terms:
+    """Return the terms of a question, or raise where it states none."""
+    if question.terms is None:
+        raise InvalidValue("question states no terms, so no budget can be charged. Ask a server that states them.")
+    return question.terms
+
+
+def least_delta(question: AnyQuestion) -> float:
+    """Return a delta that the collection of a question cannot be below, from one level of it.
+
+    It is the exact delta of `channels.binomial.add_remove`, whose head has the formulas, in floats: that of the whole
+    collection for a histogram and in one round; a lower bound for several rounds and for neighbours='replace'. With
+    cohorts levels are taken for secret. Thresholds beyond 100,000 terms are summed up to there, which only lowers it.
+
+    >>> least_delta(ValueQuestion(0.24, terms=Terms("drinks", 1.0, 1e-8, threshold=19))) <= 1e-8
+    True
+    >>> round(least_delta(ValueQuestion(0.5, terms=Terms("drinks", 1.0, 1e-8, threshold=2))), 6)
+    0.25
+    """
+    terms, coin = terms_of(question), question.coin
+    found = _one_level(terms, coin, coin)
+    if question.protocol == "cohorts" and question.levels > 1:
+        share = coin / question.levels
+        found = min(found, _one_level(terms, share / (1 - coin + share), coin))
+    return found
+
+
+def _one_level(terms: Terms, p: float, own: float) -> float:
+    """Return the larger of A and B for k - 1 clients with rate p, and one that comes or goes with the rate `own`."""
+    t, z, least = terms.threshold, math.exp(terms.epsilon), 1 + math.expm1(-terms.epsilon) / own
+    most = 1 + math.expm1(terms.epsilon) / own
+    g = 1 - p + most * p
+    q, rest = most * p / g, (1 - p) / g
+    k = max(math.ceil((t - 1) / q), t)
+    over = _sum(k, t, p, 1, lambda j: j - k * q if q < 0.5 else j - k + k * rest)  # without cancellation
+    appearing, vanishing = own * g / (k * p * (1 - p)) * over, 0.0
+    if least > 0:
+        g = 1 - p + least * p
+        q = least * p / g
+        k = max(math.ceil((t - 1) / q), 1)
+        vanishing = z * own * g / (k * p * (1 - p)) * _sum(k, t - 1, p, -1, lambda j: k * q - j)
+    return max(appearing, vanishing)
+
+
+def _sum(k: int, start: int, p: float, step: int, weight: Callable[[int], float]) -> float:
+    """Return about the sum of P[X = j] weight(j) for j = start, start + step, ..., X ~ Binomial(k, p), never above it.
+
+    The logarithm of the first mass is off by a few units in the last place of lgamma(k + 1): they are taken off.
+    """
+    ways = math.lgamma(k + 1) - math.lgamma(start + 1) - math.lgamma(k - start + 1)
+    slack = 1e-9 + 2.0**-49 * (math.lgamma(k + 1) + 1)
+    mass = math.exp(min(0.0, ways + start * math.log(p) + (k - start) * math.log1p(-p) - slack))
+    total, j = 0.0, start
+    for _ in range(_MOST_TERMS):
+        added = mass * max(0.0, weight(j))
+        total += added
+        mass *= (k - j) * p / ((j + 1) * (1 - p)) if step > 0 else j * (1 - p) / ((k - j + 1) * p)
+        j += step
+        if mass == 0 or (mass * k < 1e-12 * total):
+            break
+    return total
 
 
 def in_json(value: object) -> int:
@@ -211,6 +331,10 @@ def _level(fields: dict[str, Any], hint: str) -> tuple[Protocol, int, int, float
     levels = validate.whole("levels", fields["levels"], low=1, high=MOST_LEVELS, hint=hint)
     level = validate.whole("level", fields["level"], low=1, high=levels, hint=hint)
     return checked_protocol(fields["protocol"]), level, levels, _coin(fields["coin"], hint)
+
+
+def _terms(fields: dict[str, Any]) -> Terms | None:
+    return None if fields["terms"] is None else Terms.from_json(fields["terms"])
 
 
 def _coin(coin: object, hint: str) -> float:

@@ -60,6 +60,11 @@ class Plan:
         kept = self.guarantee
         return SampleThreshold(kept.epsilon, kept.delta, self.rate, self.threshold, kept.neighbours, unit=kept.unit)
 
+    @property
+    def exposure(self) -> float:
+        """The probability that a client sends a report: what a device's budget is charged."""
+        return self.rate
+
     def contacted(self, population: int) -> float:
         """Return how many clients of a population are expected to be sampled."""
         hint = "Pass how many clients there are, such as population=1_000_000."

@@ -116,6 +116,11 @@ class LevelPlan(Channel):
         """How many reports a client is expected to send, at most."""
         return self.coin * (self.levels if self.protocol == "rounds" else 1)
 
+    @property
+    def exposure(self) -> float:
+        """The probability that a client sends any report, at most: what a device's budget is charged."""
+        return -math.expm1(math.log1p(-self.coin) * (self.levels if self.protocol == "rounds" else 1))
+
     @cached_property
     def half(self) -> int:
         """The lowest frequency at which a string is found half of the time, if it shares its prefixes with no other.

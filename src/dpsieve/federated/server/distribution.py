@@ -209,7 +209,7 @@ class Quantiles(TrieServer):
     True
 
     Attributes:
-        grid: the cells, which clients need to know: `client_answer(question, grid.string(value))`.
+        grid: the cells, which clients need to know: `client_answer(question, grid.string(value), budget=budget)`.
     """
 
     def __init__(
@@ -222,6 +222,7 @@ class Quantiles(TrieServer):
         branching: int = 4,
         depth: int = 5,
         outside: Literal["clip", "silent"] = "clip",
+        collection: str | None = None,
         **options: Unpack[LevelOptions],
     ) -> None:
         """Plan the levels; nothing is spent before a question is asked.
@@ -231,6 +232,7 @@ class Quantiles(TrieServer):
             epsilon, delta: the budget of all levels together.
             branching, depth: the parts into which each level cuts a range, and the number of levels.
             outside: 'clip' counts values outside of the interval at its nearer end; 'silent' leaves them out.
+            collection: the name by which devices know the collection, and no other one; default: random.
             options: protocol, coin, threshold, neighbours, unit and secret_levels, as in `level_plan`; 'one_round' asks
                 for the finest cells at once.
         """
@@ -241,7 +243,7 @@ class Quantiles(TrieServer):
                 raise InvalidValue(f"protocol='one_round' is for 256 cells at most. {fix}")
         self.grid = Grid(low, high, branching, depth, outside)
         strings = Strings(self.grid.depth, self.grid.depth, bytes(range(self.grid.branching)))
-        super().__init__(strings, 1, level_plan(epsilon, delta, self.grid.depth, **options, pruned=True))
+        super().__init__(strings, 1, level_plan(epsilon, delta, self.grid.depth, **options, pruned=True), collection)
 
     def run(
         self, values: Any, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None

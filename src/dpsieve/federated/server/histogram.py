@@ -30,7 +30,8 @@ from dpsieve.channels.channel import checked_frequencies
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, not_unicode, too_large
 from dpsieve.exact.binomial import below
 from dpsieve.federated.client.answers import Report, decoded, is_dummy, value_answer
-from dpsieve.federated.client.questions import LONGEST, Kind, ValueQuestion, checked_kind, checked_longest
+from dpsieve.federated.client.coins import new_nonce
+from dpsieve.federated.client.questions import LONGEST, Kind, Terms, ValueQuestion, checked_kind, checked_longest
 from dpsieve.federated.plans.histogram_plan import Plan
 from dpsieve.federated.plans.paper_bounds import lemma_5_omission
 from dpsieve.privacy import Guarantee
@@ -271,6 +272,7 @@ class Histogram:
         values: a public list of the values that count, such as the buckets of a histogram; without it, any value does.
         kind: 'text' or 'integers'; default: the kind of the list, or text without a list.
         longest: texts of more bytes in UTF-8 do not count.
+        collection: the name by which devices know the collection, of this release and of no other; default: random.
 
     >>> from dpsieve.federated import plan
     >>> drinks = Histogram(plan(1.0, 1e-8))
@@ -280,12 +282,22 @@ class Histogram:
     ['coffee', 'tea']
     """
 
-    def __init__(self, plan: Plan, values: Any = None, *, kind: Kind | None = None, longest: int = LONGEST) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        values: Any = None,
+        *,
+        kind: Kind | None = None,
+        longest: int = LONGEST,
+        collection: str | None = None,
+    ) -> None:
         if not isinstance(plan, Plan):
             raise InvalidType(
                 f"plan must be a Plan, not {type(plan).__name__}. Pass what dpsieve.federated.plan returns."
             )
-        self.plan, self.buckets = plan, Buckets(values, kind, longest)
+        self.plan, self.buckets, promise = plan, Buckets(values, kind, longest), plan.guarantee
+        name = new_nonce() if collection is None else collection
+        self.terms = Terms(name, promise.epsilon, promise.delta, plan.threshold, promise.neighbours)
 
     def __repr__(self) -> str:
         return f"<Histogram of {self.buckets.kind} from clients. {self.plan}>"
@@ -299,14 +311,14 @@ class Histogram:
     def question(self) -> ValueQuestion:
         """What clients are asked, as they need it: `ValueQuestion.from_json(histogram.question.to_json())`."""
         listed = None if self.buckets.listed is None else tuple(self.buckets.listed.to_pylist())
-        return ValueQuestion(self.plan.rate, self.buckets.kind, listed, self.buckets.longest)
+        return ValueQuestion(self.plan.rate, self.buckets.kind, listed, self.buckets.longest, self.terms)
 
     def client_report(self, value: str | int, source: Source | None = None) -> Report | None:
-        """Return what the client sends, or None when it stays silent; see `dpsieve.federated.client.value_answer`.
+        """Return what a client sends, or None when it stays silent, for simulations: no budget is charged.
 
-        To retry, send the same report again.
+        A device uses `dpsieve.federated.client.value_answer` and a budget. To retry, send the same report again.
         """
-        return value_answer(self.question, value, source=source)
+        return value_answer(self.question, value, budget=None, source=source)
 
     def client_reports(self, values: Any, source: Source | None = None) -> Reports:
         """Return what many clients send, one coin each, for simulations and batches.

@@ -8,7 +8,8 @@ import numpy as np
 
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.federated.client.answers import decoded, is_dummy
-from dpsieve.federated.client.questions import Question, SplitQuestion
+from dpsieve.federated.client.coins import new_nonce
+from dpsieve.federated.client.questions import Question, SplitQuestion, Terms
 from dpsieve.federated.plans.level_plans import LevelPlan
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import AnyLedger, charge
@@ -23,12 +24,15 @@ class LevelServer(ABC, Generic[_Q]):
 
     Attributes:
         plan: rates, threshold and guarantee.
+        terms: what devices are told about the collection: its name, threshold and guarantee.
         ignored: how many reports were malformed, repeated, or did not answer the question. It is not private: never
             publish it.
     """
 
-    def __init__(self, plan: LevelPlan) -> None:
+    def __init__(self, plan: LevelPlan, collection: str | None) -> None:
         self.plan, self.ignored = plan, 0
+        name = new_nonce() if collection is None else collection
+        self.terms = Terms(name, plan.epsilon, plan.delta_, plan.threshold, plan.neighbours)
         self._state, self._source = "new", resolve(None)
         self._open: _Q | None = None
         self._nonces: set[str] = set()

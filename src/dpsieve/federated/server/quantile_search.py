@@ -60,6 +60,7 @@ class QuantileSearch(LevelServer[SplitQuestion]):
         delta: float,
         rounds: int = 10,
         confidence: float = 0.95,
+        collection: str | None = None,
         **options: Unpack[LevelOptions],
     ) -> None:
         """Plan the rounds; nothing is spent before a question is asked.
@@ -70,6 +71,7 @@ class QuantileSearch(LevelServer[SplitQuestion]):
             epsilon, delta: the budget of all rounds together.
             rounds: how many splits are asked about: the answer is no closer than 2^-rounds of the interval.
             confidence: the probability with which the interval of the answer holds the quantile.
+            collection: the name by which devices know the collection, and no other one; default: random.
             options: protocol ('rounds' or 'cohorts'), coin, threshold, neighbours and unit, as in `level_plan`.
         """
         phi = validate.between("phi", phi, 0.0, 1.0, hint="Pass a share such as phi=0.5.")
@@ -79,7 +81,7 @@ class QuantileSearch(LevelServer[SplitQuestion]):
         if options.get("protocol", "rounds") not in ("rounds", "cohorts"):
             raise InvalidValue("protocol is not known. Choose 'rounds' or 'cohorts'.")
         rounds = validate.whole("rounds", rounds, low=1, high=_MOST_ROUNDS, hint="Pass how many, such as rounds=10.")
-        super().__init__(level_plan(epsilon, delta, rounds, **options))
+        super().__init__(level_plan(epsilon, delta, rounds, **options), collection)
         self._below = self._above = 0
         self._sure = (self.low, self.high)  # the quantile is in here
         self._unsure: tuple[float, float] | None = None  # splits in here were too close to tell
@@ -92,7 +94,8 @@ class QuantileSearch(LevelServer[SplitQuestion]):
 
     def _ask(self, level: int) -> SplitQuestion:
         self._below = self._above = 0
-        return SplitQuestion(self.plan.protocol, level, self.plan.levels, self.plan.coin, self._next())
+        plan = self.plan
+        return SplitQuestion(plan.protocol, level, plan.levels, plan.coin, self._next(), self.terms)
 
     def _close(self, question: SplitQuestion) -> bool:
         below, above = self._reported(np.array([self._below, self._above])).tolist()

@@ -76,8 +76,8 @@ class TrieServer(LevelServer[Question]):
         step: how many symbols each level adds.
     """
 
-    def __init__(self, strings: Strings, step: int, plan: LevelPlan) -> None:
-        super().__init__(plan)
+    def __init__(self, strings: Strings, step: int, plan: LevelPlan, collection: str | None) -> None:
+        super().__init__(plan, collection)
         self.strings, self.step = strings, step
         self._prefixes: tuple[Symbols, ...] = (strings.empty,)
         self._counted: list[pa.Table] = []
@@ -128,7 +128,8 @@ class TrieServer(LevelServer[Question]):
 
     def _ask(self, level: int) -> Question:
         plan = self.plan
-        return Question(plan.protocol, level, plan.levels, self.step, plan.coin, self.strings, self._prefixes)
+        asked = (plan.protocol, level, plan.levels, self.step, plan.coin)
+        return Question(*asked, self.strings, self._prefixes, self.terms)
 
     def _close(self, question: Question) -> bool:
         """Drop what is below the threshold, and keep the rest as a level of the trie."""
@@ -147,7 +148,7 @@ class TrieHeavyHitters(TrieServer):
 
     >>> server = TrieHeavyHitters(1.0, 1e-6, max_length=3, alphabet="abc", protocol="cohorts")
     >>> for question in server.questions():
-    ...     server.take([])  # what the clients answered, by `client_answer(question, string)`
+    ...     server.take([])  # what the clients answered, by `client_answer(question, string, budget=budget)`
     >>> len(server.release())
     0
     """
@@ -161,6 +162,7 @@ class TrieHeavyHitters(TrieServer):
         alphabet: Symbols | None = None,
         min_length: int = 0,
         step: int = 1,
+        collection: str | None = None,
         **options: Unpack[LevelOptions],
     ) -> None:
         """Plan the levels; nothing is spent before a question is asked.
@@ -171,12 +173,13 @@ class TrieHeavyHitters(TrieServer):
             alphabet: None for any text, a str of characters, or bytes for byte strings. Clients whose string has
                 another symbol stay silent.
             step: how many symbols each level adds; fewer levels cost less and show the server more.
+            collection: the name by which devices know the collection, and no other one; default: random.
             options: protocol, coin, threshold, neighbours, unit and secret_levels, as in `level_plan`; `compare` tells
                 what each protocol finds.
         """
         strings, levels = Strings(max_length, min_length, alphabet), levels_of(max_length, step)
         plan = level_plan(epsilon, delta, levels, **options, pruned=True)
-        super().__init__(strings, max_length if plan.protocol == "one_round" else step, plan)
+        super().__init__(strings, max_length if plan.protocol == "one_round" else step, plan, collection)
 
     def run(
         self, strings: Any, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None

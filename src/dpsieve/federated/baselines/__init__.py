@@ -1,1 +1,0 @@
-"""What sample-and-threshold is compared with, each calibrated as well as it can be."""

@@ -1,0 +1,342 @@
+"""A device's own budget: which questions it answers, recorded durably before an answer leaves.
+
+Sample-and-threshold protects a client by the threshold of a server that is trusted. A device that answers every
+question protects nothing: after 20 tosses of a coin of rate 0.5 the value is still unsent with probability 1e-6. So a
+`Budget` records each collection at its first question and charges it as a whole: the epsilon and delta of its `Terms`,
+and its exposure, the probability 1 - (1 - coin)^tosses that at least one of its coins says 'report' (one toss for each
+level; one in all with cohorts). A question is refused, and answered by a dummy as if the coin had said 'silent', if
+
+* its coin is above `rate`;
+* its terms cannot be true: one level with this coin and threshold already has a larger delta (`least_delta`);
+* its collection is not recorded and a total would exceed `epsilon`, `delta` or `exposure`, or the record is full;
+* its collection is recorded with other parameters: a name that collides;
+* its level, or a later one of its collection, was asked before. A repeated question is answered by a dummy and not by
+  the first answer again: either costs nothing, and this way no value and no coin is stored. Hosts that repeat messages
+  after a failed delivery keep the message until it is acknowledged;
+* the record is damaged, missing or cannot be written. A budget never starts again by itself.
+
+With `days`, totals are those of the collections admitted in the last `days` days; else of all.
+
+What is promised. Let R be `exposure`, and compare a device that has a value with the same device that has another one,
+or sends dummies only.
+
+1. Any server, any network. All messages of a device (with `days`: those of any `days` consecutive days, given the ones
+   before) are (0, R)-private: for every event E, P[E | value] <= P[E | other value] + R. So with probability 1 - R
+   nothing about a value leaves, whatever is asked, in which order, and by how many servers.
+   Proof. A message depends on the value only if its coin says 'report'. Until then all messages are dummies with fresh
+   nonces, so the questions depend on nothing but the servers' own randomness; fix that, and the levels that the device
+   draws. Then the questions up to the first report are fixed, and so is what the record admits, as it depends on
+   questions alone. No coin says 'report' with probability prod (1 - p_i) over the tosses admitted, which is 1 - R or
+   more. So the law of the transcript is (1 - r) D + r H with the same D for every value and r <= R; two such laws
+   differ by at most R on any event. It is reached: a server that asks for the value learns it with probability r.
+2. Servers that keep their terms: they use the stated coin and threshold, publish only the release, and count a nonce
+   once. Everything that they publish is (epsilon, delta)-private together for the device, with the limits `epsilon`
+   and `delta` of this budget, for one client more or less or, with neighbours='replace', for another value.
+   Proof. Which collections are admitted depends on questions alone; from others the device is absent in both worlds.
+   Each admitted one is private with its stated numbers, and no less so if only some of its levels are answered: at the
+   others both worlds are the same. The sums of epsilons and deltas stay within limits fixed in advance on every path,
+   and sums hold also where amounts react to earlier releases (Rogers, Roth, Ullman and Vadhan, NeurIPS 2016) and where
+   collections overlap in time (Haney et al., CCS 2023). Terms for 'add_remove' count as (2 epsilon, (1 + e^epsilon)
+   delta) in a budget for 'replace' (group privacy); terms for 'replace' say nothing about absence and are refused in a
+   budget for 'add_remove'.
+3. Days, which are those of UTC. A collection counts as long as its last admitted question was on one of the last
+   `days` days. After that it is forgotten, and checked as a new one if it is asked again. So it has runs of questions,
+   in each of which no two that follow each other are `days` days apart, and it was checked at the start of each run.
+   Take any `days` consecutive days, the runs with a question in them, and the run that started last, at a time s. Every
+   other run has a question up to s, and one after s or in these days before s: by the gaps within a run, its last
+   question up to s is less than `days` days before s. So it was counted in the check at s, and all totals are within
+   the limits.
+
+What is not promised. A device cannot see the threshold that a server uses: (2) is worth as much as the server is
+trusted, and (1) holds without trust. A record that was deleted before the program starts, or replaced by an older copy
+(a restored backup), is not noticed. A clock that is set forward ends windows early. A server can use up a budget.
+Refusals take the same time as answers, up to the arithmetic: both rewrite the record. Sums are exact to 50 digits, and
+numbers are taken as the decimals that Python prints.
+"""
+
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any, NamedTuple
+
+from dpsieve import validate
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
+from dpsieve.federated.client.coins import RandomWords, uniform
+from dpsieve.federated.client.questions import (
+    LARGEST_COIN,
+    SMALLEST_COIN,
+    AnyQuestion,
+    Terms,
+    least_delta,
+    terms_of,
+)
+from dpsieve.federated.client.storage import FileStorage, Storage
+from dpsieve.federated.client.strings import MOST_LEVELS
+
+VERSION = 1
+_MOST_COLLECTIONS = 1000
+_PRECISE = Context(prec=60)
+_DAY = 86_400
+_CHANGES = ("level", "prefixes", "split")  # from one question of a collection to the next
+_HINT = "Pass the record of this device as it is."
+
+
+class Spent(NamedTuple):
+    """What the collections that a budget counts add up to."""
+
+    epsilon: float
+    delta: float
+    exposure: float
+    collections: int
+
+
+@dataclass(frozen=True)
+class _Charge:
+    """One collection in a record.
+
+    Attributes:
+        terms: what it promises.
+        digest: of the parameters that all of its questions share.
+        coin, tosses: the rate, and how many coins are tossed at most.
+        level: with cohorts, the level that this device drew; else 0.
+        asked: the last level that was asked for.
+        day: of the last admitted question, counted from 1970.
+    """
+
+    terms: Terms
+    digest: str
+    coin: float
+    tosses: int
+    level: int
+    asked: int
+    day: int
+
+    def to_json(self) -> dict[str, Any]:
+        return self.__dict__ | {"terms": self.terms.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Any) -> "_Charge":
+        if not isinstance(data, dict) or set(data) != set(cls.__match_args__) or not isinstance(data["digest"], str):
+            raise InvalidValue(f"data is no charge. {_HINT}")
+        counts = {name: validate.whole(name, data[name], high=MOST_LEVELS, hint=_HINT) for name in ("level", "asked")}
+        return cls(
+            Terms.from_json(data["terms"]),
+            data["digest"],
+            validate.between("coin", data["coin"], SMALLEST_COIN, LARGEST_COIN, hint=_HINT),
+            validate.whole("tosses", data["tosses"], low=1, high=MOST_LEVELS, hint=_HINT),
+            day=validate.whole("day", data["day"], hint=_HINT),
+            **counts,
+        )
+
+
+class _Record(NamedTuple):
+    """The charges of a device by the names of collections, and the latest day that it has seen."""
+
+    charges: dict[str, _Charge]
+    day: int
+
+    def to_text(self) -> str:
+        body = {"version": VERSION, "day": self.day, "charges": [charge.to_json() for charge in self.charges.values()]}
+        text = json.dumps(body)
+        return f"{_digest(text)}\n{text}\n"
+
+    @classmethod
+    def from_text(cls, text: str | None) -> "_Record | None":
+        """Return the record, or None where it is missing or damaged."""
+        digest, _, body = (text or "").removesuffix("\n").partition("\n")
+        try:
+            if digest != _digest(body) or (data := json.loads(body))["version"] is not VERSION:
+                return None
+            charges = [_Charge.from_json(charge) for charge in data["charges"]]
+            day = validate.whole("day", data["day"], hint=_HINT)
+        except (DpsieveError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+        return cls({charge.terms.collection: charge for charge in charges}, day)
+
+
+class Budget:
+    """What a device may answer, over all collections and servers; the head of the module has the promise.
+
+    Several processes and threads may use one budget: each question is decided and recorded under a lock.
+
+    >>> import tempfile
+    >>> from dpsieve.federated.client import ValueQuestion, value_answer
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> budget = Budget(f"{folder.name}/budget", epsilon=4.0, delta=1e-6, exposure=0.5)
+    >>> question = ValueQuestion(0.24, terms=Terms("drinks", 1.0, 1e-8, threshold=19))
+    >>> report = value_answer(question, "tea", budget=budget)
+    >>> budget.spent()
+    Spent(epsilon=1.0, delta=1e-08, exposure=0.24, collections=1)
+    >>> budget.refusal(question)
+    'this level of the collection was asked before'
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str] | Storage,
+        *,
+        epsilon: float,
+        delta: float,
+        exposure: float,
+        rate: float = 0.5,
+        days: int | None = None,
+        neighbours: validate.Neighbours = "add_remove",
+    ) -> None:
+        """Open the record, or start one where there is none.
+
+        Args:
+            place: a file of this device, made with mode 0600, or a `Storage` of the host.
+            epsilon, delta: the most that all collections together may promise, added up.
+            exposure: the largest probability that anything about a value leaves the device.
+            rate: the largest coin that is answered.
+            days: forget a collection this many days after its last question; None counts all collections, always.
+            neighbours: 'add_remove' (one client more or less) or 'replace' (another value).
+        """
+        hint = "Pass a probability such as exposure=0.5: that anything leaves the device."
+        self.epsilon, self.delta = validate.positive_epsilon(epsilon), validate.delta(delta)
+        self.exposure = validate.between("exposure", exposure, SMALLEST_COIN, LARGEST_COIN, hint=hint)
+        self.rate = validate.between("rate", rate, SMALLEST_COIN, LARGEST_COIN, hint="Pass a rate such as rate=0.5.")
+        self.days = (
+            None if days is None else validate.whole("days", days, low=1, hint="Pass how many, such as days=30.")
+        )
+        self.neighbours = validate.neighbours(neighbours)
+        self._mutex = threading.Lock()
+        if isinstance(place, str | os.PathLike):
+            self._storage: Storage = FileStorage(place)
+        elif all(callable(getattr(place, name, None)) for name in ("get", "put")):
+            self._storage = place
+        else:
+            raise InvalidType(f"place must be a path or a Storage, not {type(place).__name__}. Pass a path.")
+        with self._locked():
+            if self._storage.get() is None:
+                self._storage.put(_Record({}, 0).to_text())
+
+    def __repr__(self) -> str:
+        return f"<Budget of a device: epsilon={self.epsilon:g}, delta={self.delta:g}, exposure={self.exposure:g}>"
+
+    def spent(self) -> Spent:
+        """Return what is charged; raise UnreadableData where the record is damaged and all questions are refused."""
+        with self._locked():
+            record = self._counted(self._storage.get())
+        if record is None:
+            raise UnreadableData("place: the record of this budget is damaged or gone, and all questions are refused.")
+        charges = list(record.charges.values())
+        epsilon, delta, exposure = (float(total) for _, total, _ in self._limits(charges))
+        return Spent(epsilon, delta, exposure, len(charges))
+
+    def refusal(self, question: AnyQuestion) -> str | None:
+        """Return why a question would be refused, or None; nothing is charged. Do not send it: dummies hide it."""
+        _check_question(question)
+        with self._locked():
+            record = self._counted(self._storage.get())
+        return self._refusal(question, record)
+
+    def charge(self, question: AnyQuestion, *, source: RandomWords | None = None) -> bool:
+        """Record a question and return whether to toss a coin for it; on return the record is durable.
+
+        False stands for refused, and with cohorts also for a level that this device did not draw. `value_answer`,
+        `client_answer` and `split_answer` call it. It sees no value, and rewrites the record also where it refuses.
+        """
+        _check_question(question)
+        try:
+            with self._locked():
+                return self._charge(question, source)
+        except OSError:  # a full disk, say: what is not recorded is not answered
+            return False
+
+    def _charge(self, question: AnyQuestion, source: RandomWords | None) -> bool:
+        text = self._storage.get()
+        record = self._counted(text)
+        if record is None or self._refusal(question, record) is not None:
+            if text is not None:
+                self._storage.put(text)
+            return False
+        name, cohorts = terms_of(question).collection, question.protocol == "cohorts"
+        old = record.charges.get(name)
+        level = old.level if old else 1 + uniform(question.levels, source) if cohorts else 0
+        charged = _new_charge(question, level, record.day)
+        self._storage.put(_Record({**record.charges, name: charged}, record.day).to_text())
+        return not cohorts or level == question.level
+
+    def _refusal(self, question: AnyQuestion, record: _Record | None) -> str | None:
+        if record is None:
+            return "the record is damaged or gone"
+        terms = terms_of(question)
+        if question.coin > self.rate:
+            return "the coin is above the rate of this budget"
+        if least_delta(question) > terms.delta:
+            return "the terms cannot be true for this coin and threshold"
+        old, new = record.charges.get(terms.collection), _new_charge(question, 0, record.day)
+        if old is not None:
+            if old.digest != new.digest:
+                return "another collection has this name"
+            return "this level of the collection was asked before" if question.level <= old.asked else None
+        if self.neighbours == "add_remove" and terms.neighbours == "replace":
+            return "the terms are for 'replace', and this budget is for 'add_remove'"
+        if len(record.charges) >= _MOST_COLLECTIONS:
+            return "the record is full"
+        charges = [*record.charges.values(), new]
+        over = [name for name, total, limit in self._limits(charges) if total > limit]
+        return f"{' and '.join(over)} would be exceeded" if over else None
+
+    def _counted(self, text: str | None) -> _Record | None:
+        """Return the record of today, without what is forgotten, or None; a clock that was set back does not count."""
+        record = _Record.from_text(text)
+        if record is None:
+            return None
+        day = max(record.day, int(time.time() // _DAY))
+        first = 0 if self.days is None else day - self.days + 1
+        return _Record({name: charge for name, charge in record.charges.items() if charge.day >= first}, day)
+
+    def _limits(self, charges: Iterable[_Charge]) -> Iterator[tuple[str, Decimal, Decimal]]:
+        """Yield the name of each limit, the total of these charges, and the limit."""
+        epsilon = delta = Decimal(0)
+        silent = Decimal(1)
+        for charge in charges:
+            own, factor = _decimal(charge.terms.epsilon), Decimal(1)
+            if self.neighbours == "replace" and charge.terms.neighbours == "add_remove":
+                own, factor = _PRECISE.multiply(own, 2), _PRECISE.add(_PRECISE.exp(own), 1)
+            epsilon = _PRECISE.add(epsilon, own)
+            delta = _PRECISE.add(delta, _PRECISE.multiply(factor, _decimal(charge.terms.delta)))
+            stays = _PRECISE.power(_PRECISE.subtract(Decimal(1), _decimal(charge.coin)), charge.tosses)
+            silent = _PRECISE.multiply(silent, stays)
+        yield "epsilon", epsilon, _decimal(self.epsilon)
+        yield "delta", delta, _decimal(self.delta)
+        yield "exposure", _PRECISE.subtract(Decimal(1), silent), _decimal(self.exposure)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._mutex, getattr(self._storage, "lock", nullcontext)():
+            yield
+
+
+def tosses(question: AnyQuestion) -> int:
+    """Return how many coins a collection tosses on a device, at most: one for each level, or one with cohorts."""
+    return 1 if question.protocol == "cohorts" else question.levels
+
+
+def _new_charge(question: AnyQuestion, level: int, day: int) -> _Charge:
+    fixed = {name: value for name, value in question.to_json().items() if name not in _CHANGES}
+    digest = _digest(json.dumps([type(question).__name__, fixed], sort_keys=True))
+    return _Charge(terms_of(question), digest, question.coin, tosses(question), level, question.level, day)
+
+
+def _check_question(question: object) -> None:
+    if not isinstance(question, AnyQuestion):
+        raise InvalidType(f"question must be one that a server asks, not {type(question).__name__}. Use from_json.")
+    terms_of(question)
+
+
+def _decimal(number: float) -> Decimal:
+    return Decimal(repr(number))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
