@@ -1,26 +1,24 @@
-"""Renyi selection: a key is published with a probability that depends on its sum of weights, and without any noise.
+"""Selection by coins: a key is published with a probability that depends on its sum of weights, without any noise.
 
 A unit that keeps d keys adds the weight w = 2^bits / sqrt(max(d, least)), rounded down, to each of them. A key with the
-sum h is published with probability p(h), independently of the others. With u = w / 2^bits, p is the largest function
-for which p(h - w) and p(h) are always (leak u^2)-approximately (order, tau u^2)-Renyi private: but for a probability of
-leak u^2 on either side, both Renyi divergences of this order are at most tau u^2. So p(0) = 0, the first unit shows a
-key with probability leak u^2 at most, and the same holds at the other end, where p becomes one.
+sum h is published with probability p(h), independently of the others. p is the largest function for which every step
+from p(h - w) to p(h) keeps the promise of `channels.reporting.reporting_tables`: p(0) = 0, and each p(h) is limited by
+all steps to it.
 
 Proof of privacy. Neighbours differ by one unit; it changes the coin of each of its keys by one step and no other coin.
-Coins are independent, so leaks and divergences of all keys add up, and the squares u^2 of one unit sum to at most
-one: the whole output is leak-approximately (order, tau)-Renyi private. That gives (epsilon, delta) with
-delta = leak + renyi_delta(order, tau, epsilon).
+Coins are independent, so neighbours are a product of pairs whose weights u = w / 2^bits have squares that sum to at
+most one, and rounding a weight down only lowers that sum. Whatever the sums of other units are, each pair is a step of
+the table. So `privacy.stages` bounds delta by the exposure of leak and rest: delta itself, where nothing comes before.
+With a share below one, something that follows may have the rest of the weight.
 
-References: C. Dwork and G. Rothblum, "Concentrated Differential Privacy", 2016, and M. Bun and T. Steinke, TCC 2016
-(section 8), for approximate divergences and their composition; D. Desfontaines, J. Voss, B. Gipson and C. Mandayam,
-"Differentially private partition selection", PoPETs 2022, for one key a unit.
+References: D. Desfontaines, J. Voss, B. Gipson and C. Mandayam, "Differentially private partition selection", PoPETs
+2022, for one key per unit; `privacy.stages` for the account.
 """
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar
 
@@ -30,20 +28,21 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels.makers import most_keys, unknown_domain
 from dpsieve.channels.reporting.reporting_tables import Promise, ReportingTable, reporting_table
-from dpsieve.discovery.renyi_budgets import MOST_BITS, Budget, best_budget, finest_bits
+from dpsieve.discovery.renyi_budgets import MOST_BITS, best_power, finest_bits
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.curves.renyi import checked_order, renyi_delta, spread_orders
+from dpsieve.privacy.curves.renyi import spread_orders
 from dpsieve.privacy.curves.spends import Approximate, Renyi, Spend
 from dpsieve.privacy.registry import register
+from dpsieve.privacy.stages import absent, exposure, split
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 
 _SAVED = "Pass the saved one."
-_ORDERS = 8  # at which costs are told; looking at one takes as long as a certificate
+_ORDERS = 8  # at which costs are stated; computing one takes as long as a certificate
 _R = TypeVar("_R", bound="RenyiSelector")
 
 
@@ -54,7 +53,7 @@ def renyi_selection(
     *,
     typical_keys: float | None = None,
     share: float = 1.0,
-    order: float | None = None,
+    power: float | None = None,
     unit: str = "one row",
 ) -> "RenyiSelection":
     """Return the selector that needs the fewest units behind a key where units hold several keys.
@@ -64,34 +63,35 @@ def renyi_selection(
         max_keys: how many keys a unit keeps.
         typical_keys: how many keys a typical unit has, such as their median: a public number. Units with fewer keys
             weigh as if they had this number, which lets all others reach further.
-        share: the part of tau that selection spends; the rest is left for other mechanisms at the same order.
-        order: of the Renyi divergence; chosen here where it is left out.
+        share: the part of a unit's weight that selection has; the rest is left for a mechanism that follows.
+        power: of the account; chosen here where it is left out.
         unit: who is protected, in words.
 
     >>> chosen = renyi_selection(1.0, 1e-5, 10, typical_keys=10)
     >>> round(chosen.users_needed(10), 1)  # this number of units with ten keys each give an even chance
-    41.9
+    38.2
     """
     epsilon, delta = unknown_domain(epsilon, delta)
     max_keys = most_keys(max_keys)
     least = min(max_keys, round(checked_typical(typical_keys)))
 
-    def made(least: int) -> RenyiSelection:
-        budget = chosen_budget(epsilon, delta, share, 1.0, max_keys, least, order)
-        bits, tau = finest_bits(budget.half, least, max_keys, every=False), budget.tau * share
-        return RenyiSelection(epsilon, delta, max_keys, budget.order, tau, budget.leak, bits, least, unit=unit)
+    def make(least: int) -> RenyiSelection:
+        lightest = 1 / math.sqrt(max(max_keys, least))
+        chosen, half = chosen_power(epsilon, delta, share, 0.0, lightest, least, power)
+        bits, limits = finest_bits(half, least, max_keys, every=False), split(chosen, delta, 0.0)
+        return RenyiSelection(epsilon, delta, max_keys, chosen, *limits, share, bits, least, unit=unit)
 
-    return fitting(made, least)
+    return fitting(make, least)
 
 
-def fitting(made: Callable[[int], _R], least: int) -> _R:
+def fitting(make: Callable[[int], _R], least: int) -> _R:
     """Return what is made for `least`, or for less where a grid of such light weights would need too long a table.
 
     That is so for tiny epsilons, where keys need hundreds of thousands of units.
     """
     while True:
         try:
-            selector = made(least)
+            selector = make(least)
             selector.table  # noqa: B018  # refuses to be too long
         except InvalidValue:
             if least == 1:
@@ -107,48 +107,53 @@ def checked_typical(typical_keys: float | None) -> float:
     return 1.0 if typical_keys is None else validate.between("typical_keys", typical_keys, 1, 10_000, hint=hint)
 
 
-def chosen_budget(
-    epsilon: float, delta: float, share: float, part: float, most: int | None, least: int, order: float | None
-) -> Budget:
-    """Return the budget where `part` of a share of tau is for a table of weights of units with `least` to `most` keys.
-
-    None stands for weights of every size down to zero. The tau of the budget is for all that is done at its order.
-    """
-    share = validate.between("share", share, 0.001, 1.0, hint="Pass the part of tau to spend, such as share=0.5.")
-    order = None if order is None else checked_order(order)
-    lightest = 0.0 if most is None else 1 / math.sqrt(max(most, least))
-    return best_budget(epsilon, delta, share * part, lightest, 1 / math.sqrt(least), order)
+def chosen_power(
+    epsilon: float, delta: float, share: float, mu: float, lightest: float, least: int, power: float | None
+) -> tuple[float, float]:
+    """Return the power of the account and about the sum of weights, in units of 2^bits, with an even chance."""
+    hint = "Pass the part of a unit's weight for selection, such as share=0.5."
+    share, heaviest = validate.between("share", share, 0.001, 1.0, hint=hint), 1 / math.sqrt(least)
+    if power is None:
+        return best_power(epsilon, delta, share, mu, lightest, heaviest)
+    power = validate.between("power", power, 1e-3, 1e9, hint="Pass the power of the account, such as power=13.")
+    if absent(epsilon, power) >= split(power, delta, mu)[1]:
+        raise InvalidValue(f"power={power:.4g} leaves nothing at epsilon={epsilon:.4g} and delta={delta:.4g}. Raise it.")
+    return power, 2 * math.log(1 / delta) / epsilon
 
 
 @dataclass(frozen=True, repr=False)
 class RenyiSelector(Selector):
-    """A selector whose cost for one unit is, but for a leak, a Renyi divergence of one order.
+    """A selector by a table of coins, whose cost for one unit is that of a product with weights.
 
     Attributes:
-        order: of the Renyi divergence.
-        tau: the bound on the divergence for one unit, in both directions.
-        leak: the probability, for one unit, of showing something beyond that.
+        power: of the account; see `privacy.stages`.
+        leak, rest: the largest leak, and the largest B, of a step of the table.
+        share: the part of a unit's weight that selection has; what follows may have the rest.
         bits: weights are whole numbers in units of 2^-bits.
         least: no weight is above 1 / sqrt(least).
     """
 
-    order: float
-    tau: float
+    power: float
     leak: float
+    rest: float
+    share: float
     bits: int
     least: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        tau = validate.positive("tau", self.tau, hint=_SAVED)
-        leak = validate.positive("leak", self.leak, hint=_SAVED)
+        numbers = {name: validate.positive(name, getattr(self, name), hint=_SAVED) for name in ("leak", "rest")}
+        power = validate.between("power", self.power, 1e-3, 1e9, hint=_SAVED)
+        share = validate.between("share", self.share, 0.001, 1.0, hint=_SAVED)
         bits = validate.whole("bits", self.bits, low=1, high=MOST_BITS, hint=_SAVED)
         least = validate.whole("least", self.least, low=1, high=10_000, hint=_SAVED)
-        self._set(order=checked_order(self.order), tau=tau, leak=leak, bits=bits, least=least)
+        self._set(**numbers, power=power, share=share, bits=bits, least=least)
         if not self.heaviest:
             raise InvalidValue(f"bits={bits} leaves no weight for least={least}. Pass the saved ones.")
-        if self.cost > self.delta:
-            raise InvalidValue("order, tau and leak do not keep epsilon and delta. Pass those that were saved.")
+
+    def _check_cost(self) -> None:
+        if self.cost > self.delta or absent(self.epsilon, self.power) > self.rest:
+            raise InvalidValue("power, leak and rest do not keep epsilon and delta. Pass those that were saved.")
 
     @property
     def heaviest(self) -> int:
@@ -156,39 +161,50 @@ class RenyiSelector(Selector):
         return Weight(self.bits, self.least).of_keys(1)[0]
 
     @property
+    def look_mu(self) -> float:
+        """The distance, in deviations, by which a unit moves noise that was drawn before the coins; most draw none."""
+        return 0.0
+
+    @property
     def cost(self) -> float:
-        """The delta of one unit at epsilon: what leaks, and what the divergence allows, rounded up."""
-        beyond = renyi_delta(self.order, self.tau, self.epsilon)
-        return upper(lambda: ball(self.leak) + ball(beyond))
+        """The delta of one unit at epsilon, rounded up."""
+        return exposure(self.power, self.leak, self.rest, self.look_mu)
+
+    @property
+    def steepness(self) -> float:
+        """At epsilon - t delta is at most e^(power t) times as large."""
+        return self.power
 
     @property
     @abstractmethod
+    def steps(self) -> tuple[int, ...]:
+        """All weights that a unit may add to a key."""
+
+    @property
     def promise(self) -> Promise:
         """What the table of reporting probabilities must keep."""
+        return Promise(self.epsilon, self.power, self.leak, self.rest, self.share, self.bits, self.steps)
 
     @cached_property
     def table(self) -> ReportingTable:
         """The reporting probability of each sum of weights."""
         return reporting_table(self.promise)
 
-    @property
-    def noise_rho(self) -> float:
-        """What noise that was drawn before the coins costs as zCDP, rounded up; most draw none."""
-        return 0.0
-
     def spends(self) -> tuple[Spend, ...]:
-        """Return what a unit costs at the order and at some lower ones, and what it may leak."""
+        """Return what a unit costs at some Renyi orders, and what it may leak."""
         return self._spent
 
     @cached_property
     def _spent(self) -> tuple[Spend, ...]:
-        *lower, own = spread_orders(self.order, _ORDERS)
+        orders, leak = spread_orders(self.power + 1, _ORDERS), upper(lambda: ball(self.leak) * ball(self.share))
+        rho = upper(lambda: ball(self.look_mu) ** 2 / 2)
 
         def tau(order: float, coins: float) -> float:
-            return upper(lambda: ball(coins) + ball(order) * ball(self.noise_rho))
+            return upper(lambda: ball(coins) + ball(order) * ball(rho))
 
-        taus = map(tau, lower, self.table.taus(lower, self.promise))
-        return Renyi((*lower, own), (*taus, self.tau)), Approximate(0.0, self.leak)
+        return Renyi(
+            orders, map(tau, orders, self.table.taus(orders, leak, bits=self.bits, steps=self.steps))
+        ), Approximate(0.0, leak)
 
     @property
     @abstractmethod
@@ -201,14 +217,14 @@ class RenyiSelector(Selector):
 
     @cached_property
     def _certificate(self) -> Certificate:
-        promise = self.promise
-        self.table.check(promise)
-        part = Fraction(self.heaviest**2, 4**self.bits)  # of tau and leak, for the key of the largest weight
-        beyond = renyi_delta(self.order, _above(promise.tau, part), self.epsilon)
-        each = upper(lambda: ball(_above(self.leak, part)) + ball(beyond))
-        rows = f"{self.table.last:,} rows of reporting probabilities, {len(promise.steps):,} steps to each"
+        self.table.check(self.promise)
+        # Of one key of the largest weight; all other weight is that of keys that are not there.
+        part = self.share * self.heaviest**2 / 4**self.bits * (1 + 1e-12)
+        missing = exposure(self.power, self.leak * 1e-300, absent(self.epsilon, self.power), self.look_mu)
+        each = min(self.cost, part * self.cost + missing)
+        rows = f"{self.table.last:,} rows of reporting probabilities, {len(self.steps):,} steps to each"
         one_key = Part("one key", "formula", rows, self.epsilon, each, each)
-        return Certificate(self.guarantee, (one_key, whole_unit(self.guarantee, self.cost, "balls", self.covers)))
+        return Certificate(self.guarantee, (one_key, whole_unit(self.guarantee, self.cost, "formula", self.covers)))
 
 
 @register("renyi")
@@ -221,16 +237,19 @@ class RenyiSelection(RenyiSelector, WeightSelector):
         """What a unit adds to each of its keys."""
         return Weight(self.bits, self.least)
 
-    @property
-    def promise(self) -> Promise:
-        """What the table must keep, for the weights of units of 1 to `max_keys` keys."""
-        steps = {step for step in self.weight.of_keys(self.max_keys) if step}
-        return Promise(self.order, self.tau, self.leak, self.bits, tuple(sorted(steps)))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_cost()
+
+    @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """The weights of units of 1 to `max_keys` keys."""
+        return tuple(sorted({step for step in self.weight.of_keys(self.max_keys) if step}))
 
     @property
     def covers(self) -> str:
         """What adds up to the cost of a unit, in words."""
-        return f"units of at most {self.max_keys:,} keys whose squared weights sum to one, at order {self.order:.4g}"
+        return f"units of at most {self.max_keys:,} keys whose squared weights sum to {self.share:.4g}"
 
     def select_by_weights(self, weights: Ints, source: Source) -> Bools:
         """Return which keys are published, given the sum of weights of each."""
@@ -248,7 +267,3 @@ class RenyiSelection(RenyiSelector, WeightSelector):
         wanted = validate.between("probability", probability, 1e-12, 1 - 1e-12, hint=hint)
         weight = self.weight.of_keys(keys)[-1]
         return self.table.crossing(wanted, weight) if weight else math.inf
-
-
-def _above(number: float, part: Fraction) -> float:
-    return upper(lambda: ball(number) * part.numerator / part.denominator)

@@ -22,18 +22,8 @@ from dpsieve.exact.jit import jit
 from dpsieve.exact.wide import less, sub, to_float
 
 ERROR = 2.0**-36
-_HALF = 0.5
-_FAR = 1e3  # a logarithm beyond all that is compared
 _GRID = 2.0**-128
 _ZERO = np.uint64(0)
-
-
-@jit()
-def _sum(low, not_low, high, not_high, step, order):
-    """Return the larger S - 1 of both directions, rounded up, for coins Q' = low and P' = high = low + step."""
-    if low <= 0 or not_high <= 0:
-        return np.inf
-    return _moment(low, not_low, high, not_high, np.log1p(step / low), np.log1p(step / not_high), order)
 
 
 @jit()
@@ -43,89 +33,6 @@ def _moment(low, not_low, high, not_high, x, y, order):
     there = low * np.expm1(up) * (1 + ERROR) + not_low * np.expm1(-down) * (1 - ERROR)
     back = not_high * np.expm1(down) * (1 + ERROR) + high * np.expm1(-up) * (1 - ERROR)
     return max(there, back)
-
-
-@jit()
-def _allowed(q, not_q, p, not_p, leak, limit, order):
-    """Return whether a step from q to p is allowed, in floats that may be off in their last digits."""
-    step = (p - q if p <= _HALF else not_q - not_p) - leak
-    if step <= 0:
-        return True
-    rest = 1 - leak
-    return _sum(q / rest, (not_q - leak) / rest, (p - leak) / rest, not_p / rest, step / rest, order) <= limit
-
-
-@jit()
-def _over(q, not_q, odds, leak, limit, order):
-    """Return by how much, as a logarithm, a step from q to these log-odds is above the limit."""
-    p, not_p = 1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds))
-    step = (p - q if p <= _HALF else not_q - not_p) - leak
-    if step <= 0:
-        return -_FAR
-    rest = 1 - leak
-    found = _sum(q / rest, (not_q - leak) / rest, (p - leak) / rest, not_p / rest, step / rest, order)
-    return min(_FAR, np.log(max(found, 1e-300) / limit))
-
-
-@jit()
-def _highest(q, not_q, p, not_p, leak, limit, order, accuracy, gap):
-    """Return nearly the largest probability below p to which a step from q may go, one minus it, and its log-odds.
-
-    `gap` is about how far above q it is, in log-odds.
-    """
-    start, low, at_low = np.log(q / not_q), np.log((q + leak) / (not_q - leak)), -_FAR
-    high, at_high = np.log(p / not_p) if not_p > 0 else 800.0, _FAR
-    stride, middle = 0.01 * gap, start + gap
-    while high - low > accuracy:  # from the guess on in growing strides, until it is between two of them
-        if not low < middle < high:
-            middle = (low + high) / 2
-        found = _over(q, not_q, middle, leak, limit, order)
-        if found <= 0:
-            low, at_low, middle = middle, found, middle + stride
-        else:
-            high, at_high, middle = middle, found, middle - stride
-        stride *= 4
-        if at_low > -_FAR and at_high < _FAR:
-            break
-    while high - low > accuracy:  # nearly a line: both sides of its zero, and the middle where that did not help
-        width = high - low
-        zero, half = low + width * at_low / (at_low - at_high), (low + high) / 2
-        for middle in (zero - 1e-3 * width - accuracy / 3, zero + 1e-3 * width + accuracy / 3, half):
-            if low < middle < high:
-                found = _over(q, not_q, middle, leak, limit, order)
-                if found <= 0:
-                    low, at_low = middle, found
-                else:
-                    high, at_high = middle, found
-    return 1 / (1 + np.exp(-low)), 1 / (1 + np.exp(low)), low
-
-
-@jit()
-def grow(steps, leaks, limits, order, until, accuracy, rows, not_rows):
-    """Fill p(0), p(1), ... and 1 - p until p >= until; return the number of rows, or 0 where there is no room.
-
-    p(h) is the largest probability that every step w allows from p(max(0, h - w)), so it never decreases.
-    """
-    rows[0], not_rows[0], binding = 0.0, 1.0, len(steps) - 1
-    gaps = np.ones(len(steps))
-    for h in range(1, len(rows)):
-        p, not_p, first = 1.0, 0.0, binding
-        for k in range(len(steps)):
-            # The step that decided the last row comes first: it nearly always decides this one.
-            at = first if k == 0 else k - 1 if k <= first else k
-            q, not_q, leak = rows[max(0, h - steps[at])], not_rows[max(0, h - steps[at])], leaks[at]
-            if not _allowed(q, not_q, p, not_p, leak, limits[at], order):
-                binding = at
-                if q <= 0:
-                    p, not_p = leak, 1 - leak
-                else:
-                    p, not_p, odds = _highest(q, not_q, p, not_p, leak, limits[at], order, accuracy, gaps[at])
-                    gaps[at] = odds - np.log(q / not_q)
-        # The last digits of a search could make a row fall.
-        rows[h], not_rows[h] = max(p, rows[h - 1]), min(not_p, not_rows[h - 1])
-        if not_p <= 1 - until:
-            return h + 1
-    return 0
 
 
 @jit()
@@ -164,17 +71,6 @@ def _coins(high, low, before, h, dh, dl):
         _float(nph, npl) / rest,
         _float(sh, sl) / rest,
     )
-
-
-@jit()
-def broken(high, low, steps, heaviest, leak_high, leak_low, limits, order):
-    """Return the first row and step that break the promise, or (0, 0); `heaviest` is the largest step."""
-    for h in range(1, len(high) - 1 + heaviest):
-        for k in range(len(steps)):
-            q, not_q, p, not_p, step = _coins(high, low, max(0, h - steps[k]), h, leak_high[k], leak_low[k])
-            if not _sum(q, not_q, p, not_p, step, order) <= limits[k]:
-                return h, steps[k]
-    return 0, 0
 
 
 @jit()
