@@ -7,7 +7,7 @@ from dpsieve.channels.reporting.reporting_tables import MOST_ROWS, Promise, roug
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import minimise
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.stages import split
+from dpsieve.privacy.stages import largest_mu, split
 
 MOST_BITS = 12
 _ROUGH, _ROUGH_ROWS = 5, 1500  # the search works with this number of weights, and tables about this long
@@ -24,7 +24,8 @@ def best_power(
     """Return a good power for weights from `lightest` to `heaviest`, and the sum that is reported half of the time.
 
     Selection has this share of the budget, after a first stage of distance mu. Every power is sound; the search
-    minimises the sum that is reported half of the time, on a rough grid. A smaller epsilon has nearly the same best
+    minimises the sum that is reported half of the time, on a rough grid, over the distance that is left for noise which
+    follows, to the power of its share. A smaller epsilon has nearly the same best
     power in units of 1/epsilon, and only longer tables.
     """
     shorter = _ROUGH_ROWS * heaviest / 2 * epsilon / math.log(1 / delta)
@@ -40,14 +41,18 @@ def best_power(
         rough = Promise(epsilon, power, *split(power, delta, mu), share * point**2, 0, steps)
         return rough_crossing(rough, 20 * _ROUGH_ROWS) * point
 
+    def score(x: float) -> float:
+        left = largest_mu(split(math.exp(x), delta, mu)[1], 1 - share, epsilon, math.exp(x)) if share < 1 else 1.0
+        return half(x) / left ** (1 - share)
+
     guess, step = math.log(_GUESS * (1 + math.log(1 / delta)) / epsilon), math.log(_RATIO)
-    start, best = 0, half(guess)
+    start, best = 0, score(guess)
     for way in (1, -1):  # downhill
         x = start + way
-        while abs(x) <= _WAY and ((found := half(guess + x * step)) < best or math.isinf(best)):
+        while abs(x) <= _WAY and ((found := score(guess + x * step)) < best or math.isinf(best)):
             start, best, x = x, found, x + way
     near = guess + start * step
-    x = minimise(half, near - step, near + step, rounds=6)
+    x = minimise(score, near - step, near + step, rounds=6)
     if math.isinf(found := half(x)):
         budget = f"epsilon={epsilon:.4g} and delta={delta:.4g}"
         raise InvalidValue(f"share={share:.4g} leaves too little at {budget}. Raise one of them.")

@@ -11,6 +11,7 @@ from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.privacy.registry import register
+from dpsieve.privacy.stages import raised_by_range
 from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source
@@ -24,8 +25,8 @@ class TypicalSize(Mechanism):
 
     A size x has the score -max(number of units with fewer keys, number of units with more). A unit more lowers each
     score by 1 or leaves it, so all change in one direction and by at most 1, and picking x with probability
-    proportional to e^(epsilon score) is epsilon-private (McSherry and Talwar 2007; monotone scores need no factor 2).
-    Neighbours are add/remove of one unit.
+    proportional to e^(epsilon score) is epsilon-private (McSherry and Talwar 2007; monotone scores need no factor 2),
+    and its losses lie in a range of epsilon (Durfee and Rogers 2019). Neighbours are add/remove of one unit.
     """
 
     epsilon: float
@@ -42,6 +43,10 @@ class TypicalSize(Mechanism):
     def guarantee(self) -> Guarantee:
         """What is promised to one privacy unit."""
         return Guarantee(self.epsilon, unit=self.unit)
+
+    def raises_delta(self, steepness: float) -> float:
+        """Return by which factor the median raises the delta of what follows."""
+        return raised_by_range(self.epsilon, steepness)
 
     def certify(self) -> Certificate:
         """Return the certificate: the order of scores with Gumbel noise is exact, and its scale rounded up."""

@@ -45,6 +45,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erfcx, expit, ndtr, ndtri
 
+from dpsieve.exact.search import largest
 from dpsieve.types import Floats, Ints
 
 _MARGIN = 1e-9  # relative, far above the roundings of the closed forms here
@@ -85,6 +86,11 @@ def gaussian_number(mu: float, share: float, epsilon: float, power: float) -> fl
     return math.exp(min(number, 300.0)) * (1 + _MARGIN * (1 + x))
 
 
+def largest_mu(rest: float, share: float, epsilon: float, power: float) -> float:
+    """Return the largest distance of Gaussian noise whose number is at most `rest`; nearly 0 where there is none."""
+    return largest(lambda mu: gaussian_number(mu, share, epsilon, power) <= rest, 1e-12, 100.0)
+
+
 def pure_mu(loss_range: float) -> float:
     """Return a mu, rounded up, such that every pair whose losses lie in a range of this length is mu-Gaussian private.
 
@@ -96,15 +102,19 @@ def pure_mu(loss_range: float) -> float:
 
 
 class LossLaw(NamedTuple):
-    """A law of losses that dominates a mechanism: masses at low, low + 1, ... times a grid, and an infinite loss."""
+    """A law of losses that dominates a mechanism: masses at low, low + 1, ... times a grid, and an infinite loss.
+
+    True losses may be larger by up to `beyond`.
+    """
 
     low: int
     grid: float
     masses: Floats
     leak: float
+    beyond: float = 0.0
 
     @classmethod
-    def of_curve(cls, low: int, grid: float, deltas: Floats) -> "LossLaw":
+    def of_curve(cls, low: int, grid: float, deltas: Floats, beyond: float = 0.0) -> "LossLaw":
         """Return a law whose curve is nowhere below one with these deltas at low, low + 1, ... times the grid.
 
         The curve of a mechanism is convex in u = e^epsilon and 1 at u = 0, so its chords are upper bounds. The lower
@@ -117,7 +127,7 @@ class LossLaw(NamedTuple):
         slopes = np.append(np.diff(v[hull]) / np.diff(u[hull]), 0.0)
         masses = np.zeros(len(deltas))
         masses[hull[1:] - 1] = np.maximum(0.0, np.diff(slopes)) * u[hull[1:]] * (1 + _MARGIN)
-        return cls(low, grid, masses, float(v[-1]))
+        return cls(low, grid, masses, float(v[-1]), beyond)
 
     @property
     def losses(self) -> Floats:
@@ -127,7 +137,7 @@ class LossLaw(NamedTuple):
     def reversed(self) -> "LossLaw":
         """Return the law for neighbours the other way round."""
         masses = (self.masses * np.exp(-self.losses))[::-1]
-        return LossLaw(-self.low - len(masses) + 1, self.grid, masses, self.leak)
+        return LossLaw(-self.low - len(masses) + 1, self.grid, masses, self.leak, self.beyond)
 
     def number(self, mu: float, share: float, epsilon: float, power: float) -> float:
         """Return B of this law followed by Gaussian noise of distance mu, with this share of the weight, rounded up.
@@ -145,7 +155,7 @@ class LossLaw(NamedTuple):
         ratio = math.exp(-c * self.grid)
         spread = (1 - ratio) ** 2 + 4 * ratio * np.sin(np.minimum(near * self.grid, math.pi) / 2) ** 2
         chances = step * self.grid / (2 * math.pi) * (1 - ratio**2) / spread * np.where(near > 0, 2.0, 1.0)
-        logs = np.log(sizes) + (c * c - near**2) * (mu * mu / 2)
+        logs = np.log(sizes) + (c * c - near**2) * (mu * mu / 2) + power * self.beyond
         number = math.log(float(chances @ np.exp((logs - logs[0]) / share))) + logs[0] / share
         return math.exp(min(number - power * epsilon - math.log(2 * c), 300.0)) * (1 + _MARGIN / share * (1 + c * mu))
 

@@ -47,7 +47,7 @@ class Promise:
     def classes(self, spare: float = 1.0) -> tuple[Floats, Floats]:
         """Return leaks and limits of B for some t; at the largest no report but a first one is possible."""
         absent = math.exp(-self.power * self.epsilon) / (2 * math.sqrt(self.power * (self.power + 1)))
-        most = min(0.999, 1 - absent * (1 + 1e-6) / (self.rest * spare))
+        most = min(0.999, 1 - absent * (1 + 1e-6) / (self.rest * _SPARE))
         parts = np.append(_PARTS[_PARTS < most], most) if most > 0 else np.zeros(1)
         return parts * self.leak, (1 - parts) * self.rest * spare
 
