@@ -192,7 +192,9 @@ class FindThenCount(AfterSelection, NoisyCounts):
     @cached_property
     def distance(self) -> float:
         """The distance, in deviations, of the Gaussians that step two is no easier to tell apart than, rounded up."""
-        return upper(lambda: (ball(_told(self.choice_epsilon, self.kept_epsilon)) ** 2 + 1 / ball(self.sigma) ** 2).sqrt())
+        return upper(
+            lambda: (ball(_told(self.choice_epsilon, self.kept_epsilon)) ** 2 + 1 / ball(self.sigma) ** 2).sqrt()
+        )
 
     def _number(self, share: float, epsilon: float, power: float) -> tuple[float, float]:
         return gaussian_number(self.distance, share, epsilon, power), 0.0

@@ -29,6 +29,7 @@ from dpsieve.discovery.picker import KeyPicker, checked_analysis, chosen_selecto
 from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
 from dpsieve.privacy.curves.picks import (
+    HITTING_FROM,
     checked_picks,
     hitting_delta,
     hitting_epsilon,
@@ -102,12 +103,12 @@ class HittingKeys(KeyPicker):
 
 def _number(k: int, each: float, share: float, epsilon: float, power: float) -> tuple[float, float]:
     """Return B and the leak of k picks, in the worse direction, by the better of both accounts of them."""
-    laws = [hitting_law(k, each, TOP * epsilon)]
-    found = [max(law.number(0.0, share, epsilon, power) for law in (laws[0], laws[0].reversed())), laws[0].leak]
-    plain = picks_law(k, each, TOP * epsilon)
-    other = [plain.number(0.0, share, epsilon, power), plain.leak]
-    best = min(found, other, key=sum)
-    return best[0], best[1]
+    law = hitting_law(k, each, TOP * epsilon)
+    number, leak = max(one.number(0.0, share, epsilon, power) for one in (law, law.reversed())), law.leak
+    if k < HITTING_FROM:
+        plain = picks_law(k, each, TOP * epsilon)
+        number, leak = min((number, leak), (plain.number(0.0, share, epsilon, power), plain.leak), key=sum)
+    return number, leak
 
 
 def peel(held: Incidence, k: int, scale: float | None, source: Source | None = None) -> Ints:

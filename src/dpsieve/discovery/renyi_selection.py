@@ -69,7 +69,7 @@ def renyi_selection(
 
     >>> chosen = renyi_selection(1.0, 1e-5, 10, typical_keys=10)
     >>> round(chosen.users_needed(10), 1)  # this number of units with ten keys each give an even chance
-    38.2
+    37.6
     """
     epsilon, delta = unknown_domain(epsilon, delta)
     max_keys = most_keys(max_keys)
@@ -117,7 +117,9 @@ def chosen_power(
         return best_power(epsilon, delta, share, mu, lightest, heaviest)
     power = validate.between("power", power, 1e-3, 1e9, hint="Pass the power of the account, such as power=13.")
     if absent(epsilon, power) >= split(power, delta, mu)[1]:
-        raise InvalidValue(f"power={power:.4g} leaves nothing at epsilon={epsilon:.4g} and delta={delta:.4g}. Raise it.")
+        raise InvalidValue(
+            f"power={power:.4g} leaves nothing at epsilon={epsilon:.4g} and delta={delta:.4g}. Raise it."
+        )
     return power, 2 * math.log(1 / delta) / epsilon
 
 

@@ -137,7 +137,9 @@ class TopKeys(KeyPicker):
         if len(true) > self.k:
             raise InvalidValue(f"counts holds more than k={self.k} keys. Pass the counts of the picked keys.")
         shared, own = _deviations(self.count_sigma, self.k)
-        return np.asarray(true + (rounded_gaussian(shared, 1, source=source) + rounded_gaussian(own, len(true), source=source)) / 2)
+        return np.asarray(
+            true + (rounded_gaussian(shared, 1, source=source) + rounded_gaussian(own, len(true), source=source)) / 2
+        )
 
     def half_width(self, level: float = 0.95) -> float:
         """Return h such that a true count is within h of its noisy one with at least this probability."""

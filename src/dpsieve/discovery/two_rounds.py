@@ -50,7 +50,7 @@ def two_rounds(
     power: float | None = None,
     unit: str = "one row",
 ) -> "TwoRounds":
-    """Return the selector that publishes most keys where units hold some 2 to 40 keys; arguments as `renyi_selection`.
+    """Return the selector that publishes most keys where units hold some 2 to 15 keys; arguments as `renyi_selection`.
 
     It looks at whole units twice, so an engine that only adds up weights cannot run it.
 

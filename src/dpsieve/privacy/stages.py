@@ -49,7 +49,7 @@ from dpsieve.exact.search import largest
 from dpsieve.types import Floats, Ints
 
 _MARGIN = 1e-9  # relative, far above the roundings of the closed forms here
-_CELLS, _FREQUENCIES = 1024, 18
+_CELLS, _FREQUENCIES = 1024, 17
 _STEEP = 2.0
 
 
@@ -175,7 +175,7 @@ def _lower_hull(x: Floats, y: Floats) -> Ints:
 
 def steepest(epsilon: float, delta: float) -> float:
     """Return the steepness up to which a mechanism may follow a private choice; see `raised_by_range`."""
-    return _STEEP * math.log(1 / delta) / epsilon
+    return _STEEP * math.log(1 / delta) / epsilon + 1.5
 
 
 def raised_by_range(loss_range: float, steepness: float) -> float:

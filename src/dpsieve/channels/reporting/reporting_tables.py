@@ -16,9 +16,9 @@ from dpsieve.types import Bools, Floats, Ints, Words
 
 MOST_ROWS = 1 << 20
 _PARTS = np.array([0.0, 0.02, 0.06, 0.14, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95])  # of the leak, besides all of it
-_SPARE = 0.99  # of the rest, for which tables are grown: for the few points of the means there
-_ACCURACY = 1e-7
-_POINTS, _FEW, _MANY = 32, 256, 8192  # of the means: to grow, to check, and to check what is not clearly allowed
+_SPARE = 0.985  # of the rest, for which tables are grown: for the few points of the means there
+_ACCURACY = 1e-4  # of a step
+_POINTS, _FEW, _MANY = 32, 384, 8192  # of the means: to grow, to check, and to check what is not clearly allowed
 _TOTALS, _RATIOS = 128, 65  # the grid of quick upper bounds
 
 
@@ -124,7 +124,7 @@ def _broken(table: ReportingTable, promise: Promise) -> tuple[int, int]:
 
     p, rest = fraction(table.high, table.low), fraction(~table.high, ~table.low) + 2.0**-128
     p[-1], rest[-1] = 1.0, 0.0
-    ends = (_tangents(np.arange(points) / points) for points in (_FEW, _MANY))
+    ends = (_cells(points) for points in (_FEW, _MANY))
     use = np.array(promise.steps, np.int64), promise.exponents, *promise.classes(), promise.epsilon, promise.power
     row, step = broken(p, rest, *use, _quick_bounds(), *ends)
     return row, step
@@ -144,9 +144,7 @@ def _taus(
 
     worst = np.empty((len(steps), len(orders)))
     leaks = words([math.floor(Fraction(leak) * step**2 / 4**bits * ONE) for step in steps])
-    widest(
-        table.high.copy(), table.low.copy(), np.array(steps, np.int64), *leaks, np.array(orders), start, stop, worst
-    )
+    widest(table.high.copy(), table.low.copy(), np.array(steps, np.int64), *leaks, np.array(orders), start, stop, worst)
 
     def tau(order: float, step: int, sum_: float) -> float:
         return upper(lambda: ball(sum_).log1p() / (ball(order) - 1) * 4**bits / step**2)
@@ -164,7 +162,7 @@ def reporting_table(promise: Promise) -> ReportingTable:
     >>> table = reporting_table(promise)
     >>> table.check(promise)
     >>> table.probability(np.array([0, 16, 32, 300, 10**6])).round(6).tolist()
-    [0.0, 1e-05, 3.4e-05, 0.614463, 1.0]
+    [0.0, 6e-06, 2.7e-05, 0.738085, 1.0]
     """
     rows, rest = _grown(promise, 1.0, _ACCURACY, MOST_ROWS, _POINTS)
     if not len(rows):
@@ -184,7 +182,7 @@ def table_of(rows: Floats, rest: Floats) -> ReportingTable:
 
 def rough_crossing(promise: Promise, most: int) -> float:
     """Return the sum that is reported half of the time, quickly and roughly; infinity beyond `most`."""
-    rows = _grown(promise, 0.5, 1e-4, most + 1, _POINTS // 2)[0]
+    rows = _grown(promise, 0.5, 1e-3, most + 1, _POINTS // 2)[0]
     return len(rows) - 1 - float((rows[-1] - 0.5) / (rows[-1] - rows[-2])) if len(rows) > 1 else math.inf
 
 
@@ -193,7 +191,7 @@ def _grown(promise: Promise, until: float, accuracy: float, most: int, points: i
 
     rows, rest = np.empty(most), np.empty(most)
     use = np.array(promise.steps, np.int64), promise.exponents, *promise.classes(_SPARE)
-    middles = _tangents((np.arange(points) + 0.5) / points)
+    middles = np.stack((_tangents((np.arange(points) + 0.5) / points), np.full(points, 1 / points)))
     count = grow(*use, promise.epsilon, promise.power, until, accuracy, _quick_bounds(), middles, rows, rest)
     return rows[:count].copy(), rest[:count].copy()
 
@@ -201,6 +199,12 @@ def _grown(promise: Promise, until: float, accuracy: float, most: int, points: i
 def _tangents(parts: Floats) -> Floats:
     """Return tan^2(F/2) at these parts of the way of F from 0 to pi."""
     return np.asarray(np.tan(parts * (math.pi / 2)) ** 2)
+
+
+def _cells(count: int) -> Floats:
+    """Return tan^2(F/2) at the left ends of cells of F, which are shorter near 0, and their lengths; rounded up."""
+    parts = (np.arange(count + 1) / count) ** 3
+    return np.stack((_tangents(parts[:-1]) * (1 - 1e-12), np.diff(parts) * (1 + 1e-12)))
 
 
 @lru_cache(maxsize=1)
@@ -213,7 +217,8 @@ def _quick_bounds() -> Floats:
 
     totals = np.expm1(np.arange(_TOTALS) / SCALE) / FIRST
     ratios = np.linspace(0.0, 1.0, _RATIOS)[:-1, None]
-    x = ((1 - ratios) / (1 + ratios)) ** 2 * _tangents(np.arange(_FEW) / _FEW)
+    tangents, lengths = _cells(_FEW)
+    x = ((1 - ratios) / (1 + ratios)) ** 2 * tangents
     sines = x / (1 + x)
-    means = np.stack([np.exp(-total * sines).mean(axis=1) for total in totals])
+    means = np.stack([np.exp(-total * sines) @ lengths for total in totals]) * (1 + 1e-9)
     return np.column_stack((means, np.ones(_TOTALS)))

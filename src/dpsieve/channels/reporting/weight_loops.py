@@ -75,12 +75,12 @@ def _between(row, ratio):
 
 @jit()
 def _mean(y, turn, m, c, tangents):
-    """Return the mean of (1 - y u)^(m/2) over the given values of tan^2(F/2)."""
+    """Return the mean of (1 - y u)^(m/2) over the given values of tan^2(F/2), with their weights."""
     shrink, total, half = np.tanh(c * turn / 2) ** 2, 0.0, m / 2
-    for k in range(len(tangents)):
-        x = shrink * tangents[k]
-        total += np.exp(half * np.log1p(-y * x / (1 + x)))
-    return total / len(tangents)
+    for k in range(tangents.shape[1]):
+        x = shrink * tangents[0, k]
+        total += tangents[1, k] * np.exp(half * np.log1p(-y * x / (1 + x)))
+    return total
 
 
 @jit()
@@ -147,9 +147,9 @@ def _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents
 def _highest(q, not_q, p, not_p, m, leaks, limits, epsilon, power, accuracy, gap, curves, tangents, hint):
     """Return nearly the largest probability below p to which a step from q may go, one minus it, and its log-odds.
 
-    `gap` is about how far above q it is, in log-odds.
+    `gap` is about how far above q it is, in log-odds; the accuracy is a part of it.
     """
-    start = np.log(q / not_q)
+    start, accuracy = np.log(q / not_q), accuracy * gap
     low, at_low = start, -_FAR
     high, at_high = np.log(p / not_p) if not_p > 0 else 800.0, _FAR
     stride, middle = 0.01 * gap, start + gap
@@ -220,7 +220,7 @@ def grow(steps, exponents, leaks, limits, epsilon, power, until, accuracy, curve
 def broken(p, not_p, steps, exponents, leaks, limits, epsilon, power, curves, few, many):
     """Return the first row and step that are not allowed, or (0, 0); the last row and all after it stand for one.
 
-    `few` and `many` are the left ends of cells of F, as tan^2(F/2).
+    `few` and `many` are the left ends of cells of F, as tan^2(F/2), and their lengths.
     """
     last, hints = len(p) - 1, np.zeros((len(steps), 2), np.int64)
     for h in range(1, last + steps.max()):

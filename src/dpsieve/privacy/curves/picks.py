@@ -39,7 +39,7 @@ from dpsieve.privacy.stages import LossLaw
 
 MOST_PICKS = 1000
 _HITTING_CELLS, _HITTING_WORK = 96, 1e8
-_HITTING_FROM = 64  # picks from which on removing hit units is always the better account
+HITTING_FROM = 64  # picks from which on removing hit units is always the better account
 _TOLERANCE = 1e-4
 _SMALLEST = 1e-9
 
@@ -137,7 +137,7 @@ def hitting_epsilon(epsilon: float, delta: float, k: int) -> float:
     >>> round(hitting_epsilon(1.0, 1e-5, 200), 3), round(picks_epsilon(1.0, 1e-5, 200), 3)
     (0.116, 0.038)
     """
-    least = picks_epsilon(epsilon, delta, k) if k < _HITTING_FROM else lemma_epsilon(epsilon, delta, k)
+    least = picks_epsilon(epsilon, delta, k) if k < HITTING_FROM else lemma_epsilon(epsilon, delta, k)
     if delta == 0:
         return least
     return _largest(lambda each: hitting_delta(k, epsilon, each_epsilon=each), delta, least, -2 * math.log(delta))
