@@ -94,7 +94,7 @@ def test_losses_are_what_the_bound_cuts_off():
 
 
 def test_the_cost_of_step_two_is_that_of_one_gaussian(ordinary):
-    """Recomputed: a choice of bounded range, a pure histogram and noise, as one Gaussian with six tenths of the weight."""
+    """Recomputed: a choice of bounded range, a pure histogram and noise: one Gaussian with six tenths of the weight."""
     selector, a = ordinary.selector, ordinary.selector.power
     told = [2 * ndtri(expit(x)) for x in (ordinary.choice_epsilon / 2, ordinary.kept_epsilon)]
     mu2 = sum(x**2 for x in told) + 1 / ordinary.sigma**2

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import expit, ndtr, ndtri
 
 from dpsieve.channels import optimal
-from dpsieve.discovery.typical_size import TypicalSize
 from dpsieve.discovery.two_rounds import two_rounds
+from dpsieve.discovery.typical_size import TypicalSize
 from dpsieve.errors import NotCertified
 from dpsieve.privacy.composed import Composed, Use
 from dpsieve.privacy.curves.gaussian import gaussian_curve, gaussian_delta
@@ -108,7 +108,7 @@ def test_a_range_of_losses_is_gaussian_private(loss_range):
 
 @pytest.mark.parametrize(("loss_range", "steepness"), [(0.01, 23.0), (0.02, 40.0), (0.5, 3.0)])
 def test_a_choice_before_steep_mechanisms(loss_range, steepness):
-    """The worst of all pairs in the range, before a curve that is flat above epsilon and as steep as it may be below."""
+    """The worst of all pairs in the range, before a curve that is flat above epsilon and as steep as allowed below."""
     factor = raised_by_range(loss_range, steepness)
     worst = 0.0
     for t in np.linspace(0, loss_range, 4001):

@@ -30,8 +30,8 @@ def best_power(
     """
     shorter = _ROUGH_ROWS * heaviest / 2 * epsilon / math.log(1 / delta)
     if shorter < 1:
-        power, half = best_power(epsilon / shorter, delta, share, mu / shorter, lightest, heaviest)
-        return power / shorter, half / shorter
+        best, enough = best_power(epsilon / shorter, delta, share, mu / shorter, lightest, heaviest)
+        return best / shorter, enough / shorter
     grid = 1 if lightest == heaviest else min(_ROUGH, max(2, int(2 * shorter)))
     steps = tuple(range(max(1, math.ceil(grid * lightest / heaviest)), grid + 1))
     point = heaviest / grid
@@ -46,11 +46,11 @@ def best_power(
         return half(x) / left ** (1 - share)
 
     guess, step = math.log(_GUESS * (1 + math.log(1 / delta)) / epsilon), math.log(_RATIO)
-    start, best = 0, score(guess)
+    start, least = 0, score(guess)
     for way in (1, -1):  # downhill
-        x = start + way
-        while abs(x) <= _WAY and ((found := score(guess + x * step)) < best or math.isinf(best)):
-            start, best, x = x, found, x + way
+        i = start + way
+        while abs(i) <= _WAY and ((found := score(guess + i * step)) < least or math.isinf(least)):
+            start, least, i = i, found, i + way
     near = guess + start * step
     x = minimise(score, near - step, near + step, rounds=6)
     if math.isinf(found := half(x)):

@@ -166,7 +166,7 @@ def _deviations(sigma: float, k: int) -> tuple[float, float]:
 
 
 def _counts_mu(sigma: float, k: int) -> float:
-    """Return the distance, in deviations, by which a unit moves noisy counts of k keys, rounded up; 0 without counts."""
+    """Return the distance, in deviations, by which a unit moves noisy counts of k keys, rounded up; 0: none."""
     if not sigma:
         return 0.0
     shared, own = _deviations(sigma, k)

@@ -9,9 +9,9 @@ norm. Sums are integers, so rounding the noise is rounding the noisy sum: post-p
 distance mu = 2^bits / sigma. The noise of keys that nobody holds touches nobody, so it need not be drawn. Round two,
 given any outcome of round one: what a unit adds depends on its own keys and that outcome alone, so one unit more
 changes the coins of its own keys and no other, each by a step w of at most `heaviest`, and its w^2 sum to at most
-4^bits. The table allows every whole step, so this is stage two of `privacy.stages` after a stage one of distance mu, and
-delta is at most the exposure of leak and rest. Forgetting the outcome of round one is post-processing. So the guarantee
-covers the noisy sums of round one too, where a later step wants to use them.
+4^bits. The table allows every whole step, so this is stage two of `privacy.stages` after a stage one of distance mu,
+and delta is at most the exposure of leak and rest. Forgetting the outcome of round one is post-processing. So the
+guarantee covers the noisy sums of round one too, where a later step wants to use them.
 """
 
 from dataclasses import dataclass
@@ -135,7 +135,7 @@ class TwoRounds(RenyiSelector):
         safe = 0.3 * self._almost_sure + self.sigma
         rising = np.clip((noisy - low) / (high - low), 0.0, 1.0)
         falling = np.clip(safe / np.maximum(noisy, safe), 0.03, 1.0)
-        return np.rint(_FULL * np.minimum(rising, falling)).astype(np.int64)
+        return np.asarray(np.rint(_FULL * np.minimum(rising, falling)), np.int64)
 
     @cached_property
     def _almost_sure(self) -> int:

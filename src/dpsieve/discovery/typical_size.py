@@ -17,7 +17,6 @@ from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Ints
 
-
 SHARE_FOR_SIZE = 0.01  # of epsilon
 
 

@@ -55,9 +55,9 @@ class Composed(Counting):
 
     All must be for the same neighbours and unit. The promise is checked: k uses that are each (e, d)-private compose
     optimally (Kairouz, Oh and Viswanath 2015), pure epsilons of other mechanisms are added to that; where several
-    mechanisms have a delta, the composition of what they spend decides, or of their guarantees, where that is less. Where
-    a choice of small range comes before a mechanism of known steepness for all of epsilon, it raises delta by a factor
-    instead (`privacy.stages.raised_by_range`).
+    mechanisms have a delta, the composition of what they spend decides, or of their guarantees, where that is less.
+    Where a choice of small range comes before a mechanism of known steepness for all of epsilon, it raises delta by a
+    factor instead (`privacy.stages.raised_by_range`).
 
     >>> from dpsieve.channels import simple
     >>> three = Composed(1.0, 1e-6, (Use(simple(0.333, 3.3e-7), 3),))

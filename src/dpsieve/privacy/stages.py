@@ -132,7 +132,7 @@ class LossLaw(NamedTuple):
     @property
     def losses(self) -> Floats:
         """The finite losses."""
-        return np.arange(self.low, self.low + len(self.masses)) * self.grid
+        return np.asarray(np.arange(self.low, self.low + len(self.masses), dtype=np.float64) * self.grid)
 
     def reversed(self) -> "LossLaw":
         """Return the law for neighbours the other way round."""

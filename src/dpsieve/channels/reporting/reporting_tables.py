@@ -48,7 +48,7 @@ class Promise:
         """Return leaks and limits of B for some t; at the largest no report but a first one is possible."""
         absent = math.exp(-self.power * self.epsilon) / (2 * math.sqrt(self.power * (self.power + 1)))
         most = min(0.999, 1 - absent * (1 + 1e-6) / (self.rest * _SPARE))
-        parts = np.append(_PARTS[_PARTS < most], most) if most > 0 else np.zeros(1)
+        parts = np.append(_PARTS[most > _PARTS], most) if most > 0 else np.zeros(1)
         return parts * self.leak, (1 - parts) * self.rest * spare
 
 
