@@ -22,8 +22,7 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.channels.makers import most_keys, unknown_domain
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.renyi_budgets import finest_bits
-from dpsieve.discovery.renyi_selection import RenyiSelector, checked_typical, chosen_power, fitting
+from dpsieve.discovery.renyi_selection import RenyiSelector, checked_typical, chosen_power, finest_bits, fitting
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.curves.gaussian import gaussian_sigma
 from dpsieve.privacy.registry import register

@@ -54,7 +54,7 @@ class Mechanism(ABC):
 
     @property
     def steepness(self) -> float:
-        """The A for which delta is at most e^(A t) times as large at epsilon - t, for all t >= 0; infinity if unknown."""
+        """The A for which delta is at most e^(A t) times as large at epsilon - t, for t >= 0; infinity if unknown."""
         return math.inf
 
     def raises_delta(self, steepness: float) -> float:

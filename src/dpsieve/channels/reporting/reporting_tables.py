@@ -140,7 +140,7 @@ def _taus(
     start: int,
     stop: int,
 ) -> tuple[float, ...]:
-    from dpsieve.channels.reporting.renyi_tables import widest
+    from dpsieve.channels.reporting.weight_loops import widest
 
     worst = np.empty((len(steps), len(orders)))
     leaks = words([math.floor(Fraction(leak) * step**2 / 4**bits * ONE) for step in steps])

@@ -1,7 +1,7 @@
 """Reporting probabilities of sums of weights, grown and checked by the numbers of `privacy.products` (compiled).
 
 The step from q = p(h - w) to p = p(h), of a weight with exponent m, is allowed if in both directions there is a leak l
-of the list such that B(l) is at most the limit that goes with it: l m comes off the outcome of larger loss, and
+of the list such that B(l) is at most the limit that goes with it: l / m comes off the outcome of larger loss, and
 
     ln B = m ln M + ln E (1 - y u)^(m/2) - power epsilon - ln(2c),    y = 4 r s,
 
@@ -10,15 +10,33 @@ wrapped Cauchy distribution of a ratio e^(-c turn), turn the distance of both lo
 e^(-Y u), Y = m y / 2, which is convex in Y and in the ratio: both by their series with positive terms,
 e^(-Y/2) (I_0(Y/2) + 2 sum of ratio^k I_k(Y/2)). So interpolation between points of a grid is an upper bound, and most
 steps need no more. For others the mean over the left ends of cells of F is one, as in `privacy.products`.
+
+What many uses cost is stated in Renyi divergences of the same rows (`widest`). The step from q to p may leak with
+probability d and diverge beyond that: with
+
+    P' = (p - d) / (1 - d)  and  Q' = q / (1 - d)
+
+the coin p is 'reported' with probability d and else a coin P', and q is 'not reported' with probability d and else a
+coin Q'. Where p - q <= d, both can be made the same coin. Otherwise the Renyi divergences of order a of P' and Q', in
+both directions, must be at most T. With S the sum over both outcomes of P'^a Q'^(1-a), a divergence is ln(S) / (a - 1),
+so S - 1 is compared with e^((a-1) T) - 1. With x = ln(P'/Q') and y = ln((1-Q')/(1-P')), both above zero,
+
+    S - 1 = Q' (e^(a x) - 1) + (1 - Q') (e^(-a y) - 1),
+
+a positive term and a negative one. Each is right to 2^-37 of itself: the four probabilities and P' - Q' are right to
+2^-51, hence x and y to 2^-49, and e^(a x) - 1 to 2^-48 (1 + a x), where a x < 710 or the sum is infinite.
 """
 
 import numpy as np
 
 from dpsieve.exact.jit import jit
+from dpsieve.exact.wide import less, sub, to_float
 
 _FAR = 1e3  # a logarithm beyond all that is compared
-_HALF = 0.5
 _ROUNDING = 2.0**-49
+_ERROR = 2.0**-36
+_GRID = 2.0**-128
+_ZERO = np.uint64(0)
 SCALE, FIRST = 10.0, 16.0  # the grid of Y: expm1(i / SCALE) / FIRST
 
 
@@ -233,3 +251,75 @@ def broken(p, not_p, steps, exponents, leaks, limits, epsilon, power, curves, fe
             if _over(*args, few, False, hints[k]) > 0 and _over(*args, many, False, hints[k]) > 0:
                 return h, steps[k]
     return 0, 0
+
+
+@jit()
+def _moment(low, not_low, high, not_high, x, y, order):
+    """Return the larger S - 1 of both directions, rounded up, given both logarithms."""
+    up, down = order * x, order * y
+    there = low * np.expm1(up) * (1 + _ERROR) + not_low * np.expm1(-down) * (1 - _ERROR)
+    back = not_high * np.expm1(down) * (1 + _ERROR) + high * np.expm1(-up) * (1 - _ERROR)
+    return max(there, back)
+
+
+@jit()
+def _coins(high, low, before, h, dh, dl):
+    """Return Q', 1 - Q', P', 1 - P' and P' - Q' of two rows with the leak d; Q' = 0 where they are not comparable.
+
+    The integers high * 2^64 + low are probabilities in units of 2^-128, and so is the leak, which is rounded down. The
+    first row is zero; the last one and all after it stand for one. Differences are taken in integers, so all that
+    enters a sum is rounded once.
+    """
+    same, apart = (0.5, 0.5, 0.5, 0.5, 0.0), (0.0, 1.0, 1.0, 0.0, 1.0)
+    last = len(high) - 1
+    if before >= last:
+        return same
+    qh, ql = high[before], low[before]
+    nqh, nql = sub(_ZERO, _ZERO, qh, ql)
+    if h >= last:  # to one: the other coin must be within the leak of it
+        return apart if before == 0 or less(dh, dl, nqh, nql) else same
+    ph, pl = high[h], low[h]
+    if less(ph, pl, qh, ql):
+        return apart
+    rise_high, rise_low = sub(ph, pl, qh, ql)
+    if not less(dh, dl, rise_high, rise_low):
+        return same
+    if (qh | ql) == _ZERO:
+        return apart
+    rest = 1 - _float(dh, dl)
+    nph, npl = sub(_ZERO, _ZERO, ph, pl)
+    nqh, nql = sub(nqh, nql, dh, dl)
+    gh, gl = sub(ph, pl, dh, dl)
+    sh, sl = sub(rise_high, rise_low, dh, dl)
+    return (
+        _float(qh, ql) / rest,
+        _float(nqh, nql) / rest,
+        _float(gh, gl) / rest,
+        _float(nph, npl) / rest,
+        _float(sh, sl) / rest,
+    )
+
+
+@jit()
+def widest(high, low, steps, leak_high, leak_low, orders, start, stop, worst):
+    """Fill `worst` with the largest S - 1, rounded up, of each step (a row) and order (a column).
+
+    For each step the rows from `start` on, and before `stop`, are compared with those a step below; beyond the table
+    all are one.
+    """
+    for k in range(len(steps)):
+        worst[k] = 0.0
+        for h in range(start, min(stop, len(high) - 1 + steps[k])):
+            q, not_q, p, not_p, step = _coins(high, low, max(0, h - steps[k]), h, leak_high[k], leak_low[k])
+            if q <= 0 or not_p <= 0:
+                worst[k] = np.inf
+                break
+            if step > 0:
+                x, y = np.log1p(step / q), np.log1p(step / not_p)
+                for i in range(len(orders)):
+                    worst[k, i] = max(worst[k, i], _moment(q, not_q, p, not_p, x, y, orders[i]))
+
+
+@jit()
+def _float(high, low):
+    return to_float(high, low) * _GRID
