@@ -78,8 +78,8 @@ FAULTS = [
     Fault(
         "mechanisms of any steepness may follow a median",
         "privacy/composed.py",
-        " or last.mechanism.steepness > most:",
-        ":",
+        "last.mechanism.steepness > (most :=",
+        "0 > (most :=",
         "privacy/test_stages.py::test_a_median_before_a_selection_is_paid_for_by_a_factor",
     ),
     Fault(

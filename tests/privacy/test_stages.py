@@ -138,6 +138,11 @@ def test_a_median_before_a_selection_is_paid_for_by_a_factor():
         Composed(0.999, 1e-5, (Use(median), Use(selector)))
 
 
+def test_pure_mechanisms_compose_as_before():
+    pair = Composed(0.03, 0.0, (Use(TypicalSize(0.01, 20)), Use(TypicalSize(0.02, 20))))
+    assert pair.certify().worst == 0.0
+
+
 def test_steepness_is_that_of_exact_curves():
     """At epsilon - t the exact delta of searched units grows by less than e^(power t)."""
     from dpsieve.discovery.renyi_selection import renyi_selection

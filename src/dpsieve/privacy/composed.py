@@ -130,8 +130,10 @@ class Composed(Counting):
         Steepness is that of every mechanism that could have been chosen: a function of epsilon and delta alone.
         """
         *choices, last = self.uses
-        promise, most = last.mechanism.guarantee, steepest(self.epsilon, self.delta)
-        if not choices or last.times > 1 or promise.epsilon > self.epsilon or last.mechanism.steepness > most:
+        promise = last.mechanism.guarantee
+        if not choices or last.times > 1 or promise.epsilon > self.epsilon or not 0 < promise.delta <= self.delta:
+            return 1.0
+        if last.mechanism.steepness > (most := steepest(self.epsilon, self.delta)):
             return 1.0
         factors = [use.mechanism.raises_delta(most) ** use.times for use in choices]
         return min(1.0, math.prod(factors) * promise.delta * (1 + 1e-12))
