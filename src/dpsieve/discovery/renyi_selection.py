@@ -290,7 +290,8 @@ class RenyiSelector(Selector):
         self.table.check(self.promise)
         # Of one key of the largest weight; all other weight is that of keys that are not there.
         part = self.share * self.heaviest**2 / 4**self.bits * (1 + 1e-12)
-        missing = exposure(self.power, self.leak * 1e-300, absent(self.epsilon, self.power), self.look_mu)
+        nobody = absent(self.epsilon, self.power)
+        missing = exposure(self.power, nobody / 1000, nobody, self.look_mu)
         each = min(self.cost, part * self.cost + missing)
         rows = f"{self.table.last:,} rows of reporting probabilities, {len(self.steps):,} steps to each"
         one_key = Part("one key", "formula", rows, self.epsilon, each, each)
