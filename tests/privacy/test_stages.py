@@ -139,7 +139,7 @@ def test_a_median_before_a_selection_is_paid_for_by_a_factor():
 
 
 def test_pure_mechanisms_compose_as_before():
-    pair = Composed(0.03, 0.0, (Use(TypicalSize(0.01, 20)), Use(TypicalSize(0.02, 20))))
+    pair = Composed(0.04, 0.0, (Use(TypicalSize(0.01, 20)), Use(TypicalSize(0.02, 20))))
     assert pair.certify().worst == 0.0
 
 
