@@ -44,7 +44,7 @@ def makers(epsilon: float, typical: float) -> dict[str, Callable[[int], HittingK
     first = greedy(epsilon / 2, DELTA / 2, MAX_KEYS)
     return {
         "half and half": lambda k: hitting_keys(epsilon, DELTA, MAX_KEYS, k, selector=paper, analysis="paper"),
-        "one Renyi budget": lambda k: hitting_keys(epsilon, DELTA, MAX_KEYS, k, typical_keys=typical),
+        "one account": lambda k: hitting_keys(epsilon, DELTA, MAX_KEYS, k, typical_keys=typical),
         "two rounds": lambda k: hitting_keys(epsilon, DELTA, MAX_KEYS, k, selector=rounds),
         "greedy": lambda k: hitting_keys(epsilon, DELTA, MAX_KEYS, k, selector=first),
     }

@@ -18,8 +18,7 @@ from dpsieve.discovery.greedy import one_key
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.missing_mass import missing_mass
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.typical_size import TypicalSize
-from dpsieve.jobs.discover import SHARE_FOR_SIZE
+from dpsieve.discovery.typical_size import median_first
 from dpsieve.randomness.source import Source, resolve
 
 KEYS = (1, 50, 100, 150, 200, 300)
@@ -35,12 +34,12 @@ NAMES = {
 
 
 @cache
-def selector(name: str, epsilon: float, keys: int, typical: int) -> Selector:
+def selector(name: str, epsilon: float, keys: int, typical: int, delta: float = DELTA) -> Selector:
     """Return a selector by its name; the weighted Gaussian mechanism is calibrated as in the paper."""
     if name == "one_key":
         return one_key(epsilon, DELTA)
     more = {"analysis": "paper"} if name == "weighted_gaussian" else {}
-    return make_selector(name, epsilon, DELTA, keys, typical_keys=typical, unit="one user", **more)
+    return make_selector(name, epsilon, delta, keys, typical_keys=typical, unit="one user", **more)
 
 
 def missed(name: str, epsilon: float, keys: int, sample: Incidence, counts: np.ndarray, source: Source) -> float:
@@ -49,9 +48,11 @@ def missed(name: str, epsilon: float, keys: int, sample: Incidence, counts: np.n
     if name == "auto" and keys == 1:
         name = "one_key"
     elif name == "auto":
-        size = TypicalSize(epsilon * SHARE_FOR_SIZE, keys)
-        epsilon, typical = epsilon * (1 - SHARE_FOR_SIZE), size.draw(sample.sizes, source)
+        size = median_first(epsilon, keys, unit="one user")
+        typical, delta = size.draw(sample.sizes, source), size.delta_left(epsilon, DELTA)
         name, _ = best_for(typical)
+        epsilon -= size.epsilon if name == "greedy" else 0.0
+        return missing_mass(counts, selector(name, epsilon, keys, typical, delta).select(sample, source))
     return missing_mass(counts, selector(name, epsilon, keys, typical).select(sample, source))
 
 

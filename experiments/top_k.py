@@ -3,7 +3,7 @@
     DPSIEVE_DATA=folder .venv/bin/python experiments/top_k.py [word of a name ...]
 
 Each point is the mean of 5 trials, with its standard error; delta is 1e-5 and selectors see 100 keys a user. 'half and
-half' is the paper's mechanism, with its closed form for the picks; 'one Renyi budget', 'two rounds' and 'greedy' are
+half' is the paper's mechanism, with its closed form for the picks; 'one account', 'two rounds' and 'greedy' are
 this library's. The limited domain is Durfee and Rogers' with their composition, and with our tighter one ('tight');
 where it looks at all keys, it sees 100 keys a user. See discovery_data.py for which sets are real and which made up.
 """
@@ -55,7 +55,7 @@ def makers(epsilon: float, typical: float) -> dict[str, Callable[[int], TopKeys]
     first = greedy(epsilon / 2, DELTA / 2, MAX_KEYS)
     return {
         "half and half": lambda k: top_keys(epsilon, DELTA, MAX_KEYS, k, selector=paper, analysis="paper"),
-        "one Renyi budget": lambda k: top_keys(epsilon, DELTA, MAX_KEYS, k, typical_keys=typical),
+        "one account": lambda k: top_keys(epsilon, DELTA, MAX_KEYS, k, typical_keys=typical),
         "two rounds": lambda k: top_keys(epsilon, DELTA, MAX_KEYS, k, selector=rounds),
         "greedy": lambda k: top_keys(epsilon, DELTA, MAX_KEYS, k, selector=first),
     }

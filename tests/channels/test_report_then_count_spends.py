@@ -8,7 +8,6 @@ import pytest
 from scipy.special import ndtr
 
 from dpsieve.channels import report_then_count
-from dpsieve.channels.reporting.reporting_tables import Promise
 from dpsieve.privacy import Approximate, Composition, Renyi
 
 STEP, SIZE = 2.0**-8, 1 << 14  # losses up to 32 on either side
@@ -64,10 +63,8 @@ def test_a_key_costs_its_coin_or_a_slower_one_and_its_count():
     channel = report_then_count(1.0, 1e-8, max_keys=3, max_rows=2)
     renyi, leak = channel.spends()
     first = channel.reporting_probability([1])[0]
-    each = Promise(channel.power + 1, 1.0, first * (1 + 1e-12), 0, (1,))
-    rare, slow = (
-        channel.rows.table.taus(renyi.orders, each, *rows) for rows in ((1, channel.first + 1), (channel.first + 1,))
-    )
+    parts = ({"stop": channel.first + 1}, {"start": channel.first + 1})
+    rare, slow = (channel.rows.table.taus(renyi.orders, first * (1 + 1e-12), **rows) for rows in parts)
     common = [tau + order * (2 / channel.sigma) ** 2 / 2 for order, tau in zip(renyi.orders, slow, strict=True)]
     assert renyi.taus == pytest.approx(3 * np.maximum(rare, common), rel=1e-12)
     assert rare[0] > common[0] and rare[-1] > common[-1] / 2  # so both count
@@ -101,15 +98,15 @@ def test_the_divergence_of_coins_is_that_of_the_table():
     table, leak = channel.rows.table, channel.reporting_probability([1])[0] * 1.01
     orders = (1.5, 3.0, 12.0)
     p = table.probability(np.arange(table.last))
-    found = table.taus(orders, Promise(12.0, 1.0, leak, 0, (1,)))
+    found = table.taus(orders, leak)
     for order, tau in zip(orders, found, strict=True):
         far = np.flatnonzero(np.diff(p) > leak * 1.001)
         x, y = (p[far + 1] - leak) / (1 - leak), p[far] / (1 - leak)
         sums = [(u**order * v ** (1 - order) + (1 - u) ** order * (1 - v) ** (1 - order)) for u, v in ((x, y), (y, x))]
         assert tau == pytest.approx(math.log(np.max(sums)) / (order - 1), rel=1e-6)
     assert sorted(found) == found
-    rare = table.taus(orders, Promise(12.0, 1.0, leak, 0, (1,)), stop=channel.first + 1)
-    slow = table.taus(orders, Promise(12.0, 1.0, leak, 0, (1,)), start=channel.first + 1)
+    rare = table.taus(orders, leak, stop=channel.first + 1)
+    slow = table.taus(orders, leak, start=channel.first + 1)
     assert rare == found and slow[-1] < rare[-1]
 
 

@@ -45,7 +45,7 @@ def test_a_key_that_hits_nobody_new_is_left_out(three):
 def test_the_guarantee_is_certified_and_saved(three):
     certificate = three.certify()
     assert certificate.worst <= 1e-5
-    assert certificate.parts[-1].method == "balls"
+    assert certificate.parts[-1].method == "formula"
     assert from_json(three.to_json()) == three
     for change in ({"each_epsilon": 1.0}, {"delta": 1e-6}, {"epsilon": 0.9}):
         with pytest.raises(NotCertified):

@@ -6,17 +6,15 @@ import math
 import numpy as np
 import pytest
 from exact_neighbours import climb, exact_delta
-from flint import arb
 from scripted import Repeating, Scripted
+from searched_units import coins, searched_curves
 from statistical import binomial_band
 
 from dpsieve.channels.reporting.reporting_tables import Promise, ReportingTable, reporting_table
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_selection import RenyiSelection, renyi_selection
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
-from dpsieve.exact.search import precision
 from dpsieve.privacy import Approximate, Composition, repeated_epsilon
-from dpsieve.privacy.curves.renyi import renyi_delta
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
 
@@ -42,9 +40,9 @@ def test_keys_that_many_units_hold_are_published():
     assert len(published) <= 4  # each of the 200 keys of one unit shows once in several million releases
 
 
-@pytest.mark.parametrize(("keys", "users"), [(1, 11.6), (3, 26.8), (10, 41.7), (30, 61.1), (100, 95.2)])
+@pytest.mark.parametrize(("keys", "users"), [(1, 11.5), (3, 25.5), (10, 37.6), (30, 54.3), (100, 84.4)])
 def test_how_many_users_give_an_even_chance(keys, users):
-    """What experiments with floats found for units that all have the same number of keys."""
+    """Units that all have the same number of keys; a Renyi account would need 11.4, 26.9, 41.9, 61.2 and 94.9."""
     selection = renyi_selection(1.0, 1e-5, keys, typical_keys=keys)
     assert selection.users_needed(keys) == pytest.approx(users, rel=0.015)
 
@@ -54,62 +52,66 @@ def test_one_key_a_unit_comes_close_to_the_optimal_channel():
     assert optimal < renyi_selection(1.0, 1e-5, 1).users_needed(1) < 1.01 * optimal
 
 
-def test_rows_agree_with_a_plain_computation():
-    """The definition, step by step, in a few lines."""
-    order, tau, leak, bits = 6.0, 0.8, 0.01, 2
-    steps = (2, 3, 4)
+def number(ours, theirs, m, leak, promise):
+    """B of a pair by its definition: a complex transform, and an integral over the Cauchy variable on a fine grid."""
+    a = promise.power
+    c = math.sqrt(a * (a + 1))
+    z = a + 1j * c * np.tan((np.arange(2_000) + 0.5) * (math.pi / 2 / 2_000))
+    (p, not_p), (q, not_q) = ours, theirs
+    p, not_p = (max(0.0, p - leak), not_p) if p * not_q >= not_p * q else (p, max(0.0, not_p - leak))
+    if (p and not q) or (not_p and not not_q):
+        return math.inf
+    terms = [x * np.exp(z * math.log(x / y)) for x, y in ((p, q), (not_p, not_q)) if x]
+    return math.exp(-a * promise.epsilon) / (2 * c) * float(np.mean(np.abs(sum(terms)) ** m))
 
-    def divergence(p, q):
-        if not (0 < p < 1 and 0 < q < 1):
-            return 0.0 if p == q else math.inf
-        both = p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order)
-        return math.log(both) / (order - 1)
 
-    def step(q, bound):
-        low, high = q, 1.0
-        for _ in range(80):
-            middle = (low + high) / 2
-            fine = max(divergence(middle, q), divergence(q, middle)) <= bound
-            low, high = (middle, high) if fine else (low, middle)
-        return low
+def excess(before, after, m, promise):
+    """By which factor a step is above what is allowed, in the worse direction, for the best of many leaks."""
+    worst = 0.0
+    for ours, theirs in ((after, before), (before, after)):
+        parts = np.append(np.linspace(0.0, 0.995, 12), promise.classes()[0] / promise.leak)
+        found = [number(ours, theirs, m, t * promise.leak / m, promise) / ((1 - t) * promise.rest) for t in parts]
+        worst = max(worst, min(found))
+    return worst
 
-    def after(q, w):
-        u2 = (w / 2**bits) ** 2
-        d = leak * u2
-        return 1.0 if q >= 1 - d else d + (1 - d) * step(q / (1 - d), tau * u2)
 
-    rows = [0.0]
-    while rows[-1] < 1:
-        rows.append(min(after(rows[max(0, len(rows) - w)], w) for w in steps))
-    table = reporting_table(Promise(order, tau, leak, bits, steps))
-    assert table.last == len(rows) - 1
-    assert table.probability(np.arange(len(rows))) == pytest.approx(rows, rel=1e-5)
+@pytest.mark.parametrize("leak", [0.02, 0.05])
+def test_rows_are_as_large_as_the_definition_allows(leak):
+    """Every step is allowed by its definition, and to each row some step is nearly not: no row could be larger."""
+    promise = Promise(1.0, 3.0, leak, 0.04, share=0.8, bits=2, steps=(2, 3, 4))
+    table = reporting_table(promise)
+    table.check(promise)
+    rows = coins(table, range(table.last + 5))
+    for h in range(1, table.last + 4):
+        ratios = [excess(rows[max(0, h - w)], rows[h], 16 / (0.8 * w**2), promise) for w in promise.steps]
+        assert max(ratios) <= 1.0
+        assert max(ratios) > 0.8 or not 1 < h < table.last - 4
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta", "max_keys", "typical_keys"),
-    [(1.0, 1e-5, 100, 8), (0.1, 1e-5, 30, None), (3.0, 1e-12, 50, 20), (1.0, 0.05, 5, None), (20.0, 1e-20, 10, 4)],
+    ("epsilon", "delta", "max_keys", "typical_keys"), [(1.0, 1e-5, 100, 8), (3.0, 1e-12, 50, 20), (1.0, 0.05, 5, None)]
 )
-def test_divergences_of_what_is_stored_in_balls(epsilon, delta, max_keys, typical_keys):
-    """The integers themselves keep the promise, for random rows and steps, with 400 bits; and they are tight."""
+def test_steps_of_what_is_stored_by_the_definition(epsilon, delta, max_keys, typical_keys):
+    """The integers themselves keep the promise, for random rows and steps, and nearly break it."""
     selection = renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys)
     selection.certify()
     table, rng, ratios = selection.table, np.random.default_rng(1), []
-    for _ in range(150):
-        h, w = int(rng.integers(1, table.last)), int(rng.choice(selection.promise.steps))
-        with precision(400):
-            p, q = (arb(integer(table, row)) / arb(2) ** 128 for row in (h, max(0, h - w)))
-            u2 = (arb(w) / 2**selection.bits) ** 2
-            d, a = arb(selection.leak) * u2, arb(selection.order)
-            if not p - q > d:
-                continue
-            high, low = (p - d) / (1 - d), q / (1 - d)
-            there = high**a * low ** (1 - a) + (1 - high) ** a * (1 - low) ** (1 - a)
-            back = low**a * high ** (1 - a) + (1 - low) ** a * (1 - high) ** (1 - a)
-            bound = ((a - 1) * arb(selection.tau) * u2).exp()
-            assert there <= bound and back <= bound
-            ratios.append(max(float((there - 1) / (bound - 1)), float((back - 1) / (bound - 1))))
-    assert max(ratios) > 0.99
+    for _ in range(25):
+        h, w = int(rng.integers(1, table.last)), int(rng.choice(selection.steps))
+        before, after = coins(table, (max(0, h - w), h))
+        ratios.append(excess(before, after, 4**selection.bits / w**2, selection.promise))
+    assert max(ratios) <= 1.0
+    assert max(ratios) > 0.9
+
+
+@pytest.mark.parametrize(("delta", "typical_keys"), [(1e-5, 8), (1e-5, 20), (1e-8, 8)])
+def test_the_worst_searched_unit_uses_most_of_delta(delta, typical_keys):
+    """Exact curves of 800 units, of 8 to 60 keys, in both directions: none above delta, the worst above 0.9 of it."""
+    selection = renyi_selection(1.0, delta, 100, typical_keys=typical_keys)
+    weights = selection.weight.of_keys(100)
+    units = [(keys, weights[keys - 1]) for keys in (typical_keys, 2 * typical_keys, 60)]
+    found = [curve[0] for _, curve in searched_curves(selection, units, 60, [1.0])]
+    assert 0.9 * delta < max(found) <= delta
 
 
 def test_the_exact_delta_of_neighbours_is_below_the_promise():
@@ -130,7 +132,7 @@ def test_the_exact_delta_of_neighbours_is_below_the_promise():
 
         for start in (np.zeros(keys, np.int64), *rng.integers(0, last, (3, keys))):
             worst = max(worst, climb(score, start, moved, rng, 60))
-    assert 0.4 * LARGE < worst <= LARGE
+    assert 0.75 * LARGE < worst <= LARGE
 
 
 def test_the_measured_rate_of_keys_that_one_unit_holds_alone():
@@ -141,7 +143,7 @@ def test_the_measured_rate_of_keys_that_one_unit_holds_alone():
     each = float(selection.reporting_probability([selection.weight.of_keys(keys)[-1]])[0])
     low, high = binomial_band(units, 1 - (1 - each) ** keys)
     assert low <= shown <= high
-    assert 1 - (1 - each) ** keys <= selection.leak * (1 + 1e-9) < LARGE
+    assert 0.85 * LARGE < 1 - (1 - each) ** keys <= selection.leak <= LARGE
 
 
 def test_draws_follow_the_table(ordinary):
@@ -172,12 +174,15 @@ def test_a_word_that_decides_nothing_is_followed_by_another(ordinary):
 
 def test_the_certificate(ordinary):
     certificate = ordinary.certify()
-    assert [(part.scope, part.method) for part in certificate.parts] == [("one key", "formula"), ("one unit", "balls")]
+    assert [(part.scope, part.method) for part in certificate.parts] == [
+        ("one key", "formula"),
+        ("one unit", "formula"),
+    ]
     assert 0.999e-5 < certificate.worst <= 1e-5
     assert certificate.parts[0].worst < certificate.worst
 
 
-@pytest.mark.parametrize("factor", [1.0001, 0.9999])
+@pytest.mark.parametrize("factor", [1.03, 0.97])
 @pytest.mark.parametrize("place", [0.01, 0.1, 0.3, 0.5, 0.7, 0.9])
 def test_a_forged_row_is_refused(ordinary, place, factor):
     table, row = ordinary.table, int(place * ordinary.table.last)
@@ -201,9 +206,7 @@ def test_a_forged_table_is_refused_by_the_mechanism(monkeypatch):
         selection.certify()
 
 
-@pytest.mark.parametrize(
-    "field", [{"tau": 1.001}, {"leak": 1.001}, {"order": 0.99}, {"delta": 0.99}, {"epsilon": 0.999}], ids=str
-)
+@pytest.mark.parametrize("field", [{"rest": 1.001}, {"leak": 1.001}, {"power": 0.2}, {"delta": 0.99}], ids=str)
 def test_a_forged_field_is_refused(ordinary, field):
     (name, factor), saved = *field.items(), ordinary.to_json()
     with pytest.raises(InvalidValue, match="do not keep"):
@@ -218,17 +221,30 @@ def test_it_is_saved_and_read_again(ordinary):
     assert "renyi selector of at most 100 keys a unit" in repr(again)
 
 
-def test_a_share_leaves_the_rest_of_tau_at_the_same_order():
+@pytest.mark.parametrize("field", [{"epsilon": 0.99}, {"power": 1.05}, {"share": 1.05}, {"least": 0.5}], ids=str)
+def test_a_table_for_other_fields_is_refused(monkeypatch, field):
+    """Fields that are sound in themselves, with the table that was grown for the saved ones."""
+    selection = renyi_selection(1.0, 1e-5, 20, typical_keys=4, share=0.5)
+    ((name, factor),) = field.items()
+    forged = dataclasses.replace(selection, **{name: type(getattr(selection, name))(getattr(selection, name) * factor)})
+    monkeypatch.setitem(forged.__dict__, "table", selection.table)
+    if name == "share":
+        forged.certify()  # a larger share than the table needs is only worse for what follows
+        monkeypatch.setitem(selection.__dict__, "table", dataclasses.replace(selection, share=0.6).table)
+        forged = selection
+    with pytest.raises(NotCertified):
+        forged.certify()
+
+
+def test_a_share_leaves_the_rest_to_others():
     part = renyi_selection(1.0, 1e-5, 20, share=0.25)
-    assert part.certify().worst < 1e-5
-    assert part.leak + renyi_delta(part.order, part.tau / 0.25, 1.0) == pytest.approx(1e-5, rel=1e-6)
-    assert part.leak + renyi_delta(part.order, part.tau / 0.25, 1.0) <= 1e-5
+    assert part.certify().worst <= 1e-5
     assert part.users_needed(20) > 1.5 * renyi_selection(1.0, 1e-5, 20).users_needed(20)
 
 
-def test_the_order_can_be_chosen():
-    chosen, best = renyi_selection(1.0, 1e-5, 10, order=25.0), renyi_selection(1.0, 1e-5, 10)
-    assert chosen.order == 25
+def test_the_power_can_be_chosen():
+    chosen, best = renyi_selection(1.0, 1e-5, 10, power=25.0), renyi_selection(1.0, 1e-5, 10)
+    assert chosen.power == 25
     assert chosen.certify().worst <= 1e-5
     assert chosen.users_needed(10) > best.users_needed(10)
 
@@ -254,7 +270,7 @@ def test_no_unit_weighs_more_than_one(ordinary):
 
 
 def test_bad_arguments_are_named():
-    for wrong in ({"share": 0.0}, {"share": 1.5}, {"typical_keys": 0}, {"order": 1.0}, {"order": 3.0}):
+    for wrong in ({"share": 0.0}, {"share": 1.5}, {"typical_keys": 0}, {"power": 0.0}, {"power": 3.0}):
         with pytest.raises(InvalidValue, match=next(iter(wrong))):
             renyi_selection(1.0, 1e-5, 10, **wrong)
     with pytest.raises(InvalidType, match="max_keys"):
@@ -270,11 +286,11 @@ def test_bad_arguments_are_named():
 def test_what_it_spends_at_lower_orders_is_what_its_coins_diverge_by(ordinary):
     renyi, leak = ordinary.spends()
     assert leak == Approximate(0.0, ordinary.leak)
-    assert (renyi.orders[-1], renyi.taus[-1]) == (ordinary.order, ordinary.tau)
+    assert renyi.orders[-1] == ordinary.power + 1
     p = ordinary.table.probability(np.arange(ordinary.table.last))
     for order, tau in list(zip(renyi.orders, renyi.taus, strict=True))[::3]:
         worst = 0.0
-        for step in ordinary.promise.steps:
+        for step in ordinary.steps:
             part = (step / 2**ordinary.bits) ** 2
             d = ordinary.leak * part
             low, high = p[np.maximum(0, np.arange(1, len(p)) - step)], p[1:]
@@ -287,10 +303,7 @@ def test_what_it_spends_at_lower_orders_is_what_its_coins_diverge_by(ordinary):
 
 
 def test_many_selections_cost_far_less_than_their_sum(ordinary):
-    assert Composition(ordinary.spends()).delta(1.0) <= 1.001e-5
-    assert (
-        Composition(ordinary.spends() * 50).epsilon(1e-3)
-        < 7
-        < 41
-        < repeated_epsilon(50, 1e-3, each_epsilon=1.0, each_delta=1e-5)
-    )
+    single = Composition(ordinary.spends()).delta(1.0)
+    assert 1e-5 < single < 6e-5  # one use costs less by its guarantee
+    whole = repeated_epsilon(50, 1e-3, each_epsilon=1.0, each_delta=1e-5)
+    assert Composition(ordinary.spends() * 50).epsilon(1e-3) < 8 < 41 < whole

@@ -13,7 +13,7 @@ from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.limited_domain import limited_domain
 from dpsieve.discovery.renyi_selection import renyi_selection
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.top_k import TopKeys, _counts_tau, _deviations, top_keys
+from dpsieve.discovery.top_k import TopKeys, _counts_mu, _deviations, top_keys
 from dpsieve.discovery.two_rounds import two_rounds
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
@@ -218,7 +218,7 @@ def test_correlated_noise_costs_at_most_what_is_charged(k):
     assert np.diag(covariance) == pytest.approx(sigma**2)
     moves = [np.array(v, float) for v in itertools.product((0, 1), repeat=k)]
     worst = max(order / 2 * v @ np.linalg.solve(covariance, v) for v in moves)
-    charged = _counts_tau(order, sigma, k)
+    charged = order / 2 * _counts_mu(sigma, k) ** 2
     assert worst <= charged * (1 + 1e-12)
     assert charged == pytest.approx(order / 2 * ((math.sqrt(k) + 1) / (2 * sigma)) ** 2)
     independent = order / 2 * k / sigma**2
@@ -263,10 +263,10 @@ def test_it_spends_what_the_selector_does_and_the_picks(count_share):
     *found, picks = mechanism.spends()
     assert tuple(found) == mechanism.selector.spends() and picks.orders == found[0].orders
     for order, tau in zip(picks.orders, picks.taus, strict=True):
-        counts = _counts_tau(order, mechanism.count_sigma, 20) if count_share else 0.0
+        counts = order / 2 * _counts_mu(mechanism.count_sigma, 20) ** 2
         assert tau == pytest.approx(20 * pick_renyi(order, mechanism.each_epsilon) + counts)
-    assert Composition(mechanism.spends()).delta(1.0) < 2.5e-5
-    assert Composition(mechanism.spends() * 50).epsilon(1e-3) < 7.5  # as (1, 1e-5) they cost 41
+    assert Composition(mechanism.spends()).delta(1.0) < 4e-5
+    assert Composition(mechanism.spends() * 50).epsilon(1e-3) < 8  # as (1, 1e-5) they cost 41
 
 
 def test_after_another_selector_it_spends_its_guarantee():

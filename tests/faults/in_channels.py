@@ -264,7 +264,7 @@ FAULTS = [
     ),
     Fault(
         "Renyi tables: coins diverge in one direction",
-        "channels/reporting/renyi_tables.py",
+        "channels/reporting/weight_loops.py",
         "return max(there, back)",
         "return back",
         "channels/test_report_then_count_spends.py::test_the_divergence_of_coins_is_that_of_the_table",

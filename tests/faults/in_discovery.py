@@ -13,9 +13,74 @@ FAULTS = [
     Fault(
         "round one is not paid for",
         "discovery/two_rounds.py",
-        "lower(lambda: ball(self.tau) - ball(self.order)",
-        "lower(lambda: ball(self.tau) - 0 * ball(self.order)",
-        "discovery/test_two_rounds.py",
+        "upper(lambda: ball(2**self.bits) / ball(self.sigma))",
+        "upper(lambda: ball(0.3 * 2**self.bits) / ball(self.sigma))",
+        "discovery/test_two_rounds.py::test_what_is_forged_is_refused",
+    ),
+    Fault(
+        "leaks and the rest are traded freely after a look",
+        "privacy/stages.py",
+        "return (leak * float(ndtr(at)) + math.exp(min(late, 300.0)))",
+        "return max(leak, math.exp(math.log(rest) + tilt))",
+        "privacy/test_stages.py::test_exposure_is_the_mean_of_the_larger_of_both "
+        "discovery/test_two_rounds.py::test_the_worst_rule_for_weights_stays_below_delta",
+    ),
+    Fault(
+        "the exponent of a weight is its inverse and not that of its square",
+        "channels/reporting/reporting_tables.py",
+        "np.array(self.steps, np.float64) ** 2)",
+        "(np.array(self.steps, np.float64) * 2.0**self.bits))",
+        "discovery/test_renyi.py::test_rows_are_as_large_as_the_definition_allows "
+        "discovery/test_renyi.py::test_the_worst_searched_unit_uses_most_of_delta",
+    ),
+    Fault(
+        "leaks are not divided by the weight of their key",
+        "channels/reporting/weight_loops.py",
+        "best = _excess(a, b, x, y, leaks[at] / m,",
+        "best = _excess(a, b, x, y, leaks[at] / np.sqrt(m),",
+        "discovery/test_renyi.py::test_rows_are_as_large_as_the_definition_allows",
+    ),
+    Fault(
+        "one direction of a step is forgotten",
+        "channels/reporting/weight_loops.py",
+        "    for way in range(2):\n        a, b, x, y",
+        "    for way in range(1):\n        a, b, x, y",
+        "discovery/test_renyi.py::test_rows_are_as_large_as_the_definition_allows",
+    ),
+    Fault(
+        "leaks and the rest both have all of delta",
+        "channels/reporting/reporting_tables.py",
+        "return parts * self.leak, (1 - parts) * self.rest * spare",
+        "return parts * self.leak, (1 - 0 * parts) * self.rest * spare",
+        "discovery/test_renyi.py::test_rows_are_as_large_as_the_definition_allows",
+    ),
+    Fault(
+        "what follows a selection may have all of the weight",
+        "discovery/after_selection.py",
+        "self._number(1 - chosen.share, chosen.epsilon, chosen.power)",
+        "self._number(1.0, chosen.epsilon, chosen.power)",
+        "discovery/test_find_then_count.py::test_forged_numbers_are_refused",
+    ),
+    Fault(
+        "the transform of picks is that of half their losses",
+        "privacy/stages.py",
+        "weights = self.masses * np.exp(power * self.losses)",
+        "weights = self.masses * np.exp(power * self.losses / 2)",
+        "privacy/test_stages.py::test_gaussian_noise_by_formula_and_as_a_law",
+    ),
+    Fault(
+        "a median raises delta by too small a factor",
+        "privacy/stages.py",
+        "np.expm1(np.minimum(steepness * ends[1:], 300.0))",
+        "np.expm1(np.minimum(steepness * ends[1:] / 2, 300.0))",
+        "privacy/test_stages.py::test_a_choice_before_steep_mechanisms",
+    ),
+    Fault(
+        "mechanisms of any steepness may follow a median",
+        "privacy/composed.py",
+        "last.mechanism.steepness > (most :=",
+        "0 > (most :=",
+        "privacy/test_stages.py::test_a_median_before_a_selection_is_paid_for_by_a_factor",
     ),
     Fault(
         "a table is not checked",
@@ -48,9 +113,9 @@ FAULTS = [
     Fault(
         "counts of picks are not paid for",
         "discovery/top_k.py",
-        "return upper(lambda: ball(picks) + ball(counts))",
-        "return picks",
-        "discovery/test_top_k.py",
+        "return law.number(_counts_mu(self.count_sigma, self.k), share, epsilon, power), law.leak",
+        "return law.number(0.0, share, epsilon, power), law.leak",
+        "discovery/test_top_k.py::test_counts_must_be_paid_for",
     ),
     Fault(
         "the median of sizes has noise of half its scale",
@@ -61,9 +126,9 @@ FAULTS = [
     ),
     Fault(
         "the private median is not paid for",
-        "jobs/discover.py",
-        "remaining(request.epsilon, size.epsilon)",
-        "request.epsilon",
+        "discovery/typical_size.py",
+        "delta / self.raises_delta(steepest(epsilon, delta)) * (1 - 1e-9)",
+        "delta",
         "jobs/test_discover.py::test_the_choice_is_by_the_typical_number_of_keys",
     ),
     Fault(
@@ -83,7 +148,7 @@ FAULTS = [
     Fault(
         "the first round is not spent",
         "discovery/renyi_selection.py",
-        "ball(coins) + ball(order) * ball(self.noise_rho)",
+        "ball(coins) + ball(order) * ball(rho)",
         "ball(coins)",
         "discovery/test_two_rounds.py::test_it_spends_both_rounds",
     ),
@@ -118,8 +183,8 @@ FAULTS = [
     Fault(
         "counts in two steps: the choice is not paid for",
         "discovery/find_then_count.py",
-        "ball(self.choice_epsilon) ** 2 / 8 + ",
-        "",
-        "discovery/test_find_then_count.py::test_the_cost_adds_up_at_the_order_of_the_selector",
+        "math.hypot(pure_mu(choice_epsilon), pure_mu(2 * kept_epsilon))",
+        "pure_mu(2 * kept_epsilon)",
+        "discovery/test_find_then_count.py::test_the_cost_of_step_two_is_that_of_one_gaussian",
     ),
 ]

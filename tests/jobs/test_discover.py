@@ -14,6 +14,7 @@ import dpsieve as ds
 from dpsieve.discovery import policies
 from dpsieve.discovery.choice import MECHANISMS
 from dpsieve.errors import BudgetExceeded, DpsieveError
+from dpsieve.privacy.stages import steepest
 from dpsieve.testing import insecure_source
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-12}  # one of 2,000 keys of one unit each shows once in 10^8 runs
@@ -57,7 +58,11 @@ def test_the_choice_is_by_the_typical_number_of_keys():
     assert "typically hold 8 keys" in some.notes.reason
     bought = ds.discover(DRINKS, **COLUMNS, **BUDGET)
     assert [use.mechanism.name for use in bought.mechanism.uses] == ["typical_size", "renyi_two_rounds"]
-    assert sum(use.mechanism.guarantee.epsilon for use in bought.mechanism.uses) == pytest.approx(1.0)
+    median, selector = (use.mechanism for use in bought.mechanism.uses)
+    whole = bought.certificate.parts[-1]
+    assert (median.epsilon, selector.epsilon) == (0.01, 1.0)
+    assert whole.worst == pytest.approx(selector.delta * median.raises_delta(steepest(1.0, whole.delta)))
+    assert 0.999 * whole.delta < whole.worst <= whole.delta
     assert "by a private median" in bought.notes.reason
 
 

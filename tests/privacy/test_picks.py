@@ -7,7 +7,6 @@ import pytest
 
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.curves import picks
-from dpsieve.privacy.curves.renyi import renyi_delta
 from dpsieve.privacy.curves.repeated import repeated_delta
 
 # epsilon, delta, k, and the epsilon of one pick by the closed form
@@ -120,18 +119,24 @@ def test_the_inverse_keeps_the_promise_and_wastes_little(epsilon, delta, k):
     assert min(curve(k, epsilon, each_epsilon=hit) for curve in (picks.hitting_delta, picks.picks_delta)) <= delta
 
 
-@pytest.mark.parametrize(("k", "order", "e0"), [(1, 5.0, 0.5), (3, 8.0, 0.3), (100, 15.0, 0.04)])
-def test_picks_with_a_mechanism_of_known_renyi_divergence(k, order, e0):
-    """Randomised response stands for the other mechanism: its composition with the picks is known exactly."""
-    other, epsilon = 0.3, 0.9
-    chance = math.exp(other) / (1 + math.exp(other))
-    moment = chance * math.exp((order - 1) * other) + (1 - chance) * math.exp(-(order - 1) * other)
-    tau = math.log(moment) / (order - 1)
-    bound = renyi_delta(order, tau + picks.picks_tau(order, e0, k), epsilon)
-    ends = [(chance, epsilon - other), (1 - chance, epsilon + other)]
-    assert sum(p * picks.picks_delta(k, left, each_epsilon=e0) for p, left in ends) <= bound
-    assert bound <= renyi_delta(order, tau + picks.picks_renyi(order, e0, k), epsilon)
-    assert picks.picks_tau(order, picks.picks_from_tau(order, 0.1, k), k) <= 0.1
+@pytest.mark.parametrize(("k", "e0", "curve", "law"), [
+    (1, 0.5, picks.picks_delta, picks.picks_law),
+    (3, 0.3, picks.picks_delta, picks.picks_law),
+    (100, 0.04, picks.picks_delta, picks.picks_law),
+    (40, 0.1, picks.hitting_delta, picks.hitting_law),
+])  # fmt: skip
+def test_laws_have_the_curve_of_the_picks(k, e0, curve, law):
+    """Nowhere below it, and above it by little; the other way round it is the curve of the swapped pair."""
+    found = law(k, e0, 3.0)
+    assert found.masses.sum() == pytest.approx(1.0, abs=1e-8) and found.leak < 1e-12
+    back = found.reversed()
+    for epsilon in (0.11, 0.2, 0.45, 0.8):
+        exact = curve(k, epsilon, each_epsilon=e0)
+        delta = float(found.masses @ np.maximum(0.0, -np.expm1(epsilon - found.losses))) + found.leak
+        assert exact * (1 - 1e-9) <= delta * (1 + 1e-6) + 1e-15
+        assert delta <= exact * 1.01 + 1e-12
+        swapped = float(back.masses @ np.maximum(0.0, -np.expm1(-epsilon - back.losses)))
+        assert swapped == pytest.approx(-math.expm1(-epsilon) + math.exp(-epsilon) * delta, rel=1e-6)
 
 
 def test_exact_adaptive_picks_beat_the_closed_form_by_a_quarter():

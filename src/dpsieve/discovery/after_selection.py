@@ -1,5 +1,6 @@
 """Discovery, then more: what mechanisms share that first select keys and then tell something about those they found."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -12,14 +13,14 @@ from dpsieve.discovery.renyi_selection import RenyiSelector
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, upper
-from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
+from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.composed import remaining
-from dpsieve.privacy.curves.renyi import renyi_delta, renyi_tau
 from dpsieve.privacy.curves.spends import Renyi, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.privacy.registry import from_json
 
+TOP = 3.0  # times epsilon: up to where curves of picks are computed; beyond it they are a leak
 _NO_SELECTORS = ("top_k", "hitting_set", "find_then_count", "composed")
 
 
@@ -40,8 +41,8 @@ class AfterSelection(Mechanism):
     found keys are an output of the selector, so what follows composes adaptively with it, in one of two ways, of which
     the better counts:
 
-    - in Renyi terms, where the selector is leak-approximately (order, tau)-Renyi private: what follows adds some tau at
-      the same order, and delta = leak + renyi_delta(order, sum of all taus, epsilon);
+    - in one account (`privacy.stages`), where a selector by coins leaves a share of a unit's weight: what follows is
+      dominated by one law of losses whatever the selector showed, and its number must be at most the selector's rest;
     - in parts: the selector's own (epsilon_1, delta_1), and what follows at what is left of epsilon:
       delta = delta_1 + delta_2(epsilon - epsilon_1).
 
@@ -80,23 +81,18 @@ class AfterSelection(Mechanism):
         """Who is protected, in words."""
         return self.selector.unit
 
-    _method: ClassVar[Method] = "balls"  # of what `_tau` returns
-
     @property
     @abstractmethod
     def _words(self) -> str:
         """What follows the selection, in words."""
 
     @abstractmethod
-    def _tau(self, order: float) -> float:
-        """Return what everything after the selection adds to its tau at this order, rounded up."""
+    def _number(self, share: float, epsilon: float, power: float) -> tuple[float, float]:
+        """Return B of everything after the selection, which has this share of the weight, and its leak, rounded up."""
 
     @abstractmethod
     def _divergence(self, order: float) -> float:
-        """Return the Renyi divergence of this order of everything after the selection, rounded up.
-
-        It adds up over many uses, while `_tau` may be less and counts once.
-        """
+        """Return the Renyi divergence of this order of everything after the selection, rounded up."""
 
     @abstractmethod
     def _delta_after(self, epsilon: float) -> float:
@@ -114,13 +110,18 @@ class AfterSelection(Mechanism):
     def _together(self) -> Part:
         """What selection and the rest compose to; raises NotCertified where that breaks the promise."""
         words = f"{self.selector.name} selection, then {self._words}"
-        if isinstance(self.selector, RenyiSelector):
-            chosen = self.selector
-            tau = upper(lambda: ball(chosen.tau) + ball(self._tau(chosen.order)))
-            cost = upper(lambda: ball(chosen.leak) + ball(renyi_delta(chosen.order, tau, self.epsilon)))
-            if cost <= self.delta:
-                return whole_unit(self.guarantee, cost, self._method, f"{words}, in one Renyi budget")
+        chosen = self.selector
+        if isinstance(chosen, RenyiSelector) and chosen.share < 1 and chosen.epsilon <= self.epsilon:
+            found = rest_needed(chosen, *self._number(1 - chosen.share, chosen.epsilon, chosen.power))
+            if found <= chosen.rest and chosen.cost <= self.delta:
+                return whole_unit(self.guarantee, chosen.cost, "formula", f"{words}, in one account")
         return whole_unit(self.guarantee, self._parts_cost(), "formula", f"{words}, composed")
+
+    @property
+    def steepness(self) -> float:
+        """As that of the selector, where both are in one account."""
+        one = isinstance(self.selector, RenyiSelector) and self._together.covers.endswith("in one account")
+        return self.selector.steepness if one else math.inf
 
     def _parts_cost(self) -> float:
         promise = self.selector.guarantee
@@ -134,10 +135,7 @@ class AfterSelection(Mechanism):
         return Certificate(self.guarantee, (*self.selector.certify().parts, self._together))
 
 
-def tau_left(selector: RenyiSelector, epsilon: float, delta: float) -> float:
-    """Return the tau that a Renyi selector leaves at its order, rounded down; zero where that is next to nothing."""
-    if selector.leak >= delta:
-        return 0.0
-    whole = renyi_tau(selector.order, epsilon, remaining(delta, selector.leak))
-    left = remaining(whole, selector.tau) * (1 - 1e-12)
-    return left if left > 1e-3 * whole else 0.0
+def rest_needed(selector: RenyiSelector, number: float, leak: float) -> float:
+    """Return the least rest of the selector with which what follows may have this B and this leak."""
+    part = leak / (selector.leak * (1 - selector.share))
+    return number / (1 - part) if part < 1 else math.inf

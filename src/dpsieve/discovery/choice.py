@@ -20,14 +20,14 @@ _MAKERS = {
     "weighted_gaussian": ("weighted_gaussian", "weighted_gaussian", False),
 }
 MECHANISMS = ("auto", *_MAKERS)
-_FEW, _MANY = 2, 40
+_FEW, _MANY = 2, 16
 
 
 def best_for(typical_keys: int) -> tuple[str, str]:
     """Return the name of a selector for units that typically hold this number of keys, and the reason in words.
 
     From experiments on eight data sets: with one key a unit, greedy selection with the optimal channel finds most; with
-    some, two rounds of Renyi selection; with many, where a first round tells little, one round.
+    some, two rounds of Renyi selection; with many, where a first round tells little for its price, one round.
 
     >>> best_for(9)
     ('renyi_two_rounds', 'units typically hold 9 keys')

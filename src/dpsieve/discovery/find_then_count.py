@@ -16,9 +16,10 @@ smaller, and hides the loss only where it is far too large anyway.
 
 Proof of privacy. What a unit keeps depends on its own keys and on the found keys with their ranks, which are outputs of
 step one (keys that look alike stand in their own order). So given those, one unit more changes at most m counts, each
-by one: order / (2 sigma^2) in Renyi terms, whatever m is, as the noise has the variance m sigma^2. A mechanism of
-bounded range e costs at most order e^2 / 8 (Cesar and Rogers 2021), a pure one of epsilon e at most order e^2 / 2 (Bun
-and Steinke 2016), and divergences of an adaptive sequence add up at the order of the selector.
+by one: a Gaussian of distance 1/sigma, whatever m is, as the noise has the variance m sigma^2 and is only rounded. The
+choice has losses in a range of choice_epsilon, and the histogram of kept pairs is kept_epsilon-private: both are
+Gaussian private of a distance `pure_mu` (`privacy.stages`). Distances of an adaptive sequence add up in squares, so
+step two is stage three of one account with the selection, with one law whatever step one showed.
 """
 
 import math
@@ -31,14 +32,16 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.channels.keys_per_unit import KINDS_OF_KEYS, MOST, Kept, KeysPerUnit, units_by_size
-from dpsieve.channels.known_keys import NoisyCounts, gaussian_deviation, gaussian_half_width, with_gaussian
+from dpsieve.channels.known_keys import NoisyCounts, gaussian_deviation, gaussian_half_width
 from dpsieve.channels.makers import most_keys
-from dpsieve.discovery.after_selection import AfterSelection, tau_left
+from dpsieve.discovery.after_selection import AfterSelection
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.two_rounds import TwoRounds, two_rounds
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.registry import register
+from dpsieve.privacy.stages import gaussian_number, largest_mu, pure_mu
+from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source
@@ -46,8 +49,8 @@ from dpsieve.types import Floats, Ints
 from dpsieve.values.keys import order_of, published
 
 CANDIDATES = (1, 2, 3, 4, 5, 7, 10, 14, 20, 30, 50, 70, 100)
-SHARE_FOR_KEYS = 0.4  # of tau
-SHARE_FOR_CHOICE = 0.05  # of epsilon, which is far less of tau
+SHARE_FOR_KEYS = 0.4  # of a unit's weight
+SHARE_FOR_CHOICE = 0.05  # of epsilon, which is far less of the weight
 _HIGHEST, _LONGEST_LOSS = 100, 20
 
 
@@ -85,10 +88,11 @@ def find_then_count(
     """
     selector = two_rounds(epsilon, delta, max_keys, typical_keys=typical_keys, share=SHARE_FOR_KEYS, unit=unit)
     choice = 0.0 if keys is not None else SHARE_FOR_CHOICE * epsilon
-    left = tau_left(selector, epsilon, delta) - selector.order * (choice**2 / 8 + kept_epsilon**2 / 2)
-    if not left > 0:
+    told = _told(choice, kept_epsilon)
+    most = largest_mu(selector.rest, 1 - selector.share, epsilon, selector.power)
+    if not most > told * (1 + 1e-6):
         raise InvalidValue(f"epsilon={epsilon:g} leaves nothing to count with. Raise epsilon or delta.")
-    sigma = max(SMALLEST_SCALE, math.sqrt(selector.order / (2 * left)) * (1 + 1e-9))
+    sigma = max(SMALLEST_SCALE, (1 + 1e-9) / math.sqrt(most**2 - told**2))
     return FindThenCount(epsilon, delta, sigma, choice, kept_epsilon, keys or 1, selector=selector)
 
 
@@ -153,7 +157,10 @@ class FindThenCount(AfterSelection, NoisyCounts):
         ranked = held.ranked(places[np.argsort(-looks[places], kind="stable")])
         made = replace(self, keys=self._chosen(ranked, source)) if self.choice_epsilon and len(places) else self
         kept = made._kept(ranked, source) if self.kept_epsilon else None
-        return Found(ranked.keys, with_gaussian(ranked.bounded(made.keys).counts(), made.scale, source), made, kept)
+        return Found(ranked.keys, made._noisy(ranked.bounded(made.keys).counts(), source), made, kept)
+
+    def _noisy(self, counts: Ints, source: Source) -> Floats:
+        return (counts + rounded_gaussian(self.scale, len(counts), source=source)).astype(np.float64)
 
     def losses(self, ranked: Incidence) -> Ints:
         """Return the loss of each candidate; see the head of this module."""
@@ -182,15 +189,27 @@ class FindThenCount(AfterSelection, NoisyCounts):
         noise = f"Gaussian noise of sigma {self.scale:.4g} on counts of at most {self.keys:,} keys a unit"
         return ", ".join([*before, noise])
 
-    def _tau(self, order: float) -> float:
+    @cached_property
+    def distance(self) -> float:
+        """The distance, in deviations, of the Gaussians that step two is no easier to tell apart than, rounded up."""
+        return upper(
+            lambda: (ball(_told(self.choice_epsilon, self.kept_epsilon)) ** 2 + 1 / ball(self.sigma) ** 2).sqrt()
+        )
+
+    def _number(self, share: float, epsilon: float, power: float) -> tuple[float, float]:
+        return gaussian_number(self.distance, share, epsilon, power), 0.0
+
+    def _divergence(self, order: float) -> float:
         def cost() -> object:
             told = ball(self.choice_epsilon) ** 2 / 8 + ball(self.kept_epsilon) ** 2 / 2
             return ball(order) * (told + 1 / ball(self.sigma) ** 2 / 2)
 
         return upper(cost)
 
-    def _divergence(self, order: float) -> float:
-        return self._tau(order)
-
     def _delta_after(self, epsilon: float) -> float:
-        return 1.0  # there is no other way to add it up than in one Renyi budget
+        return 1.0  # there is no other way to add it up than in one account
+
+
+def _told(choice_epsilon: float, kept_epsilon: float) -> float:
+    """Return the distance of the choice and of the histogram together, rounded up."""
+    return math.hypot(pure_mu(choice_epsilon), pure_mu(2 * kept_epsilon)) * (1 + 1e-12)

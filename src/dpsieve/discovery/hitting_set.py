@@ -12,7 +12,7 @@ larger by s = 1 + (e^e0 - 1) p. When it is hit, it is removed, and both sides dr
 - From D to D': a miss has the loss ln s, and happens with probability 1 - p alone; the hit has ln s - e0. So a large
   loss needs many misses, of which each was likely to be a hit: the unit survives with probability about
   e^(-loss / (e^e0 - 1)), for every number of picks. The exact worst case, over all adaptive sequences of p, is
-  `privacy.curves.picks.hitting_delta`, and in Renyi terms `hitting_renyi`.
+  `privacy.curves.picks.hitting_delta`, as a law of losses `hitting_law`, and in Renyi terms `hitting_renyi`.
 
 References: T. Dick, M. Joseph and V. Raman, "Missing Mass for Differentially Private Domain Discovery", 2026, Algorithm
 4; A. Gupta, K. Ligett, F. McSherry, A. Roth and K. Talwar, "Differentially Private Combinatorial Optimization", SODA
@@ -23,18 +23,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpsieve.discovery.after_selection import TOP, rest_needed
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.picker import KeyPicker, checked_analysis, chosen_selector, largest_pick
-from dpsieve.discovery.renyi_selection import renyi_selection
+from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
 from dpsieve.privacy.curves.picks import (
+    HITTING_FROM,
     checked_picks,
     hitting_delta,
     hitting_epsilon,
-    hitting_from_tau,
+    hitting_law,
     hitting_renyi,
     lemma_epsilon,
     picks_delta,
+    picks_law,
 )
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.order import noisy_top
@@ -64,8 +67,12 @@ def hitting_keys(
         max_keys,
         lambda: renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit),
     )
-    by_tau, by_parts = (None, lemma_epsilon) if paper else (hitting_from_tau, hitting_epsilon)
-    each = largest_pick(chosen, epsilon, delta, k=k, by_tau=by_tau, by_parts=by_parts)
+
+    def after(selector: RenyiSelector, each: float) -> float:
+        return rest_needed(selector, *_number(k, each, 1 - selector.share, selector.epsilon, selector.power))
+
+    by_parts = lemma_epsilon if paper else hitting_epsilon
+    each = largest_pick(chosen, epsilon, delta, k=k, after=None if paper else after, by_parts=by_parts)
     return HittingKeys(epsilon, delta, k, each, selector=chosen)
 
 
@@ -82,16 +89,26 @@ class HittingKeys(KeyPicker):
         """Return the picked keys, in order, as rows of `held.keys`: found keys, with all that units hold of them."""
         return peel(held, self.k, self.scale, source)
 
-    def _tau(self, order: float) -> float:
-        return hitting_renyi(order, self.each_epsilon, self.k)
+    def _number(self, share: float, epsilon: float, power: float) -> tuple[float, float]:
+        return _number(self.k, self.each_epsilon, share, epsilon, power)
 
     def _divergence(self, order: float) -> float:
-        return self._tau(order)
+        return hitting_renyi(order, self.each_epsilon, self.k)
 
     def _delta_after(self, epsilon: float) -> float:
         k, each = self.k, self.each_epsilon
         found = hitting_delta(k, epsilon, each_epsilon=each)
         return found if found <= self.delta else min(found, picks_delta(k, epsilon, each_epsilon=each))
+
+
+def _number(k: int, each: float, share: float, epsilon: float, power: float) -> tuple[float, float]:
+    """Return B and the leak of k picks, in the worse direction, by the better of both accounts of them."""
+    law = hitting_law(k, each, TOP * epsilon)
+    number, leak = max(one.number(0.0, share, epsilon, power) for one in (law, law.reversed())), law.leak
+    if k < HITTING_FROM:
+        plain = picks_law(k, each, TOP * epsilon)
+        number, leak = min((number, leak), (plain.number(0.0, share, epsilon, power), plain.leak), key=sum)
+    return number, leak
 
 
 def peel(held: Incidence, k: int, scale: float | None, source: Source | None = None) -> Ints:

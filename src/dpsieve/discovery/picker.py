@@ -1,17 +1,19 @@
 """Discovery, then picks: what mechanisms share that first select keys and then pick k of them."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from dpsieve import validate
-from dpsieve.discovery.after_selection import AfterSelection, tau_left
+from dpsieve.discovery.after_selection import AfterSelection
 from dpsieve.discovery.renyi_selection import RenyiSelector
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.composed import remaining
-from dpsieve.privacy.curves.picks import checked_picks
+from dpsieve.privacy.curves.picks import checked_picks, largest_each
+from dpsieve.privacy.stages import largest_mu
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,16 +55,18 @@ def largest_pick(
     delta: float,
     *,
     k: int,
-    by_tau: Callable[[float, float, int], float] | None,
+    after: Callable[[RenyiSelector, float], float] | None,
     by_parts: Callable[[float, float, int], float],
 ) -> float:
     """Return the largest epsilon of each of k picks that the selector leaves room for; refuse one that leaves none.
 
-    `by_tau` finds it from an order, a tau and k; `by_parts` from an epsilon, a delta and k.
+    `after` returns the rest that picks of some epsilon need in one account; `by_parts` finds the epsilon of a pick from
+    an epsilon, a delta and k.
     """
     found = [0.0]
-    if by_tau and isinstance(selector, RenyiSelector) and (tau := tau_left(selector, epsilon, delta)):
-        found.append(by_tau(selector.order, tau, k))
+    if after and isinstance(selector, RenyiSelector) and selector.share < 1 and selector.cost <= delta:
+        mu = largest_mu(selector.rest, 1 - selector.share, selector.epsilon, selector.power)  # k picks are nearly that
+        found.append(largest_each(partial(after, selector), selector.rest, 1.8 * mu / math.sqrt(k)))
     left = remaining(epsilon, selector.guarantee.epsilon), remaining(delta, selector.guarantee.delta)
     if min(left) > 0:
         found.append(by_parts(*left, k))

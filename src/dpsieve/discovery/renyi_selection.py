@@ -1,27 +1,25 @@
-"""Renyi selection: a key is published with a probability that depends on its sum of weights, and without any noise.
+"""Selection by coins: a key is published with a probability that depends on its sum of weights, without any noise.
 
 A unit that keeps d keys adds the weight w = 2^bits / sqrt(max(d, least)), rounded down, to each of them. A key with the
-sum h is published with probability p(h), independently of the others. With u = w / 2^bits, p is the largest function
-for which p(h - w) and p(h) are always (leak u^2)-approximately (order, tau u^2)-Renyi private: but for a probability of
-leak u^2 on either side, both Renyi divergences of this order are at most tau u^2. So p(0) = 0, the first unit shows a
-key with probability leak u^2 at most, and the same holds at the other end, where p becomes one.
+sum h is published with probability p(h), independently of the others. p is the largest function for which every step
+from p(h - w) to p(h) keeps the promise of `channels.reporting.reporting_tables`: p(0) = 0, and each p(h) is limited by
+all steps to it.
 
 Proof of privacy. Neighbours differ by one unit; it changes the coin of each of its keys by one step and no other coin.
-Coins are independent, so leaks and divergences of all keys add up, and the squares u^2 of one unit sum to at most
-one: the whole output is leak-approximately (order, tau)-Renyi private. That gives (epsilon, delta) with
-delta = leak + renyi_delta(order, tau, epsilon).
+Coins are independent, so neighbours are a product of pairs whose weights u = w / 2^bits have squares that sum to at
+most one, and rounding a weight down only lowers that sum. Whatever the sums of other units are, each pair is a step of
+the table. So `privacy.stages` bounds delta by the exposure of leak and rest: delta itself, where nothing comes before.
+With a share below one, something that follows may have the rest of the weight.
 
-References: C. Dwork and G. Rothblum, "Concentrated Differential Privacy", 2016, and M. Bun and T. Steinke, TCC 2016
-(section 8), for approximate divergences and their composition; D. Desfontaines, J. Voss, B. Gipson and C. Mandayam,
-"Differentially private partition selection", PoPETs 2022, for one key a unit.
+References: D. Desfontaines, J. Voss, B. Gipson and C. Mandayam, "Differentially private partition selection", PoPETs
+2022, for one key per unit; `privacy.stages` for the account.
 """
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -29,21 +27,33 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.channels.makers import most_keys, unknown_domain
-from dpsieve.channels.reporting.reporting_tables import Promise, ReportingTable, reporting_table
-from dpsieve.discovery.renyi_budgets import MOST_BITS, Budget, best_budget, finest_bits
+from dpsieve.channels.reporting.reporting_tables import (
+    MOST_ROWS,
+    Promise,
+    ReportingTable,
+    reporting_table,
+    rough_crossing,
+)
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.search import ball, upper
+from dpsieve.exact.search import ball, minimise, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.curves.renyi import checked_order, renyi_delta, spread_orders
+from dpsieve.privacy.curves.renyi import spread_orders
 from dpsieve.privacy.curves.spends import Approximate, Renyi, Spend
 from dpsieve.privacy.registry import register
+from dpsieve.privacy.stages import absent, exposure, largest_mu, split
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 
 _SAVED = "Pass the saved one."
-_ORDERS = 8  # at which costs are told; looking at one takes as long as a certificate
+_ORDERS = 8  # at which costs are stated; computing one takes as long as a certificate
+_MOST_BITS = 12
+_ROUGH, _ROUGH_ROWS = 5, 1500  # the search works with this number of weights, and tables about this long
+_GUESS, _RATIO, _WAY = 1.2, 1.25, 8  # of the power, in units of ln(1/delta) / epsilon, and steps to either side
+_WORK, _SOLVE = 2_000_000, 60  # how many steps a table may take; finding a row costs as much as 60 of them
+_FINE, _COARSE = 100, 3  # a light weight need not be above the first, and should not be below the second
+_MANY = 20  # a unit with this number of times the least keys has a light weight
 _R = TypeVar("_R", bound="RenyiSelector")
 
 
@@ -54,7 +64,7 @@ def renyi_selection(
     *,
     typical_keys: float | None = None,
     share: float = 1.0,
-    order: float | None = None,
+    power: float | None = None,
     unit: str = "one row",
 ) -> "RenyiSelection":
     """Return the selector that needs the fewest units behind a key where units hold several keys.
@@ -64,34 +74,35 @@ def renyi_selection(
         max_keys: how many keys a unit keeps.
         typical_keys: how many keys a typical unit has, such as their median: a public number. Units with fewer keys
             weigh as if they had this number, which lets all others reach further.
-        share: the part of tau that selection spends; the rest is left for other mechanisms at the same order.
-        order: of the Renyi divergence; chosen here where it is left out.
+        share: the part of a unit's weight that selection has; the rest is left for a mechanism that follows.
+        power: of the account; chosen here where it is left out.
         unit: who is protected, in words.
 
     >>> chosen = renyi_selection(1.0, 1e-5, 10, typical_keys=10)
     >>> round(chosen.users_needed(10), 1)  # this number of units with ten keys each give an even chance
-    41.9
+    37.6
     """
     epsilon, delta = unknown_domain(epsilon, delta)
     max_keys = most_keys(max_keys)
     least = min(max_keys, round(checked_typical(typical_keys)))
 
-    def made(least: int) -> RenyiSelection:
-        budget = chosen_budget(epsilon, delta, share, 1.0, max_keys, least, order)
-        bits, tau = finest_bits(budget.half, least, max_keys, every=False), budget.tau * share
-        return RenyiSelection(epsilon, delta, max_keys, budget.order, tau, budget.leak, bits, least, unit=unit)
+    def make(least: int) -> RenyiSelection:
+        lightest = 1 / math.sqrt(max(max_keys, least))
+        chosen, half = chosen_power(epsilon, delta, share, 0.0, lightest, least, power)
+        bits, limits = finest_bits(half, least, max_keys, every=False), split(chosen, delta, 0.0)
+        return RenyiSelection(epsilon, delta, max_keys, chosen, *limits, share, bits, least, unit=unit)
 
-    return fitting(made, least)
+    return fitting(make, least)
 
 
-def fitting(made: Callable[[int], _R], least: int) -> _R:
+def fitting(make: Callable[[int], _R], least: int) -> _R:
     """Return what is made for `least`, or for less where a grid of such light weights would need too long a table.
 
     That is so for tiny epsilons, where keys need hundreds of thousands of units.
     """
     while True:
         try:
-            selector = made(least)
+            selector = make(least)
             selector.table  # noqa: B018  # refuses to be too long
         except InvalidValue:
             if least == 1:
@@ -107,48 +118,112 @@ def checked_typical(typical_keys: float | None) -> float:
     return 1.0 if typical_keys is None else validate.between("typical_keys", typical_keys, 1, 10_000, hint=hint)
 
 
-def chosen_budget(
-    epsilon: float, delta: float, share: float, part: float, most: int | None, least: int, order: float | None
-) -> Budget:
-    """Return the budget where `part` of a share of tau is for a table of weights of units with `least` to `most` keys.
+def chosen_power(
+    epsilon: float, delta: float, share: float, mu: float, lightest: float, least: int, power: float | None
+) -> tuple[float, float]:
+    """Return the power of the account and about the sum of weights, in units of 2^bits, with an even chance."""
+    hint = "Pass the part of a unit's weight for selection, such as share=0.5."
+    share, heaviest = validate.between("share", share, 0.001, 1.0, hint=hint), 1 / math.sqrt(least)
+    if power is None:
+        return best_power(epsilon, delta, share, mu, lightest, heaviest)
+    power = validate.between("power", power, 1e-3, 1e9, hint="Pass the power of the account, such as power=13.")
+    if absent(epsilon, power) >= split(power, delta, mu)[1]:
+        raise InvalidValue(
+            f"power={power:.4g} leaves nothing at epsilon={epsilon:.4g} and delta={delta:.4g}. Raise it."
+        )
+    return power, 2 * math.log(1 / delta) / epsilon
 
-    None stands for weights of every size down to zero. The tau of the budget is for all that is done at its order.
+
+@lru_cache(maxsize=64)
+def best_power(
+    epsilon: float, delta: float, share: float, mu: float, lightest: float, heaviest: float
+) -> tuple[float, float]:
+    """Return a good power for weights from `lightest` to `heaviest`, and the sum that is reported half of the time.
+
+    Selection has this share of the budget, after a first stage of distance mu. Every power is sound; the search
+    minimises the sum that is reported half of the time, on a rough grid, over the distance that is left for noise which
+    follows, to the power of its share. A smaller epsilon has nearly the same best
+    power in units of 1/epsilon, and only longer tables.
     """
-    share = validate.between("share", share, 0.001, 1.0, hint="Pass the part of tau to spend, such as share=0.5.")
-    order = None if order is None else checked_order(order)
-    lightest = 0.0 if most is None else 1 / math.sqrt(max(most, least))
-    return best_budget(epsilon, delta, share * part, lightest, 1 / math.sqrt(least), order)
+    shorter = _ROUGH_ROWS * heaviest / 2 * epsilon / math.log(1 / delta)
+    if shorter < 1:
+        best, enough = best_power(epsilon / shorter, delta, share, mu / shorter, lightest, heaviest)
+        return best / shorter, enough / shorter
+    grid = 1 if lightest == heaviest else min(_ROUGH, max(2, int(2 * shorter)))
+    steps = tuple(range(max(1, math.ceil(grid * lightest / heaviest)), grid + 1))
+    point = heaviest / grid
+
+    def half(x: float) -> float:
+        power = math.exp(x)
+        rough = Promise(epsilon, power, *split(power, delta, mu), share * point**2, 0, steps)
+        return rough_crossing(rough, 20 * _ROUGH_ROWS) * point
+
+    def score(x: float) -> float:
+        left = largest_mu(split(math.exp(x), delta, mu)[1], 1 - share, epsilon, math.exp(x)) if share < 1 else 1.0
+        return half(x) / math.pow(left, 1 - share)
+
+    guess, step = math.log(_GUESS * (1 + math.log(1 / delta)) / epsilon), math.log(_RATIO)
+    start, least = 0, score(guess)
+    for way in (1, -1):  # downhill
+        i = start + way
+        while abs(i) <= _WAY and ((found := score(guess + i * step)) < least or math.isinf(least)):
+            start, least, i = i, found, i + way
+    near = guess + start * step
+    x = minimise(score, near - step, near + step, rounds=6)
+    if math.isinf(found := half(x)):
+        budget = f"epsilon={epsilon:.4g} and delta={delta:.4g}"
+        raise InvalidValue(f"share={share:.4g} leaves too little at {budget}. Raise one of them.")
+    return math.exp(x), found
+
+
+def finest_bits(half: float, least: int, max_keys: int, *, every: bool) -> int:
+    """Return a grid on which rounding weights costs little and whose table is made in well under a second.
+
+    The table is for steps of every size, or for those alone that whole units of up to `max_keys` keys make.
+    """
+    for bits in range(1, _MOST_BITS):
+        weights = Weight(bits + 1, least).of_keys(max_keys)
+        lightest = weights[min(max_keys, _MANY * least) - 1]
+        rows = 2 * half * 2 ** (bits + 1)
+        work = rows * (_SOLVE + (weights[0] if every else len(set(weights))))
+        if lightest >= 2 * _FINE or (lightest >= 2 * _COARSE and work > _WORK) or rows > MOST_ROWS / 2:
+            return bits
+    return _MOST_BITS
 
 
 @dataclass(frozen=True, repr=False)
 class RenyiSelector(Selector):
-    """A selector whose cost for one unit is, but for a leak, a Renyi divergence of one order.
+    """A selector by a table of coins, whose cost for one unit is that of a product with weights.
 
     Attributes:
-        order: of the Renyi divergence.
-        tau: the bound on the divergence for one unit, in both directions.
-        leak: the probability, for one unit, of showing something beyond that.
+        power: of the account; see `privacy.stages`.
+        leak, rest: the largest leak, and the largest B, of a step of the table.
+        share: the part of a unit's weight that selection has; what follows may have the rest.
         bits: weights are whole numbers in units of 2^-bits.
         least: no weight is above 1 / sqrt(least).
     """
 
-    order: float
-    tau: float
+    power: float
     leak: float
+    rest: float
+    share: float
     bits: int
     least: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        tau = validate.positive("tau", self.tau, hint=_SAVED)
-        leak = validate.positive("leak", self.leak, hint=_SAVED)
-        bits = validate.whole("bits", self.bits, low=1, high=MOST_BITS, hint=_SAVED)
+        numbers = {name: validate.positive(name, getattr(self, name), hint=_SAVED) for name in ("leak", "rest")}
+        power = validate.between("power", self.power, 1e-3, 1e9, hint=_SAVED)
+        share = validate.between("share", self.share, 0.001, 1.0, hint=_SAVED)
+        bits = validate.whole("bits", self.bits, low=1, high=_MOST_BITS, hint=_SAVED)
         least = validate.whole("least", self.least, low=1, high=10_000, hint=_SAVED)
-        self._set(order=checked_order(self.order), tau=tau, leak=leak, bits=bits, least=least)
+        self._set(**numbers, power=power, share=share, bits=bits, least=least)
         if not self.heaviest:
             raise InvalidValue(f"bits={bits} leaves no weight for least={least}. Pass the saved ones.")
-        if self.cost > self.delta:
-            raise InvalidValue("order, tau and leak do not keep epsilon and delta. Pass those that were saved.")
+
+    def _check_cost(self) -> None:
+        if self.cost > self.delta or absent(self.epsilon, self.power) > self.rest:
+            raise InvalidValue("power, leak and rest do not keep epsilon and delta. Pass those that were saved.")
 
     @property
     def heaviest(self) -> int:
@@ -156,39 +231,50 @@ class RenyiSelector(Selector):
         return Weight(self.bits, self.least).of_keys(1)[0]
 
     @property
+    def look_mu(self) -> float:
+        """The distance, in deviations, by which a unit moves noise that was drawn before the coins; most draw none."""
+        return 0.0
+
+    @property
     def cost(self) -> float:
-        """The delta of one unit at epsilon: what leaks, and what the divergence allows, rounded up."""
-        beyond = renyi_delta(self.order, self.tau, self.epsilon)
-        return upper(lambda: ball(self.leak) + ball(beyond))
+        """The delta of one unit at epsilon, rounded up."""
+        return exposure(self.power, self.leak, self.rest, self.look_mu)
+
+    @property
+    def steepness(self) -> float:
+        """At epsilon - t delta is at most e^(power t) times as large."""
+        return self.power
 
     @property
     @abstractmethod
+    def steps(self) -> tuple[int, ...]:
+        """All weights that a unit may add to a key."""
+
+    @property
     def promise(self) -> Promise:
         """What the table of reporting probabilities must keep."""
+        return Promise(self.epsilon, self.power, self.leak, self.rest, self.share, self.bits, self.steps)
 
     @cached_property
     def table(self) -> ReportingTable:
         """The reporting probability of each sum of weights."""
         return reporting_table(self.promise)
 
-    @property
-    def noise_rho(self) -> float:
-        """What noise that was drawn before the coins costs as zCDP, rounded up; most draw none."""
-        return 0.0
-
     def spends(self) -> tuple[Spend, ...]:
-        """Return what a unit costs at the order and at some lower ones, and what it may leak."""
+        """Return what a unit costs at some Renyi orders, and what it may leak."""
         return self._spent
 
     @cached_property
     def _spent(self) -> tuple[Spend, ...]:
-        *lower, own = spread_orders(self.order, _ORDERS)
+        orders, leak = spread_orders(self.power + 1, _ORDERS), upper(lambda: ball(self.leak) * ball(self.share))
+        rho = upper(lambda: ball(self.look_mu) ** 2 / 2)
 
         def tau(order: float, coins: float) -> float:
-            return upper(lambda: ball(coins) + ball(order) * ball(self.noise_rho))
+            return upper(lambda: ball(coins) + ball(order) * ball(rho))
 
-        taus = map(tau, lower, self.table.taus(lower, self.promise))
-        return Renyi((*lower, own), (*taus, self.tau)), Approximate(0.0, self.leak)
+        return Renyi(
+            orders, map(tau, orders, self.table.taus(orders, leak, bits=self.bits, steps=self.steps))
+        ), Approximate(0.0, leak)
 
     @property
     @abstractmethod
@@ -201,14 +287,15 @@ class RenyiSelector(Selector):
 
     @cached_property
     def _certificate(self) -> Certificate:
-        promise = self.promise
-        self.table.check(promise)
-        part = Fraction(self.heaviest**2, 4**self.bits)  # of tau and leak, for the key of the largest weight
-        beyond = renyi_delta(self.order, _above(promise.tau, part), self.epsilon)
-        each = upper(lambda: ball(_above(self.leak, part)) + ball(beyond))
-        rows = f"{self.table.last:,} rows of reporting probabilities, {len(promise.steps):,} steps to each"
+        self.table.check(self.promise)
+        # Of one key of the largest weight; all other weight is that of keys that are not there.
+        part = self.share * self.heaviest**2 / 4**self.bits * (1 + 1e-12)
+        nobody = absent(self.epsilon, self.power)
+        missing = exposure(self.power, nobody / 1000, nobody, self.look_mu)
+        each = min(self.cost, part * self.cost + missing)
+        rows = f"{self.table.last:,} rows of reporting probabilities, {len(self.steps):,} steps to each"
         one_key = Part("one key", "formula", rows, self.epsilon, each, each)
-        return Certificate(self.guarantee, (one_key, whole_unit(self.guarantee, self.cost, "balls", self.covers)))
+        return Certificate(self.guarantee, (one_key, whole_unit(self.guarantee, self.cost, "formula", self.covers)))
 
 
 @register("renyi")
@@ -221,16 +308,19 @@ class RenyiSelection(RenyiSelector, WeightSelector):
         """What a unit adds to each of its keys."""
         return Weight(self.bits, self.least)
 
-    @property
-    def promise(self) -> Promise:
-        """What the table must keep, for the weights of units of 1 to `max_keys` keys."""
-        steps = {step for step in self.weight.of_keys(self.max_keys) if step}
-        return Promise(self.order, self.tau, self.leak, self.bits, tuple(sorted(steps)))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_cost()
+
+    @cached_property
+    def steps(self) -> tuple[int, ...]:
+        """The weights of units of 1 to `max_keys` keys."""
+        return tuple(sorted({step for step in self.weight.of_keys(self.max_keys) if step}))
 
     @property
     def covers(self) -> str:
         """What adds up to the cost of a unit, in words."""
-        return f"units of at most {self.max_keys:,} keys whose squared weights sum to one, at order {self.order:.4g}"
+        return f"units of at most {self.max_keys:,} keys whose squared weights sum to {self.share:.4g}"
 
     def select_by_weights(self, weights: Ints, source: Source) -> Bools:
         """Return which keys are published, given the sum of weights of each."""
@@ -248,7 +338,3 @@ class RenyiSelection(RenyiSelector, WeightSelector):
         wanted = validate.between("probability", probability, 1e-12, 1 - 1e-12, hint=hint)
         weight = self.weight.of_keys(keys)[-1]
         return self.table.crossing(wanted, weight) if weight else math.inf
-
-
-def _above(number: float, part: Fraction) -> float:
-    return upper(lambda: ball(number) * part.numerator / part.denominator)

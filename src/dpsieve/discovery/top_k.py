@@ -6,17 +6,17 @@ raises some of them by one and lowers none, so a pick is e0-bounded-range with e
 The k largest of the counts with Gumbel noise, drawn once, are distributed like k picks one after the other (Durfee and
 Rogers 2019).
 
-In one Renyi budget the selector enters with its divergence of one order, the picks with their exact curve: `picks_tau`.
+In one account with the selector the picks enter by the law of losses of their exact curve (`privacy.stages`).
 
 Counts of the chosen keys. One unit raises up to k of them by one. Let n be the number of units, S and G_1, ..., G_k
 independent Gaussian noise, rounded to integers. Publish n + S and 2 count_i - n + G_i for each i: one unit moves the
 first by 1, and each of the others by 1 or by -1. So this costs a/2 (1/var(S) + k/var(G)) in Renyi terms at order a;
 rounding is post-processing. What is really published are the sums of the first with each of the others, halved,
 count_i + (S + G_i)/2, in which n is gone. With var(S) = 4 sigma^2 / (sqrt k + 1) and var(G) = 4 sigma^2 sqrt k /
-(sqrt k + 1) each count has the standard deviation sigma, at the cost of a/2 ((sqrt k + 1) / (2 sigma))^2: about half
-the noise of independent noise, which would need a/2 k / sigma^2 (Lebeda, "Better Gaussian Mechanism using Correlated
-Noise", SOSA 2025). The noise is symmetric, so up to reflections neighbours are the same pair of distributions whatever
-was picked. So it may be thought of as drawn before the picks, and its tau adds to that of the selector.
+(sqrt k + 1) each count has the standard deviation sigma, for mu = (sqrt k + 1) / (2 sigma): about half the noise of
+independent noise, which has sqrt k / sigma (Lebeda, "Better Gaussian Mechanism using Correlated Noise", SOSA 2025).
+Whatever was picked, neighbours are no easier to tell apart than Gaussians of this distance, so its transform multiplies
+that of the picks.
 """
 
 import math
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.discovery.after_selection import tau_left
+from dpsieve.discovery.after_selection import TOP, rest_needed
 from dpsieve.discovery.picker import KeyPicker, checked_analysis, chosen_selector, largest_pick
 from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
@@ -37,13 +37,13 @@ from dpsieve.privacy.curves.picks import (
     lemma_epsilon,
     picks_delta,
     picks_epsilon,
-    picks_from_tau,
+    picks_law,
     picks_renyi,
-    picks_tau,
 )
 from dpsieve.privacy.registry import register
-from dpsieve.randomness import discrete_gaussian, rounded_gaussian
-from dpsieve.randomness.noise import LARGEST_ROUNDED, LARGEST_SCALE, SMALLEST_SCALE
+from dpsieve.privacy.stages import largest_mu
+from dpsieve.randomness import rounded_gaussian
+from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
@@ -68,12 +68,12 @@ def top_keys(
         epsilon, delta: what is promised to one unit.
         max_keys: how many keys of a unit the selector sees; the picks count all of them.
         k: how many keys to pick.
-        selector: finds the keys; left out, Renyi selection with a `share` of tau. A Renyi selector for the whole
-            (epsilon, delta) with a share below 1 leaves the rest of its tau for the picks; any other selector must be
-            for a part of epsilon and delta.
+        selector: finds the keys; left out, Renyi selection with a `share` of the weight. A Renyi selector for the
+            whole (epsilon, delta) with a share below 1 leaves the rest for the picks; any other selector must be for a
+            part of epsilon and delta.
         typical_keys: how many keys a typical unit has, a public number, for the default selector.
-        share: the part of tau for the default selector.
-        count_share: the part of what the selector leaves of tau that pays for counts of the picked keys.
+        share: the part of a unit's weight for the default selector.
+        count_share: the part of what the selector leaves that pays for counts of the picked keys.
         analysis: 'paper' takes the closed form for the epsilon of a pick, to check figures.
         unit: who is protected, in words, for the default selector.
 
@@ -89,14 +89,20 @@ def top_keys(
         max_keys,
         lambda: renyi_selection(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit),
     )
-    if not count_share:
-        by_tau, by_parts = (None, lemma_epsilon) if paper else (picks_from_tau, picks_epsilon)
-        each = largest_pick(chosen, epsilon, delta, k=k, by_tau=by_tau, by_parts=by_parts)
-        return TopKeys(epsilon, delta, k, each, selector=chosen)
-    if paper or not isinstance(chosen, RenyiSelector) or not (left := tau_left(chosen, epsilon, delta)):
-        raise InvalidValue("count_share needs a Renyi selector that leaves some tau. Pass one with share=0.25.")
-    sigma = (math.sqrt(k) + 1) / 2 * math.sqrt(chosen.order / (2 * left * count_share))
-    each = picks_from_tau(chosen.order, (left - _counts_tau(chosen.order, sigma, k)) * (1 - 1e-12), k)
+    sigma = 0.0
+    if count_share:
+        if paper or not isinstance(chosen, RenyiSelector) or chosen.share == 1:
+            raise InvalidValue("count_share needs a Renyi selector that leaves some weight. Pass one with share=0.25.")
+        part = (1 - chosen.share) * count_share
+        sigma = (math.sqrt(k) + 1) / (2 * largest_mu(chosen.rest, part, chosen.epsilon, chosen.power))
+
+    def after(selector: RenyiSelector, each: float) -> float:
+        law = picks_law(k, each, TOP * epsilon)
+        number = law.number(_counts_mu(sigma, k), 1 - selector.share, selector.epsilon, selector.power)
+        return rest_needed(selector, number, law.leak)
+
+    by_parts = lemma_epsilon if paper else (lambda *_: 0.0) if count_share else picks_epsilon
+    each = largest_pick(chosen, epsilon, delta, k=k, after=None if paper else after, by_parts=by_parts)
     return TopKeys(epsilon, delta, k, each, count_sigma=sigma, selector=chosen)
 
 
@@ -108,8 +114,6 @@ class TopKeys(KeyPicker):
     Attributes:
         count_sigma: the standard deviation of the noise on the counts of picked keys; 0 for no counts.
     """
-
-    _method = "formula"
 
     count_sigma: float = 0.0
 
@@ -133,7 +137,9 @@ class TopKeys(KeyPicker):
         if len(true) > self.k:
             raise InvalidValue(f"counts holds more than k={self.k} keys. Pass the counts of the picked keys.")
         shared, own = _deviations(self.count_sigma, self.k)
-        return np.asarray(true + (_gaussian(shared, 1, source) + _gaussian(own, len(true), source)) / 2)
+        return np.asarray(
+            true + (rounded_gaussian(shared, 1, source=source) + rounded_gaussian(own, len(true), source=source)) / 2
+        )
 
     def half_width(self, level: float = 0.95) -> float:
         """Return h such that a true count is within h of its noisy one with at least this probability."""
@@ -141,15 +147,13 @@ class TopKeys(KeyPicker):
 
         return float(-ndtri((1 - level) / 2)) * self.count_sigma * (1 + 1e-9) + 0.5
 
-    def _tau(self, order: float) -> float:
-        return self._with_counts(picks_tau(order, self.each_epsilon, self.k), order)
+    def _number(self, share: float, epsilon: float, power: float) -> tuple[float, float]:
+        law = picks_law(self.k, self.each_epsilon, TOP * epsilon)
+        return law.number(_counts_mu(self.count_sigma, self.k), share, epsilon, power), law.leak
 
     def _divergence(self, order: float) -> float:
-        return self._with_counts(picks_renyi(order, self.each_epsilon, self.k), order)
-
-    def _with_counts(self, picks: float, order: float) -> float:
-        counts = _counts_tau(order, self.count_sigma, self.k) if self.count_sigma else 0.0
-        return upper(lambda: ball(picks) + ball(counts))
+        picks, mu = picks_renyi(order, self.each_epsilon, self.k), _counts_mu(self.count_sigma, self.k)
+        return upper(lambda: ball(picks) + ball(order) * ball(mu) ** 2 / 2)
 
     def _delta_after(self, epsilon: float) -> float:
         return 1.0 if self.count_sigma else picks_delta(self.k, epsilon, each_epsilon=self.each_epsilon)
@@ -161,12 +165,9 @@ def _deviations(sigma: float, k: int) -> tuple[float, float]:
     return 2 * sigma / math.sqrt(root + 1), 2 * sigma * math.sqrt(root / (root + 1))
 
 
-def _counts_tau(order: float, sigma: float, k: int) -> float:
-    """Return what noisy counts of k keys cost in Renyi terms, rounded up."""
+def _counts_mu(sigma: float, k: int) -> float:
+    """Return the distance, in deviations, by which a unit moves noisy counts of k keys, rounded up; 0: none."""
+    if not sigma:
+        return 0.0
     shared, own = _deviations(sigma, k)
-    return upper(lambda: ball(order) / 2 * (1 / ball(shared) ** 2 + k / ball(own) ** 2))
-
-
-def _gaussian(sigma: float, size: int, source: Source) -> Ints:
-    draw = rounded_gaussian if sigma <= LARGEST_ROUNDED else discrete_gaussian
-    return draw(sigma, size, source=source)
+    return upper(lambda: (1 / ball(shared) ** 2 + k / ball(own) ** 2).sqrt())

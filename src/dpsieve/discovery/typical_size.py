@@ -11,10 +11,18 @@ from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.privacy.registry import register
+from dpsieve.privacy.stages import raised_by_range, steepest
 from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.order import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Ints
+
+SHARE_FOR_SIZE = 0.01  # of epsilon
+
+
+def median_first(epsilon: float, max_keys: int, *, unit: str) -> "TypicalSize":
+    """Return the median for which an analysis with this epsilon pays first."""
+    return TypicalSize(epsilon * SHARE_FOR_SIZE, max_keys, unit=unit)
 
 
 @register("typical_size")
@@ -24,8 +32,8 @@ class TypicalSize(Mechanism):
 
     A size x has the score -max(number of units with fewer keys, number of units with more). A unit more lowers each
     score by 1 or leaves it, so all change in one direction and by at most 1, and picking x with probability
-    proportional to e^(epsilon score) is epsilon-private (McSherry and Talwar 2007; monotone scores need no factor 2).
-    Neighbours are add/remove of one unit.
+    proportional to e^(epsilon score) is epsilon-private (McSherry and Talwar 2007; monotone scores need no factor 2),
+    and its losses lie in a range of epsilon (Durfee and Rogers 2019). Neighbours are add/remove of one unit.
     """
 
     epsilon: float
@@ -42,6 +50,18 @@ class TypicalSize(Mechanism):
     def guarantee(self) -> Guarantee:
         """What is promised to one privacy unit."""
         return Guarantee(self.epsilon, unit=self.unit)
+
+    def raises_delta(self, steepness: float) -> float:
+        """Return by which factor the median raises the delta of what follows."""
+        return raised_by_range(self.epsilon, steepness)
+
+    def delta_left(self, epsilon: float, delta: float) -> float:
+        """Return the delta for what follows, such that both together are (epsilon, delta)-private.
+
+        That holds for every mechanism at epsilon that is not steeper than `steepest(epsilon, delta)`, and for any at
+        what is left of epsilon: its curve is at most its delta over the whole range of the median's losses.
+        """
+        return delta / self.raises_delta(steepest(epsilon, delta)) * (1 - 1e-9)
 
     def certify(self) -> Certificate:
         """Return the certificate: the order of scores with Gumbel noise is exact, and its scale rounded up."""

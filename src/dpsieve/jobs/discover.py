@@ -17,7 +17,7 @@ from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table,
 from dpsieve.discovery.picker import KeyPicker
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.discovery.top_k import top_keys
-from dpsieve.discovery.typical_size import TypicalSize
+from dpsieve.discovery.typical_size import SHARE_FOR_SIZE, median_first
 from dpsieve.engines import Engine, choose, located
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
@@ -26,11 +26,11 @@ from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.stages import steepest
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.types import Ints
 from dpsieve.values.keys import published
 
-SHARE_FOR_SIZE = 0.02  # of epsilon, for the median number of keys that decides how keys are selected
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
 ALL_KEYS = Contribution(10**12)
 
@@ -75,7 +75,7 @@ def discover(
         mechanism: 'auto', or the name of a selector: 'renyi', 'renyi_two_rounds', 'greedy', 'one_key',
             'weighted_gaussian', 'policy_gaussian', 'policy_greedy', 'repeated_rounds'; see the page on discovery.
         typical_keys: how many distinct keys a unit typically holds, if that is public knowledge. 'auto' chooses by it;
-            without it, 2 % of epsilon buy a private median.
+            without it, 1 % of epsilon buys a private median.
 
     >>> import pyarrow as pa
     >>> log = pa.table({"user": [*range(400), *range(400)], "query": ["tea"] * 400 + ["milk"] * 399 + ["secret"]})
@@ -234,15 +234,26 @@ def _known_selection(request: DiscoverRequest, engine: Engine) -> Selection | No
 
 
 def _bought_selection(request: DiscoverRequest, sizes: Ints, source: Source) -> Selection:
-    """Spend a part of epsilon on the typical number of keys, and return the selector for it."""
-    keys = request.contribution.keys
-    size = TypicalSize(request.epsilon * SHARE_FOR_SIZE, keys, unit=request.unit)
-    typical, rest = size.draw(sizes, source), remaining(request.epsilon, size.epsilon)
+    """Spend a part of epsilon on the typical number of keys, and return the selector for it.
+
+    The median is an output, by which an adversary could choose among selectors. Each of them is for a smaller delta,
+    and either for all of epsilon and not steeper than `privacy.stages.steepest`, or for what the median leaves of it.
+    """
+    keys, most = request.contribution.keys, steepest(request.epsilon, request.delta)
+    size = median_first(request.epsilon, keys, unit=request.unit)
+    typical, delta = size.draw(sizes, source), size.delta_left(request.epsilon, request.delta)
+    left = remaining(request.epsilon, size.epsilon)
+
+    def made(name: str, epsilon: float) -> Selector:
+        return make_selector(name, epsilon, delta, keys, typical_keys=typical, unit=request.unit)
+
     name, reason = best_for(typical)
     try:
-        selector = make_selector(name, rest, request.delta, keys, typical_keys=typical, unit=request.unit)
+        selector = made(name, left if name == "greedy" else request.epsilon)
+        if selector.steepness > most:
+            selector = made(name, left)
     except InvalidValue:  # it is paid for: take what serves every budget
-        selector = make_selector("greedy", rest, request.delta, keys, typical_keys=typical, unit=request.unit)
+        selector = made("greedy", left)
         reason = f"no {name} table fits this budget, chosen"
     mechanism = Composed(request.epsilon, request.delta, (Use(size), Use(selector)))
     return Selection(selector, mechanism, f"{reason}, by a private median")

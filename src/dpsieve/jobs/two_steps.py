@@ -3,29 +3,31 @@
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.discovery.find_then_count import CANDIDATES, FindThenCount, find_then_count
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.typical_size import TypicalSize
+from dpsieve.discovery.typical_size import TypicalSize, median_first
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.bounds import SHARE_FOR_KEPT, TOO_FEW
 from dpsieve.jobs.request import MANY, ReleaseRequest
 from dpsieve.privacy.composed import Composed, Use, remaining
+from dpsieve.privacy.stages import steepest
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source
 
-SHARE_FOR_SIZE = 0.02  # of epsilon, for the median number of keys, which shapes the search for keys
 TWO_STEPS = "keys are found first, and what is left of the budget counts them without a threshold"
 
 
 def in_two_steps(request: ReleaseRequest, typical: int = 1) -> Composed:
     """Return what units go through, if they typically hold this number of keys."""
     unknown_domain(request.epsilon, request.delta)
-    size = _size(request)
+    size, most = _size(request), steepest(request.epsilon, request.delta)
     try:
-        made = _after(request, typical)
+        made = _after(request, request.epsilon, typical)
     except InvalidValue:
         if typical == 1:
             raise
-        made = _after(request, 1)  # the median is paid for: take what serves every budget
+        made = _after(request, request.epsilon, 1)  # the median is paid for: take what serves every budget
+    if made.steepness > most:
+        made = _after(request, remaining(request.epsilon, size.epsilon), 1)
     return Composed(request.epsilon, request.delta, (Use(size), Use(made)))
 
 
@@ -53,7 +55,7 @@ def before_counting(request: ReleaseRequest, made: Composed) -> str:
 
 
 def _size(request: ReleaseRequest) -> TypicalSize:
-    return TypicalSize(request.epsilon * SHARE_FOR_SIZE, _seen(request), unit=request.unit)
+    return median_first(request.epsilon, _seen(request), unit=request.unit)
 
 
 def _seen(request: ReleaseRequest) -> int:
@@ -61,10 +63,10 @@ def _seen(request: ReleaseRequest) -> int:
     return MANY if request.chooses_bound else request.contribution.keys
 
 
-def _after(request: ReleaseRequest, typical: int) -> FindThenCount:
+def _after(request: ReleaseRequest, epsilon: float, typical: int) -> FindThenCount:
     return find_then_count(
-        remaining(request.epsilon, _size(request).epsilon),
-        request.delta,
+        epsilon,
+        _size(request).delta_left(request.epsilon, request.delta),
         _seen(request),
         keys=None if request.chooses_bound else request.contribution.keys,
         kept_epsilon=request.epsilon * SHARE_FOR_KEPT if request.tell_kept else 0.0,

@@ -37,9 +37,10 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.loss_pairs import MOST_USES, SNAP, Outcome, Pair, Terms
+from dpsieve.privacy.stages import LossLaw
 from dpsieve.types import Floats, Ints
 
-__all__ = ["Outcome", "Pair", "adaptive_delta", "adaptive_peak", "fixed_delta"]
+__all__ = ["Outcome", "Pair", "adaptive_delta", "adaptive_law", "fixed_delta"]
 
 _WIDE = 6.0  # how far the grid reaches, in standard deviations of the total loss
 _MOST_POINTS, _MOST_FIXED_POINTS = 4_000_000, 40_000_000
@@ -75,22 +76,18 @@ def adaptive_delta(
     return _at(_adaptive_curve(terms, uses, low, high, *map(np.array, series)), aim - low, steps, terms)
 
 
-def adaptive_peak(pairs: Sequence[Pair], uses: int, power: float, top: float, *, grid: float) -> float:
-    """Return the logarithm of the largest V(e) e^(power * e) over all e up to `top`, rounded up; V is the curve above.
+def adaptive_law(pairs: Sequence[Pair], uses: int, top: float, *, grid: float) -> LossLaw:
+    """Return a law of losses that dominates `uses` adaptively chosen pairs: its curve is nowhere below V above.
 
-    With it, uses compose with a mechanism of which only a Renyi divergence is known, at most tau of order power + 1.
-    Its loss L has the moment E[e^(power L)] <= e^(power tau) under P, so that the delta of both at epsilon,
-    E[V(epsilon - L)], is at most e^(peak + power (tau - epsilon)).
+    The curve is computed up to `top`; its value there is the leak of the law. With it, uses that may depend on the
+    results of a product of other pairs are part of one account with that product (`privacy.stages`).
     """
     terms = _checked(pairs, uses, grid)
     low = -math.ceil(min(uses * terms.stay_down, _WIDE * math.sqrt(uses) * terms.spread) + terms.down)
     high = max(0, math.ceil(min(uses * terms.up, top / grid)) + 1)
     curve = _adaptive_curve(terms, uses, low, high, np.array([0, len(pairs)]))
-    with np.errstate(divide="ignore"):
-        # Between two points the curve is at most its left value, and the power at most its right one.
-        peaks = np.log(curve[:-1]) + power * grid * (np.arange(low, low + len(curve) - 1) + 1 + 2 * uses * SNAP)
-    peak = max(float(peaks.max()), power * (low + 2 * uses * SNAP) * grid)
-    return peak + (uses + 8) * terms.rounding + 1e-12 * abs(peak)
+    rounded = np.minimum(1.0, curve * (1 + (uses + 8) * terms.rounding) + 1e-300)
+    return LossLaw.of_curve(low, grid, rounded, beyond=2 * uses * SNAP * grid)
 
 
 def fixed_delta(pairs: Sequence[Pair], uses: int, epsilon: float, *, grid: float) -> float:

@@ -1,5 +1,6 @@
 """Several mechanisms on the same units, and one for several keys of a unit: composition is a mechanism too."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting, Mechanism, Reading
 from dpsieve.privacy.registry import from_json, register
+from dpsieve.privacy.stages import steepest
 from dpsieve.types import Floats
 
 _MOST_USES = 16
@@ -54,6 +56,8 @@ class Composed(Counting):
     All must be for the same neighbours and unit. The promise is checked: k uses that are each (e, d)-private compose
     optimally (Kairouz, Oh and Viswanath 2015), pure epsilons of other mechanisms are added to that; where several
     mechanisms have a delta, the composition of what they spend decides, or of their guarantees, where that is less.
+    Where a choice of small range comes before a mechanism of known steepness for all of epsilon, it raises delta by a
+    factor instead (`privacy.stages.raised_by_range`).
 
     >>> from dpsieve.channels import simple
     >>> three = Composed(1.0, 1e-6, (Use(simple(0.333, 3.3e-7), 3),))
@@ -110,10 +114,29 @@ class Composed(Counting):
 
     def _together(self) -> Part:
         """Return what all uses compose to, or raise NotCertified."""
+        raised = self._raised_cost()
+        if raised <= self.delta:
+            *choices, last = (use.mechanism.name for use in self.uses)
+            covers = f"{', then '.join(choices)}, which raises delta of what follows by a factor, then {last}"
+            return whole_unit(self.guarantee, raised, "formula", covers)
         names = ", then ".join(f"{use.mechanism.name} ({use.times:,} times)" for use in self.uses)
         several = sum(use.mechanism.guarantee.delta > 0 for use in self.uses) > 1
         method: Method = "formula" if several else "balls"
         return whole_unit(self.guarantee, self._cost(), method, f"{names}, composed")
+
+    def _raised_cost(self) -> float:
+        """Return the delta of the last mechanism times the factors of those before it; 1 where that is not known.
+
+        Steepness is that of every mechanism that could have been chosen: a function of epsilon and delta alone.
+        """
+        *choices, last = self.uses
+        promise = last.mechanism.guarantee
+        if not choices or last.times > 1 or promise.epsilon > self.epsilon or not 0 < promise.delta <= self.delta:
+            return 1.0
+        if last.mechanism.steepness > (most := steepest(self.epsilon, self.delta)):
+            return 1.0
+        factors = [use.mechanism.raises_delta(most) ** use.times for use in choices]
+        return min(1.0, math.prod(factors) * promise.delta * (1 + 1e-12))
 
     def _cost(self) -> float:
         """Return the delta of all uses at epsilon, rounded up."""

@@ -3,6 +3,7 @@
 Notes and questions are saved in the same way: frozen dataclasses as plain JSON values, and back.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -50,6 +51,18 @@ class Mechanism(ABC):
     def table_rows(self) -> int | None:
         """How many rows of a table the kernel will check, where that is known before they are made."""
         return None
+
+    @property
+    def steepness(self) -> float:
+        """The A for which delta is at most e^(A t) times as large at epsilon - t, for t >= 0; infinity if unknown."""
+        return math.inf
+
+    def raises_delta(self, steepness: float) -> float:
+        """Return by which factor this mechanism raises the delta of any that follow it and are not steeper.
+
+        See `privacy.stages.raised_by_range`. Infinity stands for mechanisms whose losses have no bounded range.
+        """
+        return math.inf
 
     def spends(self) -> tuple[Spend, ...]:
         """Return what one use costs, as privacy curves that compose: noise of known kinds, or (epsilon, delta).

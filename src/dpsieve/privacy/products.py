@@ -19,6 +19,8 @@ one for each kind j. Proof, in four steps.
    m * leak_j over the pairs of a product, and the geometric mean of the B_j of the rest is at most their mean. So delta
    is at most the largest m * leak_j + B_j, and for each kind the best part is taken.
 
+Other exponents do as well: `privacy.stages` has pairs with weights, and what comes before and after them.
+
 Renyi accounts put |M_j(a)| in place of |M_j(a + iT)|; here a product is charged for how its total spreads, too, which
 made delta three to five times smaller where it was tried, and no plan of an adversary is paid for. The time does not
 grow with m.

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsieve.channels.grid import floor_words, fraction
-from dpsieve.channels.reporting.reporting_tables import ReportingTable
+from dpsieve.channels.grid import fraction
+from dpsieve.channels.reporting.reporting_tables import ReportingTable, table_of
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.privacy.products import product_deltas
 from dpsieve.types import Floats
@@ -45,13 +45,7 @@ def coin_table(coins: Coins) -> ReportingTable:
     rows, rest = grown(coins, 1.0, min(LONGEST, 4 * coins.first + 64))
     if not len(rows):
         raise InvalidValue("power, first and sigma lead to no table for this epsilon and delta. Pass the saved ones.")
-    upper = rows > 0.5
-    # p = 1 - c rounded down is 2^128 - 1 - floor(c 2^128) on the grid.
-    pairs = zip(floor_words(rows), floor_words(rest), strict=True)
-    high, low = (np.where(upper, ~b, a) for a, b in pairs)
-    for one in (high, low):
-        one.flags.writeable = False
-    return ReportingTable(high, low)
+    return table_of(rows, rest)
 
 
 def grown(coins: Coins, until: float, most: int, points: int = _POINTS) -> tuple[Floats, Floats]:

@@ -11,7 +11,6 @@ from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
 from dpsieve.channels.reporting.coin_choice import GOALS, chosen_coins
 from dpsieve.channels.reporting.coin_tables import LONGEST, Coins, certified, coin_table, noise_number, of_one_key
 from dpsieve.channels.reporting.counted_rows import CountedRows
-from dpsieve.channels.reporting.reporting_tables import Promise
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy import Approximate, Certificate, Guarantee, Renyi, Spend
@@ -133,8 +132,8 @@ class ReportThenCount(Channel):
         table, after, order = self.rows.table, self.first + 1, self.power + 1
         ends = np.array([1, table.last - 1]) * self.max_rows
         leak = float(max(self.rows.reported(ends)[0], self.rows.withheld(ends)[1])) * (1 + 1e-12)
-        orders, each = spread_orders(order, _ORDERS), Promise(order, 1.0, leak, 0, (1,))
-        rare, slow = table.taus(orders, each, stop=after), table.taus(orders, each, start=after)
+        orders = spread_orders(order, _ORDERS)
+        rare, slow = table.taus(orders, leak, stop=after), table.taus(orders, leak, start=after)
 
         def tau(order: float, rare: float, slow: float) -> float:
             common = upper(lambda: ball(slow) + ball(order) * (ball(self.max_rows) / ball(self.sigma)) ** 2 / 2)

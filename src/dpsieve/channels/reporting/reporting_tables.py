@@ -15,37 +15,41 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints, Words
 
 MOST_ROWS = 1 << 20
-_TIGHTER = 1 - 1e-6  # tables are made for a little less than is allowed, which covers all rounding
-_ACCURACY = 1e-11
+_PARTS = np.array([0.0, 0.02, 0.06, 0.14, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95])  # of the leak, besides all of it
+_SPARE = 0.985  # of the rest, for which tables are grown: for the few points of the means there
+_ACCURACY = 1e-4  # of a step
+_POINTS, _FEW, _MANY = 32, 384, 8192  # of the means: to grow, to check, and to check what is not clearly allowed
+_TOTALS, _RATIOS = 128, 65  # the grid of quick upper bounds
 
 
 @dataclass(frozen=True)
 class Promise:
     """What a table must keep: for every step w of `steps` and every sum h, the coins p(h - w) and p(h) are close.
 
-    With u = w / 2^bits they are (leak u^2)-approximately (order, tau u^2)-Renyi private, in both directions: but for a
-    probability of leak u^2 on either side, their Renyi divergence of this order is at most tau u^2.
+    With v = share (w / 2^bits)^2 the part of a unit's weight: in both directions there is a t in [0, 1] such that, once
+    t leak v of the outcome of larger loss is declared a leak, B of the pair with the exponent 1/v is at most
+    (1 - t) rest. See `privacy.stages` for B and for what this promise is worth.
     """
 
-    order: float
-    tau: float
+    epsilon: float
+    power: float
     leak: float
+    rest: float
+    share: float
     bits: int
     steps: tuple[int, ...]
 
     @property
-    def squares(self) -> Floats:
-        """The squares of the steps, in units of 4^bits."""
-        return np.asarray((np.array(self.steps, np.float64) / 2.0**self.bits) ** 2)
+    def exponents(self) -> Floats:
+        """1/v of each step."""
+        return np.asarray(4.0**self.bits / (self.share * np.array(self.steps, np.float64) ** 2))
 
-    @property
-    def leaks(self) -> list[Fraction]:
-        """What each step may leak."""
-        return [Fraction(self.leak) * step**2 / 4**self.bits for step in self.steps]
-
-    def limits(self, part: float = 1.0) -> Floats:
-        """Return e^((order - 1) tau u^2) - 1 for each step, with this part of tau; at most e^700."""
-        return np.asarray(np.expm1(np.minimum(700.0, (self.order - 1) * self.tau * part * self.squares)))
+    def classes(self, spare: float = 1.0) -> tuple[Floats, Floats]:
+        """Return leaks and limits of B for some t; at the largest no report but a first one is possible."""
+        absent = math.exp(-self.power * self.epsilon) / (2 * math.sqrt(self.power * (self.power + 1)))
+        most = min(0.999, 1 - absent * (1 + 1e-6) / (self.rest * _SPARE))
+        parts = np.append(_PARTS[most > _PARTS], most) if most > 0 else np.zeros(1)
+        return parts * self.leak, (1 - parts) * self.rest * spare
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,43 +98,59 @@ class ReportingTable:
         if row:
             raise NotCertified(f"sums {max(0, row - step):,} and {row:,} differ by more than a step of {step:,} may")
 
-    def taus(self, orders: Sequence[float], promise: Promise, start: int = 1, stop: int = 2 * MOST_ROWS) -> list[float]:
-        """Return, for each order, the least tau, rounded up, with which the steps and leaks of a promise are kept.
+    def taus(
+        self,
+        orders: Sequence[float],
+        leak: float,
+        *,
+        bits: int = 0,
+        steps: tuple[int, ...] = (1,),
+        start: int = 1,
+        stop: int = 2 * MOST_ROWS,
+    ) -> list[float]:
+        """Return, for each order, the least tau, rounded up, such that all steps are approximately Renyi private.
 
-        The rows from `start` on, and before `stop`, are compared with those a step below them.
+        With u = w / 2^bits, the coins p(h - w) and p(h) are (leak u^2)-approximately (order, tau u^2)-Renyi private, in
+        both directions. The rows from `start` on, and before `stop`, are compared with those a step below them.
         """
-        return list(_taus(self, tuple(orders), promise, start, stop))
+        return list(_taus(self, tuple(orders), leak, bits, steps, start, stop))
 
 
 # A table is never changed once it is made, and a mechanism that is made again from its fields shares it.
 @lru_cache(maxsize=8)
 def _broken(table: ReportingTable, promise: Promise) -> tuple[int, int]:
     """Return the first row and step that break a promise, or (0, 0)."""
-    from dpsieve.channels.reporting.renyi_tables import ERROR, broken
+    from dpsieve.channels.reporting.weight_loops import broken
 
-    leaks = [math.floor(leak * ONE) for leak in promise.leaks]
-    steps, limits = np.array(promise.steps, np.int64), promise.limits() * (1 - ERROR)
-    high, low = table.high.copy(), table.low.copy()
-    row, step = broken(high, low, steps, max(promise.steps), *words(leaks), limits, promise.order)
+    p, rest = fraction(table.high, table.low), fraction(~table.high, ~table.low) + 2.0**-128
+    p[-1], rest[-1] = 1.0, 0.0
+    ends = (_cells(points) for points in (_FEW, _MANY))
+    use = np.array(promise.steps, np.int64), promise.exponents, *promise.classes(), promise.epsilon, promise.power
+    row, step = broken(p, rest, *use, _quick_bounds(), *ends)
     return row, step
 
 
 @lru_cache(maxsize=16)
 def _taus(
-    table: ReportingTable, orders: tuple[float, ...], promise: Promise, start: int, stop: int
+    table: ReportingTable,
+    orders: tuple[float, ...],
+    leak: float,
+    bits: int,
+    steps: tuple[int, ...],
+    start: int,
+    stop: int,
 ) -> tuple[float, ...]:
-    from dpsieve.channels.reporting.renyi_tables import widest
+    from dpsieve.channels.reporting.weight_loops import widest
 
-    steps, worst = np.array(promise.steps, np.int64), np.empty((len(promise.steps), len(orders)))
-    leaks = words([math.floor(leak * ONE) for leak in promise.leaks])
-    widest(table.high.copy(), table.low.copy(), steps, *leaks, np.array(orders), start, stop, worst)
+    worst = np.empty((len(steps), len(orders)))
+    leaks = words([math.floor(Fraction(leak) * step**2 / 4**bits * ONE) for step in steps])
+    widest(table.high.copy(), table.low.copy(), np.array(steps, np.int64), *leaks, np.array(orders), start, stop, worst)
 
     def tau(order: float, step: int, sum_: float) -> float:
-        return upper(lambda: ball(sum_).log1p() / (ball(order) - 1) * 4**promise.bits / step**2)
+        return upper(lambda: ball(sum_).log1p() / (ball(order) - 1) * 4**bits / step**2)
 
     return tuple(
-        max(map(partial(tau, order), promise.steps, column))
-        for order, column in zip(orders, worst.T.tolist(), strict=True)
+        max(map(partial(tau, order), steps, column)) for order, column in zip(orders, worst.T.tolist(), strict=True)
     )
 
 
@@ -138,43 +158,67 @@ def _taus(
 def reporting_table(promise: Promise) -> ReportingTable:
     """Return the table that reports most under this promise.
 
-    >>> promise = Promise(order=16.0, tau=0.4, leak=4e-6, bits=4, steps=tuple(range(1, 17)))
+    >>> promise = Promise(1.0, 13.0, 1e-5, 1e-5, share=1.0, bits=4, steps=tuple(range(1, 17)))
     >>> table = reporting_table(promise)
     >>> table.check(promise)
     >>> table.probability(np.array([0, 16, 32, 300, 10**6])).round(6).tolist()
-    [0.0, 3e-06, 1.3e-05, 0.578485, 1.0]
+    [0.0, 6e-06, 2.7e-05, 0.738085, 1.0]
     """
-    rows, rest = _grown(promise, 1.0, _ACCURACY, MOST_ROWS)
+    rows, rest = _grown(promise, 1.0, _ACCURACY, MOST_ROWS, _POINTS)
     if not len(rows):
         raise InvalidValue(f"bits={promise.bits} needs a table of more than {MOST_ROWS:,} rows. Pass fewer bits.")
-    low_half, high_half = floor_words(rows), floor_words(rest)
-    above = rows > 0.5
+    return table_of(rows, rest)
+
+
+def table_of(rows: Floats, rest: Floats) -> ReportingTable:
+    """Return the table of these probabilities, rounded down to the grid, given what is left to one as well."""
     # p = 1 - c rounded down is 2^128 - 1 - floor(c 2^128) on the grid.
-    high, low = (np.where(above, ~b, a) for a, b in zip(low_half, high_half, strict=True))
+    pairs = zip(floor_words(rows), floor_words(rest), strict=True)
+    high, low = (np.where(rows > 0.5, ~b, a) for a, b in pairs)
     for one in (high, low):
         one.flags.writeable = False
     return ReportingTable(high, low)
 
 
-def rough_rows(promise: Promise, until: float, most: int) -> Floats:
-    """Return the probabilities p(0), p(1), ... up to the first that is at least `until`, quickly and roughly.
-
-    Empty where that needs more than `most` rows.
-    """
-    return _grown(promise, until, 1e-4, most + 1)[0]
-
-
 def rough_crossing(promise: Promise, most: int) -> float:
     """Return the sum that is reported half of the time, quickly and roughly; infinity beyond `most`."""
-    rows = rough_rows(promise, 0.5, most)
-    return len(rows) - 1 - float((rows[-1] - 0.5) / (rows[-1] - rows[-2])) if len(rows) else math.inf
+    rows = _grown(promise, 0.5, 1e-3, most + 1, _POINTS // 2)[0]
+    return len(rows) - 1 - float((rows[-1] - 0.5) / (rows[-1] - rows[-2])) if len(rows) > 1 else math.inf
 
 
-def _grown(promise: Promise, until: float, accuracy: float, most: int) -> tuple[Floats, Floats]:
-    from dpsieve.channels.reporting.renyi_tables import grow
+def _grown(promise: Promise, until: float, accuracy: float, most: int, points: int) -> tuple[Floats, Floats]:
+    from dpsieve.channels.reporting.weight_loops import grow
 
     rows, rest = np.empty(most), np.empty(most)
-    leaks = promise.leak * _TIGHTER * promise.squares
-    steps = np.array(promise.steps, np.int64)
-    count = grow(steps, leaks, promise.limits(_TIGHTER), promise.order, until, accuracy, rows, rest)
+    use = np.array(promise.steps, np.int64), promise.exponents, *promise.classes(_SPARE)
+    middles = np.stack((_tangents((np.arange(points) + 0.5) / points), np.full(points, 1 / points)))
+    count = grow(*use, promise.epsilon, promise.power, until, accuracy, _quick_bounds(), middles, rows, rest)
     return rows[:count].copy(), rest[:count].copy()
+
+
+def _tangents(parts: Floats) -> Floats:
+    """Return tan^2(F/2) at these parts of the way of F from 0 to pi."""
+    return np.asarray(np.tan(parts * (math.pi / 2)) ** 2)
+
+
+def _cells(count: int) -> Floats:
+    """Return tan^2(F/2) at the left ends of cells of F, which are shorter near 0, and their lengths; rounded up."""
+    parts = (np.arange(count + 1) / count) ** 3
+    return np.stack((_tangents(parts[:-1]) * (1 - 1e-12), np.diff(parts) * (1 + 1e-12)))
+
+
+@lru_cache(maxsize=1)
+def _quick_bounds() -> Floats:
+    """Return the mean of e^(-Y u) for a grid of Y and of ratios of the angle, rounded up; see `weight_loops`.
+
+    e^(-Y u) falls with F, so its mean over the left ends of cells is an upper bound; the last column is one.
+    """
+    from dpsieve.channels.reporting.weight_loops import FIRST, SCALE
+
+    totals = np.expm1(np.arange(_TOTALS) / SCALE) / FIRST
+    ratios = np.linspace(0.0, 1.0, _RATIOS)[:-1, None]
+    tangents, lengths = _cells(_FEW)
+    x = ((1 - ratios) / (1 + ratios)) ** 2 * tangents
+    sines = x / (1 + x)
+    means = np.stack([np.exp(-total * sines) @ lengths for total in totals]) * (1 + 1e-9)
+    return np.column_stack((means, np.ones(_TOTALS)))

@@ -12,18 +12,17 @@ The pick is e0-bounded-range (Durfee and Rogers 2019), which is half of what (e0
 
 - `lemma_epsilon`: the closed form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2.
 - `pick_renyi`, `picks_renyi`: the Renyi divergence of order a, by `curves.renyi.range_divergence`, which has the best s
-  in closed form. The taus of picks at one order add up;
-  `picks_tau` is what they add, by their exact curve, to the tau of a selector.
+  in closed form. The taus of picks at one order add up.
 - `picks_delta`: the exact adaptive composition (`privacy.adaptive`). For the whole range of s finitely many pairs
   suffice. Let s_j = e^(j h), h = e0 / N. For s in [s_j, s_(j+1)] replace V(u / s) by its chord in 1/s between the ends,
   an upper bound as V is convex, and V(u / (c s)) likewise. The result is linear in the point (s, 1/s), which moves on
   a hyperbola inside the triangle of its ends and of the point where the tangents there meet,
   (2 s_j s_(j+1), 2) / (s_j + s_(j+1)). So its maximum is at most that over the three corners: two pairs with s = s_j
   and s = s_(j+1), and one with four outcomes, all with losses on the grid of h. What this adds to the optimum is of the
-  order 1 / N^2.
+  order 1 / N^2. `picks_law` is the law of losses of the same curve, for one account with a selection before the picks.
 
-`hitting_delta` and `hitting_renyi` are for picks after which a unit is gone once one of its items is picked (see
-`discovery.hitting_set`): inside S both sides draw alike from then on, so that outcome is the last one.
+`hitting_delta`, `hitting_law` and `hitting_renyi` are for picks after which a unit is gone once one of its items is
+picked (see `discovery.hitting_set`): inside S both sides draw alike from then on, so that outcome is the last one.
 """
 
 import math
@@ -33,12 +32,13 @@ from functools import lru_cache
 
 from dpsieve import validate
 from dpsieve.exact.search import Ball, ball, lower, upper
-from dpsieve.privacy.adaptive import Outcome, Pair, adaptive_delta, adaptive_peak
+from dpsieve.privacy.adaptive import Outcome, Pair, adaptive_delta, adaptive_law
 from dpsieve.privacy.curves.renyi import checked_order, range_divergence
+from dpsieve.privacy.stages import LossLaw
 
 MOST_PICKS = 1000
 _HITTING_CELLS, _HITTING_WORK = 96, 1e8
-_HITTING_FROM = 64  # picks from which on removing hit units is always the better account
+HITTING_FROM = 64  # picks from which on removing hit units is always the better account
 _TOLERANCE = 1e-4
 _SMALLEST = 1e-9
 
@@ -82,28 +82,9 @@ def picks_renyi(order: float, each_epsilon: float, k: int) -> float:
     return upper(lambda: ball(one) * k)
 
 
-def picks_tau(order: float, each_epsilon: float, k: int) -> float:
-    """Return what k picks add to the tau of other mechanisms, of which only Renyi divergences are known, rounded up.
-
-    It is at most `picks_renyi`: the picks enter with their exact curve (`privacy.adaptive.adaptive_peak`), and tau is
-    the one for which `renyi_delta` of the sum gives the delta of all. So it counts once in a sum, for all picks.
-
-    >>> round(picks_tau(16.0, 0.04, 100), 4), round(picks_renyi(16.0, 0.04, 100), 4)
-    (0.2488, 0.3183)
-    """
-    order, each_epsilon, k = checked_order(order), _each(each_epsilon), checked_picks(k)
-    plain = picks_renyi(order, each_epsilon, k)
-    top = k * each_epsilon**2 / 8 * (2 * order - 1) + 4 * math.sqrt(k) * each_epsilon
-    # Beyond the top the curve is at most what the Renyi divergence of twice the order allows.
-    beyond = (2 * order - 1) * (picks_renyi(2 * order, each_epsilon, k) - top) + _factor(2 * order) + (order - 1) * top
-    peak = _peak(k, order, each_epsilon, _cells(k), top)
-    return min(plain, _effective(order, max(peak, beyond)))
-
-
-def picks_from_tau(order: float, tau: float, k: int) -> float:
-    """Return the epsilon of each of k picks for which `picks_tau` is at most `tau`: the largest, to four digits."""
-    least = _plain_pick(order, tau, k)
-    return _largest(lambda each: picks_tau(order, each, k), tau, least, slope=2.0)
+def picks_law(k: int, each_epsilon: float, top: float) -> LossLaw:
+    """Return a law of losses that dominates k adaptively chosen picks; curves are computed up to the epsilon `top`."""
+    return _law(checked_picks(k), _each(each_epsilon), _cells(k), top, False)
 
 
 def picks_delta(k: int, epsilon: float, *, each_epsilon: float) -> float:
@@ -140,8 +121,7 @@ def hitting_delta(k: int, epsilon: float, *, each_epsilon: float) -> float:
     k, epsilon, each_epsilon = checked_picks(k), validate.epsilon(epsilon), _each(each_epsilon)
     if epsilon < each_epsilon:
         return 1.0
-    cells = math.sqrt(_HITTING_WORK * each_epsilon / (k * max(epsilon, each_epsilon)))  # few where it would take long
-    return _curve(k, epsilon, each_epsilon, max(4, min(_HITTING_CELLS, int(cells))), True)
+    return _curve(k, epsilon, each_epsilon, _hitting_cells(k, epsilon, each_epsilon), True)
 
 
 def hitting_epsilon(epsilon: float, delta: float, k: int) -> float:
@@ -150,7 +130,7 @@ def hitting_epsilon(epsilon: float, delta: float, k: int) -> float:
     >>> round(hitting_epsilon(1.0, 1e-5, 200), 3), round(picks_epsilon(1.0, 1e-5, 200), 3)
     (0.116, 0.038)
     """
-    least = picks_epsilon(epsilon, delta, k) if k < _HITTING_FROM else lemma_epsilon(epsilon, delta, k)
+    least = picks_epsilon(epsilon, delta, k) if k < HITTING_FROM else lemma_epsilon(epsilon, delta, k)
     if delta == 0:
         return least
     return _largest(lambda each: hitting_delta(k, epsilon, each_epsilon=each), delta, least, -2 * math.log(delta))
@@ -170,10 +150,19 @@ def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
     return min(picks_renyi(order, each_epsilon, k), upper(lambda: _moments(order, each_epsilon, k)))
 
 
-def hitting_from_tau(order: float, tau: float, k: int) -> float:
-    """Return the epsilon of each of k picks for which `hitting_renyi` is at most `tau`: the largest, to four digits."""
-    least = _plain_pick(order, tau, k)
-    return _largest(lambda each: hitting_renyi(order, each, k), tau, least, slope=2.0)
+def hitting_law(k: int, each_epsilon: float, top: float) -> LossLaw:
+    """Return a law of losses that dominates k picks, after which a unit is gone once it is hit; without to with it."""
+    k, each_epsilon = checked_picks(k), _each(each_epsilon)
+    return _law(k, each_epsilon, _hitting_cells(k, top, each_epsilon), top, True)
+
+
+def largest_each(cost: Callable[[float], float], most: float, guess: float) -> float:
+    """Return the epsilon of a pick at which a cost that grows with it is at most `most`: the largest, nearly.
+
+    It is zero where even a thousandth of the guess costs more.
+    """
+    start = next((guess / 2**i for i in range(10) if cost(max(_SMALLEST, guess / 2**i)) <= most), 0.0)
+    return _largest(cost, most, max(_SMALLEST, start), slope=4.0) if start else 0.0
 
 
 def checked_picks(k: int, name: str = "k") -> int:
@@ -186,27 +175,15 @@ def _each(value: float) -> float:
     return validate.between("each_epsilon", value, _SMALLEST, 100.0, hint=hint)
 
 
-def _plain_pick(order: float, tau: float, k: int) -> float:
-    """Return an epsilon that k order epsilon^2 / 8 <= tau allows."""
-    order, k = checked_order(order), checked_picks(k)
-    tau = validate.between("tau", tau, 1e-12, 100.0, hint="Pass what the picks may cost, such as tau=0.1.")
-    return max(_SMALLEST, lower(lambda: (8 * ball(tau) / (ball(order) * k)).sqrt()))
-
-
-def _factor(order: float) -> float:
-    """Return ln((1 - 1/a)^a / (a - 1)), the constant of `renyi_delta`."""
-    t = order - 1
-    return t * math.log(t) - (1 + t) * math.log1p(t)
-
-
-def _effective(order: float, peak: float) -> float:
-    """Return the tau at which `renyi_delta` is e^(peak - (order - 1) epsilon), rounded up; not below zero."""
-    return max(0.0, (peak - _factor(order)) / (order - 1) * (1 + 1e-12) + 1e-14)
-
-
 def _cells(k: int) -> int:
     """Return into how many cells the range of s is cut: fewer for many picks, which take longer."""
     return next(cells for most, cells in ((50, 48), (300, 24), (MOST_PICKS, 16)) if k <= most)
+
+
+def _hitting_cells(k: int, epsilon: float, each_epsilon: float) -> int:
+    """Return into how many cells the range of s is cut: few where it would take long."""
+    cells = math.sqrt(_HITTING_WORK * each_epsilon / (k * max(epsilon, each_epsilon)))
+    return max(4, min(_HITTING_CELLS, int(cells)))
 
 
 def _largest(cost: Callable[[float], float], most: float, good: float, slope: float) -> float:
@@ -237,10 +214,10 @@ def _curve(k: int, epsilon: float, each_epsilon: float, cells: int, hitting: boo
     return adaptive_delta(_pairs(cells, grid, hitting), k, epsilon, grid=grid)
 
 
-@lru_cache(maxsize=256)
-def _peak(k: int, order: float, each_epsilon: float, cells: int, top: float) -> float:
+@lru_cache(maxsize=64)
+def _law(k: int, each_epsilon: float, cells: int, top: float, hitting: bool) -> LossLaw:
     grid = math.nextafter(each_epsilon / cells * (1 + 2**-50), 1000.0)
-    return adaptive_peak(_pairs(cells, grid, False), k, order - 1, top, grid=grid)
+    return adaptive_law(_pairs(cells, grid, hitting), k, top, grid=grid)
 
 
 def _pairs(cells: int, grid: float, hitting: bool) -> list[Pair]:
