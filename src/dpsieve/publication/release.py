@@ -19,7 +19,7 @@ from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.columns import as_arrow, as_numpy
-from dpsieve.values.keys import TAKEN, check_published, key_table, order_of, published, refuse_equal
+from dpsieve.values.keys import check_published, key_names, key_table, order_of, published, refuse_equal
 from dpsieve.values.sums import EstimatedSum, row_weights
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ class Release(Publication):
         table: one row for each reported key, sorted by key: the key columns under their own names (`key` where they
             have none), `count` (the likeliest frequency), `low` and `high` (its 95 % confidence interval), `weight`
             (what the key adds to an estimate of the sum of all frequencies: the count divided by its probability of
-            being reported). With keys only, just the key columns. A frequency is the true one after units were cut to
-            what each may add: `notes.bounded` says to what, and which share of all pairs of a unit and a key that is.
+            being reported). Releases of sketches have `counter` as well, the noisy counter, to which `count` adds the
+            noisy loss. With keys only, just the key columns. A frequency is the true one after units were cut to what
+            each may add: `notes.bounded` says to what, and which share of all pairs of a unit and a key that is.
         tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
     """
 
@@ -67,7 +68,7 @@ class Release(Publication):
     @property
     def keys(self) -> pa.Table:
         """The key columns."""
-        return self.table.select([name for name in self.table.column_names if name not in TAKEN])
+        return self.table.select(key_names(self.table.column_names))
 
     @property
     def least(self) -> int:
@@ -75,9 +76,10 @@ class Release(Publication):
         return 0 if self.mechanism.reports_all else 1
 
     def top(self, k: int = 10) -> pa.Table:
-        """Return the k rows with the largest tokens, largest first: the best guess at the k most frequent keys."""
+        """Return the k rows with the largest counts, of equal ones those with the largest tokens, largest first."""
         k = validate.whole("k", k, low=1, hint="Pass how many rows to show.")
-        return self.table.take(pa.array(np.argsort(-self._tokens(), kind="stable")[:k]))
+        order = np.lexsort((-self._tokens(), -self.table["count"].to_numpy()))
+        return self.table.take(pa.array(order[:k]))
 
     def first_rows(self, count: int) -> pa.Table:
         """Return the most common keys, or the first ones where there are no counts."""
@@ -280,5 +282,6 @@ def _agree(table: pa.Table, expected: pa.Table) -> bool:
         found, wanted = (one.column("weight").to_numpy() for one in (table, expected))
         if not (np.abs(found - wanted) <= 1e-9 * np.abs(wanted)).all():
             return False
-    told = [name for name in table.column_names if name in TAKEN and name != "weight"]  # a key of NaN equals no other
+    added = table.column_names[len(key_names(table.column_names)) :]  # not the keys: one of NaN equals no other
+    told = [name for name in added if name != "weight"]
     return bool(table.select(told).equals(expected.select(told)))

@@ -53,12 +53,11 @@ from scipy.special import gammaln
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.exact.search import first_whole
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.mechanism import Reading
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.order import uniform_integers
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.noisy import group_delta, tail
+from dpsieve.sketches.noisy import SketchReading, group_delta, read_estimates, tail
 from dpsieve.sketches.summed import SketchSum
 from dpsieve.types import Floats, Ints
 
@@ -129,8 +128,8 @@ class RoundedSketch(SketchSum):
         made, tokens[kept] = super().draw(np.maximum(values[kept], full), items, source)
         return made, tokens
 
-    def read(self, tokens: ArrayLike) -> Reading:
-        """Return noisy values, and intervals for the true frequencies that all hold at once with probability 0.95.
+    def read(self, tokens: ArrayLike) -> SketchReading:
+        """Return estimates, and intervals for the true frequencies that all hold at once with probability 0.95.
 
         What may have been rounded up is at least 1.
         """
@@ -139,7 +138,7 @@ class RoundedSketch(SketchSum):
         exact = np.rint(noisy * self.parts) - self._margins[0] > full
         low = np.where(exact, reading.low, 1)
         high = np.maximum(reading.high, low)
-        return Reading(np.clip(reading.count, low, high), low, high, reading.weight)
+        return read_estimates(reading.weight, low, high, reading.counter)
 
 
 @lru_cache(maxsize=64)
