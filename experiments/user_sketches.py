@@ -55,7 +55,7 @@ def main() -> None:
                 plain = independent.draw(counts, source=source)
                 # A token of s stands for noisy values from T + s - 1 to T + s.
                 many, square = reported(plain, independent.threshold - 0.5, counts)
-                ours = float(((release.table["weight"].to_numpy() - true) ** 2).mean())
+                ours = float(((release.table["counter"].to_numpy() - true) ** 2).mean())
                 rows.append((len(release), many, ours, square))
             keys, keys_plain, square, square_plain = np.mean(rows, axis=0)
             numbers = (

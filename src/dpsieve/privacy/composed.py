@@ -173,6 +173,12 @@ class Composed(Counting):
         """Return the errors of a sum that the last mechanism tells."""
         return self.last.errors(tokens, weights, g)
 
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return the interval of a sum that the last mechanism has."""
+        return self.last.sum_interval(tokens, weights, g, level)
+
     def possible(self, tokens: Floats) -> bool:
         """Return whether the last mechanism can give out these tokens."""
         return self.last.possible(tokens)

@@ -104,6 +104,15 @@ class Counting(Mechanism):
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
         """Return the bias and the variance of the sum of weights times `terms`, as far as the tokens tell them."""
 
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return an interval that covers the sum of weights times g(true frequency) of these keys at this level.
+
+        None where there is only the normal approximation, from `errors`.
+        """
+        return None
+
     @abstractmethod
     def possible(self, tokens: Floats) -> bool:
         """Return whether finite tokens can all be given out, as far as public numbers tell."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -114,7 +115,8 @@ class Release(Publication):
         factors = row_weights(column, len(tokens), where, weights)
         value = float(factors @ self.mechanism.terms(tokens, g))
         some = np.flatnonzero(factors)
-        return EstimatedSum(value, lambda: self.mechanism.errors(tokens[some], factors[some], g))
+        exact = partial(self.mechanism.sum_interval, tokens[some], factors[some], g)
+        return EstimatedSum(value, lambda: self.mechanism.errors(tokens[some], factors[some], g), exact)
 
     def rank(self, key: Any, level: float = 0.95) -> Rank:
         """Return where a reported key stands among the others, by frequency; for releases from a channel.

@@ -17,10 +17,14 @@ _WHERE = "Pass one boolean for each row of the table, or a function of the keys 
 _WEIGHTS = "Pass one finite number for each row of the table, or a function of the keys that returns them."
 
 
+Interval = Callable[[float], tuple[float, float] | None]
+
+
 class EstimatedSum(float):
     """An estimate: a float, with its estimated bias and variance, which are computed when they are first read.
 
-    `errors` is the pair of these, or a function that returns it.
+    `errors` is the pair of these, or a function that returns it. `interval` returns the exact or conservative interval
+    at a level, or None where only the normal approximation is offered.
 
     >>> total = EstimatedSum(1200.0, (10.0, 400.0))
     >>> total + 1, total.bias, total.standard_error
@@ -30,11 +34,17 @@ class EstimatedSum(float):
     """
 
     _errors: tuple[float, float] | Callable[[], tuple[float, float]]
+    _interval: Interval | None
 
-    def __new__(cls, value: float, errors: tuple[float, float] | Callable[[], tuple[float, float]]) -> "EstimatedSum":
+    def __new__(
+        cls,
+        value: float,
+        errors: tuple[float, float] | Callable[[], tuple[float, float]],
+        interval: Interval | None = None,
+    ) -> "EstimatedSum":
         """Make an estimate of this value."""
         made = super().__new__(cls, value)
-        made._errors = errors
+        made._errors, made._interval = errors, interval
         return made
 
     @cached_property
@@ -58,17 +68,21 @@ class EstimatedSum(float):
         return math.sqrt(self.variance)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Return (estimate - bias) less and plus z standard errors, z from the normal distribution.
+        """Return an interval that covers the true sum with at least this probability, given which keys were reported.
 
-        That is right for sums of many terms of which none stands out.
+        Few keys have the laws of their noise convolved, see `Release.estimate`. For many keys it is (estimate - bias)
+        less and plus z standard errors, z from the normal distribution: about right where no key stands out.
         """
         level = validate.between("level", level, 0.0, 1 - 1e-12, hint="Pass a confidence level such as level=0.95.")
+        exact = None if self._interval is None else self._interval(level)
+        if exact is not None:
+            return exact
         half = NormalDist().inv_cdf((1 + level) / 2) * self.standard_error
         middle = float(self) - self.bias
         return middle - half, middle + half
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EstimatedSum, (float(self), self._found)
+        return EstimatedSum, (float(self), self._found, self._interval)
 
 
 def row_weights(
