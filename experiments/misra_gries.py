@@ -27,8 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
+from dpsieve.channels.known_keys import laplace_tail
 from dpsieve.sketches import MergedSketch, mean_squared_bound, mean_squared_error, merge_releases
-from dpsieve.sketches.noisy import NoisySketch, least_threshold, tail
+from dpsieve.sketches.noisy import NoisySketch, least_threshold
 from dpsieve.sketches.rounded import RoundedSketch
 from dpsieve.sketches.summed import SummedSketch
 
@@ -84,11 +85,15 @@ def counts(stream: list[str]) -> tuple[Rows, str]:
             sketch, seen = _sketch(ordered, counters), []
             for _ in range(5):
                 release = sketch.release(1.0, DELTA)
+                if not len(release):
+                    continue
                 true = np.array([truth[key] for key in release.table["key"].to_pylist()])
                 errors = [release.table[column].to_numpy() - true for column in ("counter", "count")]
                 low, high = (release.table[column].to_numpy() for column in ("low", "high"))
                 missed = ((true < low) | (true > high)).any()
                 seen.append((*(np.mean(error**2) for error in errors), *(np.mean(error) for error in errors), missed))
+            if not seen:  # nothing reaches the threshold
+                continue
             square, square_count, bias, bias_count, missed = np.mean(seen, axis=0)
             rows.append({
                 "stream": name, "order": order, "counters": counters, "counter": math.sqrt(square),
@@ -205,7 +210,7 @@ def _plain(counters: int) -> float:
     scale = 2.0 * counters
 
     def delta(least: int) -> float:
-        one, two, three = tail(np.array([least - 2 * counters + 1, least - counters, least - 1]), scale)
+        one, two, three = laplace_tail(np.array([least - 2 * counters + 1, least - counters, least - 1]), scale)
         return float(max(one, two + (counters - 1) * three))
 
     return least_threshold(delta, DELTA) / (counters + 1)

@@ -9,6 +9,7 @@ import pytest
 from sketch_reference import neighbours, post_processed
 from statistical import assert_follows, binomial_band
 
+from dpsieve.channels.known_keys import laplace_tail
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.randomness import SystemSource
 from dpsieve.sketches import rounded
@@ -131,7 +132,7 @@ def test_the_cases_exclude_each_other(epsilon, delta, k, reached):
     """
     choice = RoundedSketch(epsilon, delta, k).choice
     claimed, (scale, full, least) = rounded._delta(epsilon, k, 1, choice), choice
-    far, tau = least + int(20 * scale), float(rounded.tail(np.array([least - full]), scale)[0])
+    far, tau = least + int(20 * scale), float(laplace_tail(np.array([least - full]), scale)[0])
     large = [(0, min(k, full)), (max(0, full - k), full), (far, far + k)]
     large += [(full - i, full + k - i) for i in {1, k // 4, k // 2, k - 1} if 0 < i < min(k, full + 1)]
     few = {0, 1, k // 8, k // 4, k // 2, k - 2, k - 1} & {*range(k)}
@@ -153,10 +154,10 @@ def test_blocks_bound_every_case(k, beyond):
     """The maxima over blocks are no less than those over all r and i, and hardly more; also where H is the largest."""
     epsilon, (scale, full, least) = 1.0, RoundedSketch(1.0, 1e-6, k).choice
     least += beyond * int(scale)
-    tau = float(rounded.tail(np.array([least - full]), scale)[0])
+    tau = float(laplace_tail(np.array([least - full]), scale)[0])
     every = [rounded._losses(epsilon, k, k - r, scale) + r / full * tau for r in range(k)]
     for i in range(min(k, full) + 1):
-        shown = float(rounded.tail(np.array([least - full - k + i]), scale)[0])
+        shown = float(laplace_tail(np.array([least - full - k + i]), scale)[0])
         every.append(rounded._losses(epsilon, k - i, k, scale) + i / full * shown)
     found = rounded._largest_case(epsilon, k, scale, full, tau)
     exact = max(*every, k / full * tau)

@@ -101,8 +101,9 @@ class Release(Publication):
         much. Other mechanisms say in `terms` what their tokens add.
 
         The result is a float with `bias`, `variance`, `standard_error` and `interval(level)`: those of the noise and
-        of the sampling, from the rows of the channel (see `dpsieve.estimation.likely_errors`). What keys that are too
-        rare to show would add is not in them.
+        of the sampling, from the rows of the channel (see `dpsieve.estimation.sum_errors`). What keys that are too rare
+        to show would add is not in them. For few keys the interval has at least its level, given that these keys were
+        reported: for one it is that of the table, for several the laws of their noise are convolved.
 
         Args:
             where: one boolean for each row of the table, or a function of the keys (an Arrow column, or for several

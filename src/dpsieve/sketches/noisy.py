@@ -42,14 +42,14 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.known_keys import laplace_deviation
+from dpsieve.channels.known_keys import laplace_deviation, laplace_tail
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import first_whole
@@ -62,6 +62,7 @@ from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
+from dpsieve.values.sum_laws import noise_interval
 
 MISSED = 0.05
 """The probability that any interval of a release misses."""
@@ -158,6 +159,17 @@ class LaplaceSketch(Counting):
         slopes = weights * (up - down) / 2
         return 0.0, float(slopes @ slopes + (slopes.sum() ** 2 if self.shares_noise else 0.0))
 
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return the interval of a sum of estimates, from the law of their noise; see `errors` for what it covers."""
+        if g is not None:
+            return None
+        value = float(weights @ self.terms(tokens, None))
+        noises = np.append(weights, weights.sum()) if self.shares_noise else weights
+        tails = partial(laplace_tail, scale=self.scale)
+        return noise_interval(value, noises, tails, laplace_deviation(self.scale), level, 1 / self.parts)
+
     def _with_drawn(self, **numbers: int) -> Self:
         """Return this with numbers that were drawn; what was derived from the others is not computed again."""
         made = replace(self, **numbers)  # type: ignore[type-var]
@@ -165,7 +177,7 @@ class LaplaceSketch(Counting):
         return made
 
     def _tail(self, x: int) -> float:
-        return float(tail(np.array([x]), self.scale)[0])
+        return float(laplace_tail(np.array([x]), self.scale)[0])
 
 
 @register("misra_gries")
@@ -301,13 +313,6 @@ def are_parts(tokens: Floats, parts: int, least: int) -> bool:
 # that all counters share, Y.
 
 
-def tail(x: Ints, scale: float) -> Floats:
-    """Return P[X >= x]."""
-    p = math.exp(-1 / scale)
-    right = np.exp(-np.maximum(x, 0) / scale) / (1 + p)
-    return np.where(x > 0, right, 1 - np.exp(-(1 - np.minimum(x, 0)) / scale) / (1 + p))
-
-
 def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
     """Return P[c + X_i + Y >= threshold for any i]; `counters` tells how many counters have each value c.
 
@@ -325,10 +330,10 @@ def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
     shares = -np.expm1(-width / scale) / (1 + math.exp(-1 / scale))
     mass = shares * np.exp(-np.concatenate([start, start + 1]) / scale)
     with np.errstate(divide="ignore"):
-        silent = sum(many * np.log1p(-tail(threshold - c - ends, scale)) for c, many in counters.items())
+        silent = sum(many * np.log1p(-laplace_tail(threshold - c - ends, scale)) for c, many in counters.items())
     far = np.array([cells * width])
     # Y above the cells: taken as certain. Y below them: a counter would have to make up for it.
-    beyond = tail(far, scale) * (1 + sum(counters.values()) * tail(far + threshold - max(counters), scale))
+    beyond = laplace_tail(far, scale) * (1 + sum(counters.values()) * laplace_tail(far + threshold - max(counters), scale))
     return min(1.0, float(mass @ -np.expm1(silent) + beyond[0]) * _SAFE)
 
 

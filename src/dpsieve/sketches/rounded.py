@@ -67,6 +67,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
+from dpsieve.channels.known_keys import laplace_tail
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.exact.search import first_whole
 from dpsieve.privacy.certificate import Certificate, formula
@@ -74,7 +75,7 @@ from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.order import uniform_integers
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.noisy import SketchReading, group_delta, read_estimates, tail
+from dpsieve.sketches.noisy import SketchReading, group_delta, read_estimates
 from dpsieve.sketches.summed import SketchSum
 from dpsieve.types import Floats, Ints
 
@@ -205,7 +206,7 @@ def _guess(step: float, counters: int, scale: float, allowed: float) -> Choice:
 def _delta(epsilon: float, counters: int, items_per_unit: int, choice: Choice) -> float:
     """Return the delta of one unit: the formula at the head of this module."""
     scale, full, least = choice
-    tau, step = float(tail(np.array([least - full]), scale)[0]), _step(epsilon, items_per_unit)
+    tau, step = float(laplace_tail(np.array([least - full]), scale)[0]), _step(epsilon, items_per_unit)
     wide = Fraction(scale) * Fraction(step) >= counters and tau * scale <= full * (1 - tau) / _SAFE
     if least <= full + counters or not wide:
         return 1.0
@@ -275,13 +276,13 @@ def _moved(epsilon: Floats, by: int, scale: float) -> Floats:
     """Return the divergence h of noise and the same noise moved `by` places, at each epsilon."""
     point = _point(epsilon, by, scale)
     # Within the reach of the losses: F(t) = 1 - P[X >= t + 1], and F(t - by) = P[X >= by - t].
-    between = 1 - tail(point + 1, scale) - np.exp(np.minimum(epsilon, by / scale)) * tail(by - point, scale)
+    between = 1 - laplace_tail(point + 1, scale) - np.exp(np.minimum(epsilon, by / scale)) * laplace_tail(by - point, scale)
     return np.where(epsilon * scale >= by, 0.0, np.where(epsilon * scale <= -by, -np.expm1(epsilon), between))
 
 
 def _exceeds(loss: Floats, by: int, scale: float) -> Floats:
     """Return the probability that the loss of noise moved `by` places is above each `loss`."""
-    between = 1 - tail(_point(loss, by, scale) + 1, scale)
+    between = 1 - laplace_tail(_point(loss, by, scale) + 1, scale)
     return np.where(loss * scale >= by, 0.0, np.where(loss * scale < -by, 1.0, between))
 
 
