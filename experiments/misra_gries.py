@@ -75,7 +75,7 @@ def single(stream: list[str]) -> tuple[Rows, str]:
 
 
 def counts(stream: list[str]) -> tuple[Rows, str]:
-    """Root mean squared errors of counters and of counts over released keys, epsilon 1, by order; mean of 5 releases."""
+    """Root mean squared errors of counters and of counts over released keys, epsilon 1, by order; mean of 5."""
     rows: Rows = []
     for name, items in {"words": stream, **other_streams()}.items():
         truth = Counter(items)

@@ -8,11 +8,11 @@ import pytest
 from scipy import stats
 
 import dpsieve as ds
-from dpsieve.channels.known_keys import known_keys
 from dpsieve.channels.grid import fraction
+from dpsieve.channels.known_keys import known_keys
 from dpsieve.estimation.estimators import middles
 from dpsieve.sketches.noisy import NoisySketch
-from dpsieve.values.sum_laws import ErrorLaw, Term, noise_interval, sum_margins
+from dpsieve.values.sums import ErrorLaw, Term, noise_interval, sum_margins
 
 LEVEL = 0.95
 CHANNELS = {

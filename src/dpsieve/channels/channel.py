@@ -162,7 +162,7 @@ class Channel(Counting):
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
     ) -> tuple[float, float] | None:
         """Return the interval of a sum from the rows; see `dpsieve.estimation.sum_errors`."""
-        from dpsieve.estimation.sum_errors import reported_sum_interval
+        from dpsieve.estimation import reported_sum_interval
 
         return reported_sum_interval(self, tokens, weights, g, level)
 

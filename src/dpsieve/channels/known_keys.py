@@ -36,7 +36,7 @@ from dpsieve.randomness import discrete_gaussian, discrete_laplace, rounded_gaus
 from dpsieve.randomness.noise import LARGEST_ROUNDED, LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
-from dpsieve.values.sum_laws import noise_interval
+from dpsieve.values.sums import noise_interval
 
 if TYPE_CHECKING:
     from dpsieve.publication import Release

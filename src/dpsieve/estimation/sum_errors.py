@@ -13,9 +13,10 @@ with at least its level. For one key it is L g of the ends of the interval of it
 does not decrease. For several, let D be the likeliest frequency of a token less the true one. Given that a key of
 frequency i is reported, the law of D is row i over pi_i. It is the same for all rows from `last` on: so keys that can
 be no rarer (but for a thousandth of 1 - level) have a known law. For others, take the interval of the token at a level
-so high that it misses any of the keys with a fifth of 1 - level. The law whose distribution function is the least of those of all rows in it is
-no less likely to exceed any point than the true one, and so is the convolution of such laws (`values.sum_laws`), whose
-quantiles make the interval. Keys are drawn independently of each other, and given what is reported they still are.
+so high that it misses any of the keys with a fifth of 1 - level. The law whose distribution function is the least of
+those of all rows in it is no less likely to exceed any point than the true one, and so is the convolution of such laws
+(`values.sums`), whose quantiles make the interval. Keys are drawn independently of each other, and given what is
+reported they still are.
 
 Where very many rows are possible, intervals of single keys are added up instead, each at 1 - (1 - level) / n: wider, at
 least as sure. Keys that a scheme may have left out stand for others, and where more than 16 keys are near the threshold
@@ -31,7 +32,7 @@ from dpsieve.channels.channel import Channel, Target
 from dpsieve.channels.rows import LARGEST_FREQUENCY
 from dpsieve.estimation.estimators import Estimator, middles
 from dpsieve.types import Floats, Ints
-from dpsieve.values.sum_laws import HIGHEST_LEVEL, MOST_TERMS, ErrorLaw, Term, sum_margins
+from dpsieve.values.sums import HIGHEST_LEVEL, MOST_TERMS, ErrorLaw, Term, sum_margins
 
 _FEW = 16  # keys near the threshold, up to which reported ones are meant
 _SETTLED, _NEAR = 1e-3, 0.2  # of the probability to miss, for frequencies that are taken for impossible

@@ -62,7 +62,7 @@ from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
-from dpsieve.values.sum_laws import noise_interval
+from dpsieve.values.sums import noise_interval
 
 MISSED = 0.05
 """The probability that any interval of a release misses."""
@@ -333,7 +333,9 @@ def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
         silent = sum(many * np.log1p(-laplace_tail(threshold - c - ends, scale)) for c, many in counters.items())
     far = np.array([cells * width])
     # Y above the cells: taken as certain. Y below them: a counter would have to make up for it.
-    beyond = laplace_tail(far, scale) * (1 + sum(counters.values()) * laplace_tail(far + threshold - max(counters), scale))
+    beyond = laplace_tail(far, scale) * (
+        1 + sum(counters.values()) * laplace_tail(far + threshold - max(counters), scale)
+    )
     return min(1.0, float(mass @ -np.expm1(silent) + beyond[0]) * _SAFE)
 
 

@@ -35,9 +35,9 @@ large one; the others, at most k - 1, all move by 1 and to the other side, or th
 Let b epsilon >= k, and tau(S) / (S (1 - tau(S))) <= 1/b, so that a step of 4 has no larger loss than a noise moved by
 1. Then all numbers but the large one have losses of at most k/b <= epsilon together: on their own, their D is 0.
 
-- The large one is larger in P. If it takes mass by 2, the others and N are left: D <= k/S tau(S). If it takes mass by 3,
-  from S - i to at most S + k - i, the part with row(S) is 1 and 4 with a move by k - i, the part with 'nothing' leaves
-  the others: D <= H(k - i, k) + 8 (e^u - 1) G + i/S tau(S + k - i). If it takes none: the same with i = 0.
+- The large one is larger in P. If it takes mass by 2, the others and N are left: D <= k/S tau(S). If it takes mass by
+  3, from S - i to at most S + k - i, the part with row(S) is 1 and 4 with a move by k - i, the part with 'nothing'
+  leaves the others: D <= H(k - i, k) + 8 (e^u - 1) G + i/S tau(S + k - i). If it takes none: the same with i = 0.
 - The large one is larger in Q, and r < k others take mass by 2: D <= H(k, k - r) + 8 (e^u - 1) G + r/S tau(S).
 - Some of k values that move by 1 to one side take mass: the others and N are left, D <= k/S tau(S). If none does, D is
   at most H(1, k) + 8 (e^u - 1) G.
@@ -276,7 +276,9 @@ def _moved(epsilon: Floats, by: int, scale: float) -> Floats:
     """Return the divergence h of noise and the same noise moved `by` places, at each epsilon."""
     point = _point(epsilon, by, scale)
     # Within the reach of the losses: F(t) = 1 - P[X >= t + 1], and F(t - by) = P[X >= by - t].
-    between = 1 - laplace_tail(point + 1, scale) - np.exp(np.minimum(epsilon, by / scale)) * laplace_tail(by - point, scale)
+    between = (
+        1 - laplace_tail(point + 1, scale) - np.exp(np.minimum(epsilon, by / scale)) * laplace_tail(by - point, scale)
+    )
     return np.where(epsilon * scale >= by, 0.0, np.where(epsilon * scale <= -by, -np.expm1(epsilon), between))
 
 
