@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats, Ints
@@ -50,6 +51,11 @@ class Mechanism(ABC):
     def table_rows(self) -> int | None:
         """How many rows of a table the kernel will check, where that is known before they are made."""
         return None
+
+    @property
+    def contribution(self) -> Contribution:
+        """What one unit may add to what is counted."""
+        return Contribution(getattr(self, "max_keys", 1), getattr(self, "max_rows", 1))
 
     def spends(self) -> tuple[Spend, ...]:
         """Return what one use costs, as privacy curves that compose: noise of known kinds, or (epsilon, delta).

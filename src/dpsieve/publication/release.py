@@ -1,5 +1,6 @@
 """The Release: keys, counts and intervals, and nothing that was not made private."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.logs import timed
 from dpsieve.privacy.composed import Composed
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.mechanism import Counting, Mechanism
 from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
     import altair as alt
 
 _SEARCH_ALL = 1 << 17
+_ADDS = re.compile(
+    r"at most ([\d,]{1,20}) (?:keys?|of the published keys, those found most common first), "
+    r"(?:once|([\d,]{1,20}) rows) each"
+    r"(?:, chosen privately)?(?:; too few units to tell which share of their keys that keeps)?",
+    re.ASCII,
+)  # what jobs say that a unit adds
+_CLIENT = re.compile(r"one string|one value(?: of a public list of [\d,]{1,20})?", re.ASCII)  # of a collection
 _FIX = "Use the release as it was made."
 
 
@@ -166,6 +175,8 @@ class Release(Publication):
         check_published(keys)
         if self.notes.kept is not None and not self.mechanism.tells_kept:
             raise InvalidValue(f"notes tell what bounding kept, which was not paid for. {_FIX}")
+        if self.notes.contribution and _stated(self.notes.contribution) != self.mechanism.contribution:
+            raise InvalidValue(f"notes have another contribution than the mechanism. {_FIX}")
         last: Mechanism = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
         if last.selects_keys and self.tokens is None:
             if not _agree(self.table, keys):
@@ -265,6 +276,16 @@ def release_of(
         tokens=None if keys_only else tokens,
         unsafe_to_publish=not source.publishable,
         notes=notes or Notes(),
+    )
+
+
+def _stated(words: str) -> Contribution | None:
+    """Return what a unit adds by the words of notes; None where they are no such words."""
+    if _CLIENT.fullmatch(words):
+        return Contribution()
+    found = _ADDS.fullmatch(words)
+    return (
+        None if found is None else Contribution(*(int((number or "1").replace(",", "")) for number in found.groups()))
     )
 
 
