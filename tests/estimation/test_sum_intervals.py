@@ -140,8 +140,11 @@ def test_the_normal_approximation_would_miss_more_for_one_key():
     assert covered(law, 1.96 * deviation, 1.96 * deviation) < 0.93
 
 
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.99, 0.9999])
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.99, 0.9999, 1 - 1e-9])
 def test_every_level_holds(level):
+    made, noise = NOISES["laplace"], np.arange(-200, 202)
+    low, high = made.sum_interval(np.zeros(3), np.ones(3), None, level)
+    assert level <= covered(convolved(-np.diff(made.noise_tail(noise.astype(float))), 3), -low, high)
     channel = CHANNELS["optimal"]
     law, tokens = convolved(error_law(channel, 10**6), 3), np.full(3, 10.0**6)
     low, high = channel.sum_interval(tokens, np.ones(3), None, level)
@@ -165,13 +168,25 @@ def test_unequal_weights_are_rounded_to_the_safe_side():
     assert 400 * one <= high == -low <= 400 * (one + 1)
 
 
+@pytest.mark.parametrize("name", ["simple", "optimal"])
+def test_thousands_of_common_keys_take_no_time_and_keep_their_bias(name):
+    channel, count = CHANNELS[name], 20_000
+    law, tokens = error_law(channel, 10**6), np.full(count, row(channel, 10**6)[0][0])
+    low, high = channel.sum_interval(tokens, np.ones(count), None, LEVEL)
+    errors, value = np.arange(len(law)) - len(law) // 2, channel.likeliest(tokens).sum()
+    mean, deviation = law @ errors, np.sqrt(law @ errors**2 - (law @ errors) ** 2)
+    ends = (np.array([value - high, value - low]) - count * mean) / (deviation * np.sqrt(count))
+    assert ends == pytest.approx([-1.96, 1.96], abs=0.03)
+
+
 def test_terms_and_margins_by_hand():
     coin = ErrorLaw(1.0, 0, np.array([0.5, 0.5]), np.array([0.5, 0.5]))  # 0 or 1, and 0 or 1 down
     for count in (1, 4, 12):
         below, above = sum_margins([Term(coin, 3.0, count)], 0.9)
         assert below == above == 3 * stats.binom.ppf(0.95, count, 0.5)
-    below, _ = sum_margins([Term(coin, 1.0)], 0.9, bias=2.0, variance=1e-12)
-    assert below == pytest.approx(3.0, abs=1e-4)
+    for weight in (1.0, -2.0):  # 128 coins are convolved, others normal: their mean is not forgotten
+        below, above = sum_margins([Term(coin, weight, 1000)], 0.9)
+        assert below == above == pytest.approx(abs(weight) * stats.binom.ppf(0.95, 1000, 0.5), abs=1.0)
     assert noise_interval(5.0, np.zeros(3), lambda x: x, 1.0, 0.9) is None
 
 

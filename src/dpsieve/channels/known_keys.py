@@ -36,7 +36,7 @@ from dpsieve.randomness import discrete_gaussian, discrete_laplace, rounded_gaus
 from dpsieve.randomness.noise import LARGEST_ROUNDED, LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
-from dpsieve.values.sums import noise_interval
+from dpsieve.values.sums import HIGHEST_LEVEL, noise_interval
 
 if TYPE_CHECKING:
     from dpsieve.publication import Release
@@ -94,7 +94,11 @@ class NoisyCounts(Counting):
             half = self.half_width(level)
             ends = weights[0] * self.terms(np.array([noisy[0] - half, noisy[0] + half]), g)
             return float(ends.min()), float(ends.max())
-        return noise_interval(float(weights @ noisy), weights, self.noise_tail, self.deviation, level)
+        value = float(weights @ noisy)
+        if level > HIGHEST_LEVEL and len(noisy):  # all noises are within their bounds at once
+            margin = self.half_width(1 - (1 - level) / len(noisy)) * float(np.abs(weights).sum())
+            return value - margin, value + margin
+        return noise_interval(value, weights, self.noise_tail, self.deviation, level)
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether tokens are whole numbers."""
@@ -106,7 +110,7 @@ def laplace_deviation(scale: float) -> float:
     return math.sqrt(2 * math.exp(-1 / scale)) / -math.expm1(-1 / scale)
 
 
-def laplace_tail(x: Floats, scale: float) -> Floats:
+def laplace_tail(x: Ints | Floats, scale: float) -> Floats:
     """Return P[X >= x] of discrete Laplace noise for whole numbers x."""
     right = np.exp(-np.maximum(x, 0) / scale) / (1 + math.exp(-1 / scale))
     left = np.exp((np.minimum(x, 0) - 1) / scale) / (1 + math.exp(-1 / scale))

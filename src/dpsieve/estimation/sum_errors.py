@@ -95,17 +95,16 @@ def reported_sum_interval(
         if law is None:
             return _united(channel, given, weights, g, level)
         laws[first, end] = law
-    variances = [law.variance for law in laws.values()]
-    if (ranges[:, 0] > 0).sum() > _FEW and max(variances) > 2 * min(variances):
+    spreads = [law.spread for law in laws.values()]
+    if (ranges[:, 0] > 0).sum() > _FEW and max(spreads) ** 2 > 2 * min(spreads) ** 2:
         return None
     terms = [
         Term(laws[int(first), int(end)], weight, count)
         for (first, end, weight), count in zip(groups.tolist(), counts.tolist(), strict=True)
     ]
-    terms.sort(key=lambda term: (term.law is laws.get((0, 0)), -term.variance))  # what is not settled comes first
+    terms.sort(key=lambda term: (term.law is laws.get((0, 0)), -term.spread))  # what is not settled comes first
     value = float(weights @ np.minimum(channel.likeliest(given), LARGEST_FREQUENCY))
-    left = sum(term.variance for term in terms[MOST_TERMS:])
-    below, above = sum_margins(terms[:MOST_TERMS], level_left, variance=left)
+    below, above = sum_margins(terms, level_left)
     return value - below, value + above
 
 

@@ -14,7 +14,7 @@ probability; 1e-10 is taken from the tail for that.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
@@ -30,11 +30,12 @@ _WHERE = "Pass one boolean for each row of the table, or a function of the keys 
 _WEIGHTS = "Pass one finite number for each row of the table, or a function of the keys that returns them."
 
 MOST_TERMS = 16
-"""Different terms that are convolved; equal ones count once."""
+"""Different terms that are convolved; equal ones count as one."""
 
 HIGHEST_LEVEL = 1 - 1e-7
 """Above it no convolution is exact enough."""
 
+_MOST_ERRORS = 128  # that are convolved
 _GRID = 16.0  # steps of the grid in one standard deviation, for each term
 _ROUNDING, _WHOLE = 1e-10, 1e-9
 _LEFT_OUT = 1e-13  # probability of what laws of infinite length leave out
@@ -145,15 +146,21 @@ class ErrorLaw:
         while float(tail(np.array([float(reach)]))[0]) > _LEFT_OUT:
             reach *= 2
         width = -(-reach // _POINTS)
-        points = np.arange(-_POINTS if width > 1 else -reach, (_POINTS if width > 1 else reach) + 1) * float(width)
+        most = _POINTS if width > 1 else reach
+        points = np.arange(-most, most + 1, dtype=np.float64) * width
         mass = -np.diff(np.append(1.0, tail(points + 1)))  # of what is above the last point, and up to this one
-        return cls(unit * width, round(points[0] / width), mass, mass)
+        return cls(unit * width, -most, mass, mass)
+
+    def moments(self, side: int) -> tuple[float, float]:
+        """Return the mean and the variance of D (side 1), or of -D (side -1)."""
+        points, masses = self.unit * (np.arange(len(self.up)) + self.first), self.up if side > 0 else self.down
+        mean = float(masses @ points)
+        return mean, float(masses @ points**2) - mean**2
 
     @property
-    def variance(self) -> float:
-        """The larger of both second moments."""
-        squares = (np.arange(len(self.up)) + self.first) ** 2.0
-        return self.unit**2 * max(float(self.up @ squares), float(self.down @ squares))
+    def spread(self) -> float:
+        """The larger of both root mean squares."""
+        return math.sqrt(max(mean**2 + variance for mean, variance in map(self.moments, (1, -1))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,31 +172,42 @@ class Term:
     count: int = 1
 
     @property
-    def variance(self) -> float:
-        """The variance of all of them together."""
-        return self.count * self.weight**2 * self.law.variance
-
-    @property
     def step(self) -> float:
         """The distance of two neighbouring errors."""
         return self.law.unit * abs(self.weight)
+
+    @property
+    def spread(self) -> float:
+        """The root mean square of one of the errors."""
+        return self.law.spread * abs(self.weight)
 
     def masses(self, side: int) -> Floats:
         """Return the masses of one of the errors, upwards (side 1) or downwards (side -1)."""
         return self.law.up if side * self.weight > 0 else self.law.down
 
+    def moments(self, side: int) -> tuple[float, float]:
+        """Return the mean and the variance of all of these errors together, upwards or downwards."""
+        mean, variance = self.law.moments(side if self.weight > 0 else -side)
+        return self.count * abs(self.weight) * mean, self.count * self.weight**2 * variance
 
-def sum_margins(terms: Sequence[Term], level: float, bias: float = 0.0, variance: float = 0.0) -> tuple[float, float]:
+
+def sum_margins(terms: Sequence[Term], level: float) -> tuple[float, float]:
     """Return by how much a sum may be too high and too low, each but for half of 1 - level.
 
-    Beside the terms it has an error of normal distribution, with this bias and variance.
+    The first 16 terms, and 128 errors at most, are convolved; the sum of the others is taken for normal. So terms that
+    stand out come first.
 
     >>> noise = ErrorLaw(1.0, -1, np.array([0.25, 0.5, 0.25]), np.array([0.25, 0.5, 0.25]))
     >>> sum_margins([Term(noise, 1.0, 2)], 0.85), sum_margins([Term(noise, 10.0)], 0.4)
     ((1.0, 1.0), (0.0, 0.0))
     """
-    tail = (1 - level) / 2
-    margins = [_margin(terms, side, tail, side * bias, math.sqrt(variance)) for side in (1, -1)]
+    exact, others, room = [], list(terms[MOST_TERMS:]), _MOST_ERRORS
+    for term in terms[:MOST_TERMS]:
+        taken = min(term.count, room)
+        room -= taken
+        exact += [replace(term, count=taken)] if taken else []
+        others += [replace(term, count=term.count - taken)] if taken < term.count else []
+    margins = [_margin(exact, others, side, (1 - level) / 2) for side in (1, -1)]
     return margins[0], margins[1]
 
 
@@ -203,23 +221,23 @@ def noise_interval(
 ) -> tuple[float, float] | None:
     """Return the interval of a sum whose terms have the same noise, on multiples of a unit, times their weights.
 
-    `tail` is P[noise >= x units], `deviation` that of the noise in units. Beyond `MOST_TERMS` different weights, the
-    terms of the smallest ones are taken for normal. None where there are no terms, or the level is too high.
+    `tail` is P[noise >= x units], `deviation` that of the noise in units. None where there are no terms, or the level
+    is too high.
     """
     sizes, counts = np.unique(np.abs(weights[weights != 0]), return_counts=True)
     if not len(sizes) or level > HIGHEST_LEVEL:
         return None
     law = ErrorLaw.symmetric(tail, deviation, unit)
-    order = np.argsort(-counts * sizes**2, kind="stable")
-    first, others = order[:MOST_TERMS], order[MOST_TERMS:]
-    terms = [Term(law, float(sizes[i]), int(counts[i])) for i in first]
-    below, above = sum_margins(terms, level, variance=float(counts[others] @ sizes[others] ** 2) * law.variance)
+    terms = [Term(law, size, count) for size, count in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True)]
+    below, above = sum_margins(terms, level)
     return value - below, value + above
 
 
-def _margin(terms: Sequence[Term], side: int, tail: float, mean: float, deviation: float) -> float:
-    """Return the least u found with P[sum of errors > u] <= tail."""
+def _margin(terms: Sequence[Term], others: Sequence[Term], side: int, tail: float) -> float:
+    """Return the least u found with P[sum of errors > u] <= tail, where the sum of `others` is normal."""
     start, step, masses = _convolved(terms, side)
+    moments = [term.moments(side) for term in others]
+    mean, deviation = sum(one for one, _ in moments), math.sqrt(sum(variance for _, variance in moments))
     if deviation == 0:
         beyond = 1 - np.cumsum(masses)
         place = int(np.argmax(beyond <= tail - _ROUNDING)) if beyond[-1] <= tail - _ROUNDING else len(masses) - 1
@@ -243,17 +261,17 @@ def _convolved(terms: Sequence[Term], side: int) -> tuple[float, float, Floats]:
     step, start, parts = terms[0].step, 0, []
     if any(abs(term.step - step) > _WHOLE * step for term in terms):
         count = sum(term.count for term in terms)
-        step = math.sqrt(sum(term.variance for term in terms)) / (_GRID * count)
+        step = math.sqrt(sum(term.count * term.spread**2 for term in terms)) / (_GRID * count)
     for term in terms:
         masses = term.masses(side)
-        places = np.arange(len(masses)) + term.law.first
-        if term.step != step:
+        places = np.arange(len(masses), dtype=np.int64) + term.law.first
+        if abs(term.step - step) > _WHOLE * step:
             places = np.ceil(places * (term.step / step) - _WHOLE).astype(np.int64)
         parts.append((np.bincount(places - places[0], masses), term.count))
         start += term.count * int(places[0])
-    length = 1 + sum(count * (len(masses) - 1) for masses, count in parts)
+    length = 1 + sum(count * (len(held) - 1) for held, count in parts)
     size = 1 << (length - 1).bit_length()
     product = np.ones(size // 2 + 1, np.complex128)
-    for masses, count in parts:
-        product *= np.fft.rfft(masses, size) ** count
+    for held, count in parts:
+        product *= np.fft.rfft(held, size) ** count
     return start * step, step, np.maximum(np.fft.irfft(product, size)[:length], 0.0)
