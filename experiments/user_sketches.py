@@ -9,6 +9,8 @@ numbers. Each line is the mean of 20 releases; the error is that of the counters
 
 import os
 import sys
+from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +37,28 @@ def reported(tokens: np.ndarray, threshold: float, counts: np.ndarray) -> tuple[
     return int(shown.sum()), float(((tokens[shown] + threshold - counts[shown]) ** 2).mean())
 
 
+def show_counts(users: list[list[int]]) -> None:
+    """Print the errors of counters and of counts about the true numbers of baskets, epsilon 1, in two orders."""
+    truth = Counter(item for basket in users for item in set(basket))
+    shuffled = [users[i] for i in np.random.default_rng(1).permutation(len(users))]
+    table = Table("order", "counters", "counter", "count", "missed", title="errors about the truth, epsilon 1")
+    for (order, ordered), counters in product((("natural", users), ("shuffled", shuffled)), (100, 400, 1600)):
+        sketch, seen = ds.UserMisraGries(counters), []
+        sketch.update(ordered)
+        for _ in range(ROUNDS):
+            found = sketch.release(1.0, DELTA).table
+            true = np.array([truth[key] for key in found["key"].to_pylist()])
+            squares = [((found[name].to_numpy() - true) ** 2).mean() for name in ("counter", "count")]
+            seen.append([*squares, ((true < found["low"].to_numpy()) | (true > found["high"].to_numpy())).mean()])
+        counter, count, missed = np.mean(seen, axis=0)
+        table.add_row(order, f"{counters:,}", f"{counter**0.5:,.0f}", f"{count**0.5:,.0f}", f"{missed:.1%}")
+    Console(width=120).print(table)
+
+
 def main() -> None:
     """Print one line for each size of sketch and epsilon."""
     users = baskets()
+    show_counts(users)
     table = Table(title=f"{len(users):,} baskets of {sum(map(len, users)):,} items; delta = {DELTA:g}")
     for name in ("counters", "epsilon", "threshold", "independent", "keys", "independent", "error", "independent"):
         table.add_column(name, justify="right")
@@ -55,7 +76,7 @@ def main() -> None:
                 plain = independent.draw(counts, source=source)
                 # A token of s stands for noisy values from T + s - 1 to T + s.
                 many, square = reported(plain, independent.threshold - 0.5, counts)
-                ours = float(((release.table["weight"].to_numpy() - true) ** 2).mean())
+                ours = float(((release.table["counter"].to_numpy() - true) ** 2).mean())
                 rows.append((len(release), many, ours, square))
             keys, keys_plain, square, square_plain = np.mean(rows, axis=0)
             numbers = (

@@ -237,16 +237,31 @@ FAULTS = [
     Fault(
         "rounded sums: keys of small values cost half",
         "sketches/rounded.py",
-        "for i in near)) / full",
-        "for i in near)) / full / 2",
+        "return max(counters / full * tau, others, large)",
+        "return max(counters / full * tau, others, large) / 2",
         "sketches/test_rounded.py::test_no_output_tells_neighbouring_streams_apart"
-        " sketches/test_rounded.py::test_no_change_of_values_costs_more",
+        " sketches/test_rounded.py::test_no_change_of_values_costs_more"
+        " sketches/test_rounded.py::test_the_cases_exclude_each_other",
+    ),
+    Fault(
+        "rounded sums: the noise of a block is that of its last case",
+        "sketches/rounded.py",
+        "[(start, min(start + size - 1, last))",
+        "[(min(start + size - 1, last), min(start + size - 1, last))",
+        "sketches/test_rounded.py::test_blocks_bound_every_case",
+    ),
+    Fault(
+        "rounded sums: the cases exclude each other at any scale",
+        "sketches/rounded.py",
+        "wide = Fraction(scale) * Fraction(step) >= counters and tau",
+        "wide = tau",
+        "sketches/test_rounded.py::test_noise_for_less_than_the_large_change_is_not_certified",
     ),
     Fault(
         "rounded sums: the number of items costs nothing",
         "sketches/rounded.py",
-        "_moved(step - (2 * j - counters) / scale",
-        "_moved(step - (2 * j - counters - 1) / scale",
+        "_moved(step - (2 * j - units) / scale",
+        "_moved(step - (2 * j - units - 1) / scale",
         "sketches/test_rounded.py::test_the_losses_of_the_noise_by_enumeration",
     ),
     Fault(

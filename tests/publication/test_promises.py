@@ -247,3 +247,57 @@ def test_a_share_that_nobody_paid_for_is_refused(tmp_path):
     saved = Saved(several_keys(), tmp_path / "x")
     kept = {"share": 0.99, "low": 0.9, "high": 1.0, "most": 1000, "key": "a key"}
     changed(saved, notes={**saved.record["notes"], "kept": kept})
+
+
+FORGED = [
+    "at most 1 key, once each",
+    "at most 3 keys, 2 rows each",
+    "at most 4 keys, once each",
+    "at most 30 keys, once each",
+    "at most 3 keys, once each, whatever they hold",
+    "at most 3 keys",
+    "one value",
+    "one string",
+    "nothing at all",
+    "at most 0 keys, once each",
+    "at most 99999999999999999999 keys, once each",
+]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mechanism": "simple"},
+        {"mechanism": "gaussian"},
+        {},
+        {"known_keys": ["k0", "k1"]},
+        {"goal": "counts"},
+    ],
+    ids=str,
+)
+def test_notes_state_the_contribution_of_the_mechanism(tmp_path, options):
+    """What a unit adds is a number of the mechanism: other words are refused, when saved and in a forged folder."""
+    asked = {"key": "item", "privacy_unit": "user", "max_keys_per_unit": 3, "epsilon": 1.3, "delta": 1e-3}
+    release = ds.release(table_of_baskets(), **asked, **options)
+    saved = Saved(release, tmp_path / "published")
+    assert ds.Release.load(saved.folder).notes == release.notes and "at most 3 " in release.notes.contribution
+    for words in FORGED:
+        with pytest.raises(InvalidValue):
+            replace(release, notes=replace(release.notes, contribution=words)).save(tmp_path / "other")
+        saved.write({**saved.record, "notes": {**saved.record["notes"], "contribution": words}})
+        with pytest.raises(CorruptRelease):
+            ds.Release.load(saved.folder)
+    replace(release, notes=replace(release.notes, contribution="")).save(tmp_path / "silent")
+
+
+def test_rows_and_chosen_bounds_are_part_of_the_contribution(tmp_path):
+    asked = {"key": "item", "privacy_unit": "user", "epsilon": 1.3, "delta": 1e-3}
+    rows = ds.release(table_of_baskets(), max_keys_per_unit=2, max_rows_per_key=5, **asked)
+    assert "2 keys, 5 rows each" in rows.notes.contribution and rows.save(tmp_path / "rows")
+    for wrong in (rows.notes.contribution.replace("5", "4"), "at most 2 keys, once each"):
+        with pytest.raises(InvalidValue, match="contribution"):
+            replace(rows, notes=replace(rows.notes, contribution=wrong)).check()
+    chosen = ds.release(table_of_baskets(), **asked)
+    assert ", chosen privately" in chosen.notes.contribution and chosen.save(tmp_path / "chosen")
+    keys = ds.release(table_of_baskets(), keys_only=True, **asked)
+    assert keys.notes.contribution == str(keys.mechanism.contribution) and keys.save(tmp_path / "keys")

@@ -115,13 +115,14 @@ def test_how_keys_of_other_types_are_written(name, tmp_path):
 
 
 def test_formulas_are_escaped_where_the_caller_wants_it():
-    keys = ["=1+1", "+49 30", "-5", "@dril", "\tx", "\rx", "1=1", "tea", "'x"]
+    runs = ["=1+1", "+49 30", "-5", "@dril", "\tx", "\rx", "\n=x", "\uff1d1", "\uff0b1", "\uff0d1", "\uff20x"]
+    keys = [*runs, "1=1", "tea", "'x", "1\n=2", "\uff11"]
     release = made(pa.table({"=key": keys}))
     assert {row[0] for row in parsed(release.to_csv())} == {"=key", *keys}
     escaped = parsed(release.to_csv(escape_formulas=True))
     assert escaped[0][0] == "'=key"
-    assert {row[0] for row in escaped[1:]} == {*("'" + key for key in keys[:6]), *keys[6:]}
-    assert formulas(release.table) == 6
+    assert {row[0] for row in escaped[1:]} == {*("'" + key for key in runs), *keys[len(runs) :]}
+    assert formulas(release.table) == len(runs)
     assert formulas(made([1, -2]).table) == 0  # numbers are numbers, also below zero
     assert "\n-2," in made([1, -2]).to_csv(escape_formulas=True)
 

@@ -48,11 +48,11 @@ def test_the_common_keys_of_a_stream():
 
 
 def test_error_within_the_theorem():
-    """Theorem 3.1: all estimates within 2 ln((k+1)/beta)/epsilon + threshold + n/(k+1), with probability 1 - beta."""
+    """Theorem 3.1: all counters within 2 ln((k+1)/beta)/epsilon + threshold + n/(k+1), with probability 1 - beta."""
     items, k, epsilon, beta = zipf(100_000), 64, 1.0, 1e-9
     counts = np.bincount(items)
     release = sketch_of(items, k).release(epsilon, 1e-6)
-    found = dict(zip(release.table["key"].to_pylist(), release.table["count"].to_pylist(), strict=True))
+    found = dict(zip(release.table["key"].to_pylist(), release.table["counter"].to_pylist(), strict=True))
     noise = 2 * np.log((k + 1) / beta) / epsilon
     for key, truth in enumerate(counts):
         assert truth - noise - release.mechanism.threshold - len(items) / (k + 1) <= found.get(key, 0) <= truth + noise
@@ -280,7 +280,7 @@ class TestMerged:
             (row,) = release.top(1).to_pylist()
             assert row["key"] == "tea"
             assert abs(row["count"] - 40_000) < 300  # noise of a scale of 1.6, 5 and less: once in 10^12 releases
-        assert releases[0].top(1)["weight"][0].as_py() < 32_500
+        assert releases[0].top(1)["counter"][0].as_py() < 32_500
 
     @pytest.mark.parametrize(
         ("wrong", "named"),

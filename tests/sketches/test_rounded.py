@@ -9,6 +9,7 @@ import pytest
 from sketch_reference import neighbours, post_processed
 from statistical import assert_follows, binomial_band
 
+from dpsieve.channels.known_keys import laplace_tail
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.randomness import SystemSource
 from dpsieve.sketches import rounded
@@ -68,7 +69,7 @@ def test_no_output_tells_neighbouring_streams_apart(k, choice):
     worst = max(divergence(changes, choice, epsilon) for changes in found)
     assert worst <= delta + 1e-9
     if choice == made.choice:  # the analysis is nearly tight: short streams have small values
-        assert 0.99 * delta <= worst and delta <= 0.02
+        assert 0.85 * delta <= worst and delta <= 0.02
 
 
 @pytest.mark.parametrize(("k", "choice"), MADE)
@@ -84,9 +85,88 @@ def test_no_change_of_values_costs_more(k, choice):
     assert 0.99 * (delta := rounded._delta(epsilon, k, 1, choice)) <= worst <= delta + 1e-9
 
 
+def grouped(p, q):
+    """Outcomes of two laws with the same ratio together: their probabilities, and that ratio."""
+    some = (p > 0) | (q > 0)
+    p, q = p[some], q[some]
+    with np.errstate(divide="ignore"):
+        ratio, where = np.unique(np.round(np.log(p) - np.log(q), 9), return_inverse=True)
+    return np.bincount(where, p, len(ratio)), np.bincount(where, q, len(ratio))
+
+
+@functools.cache
+def row_of(value, choice):
+    """The exact law of what comes out for a value, as far as 40 scales: 'nothing' first."""
+    tokens = np.arange(choice.least, choice.least + value + int(40 * choice.scale))
+    shown = np.exp(-np.abs(tokens - max(value, choice.full)) / choice.scale) * np.tanh(1 / (2 * choice.scale))
+    shown *= min(1.0, value / choice.full)
+    return np.append(1 - shown.sum(), shown)
+
+
+@functools.cache
+def change_of(before, after, choice):
+    rows = [row_of(value, choice) for value in (before, after)]
+    longest = max(map(len, rows))
+    return grouped(*(np.pad(row, (0, longest - len(row))) for row in rows))
+
+
+def exact_divergence(changes, choice, epsilon):
+    """That of `divergence`, for any number of values: only ratios matter, and few are different."""
+    x = np.arange(-int(40 * choice.scale), int(40 * choice.scale) + 1)
+    mass = np.exp(-np.abs(x) / choice.scale) * np.tanh(1 / (2 * choice.scale))
+    p, q = grouped(np.append(mass, 0), np.append(0, mass))
+    for before, after in changes:
+        a, b = change_of(before, after, choice)
+        p, q = grouped(np.multiply.outer(p, a).ravel(), np.multiply.outer(q, b).ravel())
+    return max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in ((p, q), (q, p)))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "k", "reached"),
+    [(1.0, 0.05, 3, 0.85), (1.0, 0.01, 4, 0.8), (1.0, 1e-3, 8, 0.85), (1.0, 1e-5, 16, 0.9), (2.0, 1e-5, 24, 0.9)],
+)
+def test_the_cases_exclude_each_other(epsilon, delta, k, reached):
+    """A large change with others to the other side, each small, straddling S, or far above: never more than delta.
+
+    Nor much less, while the sum of all cases is far above it.
+    """
+    choice = RoundedSketch(epsilon, delta, k).choice
+    claimed, (scale, full, least) = rounded._delta(epsilon, k, 1, choice), choice
+    far, tau = least + int(20 * scale), float(laplace_tail(np.array([least - full]), scale)[0])
+    large = [(0, min(k, full)), (max(0, full - k), full), (far, far + k)]
+    large += [(full - i, full + k - i) for i in {1, k // 4, k // 2, k - 1} if 0 < i < min(k, full + 1)]
+    few = {0, 1, k // 8, k // 4, k // 2, k - 2, k - 1} & {*range(k)}
+    worst = 0.0
+    for (low, high), small in product(large, few):
+        others = [(full // 2, full // 2 - 1)] * small + [(far, far - 1)] * (k - 1 - small)
+        worst = max(worst, exact_divergence([(low, high), *others], choice, epsilon))
+    for small in {0, 1, k // 2, k}:
+        values = [(full // 2, full // 2 - 1)] * small + [(far, far - 1)] * (k - small)
+        worst = max(worst, exact_divergence(values, choice, epsilon))
+    assert reached * claimed <= worst <= claimed and 0.85 * delta <= claimed <= delta
+    together = rounded._losses(epsilon, k, k, scale) + k / full * tau
+    assert together > 1.2 * delta
+
+
+@pytest.mark.parametrize("beyond", [0, 5])
+@pytest.mark.parametrize("k", [1, 7, 64, 1000])
+def test_blocks_bound_every_case(k, beyond):
+    """The maxima over blocks are no less than those over all r and i, and hardly more; also where H is the largest."""
+    epsilon, (scale, full, least) = 1.0, RoundedSketch(1.0, 1e-6, k).choice
+    least += beyond * int(scale)
+    tau = float(laplace_tail(np.array([least - full]), scale)[0])
+    every = [rounded._losses(epsilon, k, k - r, scale) + r / full * tau for r in range(k)]
+    for i in range(min(k, full) + 1):
+        shown = float(laplace_tail(np.array([least - full - k + i]), scale)[0])
+        every.append(rounded._losses(epsilon, k - i, k, scale) + i / full * shown)
+    found = rounded._largest_case(epsilon, k, scale, full, tau)
+    exact = max(*every, k / full * tau)
+    assert exact <= found * (1 + 1e-12) and found <= 1.05 * exact
+
+
 @pytest.mark.parametrize(("k", "scale"), [(1, 1.2), (2, 2.5), (3, 3.1), (3, 4.0)])
 def test_the_losses_of_the_noise_by_enumeration(k, scale):
-    """H: one noise moved by k and k noises moved by 1, against the sum over all outcomes."""
+    """H(k, k): one noise moved by k and k noises moved by 1, against the sum over all outcomes."""
     x = np.arange(-150, 151)
     mass = np.exp(-np.abs(x) / scale) * np.tanh(1 / (2 * scale))
     p, loss = mass, (np.abs(x - k) - np.abs(x)) / scale
@@ -97,10 +177,13 @@ def test_the_losses_of_the_noise_by_enumeration(k, scale):
         p, loss = np.bincount(where, p), values
     for epsilon in (0.3, 1.0, 1.5):
         exact = p @ np.maximum(-np.expm1(epsilon - loss), 0)
-        assert rounded._losses(epsilon, k, scale, 1) == pytest.approx(exact, abs=1e-8)
+        assert rounded._losses(epsilon, k, k, scale) == pytest.approx(exact, abs=1e-8)
 
 
-@pytest.mark.parametrize(("counters", "plain", "ours"), [(16, 41.2, 34.1), (1024, 49.3, 21.6), (65_536, 57.6, 19.1)])
+@pytest.mark.parametrize(
+    ("counters", "plain", "ours"),
+    [(16, 41.2, 34.01), (64, 43.2, 28.39), (256, 46.3, 23.71), (1024, 49.3, 21.2), (65_536, 57.6, 19.02)],
+)
 def test_the_threshold_does_not_grow_with_the_counters(counters, plain, ours):
     """At (1, 1e-8), where the formula of the thesis gives 40.8 and a sum without rounding needs `plain`."""
     made = RoundedSketch(1.0, 1e-8, counters, 100)
@@ -174,6 +257,17 @@ def test_what_breaks_the_promise_is_not_certified():
         vars(other)["choice"] = made.choice._replace(**wrong)
         with pytest.raises(NotCertified):
             other.certify()
+
+
+def test_noise_for_less_than_the_large_change_is_not_certified():
+    """Below b = k/epsilon the numbers beside the large one may tell streams apart on their own: no case is left out."""
+    k, epsilon = 20, 1.0
+    for scale, certified in ((0.999 * k / epsilon, False), (1.999 * k / epsilon, True)):
+        choice = Choice(scale, round(scale), 60 * k)
+        assert (rounded._delta(epsilon, k, 1, choice) < 1) == certified
+    large, others = (0, k), [(60 * k, 60 * k - 1)] * (k - 1)
+    narrow = Choice(0.9 * k, 18, 60 * k)
+    assert exact_divergence(others, narrow, epsilon) > 0 and exact_divergence([large], narrow, epsilon) < 1e-15
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import dpsieve as ds
 from dpsieve.errors import DpsieveError
 from dpsieve.values.columns import column_of, tried
 from dpsieve.values.items import plain_items
@@ -91,3 +92,20 @@ def test_a_failed_step_leaves_only_its_class():
 def test_names_of_key_columns_that_a_release_cannot_have(name):
     with pytest.raises(DpsieveError, match=r"^key"):
         key_table(pa.table({name: ["tea"]}))
+
+
+@pytest.mark.parametrize("form", [np.asarray, pa.array, list, lambda values: pa.table({"key": values})])
+def test_known_keys_of_half_precision_become_wider_ones(form):
+    """Engines neither join nor sort float16; float32 holds all its values."""
+    keys = known_table(form(np.array([1.0, 2.5, 0.1], np.float16)), ("key",))
+    assert keys.schema.types == [pa.float32()] and keys["key"].to_pylist() == [1.0, 2.5, float(np.float16(0.1))]
+    table = pa.table({"user": range(600), "key": [1.0, 2.5, 7.0] * 200})
+    release = ds.release(
+        table,
+        key="key",
+        privacy_unit="user",
+        epsilon=1.0,
+        delta=1e-6,
+        known_keys=form(np.array([1.0, 9.0], np.float16)),
+    )
+    assert release.table["key"].to_pylist() == [1.0, 9.0] and release.table["count"][0].as_py() > 150

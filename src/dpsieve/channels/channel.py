@@ -158,6 +158,14 @@ class Channel(Counting):
 
         return likely_errors(self.estimator(g), tokens, weights)
 
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return the interval of a sum from the rows; see `dpsieve.estimation.sum_errors`."""
+        from dpsieve.estimation import reported_sum_interval
+
+        return reported_sum_interval(self, tokens, weights, g, level)
+
     def possible(self, tokens: Floats) -> bool:
         """Return whether some row has each of these tokens."""
         if not len(tokens):

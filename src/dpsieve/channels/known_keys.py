@@ -36,6 +36,7 @@ from dpsieve.randomness import discrete_gaussian, discrete_laplace, rounded_gaus
 from dpsieve.randomness.noise import LARGEST_ROUNDED, LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
+from dpsieve.values.sums import HIGHEST_LEVEL, noise_interval
 
 if TYPE_CHECKING:
     from dpsieve.publication import Release
@@ -76,6 +77,29 @@ class NoisyCounts(Counting):
         up, down = (self.terms(noisy + sign * self.deviation, g) for sign in (1, -1))
         return 0.0, float(weights**2 @ ((up - down) / 2) ** 2)
 
+    def noise_tail(self, x: Floats) -> Floats:
+        """Return P[noise >= x] for whole numbers x; here for a Gaussian that was rounded."""
+        from scipy.special import ndtr
+
+        return np.asarray(ndtr((0.5 - x) / self.deviation))
+
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return the interval of a sum of some of the counts, from the law of their noise; with a g, of one count."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        if g is not None:
+            if len(noisy) != 1:
+                return None
+            half = self.half_width(level)
+            ends = weights[0] * self.terms(np.array([noisy[0] - half, noisy[0] + half]), g)
+            return float(ends.min()), float(ends.max())
+        value = float(weights @ noisy)
+        if level > HIGHEST_LEVEL and len(noisy):  # all noises are within their bounds at once
+            margin = self.half_width(1 - (1 - level) / len(noisy)) * float(np.abs(weights).sum())
+            return value - margin, value + margin
+        return noise_interval(value, weights, self.noise_tail, self.deviation, level)
+
     def possible(self, tokens: Floats) -> bool:
         """Return whether tokens are whole numbers."""
         return bool(((np.abs(tokens) <= 2.0**53) & (np.rint(tokens) == tokens)).all())
@@ -84,6 +108,13 @@ class NoisyCounts(Counting):
 def laplace_deviation(scale: float) -> float:
     """Return the standard deviation of discrete Laplace noise."""
     return math.sqrt(2 * math.exp(-1 / scale)) / -math.expm1(-1 / scale)
+
+
+def laplace_tail(x: Ints | Floats, scale: float) -> Floats:
+    """Return P[X >= x] of discrete Laplace noise for whole numbers x."""
+    right = np.exp(-np.maximum(x, 0) / scale) / (1 + math.exp(-1 / scale))
+    left = np.exp((np.minimum(x, 0) - 1) / scale) / (1 + math.exp(-1 / scale))
+    return np.where(x > 0, right, 1 - left)
 
 
 def gaussian_deviation(sigma: float) -> float:
@@ -204,6 +235,10 @@ class KnownKeys(NoisyCounts):
 
         warn_of_large_delta(self.guarantee.delta)
         return draw_release(self, keys, frequencies, source=source)
+
+    def noise_tail(self, x: Floats) -> Floats:
+        """Return P[noise >= x] for whole numbers x."""
+        return laplace_tail(x, self.scale) if self.noise == "laplace" else super().noise_tail(x)
 
     def half_width(self, level: float) -> int:
         """Return the least h such that the noise is within -h to h with at least this probability."""

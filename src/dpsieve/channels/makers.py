@@ -82,7 +82,7 @@ def stability(
 
 
 def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") -> "TruncatedGeometric":
-    """Return the selection used by Google's libraries: geometric noise cut to [-k, k], reported when above k.
+    """Return selection by geometric noise that is cut to [-k, k], and reported when it is above k.
 
     Near optimal; exactly so only when the ceiling in k is tight (Desfontaines, Voss, Gipson and Mandayam, PoPETs 2022).
     """

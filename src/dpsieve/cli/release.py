@@ -165,11 +165,11 @@ def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 
 
     from dpsieve.display import interval_words, printable, shortened
     from dpsieve.publication.publication import plain_rows
-    from dpsieve.values.keys import TAKEN
+    from dpsieve.values.keys import key_names
 
     console.print(title)
     table = Table()
-    names, counted = [name for name in rows.column_names if name not in TAKEN], "count" in rows.column_names
+    names, counted = key_names(rows.column_names), "count" in rows.column_names
     for name in names:
         table.add_column(escape(printable(name)), overflow="fold")
     if counted:

@@ -39,6 +39,7 @@ from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.two_rounds import TwoRounds, two_rounds
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, upper
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.registry import register
 from dpsieve.privacy.stages import gaussian_number, largest_mu, pure_mu
 from dpsieve.randomness import rounded_gaussian
@@ -138,6 +139,11 @@ class FindThenCount(AfterSelection, NoisyCounts):
     def tells_kept(self) -> bool:  # type: ignore[override]
         """Whether it pays for telling what bounding kept."""
         return self.kept_epsilon > 0
+
+    @property
+    def contribution(self) -> Contribution:
+        """A unit is counted in some of the keys that were found."""
+        return Contribution(self.keys)
 
     @property
     def deviation(self) -> float:

@@ -6,10 +6,11 @@ from dpsieve.estimation.forecasts import Forecast, SumError, forecast, sum_error
 from dpsieve.estimation.kinds import estimator
 from dpsieve.estimation.minimax import Minimax
 from dpsieve.estimation.ranking import concordance, frequency_quantiles, kendall_tau, top_k_recall
-from dpsieve.estimation.sum_errors import likely_errors
+from dpsieve.estimation.sum_errors import likely_errors, reported_sum_interval
 
 __all__ = [
     "Estimator", "Forecast", "KeysAbove", "Minimax", "Moments", "SumError", "concordance", "estimator", "forecast",
-    "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above", "likely_errors", "subset_concordance",
+    "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above", "likely_errors", "reported_sum_interval",
+    "subset_concordance",
     "sum_error", "top_k_recall", "zipf",
 ]  # fmt: skip

@@ -7,16 +7,37 @@ estimated as g is: by Bias_i / pi_i and Var_i / pi_i over the reported keys, for
 How right that is can be summed over the rows. From the frequency on that is reported 95 times in 100 as often as it
 is sampled, the expected variance was between 0.98 and 3.3 times the true one, in ten channels, and soon equals it. Keys
 that are reported less often tell less than they should: of those that never show, no estimate knows.
+
+**Intervals.** For few keys an interval covers the sum over the reported keys of L(x) w, given which keys were reported,
+with at least its level. For one key it is L g of the ends of the interval of its token (`channels.rows.Windows`), as g
+does not decrease. For several, let D be the likeliest frequency of a token less the true one. Given that a key of
+frequency i is reported, the law of D is row i over pi_i. It is the same for all rows from `last` on: so keys that can
+be no rarer (but for a thousandth of 1 - level) have a known law. For others, take the interval of the token at a level
+so high that it misses any of the keys with a fifth of 1 - level. The law whose distribution function is the least of
+those of all rows in it is no less likely to exceed any point than the true one, and so is the convolution of such laws
+(`values.sums`), whose quantiles make the interval. Keys are drawn independently of each other, and given what is
+reported they still are.
+
+Where very many rows are possible, intervals of single keys are added up instead, each at 1 - (1 - level) / n: wider, at
+least as sure. Keys that a scheme may have left out stand for others, and where more than 16 keys are near the threshold
+the sum of all of them is meant, reported or not: there the interval is the normal one about the estimate less its bias.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsieve.channels.channel import Channel
+from dpsieve.channels.channel import Channel, Target
 from dpsieve.channels.rows import LARGEST_FREQUENCY
-from dpsieve.estimation.estimators import Estimator
+from dpsieve.estimation.estimators import Estimator, middles
 from dpsieve.types import Floats, Ints
+from dpsieve.values.sums import HIGHEST_LEVEL, MOST_TERMS, ErrorLaw, Term, sum_margins
 
+_FEW = 16  # keys near the threshold, up to which reported ones are meant
+_SETTLED, _NEAR = 1e-3, 0.2  # of the probability to miss, for frequencies that are taken for impossible
+_SURE = 0.999  # the probability to be sampled from which a key stands for itself
+_CELLS = 1 << 23  # of a table of possible rows
 _LOWEST, _SPREAD = 64, 192  # frequencies at which moments are computed: the lowest ones, and evenly spaced logarithms
 
 
@@ -50,3 +71,100 @@ def _nodes(rows: Ints) -> Ints:
         return rows
     near = np.searchsorted(rows, np.geomspace(rows[0], rows[-1], _SPREAD)[1:-1])
     return np.asarray(rows[np.unique(np.concatenate([np.arange(_LOWEST), near, [len(rows) - 1]]))])
+
+
+def reported_sum_interval(
+    channel: Channel, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+) -> tuple[float, float] | None:
+    """Return an interval for the sum of weights times g(true frequency) of reported keys, given that they are reported.
+
+    None where only the normal approximation is offered: see the head of this module.
+    """
+    given = np.asarray(tokens, dtype=np.float64)
+    if not len(given) or (g is not None and len(given) > 1) or _is_sampled(channel, given):
+        return None
+    if len(given) == 1 or level > HIGHEST_LEVEL:
+        return _united(channel, given, weights, g, level)
+    ranges, level_left = _ranges(channel, given, level)
+    groups, counts = np.unique(np.column_stack([ranges, weights]), axis=0, return_counts=True)
+    if (groups[:, 0] > 0).sum() >= MOST_TERMS:
+        return None
+    laws: dict[tuple[int, int], ErrorLaw] = {}
+    for first, end in np.unique(ranges, axis=0).tolist():
+        law = _error_law(channel, np.arange(first, end + 1) if first else np.array([channel.rows.last]))
+        if law is None:
+            return _united(channel, given, weights, g, level)
+        laws[first, end] = law
+    spreads = [law.spread for law in laws.values()]
+    if (ranges[:, 0] > 0).sum() > _FEW and max(spreads) ** 2 > 2 * min(spreads) ** 2:
+        return None
+    terms = [
+        Term(laws[int(first), int(end)], weight, count)
+        for (first, end, weight), count in zip(groups.tolist(), counts.tolist(), strict=True)
+    ]
+    terms.sort(key=lambda term: (term.law is laws.get((0, 0)), -term.spread))  # what is not settled comes first
+    value = float(weights @ np.minimum(channel.likeliest(given), LARGEST_FREQUENCY))
+    below, above = sum_margins(terms, level_left)
+    return value - below, value + above
+
+
+def _is_sampled(channel: Channel, tokens: Floats) -> bool:
+    """Return whether a scheme may have left out keys like these."""
+    scheme = channel.scheme
+    return scheme is not None and bool((scheme.inclusion(channel.likeliest(tokens)) < _SURE).any())
+
+
+def _united(
+    channel: Channel, tokens: Floats, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+) -> tuple[float, float]:
+    """Return the sum of the intervals of all keys, which hold together with this probability."""
+    target, ends = Target(g), channel.interval(tokens, 1 - (1 - level) / len(tokens))
+    both = weights * np.array([target(np.minimum(end, LARGEST_FREQUENCY)) for end in ends])
+    return float(both.min(axis=0).sum()), float(both.max(axis=0).sum())
+
+
+def _ranges(channel: Channel, tokens: Floats, level: float) -> tuple[Ints, float]:
+    """Return possible frequencies for each key, (0, 0) where its row is settled, and the level that they leave.
+
+    Of many different ranges, neighbours become one.
+    """
+    missed, last, ranges = 1 - level, channel.rows.last, np.zeros((len(tokens), 2), np.int64)
+    sure = 0.0 if last is None else _SETTLED * missed
+    near = np.arange(len(tokens))
+    if last is not None:
+        near = np.flatnonzero(channel.interval(tokens, 1 - sure / len(tokens))[0] < last)
+    if not len(near):
+        return ranges, level + sure
+    low, high = channel.interval(tokens[near], 1 - _NEAR * missed / len(near))
+    high = np.maximum(np.minimum(high, LARGEST_FREQUENCY if last is None else last), low)
+    order = np.lexsort((high, low))
+    different = len(np.unique(low + 1j * high))
+    for chunk in np.array_split(order, min(len(order), MOST_TERMS - 1)) if different >= MOST_TERMS else order[:, None]:
+        ranges[near[chunk]] = low[chunk].min(), high[chunk].max()
+    return ranges, level + sure + _NEAR * missed
+
+
+def _error_law(channel: Channel, rows: Ints) -> ErrorLaw | None:
+    """Return a law of the likeliest frequency less the true one that bounds those of all rows; None if it is long."""
+    found, reported = [], channel.rows.reported(rows)
+    for part, edges in channel.rows.bands(rows):
+        if len(rows) * len(edges) > _CELLS:
+            return None
+        mass = channel.rows.cell_probabilities(rows[part], edges) / reported[part, None]
+        possible = mass.any(axis=0)
+        likeliest, _ = channel.rows.likeliest(middles(edges)[possible])
+        errors = likeliest - rows[part, None]
+        first, width = int(errors.min()), int(np.ptp(errors)) + 1
+        places = errors - first + np.arange(len(errors))[:, None] * width
+        each = np.bincount(places.ravel(), mass[:, possible].ravel(), len(errors) * width).reshape(-1, width)
+        up, down = (np.cumsum(side, axis=1).min(axis=0) for side in (each, each[:, ::-1]))
+        found += [(first, up, down)]
+    reach = max(max(-first, first + len(up) - 1) for first, up, _ in found)
+    least = np.ones((2, 2 * reach + 1))
+    for first, up, down in found:
+        for side, start, values in ((0, first, up), (1, 1 - first - len(down), down)):
+            bound = np.full(2 * reach + 1, values[-1])
+            bound[: start + reach] = 0.0
+            bound[start + reach : start + reach + len(values)] = values
+            least[side] = np.minimum(least[side], bound)
+    return ErrorLaw(1.0, -reach, *np.diff(least, prepend=0.0))

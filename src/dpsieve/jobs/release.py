@@ -151,8 +151,7 @@ def _asked(request: ReleaseRequest) -> dict[str, Any]:
 
 def _keys_of(found: KeySet) -> Release:
     """Return discovered keys as a release."""
-    notes = replace(found.notes, contribution=f"at most {MANY} keys, once each")
-    return Release(found.table, found.mechanism, unsafe_to_publish=found.unsafe_to_publish, notes=notes)  # type: ignore[arg-type]
+    return Release(found.table, found.mechanism, unsafe_to_publish=found.unsafe_to_publish, notes=found.notes)  # type: ignore[arg-type]
 
 
 def preview(

@@ -13,6 +13,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import ball, lower, upper
 from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
 from dpsieve.privacy.composition import Composition
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.curves.repeated import repeated_delta
 from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee
@@ -154,6 +155,12 @@ class Composed(Counting):
         promise, left = rest[0].mechanism.guarantee, remaining(self.epsilon, spent)
         return repeated_delta(rest[0].times, left, each_epsilon=promise.epsilon, each_delta=promise.delta)
 
+    @property
+    def contribution(self) -> Contribution:
+        """What a unit may add to what the last mechanism counts: a key for each of its uses, or more at once."""
+        one, times = self.last.contribution, self.uses[-1].times
+        return one if times == 1 else replace(one, keys=one.keys * times)
+
     def spends(self) -> tuple[Spend, ...]:
         """Return what all uses spend."""
         pairs = [(spend, use.times) for use in self.uses for spend in use.mechanism.spends()]
@@ -195,6 +202,12 @@ class Composed(Counting):
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
         """Return the errors of a sum that the last mechanism tells."""
         return self.last.errors(tokens, weights, g)
+
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return the interval of a sum that the last mechanism has."""
+        return self.last.sum_interval(tokens, weights, g, level)
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether the last mechanism can give out these tokens."""

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats, Ints
@@ -63,6 +64,11 @@ class Mechanism(ABC):
         See `privacy.stages.raised_by_range`. Infinity stands for mechanisms whose losses have no bounded range.
         """
         return math.inf
+
+    @property
+    def contribution(self) -> Contribution:
+        """What one unit may add to what is counted."""
+        return Contribution(getattr(self, "max_keys", 1), getattr(self, "max_rows", 1))
 
     def spends(self) -> tuple[Spend, ...]:
         """Return what one use costs, as privacy curves that compose: noise of known kinds, or (epsilon, delta).
@@ -116,6 +122,15 @@ class Counting(Mechanism):
     @abstractmethod
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
         """Return the bias and the variance of the sum of weights times `terms`, as far as the tokens tell them."""
+
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return an interval that covers the sum of weights times g(true frequency) of these keys at this level.
+
+        None where there is only the normal approximation, from `errors`.
+        """
+        return None
 
     @abstractmethod
     def possible(self, tokens: Floats) -> bool:

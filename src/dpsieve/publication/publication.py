@@ -209,8 +209,9 @@ class Publication(ABC):
 
         Args:
             path: the file to write.
-            escape_formulas: put an apostrophe before texts that begin with =, +, -, @, a tab or a carriage return, for
-                spreadsheets that would run them as formulas. Without it, keys are written as they are.
+            escape_formulas: put an apostrophe before texts that begin with =, +, -, @ (also full-width ones), a tab, a
+                carriage return or a line feed, for spreadsheets that would run them as formulas. Without it, keys are
+                written as they are.
 
         >>> import dpsieve as ds
         >>> print(ds.channels.optimal(1.0, 1e-8).release(["tea"], [500], keys_only=True).to_csv(), end="")

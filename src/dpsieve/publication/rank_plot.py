@@ -9,6 +9,7 @@ from dpsieve.display import printable
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.publication.publication import Publication, plain_rows
 from dpsieve.types import Ints
+from dpsieve.values.keys import key_names
 
 if TYPE_CHECKING:
     import altair as alt
@@ -44,7 +45,7 @@ def rank_chart(made: Publication) -> "alt.LayerChart":
         raise InvalidValue("plot needs Altair. Run: pip install 'dpsieve[plot]'") from None
     ranks = shown_ranks(len(made))
     rows = made.table.take(pa.array(by_count(made.table)[ranks - 1]))
-    names = [name for name in rows.column_names if name not in (*_NAMES, "weight")]
+    names = key_names(rows.column_names)
     points: list[dict[str, Any]] = [
         {"rank": rank, "key": _label([row[name] for name in names])} | {name: row[name] for name in _NAMES}
         for rank, row in zip(ranks.tolist(), plain_rows(rows), strict=True)

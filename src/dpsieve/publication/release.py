@@ -1,7 +1,9 @@
 """The Release: keys, counts and intervals, and nothing that was not made private."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -13,19 +15,27 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.logs import timed
 from dpsieve.privacy.composed import Composed
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.mechanism import Counting, Mechanism
 from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.columns import as_arrow, as_numpy
-from dpsieve.values.keys import TAKEN, check_published, key_table, order_of, published, refuse_equal
+from dpsieve.values.keys import check_published, key_names, key_table, order_of, published, refuse_equal
 from dpsieve.values.sums import EstimatedSum, row_weights
 
 if TYPE_CHECKING:
     import altair as alt
 
 _SEARCH_ALL = 1 << 17
+_ADDS = re.compile(
+    r"at most ([\d,]{1,20}) (?:keys?|of the published keys, those found most common first), "
+    r"(?:once|([\d,]{1,20}) rows) each"
+    r"(?:, chosen privately)?(?:; too few units to tell which share of their keys that keeps)?",
+    re.ASCII,
+)  # what jobs say that a unit adds
+_CLIENT = re.compile(r"one string|one value(?: of a public list of [\d,]{1,20})?", re.ASCII)  # of a collection
 _FIX = "Use the release as it was made."
 
 
@@ -53,8 +63,9 @@ class Release(Publication):
         table: one row for each reported key, sorted by key: the key columns under their own names (`key` where they
             have none), `count` (the likeliest frequency), `low` and `high` (its 95 % confidence interval), `weight`
             (what the key adds to an estimate of the sum of all frequencies: the count divided by its probability of
-            being reported). With keys only, just the key columns. A frequency is the true one after units were cut to
-            what each may add: `notes.bounded` says to what, and which share of all pairs of a unit and a key that is.
+            being reported). Releases of sketches have `counter` as well, the noisy counter, to which `count` adds the
+            noisy loss. With keys only, just the key columns. A frequency is the true one after units were cut to what
+            each may add: `notes.bounded` says to what, and which share of all pairs of a unit and a key that is.
         tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
     """
 
@@ -67,7 +78,7 @@ class Release(Publication):
     @property
     def keys(self) -> pa.Table:
         """The key columns."""
-        return self.table.select([name for name in self.table.column_names if name not in TAKEN])
+        return self.table.select(key_names(self.table.column_names))
 
     @property
     def least(self) -> int:
@@ -75,9 +86,10 @@ class Release(Publication):
         return 0 if self.mechanism.reports_all else 1
 
     def top(self, k: int = 10) -> pa.Table:
-        """Return the k rows with the largest tokens, largest first: the best guess at the k most frequent keys."""
+        """Return the k rows with the largest counts, of equal ones those with the largest tokens, largest first."""
         k = validate.whole("k", k, low=1, hint="Pass how many rows to show.")
-        return self.table.take(pa.array(np.argsort(-self._tokens(), kind="stable")[:k]))
+        order = np.lexsort((-self._tokens(), -self.table["count"].to_numpy()))
+        return self.table.take(pa.array(order[:k]))
 
     def first_rows(self, count: int) -> pa.Table:
         """Return the most common keys, or the first ones where there are no counts."""
@@ -98,8 +110,9 @@ class Release(Publication):
         much. Other mechanisms say in `terms` what their tokens add.
 
         The result is a float with `bias`, `variance`, `standard_error` and `interval(level)`: those of the noise and
-        of the sampling, from the rows of the channel (see `dpsieve.estimation.likely_errors`). What keys that are too
-        rare to show would add is not in them.
+        of the sampling, from the rows of the channel (see `dpsieve.estimation.sum_errors`). What keys that are too rare
+        to show would add is not in them. For few keys the interval has at least its level, given that these keys were
+        reported: for one it is that of the table, for several the laws of their noise are convolved.
 
         Args:
             where: one boolean for each row of the table, or a function of the keys (an Arrow column, or for several
@@ -112,7 +125,8 @@ class Release(Publication):
         factors = row_weights(column, len(tokens), where, weights)
         value = float(factors @ self.mechanism.terms(tokens, g))
         some = np.flatnonzero(factors)
-        return EstimatedSum(value, lambda: self.mechanism.errors(tokens[some], factors[some], g))
+        exact = partial(self.mechanism.sum_interval, tokens[some], factors[some], g)
+        return EstimatedSum(value, lambda: self.mechanism.errors(tokens[some], factors[some], g), exact)
 
     def rank(self, key: Any, level: float = 0.95) -> Rank:
         """Return where a reported key stands among the others, by frequency; for releases from a channel.
@@ -161,6 +175,8 @@ class Release(Publication):
         check_published(keys)
         if self.notes.kept is not None and not self.mechanism.tells_kept:
             raise InvalidValue(f"notes tell what bounding kept, which was not paid for. {_FIX}")
+        if self.notes.contribution and _stated(self.notes.contribution) != self.mechanism.contribution:
+            raise InvalidValue(f"notes have another contribution than the mechanism. {_FIX}")
         last: Mechanism = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
         if last.selects_keys and self.tokens is None:
             if not _agree(self.table, keys):
@@ -263,6 +279,16 @@ def release_of(
     )
 
 
+def _stated(words: str) -> Contribution | None:
+    """Return what a unit adds by the words of notes; None where they are no such words."""
+    if _CLIENT.fullmatch(words):
+        return Contribution()
+    found = _ADDS.fullmatch(words)
+    return (
+        None if found is None else Contribution(*(int((number or "1").replace(",", "")) for number in found.groups()))
+    )
+
+
 def _with_counts(mechanism: Counting, keys: pa.Table, tokens: Floats) -> pa.Table:
     """Return the keys with what their tokens tell."""
     for name, values in vars(mechanism.read(tokens)).items():
@@ -280,5 +306,6 @@ def _agree(table: pa.Table, expected: pa.Table) -> bool:
         found, wanted = (one.column("weight").to_numpy() for one in (table, expected))
         if not (np.abs(found - wanted) <= 1e-9 * np.abs(wanted)).all():
             return False
-    told = [name for name in table.column_names if name in TAKEN and name != "weight"]  # a key of NaN equals no other
+    added = table.column_names[len(key_names(table.column_names)) :]  # not the keys: one of NaN equals no other
+    told = [name for name in added if name != "weight"]
     return bool(table.select(told).equals(expected.select(told)))

@@ -35,7 +35,7 @@ from dpsieve.publication.publication import UNSAFE, Publication, as_text
 from dpsieve.publication.rank_plot import by_count, shown_ranks
 from dpsieve.publication.release import Release
 from dpsieve.types import Floats, Ints
-from dpsieve.values.keys import TAKEN
+from dpsieve.values.keys import key_names
 
 _MOST_ROWS = 200_000
 _POINTS = 200  # of a curve
@@ -43,6 +43,7 @@ _WEAK = 4.0  # odds may move by more than 50
 _LINES = 40  # of parameters
 _EXACT = 2**53  # whole numbers of a script are exact up to here
 _WEIGHTS = "The weight is what a key adds to an estimate of the total."
+_COUNTERS = "The counter is that of the sketch, with noise; the count adds what all counters may have lost."
 
 Reported = Callable[[Ints], Floats]
 
@@ -84,7 +85,7 @@ def report_page(made: Publication) -> str:
         empty="" if len(made) else f"<p>{escape(_empty(made, curve))}</p>",
         hide_table="" if len(made) else "hidden",
         counts_of=escape(counts_of),
-        weights=_WEIGHTS if "weight" in made.table.column_names and len(made) else "",
+        weights=_column_words(made) if len(made) else "",
         hide_ranks="" if data["ranks"] else "hidden",
         hide_reporting="" if curve else "hidden",
         reporting=_prose(_reporting_words(curve)),
@@ -170,9 +171,15 @@ def _counts_of(made: Publication) -> str:
     return f"Counts and 95 % intervals are of {of}."
 
 
+def _column_words(made: Publication) -> str:
+    """Return what the columns beside the counts are."""
+    words = {"weight": _WEIGHTS, "counter": _COUNTERS}
+    return " ".join(text for name, text in words.items() if name in made.table.column_names[len(_key_names(made)) :])
+
+
 def _key_names(made: Publication) -> list[str]:
     keyed = made.kind not in ("estimate", "distribution", "sparse_vector")
-    return [name for name in made.table.column_names if name not in TAKEN] if keyed else []
+    return key_names(made.table.column_names) if keyed else []
 
 
 def _columns(made: Publication) -> list[dict[str, Any]]:

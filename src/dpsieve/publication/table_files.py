@@ -27,7 +27,7 @@ from dpsieve.publication.folders import write_file
 if TYPE_CHECKING:
     from dpsieve.publication.publication import Publication
 
-_FORMULA = "^[=+\\-@\t\r]"  # how a cell starts that spreadsheets run
+_FORMULA = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"  # how a cell starts that spreadsheets run; signs also full-width
 
 
 def file_table(made: "Publication", answers: pa.Table | None = None) -> pa.Table:

@@ -1,4 +1,4 @@
-"""How far releases of sketches are off: the exact mean squared error, beside the bound of the thesis.
+"""How far counters of released sketches are off: the exact mean squared error, beside the bound of the thesis.
 
 A counter c in one sketch is published as c + Z with Z = X + Y, the sum of two discrete Laplace noises, where this
 reaches the threshold t, and counts as 0 elsewhere. With p = e^(-1/scale),
@@ -7,6 +7,7 @@ reaches the threshold t, and counts as 0 elsewhere. With p = e^(-1/scale),
 
 so moments above a point are sums of z^n p^z, n up to 3, which have closed forms. Everything here is exact up to the
 rounding of floats, for a counter and a true frequency that are given; what the sketch itself lost is their difference.
+The column `counter` of a release is meant; `count` adds the noisy loss to it, and is nearer on most streams.
 """
 
 import math
@@ -41,7 +42,7 @@ def mean_squared_bound(epsilon: float, delta: float, counters: int, items: int) 
 
 
 def mean_squared_error(mechanism: NoisySketch, counter: ArrayLike, frequency: ArrayLike) -> Floats:
-    """Return the exact mean squared error of published counts about true frequencies, for these true counters.
+    """Return the exact mean squared error of published counters about true frequencies, for these true counters.
 
     A key that is not published counts as 0. A frequency is at least the counter, and at most n/(k+1) more. True values
     go in, so what comes out is for planning on public or made-up numbers, not for publishing.

@@ -11,7 +11,8 @@ true frequency of at least c and at most (c + X + Y) + g - X. A key that was not
 or, where the sketch did not hold it, gamma = g + Y. So with bounds on all X + Y, on all -X, and on Y, which hold
 together with probability 0.95 over all sources, the sums of these are intervals for the sums.
 
-A token tells the sum T of the published counts and the number of sources that published it, p: T + p / (sources + 1).
+A token tells the sum T of the published counters and the number of sources that published it, p: T + p / (sources + 1).
+The count adds the loss of these sources, at p / sources of the noisy loss of all: what they have lost on average.
 """
 
 from collections.abc import Callable
@@ -28,12 +29,15 @@ from dpsieve.channels.known_keys import laplace_deviation
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Counting, Reading
+from dpsieve.privacy.mechanism import Counting
 from dpsieve.privacy.registry import register
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import resolve
-from dpsieve.sketches.noisy import MISSED, NoisySketch, any_above, drawn_number, least_threshold
+
+from dpsieve.sketches.noisy import (  # isort: skip
+    MISSED, NoisySketch, SketchReading, any_above, drawn_number, least_threshold, read_estimates,
+)  # fmt: skip
 from dpsieve.types import Floats, Ints
 
 MOST_RELEASES = 10_000
@@ -102,8 +106,8 @@ class SummedReleases(Counting):
         covers = f"{self.sources:,} streams that share no item, each released by {one.parts[-1].covers}"
         return formula(self.guarantee, one.worst, one.parts[-1].method, covers)
 
-    def read(self, tokens: ArrayLike) -> Reading:
-        """Return sums of noisy counts, and intervals for the true frequencies over all streams.
+    def read(self, tokens: ArrayLike) -> SketchReading:
+        """Return sums of counts, and intervals for the true frequencies over all streams.
 
         All of them hold at once with probability 0.95.
         """
@@ -112,24 +116,26 @@ class SummedReleases(Counting):
         low = np.maximum(total - shown * below, shown)
         silent = (self.sources - shown) * (self.threshold - 1)
         high = np.maximum(total + self.decrements + self.sources * above + silent, low)
-        return Reading(np.clip(total, low, high), low, high, total.astype(np.float64))
+        return read_estimates(self.terms(tokens, None), low, high, total.astype(np.float64))
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return the sums of noisy counts, or g of them."""
-        total = self._parts(np.asarray(tokens, dtype=np.float64))[0].astype(np.float64)
-        return total if g is None else np.asarray(g(total), dtype=np.float64)
+        """Return the sums of noisy counters plus what their sources may have lost, or g of that."""
+        total, shown = self._parts(np.asarray(tokens, dtype=np.float64))
+        sums = total + max(self.decrements, 0) * (shown / self.sources)
+        return sums if g is None else np.asarray(g(np.maximum(sums, 0)), dtype=np.float64)
 
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
         """Return no bias, and an upper bound on the variance of the noise; with a g, about what one deviation makes.
 
-        A source shares one noise among its keys. What was lost or withheld is not in it.
+        A source shares one noise among its keys; that it cancels in part is not counted. Nor is what was withheld.
         """
         total, shown = self._parts(np.asarray(tokens, dtype=np.float64))
         one = laplace_deviation(self.each.scale)
         slopes = np.abs(weights)
         if g is not None:
             step = one * np.sqrt(2.0 * shown)
-            up, down = (np.asarray(g(np.maximum(total + sign * step, 0)), dtype=np.float64) for sign in (1, -1))
+            lost = max(self.decrements, 0) * (shown / self.sources)
+            up, down = (np.asarray(g(np.maximum(total + lost + sign * step, 0)), dtype=np.float64) for sign in (1, -1))
             slopes = np.abs(weights * (up - down)) / (2 * step)
         alone, together = slopes @ (slopes * shown), (slopes @ np.sqrt(shown)) ** 2
         return 0.0, float(one**2 * (alone + together))
@@ -163,8 +169,9 @@ def merge_releases(*releases: Release) -> Release:
 
     Each is from `MisraGries.release(epsilon, delta)` with the same settings, or from this function. The guarantee is
     that of one of them, and no ledger is charged: the sources have paid. The intervals are for the true frequencies
-    over all streams, and hold together with probability 0.95. `aggregation_errors` tells what this costs beside a
-    trusted aggregator, who merges the sketches themselves.
+    over all streams, and hold together with probability 0.95; the count of a key adds the average loss of the sources
+    that published it to the sum of their counters. `aggregation_errors` returns what this costs beside a trusted
+    aggregator, who merges the sketches themselves.
 
     >>> from dpsieve import MisraGries
     >>> first, second = MisraGries(10), MisraGries(10)

@@ -124,6 +124,11 @@ class MisraGries(Sketch):
         all keys that can occur, pure privacy (`sketches.summed`), of which about `false_keys` are keys that do not
         occur. All intervals hold the true frequencies, what the sketch lost included, together with probability 0.95.
 
+        The column `counter` is the noisy counter T, which is below the truth by what the sketch lost; `count` is
+        T + max(G, 0) for the noisy number of decrements G, cut to the interval. It is near the truth for keys that come
+        all along the stream, and too high, by up to G, for keys whose items come late or in bursts, as in a stream that
+        is sorted by key, by rarity or by topic.
+
         The guarantee names what is protected: 'one item', or 'one unit with at most m items'. A sketch does not know
         whose items it counts, so it promises nothing else; a ledger to be charged must be for the same unit.
 

@@ -22,6 +22,13 @@ which is equally likely in both. So delta is the probability that an odd key of 
 half of a union bound over both sketches: t = 22 at (1, 1e-8), where the thesis has 41. The standard algorithm
 drops keys at zero, so that up to k keys of counter 1 may be odd: delta = P[1 + max(X_1, ..., X_k) + Y >= t].
 
+The count of a key is T + max(G, 0), with T = c_i + X_i + Y its published counter and G = gamma - Y the published loss,
+cut to its interval: post-processing. Where gamma is above zero by some scales, Y cancels and the count is c_i + gamma +
+X_i, the value that SpaceSaving keeps (A. Metwally, D. Agrawal, A. El Abbadi, "Efficient Computation of Frequent and
+Top-k Elements in Data Streams", ICDT 2005). A true frequency is between c_i and c_i + gamma. It is the upper end where
+the key was held from its first item on, which is nearly so for common keys in any mixed order. For a key whose items
+come late or in bursts (streams sorted by key, by rarity or by topic) the count is too high, by up to gamma.
+
 A unit of m items is m steps of (epsilon/m, delta_1), and delta = delta_1 (e^epsilon - 1) / (e^(epsilon/m) - 1).
 
 Reference: C. J. Lebeda and J. Tetek, "Better Differentially Private Approximate Histograms and Heavy Hitters using the
@@ -35,14 +42,14 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, ClassVar, Self
+from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.known_keys import laplace_deviation
+from dpsieve.channels.known_keys import laplace_deviation, laplace_tail
 from dpsieve.channels.makers import unknown_domain
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import first_whole
@@ -54,6 +61,7 @@ from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
+from dpsieve.values.sums import noise_interval
 
 MISSED = 0.05
 """The probability that any interval of a release misses."""
@@ -61,6 +69,18 @@ MISSED = 0.05
 _SAFE = 1 + 1e-9
 _FAR = 45.0  # scales
 _WHOLE = 2.0**51  # whole numbers up to here are told apart after a division
+
+
+@dataclass(frozen=True, eq=False)
+class SketchReading(Reading):
+    """What a release of a sketch says about each key: also its noisy counter, without what may have been lost."""
+
+    counter: Floats
+
+
+def read_estimates(estimates: Floats, low: Ints, high: Ints, counter: Floats) -> SketchReading:
+    """Return whole counts that are inside of their intervals; the weight is the estimate itself."""
+    return SketchReading(np.clip(np.rint(estimates).astype(np.int64), low, high), low, high, estimates, counter)
 
 
 class LaplaceSketch(Counting):
@@ -79,7 +99,15 @@ class LaplaceSketch(Counting):
     items_per_unit: int
     unit: str | None
 
-    shares_noise: ClassVar[bool] = False  # whether one more noise is in all counters
+    @property
+    @abstractmethod
+    def lost(self) -> int | None:
+        """A bound on what every value may be too low by, with noise, in units of 1/parts; None if it is not known."""
+
+    @property
+    @abstractmethod
+    def shares_noise(self) -> bool:
+        """Whether one noise is in all estimates."""
 
     @property
     def parts(self) -> int:
@@ -115,19 +143,31 @@ class LaplaceSketch(Counting):
         return Fraction(self.scale) * Fraction(self.epsilon) >= self.sensitivity * self.items_per_unit
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return the noisy values, or g of them, not below zero."""
-        noisy = np.asarray(tokens, dtype=np.float64)
+        """Return the noisy values plus what they may have lost, not below zero, or g of that."""
+        noisy = np.asarray(tokens, dtype=np.float64) + max(self.lost or 0, 0) / self.parts
         return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
 
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
         """Return no bias and the variance of the noise; with a g, about what it makes of one deviation.
 
-        What the sketch lost, and counters below the threshold, are not in it.
+        The error is about the value plus what was lost. That a key was not held all the time, and counters below the
+        threshold, are not in it.
         """
         noisy, deviation = np.asarray(tokens, dtype=np.float64), laplace_deviation(self.scale) / self.parts
         up, down = (self.terms(noisy + sign * deviation, g) for sign in (1, -1))
         slopes = weights * (up - down) / 2
         return 0.0, float(slopes @ slopes + (slopes.sum() ** 2 if self.shares_noise else 0.0))
+
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return the interval of a sum of estimates, from the law of their noise; see `errors` for what it covers."""
+        if g is not None:
+            return None
+        value = float(weights @ self.terms(tokens, None))
+        noises = np.append(weights, weights.sum()) if self.shares_noise else weights
+        tails = partial(laplace_tail, scale=self.scale)
+        return noise_interval(value, noises, tails, laplace_deviation(self.scale), level, 1 / self.parts)
 
     def _with_drawn(self, **numbers: int) -> Self:
         """Return this with numbers that were drawn; what was derived from the others is not computed again."""
@@ -136,7 +176,7 @@ class LaplaceSketch(Counting):
         return made
 
     def _tail(self, x: int) -> float:
-        return float(tail(np.array([x]), self.scale)[0])
+        return float(laplace_tail(np.array([x]), self.scale)[0])
 
 
 @register("misra_gries")
@@ -160,8 +200,6 @@ class NoisySketch(LaplaceSketch):
     decrements: int | None = None
     unit: str | None = None
 
-    shares_noise: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         if self.delta == 0:
             raise InvalidValue("delta=0 needs a known universe. Pass delta=1e-8, or universe=... for pure privacy.")
@@ -183,6 +221,16 @@ class NoisySketch(LaplaceSketch):
         """The most keys that a release may have."""
         return self.counters
 
+    @property
+    def lost(self) -> int | None:
+        """The number of decrements, with noise."""
+        return self.decrements
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether Y is in all estimates: it cancels where the noisy loss is above zero."""
+        return self.decrements is None or self.decrements <= 0
+
     @cached_property
     def threshold(self) -> int:
         """What a noisy counter must reach."""
@@ -202,16 +250,17 @@ class NoisySketch(LaplaceSketch):
         return made, np.where(noisy >= self.threshold, noisy, 0).astype(np.float64)
 
     def read(self, tokens: ArrayLike) -> Reading:
-        """Return noisy counters, and intervals for the true frequencies that all hold at once with probability 0.95.
+        """Return counts, and intervals for the true frequencies that all hold at once with probability 0.95.
 
         A true frequency f is at least its counter c = token - X - Y, and at most c + gamma = token + noisy gamma - X.
-        Where gamma is not known, `high` bounds the counter instead.
+        Where gamma is not known, `high` bounds the counter, and the count is the counter.
         """
-        noisy = np.asarray(tokens, dtype=np.float64).astype(np.int64)
+        noisy = np.asarray(tokens, dtype=np.float64)
         below, above = self._margins
-        low = np.maximum(noisy - below, 1)
-        high = np.maximum(noisy + (below if self.decrements is None else self.decrements + above), low)
-        return Reading(np.clip(noisy, low, high), low, high, noisy.astype(np.float64))
+        low = np.maximum(noisy.astype(np.int64) - below, 1)
+        more = below if self.decrements is None else self.decrements + above
+        high = np.maximum(noisy.astype(np.int64) + more, low)
+        return read_estimates(self.terms(noisy, None), low, high, noisy)
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether all tokens are whole numbers from the threshold on."""
@@ -263,13 +312,6 @@ def are_parts(tokens: Floats, parts: int, least: int) -> bool:
 # that all counters share, Y.
 
 
-def tail(x: Ints, scale: float) -> Floats:
-    """Return P[X >= x]."""
-    p = math.exp(-1 / scale)
-    right = np.exp(-np.maximum(x, 0) / scale) / (1 + p)
-    return np.where(x > 0, right, 1 - np.exp(-(1 - np.minimum(x, 0)) / scale) / (1 + p))
-
-
 def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
     """Return P[c + X_i + Y >= threshold for any i]; `counters` tells how many counters have each value c.
 
@@ -287,10 +329,12 @@ def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
     shares = -np.expm1(-width / scale) / (1 + math.exp(-1 / scale))
     mass = shares * np.exp(-np.concatenate([start, start + 1]) / scale)
     with np.errstate(divide="ignore"):
-        silent = sum(many * np.log1p(-tail(threshold - c - ends, scale)) for c, many in counters.items())
+        silent = sum(many * np.log1p(-laplace_tail(threshold - c - ends, scale)) for c, many in counters.items())
     far = np.array([cells * width])
     # Y above the cells: taken as certain. Y below them: a counter would have to make up for it.
-    beyond = tail(far, scale) * (1 + sum(counters.values()) * tail(far + threshold - max(counters), scale))
+    beyond = laplace_tail(far, scale) * (
+        1 + sum(counters.values()) * laplace_tail(far + threshold - max(counters), scale)
+    )
     return min(1.0, float(mass @ -np.expm1(silent) + beyond[0]) * _SAFE)
 
 

@@ -10,7 +10,9 @@ other, k at most. So their counters and -lost are k + 1 numbers of which one uni
 `sketches.shared_noise` has the noise for them, the threshold and the proof, however many items one unit has.
 
 A true frequency is at least c and at most c + lost, so the noisy `lost` makes honest intervals; in the sum of a noisy
-counter and the noisy loss, the noise that all share is gone.
+counter and the noisy loss, the noise that all share is gone. That sum, with a loss below zero taken for zero, is the
+count, cut to its interval. It is right for keys that were held from their first item on, and too high, by up to `lost`,
+for those whose items come late or in bursts; see `sketches.noisy`.
 """
 
 import math
@@ -27,11 +29,11 @@ from dpsieve.channels.makers import unknown_domain
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.curves.spends import Approximate, Gaussian, Spend
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Counting, Reading
+from dpsieve.privacy.mechanism import Counting
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import discrete_gaussian, rounded_gaussian
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.noisy import MISSED, are_parts, drawn_number
+from dpsieve.sketches.noisy import MISSED, SketchReading, are_parts, drawn_number, read_estimates
 from dpsieve.sketches.shared_noise import SharedNoise, shared_noise
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
@@ -117,8 +119,8 @@ class OneSidedSketch(Counting):
         tokens[held] = np.where(noisy >= noise.least, noisy, 0) / unit
         return replace(self, lost=-(less // unit)), tokens
 
-    def read(self, tokens: ArrayLike) -> Reading:
-        """Return noisy counters, and for each an interval that holds the true frequency with probability 0.95.
+    def read(self, tokens: ArrayLike) -> SketchReading:
+        """Return counts, and for each an interval that holds the true frequency with probability 0.95.
 
         It does so also given that the key was reported. That counters were reported makes noise from below likelier,
         so `low` comes from a Gaussian that is cut off at the threshold; of the noise from above it tells nothing bad.
@@ -131,22 +133,25 @@ class OneSidedSketch(Counting):
         high = np.floor(noisy + (self.lost or 0) - float(ndtri(MISSED / 2)) * spread + noise.step)
         low = np.maximum(low, 1).astype(np.int64)
         high = np.maximum(high.astype(np.int64), low)
-        return Reading(np.clip(np.rint(noisy).astype(np.int64), low, high), low, high, noisy)
+        return read_estimates(self.terms(noisy, None), low, high, noisy)
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return the noisy counters, or g of them."""
-        noisy = np.asarray(tokens, dtype=np.float64)
-        return noisy if g is None else np.asarray(g(noisy), dtype=np.float64)
+        """Return the noisy counters plus what they may have lost, not below zero, or g of that."""
+        noisy = np.asarray(tokens, dtype=np.float64) + max(self.lost or 0, 0)
+        return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
 
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
         """Return no bias and the variance of the noise; with a g, about what it makes of one deviation.
 
-        What the sketch lost, and counters below the threshold, are not in it.
+        The error is about the counter plus what was lost: the noise of the loss is in all estimates then, in place of
+        the one that counters share. That a key was not held all the time, and counters below the threshold, are not in
+        it.
         """
         noise, noisy = self.noise, np.asarray(tokens, dtype=np.float64)
-        up, down = (self.terms(np.maximum(noisy + sign * noise.deviation, 0), g) for sign in (1, -1))
+        up, down = (self.terms(noisy + sign * noise.deviation, g) for sign in (1, -1))
         slopes = weights * (up - down) / (2 * noise.deviation)
-        return 0.0, float(noise.own**2 * (slopes @ slopes) + (noise.shared * slopes.sum()) ** 2)
+        common = noise.own if (self.lost or 0) > 0 else noise.shared
+        return 0.0, float(noise.own**2 * (slopes @ slopes) + (common * slopes.sum()) ** 2)
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether all tokens are whole steps, from the threshold on."""

@@ -37,7 +37,6 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.mechanism import Reading
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.noise import discrete_laplace
@@ -46,7 +45,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable
 
 from dpsieve.sketches.noisy import (  # isort: skip
-    MISSED, LaplaceSketch, any_above, are_parts, drawn_number, least_threshold,
+    MISSED, LaplaceSketch, SketchReading, any_above, are_parts, drawn_number, least_threshold, read_estimates,
 )  # fmt: skip
 from dpsieve.types import Floats, Ints
 
@@ -82,6 +81,16 @@ class SketchSum(LaplaceSketch):
         return 2 * self.counters
 
     @property
+    def lost(self) -> int | None:
+        """The bound with noise."""
+        return self.items
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether the noise of that bound is in all estimates."""
+        return self.items is not None and self.items > 0
+
+    @property
     def most_keys(self) -> int:
         """The most keys that a release may have."""
         return self.counters * self.sources
@@ -107,7 +116,7 @@ class SketchSum(LaplaceSketch):
         counted = items + int(discrete_laplace(self.scale, 1, source=source)[0])
         return self._with_drawn(items=counted), np.where(noisy >= self.least, noisy, 0) / self.parts
 
-    def read(self, tokens: ArrayLike) -> Reading:
+    def read(self, tokens: ArrayLike) -> SketchReading:
         """Return estimates, and intervals for the true frequencies that all hold at once with probability 0.95.
 
         A true frequency is at least v = token - X, and at most v plus what may be lost. Common keys have lost nearly
@@ -115,11 +124,9 @@ class SketchSum(LaplaceSketch):
         """
         noisy = np.asarray(tokens, dtype=np.float64)
         below, above = self._margins
-        lost = 0 if self.items is None else self.items
         low = np.maximum(np.ceil(noisy - below / self.parts), 0).astype(np.int64)
-        high = np.maximum(np.floor(noisy + (lost + above) / self.parts).astype(np.int64), low)
-        count = np.rint(noisy + max(lost, 0) / self.parts).astype(np.int64)
-        return Reading(np.clip(count, low, high), low, high, noisy)
+        high = np.maximum(np.floor(noisy + ((self.items or 0) + above) / self.parts).astype(np.int64), low)
+        return read_estimates(self.terms(noisy, None), low, high, noisy)
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether all tokens are whole numbers of 1/parts, from the threshold on."""

@@ -138,6 +138,8 @@ class UserMisraGries(Sketch):
 
         Gaussian noise with a threshold, which grow with the square root of `counters` and not with the size of the
         sets; see `sketches.one_sided`. The intervals are for the true numbers of users, what the sketch lost included.
+        `count` is the noisy counter (in the column `counter`) plus the noisy loss, cut to the interval: near the truth
+        for keys that come all along, and too high, by up to the loss, for those of late or neighbouring users.
 
         Protected is whoever has one set; `unit` names it, such as 'one device' for a set a device, and must be that of
         a ledger to be charged.

@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import KeysView, Set
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.values.columns import column_of, in_utc
 
 TAKEN = ("count", "low", "high", "weight", "token")
-"""Names of columns that releases add to the keys."""
+"""Names of columns that releases add to the keys; `count` is the first. Sketches add `counter` at the end."""
 
 _HINT = "Pass the distinct keys, without nulls, as an Arrow array or a list."
 _NOT_SORTED = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_float16, pa.types.is_interval)
@@ -29,6 +30,15 @@ def check_names(names: list[str]) -> None:
             raise InvalidValue(f"key={name!r} is the name of a column that a release adds. {fix}")
     if len(set(names)) < len(names):
         raise InvalidValue("key names a column twice. Name each column once.")
+
+
+def key_names(columns: list[str]) -> list[str]:
+    """Return the names of the key columns of a release: those before the first one that a release adds.
+
+    >>> key_names(["city", "day", "count", "low", "high", "weight", "counter"])
+    ['city', 'day']
+    """
+    return list(takewhile(lambda name: name not in TAKEN, columns))
 
 
 def key_table(keys: Any) -> pa.Table:

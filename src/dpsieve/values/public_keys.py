@@ -29,7 +29,7 @@ def known_table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
     if not table.num_rows:
         raise InvalidValue(f"known_keys is empty. {_HINT}")
     kept = table.select(list(columns))
-    plain = [cast(column, held_type(column)) for column in kept.columns]
+    plain = [cast(column, _sortable(held_type(column))) for column in kept.columns]
     if any(pa.types.is_nested(column.type) or pa.types.is_null(column.type) for column in plain):
         raise InvalidType(f"known_keys holds values that are no keys. {_HINT}")
     if any(column.null_count for column in plain):
@@ -38,6 +38,11 @@ def known_table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
     if made.group_by(list(columns)).aggregate([]).num_rows < made.num_rows:
         raise InvalidValue("known_keys holds a key more than once. Pass each key once.")
     return made
+
+
+def _sortable(kind: pa.DataType) -> pa.DataType:
+    """Return float32 for float16, which holds all its values: engines neither join nor sort the latter."""
+    return pa.float32() if pa.types.is_float16(kind) else kind
 
 
 def read_known(path: Path, key: list[str]) -> pa.Table:

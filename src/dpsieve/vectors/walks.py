@@ -10,7 +10,7 @@ with h_M(f) = P[S_f = M, S_i < M before], which read backwards from f is P[S_f =
 R(f, l) = P[back at that height at l, never above it], V(l) = P[below it in all steps after l]. The side with the higher
 maximum wins; if they are equal, the highest points reach from the furthest on one side to the furthest on the other.
 The error is the middle between the first and the last. (The thesis bounds it by the last step at which a walk is not
-negative, Lemma 2.10, which is about twice as much.)
+negative, Lemma 2.10, which is about 2.5 times as much.)
 
 What is computed in floats is right to 1e-9: the walks are cut where what is left out is below 1e-10.
 """
