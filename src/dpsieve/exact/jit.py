@@ -160,13 +160,13 @@ class _Sources:
         files = {str(path.relative_to(_PACKAGE).as_posix()): path for path in _PACKAGE.rglob("*.py")}
         stamps = {path: _stamp(path) for path in files.values()}
         texts = {name: path.read_bytes() for name, path in files.items()}
-        imports = {name: _imported(text, texts) for name, text in texts.items()}
-        used, waiting = set(), [name for name in files if name == _JIT or _JIT in imports[name]]
+        used = set()
+        waiting = [name for name, text in texts.items() if b"jit" in text and _JIT in _imported(text, texts)]
         while waiting:
             name = waiting.pop()
             if name not in used:
                 used.add(name)
-                waiting += imports[name]
+                waiting += _imported(texts[name], texts)
         packages = (sys.version, sys.implementation.cache_tag, np.__version__, numba.__version__, llvmlite.__version__)
         digest = hashlib.sha256(repr((packages, _duckdb_version())).encode())
         for name in sorted(used):

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-from dpsieve.engines.duckdb.own_database import BEGUN, ENDED, GROW, MESSAGE, NUMBER, TAKEN, address_of
+from dpsieve.engines.duckdb.own_database import BEGUN, ENDED, GROW, MESSAGE, NUMBER, ROWS, TAKEN, address_of
 from dpsieve.exact.hashing import load_word
 from dpsieve.exact.jit import jit
 
@@ -75,14 +75,14 @@ def _exchange(typing, address, value):
 
 
 @intrinsic
-def _count(typing, address):
-    """Add one to a word that other threads count in, too."""
+def _add(typing, address, number):
+    """Add a number to a word that other threads add to, too."""
 
     def code(context, builder, signature, arguments):
-        builder.atomic_rmw("add", builder.inttoptr(arguments[0], _WORD.as_pointer()), _WORD(1), "seq_cst")
+        builder.atomic_rmw("add", builder.inttoptr(arguments[0], _WORD.as_pointer()), arguments[1], "seq_cst")
         return context.get_dummy_value()
 
-    return types.void(types.int64), code
+    return types.void(types.int64, types.int64), code
 
 
 @intrinsic
@@ -109,13 +109,14 @@ def store_shared(typing, address, value):
 @jit()
 def begin(frame):
     """Count a call; one that an exception ends, for which DuckDB does not ask, does not get to `end`."""
-    _count(frame.ctypes.data + 8 * BEGUN)
+    _add(frame.ctypes.data + 8 * BEGUN, 1)
 
 
 @jit()
-def end(frame):
-    """Count a call that came to its end."""
-    _count(frame.ctypes.data + 8 * ENDED)
+def end(frame, rows):
+    """Count a call that came to its end, and the rows that it has seen."""
+    _add(frame.ctypes.data + 8 * ROWS, rows)
+    _add(frame.ctypes.data + 8 * ENDED, 1)
 
 
 @jit()
