@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from dpsieve.federated.client.answers import decoded, is_dummy
 from dpsieve.federated.client.questions import Question, SplitQuestion
 from dpsieve.federated.plans.level_plans import LevelPlan
 from dpsieve.privacy import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.privacy.ledger import AnyLedger, charge, report_charge
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
 
@@ -25,10 +26,12 @@ class LevelServer(ABC, Generic[_Q]):
         plan: rates, threshold and guarantee.
         ignored: how many reports were malformed, repeated, or did not answer the question. It is not private: never
             publish it.
+        entry: the number of the ledger entry that was charged; None before, or without a ledger.
     """
 
     def __init__(self, plan: LevelPlan) -> None:
         self.plan, self.ignored = plan, 0
+        self.entry: int | None = None
         self._state, self._source = "new", resolve(None)
         self._open: _Q | None = None
         self._nonces: set[str] = set()
@@ -52,14 +55,24 @@ class LevelServer(ABC, Generic[_Q]):
             again = f"Make a new {type(self).__name__}, with a budget of its own."
             raise InvalidValue(f"the questions were asked already. {again}")
         self.plan.certify()
-        charge(ledger, self.plan, note)
-        self._state = "asking"
-        for level in range(1, self.plan.levels + 1):
-            self._open, self._nonces = self._ask(level), set()
-            yield self._open
-            if not self._close(self._open):
-                break
-        self._open, self._state = None, "done"
+        one = np.ones(1, np.int64)
+        with charge(ledger, self.plan, note, lambda: self.plan.draw(one, already_sampled=True)) as self.entry:
+            self._state = "asking"
+            for level in range(1, self.plan.levels + 1):
+                self._open, self._nonces = self._ask(level), set()
+                yield self._open
+                if not self._close(self._open):
+                    break
+            self._open, self._state = None, "done"
+
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """Let errors of whoever goes through the questions report the charge, once there is one."""
+        try:
+            yield
+        except BaseException:
+            with report_charge(self.entry):
+                raise
 
     @abstractmethod
     def _ask(self, level: int) -> _Q:

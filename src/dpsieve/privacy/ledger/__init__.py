@@ -19,7 +19,7 @@ What is not promised:
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -281,10 +281,17 @@ def opened(ledger: AnyLedger, note: str = "") -> Ledger | None:
     return Ledger.open(ledger)
 
 
-def charge(ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str = "") -> int | None:
-    """Write down what a mechanism spends or promises, durably, before it draws, and return the number of the entry.
+@contextmanager
+def charge(
+    ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str, rehearse: Callable[[], object]
+) -> Iterator[int | None]:
+    """Charge a ledger, durably, for what is drawn in this block, and yield the number of the entry.
 
-    Where there is no ledger, nothing is written, and there is no number.
+    Without a ledger nothing is written, and the number is None. Errors in the block report the charge.
+
+    Args:
+        rehearse: does with invented data, and randomness of its own, what the block does. It runs before the charge:
+            code that cannot be compiled, loaded or imported, and mechanisms that cannot be certified, cost no budget.
     """
     book = opened(ledger, note)
     promise = mechanism if isinstance(mechanism, Guarantee) else mechanism.guarantee
@@ -292,25 +299,37 @@ def charge(ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str = "") 
     if isinstance(mechanism, Mechanism):
         log.info("mechanism: %s", mechanism.name)
     if book is None:
-        return None
-    number = book.spend(mechanism, note).number
-    log.info("ledger: charged as entry %d", number)
-    return number
+        yield None
+        return
+    rehearse()
+    entry = book.spend(mechanism, note).number
+    log.info("ledger: charged as entry %d", entry)
+    with report_charge(entry):
+        yield entry
 
 
 @contextmanager
-def told_charged(entry: int | None) -> Iterator[None]:
-    """Let errors say that the ledger was charged before them, as this entry; None where there is no ledger."""
+def report_charge(entry: int | None) -> Iterator[None]:
+    """Add to errors in this block that the ledger was charged before them; nothing where there is no entry.
+
+    Errors of this package get a longer message, and all others a note: they keep their type.
+    """
     try:
         yield
     except BaseException as error:
-        if entry is not None:
-            said = f"The ledger was charged before this: entry {entry} stays spent."
-            if isinstance(error, DpsieveError):
-                error.args = (f"{error} {said}", *error.args[1:])
-            else:
-                error.add_note(said)
+        words = "" if entry is None else charged_words(entry)
+        if words in str(error) or words in getattr(error, "__notes__", ()):  # an inner block has reported it
+            raise
+        if isinstance(error, DpsieveError):
+            error.args = (f"{error} {words}", *error.args[1:])
+        else:
+            error.add_note(words)
         raise
+
+
+def charged_words(entry: int) -> str:
+    """Return that an entry stays in its ledger."""
+    return f"The ledger was charged before this: entry {entry} stays spent."
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
