@@ -13,7 +13,7 @@ from numba.core.errors import LoweringError
 from dpsieve.engines import DuckDB
 from dpsieve.engines.duckdb import one_key, one_key_loops, own_database, pair_loops
 from dpsieve.engines.duckdb.one_key_loops import FIELDS, IS_TEXT, LINE, TABLE
-from dpsieve.engines.duckdb.vectors import answer, begin, end, frame_of, rows_of
+from dpsieve.engines.duckdb.vectors import answer, end, frame_of, rows_of
 from dpsieve.exact.jit import callback
 
 COMPILED, SQL = DuckDB(compiled_from=0, threads=2), DuckDB(compiled_from=None)
@@ -101,7 +101,6 @@ def test_sums_that_count_a_pair_twice(monkeypatch, caplog):
 @callback("void(int64, int64, int64)")
 def skips_a_row(info, chunk, result):
     frame = frame_of(info, FIELDS)
-    begin(frame)
     answer(result, rows_of(chunk))
     end(frame, rows_of(chunk) - 1)
 

@@ -23,7 +23,6 @@ from dpsieve.engines.duckdb.numbered_loops import DESK, SHELF, blocks_of, bytes_
 from dpsieve.engines.duckdb.own_database import FIRST_FREE, NUMBER
 from dpsieve.engines.duckdb.vectors import (
     answer,
-    begin,
     column,
     end,
     frame_of,
@@ -363,7 +362,6 @@ def take_rows(count, units, keys, orders, frame):
 def visit(info, chunk, result):
     """Take rows of a unit, a key and its hash from DuckDB; end the query for a null, no room, or hashes too alike."""
     frame, count = frame_of(info, FIELDS), rows_of(chunk)
-    begin(frame)
     failed = holds_null(chunk, 0) or holds_null(chunk, 1)
     if not failed:
         failed = not take_rows(count, column(chunk, 0), column(chunk, 1), column(chunk, 2), frame)

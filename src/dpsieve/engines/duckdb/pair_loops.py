@@ -13,7 +13,6 @@ from dpsieve.engines.duckdb.numbered_loops import DESK, number
 from dpsieve.engines.duckdb.own_database import FIRST_FREE
 from dpsieve.engines.duckdb.vectors import (
     answer,
-    begin,
     column,
     end,
     frame_of,
@@ -270,7 +269,6 @@ def _note(chunk, frame, numbers, desk):
 def visit(info, chunk, result):
     """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
     frame, count = frame_of(info, FIELDS), rows_of(chunk)
-    begin(frame)
     numbers, desk = np.empty((2, count), np.int64), np.empty(DESK, np.int64)
     has_taken(frame, wait=True)
     failed = holds_null(chunk, 0) or holds_null(chunk, 1) or not _note(chunk, frame, numbers, desk)

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-from dpsieve.engines.duckdb.own_database import BEGUN, ENDED, GROW, MESSAGE, NUMBER, ROWS, TAKEN, address_of
+from dpsieve.engines.duckdb.own_database import GROW, MESSAGE, NUMBER, ROWS, TAKEN, address_of
 from dpsieve.exact.hashing import load_word
 from dpsieve.exact.jit import jit
 
@@ -107,16 +107,9 @@ def store_shared(typing, address, value):
 
 
 @jit()
-def begin(frame):
-    """Count a call; one that an exception ends, for which DuckDB does not ask, does not get to `end`."""
-    _add(frame.ctypes.data + 8 * BEGUN, 1)
-
-
-@jit()
 def end(frame, rows):
-    """Count a call that came to its end, and the rows that it has seen."""
+    """Count the rows of a call that came to its end; one that an exception ends, which DuckDB ignores, does not."""
     _add(frame.ctypes.data + 8 * ROWS, rows)
-    _add(frame.ctypes.data + 8 * ENDED, 1)
 
 
 @jit()

@@ -56,7 +56,7 @@ class LevelServer(ABC, Generic[_Q]):
             raise InvalidValue(f"the questions were asked already. {again}")
         self.plan.certify()
         one = np.ones(1, np.int64)
-        with charge(ledger, self.plan, note, lambda: self.plan.draw(one, already_sampled=True)) as self.entry:
+        with charge(ledger, self.plan, note, lambda: self.plan.draw(one, source=resolve(None))) as self.entry:
             self._state = "asking"
             for level in range(1, self.plan.levels + 1):
                 self._open, self._nonces = self._ask(level), set()
