@@ -104,15 +104,15 @@ FAULTS = [
     Fault(
         "a job is charged without a rehearsal",
         "privacy/ledger/__init__.py",
-        "    rehearse()\n",
-        "",
+        "            self._rehearse()\n",
+        "            pass\n",
         "jobs/test_charged.py::test_what_can_fail_without_data_fails_before_the_charge",
     ),
     Fault(
         "an error after the charge does not report it",
         "privacy/ledger/__init__.py",
-        "    with report_charge(entry):\n        yield entry\n",
-        "    yield entry\n",
+        "            _add_charge(error, self._entry)\n",
+        "            pass\n",
         "jobs/test_charged.py::test_an_error_after_the_charge_reports_it",
     ),
     Fault(

@@ -1,11 +1,17 @@
 """What fails before the charge costs nothing, and what fails after it says so: for every job that charges a ledger."""
 
+import errno
+import importlib
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import dpsieve as ds
+from dpsieve.discovery.compiled import removed_units
+from dpsieve.engines import DuckDB
 from dpsieve.errors import UnreadableData
+from dpsieve.exact import jit
 from dpsieve.federated import Histogram, Quantiles, QuantileSearch, TrieHeavyHitters, plan
 from dpsieve.jobs.collect import collect_numbers, collect_strings, collect_table
 from dpsieve.randomness import source as sources
@@ -172,3 +178,37 @@ def test_a_tally_that_fails_after_the_charge(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="injected") as found:
         tally.release(ledger=ledger)
     assert found.value.__notes__ == [ENTRY] and len(ledger) == 1
+
+
+def test_a_second_read_that_fails_reports_the_charge(tmp_path, monkeypatch):
+    """Where pairs do not fit into memory, the data is read again once its bound is known."""
+    ledger = ds.Ledger(tmp_path / "budget", 2.0, 1e-5, unit="one user")
+    monkeypatch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda job: True)
+
+    def fail(*_):
+        raise UnreadableData("'rows.parquet' cannot be read. Check it.")
+
+    monkeypatch.setattr(DuckDB, "_aggregate", fail)
+    with pytest.raises(UnreadableData) as found:
+        ds.release(TABLE, **COLUMNS, **BUDGET, ledger=ledger)
+    assert str(found.value) == f"'rows.parquet' cannot be read. Check it. {ENTRY}" and len(ledger) == 1
+
+
+@pytest.mark.parametrize("content", [b"", None], ids=["empty files", "no folder"])
+def test_a_cache_that_cannot_be_used_costs_time_and_nothing_else(tmp_path, monkeypatch, content):
+    """As after a power loss, or on a disk that is full."""
+
+    def read(*_):
+        if content is None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return content
+
+    def write(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    ledger = ds.Ledger(tmp_path / "budget", 2.0, 1e-5, unit="one user")
+    monkeypatch.setattr(jit._Folder, "read", read)
+    monkeypatch.setattr(jit._Folder, "write", write)
+    importlib.reload(removed_units)  # compiles again
+    assert len(ds.hitting_set(TABLE, **COLUMNS, **BUDGET, k=1, ledger=ledger)) == 1
+    assert len(ledger) == 1
