@@ -2,6 +2,9 @@
 
 import errno
 import importlib
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +81,6 @@ def means(tmp_path, **how):
     return ds.private_mean(np.arange(4_000.0) % 7, bound=10.0, kind="real", rho=0.5, **how)
 
 
-REPLACED = {"mean_of", "mean"}
 JOBS = {
     "release": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, **how),
     "one key": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, max_keys_per_unit=1, tell_kept=False, **how),
@@ -110,14 +112,18 @@ JOBS = {
 by_job = pytest.mark.parametrize("name", JOBS)
 
 
+@cache
+def promised(name):
+    """Return the unit and the neighbours of a job, from a run without a ledger."""
+    with TemporaryDirectory() as folder:
+        made = JOBS[name](Path(folder), source=insecure_source(1))
+    promise = made.guarantee if hasattr(made, "guarantee") else plan(1.0, 1e-6).guarantee
+    return {"unit": promise.unit, "neighbours": "replace" if promise.neighbours == "replace" else "add_remove"}
+
+
 @pytest.fixture
 def ledger(tmp_path, name):
-    """A ledger for the unit and the neighbours of a job, as a run without a ledger has them."""
-    (tmp_path / "without").mkdir()
-    made = JOBS[name](tmp_path / "without", source=insecure_source(1))
-    promise = made.guarantee if hasattr(made, "guarantee") else plan(1.0, 1e-6).guarantee
-    neighbours = "replace" if promise.neighbours == "replace" else "add_remove"
-    return ds.Ledger(tmp_path / "budget", epsilon=50.0, delta=1e-3, unit=promise.unit, neighbours=neighbours)
+    return ds.Ledger(tmp_path / "budget", epsilon=50.0, delta=1e-3, **promised(name))
 
 
 class Failing(InsecureSource):

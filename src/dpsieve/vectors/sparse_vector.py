@@ -148,7 +148,13 @@ class SparseVector(Publication):
 
     @classmethod
     def _drawn(
-        cls, ask: Ask, planned: Recipe, items: pa.Array, numbers: Floats, source: Source, entry: int | None = None
+        cls,
+        ask: Ask,
+        planned: Recipe,
+        items: pa.Array,
+        numbers: Ints | Floats,
+        source: Source,
+        entry: int | None = None,
     ) -> Self:
         """Return the vector of entries that are paid for."""
         size, recipe = ask.bought, planned

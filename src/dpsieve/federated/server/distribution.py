@@ -253,7 +253,7 @@ class Quantiles(TrieServer):
 
     def release(self, *, confidence: float = 0.95) -> Distribution:
         """Return the distribution, whose intervals all hold together with this confidence."""
-        words = {"contribution": "one value", "reason": words_of(self.plan)}
+        words: Any = {"contribution": "one value", "reason": words_of(self.plan)}
         notes = DistributionNotes(grid=self.grid, confidence=confidence, entry=self.entry, **words)
         self._check_done()
         table = pa.concat_tables([_SCHEMA.empty_table(), *map(self._ranges, self._levels)]).combine_chunks()

@@ -204,7 +204,7 @@ class TrieHeavyHitters(TrieServer):
         found = trie.filter(trie["ended"])
         tokens = found["token"].to_numpy().astype(np.float64)
         made = release_of(self.plan, found["prefix"], tokens, source=self._source)
-        words = {"contribution": "one string", "reason": words_of(self.plan)}
+        words: Any = {"contribution": "one string", "reason": words_of(self.plan)}
         notes = TrieNotes(strings=self.strings, step=self.step, entry=self.entry, **words)
         return TrieRelease(
             made.table, self.plan, tokens=made.tokens, unsafe_to_publish=made.unsafe_to_publish, notes=notes, trie=trie
