@@ -21,14 +21,14 @@ from dpsieve.exact.jit import jit
 posix = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
 FIRST = """
 from dpsieve.exact.jit import jit
-LIMIT = 1
 
 @jit()
 def limit():
     return 10
 """
 SECOND = """
-from dpsieve.exact.first import LIMIT, limit
+from dpsieve.exact.first import limit
+from dpsieve.exact.plain import LIMIT
 from dpsieve.exact.jit import jit
 
 @jit()
@@ -39,8 +39,8 @@ CALL = "from dpsieve.exact.second import bound; print(bound(), sum(bound.stats.c
 UPDATED = """
 import sys
 from pathlib import Path
-from dpsieve.exact import first
-path = Path(first.__file__)
+from dpsieve.exact import plain
+path = Path(plain.__file__)
 path.write_text(path.read_text().replace("LIMIT = 1", "LIMIT = 2"))
 from dpsieve.exact.second import bound
 print(bound(), sum(bound.stats.cache_hits.values()))
@@ -53,11 +53,12 @@ def plain():
 
 @pytest.fixture
 def package(tmp_path):
-    """A copy of the package with two more modules, of which the second compiles in what the first has."""
+    """A copy of the package with three more modules: one compiles in what a compiled and a plain one have."""
     source = Path(dpsieve.__file__).parent
     copy = shutil.copytree(source, tmp_path / "src" / "dpsieve", ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "exact" / "first.py").write_text(FIRST)
     (copy / "exact" / "second.py").write_text(SECOND)
+    (copy / "exact" / "plain.py").write_text("LIMIT = 1\n")
 
     def run(code=CALL):
         environment = os.environ | {"PYTHONPATH": str(tmp_path / "src"), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
@@ -66,16 +67,20 @@ def package(tmp_path):
         )
         return done.stdout.split()
 
-    return SimpleNamespace(first=copy / "exact" / "first.py", run=run, cache=tmp_path / "cache")
+    return SimpleNamespace(folder=copy / "exact", run=run, cache=tmp_path / "cache")
 
 
-@pytest.mark.parametrize(("old", "new", "answer"), [("LIMIT = 1", "LIMIT = 2", "12"), ("return 10", "return 20", "21")])
-def test_an_update_in_place_is_noticed(package, old, new, answer):
+@pytest.mark.parametrize(
+    ("name", "old", "new", "answer"),
+    [("plain", "LIMIT = 1", "LIMIT = 2", "12"), ("first", "return 10", "return 20", "21")],
+)
+def test_an_update_in_place_is_noticed(package, name, old, new, answer):
     assert package.run() == ["11", "0"]
     assert package.run() == ["11", "1"], "it was on disk"
-    package.first.write_text(package.first.read_text().replace(old, new))
+    path = package.folder / f"{name}.py"
+    path.write_text(path.read_text().replace(old, new))
     assert package.run()[0] == answer
-    assert not list(package.first.parent.rglob("*.nb[ic]")), "nothing is left beside the modules"
+    assert not list(package.folder.rglob("*.nb[ic]")), "nothing is left beside the modules"
 
 
 def test_a_process_that_was_updated_while_it_ran_keeps_its_code_to_itself(package):
