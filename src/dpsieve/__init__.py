@@ -7,9 +7,11 @@
 """
 
 from importlib import import_module
+from time import time
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+_LOADED_AT = time()  # before any other module: see `dpsieve.exact.jit`
 
 if TYPE_CHECKING:
     from dpsieve import (

@@ -8,14 +8,23 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 log = logging.getLogger("dpsieve")
 log.addHandler(logging.NullHandler())
 
 
+_inside: ContextVar[bool] = ContextVar("inside of a phase that is logged as a whole", default=False)
+
+
 @contextmanager
-def timed(phase: str) -> Iterator[None]:
-    """Log how many seconds a phase took, once it is done."""
-    start = time.perf_counter()
-    yield
-    log.info("%s: %.2f s", phase, time.perf_counter() - start)
+def timed(phase: str, *, whole: bool = False) -> Iterator[None]:
+    """Log how many seconds a phase took, once it is done; as a `whole`, without the phases inside of it."""
+    start, outer = time.perf_counter(), _inside.get()
+    reset = _inside.set(outer or whole)
+    try:
+        yield
+    finally:
+        _inside.reset(reset)
+    if not outer:
+        log.info("%s: %.2f s", phase, time.perf_counter() - start)

@@ -203,7 +203,7 @@ def test_the_log_is_silent_by_default_and_never_holds_a_value(folder, caplog):
     caplog.set_level("DEBUG", "dpsieve")
     told = run(*asked, "--verbose", "--out", "published", cwd=folder).stderr
     assert [line.split(":")[0] for line in told.splitlines()] == [
-        "DuckDB", "mechanism", "ledger", "certify", "draw", "save",
+        "DuckDB", "mechanism", "rehearse", "ledger", "certify", "draw", "save",
     ]  # fmt: skip
     assert "mechanism: composed" in told and "ledger: charged as entry 2" in told
     secrets = ("tea", "coffee", "SECRET", "900", "600", "1501", "1,501")

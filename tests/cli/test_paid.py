@@ -73,6 +73,31 @@ def no_rows():
     return pa.RecordBatchReader.from_batches(pa.schema({"user": pa.int64(), "query": pa.string()}), batches())
 
 
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+@pytest.mark.parametrize("more", [[], ["--json"], ["--out", "x"]], ids=["table", "json", "out"])
+def test_a_release_that_cannot_be_printed_says_that_it_was_charged(folder, more):
+    command = [COMMAND, *ASKED, "--max-keys", "1", "--ledger", "budget.ledger", *more]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, cwd=folder, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    there = "It is in x." if "--out" in more else "Pass --out to keep it."
+    charged = "The ledger was charged before this: entry 1 stays spent."
+    assert done.stderr == f"error: the release is made and cannot be printed. {there} {charged}\n"
+    assert done.returncode == 1 and spends(folder) == 1 and (folder / "x").exists() == ("--out" in more)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device"), KeyError("marked-secret")])
+def test_a_failure_after_the_charge_says_so(folder, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("dpsieve.jobs.release.told_of_rarer_keys", fail)
+    done = run(*ASKED, "--max-keys", "1", "--ledger", "budget.ledger", cwd=folder)
+    assert done.returncode == 1 and done.stderr.endswith("entry 1 stays spent.\n") and "marked" not in done.stderr
+    assert spends(folder) == 1
+
+
 def test_a_ledger_that_cannot_pay_is_known_before_the_scan(folder):
     asked = {"key": "query", "privacy_unit": "user", "epsilon": 2.0, "delta": 1e-6}
     with pytest.raises(BudgetExceeded):

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 
 from dpsieve.engines import DuckDB
 from dpsieve.engines.duckdb import one_key, own_database, text_blocks
-from dpsieve.engines.duckdb.one_key_loops import FIELDS, SEEN, UNITS, WANTS, _part_and_angle, take_rows
+from dpsieve.engines.duckdb.one_key_loops import SEEN, UNITS, WANTS, _part_and_angle, take_rows
 from dpsieve.engines.duckdb.queries import run
 from dpsieve.engines.duckdb.text_blocks import Memory
-from dpsieve.engines.duckdb.vectors import answer, begin, frame_of, rows_of
+from dpsieve.engines.duckdb.vectors import answer, rows_of
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.exact.jit import callback
 
@@ -345,7 +345,6 @@ def test_no_more_memory_is_held_than_allowed(length, monkeypatch):
 @callback("void(int64, int64, int64)")
 def ends_early(info, chunk, result):
     """Does what remains of a visit that an exception ends: DuckDB goes on."""
-    begin(frame_of(info, FIELDS))
     answer(result, rows_of(chunk))
 
 

@@ -134,8 +134,8 @@ FAULTS = [
     Fault(
         "a discovery is charged after it is drawn",
         "jobs/discover.py",
-        "        entry = charge(book, cost, note)\n        found = found or",
-        "        entry = None\n        found = found or",
+        "with charge(book, cost, note, lambda: _selected(",
+        "with charge(None, cost, '', lambda: _selected(",
         "jobs/test_discover.py::test_the_ledger_is_charged_once_and_first",
     ),
     Fault(

@@ -62,8 +62,8 @@ FAULTS = [
     Fault(
         "tally: the ledger is not charged",
         "federated/server/histogram.py",
-        "charge(ledger, channel, note)",
-        "pass",
+        "charge(ledger, channel, note, rehearse)",
+        "charge(None, channel, '', rehearse)",
         "federated/test_histogram.py::TestHostileClients::test_the_ledger_comes_first",
     ),
     Fault(
@@ -97,8 +97,8 @@ FAULTS = [
     Fault(
         "a table of clients: the ledger is not charged",
         "jobs/collect.py",
-        "charge(book, plan.channel, note)",
-        "pass",
+        "charge(book, plan.channel, note, rehearse)",
+        "charge(None, plan.channel, '', rehearse)",
         "federated/test_histogram.py::test_a_table_with_clients",
     ),
     Fault(
@@ -146,8 +146,8 @@ FAULTS = [
     Fault(
         "levels: the ledger is not charged",
         "federated/server/level_server.py",
-        "charge(ledger, self.plan, note)",
-        "pass",
+        "charge(ledger, self.plan, note, ",
+        "charge(None, self.plan, '', ",
         "federated/test_trie.py::TestPaths::test_the_ledger_is_charged_before_the_first_question",
     ),
     Fault(

@@ -56,25 +56,16 @@ FAULTS = [
     Fault(
         "sketches: the spend comes after the draw",
         "sketches/releasing.py",
-        """    charge(ledger, mechanism, note)
-    made, tokens = mechanism.draw(table.values, lost, randomness)
-""",
-        """    made, tokens = mechanism.draw(table.values, lost, randomness)
-    charge(ledger, mechanism, note)
-""",
+        "    some = np.ones(1, table.values.dtype)\n",
+        "    some = np.ones(1, table.values.dtype)\n    mechanism.draw(table.values, lost, randomness)\n",
         "sketches/test_releases.py::test_a_ledger_is_charged_before_anything_is_drawn",
     ),
     Fault(
         "universe: the spend comes after the draw",
         "sketches/releasing.py",
-        """    charge(ledger, mechanism, note)
-    inside = np.flatnonzero(places >= 0)
-    made, tokens = mechanism.draw(table.values[inside], lost, randomness)
-""",
-        """    inside = np.flatnonzero(places >= 0)
-    made, tokens = mechanism.draw(table.values[inside], lost, randomness)
-    charge(ledger, mechanism, note)
-""",
+        "    with charge(ledger, mechanism, note, lambda: draw(",
+        "    draw(table.values[inside], places[inside], lost, randomness)\n"
+        "    with charge(ledger, mechanism, note, lambda: draw(",
         "sketches/test_releases.py::test_a_ledger_is_charged_before_anything_is_drawn",
     ),
     Fault(

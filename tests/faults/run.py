@@ -82,14 +82,11 @@ def plant(fault: Fault, project: Path) -> tuple[int, str]:
     if text.count(fault.old) != 1:
         return -1, ""
     file.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
-    if "@jit" in text:  # numba does not notice that a function which another file compiled in has changed
-        for index in project.rglob("*.nbi"):
-            index.unlink()
     return run(project, [*fault.tests.split(), "-x"])
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy with the times of change, by which Python and numba know what they have compiled."""
+    """Copy with the times of change, by which Python recognizes its bytecode."""
     if source.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)

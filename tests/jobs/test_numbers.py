@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from charged_draws import crashing
 from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
@@ -382,15 +383,11 @@ def test_the_ledger_is_charged_before_anything_is_drawn(call, tmp_path, monkeypa
                      neighbours="replace" if call is ds.mean_of else "add_remove")  # fmt: skip
     options = {"column": "price", "bounds": (0, 100), "privacy_unit": "customer", "ledger": book}
 
-    def draw(*_):
-        assert len(book) == 1
-        raise KeyboardInterrupt
-
+    source = ds.testing.insecure_source(1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(ScaledNoise, "draw", draw)
-        patch.setattr(GapQuantiles, "draw", draw)
-        patch.setattr(QuantileSearch, "draw", draw)
-        call(SALES, epsilon=0.75, note="first", **options)
+        for kind in (ScaledNoise, GapQuantiles, QuantileSearch):
+            patch.setattr(kind, "draw", crashing(kind.draw, book, source))
+        call(SALES, epsilon=0.75, note="first", source=source, **options)
     assert [entry.note for entry in book.history()] == ["first"]
     with pytest.raises(BudgetExceeded):  # before the data is looked at
         call("nowhere.parquet", epsilon=0.75, **options)

@@ -3,12 +3,14 @@
 import json
 import logging
 import math
+import pkgutil
 import time
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from charged_draws import crashing
 from statistical import binomial_band
 
 import dpsieve as ds
@@ -170,13 +172,11 @@ class TestLedger:
     def test_the_spend_is_written_before_anything_is_drawn(self, tmp_path, monkeypatch, draw, options):
         ledger = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-5, unit="one user")
 
-        def crash(*_, **__):
-            assert len(ledger.history()) == 1
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(draw, crash)
+        source = ds.testing.insecure_source(1)
+        monkeypatch.setattr(draw, crashing(pkgutil.resolve_name(draw), ledger, source))
+        given = {"key": "key", "privacy_unit": "user", "ledger": ledger, "source": source}
         with pytest.raises(KeyboardInterrupt):
-            ds.release(events(COMMON), key="key", privacy_unit="user", ledger=ledger, **BUDGET, **options)
+            ds.release(events(COMMON), **given, **BUDGET, **options)
         assert len(ledger) == 1
 
 

@@ -883,9 +883,14 @@ class TestWhatMechanismsReallyCost:
 
         Ledger(path, epsilon=1.0, delta=1e-6, unit="one row")
         mechanism = known_keys(0.1)
-        charge(str(path), mechanism, "May")
-        charge(path, mechanism)
-        charge(None, mechanism)
+
+        def pay(ledger, note=""):
+            with charge(ledger, mechanism, note, lambda: None):
+                pass
+
+        pay(str(path), "May")
+        pay(path)
+        pay(None)
         assert len(opened(path)) == 2 and opened(None) is None
         with pytest.raises(InvalidType, match="ledger"):
-            charge(3, mechanism)
+            pay(3)

@@ -94,3 +94,32 @@ def test_what_a_killed_process_left_is_taken_over(tmp_path):
     with Reserved(tmp_path / "out"):
         pass
     assert not hidden.exists()
+
+
+TERMINATED = """
+import os, signal, sys
+import pyarrow as pa
+import dpsieve as ds
+from dpsieve.publication import folders
+
+def terminate(*_):
+    os.kill(os.getpid(), signal.SIGTERM)
+
+made = ds.channels.optimal(1.0, 1e-8).release(["tea"], [500])
+folders.flush = folders.os.fsync = terminate
+batch = pa.table({"key": ["tea"], "count": [900]})
+{
+    "folder": lambda: made.save("x"),
+    "file": lambda: made.to_csv("x.csv"),
+    "stream": lambda: ds.release_counts([batch], key="key", epsilon=1.0, delta=1e-6, out="x"),
+}[sys.argv[1]]()
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("what", ["folder", "file", "stream"])
+def test_a_terminated_process_leaves_nothing(tmp_path, what):
+    command = [sys.executable, "-c", TERMINATED, what]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -7,12 +7,14 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 import pytest
+from charged_draws import crashing
 from sketch_reference import misra_gries, neighbours
 from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, UnreadableData
 from dpsieve.privacy.registry import from_json
+from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
 from dpsieve.sketches.noisy import NoisySketch
 from dpsieve.sketches.rounded import RoundedSketch
@@ -311,14 +313,12 @@ def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path, monkeypatch, noi
     ledger = ds.Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-5, unit="one item")
     sketch = sketch_of(zipf(2000))
 
-    def crash(*_, **__):
-        assert len(ledger) == 1
-        raise KeyboardInterrupt
+    source = ds.testing.insecure_source(1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"dpsieve.sketches.{noise}.discrete_laplace", crash)
+        patch.setattr(f"dpsieve.sketches.{noise}.discrete_laplace", crashing(discrete_laplace, ledger, source))
         with pytest.raises(KeyboardInterrupt):
-            sketch.release(1.0, **budget, ledger=ledger)
+            sketch.release(1.0, **budget, ledger=ledger, source=source)
     with pytest.raises(BudgetExceeded):
         sketch.release(1.0, **budget, ledger=tmp_path / "budget")  # a path will do
     with pytest.raises(InvalidType, match="ledger"):

@@ -13,7 +13,7 @@ import typer
 from dpsieve import __version__
 from dpsieve.cli import collect, demo, discover, ledger, numbers, release, stream
 from dpsieve.cli.command import Command, Group
-from dpsieve.cli.messages import as_typed
+from dpsieve.cli.messages import as_typed, notes_of
 from dpsieve.errors import DpsieveError, PrivacyWarning
 from dpsieve.locks import cleaned_up
 
@@ -70,17 +70,18 @@ def main() -> None:
             app(prog_name="dpsieve")  # also as python -m dpsieve
     except DpsieveError as error:
         _stop(str(error), 2)
-    except MemoryError:
-        _stop("there is not enough memory for this. Use smaller numbers.", 1)
+    except MemoryError as error:
+        _stop(f"there is not enough memory for this. Use smaller numbers.{notes_of(error)}", 1)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit has a place to go
         sys.exit(1)
     except OSError as error:
-        _stop(f"operating system error: {error.strerror}. Check the disk and the permissions.", 1)
+        _stop(f"operating system error: {error.strerror}. Check the disk and the permissions.{notes_of(error)}", 1)
     except Exception as error:
         # Its message may hold data; where it comes from does not.
         places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
-        _stop(f"this should not happen: {type(error).__name__} at {', '.join(places[-3:])}. Please report it.", 1)
+        where = f"{type(error).__name__} at {', '.join(places[-3:])}"
+        _stop(f"this should not happen: {where}. Please report it.{notes_of(error)}", 1)
 
 
 def _one_line(show_other: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dpsieve import validate
-from dpsieve.cli.messages import as_typed
+from dpsieve.cli.messages import as_typed, notes_of
 from dpsieve.errors import DpsieveError, InvalidValue
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of the click that typer has inside, or beside it
@@ -86,10 +86,10 @@ class Command(_Manners, TyperCommand):
                     if isinstance(path, Path):
                         validate.no_address(str(param.name), str(path), hint="Pass a path.")
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             book = ctx.params.get("ledger")
             ask = "" if book is None else f" dpsieve ledger history {book} tells whether it was charged."
-            typer.echo(f"interrupted.{ask}", err=True)
+            typer.echo(f"interrupted.{notes_of(error) or ask}", err=True)
             raise typer.Exit(130) from None
         except DpsieveError as error:
             options = {

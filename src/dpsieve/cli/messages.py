@@ -61,3 +61,8 @@ def _quoted(value: str) -> str:
 
 def _joined(numbers: str) -> str:
     return re.sub(r",\s+", ",", numbers)
+
+
+def notes_of(error: BaseException) -> str:
+    """Return the notes of an error, each after a space: whether a ledger was charged before it."""
+    return "".join(f" {note}" for note in getattr(error, "__notes__", ()))

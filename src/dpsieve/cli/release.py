@@ -1,5 +1,7 @@
 """`dpsieve release`, `preview` and `report`: from files to a private release and its page, on the command line."""
 
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -129,14 +131,31 @@ def finish(
     from rich.console import Console
 
     kept = keep(made, place, quiet=as_json, answers=answers)
-    if as_json:
-        typer.echo(json_text(summary(made, answers)))
-    else:
-        console = Console(highlight=False)
-        show(console)
-        _show_promise(made, console, kept)
+    with _printing(made, kept):
+        if as_json:
+            typer.echo(json_text(summary(made, answers)))
+        else:
+            console = Console(highlight=False)
+            show(console)
+            _show_promise(made, console, kept)
     if place is not None and kept != place.target:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _printing(made: "Publication", kept: Path | None) -> Iterator[None]:
+    """Report on standard error where a publication that is made cannot be printed, and whether it was charged."""
+    from dpsieve.privacy.ledger import charged_words
+
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, SystemExit):  # which rich raises for a broken pipe
+        there = "Pass --out to keep it" if kept is None else f"It is in {kept}"
+        charged = "" if made.notes.entry is None else f" {charged_words(made.notes.entry)}"
+        typer.echo(f"error: the release is made and cannot be printed. {there}.{charged}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit has a place to go
+        raise typer.Exit(1) from None
 
 
 def show_release(made: "Release", top: int, console: "Console") -> None:

@@ -40,6 +40,16 @@ class Incidence:
         held = np.array([number for each in lists for number in each], np.int32)
         return cls(pa.table({"key": pa.array(list(numbers))}), starts, held)
 
+    def invented(self) -> "Incidence":
+        """Return one unit with one key, to rehearse with; compiled code that a table of this size uses is loaded."""
+        made = Incidence.of([["a key"]])
+        if len(self.held) >= _FEW:
+            from dpsieve.discovery.compiled.held_keys import count_keys, first_keys
+
+            first_keys(made.starts, made.held, 1)
+            count_keys(made.held, np.zeros(1, np.int64))
+        return made
+
     def __repr__(self) -> str:
         return "<Incidence: true keys of units, not to be published>"
 

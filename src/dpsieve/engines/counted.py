@@ -78,11 +78,11 @@ class FromIncidence(CountedByBound):
     """Counts from which units hold which keys."""
 
     def __init__(self, held: Incidence) -> None:
-        self._held, self.units = held, units_by_size(held.sizes)
+        self.held, self.units = held, units_by_size(held.sizes)
 
     def under(self, keys: int) -> Counted:
         """Return the counts where each unit keeps at most this number of its keys."""
-        return Counted(*self._held.bounded(keys).counted())
+        return Counted(*self.held.bounded(keys).counted())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

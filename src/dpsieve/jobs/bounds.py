@@ -12,6 +12,7 @@ from dpsieve.privacy.composed import Composed, Use
 from dpsieve.publication.release import Release
 
 CANDIDATES = (1, 2, 3, 5, 10, 20, 50, 100, 200)
+REHEARSED = (1, 10)  # candidates that use all code that others use
 CAUTION, SURE = 2.0, 5.0  # deviations of noise: taken off, and needed at least
 TOO_FEW = "; too few units to tell which share of their keys that keeps"
 _FEW, _LITTLE = 10, 0.5  # released keys, and a share of pairs

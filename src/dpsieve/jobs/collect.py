@@ -20,7 +20,7 @@ from dpsieve.federated.server.histogram import Histogram, contribution, reason
 from dpsieve.federated.server.many_clients import string_type
 from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger, charge, opened, report_charge
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
@@ -74,14 +74,13 @@ def collect_table(
     known = None if buckets.listed is None else known_table(buckets.listed, columns.key)
     how: Any = {"known": known, "allow_null_units": allow_null_clients, "progress": progress}
     keys, frequencies = _counted(data, columns, engine, source, how)
-    charge(book, plan.channel, note)
-    return draw_release(
-        plan.channel,
-        keys,
-        frequencies,
-        notes=Notes(contribution(buckets), reason(plan)),
-        source=source,
-    )
+
+    def rehearse() -> None:
+        draw_release(plan.channel, ["a key"], [1])
+
+    with charge(book, plan.channel, note, rehearse) as entry:
+        notes = Notes(contribution(buckets), reason(plan), entry=entry)
+        return draw_release(plan.channel, keys, frequencies, notes=notes, source=source)
 
 
 def collect_strings(
@@ -168,7 +167,8 @@ def collect_numbers(
     except DpsieveError as error:
         raise _in_these_words(error) from None
     server.run(np.ascontiguousarray(rows.values[:, 0]), ledger=book, note=note, source=source)
-    return server.release(confidence=confidence)
+    with report_charge(server.entry):
+        return server.release(confidence=confidence)
 
 
 def _columns(value: object, client: str | Sequence[str] | None) -> tuple[tuple[str], tuple[str, ...]]:

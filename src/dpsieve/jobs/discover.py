@@ -5,7 +5,7 @@ The order is that of `jobs.release`: check the arguments and the columns, bound 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.discovery.top_k import top_keys
 from dpsieve.discovery.typical_size import SHARE_FOR_SIZE, median_first
 from dpsieve.engines import Engine, choose, located
+from dpsieve.engines.counted import Counted
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
 from dpsieve.privacy.composed import Composed, Use, remaining
@@ -35,6 +36,7 @@ SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-
 ALL_KEYS = Contribution(10**12)
 
 Progress = Callable[[float], None] | bool | None
+_Picked = TypeVar("_Picked", TopK, HittingSet)
 
 
 class Selection(NamedTuple):
@@ -93,17 +95,26 @@ def discover(
     if found is not None and isinstance(found.selector, WeightSelector):
         kept = Contribution(found.selector.max_keys)
         counted = chosen.aggregate(data, request.columns, kept, found.selector.weight, **options)
-        entry = charge(book, cost, note)
-        keys, _ = counted.drawn(found.selector, source)
+        selection, invented = found, Incidence.of([["a key"]])
+        sums = Counted(invented.keys, invented.weights(found.selector.weight))
+        with charge(book, cost, note, lambda: sums.drawn(selection.selector, resolve(None))) as entry:
+            keys, _ = counted.drawn(found.selector, source)
     else:
         held = chosen.incidence(data, request.columns, request.contribution, **options)
         if found is not None:
             found.selector.check(held)
-        entry = charge(book, cost, note)
-        found = found or _bought_selection(request, held.sizes, source)
-        keys = held.keys.filter(found.selector.select(held, source))
-    made = KeySet.of(found.mechanism, selected_table(keys), source=source, reason=found.reason)
+        with charge(book, cost, note, lambda: _selected(request, found, held.invented(), resolve(None))) as entry:
+            selection, keys = _selected(request, found, held, source)
+    made = KeySet.of(selection.mechanism, selected_table(keys), source=source, reason=selection.reason)
     return replace(made, notes=replace(made.notes, entry=entry))
+
+
+def _selected(
+    request: DiscoverRequest, known: Selection | None, held: Incidence, source: Source
+) -> tuple[Selection, pa.Table]:
+    """Return the selector, and the keys that it selects from what is paid for."""
+    selection = known or _bought_selection(request, held.sizes, source)
+    return selection, held.keys.filter(selection.selector.select(held, source))
 
 
 def top_k(
@@ -148,12 +159,15 @@ def top_k(
     data, engine = located(data, table, engine)
     share = SHARE_FOR_COUNTS if request.counts else 0.0
     made = top_keys(**_budget(request, 0.15), count_share=share)
-    held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
-    found = made.selector.select(held.bounded(made.max_keys), source)
-    numbers, keys = held.counts()[found], held.keys.filter(found)
-    order = made.pick(numbers, source)
-    noisy = made.noisy_counts(numbers[order], source) if request.counts else None
-    return TopK.of(made, top_table(made, keys.take(pa.array(order)), noisy), source=source, reason=_by(made))
+
+    def pick(held: Incidence, source: Source) -> TopK:
+        found = made.selector.select(held.bounded(made.max_keys), source)
+        numbers, keys = held.counts()[found], held.keys.filter(found)
+        order = made.pick(numbers, source)
+        noisy = made.noisy_counts(numbers[order], source) if request.counts else None
+        return TopK.of(made, top_table(made, keys.take(pa.array(order)), noisy), source=source, reason=_by(made))
+
+    return _picked(pick, data, request, made, engine, ledger, note, progress, source)
 
 
 def hitting_set(
@@ -195,10 +209,13 @@ def hitting_set(
     request = HitRequest.of(locals())
     data, engine = located(data, table, engine)
     made = hitting_keys(**_budget(request, 0.5))
-    held, source = _all_held(data, request, made, engine, ledger, note, progress, source)
-    among = held.restricted(made.selector.select(held.bounded(made.max_keys), source))
-    table = published(among.keys.take(pa.array(made.pick(among, source))))
-    return HittingSet.of(made, table, source=source, reason=_by(made))
+
+    def pick(held: Incidence, source: Source) -> HittingSet:
+        among = held.restricted(made.selector.select(held.bounded(made.max_keys), source))
+        table = published(among.keys.take(pa.array(made.pick(among, source))))
+        return HittingSet.of(made, table, source=source, reason=_by(made))
+
+    return _picked(pick, data, request, made, engine, ledger, note, progress, source)
 
 
 def _options(request: DiscoverRequest, source: Source, progress: Progress) -> dict[str, Any]:
@@ -266,7 +283,8 @@ def _budget(request: HitRequest, share: float) -> dict[str, Any]:
     return {"epsilon": epsilon, "delta": delta, "max_keys": selector.max_keys, "k": request.k, "selector": selector}
 
 
-def _all_held(
+def _picked(
+    pick: Callable[[Incidence, Source], _Picked],
     data: Any,
     request: HitRequest,
     made: KeyPicker,
@@ -275,15 +293,16 @@ def _all_held(
     note: str,
     progress: Progress,
     source: Source | None,
-) -> tuple[Incidence, Source]:
-    """Return all keys of all units, once the mechanism is paid for."""
+) -> _Picked:
+    """Read all keys of all units, charge the mechanism, and pick."""
     book, source = opened(ledger, note), resolve(source)
     if book is not None:
         book.check(made, note)
     held = choose(data, engine).incidence(data, request.columns, ALL_KEYS, **_options(request, source, progress))
     made.selector.check(held)
-    charge(book, made, note)
-    return held, source
+    with charge(book, made, note, lambda: pick(held.invented(), resolve(None))) as entry:
+        found = pick(held, source)
+    return replace(found, notes=replace(found.notes, entry=entry))
 
 
 def _by(made: KeyPicker) -> str:

@@ -189,6 +189,7 @@ def mean_of(
     1-differential privacy when one visitor is replaced by another.
     """
     request, source, book = MeanRequest.of(locals()), resolve(source), opened(ledger, note)
+    options: Any
     lows, highs = request.box
     budget = {**request.budget, "p": request.split["p"]}
     made, _ = box_mean_noise(1, lows, highs, **request.budget, **request.split)
@@ -198,14 +199,15 @@ def mean_of(
     made, grid = box_mean_noise(len(units), lows, highs, **request.budget, **request.split)
     if _takes_plan(request, len(units), made.deviations, highs - lows):
         x, bound = _one_or_many(units), _bound(request)
-        options: Any = {"bound": bound, "kind": request.kind, "names": list(request.column), **budget}
+        options = {"bound": bound, "kind": request.kind, "names": list(request.column), **budget}
         found = private_mean(x, ledger=book, note=note, source=source, **options)
     else:
         sums = grid.sums(units)
-        charge(book, made, note)
-        values, reason = made.draw(sums, source), f"{made.noise} noise for all that the bounds allow"
-        single = len(request.column) == 1
-        found = Estimate.of(made, values, list(request.column), source=source, reason=reason, single=single)
+        with charge(book, made, note, lambda: made.draw(np.zeros_like(sums), resolve(None))) as entry:
+            values, reason = made.draw(sums, source), f"{made.noise} noise for all that the bounds allow"
+            single = len(request.column) == 1
+            options = {"source": source, "reason": reason, "single": single, "entry": entry}
+            found = Estimate.of(made, values, list(request.column), **options)
     held = bounded_words(request.max_rows_per_unit)
     held = held if request.max_rows_per_unit == 1 else f"the mean of {held}"
     return replace(found, notes=replace(found.notes, contribution=held))

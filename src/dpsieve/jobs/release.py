@@ -1,20 +1,33 @@
 """The main job: one call turns raw events into a private release, and one says beforehand what it would do.
 
-The order is fixed: check the arguments and the columns, bound and count, write the spend down, draw. So a wrong
-argument or a file that cannot be read costs no budget, and nothing is drawn that was not paid for.
+The order is fixed: check the arguments and the columns, bound and count, rehearse the draw on an invented key, write
+the spend down, draw. So a wrong argument, a file that cannot be read or code that cannot be loaded costs no budget, and
+nothing is drawn that was not paid for.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from dpsieve.channels import Channel, frequency_at, private_scheme
+from dpsieve.channels.keys_per_unit import KeysPerUnit
 from dpsieve.channels.makers import unknown_domain
+from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.key_sets import KeySet
 from dpsieve.engines import Engine, choose, located
-from dpsieve.errors import InvalidValue
-from dpsieve.jobs.bounds import TOO_FEW, before_choice, for_rarer_keys, histogram_for, told_of_rarer_keys, with_bound
+from dpsieve.engines.counted import Counted, CountedByBound, FromIncidence
+from dpsieve.errors import DpsieveError, InvalidValue
+from dpsieve.jobs.bounds import (
+    REHEARSED,
+    TOO_FEW,
+    before_choice,
+    for_rarer_keys,
+    histogram_for,
+    told_of_rarer_keys,
+    with_bound,
+)
 from dpsieve.jobs.discover import ALL_KEYS, discover
 from dpsieve.jobs.plan import SHARE_FOR_SIZE, Plan, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
@@ -22,6 +35,7 @@ from dpsieve.jobs.request import MANY, ReleaseRequest
 from dpsieve.jobs.two_steps import TWO_STEPS, before_counting, count_found
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.composed import Composed
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.ledger import Ledger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
@@ -108,39 +122,68 @@ def release(
     where, source = choose(data, engine), resolve(source)
     how = {"allow_null_units": request.allow_null_units, "progress": progress}
     how["salt"] = uniform_bits(source, 63)
+    finish: Callable[[Any, Source], Release] = partial(_finish, request, plan)
+    found: Any
     if request.two_steps:
         _check_steps(where)
-        held = where.incidence(data, request.columns, ALL_KEYS, **how)
-        entry = charge(book, cost, note)
-        made = count_found(request, held, source)
-        return told_of_rarer_keys(replace(made, notes=replace(made.notes, entry=entry)), request)
+        finish, found = partial(count_found, request), where.incidence(data, request.columns, ALL_KEYS, **how)
+    elif histogram_for(request) is not None:
+        found = where.by_bound(data, request.columns, **how)
+    else:
+        found = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
+    with charge(book, cost, note, partial(_rehearse, request, finish, found)) as entry:
+        made = told_of_rarer_keys(finish(found, source), request)
+    return replace(made, notes=replace(made.notes, entry=entry))
+
+
+def _finish(request: ReleaseRequest, plan: Plan, found: Counted | CountedByBound, source: Source) -> Release:
+    """Return what a request publishes of true counts that are paid for."""
     notes = Notes(str(request.contribution) if request.privacy_unit else "", plan.reason)
     if (histogram := histogram_for(request)) is not None:
-        several = where.by_bound(data, request.columns, **how)
-        entry = charge(book, cost, note)
-        sizes = histogram.draw(several.units, source)
-        bounded = with_bound(request, sizes, plan.each.guarantee.epsilon)
-        plan, contribution = behind(histogram, bounded), bounded.contribution
+        assert isinstance(found, CountedByBound)
+        sizes = histogram.draw(found.units, source)
+        plan, contribution = _chosen(request, histogram, with_bound(request, sizes, plan.each.guarantee.epsilon))
         words = f"{contribution}{', chosen privately' if request.chooses_bound else ''}"
         kept = sizes.kept(contribution.keys) if request.tell_kept else None
         words += TOO_FEW if request.tell_kept and kept is None else ""
-        notes = Notes(words, plan.reason, kept=kept, entry=entry)
-        counted = several.under(contribution.keys)
-    else:
-        counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
-        notes = replace(notes, entry=charge(book, cost, note))
+        notes = Notes(words, plan.reason, kept=kept)
+        found = found.under(contribution.keys)
+    assert isinstance(found, Counted)
     if request.sample_size is not None:
-        found = private_scheme(
-            counted.summands,
+        scheme = private_scheme(
+            found.summands,
             request.sample_size,
             epsilon=request.epsilon * SHARE_FOR_SIZE,
             max_keys=request.contribution.keys,
             source=source,
         )
-        plan = sampled(request, found)
-    keys, tokens = counted.drawn(plan.mechanism, source)
-    made = release_of(plan.mechanism, keys, tokens, keys_only=request.keys_only, notes=notes, source=source)
-    return told_of_rarer_keys(made, request)
+        plan = sampled(request, scheme)
+    keys, tokens = found.drawn(plan.mechanism, source)
+    return release_of(plan.mechanism, keys, tokens, keys_only=request.keys_only, notes=notes, source=source)
+
+
+def _chosen(request: ReleaseRequest, histogram: KeysPerUnit, bounded: ReleaseRequest) -> tuple[Plan, Contribution]:
+    """Return the plan for a chosen bound, and the bound; one key where public numbers allow no plan for it."""
+    try:
+        plan = behind(histogram, bounded)
+        plan.mechanism.certify()
+    except DpsieveError:
+        if not request.chooses_bound:
+            raise
+        bounded = replace(request, max_keys_per_unit=1)  # which is certified before the charge
+        plan = behind(histogram, bounded)
+    return plan, bounded.contribution
+
+
+def _rehearse(request: ReleaseRequest, finish: Callable[[Any, Source], Release], found: Any) -> None:
+    """Do with one invented key of one unit what a request does; where it chooses a bound, also with several keys."""
+    held, source = found.held if isinstance(found, FromIncidence) else found, resolve(None)
+    invented = held.invented() if isinstance(held, Incidence) else Incidence.of([["a key"]])
+    counted, histogram = Counted(*invented.counted()), histogram_for(request)
+    finish(invented if request.two_steps else counted if histogram is None else FromIncidence(invented), source)
+    if histogram is not None and request.chooses_bound:
+        for keys in REHEARSED:
+            counted.drawn(_chosen(request, histogram, replace(request, max_keys_per_unit=keys))[0].mechanism, source)
 
 
 def _asked(request: ReleaseRequest) -> dict[str, Any]:

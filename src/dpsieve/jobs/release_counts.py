@@ -15,7 +15,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.plan import make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.locks import private_folder
-from dpsieve.privacy.ledger import Ledger, charge, opened, told_charged
+from dpsieve.privacy.ledger import Ledger, charge, opened
 from dpsieve.publication.folders import Reserved
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release
@@ -96,6 +96,7 @@ def release_counts(
     plan, book, source = make_plan(request), opened(ledger, note), resolve(source)
     last: Any = plan.each
     made = StreamedRelease(plan.mechanism, Notes(str(request.contribution), plan.reason), not source.publishable)
+    plan.mechanism.certify()
     if book is not None:
         book.check(plan.mechanism, note)
     with Reserved(out, "out") as place, private_folder() as folder:
@@ -104,8 +105,8 @@ def release_counts(
         counts = _Counts(batches, request.key, count)
         rows = ReportedRows(folder, counts.schema)
         try:
-            entry = charge(book, plan.mechanism, note)
-            with told_charged(entry):
+            one = np.ones(1, np.int64)
+            with charge(book, plan.mechanism, note, lambda: last.draw(one, source=resolve(None))) as entry:
                 for keys, numbers in counts:
                     tokens = last.draw(numbers, source=source)
                     reported = np.flatnonzero(tokens)

@@ -1,9 +1,9 @@
 """Folders and files that are written whole or not at all; folders are refused when they were changed.
 
 A folder of tables and a record about them is made under a hidden name beside its place, forced to disk, and renamed. A
-process that dies on the way leaves nothing in that place, at most the hidden folder, which holds nothing but what would
-have been published and is taken over by the next process. A place can be reserved before there is something to write;
-then it may also take a single file, which is made in the hidden folder.
+process that is interrupted or terminated on the way leaves nothing. One that is killed leaves at most the hidden
+folder, which holds nothing but what would have been published and is taken over by the next process. A place can be
+reserved before there is something to write; then it may also take a single file, which is made in the hidden folder.
 
 Tables are Parquet files. The record, release.json, has the digest of each and a seal over itself: they show accidents,
 not an adversary's changes.
@@ -16,7 +16,7 @@ import os
 import shutil
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from dpsieve import validate
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
-from dpsieve.locks import acquired, flush, still_there
+from dpsieve.locks import acquired, cleaned_up, flush, still_there
 from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_table
 
 FORMAT = 1
@@ -39,7 +39,7 @@ class Reserved:
     """A place for a new folder or file, which no other process writes to; use it in a `with` block."""
 
     def __init__(self, folder: str | os.PathLike[str], argument: str = "folder") -> None:
-        self.target = _path(folder, argument)
+        self.target, self._signals = _path(folder, argument), ExitStack()
         self.working = self.target.absolute().parent / f".{self.target.name}.partial"
         failure = None
         try:
@@ -69,10 +69,12 @@ class Reserved:
         return str(self.target)
 
     def __enter__(self) -> "Reserved":
+        self._signals.enter_context(cleaned_up())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._leave()
+        self._signals.close()
 
 
 def _is_ours(working: Path) -> bool:
@@ -117,7 +119,11 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
     """Write one file, whole or not at all, and return its path: replace it, or in a reserved place make a new one."""
     if isinstance(path, Reserved):
         return _write_reserved(path, content)
-    target = _path(path, "path", "Pass the name of a file.")
+    with cleaned_up():
+        return _replace(_path(path, "path", "Pass the name of a file."), content)
+
+
+def _replace(target: Path, content: bytes) -> Path:
     working = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.partial")
     failure = None
     try:

@@ -44,11 +44,12 @@ def noisy_release(
     """
     randomness = resolve(source)
     mechanism.certify()
-    charge(ledger, mechanism, note)
-    made, tokens = mechanism.draw(table.values, lost, randomness)
-    shown = np.flatnonzero(tokens)
-    keys, notes = table.keys.take(pa.array(shown)), Notes(reason=reason)
-    return release_of(made, keys, tokens[shown], source=randomness, notes=notes)
+    some = np.ones(1, table.values.dtype)
+    with charge(ledger, mechanism, note, lambda: mechanism.draw(some, lost and 1, resolve(None))) as entry:
+        made, tokens = mechanism.draw(table.values, lost, randomness)
+        shown = np.flatnonzero(tokens)
+        keys, notes = table.keys.take(pa.array(shown)), Notes(reason=reason, entry=entry)
+        return release_of(made, keys, tokens[shown], source=randomness, notes=notes)
 
 
 def release_counters(
@@ -114,16 +115,21 @@ def release_over(
     places = every.places(table.keys)
     randomness = resolve(source)
     mechanism.certify()
-    charge(ledger, mechanism, note)
-    inside = np.flatnonzero(places >= 0)
-    made, tokens = mechanism.draw(table.values[inside], lost, randomness)
-    zeros, more = mechanism.draw_zeros(places[inside], randomness)
-    shown = np.flatnonzero(tokens)
-    found, every_token = np.concatenate([places[inside[shown]], zeros]), np.concatenate([tokens[shown], more])
-    # Of equal tokens the first place of the universe wins: whether a key was held must not decide.
-    most = np.lexsort((found, -every_token))[: mechanism.most_keys]
     reason = f"pure privacy over {len(every):,} known keys, of which about {false_keys:g} that do not occur come out"
-    return release_of(made, every.take(found[most]), every_token[most], source=randomness, notes=Notes(reason=reason))
+
+    def draw(values: Ints, places: Ints, lost: Any, source: Source, entry: int | None = None) -> Release:
+        made, tokens = mechanism.draw(values, lost, source)
+        zeros, more = mechanism.draw_zeros(places, source)
+        shown = np.flatnonzero(tokens)
+        found, every_token = np.concatenate([places[shown], zeros]), np.concatenate([tokens[shown], more])
+        # Of equal tokens the first place of the universe wins: whether a key was held must not decide.
+        most = np.lexsort((found, -every_token))[: mechanism.most_keys]
+        notes = Notes(reason=reason, entry=entry)
+        return release_of(made, every.take(found[most]), every_token[most], source=source, notes=notes)
+
+    one, inside = (np.ones(1, table.values.dtype), np.zeros(1, np.int64), 1), np.flatnonzero(places >= 0)
+    with charge(ledger, mechanism, note, lambda: draw(*one, resolve(None))) as entry:
+        return draw(table.values[inside], places[inside], lost, randomness, entry)
 
 
 class Universe:

@@ -34,6 +34,7 @@ _DIGEST = 32
 _CELLS = pa.schema([pa.field("word", pa.uint64())])
 _FIX = "Use it as it was made."
 _LARGEST = 2**53
+_SOME = {"text": "a key", "bytes": b"a key", "any": "a key"}  # by the kind of keys, to rehearse with
 
 
 @dataclass(frozen=True)
@@ -133,14 +134,30 @@ class SparseVector(Publication):
         [40.0, 25.0, 0.0]
         """
         ask = Ask.of(locals())
-        book, source, size = opened(ledger, note), resolve(source), ask.bought
-        planned = ask.recipe(None if size is None else REFERENCE)  # refuses what cannot be, before anything is paid
-        cost: Mechanism | Guarantee = ask.mechanism(planned) if size is None else ask.guarantee
+        book, source = opened(ledger, note), resolve(source)
+        planned = ask.recipe(
+            None if ask.bought is None else REFERENCE
+        )  # refuses what cannot be, before anything is paid
+        cost: Mechanism | Guarantee = ask.mechanism(planned) if ask.bought is None else ask.guarantee
         if book is not None:
             book.check(cost, note)
         items, numbers = _entries(indices, values, ask)
-        charge(book, cost, note)
-        recipe = planned
+        invented = _entries([_SOME.get(str(ask.dimension), 0)], [1], ask)
+        with charge(book, cost, note, lambda: cls._drawn(ask, planned, *invented, resolve(None))) as entry:
+            return cls._drawn(ask, planned, items, numbers, source, entry)
+
+    @classmethod
+    def _drawn(
+        cls,
+        ask: Ask,
+        planned: Recipe,
+        items: pa.Array,
+        numbers: Ints | Floats,
+        source: Source,
+        entry: int | None = None,
+    ) -> Self:
+        """Return the vector of entries that are paid for."""
+        size, recipe = ask.bought, planned
         if size is not None:
             recipe = ask.recipe(size.draw(np.clip(numbers, -ask.counted, ask.counted), source))
         listed = (pa.array([], type_of(ask.dimension)), np.empty(0))  # no slice, which would carry what it was cut from
@@ -156,7 +173,7 @@ class SparseVector(Publication):
             ask.mechanism(recipe),
             cells=pa.table([pa.array(words)], schema=_CELLS),
             unsafe_to_publish=not source.publishable,
-            notes=VectorNotes(ask.unit, recipe.reason, ask.dimension),
+            notes=VectorNotes(ask.unit, recipe.reason, ask.dimension, entry=entry),
         )
 
     def get(self, indices: Any, *, decoder: str | None = None) -> Floats:

@@ -264,7 +264,7 @@ def test_rows_are_compared_in_a_random_order(monkeypatch):
     )
     for _ in range(2):
         private_mean(np.arange(5_000.0), bound=5_000.0, kind="real", rho=0.5)
-    first, second = (values[:, 0] for values in seen)
+    first, second = (values[:, 0] for values in seen[1::2])  # the others only say what is charged
     assert sorted(first) == sorted(second) == list(range(5_000)) and first.tolist() != second.tolist()
     assert abs(np.corrcoef(first, np.arange(5_000))[0, 1]) < 0.2  # by chance less often than once in 10^40
 

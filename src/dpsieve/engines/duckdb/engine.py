@@ -33,7 +33,7 @@ from dpsieve.engines.inputs.detect import Foreign, Source, opened
 from dpsieve.engines.sql.bounded_query import Column
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
-from dpsieve.logs import timed
+from dpsieve.logs import log, timed
 from dpsieve.privacy.contribution import Contribution
 
 _T = TypeVar("_T")
@@ -169,8 +169,8 @@ class DuckDB(Engine):
                 job, answer = Job(task, source, connection, scan, listed), None
                 if self._compiles(scan):
                     with contextlib.suppress(Unavailable):
-                        act = partial(by_loops, job, _loops(job, own, progress is not None))
-                        answer = run(partial(guarded, act, scan.shown), own, progress)
+                        act = partial(_or_none, by_loops, job, _loops(job, own, progress is not None))
+                        answer = run(act, own, progress)
                 if answer is None:
                     answer = run(partial(guarded, partial(by_sql, job), scan.shown), connection, progress)
         if progress is not None and answer is not None:
@@ -208,6 +208,15 @@ class DuckDB(Engine):
                 yield connection, folder
             finally:
                 connection.close()
+
+
+def _or_none(by_loops: Callable[[Job, Loops], _T | None], job: Job, loops: Loops) -> _T | None:
+    """Return the answer of compiled loops, or None where they fail: SQL answers then, or explains what is wrong."""
+    try:
+        return by_loops(job, loops)
+    except Exception as error:  # of numba, llvmlite or memory: says nothing about the data
+        log.warning("compiled loops failed (%s); SQL counts instead", type(error).__name__)
+        return None
 
 
 def _loops(job: Job, database: OwnDatabase, progress: bool) -> Loops:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve.engines.duckdb.numbered import Numbered, key_of_tables, read_as, written_as
-from dpsieve.engines.duckdb.own_database import Loops, Unavailable
+from dpsieve.engines.duckdb.own_database import Loops, Unavailable, check
 from dpsieve.engines.duckdb.scan import Scan
 from dpsieve.engines.duckdb.text_blocks import Blocks, Memory, Shelf
 from dpsieve.engines.duckdb.unit_texts import kind_of_value, one_value
@@ -58,9 +58,11 @@ def _counted(parts: list["_Part"], written: pa.DataType, weight: int, threads: i
     """Return keys, written as this type, and numbers of all parts."""
     with ThreadPoolExecutor(threads) as pool:
         made = list(pool.map(_Part.counted, parts))
+        units = sum(int(counts.sum()) for _, counts in made)
         while len(made) > 1:
             made = list(itertools.starmap(_merged, itertools.zip_longest(made[::2], made[1::2])))
     keys, counts = made[0]
+    check(int(counts.sum()) == units, "the counts of all parts are not those of their units")
     present = np.flatnonzero(counts)
     names = keys.values(keys.words[present + 1], large=False)
     return None if names is None else pa.table({"k0": names.cast(written), "n": counts[present] * weight})
@@ -141,7 +143,8 @@ class _Part:
             (FRAMES, common.addresses), (SALT, common.salt), (TEXTS, self._texts.frame), (KEYS, self._keys.frame),
         ):  # fmt: skip
             self.frame[field] = used.ctypes.data
-        common.addresses[len(common.frames)] = self.frame.ctypes.data
+        self._number = len(common.frames)
+        common.addresses[self._number] = self.frame.ctypes.data
         common.frames.append(self.frame)
         if not self._add_table(max(4, _FIRST_CELLS // common.parts // 4 * 4)):
             raise Unavailable
@@ -159,10 +162,11 @@ class _Part:
 
     def counted(self) -> _Counts:
         """Return the keys with how many units keep them; forget the units."""
-        from dpsieve.engines.duckdb.one_key_loops import tally
+        from dpsieve.engines.duckdb.one_key_loops import UNITS, tally
 
         counts = np.zeros(len(self._keys), np.int64)
-        tally(self._tables[-1].ctypes.data, self._common.text_units, counts)
+        units = tally(self.frame, self._number, counts)
+        check(units == self.frame[UNITS] == counts.sum(), "a unit was counted more than once")
         self._common.room.give_back(sum(table.nbytes for table in self._tables))
         self._tables.clear()
         return self._keys, counts

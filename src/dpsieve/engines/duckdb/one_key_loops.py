@@ -23,7 +23,6 @@ from dpsieve.engines.duckdb.numbered_loops import DESK, SHELF, blocks_of, bytes_
 from dpsieve.engines.duckdb.own_database import FIRST_FREE, NUMBER
 from dpsieve.engines.duckdb.vectors import (
     answer,
-    begin,
     column,
     end,
     frame_of,
@@ -203,11 +202,41 @@ def rehash(table, larger, salt, parts, texts):
 
 
 @jit(nogil=True)
-def tally(table, texts, counts):
-    """Count the units of each key, by its number."""
-    for cell in range(table + LINE, _end(table, texts), width_of(texts)):
-        if load_word(cell) != _ZERO:
-            counts[(load_word(cell) & _NUMBER) - _ONE] += 1
+def tally(frame, part, counts):
+    """Count the units of each key, by its number; return how many units there are, or -1 if one has two cells.
+
+    A unit has one cell if each cell is in the part of its unit, and is the first one of this unit that a search from
+    the unit's home meets: two cells of a unit would be on the way of the same search. The unit of a text is read again,
+    so that this does not depend on what was written to cells.
+    """
+    if frame[IS_TEXT] != 0:  # constants, for which the same is compiled twice
+        return _tally(frame, part, counts, True)
+    return _tally(frame, part, counts, False)
+
+
+@jit(forceinline=True)
+def _tally(frame, part, counts, texts):
+    table, salt, blocks = frame[TABLE], words_at(frame[SALT], 8), blocks_of(ints_at(frame[TEXTS], SHELF))
+    width, ahead, units = width_of(texts), _AHEAD * width_of(texts), 0
+    last = _end(table, texts) - width
+    for cell in range(table + LINE, last + width, width):
+        if texts:
+            prefetch(bytes_at(load_word(min(cell + ahead, last) + 16), blocks)[0])
+        kept = load_word(cell)
+        if kept == _ZERO:
+            continue
+        number, word, unit = np.int64(kept & _NUMBER) - 1, load_word(cell + 8), (0, 0)
+        if texts:
+            unit = bytes_at(load_word(cell + 16), blocks)
+            if digest(unit[0], unit[1], (salt[0], salt[1], salt[2], salt[3])) != word:
+                return -1
+        own_part, angle = _part_and_angle(word, salt, frame[PARTS])
+        first = _find(word, unit, _home(angle, table, texts), table, texts, blocks)[0]
+        if own_part != part or first != cell or not 0 <= number < len(counts):
+            return -1
+        counts[number] += 1
+        units += 1
+    return units
 
 
 @jit(forceinline=True)
@@ -333,11 +362,10 @@ def take_rows(count, units, keys, orders, frame):
 def visit(info, chunk, result):
     """Take rows of a unit, a key and its hash from DuckDB; end the query for a null, no room, or hashes too alike."""
     frame, count = frame_of(info, FIELDS), rows_of(chunk)
-    begin(frame)
     failed = holds_null(chunk, 0) or holds_null(chunk, 1)
     if not failed:
         failed = not take_rows(count, column(chunk, 0), column(chunk, 1), column(chunk, 2), frame)
     if failed:
         stop(info, frame)
     answer(result, count)
-    end(frame)
+    end(frame, count)

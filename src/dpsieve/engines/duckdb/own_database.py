@@ -1,9 +1,10 @@
 """A DuckDB that hands its rows to compiled code, opened through its C interface, which the Python package exports.
 
-A query reads `SELECT max(visit(u, k, o)) FROM ...`, and `visit` is a compiled function: it sees the vectors of DuckDB
-where they lie, in the threads of DuckDB, so that nothing is copied, converted or waits for Python. Each thread gets a
-part, alone or with others that wait for it, and knows it by its frame, an array of words that the function reads and
-writes (see `vectors`). Only where a part has no more room, Python is called, and gives it some.
+A query reads `SELECT max(visit(u, k, o)), count(*) FROM ...`, and `visit` is compiled: it sees the vectors of
+DuckDB where they lie, in the threads of DuckDB, so that nothing is copied, converted or waits for Python. Each thread
+gets a part, alone or with others that wait for it, and knows it by its frame, an array of words that the function reads
+and writes (see `vectors`). Only where a part has no more room, Python is called, and gives it some. At the end the rows
+that all calls have seen must be as many as DuckDB has counted.
 
 The instance is apart from every other one in this process: no connection of a user gets the function.
 """
@@ -21,9 +22,10 @@ from typing import Any, Protocol
 import _duckdb
 import pyarrow as pa
 
+from dpsieve.logs import log
 from dpsieve.types import Ints
 
-GROW, NUMBER, MESSAGE, TAKEN, BEGUN, ENDED, FIRST_FREE = range(7)  # what the first words of a frame are
+GROW, NUMBER, MESSAGE, TAKEN, ROWS, FIRST_FREE = range(6)  # the first words of a frame
 _BOOLEAN, _BIGINT, _UBIGINT, _VARCHAR = 1, 5, 9, 17
 _KINDS = {"BIGINT": _BIGINT, "UBIGINT": _UBIGINT, "VARCHAR": _VARCHAR}
 _VISIT = "dpsieve_visit"
@@ -46,6 +48,13 @@ class Part(Protocol):
 
 class Unavailable(Exception):
     """What the C interface cannot do, or did not; without DuckDB's message, which quotes rows."""
+
+
+def check(holds: bool, rule: str) -> None:
+    """Give up where a result of compiled loops breaks a rule, so that SQL counts instead."""
+    if not holds:
+        log.warning("compiled loops: %s; SQL counts instead", rule)
+        raise Unavailable(rule)
 
 
 class _Progress(ctypes.Structure):
@@ -151,12 +160,14 @@ class OwnDatabase:
         with self._connected() as connection:
             _done(function("arrow_scan")(connection, name.encode(), address))
 
-    def run(self, text: str) -> None:
-        """Run a statement, whose result nobody needs."""
+    def run(self, text: str, column: int = 0) -> int:
+        """Run a statement, and return the number in a column of its first row; 0 where there is none."""
         result = (ctypes.c_uint64 * 16)()
         with self._connected() as connection:
             try:
                 _done(function("query")(connection, text.encode(), ctypes.byref(result)))
+                where = ctypes.c_uint64(column), ctypes.c_uint64(0)
+                return int(function("value_int64", ctypes.c_int64)(ctypes.byref(result), *where))
             finally:
                 function("destroy_result")(ctypes.byref(result))
 
@@ -188,9 +199,9 @@ class OwnDatabase:
         finally:
             function("destroy_scalar_function")(ctypes.byref(made))
         try:
-            self.run(f"SELECT max({_VISIT}({', '.join(arguments)})) FROM ({rows})")
-            if any(part.frame[BEGUN] != part.frame[ENDED] for part in parts):  # memory was short in a call
-                raise Unavailable
+            read = self.run(f"SELECT max({_VISIT}({', '.join(arguments)})), count(*) FROM ({rows})", column=1)
+            # A call that an exception ends, as where memory is short, does not count its rows.
+            check(sum(int(part.frame[ROWS]) for part in parts) == read, "not every row of the query was visited")
         finally:
             visits.end()
             _begun(self._close)

@@ -13,7 +13,6 @@ from dpsieve.engines.duckdb.numbered_loops import DESK, number
 from dpsieve.engines.duckdb.own_database import FIRST_FREE
 from dpsieve.engines.duckdb.vectors import (
     answer,
-    begin,
     column,
     end,
     frame_of,
@@ -84,6 +83,35 @@ def settle(units, keys, orders, most, ranks, numbers_rank, salt, sizes, desk):
                 filled += 1
         units[u], sizes[u] = words[u], filled - first
     return filled, found
+
+
+@jit(nogil=True)
+def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, salt, table):
+    """Return whether all units of a part are there once, and keep at most `most` keys, each once.
+
+    Units of different parts differ if each is in the part of its number. `table` is room to work in, as on a desk. Keys
+    of a unit are in the order of their hashes, so that equal ones would be side by side.
+    """
+    room, place = 4, 0
+    while room < 2 * len(units):
+        room *= 2
+    table[:room] = 0
+    mask = np.uint64(room - 1)
+    for u in range(len(units)):
+        slot = fold(units[u] ^ salt[4], salt[5]) & mask
+        while table[slot] != 0:
+            if units[table[slot] - 1] == units[u]:
+                return False
+            slot = (slot + _ONE) & mask
+        table[slot] = u + 1
+        if _part(units[u], bits, salt) != part or not 0 < sizes[u] <= min(most, len(keys) - place):
+            return False
+        for i in range(place, place + sizes[u]):
+            follows = i == place or orders[i] > orders[i - 1] or (orders[i] == orders[i - 1] and keys[i] != keys[i - 1])
+            if not follows or not 0 <= keys[i] < key_count:
+                return False
+        place += sizes[u]
+    return place == len(keys)
 
 
 @jit()
@@ -241,7 +269,6 @@ def _note(chunk, frame, numbers, desk):
 def visit(info, chunk, result):
     """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
     frame, count = frame_of(info, FIELDS), rows_of(chunk)
-    begin(frame)
     numbers, desk = np.empty((2, count), np.int64), np.empty(DESK, np.int64)
     has_taken(frame, wait=True)
     failed = holds_null(chunk, 0) or holds_null(chunk, 1) or not _note(chunk, frame, numbers, desk)
@@ -249,4 +276,4 @@ def visit(info, chunk, result):
     if failed:
         stop(info, frame)
     answer(result, count)
-    end(frame)
+    end(frame, count)

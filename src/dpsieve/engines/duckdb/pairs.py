@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpsieve.engines.duckdb.numbered import Int32s, Numbered, key_of_tables, read_as, written_as
 from dpsieve.engines.duckdb.one_key import UNEXPECTED
-from dpsieve.engines.duckdb.own_database import Loops
+from dpsieve.engines.duckdb.own_database import Loops, check
 from dpsieve.engines.duckdb.scan import Scan
 from dpsieve.engines.duckdb.text_blocks import Blocks, Memory
 from dpsieve.engines.duckdb.unit_texts import its_values, kind_of_value, one_value
@@ -32,6 +32,7 @@ from dpsieve.types import Bools, Ints, Words
 _FIRST_VALUES = 1 << 18  # a power of two
 _FIRST_PAIRS = 1 << 20  # at least twice as many as a chunk of DuckDB has
 _BYTES_OF_A_PAIR, _PAIRS_OF_A_PART, _MOST_BITS = 20, 1 << 14, 10
+_MOST_KEYS = (1 << 31) - 1
 _UNITS = "dpsieve_units"
 _NO_RANKS = np.empty(0, np.int32)
 _ONE_AT_A_TIME = threading.Lock()  # what is put in order is in memory twice
@@ -84,6 +85,9 @@ class Pairs:
 
         totals, present = np.zeros(self._count(), np.int64), np.zeros(self._count(), np.bool_)
         sums(self.starts, self.keys, weights, totals, present)
+        sizes = np.bincount(np.diff(self.starts))
+        each = np.arange(len(sizes)) * weights[np.minimum(np.arange(len(sizes)), len(weights)) - 1]
+        check(totals.sum() == (sizes * each).sum(), "the sums of keys are not those of their units")
         return totals, present
 
     def _order_of_units(self, connection: Any, unit: list[Column], salt: int) -> Ints:
@@ -144,6 +148,7 @@ def _joined(noted: list["_Noted"], most: int, written: pa.DataType | None, threa
     made = _settled(noted, units, keys, most, threads)
     words, sizes, kept = (np.concatenate([part[i] for part in made]) for i in range(3))
     starts = np.append(0, np.cumsum(sizes, dtype=np.int64))
+    check(sizes.max(initial=0) <= most and starts[-1] == len(kept), "a unit keeps more keys than its bound")
     whole = pa.array(words.view(np.int64))
     values = whole if first.units is None else first.units.values().take(whole)  # type: ignore[union-attr]
     return Pairs(values, None if names is None else names.cast(written), starts, kept)
@@ -160,10 +165,11 @@ def _settled(
     noted: list["_Noted"], units: list[Int32s | None], keys: list[Int32s | None], most: int, workers: int
 ) -> list[tuple[Words, Int32s, Int32s, Words]]:
     """Return, for parts of the units, the units, how many keys each keeps, the keys, and their orders."""
-    from dpsieve.engines.duckdb.pair_loops import count_parts, divide, settle
+    from dpsieve.engines.duckdb.pair_loops import count_parts, divide, is_bounded, settle
 
     first, filled = noted[0], [each.filled for each in noted]
     total, salt = sum(filled), first.salt
+    key_count = _MOST_KEYS if first.keys is None else len(first.keys)
     bits = min(_MOST_BITS, (total // _PAIRS_OF_A_PART).bit_length())
     counts = np.zeros((1 << bits, len(noted)), np.int64)
     there: list[NDArray[Any]] = [np.empty(total, column.dtype) for column in first.pairs]
@@ -185,7 +191,10 @@ def _settled(
             kept, found = settle(*columns, most, _NO_RANKS, first.keys is None, salt, sizes, desk)
             if kept < 0 and first.keys is not None:
                 kept, found = settle(*columns, most, first.keys.ranks(), False, salt, sizes, desk)
-            made.append((columns[0][:found], sizes[:found], columns[1][:kept], columns[2][:kept]))
+            mine = columns[0][:found], sizes[:found], columns[1][:kept], columns[2][:kept]
+            bounded = is_bounded(*mine, most, key_count, part, bits, salt, desk[-1])
+            check(bounded, "a unit keeps more keys than its bound")
+            made.append(mine)
         return made
 
     with ThreadPoolExecutor(workers) as pool:

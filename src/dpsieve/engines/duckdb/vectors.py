@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
-from dpsieve.engines.duckdb.own_database import BEGUN, ENDED, GROW, MESSAGE, NUMBER, TAKEN, address_of
+from dpsieve.engines.duckdb.own_database import GROW, MESSAGE, NUMBER, ROWS, TAKEN, address_of
 from dpsieve.exact.hashing import load_word
 from dpsieve.exact.jit import jit
 
@@ -75,14 +75,14 @@ def _exchange(typing, address, value):
 
 
 @intrinsic
-def _count(typing, address):
-    """Add one to a word that other threads count in, too."""
+def _add(typing, address, number):
+    """Add a number to a word that other threads add to, too."""
 
     def code(context, builder, signature, arguments):
-        builder.atomic_rmw("add", builder.inttoptr(arguments[0], _WORD.as_pointer()), _WORD(1), "seq_cst")
+        builder.atomic_rmw("add", builder.inttoptr(arguments[0], _WORD.as_pointer()), arguments[1], "seq_cst")
         return context.get_dummy_value()
 
-    return types.void(types.int64), code
+    return types.void(types.int64, types.int64), code
 
 
 @intrinsic
@@ -107,15 +107,9 @@ def store_shared(typing, address, value):
 
 
 @jit()
-def begin(frame):
-    """Count a call; one that an exception ends, for which DuckDB does not ask, does not get to `end`."""
-    _count(frame.ctypes.data + 8 * BEGUN)
-
-
-@jit()
-def end(frame):
-    """Count a call that came to its end."""
-    _count(frame.ctypes.data + 8 * ENDED)
+def end(frame, rows):
+    """Count the rows of a call that came to its end; one that an exception ends, which DuckDB ignores, does not."""
+    _add(frame.ctypes.data + 8 * ROWS, rows)
 
 
 @jit()

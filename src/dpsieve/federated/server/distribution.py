@@ -250,13 +250,13 @@ class Quantiles(TrieServer):
     ) -> Distribution:
         """Ask one client for each of these numbers, all in this process; NaN, and null in Arrow, have no value."""
         self._ask_all(digits(self.grid, values), source, {"ledger": ledger, "note": note})
-        return self.release()
+        with self._charged():
+            return self.release()
 
     def release(self, *, confidence: float = 0.95) -> Distribution:
         """Return the distribution, whose intervals all hold together with this confidence."""
-        notes = DistributionNotes(
-            grid=self.grid, confidence=confidence, contribution="one value", reason=words_of(self.plan)
-        )
+        words: Any = {"contribution": "one value", "reason": words_of(self.plan)}
+        notes = DistributionNotes(grid=self.grid, confidence=confidence, entry=self.entry, **words)
         self._check_done()
         table = pa.concat_tables([_SCHEMA.empty_table(), *map(self._ranges, self._levels)]).combine_chunks()
         return Distribution(table, self.plan, unsafe_to_publish=not self._source.publishable, notes=notes)

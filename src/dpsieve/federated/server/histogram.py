@@ -200,18 +200,22 @@ class Tally:
         self._check_open()
         channel = self._plan.channel
         channel.certify()
-        charge(ledger, channel, note)
-        self._open = False
-        self._merge()
-        release = draw_release(
-            channel,
-            self._counted.column("value"),
-            self._counted.column("count").to_numpy(),
-            already_sampled=True,
-            notes=Notes(contribution(self._buckets), reason(self._plan)),
-            source=source,
-        )
-        return release if self._publishable else replace(release, unsafe_to_publish=True)
+
+        def rehearse() -> None:
+            draw_release(channel, ["a key"], [1], already_sampled=True)
+
+        with charge(ledger, channel, note, rehearse) as entry:
+            self._open = False
+            self._merge()
+            release = draw_release(
+                channel,
+                self._counted.column("value"),
+                self._counted.column("count").to_numpy(),
+                already_sampled=True,
+                notes=Notes(contribution(self._buckets), reason(self._plan), entry=entry),
+                source=source,
+            )
+            return release if self._publishable else replace(release, unsafe_to_publish=True)
 
     def _read(self, report: Any) -> list[str | int]:
         """Return the value of one report, or nothing where it does not count."""

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from dpsieve.federated.client.coins import new_nonce
 from dpsieve.federated.client.questions import Question, SplitQuestion, Terms
 from dpsieve.federated.plans.level_plans import LevelPlan
 from dpsieve.privacy import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.privacy.ledger import AnyLedger, charge, report_charge
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
 
@@ -27,12 +28,14 @@ class LevelServer(ABC, Generic[_Q]):
         terms: what devices are told about the collection: its name, threshold and guarantee.
         ignored: how many reports were malformed, repeated, or did not answer the question. It is not private: never
             publish it.
+        entry: the number of the ledger entry that was charged; None before, or without a ledger.
     """
 
     def __init__(self, plan: LevelPlan, collection: str | None) -> None:
         self.plan, self.ignored = plan, 0
         name = new_nonce() if collection is None else collection
         self.terms = Terms(name, plan.epsilon, plan.delta_, plan.threshold, plan.neighbours)
+        self.entry: int | None = None
         self._state, self._source = "new", resolve(None)
         self._open: _Q | None = None
         self._nonces: set[str] = set()
@@ -56,14 +59,24 @@ class LevelServer(ABC, Generic[_Q]):
             again = f"Make a new {type(self).__name__}, with a budget of its own."
             raise InvalidValue(f"the questions were asked already. {again}")
         self.plan.certify()
-        charge(ledger, self.plan, note)
-        self._state = "asking"
-        for level in range(1, self.plan.levels + 1):
-            self._open, self._nonces = self._ask(level), set()
-            yield self._open
-            if not self._close(self._open):
-                break
-        self._open, self._state = None, "done"
+        one = np.ones(1, np.int64)
+        with charge(ledger, self.plan, note, lambda: self.plan.draw(one, source=resolve(None))) as self.entry:
+            self._state = "asking"
+            for level in range(1, self.plan.levels + 1):
+                self._open, self._nonces = self._ask(level), set()
+                yield self._open
+                if not self._close(self._open):
+                    break
+            self._open, self._state = None, "done"
+
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """Let errors of whoever goes through the questions report the charge, once there is one."""
+        try:
+            yield
+        except BaseException:
+            with report_charge(self.entry):
+                raise
 
     @abstractmethod
     def _ask(self, level: int) -> _Q:

@@ -154,11 +154,12 @@ class QuantileSearch(LevelServer[SplitQuestion]):
         drawn: Ints | None = None
         if self.plan.protocol == "cohorts":
             drawn = client_levels(len(mine), self.plan.levels, source=source)
-        for question in self.questions(ledger=ledger, note=note):
-            asked = mine if drawn is None else mine[drawn == question.level]
-            answers = asked[coins(len(asked), self.plan.coin, source=source)] < question.split
-            self._below, self._above = int(answers.sum()), int((~answers).sum())
-        return self.result()
+        with self._charged():
+            for question in self.questions(ledger=ledger, note=note):
+                asked = mine if drawn is None else mine[drawn == question.level]
+                answers = asked[coins(len(asked), self.plan.coin, source=source)] < question.split
+                self._below, self._above = int(answers.sum()), int((~answers).sum())
+            return self.result()
 
     def result(self) -> Estimate:
         """Return the quantile, and an interval that holds it: inf{q : phi of the values are at most q}.

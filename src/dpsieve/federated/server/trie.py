@@ -109,7 +109,8 @@ class TrieServer(LevelServer[Question]):
     def _ask_all(self, strings: Any, source: Source | None, charged: dict[str, Any]) -> None:
         """Ask one client for each of these strings, all in this process."""
         self._source = resolve(source)
-        answer_all(self.plan, self.strings, strings, self.questions(**charged), self.count, self._source)
+        with self._charged():
+            answer_all(self.plan, self.strings, strings, self.questions(**charged), self.count, self._source)
 
     @property
     def trie(self) -> pa.Table:
@@ -192,7 +193,8 @@ class TrieHeavyHitters(TrieServer):
             source: randomness for tests; a release made with it says that it is unsafe to publish.
         """
         self._ask_all(strings, source, {"ledger": ledger, "note": note})
-        return self.release()
+        with self._charged():
+            return self.release()
 
     def release(self) -> TrieRelease:
         """Return the strings that ended and survived, with counts, intervals and the trie.
@@ -205,7 +207,8 @@ class TrieHeavyHitters(TrieServer):
         found = trie.filter(trie["ended"])
         tokens = found["token"].to_numpy().astype(np.float64)
         made = release_of(self.plan, found["prefix"], tokens, source=self._source)
-        notes = TrieNotes(strings=self.strings, step=self.step, contribution="one string", reason=words_of(self.plan))
+        words: Any = {"contribution": "one string", "reason": words_of(self.plan)}
+        notes = TrieNotes(strings=self.strings, step=self.step, entry=self.entry, **words)
         return TrieRelease(
             made.table, self.plan, tokens=made.tokens, unsafe_to_publish=made.unsafe_to_publish, notes=notes, trie=trie
         )

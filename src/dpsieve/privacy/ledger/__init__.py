@@ -15,7 +15,7 @@ What is not promised:
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, Self, TypeAlias
 from dpsieve import validate
 from dpsieve.display import html_table
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, LedgerError
-from dpsieve.logs import log
+from dpsieve.logs import log, timed
 from dpsieve.privacy.curves.concentrated import replaced
 from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
 from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
@@ -328,36 +328,69 @@ def opened(ledger: AnyLedger, note: str = "") -> Ledger | None:
     return Ledger.open(ledger)
 
 
-def charge(ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str = "") -> int | None:
-    """Write down what a mechanism spends or promises, durably, before it draws, and return the number of the entry.
+class charge:  # noqa: N801 - it reads like a function: with charge(...) as entry
+    """Charge a ledger, durably, for what is drawn in a `with` block, which gets the number of the entry.
 
-    Where there is no ledger, nothing is written, and there is no number.
+    Without a ledger nothing is written, and the number is None. Errors in the block report the charge.
+
+    Args:
+        ledger: a ledger or its path, or None.
+        mechanism: what is charged: a mechanism, or a promise.
+        note: what it is for.
+        rehearse: does with invented data, and randomness of its own, what the block does. It runs before the charge:
+            code that cannot be compiled, loaded or imported, and mechanisms that cannot be certified, cost no budget.
     """
-    book = opened(ledger, note)
-    promise = mechanism if isinstance(mechanism, Guarantee) else mechanism.guarantee
-    warn_of_large_delta(promise.delta)
-    if isinstance(mechanism, Mechanism):
-        log.info("mechanism: %s", mechanism.name)
-    if book is None:
-        return None
-    number = book.spend(mechanism, note).number
-    log.info("ledger: charged as entry %d", number)
-    return number
+
+    def __init__(
+        self, ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str, rehearse: Callable[[], object]
+    ) -> None:
+        self._book, self._mechanism, self._note = opened(ledger, note), mechanism, note
+        self._rehearse = rehearse
+        self._entry: int | None = None
+
+    def __enter__(self) -> int | None:
+        mechanism = self._mechanism
+        promise = mechanism if isinstance(mechanism, Guarantee) else mechanism.guarantee
+        warn_of_large_delta(promise.delta)
+        if isinstance(mechanism, Mechanism):
+            log.info("mechanism: %s", mechanism.name)
+        if self._book is None:
+            return None
+        with timed("rehearse", whole=True):
+            self._rehearse()
+        self._entry = self._book.spend(mechanism, self._note).number
+        log.info("ledger: charged as entry %d", self._entry)
+        return self._entry
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is not None:
+            _add_charge(error, self._entry)
 
 
 @contextmanager
-def told_charged(entry: int | None) -> Iterator[None]:
-    """Let errors say that the ledger was charged before them, as this entry; None where there is no ledger."""
+def report_charge(entry: int | None) -> Iterator[None]:
+    """Add to errors in this block that the ledger was charged before them; nothing where there is no entry."""
     try:
         yield
     except BaseException as error:
-        if entry is not None:
-            said = f"The ledger was charged before this: entry {entry} stays spent."
-            if isinstance(error, DpsieveError):
-                error.args = (f"{error} {said}", *error.args[1:])
-            else:
-                error.add_note(said)
+        _add_charge(error, entry)
         raise
+
+
+def _add_charge(error: BaseException, entry: int | None) -> None:
+    """Make an error report a charge, once. Our own get a longer message, others a note: all keep their type."""
+    words = "" if entry is None else charged_words(entry)
+    if words in str(error) or words in getattr(error, "__notes__", ()):
+        return
+    if isinstance(error, DpsieveError):
+        error.args = (f"{error} {words}", *error.args[1:])
+    else:
+        error.add_note(words)
+
+
+def charged_words(entry: int) -> str:
+    """Return that an entry stays in its ledger."""
+    return f"The ledger was charged before this: entry {entry} stays spent."
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

@@ -66,11 +66,11 @@ class Estimate(Publication):
     @classmethod
     def of(
         cls, mechanism: Mechanism, values: Floats, names: Sequence[str], *, source: Source, reason: str,
-        contribution: str = "", single: bool = False,
+        contribution: str = "", single: bool = False, entry: int | None = None,
     ) -> Self:  # fmt: skip
         """Return the publication of values that a mechanism let out."""
         table = _table(_last(mechanism), values, pa.array(names, pa.string()))
-        notes = EstimateNotes(contribution, reason, single)
+        notes = EstimateNotes(contribution, reason, single, entry=entry)
         return cls(table, mechanism, unsafe_to_publish=not source.publishable, notes=notes)
 
     @property

@@ -27,6 +27,7 @@ from dpsieve.vectors.means.plan_steps import PlanSteps
 from dpsieve.vectors.means.private_sum import coordinate_names, matrix
 from dpsieve.vectors.means.thesis_steps import ThesisSteps
 
+_FEW = 16  # rows of a rehearsal
 _VARIANCES = "Pass one public variance for each coordinate, not all zero."
 SPREADS = ("auto", "pairs", 0.75, 0.841, 0.9)
 
@@ -109,18 +110,21 @@ def private_mean(
     steps_kind = ThesisSteps if plan.mode == "thesis" else PlanSteps
     promise = steps_kind.promised(plan, epsilon, delta)
 
-    def steps_for(values: Any) -> PlanSteps:
+    def steps_for(values: Any, source: Source = source) -> PlanSteps:
         return steps_kind(plan, BoundedRows(values, low, high), promise[1], unit, source)
 
-    if book is not None:
-        charge(book, _composed(promise, steps_for(given.values).planned()), note)
-    # Pairs of rows that follow each other are compared. In a random order a replaced row is in one pair alone, wherever
-    # it stood, so the order in which rows come does not matter, even if it depends on all of them.
-    steps = steps_for(given.values if plan.mode == "gaussian" else given.values[shuffled(count, source)])
-    values = steps.run(known, spread)
-    made = _composed(promise, steps.made)
-    words = {"reason": f"{plan}; {steps.told}", "contribution": "one row of numbers within public bounds"}
-    return Estimate.of(made, values, labels, source=source, single=given.single, **words)
+    def rehearse() -> None:
+        steps_for(given.values[:_FEW] * 0, resolve(None)).run(known, spread)
+
+    cost = _composed(promise, steps_for(given.values).planned())
+    with charge(book, cost, note, rehearse) as entry:
+        # Pairs of rows that follow each other are compared. In a random order a replaced row is in one pair alone,
+        # wherever it stood, so the order in which rows come does not matter, even if it depends on all of them.
+        steps = steps_for(given.values if plan.mode == "gaussian" else given.values[shuffled(count, source)])
+        values = steps.run(known, spread)
+        made = _composed(promise, steps.made)
+        words: Any = {"reason": f"{plan}; {steps.told}", "contribution": "one row of numbers within public bounds"}
+        return Estimate.of(made, values, labels, source=source, single=given.single, entry=entry, **words)
 
 
 def _composed(promise: tuple[float, float], parts: Sequence[Mechanism]) -> Mechanism:

@@ -26,6 +26,7 @@ METHODS = ("auto", "search", "gaps", "halving", "slices")
 USUAL_DELTA = 1e-6
 """The delta at which a zCDP budget is stated, where none is given."""
 _BUDGET = "Pass epsilon=1.0, or epsilon and delta, or rho=0.1 for zero-concentrated privacy."
+_FEW = 8  # rows of a rehearsal
 _COLUMN = "Pass one column of numbers, such as [1.5, 2.0, 7.25]."
 
 
@@ -93,11 +94,13 @@ def publish_quantiles(
     """Certify and charge a mechanism of `best_quantiles`, and publish what it draws from floats without NaN."""
     mechanism.certify()
     book, drawn_from = opened(ledger, note), resolve(source)
-    charge(book, mechanism, note)
+    # Where neighbours replace a row, their number is public, and slices need it.
+    invented = np.zeros(len(values) if mechanism.neighbours == "replace" else min(len(values), _FEW))
+    with charge(book, mechanism, note, lambda: mechanism.draw(invented, resolve(None))) as entry:
+        found = mechanism.draw(values, drawn_from)
     names = [shown(one) for one in mechanism.quantiles]
-    found = mechanism.draw(values, drawn_from)
     words = {"reason": reason, "contribution": bounded_words(mechanism.rows_per_unit)}
-    return Estimate.of(mechanism, found, names, source=drawn_from, single=single, **words)
+    return Estimate.of(mechanism, found, names, source=drawn_from, single=single, entry=entry, **words)
 
 
 def best_quantiles(

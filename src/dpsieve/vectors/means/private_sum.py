@@ -85,11 +85,11 @@ def private_sum(
     if book is not None:
         book.check(made, note)
     sums = grid.sums(rows.values)
-    charge(book, made, note)
-    values = made.draw(sums, source)
+    with charge(book, made, note, lambda: made.draw(np.zeros_like(sums), resolve(None))) as entry:
+        values = made.draw(sums, source)
     kinds = {"best": f"best for moment {moment(p):g} of the error", "equal": "equal", "proportional": "like the widths"}
     words = {"reason": f"{made.noise} noise, its split {kinds[shape]}", "contribution": bounded_words(rows_per_unit)}
-    return Estimate.of(made, values, labels, source=source, single=rows.single, **words)
+    return Estimate.of(made, values, labels, source=source, single=rows.single, entry=entry, **words)
 
 
 def best_noise(
