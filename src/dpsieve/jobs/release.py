@@ -116,16 +116,16 @@ def release(
         return told_of_rarer_keys(replace(made, notes=replace(made.notes, entry=entry)), request)
     notes = Notes(str(request.contribution) if request.privacy_unit else "", plan.reason)
     if (histogram := histogram_for(request)) is not None:
-        several = where.by_bound(data, request.columns, **how)
-        entry = charge(book, cost, note)
-        sizes = histogram.draw(several.units, source)
-        bounded = with_bound(request, sizes, plan.each.guarantee.epsilon)
-        plan, contribution = behind(histogram, bounded), bounded.contribution
-        words = f"{contribution}{', chosen privately' if request.chooses_bound else ''}"
-        kept = sizes.kept(contribution.keys) if request.tell_kept else None
-        words += TOO_FEW if request.tell_kept and kept is None else ""
-        notes = Notes(words, plan.reason, kept=kept, entry=entry)
-        counted = several.under(contribution.keys)
+        with where.by_bound(data, request.columns, **how) as several:
+            entry = charge(book, cost, note)
+            sizes = histogram.draw(several.units, source)
+            bounded = with_bound(request, sizes, plan.each.guarantee.epsilon)
+            plan, contribution = behind(histogram, bounded), bounded.contribution
+            words = f"{contribution}{', chosen privately' if request.chooses_bound else ''}"
+            kept = sizes.kept(contribution.keys) if request.tell_kept else None
+            words += TOO_FEW if request.tell_kept and kept is None else ""
+            notes = Notes(words, plan.reason, kept=kept, entry=entry)
+            counted = several.under(contribution.keys)
     else:
         counted = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
         notes = replace(notes, entry=charge(book, cost, note))

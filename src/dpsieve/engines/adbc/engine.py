@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines.adbc.catalog import column_types, table_parts
 from dpsieve.engines.adbc.failures import connected, guarded
-from dpsieve.engines.counted import Counted, CountedByBound, ReadAgain, units_by_place
+from dpsieve.engines.counted import Counted, CountedByBound, FromPlaces, units_by_place
 from dpsieve.engines.duckdb.jobs import counted, named_keys
 from dpsieve.engines.duckdb.queries import run
 from dpsieve.engines.duckdb.scan import KNOWN, known_keys
@@ -103,7 +103,7 @@ class Adbc(Engine):
             return counted(task, None, kept.group_by(names).aggregate([("n", "sum")]).rename_columns([*names, "n"]))
 
         holding = np.bincount(places.to_numpy(), found.column("n").to_numpy(), task.contribution.keys + 1)
-        return ReadAgain(units_by_place(holding.astype(np.int64)), under)
+        return FromPlaces(units_by_place(holding.astype(np.int64)), under)
 
     def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
         with self._session(data) as session, session.listed(known, task) as (listed, place):
