@@ -58,6 +58,20 @@ def test_false_statistics_of_parquet_decide_nothing(engine, false_statistics):
     assert len(held.sizes) == 600
 
 
+def test_false_statistics_decide_nothing_on_a_connection_of_the_user(false_statistics):
+    """Whose settings are those from before when all is done."""
+    path, table = false_statistics
+    connection = duckdb.connect()
+    connection.execute("SET disabled_optimizers = 'top_n'")
+    connection.execute(f"CREATE VIEW rows AS SELECT * FROM '{path}'")
+    for data in ((connection, "rows"), connection.sql(f"SELECT * FROM '{path}'")):
+        with pytest.raises(InvalidValue, match="holds nulls"):
+            count(DuckDB(), data, max_keys=2)
+        how = {"max_keys": 2, "allow_null_units": True, "salt": 5}
+        assert found(DuckDB(), data, **how) == found(DuckDB(), table, **how)
+    assert connection.sql("SELECT current_setting('disabled_optimizers')").fetchall() == [("top_n",)]
+
+
 @WAYS
 @pytest.mark.parametrize("max_keys", [1, 3])
 def test_a_false_number_of_rows_does_not_let_sums_overflow(engine, tmp_path, max_keys):

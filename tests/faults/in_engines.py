@@ -34,7 +34,7 @@ FAULTS = [
     Fault(
         "inputs: statistics of Parquet files are believed",
         "engines/duckdb/engine.py",
-        '    "disabled_optimizers": "statistics_propagation",\n',
+        '    "disabled_optimizers": _BELIEVING,\n',
         "",
         "engines/test_trusted_inputs.py::test_false_statistics_of_parquet_decide_nothing",
     ),
@@ -447,8 +447,8 @@ FAULTS = [
     Fault(
         "a release is not charged",
         "jobs/release.py",
-        "        entry = charge(book, cost, note)\n        sizes =",
-        "        entry = None\n        sizes =",
+        "            entry = charge(book, cost, note)\n            sizes =",
+        "            entry = None\n            sizes =",
         "jobs/test_release.py::TestLedger::test_a_release_is_charged",
     ),
     Fault(

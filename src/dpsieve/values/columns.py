@@ -162,7 +162,7 @@ def _parts_in_utf8(array: pa.Array) -> list[pa.Array]:
 
 def is_text(kind: pa.DataType) -> bool:
     """Return whether values of a type are texts."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return str(kind) in ("string", "large_string", "string_view")
 
 
 def _is_ascii(array: pa.Array) -> bool:

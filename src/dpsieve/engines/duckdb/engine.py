@@ -30,7 +30,7 @@ from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, is_text, 
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import Foreign, Source, opened, unchanged
-from dpsieve.engines.sql.bounded_query import Column
+from dpsieve.engines.sql.bounded_query import Column, literal
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
 from dpsieve.logs import timed
@@ -41,6 +41,7 @@ _T = TypeVar("_T")
 _LARGE = 5_000_000
 _BYTES_OF_A_PAIR, _BYTES_OF_A_LINE, _BYTES_OF_A_ROW = 64, 8, 4
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
+_BELIEVING = "statistics_propagation"
 # Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept. What Parquet
 # files claim of their values, such as that no unit is null, or all are below 256, decides nothing: DuckDB would join
 # units by it where it is false.
@@ -49,13 +50,12 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "allow_persistent_secrets": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "disabled_optimizers": "statistics_propagation",
+    "disabled_optimizers": _BELIEVING,
     "preserve_insertion_order": "false",
     "python_enable_replacements": "false",
 }
 _NOT_PRINTED = {"enable_progress_bar_print": "false"}
 _BAR = _NOT_PRINTED | {"enable_progress_bar": "true"}  # in this order
-_PRINTS = "SELECT current_setting('enable_progress_bar_print')"
 _OWN = {name: str(value) for name, value in _CLOSED.items() if not name.startswith("python_")} | {"temp_directory": ""}
 
 
@@ -204,7 +204,7 @@ class DuckDB(Engine):
     def _session(self, source: Source, progress: bool = False) -> Iterator[tuple[Any, Path]]:
         """Yield a connection, that of the user for data on it (None where it is hidden), and a private folder."""
         if isinstance(source, Foreign):
-            with _without_bar(source.relation):
+            with _other_settings(source.relation):
                 yield source.connection, Path()
             return
         with private_folder(self.temp_folder) as folder:
@@ -242,17 +242,23 @@ def _is_large(job: Job) -> bool:
 
 
 @contextlib.contextmanager
-def _without_bar(relation: Any) -> Iterator[None]:
-    """Keep the progress bar of a user's connection off standard output for a while."""
-    found, _ = tried(lambda: relation.query(VIEW, _PRINTS).fetchall())
-    printed = found == [(True,)]
+def _other_settings(relation: Any) -> Iterator[None]:
+    """Let a user's connection print no progress bar for a while, and not believe what files claim of their values."""
+    names = ("enable_progress_bar_print", "disabled_optimizers")
+    values = ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" for name in names)
+    found, _ = tried(lambda: relation.query(VIEW, f"SELECT {values}").fetchall())
+    before = dict(zip(names, found[0], strict=True)) if found else {}
+    meant = {names[0]: "false", names[1]: ",".join(filter(None, [before.get(names[1]), _BELIEVING]))}
+
+    def set_all(settings: dict[str, str]) -> None:
+        for name in before:
+            tried(partial(relation.query, VIEW, f"SET {name} = {literal(settings[name])}"))
+
     try:
-        if printed:
-            tried(lambda: relation.query(VIEW, "SET enable_progress_bar_print = false"))
+        set_all(meant)
         yield
     finally:
-        if printed:
-            tried(lambda: relation.query(VIEW, "SET enable_progress_bar_print = true"))
+        set_all(before)
 
 
 def _check_type(column: Column, columns: Columns, source: Source) -> None:

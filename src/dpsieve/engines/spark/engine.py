@@ -323,7 +323,7 @@ def _computed_once(frame: Any) -> Any:
 
 def _in_utf8(field: Any, columns: Columns) -> str:
     """Return the expression of a column, with keys in UTF-8 (see `values.columns`); units are bytes to Spark."""
-    name, kind = "`" + field.name.replace("`", "``") + "`", field.dataType.simpleString()
+    name, kind = f"`{field.name.replace('`', '``')}`", field.dataType.simpleString()
     if field.name not in columns.key or not kind.startswith(("string", "char", "varchar")):
         return name
     text, bytes_ = f"CAST({name} AS STRING)", f"CAST({name} AS BINARY)"
