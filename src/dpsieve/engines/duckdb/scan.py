@@ -1,6 +1,7 @@
 """Data, and public lists of keys, as tables of a FROM clause on a DuckDB connection."""
 
 import glob
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from dpsieve.values.columns import ESCAPE, ESCAPED, in_utf8, is_interrupt
 VIEW, KNOWN = "dpsieve_data", "dpsieve_known"
 # Otherwise a folder named unit=7 would take the place of the column 'unit' in its files.
 _NO_FOLDERS = "hive_partitioning = false"
+_READ: "weakref.WeakSet[pa.RecordBatchReader]" = weakref.WeakSet()
 _EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
 
 
@@ -153,11 +155,17 @@ def _frame(source: Frame, wanted: Columns, connection: Any) -> Scan:
 
 
 def _batches_in_utf8(data: Any, names: tuple[str, ...], plain: list[str]) -> pa.RecordBatchReader:
-    """Return some columns of a reader or a dataset, under other names, with texts in UTF-8; it is read once."""
+    """Return some columns of a reader or a dataset, under other names, with texts in UTF-8.
+
+    A reader that was read here before is refused: it would seem to have no rows.
+    """
+    if isinstance(data, pa.RecordBatchReader) and data in _READ:
+        raise UnreadableData("data cannot be read: this reader was read already. Pass a new one, or a table.")
     reader = data if isinstance(data, pa.RecordBatchReader) else data.scanner(columns=list(names)).to_reader()
     schema = pa.schema([(inner, reader.schema.field(name).type) for name, inner in zip(names, plain, strict=True)])
 
     def batches() -> Iterator[pa.RecordBatch]:
+        _READ.add(reader)
         for batch in reader:
             yield pa.record_batch([in_utf8(batch.column(name)) for name in names], schema=schema)
 
