@@ -57,9 +57,9 @@ class PrivacyWarning(UserWarning):
 
 
 def not_unicode(name: str) -> InvalidValue:
-    """Return the error for text that no encoding can carry."""
-    fix = "Mend the text first, such as by text.encode(errors='replace').decode()."
-    return InvalidValue(f"{name} holds text with lone surrogates, which is not Unicode. {fix}")
+    """Return the error for text with bytes that are not UTF-8, or with lone surrogates, which no encoding can carry."""
+    fix = "Pass bytes, or replace what is wrong first, such as by text.encode(errors='replace').decode()."
+    return InvalidValue(f"{name} holds text that is not Unicode: bytes that are not UTF-8, or lone surrogates. {fix}")
 
 
 def too_large(name: str) -> InvalidValue:

@@ -6,7 +6,7 @@ depends on the data: logs are for who runs the release, not for its readers.
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -28,3 +28,16 @@ def timed(phase: str, *, whole: bool = False) -> Iterator[None]:
         _inside.reset(reset)
     if not outer:
         log.info("%s: %.2f s", phase, time.perf_counter() - start)
+
+
+@contextmanager
+def silenced(loggers: Iterable[logging.Logger]) -> Iterator[None]:
+    """Switch off loggers of another library for a while, as its messages may quote data."""
+    before = {logger: logger.disabled for logger in loggers}
+    for logger in before:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in before.items():
+            logger.disabled = disabled

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from counting import count, found
 
-from dpsieve.engines import Adbc
+from dpsieve.engines import Adbc, Columns
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
 dbapi = pytest.importorskip("adbc_driver_sqlite.dbapi", reason="adbc-driver-sqlite is not installed")
@@ -41,3 +41,17 @@ def test_types_come_from_the_declared_column_and_collations_of_units_are_refused
     assert found(engine, name, key=("text",), unit="whole") == {"x": 1, "y": 1}  # what was not committed is still there
     with pytest.raises((InvalidType, UnreadableData), match=r"type|cannot be read"):
         count(engine, "mixed")
+
+
+def test_text_that_is_not_utf8_is_rewritten(connection):
+    """SQLite tells texts apart by their bytes, whatever they are: see `dpsieve.values.columns`."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE rows (unit TEXT, key TEXT)")
+        for unit in ("FF", "FE", "61"):
+            for key in ("636166E9", "FF", "746561"):
+                cursor.execute(f"INSERT INTO rows VALUES (CAST(x'{unit}' AS TEXT), CAST(x'{key}' AS TEXT))")
+    engine, written = Adbc(connection, dialect="sqlite"), ["\ufffd636166E9", "\ufffdFF", "tea"]
+    assert found(engine, "rows", max_keys=3) == dict.fromkeys(written, 3)
+    assert sum(found(engine, "rows", max_keys=1).values()) == 3
+    with engine.by_bound("rows", Columns(("key",), "unit"), salt=1) as several:
+        assert sorted(several.under(3).keys.column(0).to_pylist()) == sorted(written)

@@ -1,5 +1,6 @@
 """Which units keep which keys: the same bounding as `aggregate`, in an order that no other unit can change."""
 
+import io
 from collections import defaultdict
 from dataclasses import replace
 
@@ -12,8 +13,8 @@ from counting import count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import Columns, DuckDB, Weight
-from dpsieve.engines.counted import ReadAgain
+from dpsieve.engines import Columns, DataStream, DuckDB, Weight
+from dpsieve.engines.counted import FromPlaces
 from dpsieve.engines.duckdb import pairs, text_blocks
 from dpsieve.engines.sql.bounded_query import choice
 from dpsieve.errors import InvalidType, InvalidValue
@@ -245,24 +246,50 @@ def test_counts_under_a_chosen_bound_are_those_of_aggregate(engine, rows, salt, 
     for large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _, large=large: large)
-            several = engine.by_bound(table, columns, salt=salt)
-            assert isinstance(several, ReadAgain) == large
-            assert several.units.tolist() == np.bincount([size for size in sizes if size], minlength=1001).tolist()
-            assert numbers(several.under(most)) == numbers(plain)
+            with engine.by_bound(table, columns, salt=salt) as several:
+                assert isinstance(several, FromPlaces) == large
+                assert several.units.tolist() == np.bincount([size for size in sizes if size], minlength=1001).tolist()
+                assert numbers(several.under(most)) == numbers(plain)
 
 
-def test_data_beyond_the_memory_is_read_twice(tmp_path, monkeypatch):
-    """64 bytes a row would be more than a quarter of the limit, so nothing is held; a bound is chosen all the same."""
+def test_data_beyond_the_memory_is_read_once(tmp_path, monkeypatch):
+    """64 bytes a row would be more than a quarter of the limit, so no pairs are held; a bound is chosen all the same.
+
+    The file may be gone by then. What is kept is in a private folder, which goes with it, also where nobody closes it.
+    """
     rows = pa.table({"unit": np.repeat(np.arange(60_000), 2), "key": np.tile(["a", "b"], 60_000)})
     pa.parquet.write_table(rows, tmp_path / "rows.parquet")
-    told, engine = [], DuckDB(memory_limit="20MB", threads=2, compiled_from=0)
+    spare = tmp_path / "spare"
+    spare.mkdir()
+    told, engine = [], DuckDB(memory_limit="20MB", threads=2, compiled_from=0, temp_folder=spare)
     for name in ("incidence", "incidence_by_loops"):
         monkeypatch.setattr(f"dpsieve.engines.duckdb.engine.{name}", lambda *_: pytest.fail("pairs were held"))
     where = str(tmp_path / "rows.parquet")
     how = {"salt": 1, "progress": told.append}
-    counted = engine.by_bound(where, Columns(("key",), "unit"), **how).under(2)
-    assert sorted(counted.frequencies.tolist()) == [60_000] * 2 and told == sorted(told) and told[-1] == 1.0
-    assert 0.5 in told  # half of the work is done after the first read
+    several = engine.by_bound(where, Columns(("key",), "unit"), **how)
+    (tmp_path / "rows.parquet").unlink()
+    assert [folder.stat().st_mode & 0o777 for folder in spare.iterdir()] == [0o700]
+    for most, each in ((2, [60_000] * 2), (1000, [60_000] * 2)):
+        assert sorted(several.under(most).frequencies.tolist()) == each
+    assert several.under(1).frequencies.sum() == 60_000 and told == sorted(told) and told[-1] == 1.0
+    del several
+    assert list(spare.iterdir()) == []
+
+
+def test_a_stream_beyond_the_memory_is_read_once(monkeypatch):
+    monkeypatch.setattr("dpsieve.engines.duckdb.engine._BYTES_OF_A_PAIR", 1 << 40)
+    text = "unit,key\n" + "".join(f"{unit},{key}\n" for unit in range(50) for key in "ab")
+    with DuckDB().by_bound(DataStream(io.StringIO(text)), Columns(("key",), "unit"), salt=1) as several:
+        assert isinstance(several, FromPlaces) and numbers(several.under(2)) == {"a": 50, "b": 50}
+
+
+def test_a_progress_that_raises_while_counts_are_kept_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _: True)
+    with pytest.raises(ZeroDivisionError) as caught:
+        DuckDB(temp_folder=tmp_path).by_bound(
+            table_of([("ann", "a")]), Columns(("key",), "unit"), salt=1, progress=lambda share: 1 / 0
+        )
+    assert list(tmp_path.iterdir()) == [], caught
 
 
 def test_null_units_are_refused_before_anything_is_chosen(monkeypatch):

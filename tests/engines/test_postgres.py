@@ -358,3 +358,26 @@ def test_a_query_is_stopped_on_the_server_when_we_stop(postgres, server, events)
         count(Adbc(postgres), "slow", key=("key", "pause"), progress=stop)
     assert time.monotonic() - start < 60
     assert told(server, f"SELECT count(*) {OTHERS} AND state = 'active'") == [(0,)]
+
+
+def test_one_transaction_sees_one_state_of_the_database(postgres, server, rows):
+    told(server, f"CREATE VIEW isolation AS SELECT unit, current_setting('transaction_isolation') AS key FROM {rows}")
+    assert found(Adbc(postgres), "isolation") == {"repeatable read": 5}
+
+
+def test_text_of_a_database_without_an_encoding_is_rewritten(postgres, server):
+    """Such a server takes any bytes for text, tells texts apart by them, and sends them as they are."""
+    from adbc_driver_postgresql import dbapi
+
+    told(server, "CREATE DATABASE raw ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    url = postgres.replace("/postgres?", "/raw?")
+    with dbapi.connect(url, autocommit=True) as raw, raw.cursor() as cursor:
+        cursor.execute("CREATE TABLE rows (unit text, key text)")
+        units, keys = [r"\xff", r"\xfe", "a"], [r"caf\xe9", r"\xff", "tea"]
+        pairs = ", ".join(f"(E'{unit}', E'{key}')" for unit in units for key in keys)
+        cursor.execute(f"INSERT INTO rows VALUES {pairs}")
+    written = ["\ufffd636166E9", "\ufffdFF", "tea"]
+    assert found(Adbc(url), "rows", max_keys=3) == dict.fromkeys(written, 3)
+    assert sum(found(Adbc(url), "rows", max_keys=1).values()) == 3
+    with Adbc(url).by_bound("rows", Columns(("key",), "unit"), salt=1) as several:
+        assert sorted(several.under(3).keys.column(0).to_pylist()) == sorted(written)

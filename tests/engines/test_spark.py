@@ -171,7 +171,13 @@ def test_files_and_the_command_line(spark, tmp_path):
 
 
 @pytest.mark.parametrize("session", [0, 1], ids=["classic", "connect"])
-def test_errors_of_spark_cost_nothing_and_quote_no_data(spark, session, tmp_path):
+def test_errors_of_spark_cost_nothing_and_quote_no_data(spark, session, tmp_path, monkeypatch):
+    """Also not in the log that pyspark writes to standard error."""
+    from pyspark.logger import PySparkLogger
+
+    logged = []
+    for kind in ("SQL", "DataFrame"):
+        monkeypatch.setattr(PySparkLogger.getLogger(f"{kind}QueryContextLogger"), "handle", logged.append)
     ledger = ds.Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-8, unit="user")
     frame = spark[session].createDataFrame(pa.table({"user": ["1", "2"], "query": ["tea", "hush"]}))
     wrong = [
@@ -181,9 +187,73 @@ def test_errors_of_spark_cost_nothing_and_quote_no_data(spark, session, tmp_path
     for data, engine, words in wrong:
         with pytest.raises(UnreadableData, match=words) as caught:
             ds.release(data, engine=engine, ledger=ledger, **BUDGET)
-        assert "hush" not in str(caught.value)
+        assert "hush" not in str(caught.value) and not logged
         assert caught.value.__cause__ is None and caught.value.__context__ is None
     assert len(ledger) == 0
+
+
+RANDOM = {
+    "rand": ["user", "query", "rand(7) AS r"],
+    "uuid": ["uuid() AS user", "query"],
+    "monotonically_increasing_id": ["monotonically_increasing_id() AS user", "query"],
+    "inside": ["user", "if(shuffle(array(1, 2))[0] = 1, query, 'x') AS query"],
+    "a filter": "rand() < 0.9",
+    "a subquery": "user > (SELECT max(r) FROM (SELECT rand() AS r FROM range(3)))",
+}
+
+
+@pytest.mark.parametrize("session", [0, 1], ids=["classic", "connect"])
+def test_random_columns_are_refused_and_cost_nothing(spark, session, tmp_path):
+    """They change where a task runs again, so that one unit could count with other rows in each part of the counts."""
+    ledger = ds.Ledger(tmp_path / "ledger", epsilon=1.0, delta=1e-8, unit="user")
+    frame = spark[session].createDataFrame(searches(60))
+    for given in RANDOM.values():
+        random = frame.where(given) if isinstance(given, str) else frame.selectExpr(*given)
+        with pytest.raises(InvalidValue, match=r"data has random columns or filters, such as rand\(\)"):
+            ds.release(random.selectExpr("user", "query"), ledger=ledger, **BUDGET)
+    assert len(ledger) == 0
+    named = frame.selectExpr("user", "if(now() > date'2020-01-01', query, 'rand()') AS query")
+    assert found(Spark(), named, key=("query",), unit="user", max_keys=9)["tea"] == 20
+
+
+def test_python_functions_that_are_not_deterministic_are_refused(spark):
+    from pyspark.sql.functions import udf
+
+    frame, same = spark[0].createDataFrame(searches(60)), udf(lambda value: value, "string")
+    assert (
+        found(Spark(), frame.withColumn("query", same("query")), key=("query",), unit="user", max_keys=9)["tea"] == 20
+    )
+    with pytest.raises(InvalidValue, match="data has random columns"):
+        count(Spark(), frame.withColumn("query", same.asNondeterministic()("query")), key=("query",), unit="user")
+
+
+def test_data_that_changes_after_it_was_counted_changes_nothing(spark, tmp_path):
+    """The counts do not come from the files any more, which Spark would read again for a part that was lost."""
+    path = tmp_path / "rows.parquet"
+    pa.parquet.write_table(searches(60), path)
+    for data in (spark[0].read.parquet(str(path)), spark[1].read.parquet(str(path)), path):
+        counted = count(Spark(spark[0]), data, key=("query",), unit="user", max_keys=9)
+        before = path.read_bytes()
+        path.unlink()
+        assert counted.summands.sum() == 140
+        path.write_bytes(before)
+    real = spark_engine._check_deterministic
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UnreadableData, match="a file changed while it was read"):
+        patch.setattr(
+            spark_engine, "_check_deterministic", lambda *given: (real(*given), path.write_bytes(path.read_bytes()))
+        )
+        count(Spark(spark[0]), path, key=("query",), unit="user")
+
+
+@pytest.mark.parametrize("session", [0, 1], ids=["classic", "connect"])
+def test_text_that_is_not_utf8_is_rewritten(spark, session):
+    """As for all engines: see `dpsieve.values.columns`. Units are told apart by their bytes."""
+    raw, given = [b"caf\xe9", b"\xff", b"\xfe", b"tea", "\ufffdFF".encode(), "\ufffdFF\n".encode()], []
+    written = ["\ufffd636166E9", "\ufffdFF", "\ufffdFE", "tea", "\ufffdEFBFBD4646", "\ufffdFF\n"]
+    given = pa.table({"unit": raw * 3, "key": [raw[(i + j) % 6] for j in range(3) for i in range(6)]})
+    data = spark[session].createDataFrame(given).selectExpr("CAST(unit AS string) unit", "CAST(key AS string) key")
+    assert found(Spark(), data, max_keys=3) == dict.fromkeys(written, 3)
+    assert sum(found(Spark(), data, max_keys=1).values()) == 6
 
 
 def test_names_that_differ_in_case_alone(spark):
@@ -212,8 +282,9 @@ def test_no_key_is_readable_in_the_files_of_a_shuffle(spark, spark_files):
 
 
 @pytest.mark.parametrize("listed", [10, 100_000])
-def test_the_driver_collects_no_data_to_send_it_to_executors(spark, tmp_path, listed):
+def test_the_driver_collects_no_data_to_send_it_to_executors(spark, tmp_path, monkeypatch, listed):
     """A join with a small table sends it to all executors by way of the driver: that may be the public list alone."""
+    monkeypatch.setattr(spark_engine, "_computed_once", lambda frame: frame)  # which keeps the plan
     pa.parquet.write_table(searches(60), tmp_path / "rows.parquet")
     known = pa.table({"query": [f"q{i}" for i in range(listed)]})
     frame = spark[0].read.parquet(str(tmp_path / "rows.parquet"))

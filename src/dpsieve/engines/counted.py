@@ -1,8 +1,11 @@
 """True counts of keys, and the one way out of them: through a mechanism."""
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -50,11 +53,23 @@ class Counted:
 class CountedByBound(ABC):
     """The true counts under every bound on the keys of a unit up to 1,000, each key once. They are secret.
 
+    All of them come from one read of the data, so that what was read first and what is counted later cannot differ. Use
+    it in a `with` block: what does not fit into memory is on disk until `close`.
+
     Attributes:
         units: how many units hold 0, 1, ..., 1,000 keys, the last with those that hold more.
     """
 
     units: Ints
+
+    def close(self) -> None:  # noqa: B027
+        """Remove what is kept outside of memory."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @abstractmethod
     def under(self, keys: int) -> Counted:
@@ -85,13 +100,24 @@ class FromIncidence(CountedByBound):
         return Counted(*self.held.bounded(keys).counted())
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ReadAgain(CountedByBound):
-    """Counts from data that is read, or asked for, once its bound is known."""
+class FromPlaces(CountedByBound):
+    """Counts from how many units have each key as their first, second, ... choice.
 
-    units: Ints
-    read: Callable[[int], Counted]
+    Args:
+        units: see `CountedByBound`.
+        add_up: returns the sums over the first places.
+        kept: what is closed at the end: by `close`, or when this is no longer used.
+    """
+
+    def __init__(self, units: Ints, add_up: Callable[[int], Counted], kept: ExitStack | None = None) -> None:
+        self.units, self._add_up = units, add_up
+        self._closing = None if kept is None else weakref.finalize(self, kept.close)
 
     def under(self, keys: int) -> Counted:
         """Return the counts where each unit keeps at most this number of its keys."""
-        return self.read(keys)
+        return self._add_up(keys)
+
+    def close(self) -> None:
+        """Remove what is kept outside of memory."""
+        if self._closing is not None:
+            self._closing()

@@ -278,8 +278,8 @@ class Engine(ABC):
     ) -> CountedByBound:
         """Count before it is known how many keys a unit may keep; there must be a unit.
 
-        The counts under a bound are those of `aggregate` with the same salt. Data that does not fit into memory may be
-        read again for them. The arguments are those of `aggregate`.
+        The counts under a bound are those of `aggregate` with the same salt. The data is read once: what the counts
+        need is kept, in memory or in a private folder. The arguments are those of `aggregate`.
         """
         task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound"):

@@ -25,7 +25,6 @@ from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.types import Ints
-from dpsieve.values.items import sound
 from dpsieve.values.public_keys import known_table
 
 
@@ -190,8 +189,6 @@ def _counted(
         raise _in_these_words(error) from None
     held = np.flatnonzero(counted.frequencies)
     keys = counted.keys.take(held)
-    if not all(map(sound, keys.columns)):
-        raise not_unicode("data")
     return keys, counted.frequencies[held]
 
 

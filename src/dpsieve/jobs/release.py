@@ -7,6 +7,7 @@ nothing is drawn that was not paid for.
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -124,15 +125,16 @@ def release(
     how["salt"] = uniform_bits(source, 63)
     finish: Callable[[Any, Source], Release] = partial(_finish, request, plan)
     found: Any
-    if request.two_steps:
-        _check_steps(where)
-        finish, found = partial(count_found, request), where.incidence(data, request.columns, ALL_KEYS, **how)
-    elif histogram_for(request) is not None:
-        found = where.by_bound(data, request.columns, **how)
-    else:
-        found = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
-    with charge(book, cost, note, partial(_rehearse, request, finish, found)) as entry:
-        made = told_of_rarer_keys(finish(found, source), request)
+    with ExitStack() as held:
+        if request.two_steps:
+            _check_steps(where)
+            finish, found = partial(count_found, request), where.incidence(data, request.columns, ALL_KEYS, **how)
+        elif histogram_for(request) is not None:
+            found = held.enter_context(where.by_bound(data, request.columns, **how))
+        else:
+            found = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
+        with charge(book, cost, note, partial(_rehearse, request, finish, found)) as entry:
+            made = told_of_rarer_keys(finish(found, source), request)
     return replace(made, notes=replace(made.notes, entry=entry))
 
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidValue
 from dpsieve.types import Ints
-from dpsieve.values.items import PLAIN, Kind, column_of_items, kind_of_type, not_an_item, sound
+from dpsieve.values.columns import is_sound
+from dpsieve.values.items import PLAIN, Kind, column_of_items, kind_of_type, not_an_item
 
 _ACCEPTED = "Pass integers, text or bytes: an Arrow or NumPy array, a pandas or Polars Series, or a list."
 
@@ -181,6 +182,6 @@ def _coded(array: Any) -> Chunk:
 
 
 def _validated(array: Any) -> Any:
-    if sound(array):
+    if is_sound(array):
         return array
     raise InvalidValue("items is a broken Arrow array, or has text that is not UTF-8. Mend it, or cast it to binary.")

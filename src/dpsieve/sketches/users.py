@@ -37,8 +37,8 @@ from dpsieve.sketches.one_sided import OneSidedSketch
 from dpsieve.sketches.releasing import noisy_release
 from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, total
 from dpsieve.types import Ints
-from dpsieve.values.columns import converted
-from dpsieve.values.items import check_kind, column_of_items, kind_of_type, plain_items, sound
+from dpsieve.values.columns import converted, is_sound
+from dpsieve.values.items import check_kind, column_of_items, kind_of_type, plain_items
 
 _HINT = "Pass the sets of several users: a list of lists, or an Arrow array of lists, of texts, bytes or whole numbers."
 _NO_SETS = f"sets cannot be read as sets of items. {_HINT}"
@@ -212,7 +212,7 @@ def _flat_arrow(sets: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Ints]:
         return pa.nulls(0), np.zeros(1, np.int64)
     if not (pa.types.is_list(sets.type) or pa.types.is_large_list(sets.type)):
         raise InvalidType(_NO_SETS)
-    if not sound(sets):
+    if not is_sound(sets):
         raise InvalidValue(f"sets is a broken Arrow array, or has text that is not UTF-8. {_HINT}")
     held = sets.type.value_type
     if pa.types.is_string_view(held) or pa.types.is_binary_view(held):  # which Arrow cannot select from

@@ -5,12 +5,13 @@ Decimal with more digits changes the type of all. So such columns are text, each
 numbers alike (1, 1.0 and Decimal('1.00') as '1'), bytes as UTF-8 with a backslash before what is not, times with a zone
 in UTC, and dates, UUIDs and members of an Enum as `str` writes them; other objects are refused. Periods and intervals,
 also as categories, are text too: '2024-01', '(0, 10]'. All other dtypes keep their Arrow type. None, NaN, NA and NaT
-are nulls.
+are nulls. A lone surrogate, which no encoding can carry, becomes bytes that are not UTF-8: see `values.columns`.
 
 The dtypes of a frame are taken for public. (pandas itself turns whole numbers into floats where one of them is missing:
 read such columns as 'Int64', or as text.)
 """
 
+import contextlib
 import datetime
 import enum
 import uuid
@@ -41,7 +42,11 @@ def arrow_column(series: Any) -> Any:
             return _texts(categories).take(pa.array(codes, mask=codes < 0))
     elif _is_text(series.dtype):
         return _texts(series)
-    return pa.Table.from_pandas(series.to_frame("x"), preserve_index=False).column(0)
+    try:
+        return pa.Table.from_pandas(series.to_frame("x"), preserve_index=False).column(0)
+    except UnicodeEncodeError:  # a lone surrogate in a column of texts
+        pass
+    return _texts(series)
 
 
 def _is_text(dtype: Any) -> bool:
@@ -54,9 +59,11 @@ def _texts(series: Any) -> pa.Array:
     import pandas as pd
 
     if pd.api.types.infer_dtype(series, skipna=True) == "string":
-        return pa.array(series, pa.large_string(), from_pandas=True)
+        with contextlib.suppress(UnicodeEncodeError):
+            return pa.array(series, pa.large_string(), from_pandas=True)
     pairs = zip(series, series.isna(), strict=True)
-    return pa.array([None if missing else _text(value) for value, missing in pairs], pa.large_string())
+    values = [None if missing else _text(value).encode(errors="surrogatepass") for value, missing in pairs]
+    return pa.array(values, pa.large_binary()).view(pa.large_string())
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,7 @@ import pyarrow.types as types
 from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.values.columns import cast, converted, held_type, one_chunk
+from dpsieve.values.columns import cast, converted, held_type, is_sound, one_chunk
 
 Kind = Literal["integers", "text", "bytes"]
 
@@ -33,15 +33,6 @@ _FITS: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
 def kind_of_type(kind: pa.DataType) -> Kind | None:
     """Return what values of a type are as items, or None where they are none."""
     return next((name for name, fits in _FITS.items() if any(fit(kind) for fit in fits)), None)
-
-
-def sound(array: pa.Array | pa.ChunkedArray) -> bool:
-    """Tell whether an Arrow array keeps its own rules; messages about one that does not may quote values."""
-    try:
-        array.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def column_of_items(values: Any, name: str, hint: str) -> pa.Array | pa.ChunkedArray:
@@ -82,7 +73,7 @@ def plain_items(values: Any, name: str, hint: str) -> pa.Array:
     ['tea']
     """
     array = column_of_items(values, name, hint)
-    if not sound(array):
+    if not is_sound(array):
         raise InvalidValue(f"{name} is a broken Arrow array, or has text that is not UTF-8. {hint}")
     held = held_type(array)
     if types.is_null(held):

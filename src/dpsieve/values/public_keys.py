@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
-from dpsieve.values.columns import cast, held_type, one_chunk
+from dpsieve.errors import InvalidType, InvalidValue, UnreadableData, not_unicode
+from dpsieve.values.columns import cast, held_type, is_sound, one_chunk
 
 _HINT = (
     "Pass the public keys as a list or an Arrow array; for several key columns, as a table or frame with these columns."
@@ -32,6 +32,8 @@ def known_table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
     plain = [cast(column, _sortable(held_type(column))) for column in kept.columns]
     if any(pa.types.is_nested(column.type) or pa.types.is_null(column.type) for column in plain):
         raise InvalidType(f"known_keys holds values that are no keys. {_HINT}")
+    if not all(map(is_sound, plain)):
+        raise not_unicode("known_keys")
     if any(column.null_count for column in plain):
         raise InvalidValue("known_keys holds nulls. Leave them out: rows with a null key are not counted.")
     made = pa.table(dict(zip(columns, plain, strict=True)))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines.adbc.catalog import column_types, table_parts
 from dpsieve.engines.adbc.failures import connected, guarded
-from dpsieve.engines.counted import Counted, CountedByBound, ReadAgain, units_by_place
+from dpsieve.engines.counted import Counted, CountedByBound, FromPlaces, units_by_place
 from dpsieve.engines.duckdb.jobs import counted, named_keys
 from dpsieve.engines.duckdb.queries import run
 from dpsieve.engines.duckdb.scan import KNOWN, known_keys
@@ -31,7 +31,7 @@ from dpsieve.engines.sql.pairs_query import pairs_query, places_query
 from dpsieve.engines.sql.sqlite_hash import with_plain_hash
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Weight
-from dpsieve.values.columns import one_chunk, tried
+from dpsieve.values.columns import in_utf8, one_chunk, tried
 
 _T = TypeVar("_T")
 Parts = tuple[str, ...]
@@ -103,7 +103,7 @@ class Adbc(Engine):
             return counted(task, None, kept.group_by(names).aggregate([("n", "sum")]).rename_columns([*names, "n"]))
 
         holding = np.bincount(places.to_numpy(), found.column("n").to_numpy(), task.contribution.keys + 1)
-        return ReadAgain(units_by_place(holding.astype(np.int64)), under)
+        return FromPlaces(units_by_place(holding.astype(np.int64)), under)
 
     def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
         with self._session(data) as session, session.listed(known, task) as (listed, place):
@@ -214,9 +214,13 @@ class _Stopped:
 
 
 def _opened(url: str) -> Any:
+    """Open a connection whose one transaction sees the database as it is when it first reads."""
     from adbc_driver_postgresql import dbapi
 
-    return dbapi.connect(url)
+    connection = dbapi.connect(url)
+    with connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    return connection
 
 
 def _step(connection: Any, table: Parts, act: Callable[[], _T]) -> _T:
@@ -258,4 +262,4 @@ def _typed(column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Array:
     made, failure = tried(lambda: array if kind is None else array.cast(kind))
     if failure is not None:
         raise InvalidType("data has a value that does not fit the type of its column. Cast the column in a view.")
-    return made
+    return in_utf8(made)  # a server that knows no encoding sends any bytes as text, and has told them apart by bytes

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,42 +13,49 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.counted import Counted, CountedByBound, FromIncidence, ReadAgain
+from dpsieve.engines.counted import Counted, CountedByBound, FromIncidence, FromPlaces
 from dpsieve.engines.duckdb.jobs import (
     Job,
     aggregate,
     aggregate_by_loops,
     incidence,
     incidence_by_loops,
+    keep_places,
     numbers,
-    sizes,
+    under_bound,
 )
 from dpsieve.engines.duckdb.own_database import Loops, OwnDatabase, Unavailable
 from dpsieve.engines.duckdb.queries import guarded, run
 from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, is_text, known_keys, scan_of, shown_as
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import Files
-from dpsieve.engines.inputs.detect import Foreign, Source, opened
-from dpsieve.engines.sql.bounded_query import Column
+from dpsieve.engines.inputs.detect import Foreign, Source, opened, unchanged
+from dpsieve.engines.sql.bounded_query import Column, literal
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
 from dpsieve.logs import log, timed
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.types import Ints
+from dpsieve.values.columns import tried
 
 _T = TypeVar("_T")
 _LARGE = 5_000_000
 _BYTES_OF_A_PAIR, _BYTES_OF_A_LINE, _BYTES_OF_A_ROW = 64, 8, 4
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
-# Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept.
+_BELIEVING = "statistics_propagation"
+# Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept. What Parquet
+# files claim of their values, such as that no unit is null, or all are below 256, decides nothing: DuckDB would join
+# units by it where it is false.
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
+    "disabled_optimizers": _BELIEVING,
     "preserve_insertion_order": "false",
     "python_enable_replacements": "false",
 }
-_BAR = {"enable_progress_bar_print": "false", "enable_progress_bar": "true"}  # in this order, so that none is printed
+_NOT_PRINTED = {"enable_progress_bar_print": "false"}
+_BAR = _NOT_PRINTED | {"enable_progress_bar": "true"}  # in this order
 _OWN = {name: str(value) for name, value in _CLOSED.items() if not name.startswith("python_")} | {"temp_directory": ""}
 
 
@@ -69,7 +75,8 @@ class DuckDB(Engine):
 
     >>> import pyarrow as pa
     >>> from dpsieve.engines import Columns
-    >>> from dpsieve.privacy.contribution import Contribution
+    >>> from dpsieve.types import Ints
+    from dpsieve.values.columns import tried
     >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
     >>> counted = DuckDB().aggregate(table, Columns(("query",), unit=("user",)), Contribution(keys=1), salt=7)
     >>> counted.keys.to_pylist(), counted.frequencies.tolist()
@@ -126,25 +133,24 @@ class DuckDB(Engine):
         return self._answer(data, known, progress, task, by_loops=incidence_by_loops, by_sql=incidence)
 
     def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
-        """Hold all pairs of a unit and a key in memory, or read the data twice."""
-
-        def again(keys: int) -> Counted:
-            with timed("DuckDB: bound and count"):
-                return self._aggregate(data, replace(task, contribution=Contribution(keys)), None, second_half)
-
-        first_half = progress and (lambda share: progress(share / 2))
-        second_half = progress and (lambda share: progress(0.5 + share / 2))
+        """Keep all pairs of a unit and a key in memory, or, where these may not fit, counts by place in a table."""
 
         def by_loops(job: Job, loops: Loops) -> Incidence | None:
             return None if _is_large(job) else incidence_by_loops(job, loops)
 
-        def by_sql(job: Job) -> Incidence | None:
-            return None if _is_large(job) else incidence(job)
+        def by_sql(job: Job) -> Incidence | tuple[Ints, Any]:
+            return (keep_places(job), job.connection) if _is_large(job) else incidence(job)
 
-        held = self._answer(data, None, progress, task, by_loops, by_sql)
-        if held is not None:
-            return FromIncidence(held)
-        return ReadAgain(self._answer(data, None, first_half, task, lambda *_: None, sizes), again)
+        def add_up(connection: Any, keys: int) -> Counted:
+            with timed("DuckDB: add up"):
+                return run(partial(guarded, partial(under_bound, connection, task, keys), {}), connection, None)
+
+        with contextlib.ExitStack() as kept:
+            found = self._answer(data, None, progress, task, by_loops, by_sql, kept)
+            if isinstance(found, Incidence):
+                return FromIncidence(found)
+            units, connection = found
+            return FromPlaces(units, partial(add_up, connection), kept.pop_all())
 
     def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
         return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=numbers)
@@ -157,11 +163,16 @@ class DuckDB(Engine):
         task: Aggregation,
         by_loops: Callable[[Job, Loops], _T | None],
         by_sql: Callable[[Job], _T],
+        kept: contextlib.ExitStack | None = None,
     ) -> _T:
-        """Return what compiled loops find, where these are the faster way and do not give up, or SQL."""
+        """Return what compiled loops find, where these are the faster way and do not give up, or SQL.
+
+        The connection stays open until `kept` is closed.
+        """
         source = opened(data)
         own = OwnDatabase(_OWN, at_once=self._may_compile(source))
-        with contextlib.closing(own), self._session(source, progress is not None) as (connection, folder):
+        with contextlib.closing(own), contextlib.ExitStack() as ending, unchanged(source):
+            connection, folder = (kept or ending).enter_context(self._session(source, progress is not None))
             scan = guarded(lambda: scan_of(source, task.columns, connection, folder), shown_as(source))
             for name in task.columns.key:
                 _check_type(scan.columns[name], task.columns, source)
@@ -193,18 +204,18 @@ class DuckDB(Engine):
     def _session(self, source: Source, progress: bool = False) -> Iterator[tuple[Any, Path]]:
         """Yield a connection, that of the user for data on it (None where it is hidden), and a private folder."""
         if isinstance(source, Foreign):
-            yield source.connection, Path()
+            with _other_settings(source.relation):
+                yield source.connection, Path()
             return
         with private_folder(self.temp_folder) as folder:
             settings = _CLOSED | {"temp_directory": str(folder)}
             given = {"memory_limit": self.memory_limit, "threads": self.threads}
             connection = _connected(settings | {name: value for name, value in given.items() if value is not None})
             try:
-                if progress:
-                    # A notebook without ipywidgets refuses both settings.
-                    with contextlib.suppress(DpsieveError):
-                        for name, value in _BAR.items():
-                            guarded(partial(connection.execute, f"SET {name} = {value}"), {})
+                # DuckDB prints a bar where Python is interactive. A notebook without ipywidgets refuses both settings.
+                with contextlib.suppress(DpsieveError):
+                    for name, value in (_BAR if progress else _NOT_PRINTED).items():
+                        guarded(partial(connection.execute, f"SET {name} = {value}"), {})
                 yield connection, folder
             finally:
                 connection.close()
@@ -232,11 +243,31 @@ def _loops(job: Job, database: OwnDatabase, progress: bool) -> Loops:
 
 
 def _is_large(job: Job) -> bool:
-    """Tell whether all pairs of a unit and a key may not fit into memory; never so for data that is read only once."""
-    rows = job.scan.rows or 0
-    if isinstance(job.source, Files) and job.source.kind != "parquet":
-        rows = sum(path.stat().st_size for path in job.source.paths) // _BYTES_OF_A_LINE
+    """Return whether all pairs of a unit and a key may not fit into memory; never so where the size is not known."""
+    rows = job.scan.rows
+    if rows is None:  # of text in files, also where it came as a stream
+        rows = sum(path.stat().st_size for path in job.scan.shown) // _BYTES_OF_A_LINE
     return rows * _BYTES_OF_A_PAIR > _bytes(_setting(job.connection, "memory_limit")) // 4 if rows else False
+
+
+@contextlib.contextmanager
+def _other_settings(relation: Any) -> Iterator[None]:
+    """Let a user's connection print no progress bar for a while, and not believe what files claim of their values."""
+    names = ("enable_progress_bar_print", "disabled_optimizers")
+    values = ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" for name in names)
+    found, _ = tried(lambda: relation.query(VIEW, f"SELECT {values}").fetchall())
+    before = dict(zip(names, found[0], strict=True)) if found else {}
+    meant = {names[0]: "false", names[1]: ",".join(filter(None, [before.get(names[1]), _BELIEVING]))}
+
+    def set_all(settings: dict[str, str]) -> None:
+        for name in before:
+            tried(partial(relation.query, VIEW, f"SET {name} = {literal(settings[name])}"))
+
+    try:
+        set_all(meant)
+        yield
+    finally:
+        set_all(before)
 
 
 def _check_type(column: Column, columns: Columns, source: Source) -> None:

@@ -12,17 +12,20 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.counted import Counted
+from dpsieve.engines.counted import Counted, units_by_place
 from dpsieve.engines.duckdb import numbered, one_key, pairs
 from dpsieve.engines.duckdb.own_database import Loops
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
 from dpsieve.engines.engine import Aggregation, NumberRows, null_units
 from dpsieve.engines.inputs.detect import Source
-from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query, sizes_query
+from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query
 from dpsieve.engines.sql.number_query import number_query
+from dpsieve.engines.sql.pairs_query import places_query
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints
 from dpsieve.values.columns import as_numpy, in_utc
+
+_PLACES = "dpsieve_places"
 
 
 @dataclass(frozen=True)
@@ -100,12 +103,26 @@ def incidence_by_loops(job: Job, loops: Loops) -> Incidence | None:
     return Incidence(job.keys(names), starts, held)
 
 
-def sizes(job: Job) -> Ints:
-    """Return how many units hold 0, 1, ..., and this number of keys or more, by SQL."""
-    table = job.ask(sizes_query(job.scan.text, job.scan.columns, job.task))
-    units = np.zeros(job.task.contribution.keys + 1, np.int64)
-    units[table.column("d").to_numpy()] = table.column("n").to_numpy()
-    return units
+def keep_places(job: Job) -> Ints:
+    """Make a table of how many units have each key as their first, second, ... choice, which DuckDB may move to disk.
+
+    Return how many units hold 0, 1, ..., and this number of keys or more.
+    """
+    places = places_query(job.scan.text, job.scan.columns, job.task)
+    job.connection.execute(f"CREATE TEMP TABLE {_PLACES} AS {places}")
+    if job.connection.execute(f"SELECT 1 FROM {_PLACES} WHERE k0 IS NULL LIMIT 1").fetchall():
+        raise null_units(job.task)
+    found = job.ask(f"SELECT place, CAST(sum(n) AS BIGINT) AS n FROM {_PLACES} GROUP BY place")
+    holding = np.zeros(job.task.contribution.keys + 1, np.int64)
+    holding[found.column("place").to_numpy()] = found.column("n").to_numpy()
+    return units_by_place(holding)
+
+
+def under_bound(connection: Any, task: Aggregation, keys: int) -> Counted:
+    """Return the counts of the table that `keep_places` made, where a unit keeps at most this number of keys."""
+    names = ", ".join(f"k{i}" for i in range(len(task.columns.key)))
+    sums = f"SELECT {names}, CAST(sum(n) AS BIGINT) AS n FROM {_PLACES} WHERE place <= {int(keys)} GROUP BY {names}"
+    return counted(task, None, connection.sql(sums).to_arrow_table())
 
 
 def numbers(job: Job) -> NumberRows:

@@ -63,6 +63,8 @@ def _counted(parts: list["_Part"], written: pa.DataType, weight: int, threads: i
             made = list(itertools.starmap(_merged, itertools.zip_longest(made[::2], made[1::2])))
     keys, counts = made[0]
     check(int(counts.sum()) == units, "the counts of all parts are not those of their units")
+    if int(counts.max(initial=0)) * weight >= 2**63:  # more rows than the file claims to have
+        return None
     present = np.flatnonzero(counts)
     names = keys.values(keys.words[present + 1], large=False)
     return None if names is None else pa.table({"k0": names.cast(written), "n": counts[present] * weight})

@@ -53,8 +53,13 @@ class Pairs:
     starts: Ints
     keys: Int32s
 
-    def aggregated(self, task: Aggregation) -> pa.Table:
-        """Return keys and numbers as the SQL text does."""
+    def aggregated(self, task: Aggregation) -> pa.Table | None:
+        """Return keys and numbers as the SQL text does; None where a sum may not fit 64 bits.
+
+        The number of rows that a file claims to have does not bound the number of units.
+        """
+        if (len(self.starts) - 1) * max(task.weights) >= 2**63:
+            return None
         totals, present = self._sums(np.array(task.weights))
         if self.names is None:
             return pa.table({"k0": np.flatnonzero(present), "n": totals[present]})

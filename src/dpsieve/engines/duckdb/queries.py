@@ -16,6 +16,7 @@ import duckdb
 from dpsieve.engines.engine import Progress
 from dpsieve.engines.inputs.data_files import bad_json_line
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
+from dpsieve.values.columns import is_interrupt
 
 _T = TypeVar("_T")
 _PAUSE = 0.1
@@ -76,9 +77,8 @@ def guarded(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:
         return act()
     except Exception as error:
         caught = error
-    # So DuckDB answers an interrupt from the keyboard, where a relation hides its connection and we cannot.
-    interrupted = isinstance(caught, RuntimeError) and str(caught) == "Query interrupted"
-    failure = KeyboardInterrupt() if interrupted else _explained(caught, shown)
+    # DuckDB reports Ctrl-C so where this thread runs the query itself, as to describe the data.
+    failure = KeyboardInterrupt() if is_interrupt(caught) else _explained(caught, shown)
     del caught  # raised out here, an exception keeps neither the first one nor a frame that does
     raise failure
 

@@ -1,7 +1,8 @@
 """Data, and public lists of keys, as tables of a FROM clause on a DuckDB connection."""
 
 import glob
-from collections.abc import Mapping
+import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from dpsieve.engines.inputs.data_files import DataStream, Files, Header, header_
 from dpsieve.engines.inputs.detect import Foreign, Frame, Source
 from dpsieve.engines.sql.bounded_query import Column, literal, quoted
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
+from dpsieve.values.columns import ESCAPE, ESCAPED, in_utf8, is_interrupt
 
 VIEW, KNOWN = "dpsieve_data", "dpsieve_known"
 # Otherwise a folder named unit=7 would take the place of the column 'unit' in its files.
 _NO_FOLDERS = "hive_partitioning = false"
+_READ: "weakref.WeakSet[pa.RecordBatchReader]" = weakref.WeakSet()
 _EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
 
 
@@ -44,7 +47,7 @@ def is_text(source: object) -> bool:
 def columns_of(source: Source, connection: Any, folder: Path) -> list[Column]:
     """Return all columns, from the schema alone. Streams are stored in the folder, if need be."""
     if isinstance(source, Foreign):
-        return _described(source.relation, collated=True)
+        return _described(source.relation, _ForeignColumn)
     if isinstance(source, Frame):
         connection.register(VIEW, source.schema().empty_table())
         return _described(connection.table(VIEW))
@@ -62,7 +65,7 @@ def columns_of(source: Source, connection: Any, folder: Path) -> list[Column]:
 def scan_of(source: Source, wanted: Columns, connection: Any, folder: Path) -> Scan:
     """Return the scan of the wanted columns; raise when one of them is not there. Streams are stored in the folder."""
     if isinstance(source, Foreign):
-        return _whole(_described(source.relation, collated=True), VIEW, wanted)
+        return _whole(_described(source.relation, _ForeignColumn), VIEW, wanted)
     if isinstance(source, Frame):
         return _frame(source, wanted, connection)
     if isinstance(source, DataStream):
@@ -95,9 +98,33 @@ def shown_as(source: object) -> dict[Path, str]:
     return {path.absolute(): source.name or repr(str(path)) for path in source.paths}
 
 
-def _described(relation: Any, collated: bool = False) -> list[Column]:
+class _ForeignColumn(Column):
+    """A column of a user's database, whose texts may be under a collation, and may not be UTF-8 (see `in_utf8`).
+
+    DuckDB takes texts from Arrow as they are; in a sort, one with the byte FF is then equal to another one.
+    """
+
+    @property
+    def as_key(self) -> str:
+        return super().as_key if self.kind != "VARCHAR" else f'{self._in_utf8} COLLATE "C"'
+
+    @property
+    def as_unit(self) -> str:
+        return super().as_unit if self.kind != "VARCHAR" else self._in_utf8
+
+    @property
+    def _in_utf8(self) -> str:
+        raw = f"system.main.encode({self.sql})"
+        valid = f"TRY(system.main.decode({raw})) IS NOT NULL"
+        usual = f"{valid} AND NOT system.main.starts_with({self.sql}, {literal(ESCAPE)})"
+        odd = f"{valid} AND NOT system.main.regexp_full_match({self.sql}, {literal(ESCAPED)})"
+        escaped = f"system.main.concat({literal(ESCAPE)}, system.main.hex({raw}))"
+        return f"CASE WHEN {self.sql} IS NULL OR ({usual}) OR ({odd}) THEN {self.sql} ELSE {escaped} END"
+
+
+def _described(relation: Any, kind: type[Column] = Column) -> list[Column]:
     return [
-        Column(name, quoted(name), str(type_), collated)
+        kind(name, quoted(name), str(type_), kind is _ForeignColumn)
         for name, type_ in zip(relation.columns, relation.types, strict=True)
     ]
 
@@ -114,17 +141,35 @@ def _whole(columns: list[Column], text: str, wanted: Columns) -> Scan:
 
 def _frame(source: Frame, wanted: Columns, connection: Any) -> Scan:
     wanted.check_present(source.names(), listed=True)
-    taken = source.take(wanted.names)
-    if not isinstance(taken, pa.Table):
-        connection.register(VIEW, taken)
-        return _whole(_described(connection.table(VIEW)), VIEW, wanted)
+    taken, table = source.take(wanted.names), None
     # DuckDB does not tell names apart that differ in case alone, and cuts them at a NUL.
     plain = [f"c{i}" for i in range(len(wanted.names))]
-    taken = taken.rename_columns(plain)
+    if isinstance(taken, pa.Table):
+        taken = table = pa.table([in_utf8(taken.column(name)) for name in wanted.names], names=plain)
+    else:
+        taken = _batches_in_utf8(taken, wanted.names, plain)
     connection.register(VIEW, taken)
     triples = zip(wanted.names, plain, connection.table(VIEW).types, strict=True)
     columns = {name: Column(name, inner, str(type_)) for name, inner, type_ in triples}
-    return Scan(VIEW, columns, rows=len(taken), table=taken)
+    return Scan(VIEW, columns, rows=None if table is None else len(table), table=table)
+
+
+def _batches_in_utf8(data: Any, names: tuple[str, ...], plain: list[str]) -> pa.RecordBatchReader:
+    """Return some columns of a reader or a dataset, under other names, with texts in UTF-8.
+
+    A reader that was read here before is refused: it would seem to have no rows.
+    """
+    if isinstance(data, pa.RecordBatchReader) and data in _READ:
+        raise UnreadableData("data cannot be read: this reader was read already. Pass a new one, or a table.")
+    reader = data if isinstance(data, pa.RecordBatchReader) else data.scanner(columns=list(names)).to_reader()
+    schema = pa.schema([(inner, reader.schema.field(name).type) for name, inner in zip(names, plain, strict=True)])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        _READ.add(reader)
+        for batch in reader:
+            yield pa.record_batch([in_utf8(batch.column(name)) for name in names], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _parquet(source: Files) -> str:
@@ -208,7 +253,9 @@ def known_keys(known: pa.Table, columns: list[Column]) -> pa.Table:
             table = connection.sql(f"SELECT {keys}, i FROM (SELECT {cast}, i FROM {KNOWN}) ORDER BY i").to_arrow_table()
             if rounded and connection.sql(f"SELECT 1 FROM {KNOWN} WHERE {rounded} LIMIT 1").fetchall():
                 table = None
-        except duckdb.Error:
+        except (duckdb.Error, RuntimeError) as error:
+            if is_interrupt(error):
+                raise KeyboardInterrupt from None
             table = None
         if table is None:
             types = ", ".join(f"{column.name!r}: {_kind(column)}" for column in columns)

@@ -1,9 +1,11 @@
 """Detect the kind of input without reading rows, and read frames of every library as Arrow."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -95,6 +97,31 @@ class Foreign:
 
 
 Source = Files | Frame | Foreign | DataStream
+
+
+@contextlib.contextmanager
+def unchanged(source: object) -> Iterator[None]:
+    """Refuse files that change between the first look at them, at their header say, and the end of the block.
+
+    Otherwise rows could be read by the header or the schema of other ones, and one unit could count with old rows here
+    and with new ones there. A file that changes in place, to the same size, within one tick of the clock of its file
+    system (a few milliseconds) is not noticed.
+    """
+    before = _stamps(source)
+    yield
+    if _stamps(source) != before:
+        hint = "Nothing was charged. Try again, with a copy of files that are still written to."
+        raise UnreadableData(f"data: a file changed while it was read. {hint}")
+
+
+def _stamps(source: object) -> list[tuple[int, ...] | None]:
+    return [_stamp(path) for path in source.paths] if isinstance(source, Files) else []
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes with a file; None where it cannot be seen."""
+    found, _ = tried(path.stat)
+    return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def opened(data: Any) -> Source:

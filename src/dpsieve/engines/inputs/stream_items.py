@@ -27,7 +27,7 @@ import pyarrow.types as types
 
 from dpsieve.engines.inputs.data_files import Format, Header, opened_file, parsed_header
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
-from dpsieve.values.items import sound
+from dpsieve.values.columns import is_sound
 
 FORMATS = ("lines", "csv", "jsonl", "parquet")
 _BLOCK = 1 << 23
@@ -87,7 +87,7 @@ def split_lines(block: bytes, name: str, first: int) -> pa.Array:
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends - np.arange(len(ends))  # where each line ends once the line ends before it are gone
     text = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(whole.translate(None, b"\n")))
-    if not sound(text):
+    if not is_sound(text):
         wrong = first + _first_invalid(block)
         raise UnreadableData(f"line {wrong:,} of {name} is not text in UTF-8. Convert it, or leave it out.")
     filled = np.diff(offsets) > 0
@@ -229,7 +229,7 @@ def _text(column: pa.Array, name: str) -> pa.Array:
     if not any(fits(kind) for fits in read):
         raise InvalidType(f"--column of {name} holds {kind}. Items are text, whole numbers or bytes: convert it first.")
     text = column.cast(kind).cast(pa.large_string())
-    if not sound(text):
+    if not is_sound(text):
         raise pa.ArrowInvalid
     return text
 

@@ -1,9 +1,13 @@
 """Spark: what is not released never leaves its executors, and what is released is drawn once.
 
-Bounding and counting run as the one SQL text. The counts are kept by Spark until the mechanism is paid for. Then each
-executor draws for its own keys (`spark.executors`), and the last stage writes what is reported as Parquet: of tasks
-that run more than once, the committer takes one. Only what is written is read, here and by anyone. The salt is in a
-table of one row, so it is in no text of a query, no plan and no event log.
+Bounding and counting run as the one SQL text. The counts are computed once, and cut off from the data they come from
+(`localCheckpoint`, on a cluster with two copies of each block): were a lost block computed again from data that has
+changed since, a unit could count with old rows here and with new ones there. Where both copies are lost, the draw
+fails. For the same reason data with random columns is refused: a task that runs again would read other rows.
+
+Once the mechanism is paid for, each executor draws for its own keys (`spark.executors`), and the last stage writes what
+is reported as Parquet: of tasks that run more than once, the committer takes one. Only what is written is read, here
+and by anyone. The salt is in a table of one row, so it is in no text of a query, no plan and no event log.
 """
 
 import os
@@ -27,17 +31,19 @@ from dpsieve.engines.counted import Counted, CountedByBound, units_by_place
 from dpsieve.engines.duckdb.scan import fields_of, headers_of, is_text, known_keys
 from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress, null_units
 from dpsieve.engines.inputs.data_files import Files
-from dpsieve.engines.inputs.detect import is_spark, opened
+from dpsieve.engines.inputs.detect import is_spark, opened, unchanged
 from dpsieve.engines.spark.executors import check_version, draw_batches
 from dpsieve.engines.sql.bounded_query import Column, bounded_query
 from dpsieve.engines.sql.dialects import columns_for, query_for
 from dpsieve.engines.sql.pairs_query import places_query
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
+from dpsieve.logs import silenced
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
+from dpsieve.values.columns import ESCAPE, ESCAPED
 
 _T = TypeVar("_T")
 _ENCRYPTED = "spark.io.encryption.enabled"
@@ -69,7 +75,7 @@ class Spark(Engine):
     """Aggregates and draws with Spark, classic or Connect; executors must have this version of dpsieve installed.
 
     Data is a Spark DataFrame, or files that all executors can read. A DataFrame must give the same rows each time it is
-    computed.
+    computed; one with random columns is refused.
 
     Args:
         session: where files are read; default the active session, or a new one that encrypts its files.
@@ -122,10 +128,12 @@ class Spark(Engine):
         progress: Progress | None,
     ) -> "_Held":
         """Count, refuse null units and sums that do not fit, and keep the counts in Spark."""
-        self._checked(data, task.columns)
-        _guarded(partial(_check_executors, self._frame(data).sparkSession), _UNABLE)
-        held = _guarded(lambda: _Held(self._frame(data), self.folder, task, query, known))
-        nulls, wide = _guarded(lambda: held.frame.selectExpr("max(k0 IS NULL)", "max(n IS NULL)").first())
+        with unchanged(None if is_spark(data) else opened(data)):
+            self._checked(data, task.columns)
+            frame = _guarded(lambda: self._frame(data))
+            _guarded(partial(_check_executors, frame.sparkSession), _UNABLE)
+            held = _guarded(lambda: _Held(frame, self.folder, task, query, known))
+            nulls, wide = _guarded(lambda: held.frame.selectExpr("max(k0 IS NULL)", "max(n IS NULL)").first())
         if nulls:
             raise null_units(task)
         if wide and isinstance(task.measure, Weight):
@@ -164,6 +172,7 @@ class _Held:
         wanted, fields = task.columns.names, data.schema.fields
         # Spark does not tell names apart that differ in case alone: others than the wanted ones get new ones.
         plain = data.toDF(*(field.name if field.name in wanted else f"dpsieve_{i}" for i, field in enumerate(fields)))
+        plain = plain.selectExpr(*(_in_utf8(field, task.columns) for field in plain.schema.fields))
         tables = {"data": plain, "salt": self.session.createDataFrame(pa.table({"s": [str(task.salt)]}))}
         if known is not None:
             # To send a table to all executors, the driver collects it: that may be the public list, and never the data.
@@ -172,6 +181,7 @@ class _Held:
         weakref.finalize(self, _let_go, self.session, kept, [views[part] for part in tables]).atexit = False
         for part, table in tables.items():
             table.createTempView(views[part])
+        _check_deterministic(self.session, views["data"])
         text = query_for(
             "spark",
             (views["data"],),
@@ -181,7 +191,7 @@ class _Held:
             query,
             views["salt"],
         )
-        self.frame = self.session.sql(text).persist()
+        self.frame = _computed_once(self.session.sql(text))
         kept.append(self.frame)
 
     def drawn(self, counts: Any, mechanism: Mechanism) -> pa.Table:
@@ -288,6 +298,40 @@ def _check_session(session: Any, folder: str | None) -> None:
         warnings.warn(f"{why}. Start the session with it, unless these disks are encrypted.", stacklevel=2)
 
 
+def _check_deterministic(session: Any, view: str) -> None:
+    """Refuse data with expressions that Spark calls nondeterministic, anywhere in its plan; nothing is computed.
+
+    Spark's analysis refuses an order by one, and a subquery is one where anything in it is: so in Connect too.
+    """
+    try:
+        session.sql(f"SELECT 1 FROM range(1) ORDER BY (SELECT count(*) FROM {view})").schema  # noqa: B018
+        return
+    except Exception as error:
+        if _condition(error) != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
+            raise
+    why = "such as rand(), uuid() or monotonically_increasing_id(), which change where Spark runs a task again"
+    raise InvalidValue(f"data has random columns or filters, {why}. Write it to a table first, and pass that.")
+
+
+def _computed_once(frame: Any) -> Any:
+    """Compute a frame, and keep the rows in executors, twice where there are several machines or processes."""
+    from pyspark.storagelevel import StorageLevel
+
+    alone = re.fullmatch(r"local(\[.*\])?", frame.sparkSession.conf.get("spark.master", ""))
+    return frame.localCheckpoint(True, StorageLevel.MEMORY_AND_DISK if alone else StorageLevel.MEMORY_AND_DISK_2)
+
+
+def _in_utf8(field: Any, columns: Columns) -> str:
+    """Return the expression of a column, with keys in UTF-8 (see `values.columns`); units are bytes to Spark."""
+    name, kind = f"`{field.name.replace('`', '``')}`", field.dataType.simpleString()
+    if field.name not in columns.key or not kind.startswith(("string", "char", "varchar")):
+        return name
+    text, bytes_ = f"CAST({name} AS STRING)", f"CAST({name} AS BINARY)"
+    fine = f"is_valid_utf8({text}) AND NOT {text} RLIKE r'^{ESCAPED}\\z'"
+    escaped = f"CAST(concat('{ESCAPE}', hex({bytes_})) AS {kind if kind.startswith('string') else 'STRING'})"
+    return f"CASE WHEN {name} IS NULL OR ({fine}) THEN {name} ELSE {escaped} END AS {name}"
+
+
 def _check_executors(session: Any) -> None:
     """Run a task that needs what a draw needs, once for each session, before anything is counted or paid for."""
     if _CHECKED.get(session) != dpsieve.__version__:
@@ -321,19 +365,35 @@ def _as_uri(path: Path) -> str:
 
 def _let_go(session: Any, frames: list[Any], views: list[str]) -> None:
     with suppress(Exception):  # a session that was stopped keeps nothing
-        for frame in frames:
-            frame.unpersist()
+        while frames:  # in Connect, the server removes one that no client refers to
+            if plan := getattr(frames.pop(), "_jdf", None):
+                plan.queryExecution().analyzed().rdd().unpersist(False)
         for view in views:
             session.catalog.dropTempView(view)
+
+
+def _condition(error: Any) -> str | None:
+    """Return Spark's name of what went wrong."""
+    return error.getCondition() if hasattr(error, "getCondition") else None
+
+
+def _query_loggers() -> list[Any]:
+    """Return the loggers of pyspark that write errors of queries, with all that they quote, to standard error."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:
+        return []
+    return [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
 
 
 def _guarded(act: Callable[[], _T], words: tuple[str, str] = _UNREAD) -> _T:
     """Run what Spark does; of its errors, which may quote data, only the kind is told, after and before these words."""
     try:
-        return act()
+        with silenced(_query_loggers()):
+            return act()
     except DpsieveError:
         raise
     except Exception as error:
-        name = getattr(error, "getCondition", lambda: None)()
+        name = _condition(error)
         kind = type(error).__name__ + (f": {name}" if name else "")
     raise UnreadableData(f"{words[0]} ({kind}). {words[1]}")

@@ -184,19 +184,6 @@ def incidence_query(scan: str, columns: Mapping[str, Column], task: Aggregation,
     return f"SELECT {names}, list(p) AS p, list(p) FILTER (place = 1) AS s FROM ({numbered}) GROUP BY {names}"
 
 
-def sizes_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
-    """Return the query for how many units, `n`, hold `d` keys, or with the largest `d` this number of keys or more.
-
-    It is standard SQL, so `sql.dialects` needs no pieces of its own for it.
-    """
-    rows, keys = rows_query(scan, columns, task)
-    names, most = unit_names(task.columns), task.contribution.keys
-    pairs = f"SELECT DISTINCT {', '.join([*names, *keys])} FROM ({rows})"
-    units = f"SELECT {', '.join(names)}, count(*) AS d FROM ({pairs}) GROUP BY {', '.join(names)}"
-    size = f"CASE WHEN {all_present(names)} THEN CASE WHEN d > {most} THEN {most} ELSE d END END"
-    return f"SELECT d, count(*) AS n FROM (SELECT {size} AS d FROM ({units})) GROUP BY d"
-
-
 def unit_names(columns: Columns) -> list[str]:
     """Return the names of the columns of the unit inside the query: u0, u1, ..."""
     return [f"u{i}" for i in range(len(columns.unit))]

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels.binomial.rows import exact_delta
 from dpsieve.channels.channel import checked_frequencies
-from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, not_unicode, too_large
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, too_large
 from dpsieve.exact.binomial import below
 from dpsieve.federated.client.answers import Report, decoded, is_dummy, value_answer
 from dpsieve.federated.client.coins import new_nonce
@@ -42,7 +42,6 @@ from dpsieve.randomness.coins import coins
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.columns import column_of
-from dpsieve.values.items import sound
 
 _TYPES = {"text": pa.large_string(), "integers": pa.int64()}
 _HINT = "Pass an Arrow or NumPy array, or a list."
@@ -85,8 +84,6 @@ class Buckets:
         fits = types.is_integer(array.type) if self.kind == "integers" else _is_text(array.type)
         if not fits and not types.is_null(array.type):
             raise InvalidType(f"{name} holds no {self.kind}. Pass such values, or the other kind to Histogram.")
-        if not sound(array):
-            raise not_unicode(name)
         try:
             return array.cast(self.type)
         except pa.ArrowException:  # its message may quote values

@@ -14,7 +14,7 @@ import pyarrow.types as types
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.errors import InvalidType, InvalidValue, not_unicode
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.questions import Question
 from dpsieve.federated.client.strings import MOST_LEVELS, Grid, Strings
 from dpsieve.federated.plans.level_plans import LevelPlan
@@ -23,7 +23,6 @@ from dpsieve.randomness.order import uniform_integers
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Bools, Floats, Ints
 from dpsieve.values.columns import column_of
-from dpsieve.values.items import sound
 
 
 def client_levels(count: int, levels: int, *, source: Source | None = None) -> Ints:
@@ -81,8 +80,6 @@ def string_column(strings: Strings, values: Any) -> pa.Array:
     kinds = (pa.binary(), pa.large_binary()) if strings.of_bytes else (pa.string(), pa.large_string())
     if array.type not in kinds and not types.is_null(array.type):
         raise InvalidType(f"strings has the type {array.type}. {hint}")
-    if not sound(array):
-        raise not_unicode("strings")
     return array.cast(string_type(strings))
 
 
