@@ -103,6 +103,13 @@ class NoisyRanks(Mechanism):
         """Return the curve of the noise."""
         return (Gaussian(RANK_NOISE, _distance(self.comparisons, self.weight)),)
 
+    def counts(self, values: Floats, points: Floats, source: Source) -> Floats:
+        """Return how many values exceed each point, with noise of `rows` rows; one comparison each."""
+        inside = np.sort(values)
+        above = len(inside) - np.searchsorted(inside, points, "right")
+        noise = rounded_gaussian(RANK_NOISE, self.comparisons, source=source)[: len(above)]
+        return np.asarray((above * self.weight + noise) / self.weight)
+
     def search(self, values: Floats, grid: DyadicGrid, allowed: Callable[[float], float], source: Source) -> float:
         """Return a point of the grid above which about as many values are as `allowed` says for that point."""
         inside = np.sort(grid.index(values))

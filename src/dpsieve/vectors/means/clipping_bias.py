@@ -1,0 +1,108 @@
+"""The radius to which rows are clipped, and how far clipping can move their mean.
+
+A row of norm r above the radius C loses r - C of its norm. So clipping moves the sum of all rows by at most
+E(C) = sum of (r - C)+ = integral over t > C of N(t), in l2 norm and in every coordinate, where N(t) is how many rows
+have a norm above t. No private mechanism sees fewer than about 1/mu rows, and one row may have any norm up to the
+widest, W, that the bounds allow. So E(C) cannot be bounded for all data, except at C = W, where nothing is clipped.
+What is assumed is that tails do not get heavier farther out:
+
+    (T)  log N(t) falls at least as fast in log t beyond R as it does, on average, from R/g to R.
+
+Let K be a rank that the search for R aims at, N(R) <= K, and M the number of rows above R/g. By (T),
+N(t) <= K (t/R)^-a for t >= R, with a = log(M/K) / log g. It holds where log N is concave in log t: normal, exponential,
+log-normal, Student and Pareto rows have it, and mixtures of these with zeros. Rows of few different values have it up
+to one step of their lattice: where more than 4 K rows lie just below R, C is at least R (1 + 1/s), which is the next
+lattice point at least, for s = 1.
+
+The rows are a sample, so that E(C) varies around its mean m(C) = integral of the bound from C to W. With as many rows
+beyond t as a Poisson variable of mean K (t/R)^-a, its variance is v(C) = 2 * integral of m from C to W. The interval is
+
+    value +- (m + 1.96 sqrt(noise variance + v) + rounding),
+
+in steps of the sum. R, M and C are private already, so all this costs nothing but the count M.
+
+C is chosen so that the squared error, of the noise and of clipping, is least. Clipping counts (m/2)^2 + v: the errors
+of clipped rows have one direction in the worst case, and cancel where rows are spread evenly around their centre; half
+is between both.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsieve.types import Floats
+
+_TIED = 4.0  # so many times K rows just below R are equal rows, not a tail
+_COHERENT = 0.5  # which part of the clipped norms is taken to point in one direction, where a radius is chosen
+_POINTS = 600
+JUST_BELOW = 31 / 32
+
+
+@dataclass(frozen=True)
+class NormTail:
+    """What is known of the largest norms, from private numbers.
+
+    Attributes:
+        radius: R, which at most about `rank` rows exceed.
+        rank: K.
+        gap: g, by which the lower count was taken below R.
+        above: M, a lower bound for how many rows exceed R/g; `rank` or less where nothing is known of the tail.
+        tied: a lower bound for how many rows exceed a point just below R.
+        widest: W, which no row exceeds.
+    """
+
+    radius: float
+    rank: float
+    gap: float
+    above: float
+    tied: float
+    widest: float
+
+    @property
+    def decay(self) -> float:
+        """The exponent a of the tail."""
+        return math.log(max(1.0, self.above / self.rank)) / math.log(self.gap)
+
+    @property
+    def least(self) -> float:
+        """The least radius to clip to: R, or the next point of a lattice where many rows lie just below R."""
+        step = math.log(2) / math.log(self.gap)  # s, as g = 2^(1/s)
+        return self.radius * (1 + 1 / step if self.tied >= _TIED * self.rank else 1.0)
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """A radius, and the mean and the deviation of the sum of norms beyond it, at most."""
+
+    radius: float
+    mean: float = 0.0
+    deviation: float = 0.0
+    error: float = 0.0
+
+
+def best_clipping(tail: NormTail, noise: float) -> Clipping:
+    """Return the radius with the least error, `noise` being the noise for a radius of 1 beside one clipped norm of 1.
+
+    >>> light, heavy = (NormTail(10.0, 50.0, 2.0, above, 0.0, 1e6) for above in (5_000.0, 200.0))
+    >>> [round(best_clipping(tail, 2.0).radius) for tail in (light, heavy)]
+    [14, 35]
+    >>> best_clipping(NormTail(10.0, 50.0, 2.0, 50.0, 0.0, 1e4), 2.0).radius  # nothing is known beyond R
+    10000.0
+    """
+    if tail.widest <= tail.least:
+        return Clipping(tail.widest, error=noise * tail.widest)
+    points = np.geomspace(tail.least, tail.widest, _POINTS)
+    points[-1] = tail.widest
+    beyond = tail.rank * (points / tail.radius) ** -tail.decay
+    means = _integral_above(points, beyond)
+    variances = 2 * _integral_above(points, means)
+    errors = np.sqrt((noise * points) ** 2 + (_COHERENT * means) ** 2 + variances)
+    at = int(errors.argmin())
+    return Clipping(float(points[at]), float(means[at]), math.sqrt(variances[at]), float(errors[at]))
+
+
+def _integral_above(points: Floats, values: Floats) -> Floats:
+    """Return the integral from each point to the last; trapezoids are above a convex function."""
+    parts = np.diff(points) * (values[1:] + values[:-1]) / 2
+    return np.append(np.cumsum(parts[::-1])[::-1], 0.0)
