@@ -8,22 +8,23 @@ What is assumed is that tails do not get heavier farther out:
 
     (T)  log N(t) falls at least as fast in log t beyond R as it does, on average, from R/g to R.
 
-Let K be a rank that the search for R aims at, N(R) <= K, and M the number of rows above R/g. By (T),
-N(t) <= K (t/R)^-a for t >= R, with a = log(M/K) / log g. It holds where log N is concave in log t: normal, exponential,
-log-normal, Student and Pareto rows have it, and mixtures of these with zeros. Rows of few different values have it up
-to one step of their lattice: where more than 4 K rows lie just below R, C is at least R (1 + 1/s), which is the next
-lattice point at least, for s = 1.
+Let K be the rank that the search for R aims at, N(R) <= K, and M the number of rows above R/g. By (T),
+N(t) <= K (t/R)^-a for t >= R, with a = log(M/K) / log g. (T) holds for every g where log N is concave in log t, as it
+is for normal, exponential, log-normal, Student and Pareto rows, and for mixtures of one of these with zeros. So the
+largest a of two gaps counts: g = 2^(1/sqrt(d)), as norms of d coordinates fall off fast, and 2 g, a longer chord that
+noise disturbs less. Rows of few different values have (T) up to one step of their lattice. Where more than 4 K rows lie
+just below R, and fewer than K between 7/8 R and that, C is at least R (1 + 1/sqrt(d)): for d = 1 the next lattice point
+is not above 2 R.
 
 The rows are a sample, so that E(C) varies around its mean m(C) = integral of the bound from C to W. With as many rows
 beyond t as a Poisson variable of mean K (t/R)^-a, its variance is v(C) = 2 * integral of m from C to W. The interval is
 
     value +- (m + 1.96 sqrt(noise variance + v) + rounding),
 
-in steps of the sum. R, M and C are private already, so all this costs nothing but the count M.
+in steps of the sum. R, M and C are private already, so all this costs nothing but the counts M.
 
-C is chosen so that the squared error, of the noise and of clipping, is least. Clipping counts (m/2)^2 + v: the errors
-of clipped rows have one direction in the worst case, and cancel where rows are spread evenly around their centre; half
-is between both.
+C is chosen so that the squared error, of the noise and of clipping, is least. Clipping counts (m^2 + v) / 4: clipped
+rows have one direction in the worst case, and cancel where rows are spread evenly around their centre; half is between.
 """
 
 import math
@@ -36,7 +37,7 @@ from dpsieve.types import Floats
 _TIED = 4.0  # so many times K rows just below R are equal rows, not a tail
 _COHERENT = 0.5  # which part of the clipped norms is taken to point in one direction, where a radius is chosen
 _POINTS = 600
-JUST_BELOW = 31 / 32
+JUST_BELOW, BELOW = 31 / 32, 7 / 8
 
 
 @dataclass(frozen=True)
@@ -46,29 +47,32 @@ class NormTail:
     Attributes:
         radius: R, which at most about `rank` rows exceed.
         rank: K.
-        gap: g, by which the lower count was taken below R.
-        above: M, a lower bound for how many rows exceed R/g; `rank` or less where nothing is known of the tail.
-        tied: a lower bound for how many rows exceed a point just below R.
+        gaps: each g, by which a count was taken below R.
+        above: each M, a lower bound for how many rows exceed R/g; 0 where nothing is known of the tail.
+        tied: about how many rows exceed JUST_BELOW R.
+        between: about how many rows lie between BELOW R and that.
         widest: W, which no row exceeds.
     """
 
     radius: float
     rank: float
-    gap: float
-    above: float
+    gaps: tuple[float, ...]
+    above: tuple[float, ...]
     tied: float
+    between: float
     widest: float
 
     @property
     def decay(self) -> float:
         """The exponent a of the tail."""
-        return math.log(max(1.0, self.above / self.rank)) / math.log(self.gap)
+        pairs = zip(self.gaps, self.above, strict=True)
+        return max(math.log(max(1.0, count / self.rank)) / math.log(gap) for gap, count in pairs)
 
     @property
     def least(self) -> float:
-        """The least radius to clip to: R, or the next point of a lattice where many rows lie just below R."""
-        step = math.log(2) / math.log(self.gap)  # s, as g = 2^(1/s)
-        return self.radius * (1 + 1 / step if self.tied >= _TIED * self.rank else 1.0)
+        """The least radius to clip to: R, or the next point of a lattice where many rows are equal."""
+        tied = self.tied >= _TIED * self.rank and self.between < self.rank
+        return self.radius * (1 + math.log2(self.gaps[0]) if tied else 1.0)
 
 
 @dataclass(frozen=True)
@@ -84,11 +88,9 @@ class Clipping:
 def best_clipping(tail: NormTail, noise: float) -> Clipping:
     """Return the radius with the least error, `noise` being the noise for a radius of 1 beside one clipped norm of 1.
 
-    >>> light, heavy = (NormTail(10.0, 50.0, 2.0, above, 0.0, 1e6) for above in (5_000.0, 200.0))
-    >>> [round(best_clipping(tail, 2.0).radius) for tail in (light, heavy)]
-    [14, 35]
-    >>> best_clipping(NormTail(10.0, 50.0, 2.0, 50.0, 0.0, 1e4), 2.0).radius  # nothing is known beyond R
-    10000.0
+    >>> light, heavy, unknown = (NormTail(10.0, 50.0, (2.0,), (count,), 0.0, 0.0, 1e4) for count in (5e3, 200.0, 0.0))
+    >>> [round(best_clipping(tail, 2.0).radius) for tail in (light, heavy, unknown)]
+    [13, 38, 9885]
     """
     if tail.widest <= tail.least:
         return Clipping(tail.widest, error=noise * tail.widest)
@@ -97,7 +99,7 @@ def best_clipping(tail: NormTail, noise: float) -> Clipping:
     beyond = tail.rank * (points / tail.radius) ** -tail.decay
     means = _integral_above(points, beyond)
     variances = 2 * _integral_above(points, means)
-    errors = np.sqrt((noise * points) ** 2 + (_COHERENT * means) ** 2 + variances)
+    errors = np.sqrt((noise * points) ** 2 + _COHERENT**2 * (means**2 + variances))
     at = int(errors.argmin())
     return Clipping(float(points[at]), float(means[at]), math.sqrt(variances[at]), float(errors[at]))
 

@@ -83,8 +83,8 @@ class MeanPlan:
         squares = self.mu**2
         if step == "first mean":
             return 0.05
-        if step == "tail":  # two counts with noise of a fifth of the rank error of the radius
-            return self._share("radius") / 5
+        if step == "tail":  # counts with noise of about a fifth of the rank error of the radius
+            return self._share("radius") / 3
         count = self.comparisons(step)
         if step in _TOLERANCE:
             most = _TOLERANCE[step] * max(1, self.rows) / normal_tail(FAILS / 4 / count)
@@ -106,7 +106,7 @@ class MeanPlan:
         if step == "scale":
             return 9
         if step == "tail":
-            return 2
+            return 4
         if step == "spread":
             return self.size * _spread_depth(size)
         if step == "centre":

@@ -17,7 +17,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
 from dpsieve.vectors.means.box_grid import BoxGrid
 from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, PARTS, BoundedRows
-from dpsieve.vectors.means.clipping_bias import JUST_BELOW, Clipping, NormTail, best_clipping
+from dpsieve.vectors.means.clipping_bias import BELOW, JUST_BELOW, Clipping, NormTail, best_clipping
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
 from dpsieve.vectors.means.mean_noise import MeanNoise
 from dpsieve.vectors.means.mean_plan import JUMPS, SMALLEST_SPREAD, MeanPlan
@@ -138,9 +138,11 @@ class PlanSteps:
     def _tail(self, norms: Floats, radius: float, rank: float, lowest: float, widest: float) -> NormTail:
         """Return how norms fall off near a radius that about `rank` rows exceed; nothing below `lowest` is told apart."""
         gap = 2 ** (1 / math.sqrt(self.plan.size))
-        ranks = self._ranks("tail", 2)
-        above, tied = ranks.counts(norms, np.array([radius / gap, radius * JUST_BELOW]), self.source) - ranks.rows
-        return NormTail(radius, rank, gap, above if radius > lowest else 0.0, tied, widest)
+        points = radius * np.array([1 / gap, 0.5 / gap, JUST_BELOW, BELOW])
+        ranks = self._ranks("tail", len(points))
+        near, far, tied, below = ranks.counts(norms, points, self.source).tolist()
+        above = (near - ranks.rows, far - ranks.rows) if radius > lowest else (0.0, 0.0)
+        return NormTail(radius, rank, (gap, 2 * gap), above, tied, below - tied, widest)
 
     def _less_error(self, centre: Floats, weight: Floats, clipping: Clipping, ratio: float) -> Floats:
         """Return the mean of clipped rows, or of the whole box if its noise is less: both are known before the draw."""
