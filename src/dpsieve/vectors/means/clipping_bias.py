@@ -48,7 +48,7 @@ class NormTail:
         radius: R, which at most about `rank` rows exceed.
         rank: K.
         gaps: each g, by which a count was taken below R.
-        above: each M, a lower bound for how many rows exceed R/g; 0 where nothing is known of the tail.
+        above: each M, a lower bound for how many rows exceed R/g.
         tied: about how many rows exceed JUST_BELOW R.
         between: about how many rows lie between BELOW R and that.
         widest: W, which no row exceeds.
@@ -102,6 +102,26 @@ def best_clipping(tail: NormTail, noise: float) -> Clipping:
     errors = np.sqrt((noise * points) ** 2 + _COHERENT**2 * (means**2 + variances))
     at = int(errors.argmin())
     return Clipping(float(points[at]), float(means[at]), math.sqrt(variances[at]), float(errors[at]))
+
+
+def rare_clipping(
+    radius: float, widest: float, rank: float, count: float, deviation: float, noise: float
+) -> Clipping:
+    """Return where to clip rows if at most about `rank` of them differ from their centre by more than can be told.
+
+    Nothing is known of those rows, so that any of them may be as far away as the bounds allow. Where a noisy count says
+    that there are some, nothing is clipped; where it says that there may be none, all rows are, and the interval is for
+    as many rows at the widest norm as the count allows.
+
+    >>> rare_clipping(0.001, 100.0, 50.0, 40.0, 5.0, 2.0)
+    Clipping(radius=100.0, mean=0.0, deviation=0.0, error=200.0)
+    >>> rare_clipping(0.001, 100.0, 50.0, -2.0, 5.0, 2.0).radius
+    0.001
+    """
+    if count > rank / 2:
+        return Clipping(widest, error=noise * widest)
+    most = max(0.0, count) + 2 * deviation
+    return Clipping(radius, most * max(0.0, widest - radius), error=noise * radius)
 
 
 def _integral_above(points: Floats, values: Floats) -> Floats:

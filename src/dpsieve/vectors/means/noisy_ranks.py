@@ -132,6 +132,11 @@ def _point(grid: DyadicGrid, index: int) -> float:
     return float(grid.points(np.array([index]))[0])
 
 
+def first_point(grid: DyadicGrid) -> float:
+    """Return the lowest point of a grid."""
+    return _point(grid, 0)
+
+
 def log_grid(low: float, high: float, each: int) -> DyadicGrid:
     """Return a grid on a log scale with about `each` points for each doubling.
 

@@ -17,11 +17,11 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
 from dpsieve.vectors.means.box_grid import BoxGrid
 from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, PARTS, BoundedRows
-from dpsieve.vectors.means.clipping_bias import BELOW, JUST_BELOW, Clipping, NormTail, best_clipping
+from dpsieve.vectors.means.clipping_bias import BELOW, JUST_BELOW, Clipping, NormTail, best_clipping, rare_clipping
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
 from dpsieve.vectors.means.mean_noise import MeanNoise
 from dpsieve.vectors.means.mean_plan import JUMPS, SMALLEST_SPREAD, MeanPlan
-from dpsieve.vectors.means.noisy_ranks import NoisyRanks, linear_grid, log_grid, normal_tail
+from dpsieve.vectors.means.noisy_ranks import NoisyRanks, first_point, linear_grid, log_grid, normal_tail
 from dpsieve.vectors.means.noisy_search import RANK_NOISE
 from dpsieve.vectors.means.norm_noise import promised
 from dpsieve.vectors.means.scaled_noise import l2_distance
@@ -132,17 +132,22 @@ class PlanSteps:
         ranks, norms = self._ranks("radius", grid.depth), rows.norms(centre, weight)
         rank = min(max(ranks.rows * normal_tail(JUMPS / grid.depth), noise), plan.rows / 2)
         found = ranks.search(norms, grid, lambda _: rank, self.source)
-        tail = self._tail(norms, found, rank, grid.low, widest)
-        return self._less_error(centre, weight, best_clipping(tail, noise), ratio)
+        return self._less_error(centre, weight, self._clipping(norms, found, rank, grid, widest, noise), ratio)
 
-    def _tail(self, norms: Floats, radius: float, rank: float, lowest: float, widest: float) -> NormTail:
-        """Return how norms fall off near a radius that about `rank` rows exceed; nothing below `lowest` is told apart."""
+    def _clipping(
+        self, norms: Floats, radius: float, rank: float, grid: DyadicGrid, widest: float, noise: float
+    ) -> Clipping:
+        """Return the radius with the least error, from one that about `rank` rows exceed and four noisy counts."""
         gap = 2 ** (1 / math.sqrt(self.plan.size))
-        points = radius * np.array([1 / gap, 0.5 / gap, JUST_BELOW, BELOW])
+        rare = radius <= first_point(grid)
+        points = radius * (np.ones(4) if rare else np.array([1 / gap, 0.5 / gap, JUST_BELOW, BELOW]))
         ranks = self._ranks("tail", len(points))
-        near, far, tied, below = ranks.counts(norms, points, self.source).tolist()
-        above = (near - ranks.rows, far - ranks.rows) if radius > lowest else (0.0, 0.0)
-        return NormTail(radius, rank, (gap, 2 * gap), above, tied, below - tied, widest)
+        counts = ranks.counts(norms, points, self.source)
+        if rare:
+            return rare_clipping(radius, widest, rank, float(counts.mean()), ranks.rows / 2, noise)
+        near, far, tied, below = counts.tolist()
+        above = (near - ranks.rows, far - ranks.rows)
+        return best_clipping(NormTail(radius, rank, (gap, 2 * gap), above, tied, below - tied, widest), noise)
 
     def _less_error(self, centre: Floats, weight: Floats, clipping: Clipping, ratio: float) -> Floats:
         """Return the mean of clipped rows, or of the whole box if its noise is less: both are known before the draw."""
@@ -202,9 +207,9 @@ class PlanSteps:
     def _balanced_mean(self, centre: Floats, weight: Floats, often: Floats) -> Floats:
         """Return the mean of binary rows clipped to a balanced radius, or of the box where that has less error."""
         radius, rank, ratio = self._balanced_radius("radius", centre, weight, often)
-        lowest, widest = _norms_of_ones(weight)
-        tail = self._tail(self.rows.norms(centre, weight), radius, rank, lowest, widest)
-        clipping = best_clipping(tail, self._noise_norm("noise", weight) / ratio)
+        norms, noise = self.rows.norms(centre, weight), self._noise_norm("noise", weight) / ratio
+        widest = float(np.linalg.norm(weight))
+        clipping = self._clipping(norms, radius, rank, _grid_of_ones(weight), widest, noise)
         return self._less_error(centre, weight, clipping, ratio)
 
     def _balanced_radius(
@@ -218,8 +223,7 @@ class PlanSteps:
         of norms below. The balance is at k C K = A, for k rows that are clipped.
         """
         plan, share = self.plan, "first mean" if step == "first radius" else "noise"
-        lowest, widest = _norms_of_ones(weight)
-        grid = log_grid(lowest, widest * _ABOVE, 64)
+        grid = _grid_of_ones(weight)
         ranks = self._ranks(step, grid.depth)
         noise = self._noise_norm(share, weight) * math.sqrt(2 / math.pi)
         ratio = _norm(often, plan.p) / float((weight**2 * often).sum())
@@ -314,9 +318,9 @@ class PlanSteps:
         return made.draw(sums, self.source)
 
 
-def _norms_of_ones(weight: Floats) -> tuple[float, float]:
-    """Return a norm below that of every weighted binary row but zeros, and the largest one."""
-    return float(np.abs(weight).min()) / 2, float(np.linalg.norm(weight))
+def _grid_of_ones(weight: Floats) -> DyadicGrid:
+    """Return a grid from below the norm of every weighted binary row but zeros to above the largest one."""
+    return log_grid(float(np.abs(weight).min()) / 2, float(np.linalg.norm(weight)) * _ABOVE, 64)
 
 
 def _listed(values: Floats | None) -> tuple[float, ...]:
