@@ -46,19 +46,21 @@ SHAPES = {
 
 
 def measure(name: str, rows: int, size: int, rho: float, runs: int, seed: int = 1) -> tuple[float, ...]:
-    """Return coverage, that of the worst coordinate, width and error of one cell, and the share of plain answers."""
-    rng, held, widths, errors, plain = np.random.default_rng(seed), np.zeros(size), [], [], 0
+    """Return coverage, that of the worst coordinate, width and error of one cell, and shares without an interval."""
+    rng, held, widths, errors, plain, silent = np.random.default_rng(seed), np.zeros(size), [], [], 0, 0
     kind = {"kind": "binary"} if name == "binary 0.3" else {"kind": "real", "bound": BOUND}
     for _ in range(runs):
-        x = SHAPES[name](rng, (rows, size))
+        x = np.clip(SHAPES[name](rng, (rows, size)), -BOUND, BOUND)
         truth = x.mean(axis=0)
         mean = private_mean(x, rho=rho, fallback=True, **kind)
         low, high, deviation = (mean.table.column(one).to_numpy() for one in ("low", "high", "deviation"))
         held += ~((low > truth) | (truth > high))  # null is not wrong
-        widths.append(np.nanmean((high - low) / (2 * 1.96 * deviation)))
+        silent += not mean.last.stated
+        widths.append(np.mean((high - low) / (2 * 1.96 * deviation)) if mean.last.stated else math.nan)
         errors.append(np.mean((mean.value - truth) ** 2) / max(x.var(), 1e-12) * rows)
         plain += mean.last.radius == 0
-    return held.mean() / runs, held.min() / runs, float(np.mean(widths)), math.sqrt(np.mean(errors)), plain / runs
+    width = float(np.nanmedian(widths)) if silent < runs else math.nan
+    return held.mean() / runs, held.min() / runs, width, math.sqrt(np.mean(errors)), plain / runs, silent / runs
 
 
 def main() -> None:

@@ -27,14 +27,14 @@ _LEAST_NOISE_SHARE = 0.3
 _FARTHEST = 0.05  # of all rows: so many may be clipped by mistake
 _THESIS = {"centre": 0.0625, "spread": 0.1875, "radius": 0.1875, "noise": 0.5625}
 _STEPS = {
-    ("real", "best"): ("scale", "centre", "spread", "radius", "tail"),
+    ("real", "best"): ("scale", "centre", "spread", "radius", "tail", "check"),
     ("real", "thesis"): ("centre", "spread", "radius"),
-    ("real", "shifted"): ("scale", "centre", "radius", "tail"),
+    ("real", "shifted"): ("scale", "centre", "radius", "tail", "check"),
     ("real", "rotated"): ("scale", "centre", "radius"),
     ("real", "plain_scale"): ("scale", "centre", "radius"),
-    ("binary", "best"): ("first radius", "first mean", "radius", "tail"),
+    ("binary", "best"): ("first radius", "first mean", "radius", "tail", "check"),
     ("binary", "thesis"): ("centre", "spread", "radius"),
-    ("binary", "shifted"): ("radius", "tail"),
+    ("binary", "shifted"): ("radius", "tail", "check"),
     ("binary", "rotated"): ("scale", "centre", "radius"),
     ("binary", "plain_scale"): ("radius",),
 }
@@ -85,6 +85,8 @@ class MeanPlan:
             return 0.05
         if step == "tail":  # counts with noise of about a fifth of the rank error of the radius
             return self._share("radius") / 3
+        if step == "check":
+            return self._share("radius") / 2
         count = self.comparisons(step)
         if step in _TOLERANCE:
             most = _TOLERANCE[step] * max(1, self.rows) / normal_tail(FAILS / 4 / count)
@@ -95,8 +97,8 @@ class MeanPlan:
         wanted, needed = (count * (tail / off) ** 2 / squares for off in (math.sqrt(rows) / part, _FARTHEST * rows))
         usual = min(most, wanted)
         if self.states_interval and step == "radius":
-            # Noise on d coordinates outweighs about 4 sqrt(d) / mu clipped rows: a rank error of that is good enough.
-            few = min(0.06, count * (tail / 4) ** 2 / self.size)
+            # Noise on d coordinates outweighs about 4 sqrt(d) / mu clipped rows: a rank error near that is good enough.
+            few = min(0.06, count * (tail / 6) ** 2 / self.size)
             usual = few if self.kind == "real" else max(usual, few)
         return min(0.2, max(needed, usual))
 
@@ -105,8 +107,8 @@ class MeanPlan:
         size = max(2, self.size)
         if step == "scale":
             return 9
-        if step == "tail":
-            return 4
+        if step in ("tail", "check"):
+            return 4 if step == "tail" else 1
         if step == "spread":
             return self.size * _spread_depth(size)
         if step == "centre":

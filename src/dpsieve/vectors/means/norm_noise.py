@@ -130,7 +130,7 @@ class NoisySums(Estimating):
         return np.asarray(whole * np.array(self.steps) + (np.array(self.offsets) if self.offsets else 0.0))
 
     def _noise(self, source: Source) -> Ints:
-        return rounded_gaussian(self.scale, self.size, source=source)
+        return rounded_gaussian(self.scale, len(self.steps), source=source)
 
     @property
     def deviations(self) -> Floats:

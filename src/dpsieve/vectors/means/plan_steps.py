@@ -17,9 +17,16 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
 from dpsieve.vectors.means.box_grid import BoxGrid
 from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, PARTS, BoundedRows
-from dpsieve.vectors.means.clipping_bias import BELOW, JUST_BELOW, Clipping, NormTail, best_clipping, rare_clipping
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
-from dpsieve.vectors.means.mean_noise import MeanNoise
+from dpsieve.vectors.means.mean_noise import (
+    BELOW,
+    JUST_BELOW,
+    Clipping,
+    MeanNoise,
+    NormTail,
+    best_clipping,
+    rare_clipping,
+)
 from dpsieve.vectors.means.mean_plan import JUMPS, SMALLEST_SPREAD, MeanPlan
 from dpsieve.vectors.means.noisy_ranks import NoisyRanks, first_point, linear_grid, log_grid, normal_tail
 from dpsieve.vectors.means.noisy_search import RANK_NOISE
@@ -27,6 +34,7 @@ from dpsieve.vectors.means.norm_noise import promised
 from dpsieve.vectors.means.scaled_noise import l2_distance
 
 _REGULARISER = 0.1
+_SURPRISING = 2.0  # deviations of a count
 _ABOVE = 17 / 16  # of the widest norm: a grid to there has a point at it or above
 
 
@@ -132,7 +140,9 @@ class PlanSteps:
         ranks, norms = self._ranks("radius", grid.depth), rows.norms(centre, weight)
         rank = min(max(ranks.rows * normal_tail(JUMPS / grid.depth), noise), plan.rows / 2)
         found = ranks.search(norms, grid, lambda _: rank, self.source)
-        return self._less_error(centre, weight, self._clipping(norms, found, rank, grid, widest, noise), ratio)
+        clipping = self._clipping(norms, found, rank, grid, widest, noise)
+        stated = self._is_checked(norms, clipping, widest)
+        return self._less_error(centre, weight, clipping, stated, ratio)
 
     def _clipping(
         self, norms: Floats, radius: float, rank: float, grid: DyadicGrid, widest: float, noise: float
@@ -149,13 +159,19 @@ class PlanSteps:
         above = (near - ranks.rows, far - ranks.rows)
         return best_clipping(NormTail(radius, rank, (gap, 2 * gap), above, tied, below - tied, widest), noise)
 
-    def _less_error(self, centre: Floats, weight: Floats, clipping: Clipping, ratio: float) -> Floats:
+    def _is_checked(self, norms: Floats, clipping: Clipping, widest: float) -> bool:
+        """Return whether no more rows are clipped than expected, by a noisy count."""
+        ranks = self._ranks("check", 1)
+        count = float(ranks.counts(norms, np.array([clipping.radius]), self.source)[0])
+        return clipping.radius >= widest or count <= clipping.rows + _SURPRISING * ranks.rows
+
+    def _less_error(self, centre: Floats, weight: Floats, clipping: Clipping, stated: bool, ratio: float) -> Floats:
         """Return the mean of clipped rows, or of the whole box if its noise is less: both are known before the draw."""
         size, width = self.plan.size, self.rows.high - self.rows.low
         box = width * math.sqrt(size) * size ** (1 / self.plan.p) / self._left_mu("noise")
         if box <= clipping.error * ratio:
             return self._box_mean("noise")
-        return self._clipped_mean("noise", centre, weight, clipping.radius, clipping)
+        return self._clipped_mean("noise", centre, weight, clipping.radius, clipping, stated)
 
     def _left_mu(self, step: str) -> float:
         return self.plan.mu * math.sqrt(self.plan.shares[step])
@@ -210,7 +226,8 @@ class PlanSteps:
         norms, noise = self.rows.norms(centre, weight), self._noise_norm("noise", weight) / ratio
         widest = float(np.linalg.norm(weight))
         clipping = self._clipping(norms, radius, rank, _grid_of_ones(weight), widest, noise)
-        return self._less_error(centre, weight, clipping, ratio)
+        stated = self._is_checked(norms, clipping, widest)
+        return self._less_error(centre, weight, clipping, stated, ratio)
 
     def _balanced_radius(
         self, step: str, centre: Floats, weight: Floats, often: Floats
@@ -275,12 +292,13 @@ class PlanSteps:
         return radius, change, RANK_NOISE / 2**halvings
 
     def _clipped_mean(
-        self, step: str, centre: Floats, weight: Floats, radius: float, clipping: Clipping | None = None
-    ) -> Floats:
+        self, step: str, centre: Floats, weight: Floats, radius: float, clipping: Clipping | None = None,
+        stated: bool = False,
+    ) -> Floats:  # fmt: skip
         """Return the noisy mean of rows that are scaled around a centre and clipped to a norm.
 
-        Without a `clipping` nothing is known of what that moves, and no interval is stated. With one, the radius has
-        room for the rounding of rows and of the centre, so that no row at the radius is clipped.
+        Without a `clipping` nothing is known of what that moves. With one, the radius has room for the rounding of rows
+        and of the centre, so that no row at the radius is clipped.
         """
         norm, change, scale = self._norm(step)
         if clipping is not None:
@@ -293,11 +311,11 @@ class PlanSteps:
         sums = self.rows.sums(centre, per_step, norm)
         sums = np.where(per_step < 0, -sums, sums)
         steps = 1 / (np.abs(per_step) * PARTS * self.plan.rows)
-        interval: dict[str, Any] = {"stated": False}
+        interval: dict[str, Any] = {"stated": stated}
         if clipping is not None:
             whole = PARTS * norm / radius
             rounding = PARTS * self.plan.rows / 2  # each row, at most
-            interval = {"bias": clipping.mean * whole + rounding, "bias_deviation": clipping.deviation * whole}
+            interval |= {"bias": clipping.mean * whole + rounding, "bias_deviation": clipping.deviation * whole}
         made = self._noise(change, scale, steps, centre, radius, **interval)
         self.told += f"{'; ' if self.told else ''}{step}: rows clipped to a norm of {radius:.4g}"
         return made.draw(sums, self.source)
