@@ -90,7 +90,9 @@ class UnitMeans(ScaledNoise):
         if not lows or len(lows) != len(highs) or not all(low < high for low, high in zip(lows, highs, strict=True)):
             raise InvalidValue("lows and highs must be as many, each low below its high.")
         if len(self.steps) != len(lows) + 1 or min(self.steps) <= 0 or min(self.changes) < 1 or self.offsets:
-            raise InvalidValue("steps and changes must be above 0, one for each mean and one for the count; no offsets.")
+            raise InvalidValue(
+                "steps and changes must be above 0, one for each mean and one for the count; no offsets."
+            )
         hint = "Pass the noisy number of rows."
         validate.store(self, units=validate.between("units", self.units, -1e300, 1e300, hint=hint))
 

@@ -120,5 +120,7 @@ def _last(mechanism: Mechanism) -> Any:
 
 def _table(mechanism: Any, values: Floats, names: Any) -> pa.Table:
     # NaN stands for what is not stated
-    more = {name: pa.array(column, pa.float64(), from_pandas=True) for name, column in mechanism.columns(values).items()}
+    more = {
+        name: pa.array(column, pa.float64(), from_pandas=True) for name, column in mechanism.columns(values).items()
+    }
     return pa.table({"name": names, "value": pa.array(values, pa.float64()), **more})

@@ -197,9 +197,7 @@ def best_clipping(tail: NormTail, noise: float) -> Clipping:
     return Clipping(*(float(number) for number in numbers))
 
 
-def rare_clipping(
-    radius: float, widest: float, rank: float, count: float, deviation: float, noise: float
-) -> Clipping:
+def rare_clipping(radius: float, widest: float, rank: float, count: float, deviation: float, noise: float) -> Clipping:
     """Return where to clip rows if at most about `rank` of them differ from their centre by more than can be told.
 
     Nothing is known of those rows, so that any of them may be as far away as the bounds allow. Where a noisy count says

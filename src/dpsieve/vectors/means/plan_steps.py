@@ -229,9 +229,7 @@ class PlanSteps:
         stated = self._is_checked(norms, clipping, widest)
         return self._less_error(centre, weight, clipping, stated, ratio)
 
-    def _balanced_radius(
-        self, step: str, centre: Floats, weight: Floats, often: Floats
-    ) -> tuple[float, float, float]:
+    def _balanced_radius(self, step: str, centre: Floats, weight: Floats, often: Floats) -> tuple[float, float, float]:
         """Return the norm at which clipping more rows would add as much bias as it saves noise, at most how many rows
         exceed it, and the ratio of the error in l_p to the norms that are clipped.
 
