@@ -129,7 +129,7 @@ def test_one_ledger_for_counts_sums_quantiles_and_means(tmp_path):
     ds.sum_of(SALES, **options)
     ds.quantile_of(SALES, q=0.5, **options)
     ds.mean_of(SALES, neighbours="add_remove", **options)
-    ds.release(SALES, key="customer", privacy_unit="customer", max_keys_per_unit=1, epsilon=0.5, delta=1e-7,
+    ds.release(SALES, key="items", privacy_unit="customer", max_keys_per_unit=1, epsilon=0.5, delta=1e-7,
                ledger=book)  # fmt: skip
     assert len(book) == 4
 

@@ -2,9 +2,9 @@
 
 How many rows are at or below a point changes by at most 1 when a row is replaced. It counts `weight` for each row, and
 gets noise of deviation 2^29: a real Gaussian rounded to whole numbers. So a comparison is post-processing of a Gaussian
-mechanism of mu = weight / 2^29, and so is the noisy count itself. What is compared or counted next may depend on earlier
-answers; m of them are mu-Gaussian private for mu = sqrt(m) weight / 2^29 (Dong, Roth and Su 2022, Corollary 2), and
-(mu^2 / 2)-zCDP.
+mechanism of mu = weight / 2^29, and so is the noisy count itself. What is compared or counted next may depend on
+earlier answers; m of them are mu-Gaussian private for mu = sqrt(m) weight / 2^29 (Dong, Roth and Su 2022, Corollary 2),
+and (mu^2 / 2)-zCDP.
 """
 
 import math

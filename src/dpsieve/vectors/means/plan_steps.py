@@ -230,8 +230,9 @@ class PlanSteps:
         return self._less_error(centre, weight, clipping, stated, ratio)
 
     def _balanced_radius(self, step: str, centre: Floats, weight: Floats, often: Floats) -> tuple[float, float, float]:
-        """Return the norm at which clipping more rows would add as much bias as it saves noise, at most how many rows
-        exceed it, and the ratio of the error in l_p to the norms that are clipped.
+        """Return the norm at which clipping more rows would add as much bias as it saves noise.
+
+        Return also how many rows exceed it at most, and the ratio of the error in l_p to the norms that are clipped.
 
         With radius C the noise has the l_p norm A C. A clipped row of norm r loses (1 - C/r) of itself; a row has about
         r^2 times what a row of the mean has, over its squared norm: so it adds about r K per unit of C, for K the ratio

@@ -70,11 +70,11 @@ def private_mean(
         epsilon, delta: a budget instead of rho.
         p: the norm of the error that is made small, from 1.
         variances: public variances of the coordinates; left out, spreads are found privately.
-        mode: 'best' (PLAN, or the Gaussian mechanism on the whole box: for binary rows of up to 4 coordinates, and
-            where private numbers say that its noise is less); 'thesis' (as the experiments of Section 5.7; see `thesis_steps`, also for what it leaves open);
-            'shifted' (the shifted-clipped mean: no scaling), 'rotated' (the same with medians of randomly rotated rows:
-            instance-optimal mean estimation, Huang et al. 2021), 'plain_scale' (Theorem 5.4), 'gaussian' (the Gaussian
-            mechanism on the whole box).
+        mode: 'best' (PLAN; the Gaussian mechanism on the whole box for binary rows of up to 4 coordinates, and where
+            private numbers say that its noise is less); 'thesis' (as the experiments of Section 5.7; see
+            `thesis_steps`, also for what it leaves open); 'shifted' (the shifted-clipped mean: no scaling), 'rotated'
+            (the same with medians of randomly rotated rows: instance-optimal mean estimation, Huang et al. 2021),
+            'plain_scale' (Theorem 5.4), 'gaussian' (the Gaussian mechanism on the whole box).
         spread: how spreads of real rows are found: 'pairs' (Algorithm 18: differences of pairs of rows), or a quantile
             0.75, 0.841 or 0.9 of the rows around their centre; 'auto': 'pairs' in mode 'thesis', else 0.841.
         fallback: where there are too few rows for the mode, they are refused, with the number needed (mode 'thesis'
