@@ -106,7 +106,7 @@ class UnitMeans(ScaledNoise):
 
     @property
     def _middles(self) -> Floats:
-        return (np.array(self.lows) + np.array(self.highs)) / 2
+        return np.asarray((np.array(self.lows) + np.array(self.highs)) / 2)
 
     def draw(self, sums: Ints, source: Source) -> Floats:
         """Return the means, within the bounds, and last the noisy number of rows."""
