@@ -135,3 +135,18 @@ def test_standard_input(folder):
 def test_help_shows_an_example(command):
     done = run(command, "--help")
     assert f"Example: dpsieve {command} " in done.stdout and "--bounds" in done.stdout
+
+
+def test_means_of_a_private_number_of_units(folder):
+    """With next to no budget the number of units is lost in its noise, and no interval is stated."""
+    options = ["sales.csv", *COLUMN, "--neighbours", "add_remove"]
+    done = run("mean", *options, "--epsilon", 1, cwd=folder)
+    assert "Guarantee: 1-differential privacy when one user is added or removed." in done.stdout
+    assert "not stated" not in done.stdout
+    for _ in range(40):  # the count is above its own noise with a chance of at most a half, each time
+        if "not stated" in run("mean", *options, "--epsilon", 1e-6, cwd=folder).stdout:
+            break
+    else:
+        raise AssertionError
+    done = run("mean", *options, "--method", "plan", "--rho", 1, cwd=folder)
+    assert done.returncode == 2 and "--neighbours" in done.stderr

@@ -4,6 +4,55 @@ from fault import Fault
 
 FAULTS = [
     Fault(
+        "counts of large norms have half of their noise",
+        "vectors/means/noisy_ranks.py",
+        "(above * self.weight + noise) / self.weight",
+        "(above * self.weight + noise // 2) / self.weight",
+        "vectors/means/test_mean.py::test_counts_are_as_private_as_they_say",
+    ),
+    Fault(
+        "four counts of large norms are paid as one",
+        "vectors/means/plan_steps.py",
+        'ranks = self._ranks("tail", len(points))',
+        'ranks = self._ranks("tail", 1)',
+        "vectors/means/test_mean.py::test_what_was_paid_for_is_published",
+    ),
+    Fault(
+        "the check of an interval is not among what is spent",
+        "vectors/means/plan_steps.py",
+        'for other in shares if other != "noise")',
+        'for other in shares if other not in ("noise", "check"))',
+        "vectors/means/test_mean.py::test_every_step_spends_its_share_and_all_of_them_the_budget",
+    ),
+    Fault(
+        "the interval of a mean leaves out what clipping moves",
+        "vectors/means/mean_noise.py",
+        "return self.bias + math.ceil(NORMAL_95 * math.hypot(self.scale, self.bias_deviation))",
+        "return math.ceil(NORMAL_95 * self.scale)",
+        "vectors/means/test_mean.py::test_rows_of_which_next_to_none_differ",
+    ),
+    Fault(
+        "the number of units behind a mean has no noise",
+        "vectors/means/box_mean.py",
+        "noisy = super().draw(sums, source)",
+        "noisy = np.append(super().draw(sums, source)[:-1], self.real(sums)[-1])",
+        "vectors/means/test_sums.py::test_a_unit_at_the_bound_is_told_from_none_as_often_as_epsilon_says",
+    ),
+    Fault(
+        "the number of units behind a mean is no part of its budget",
+        "vectors/means/box_mean.py",
+        "numbers = (made.epsilon, made.delta, made.changes, made.scale, steps)",
+        "numbers = (made.epsilon, made.delta, made.changes, made.scale / 1.4, steps)",
+        "vectors/means/test_sums.py::test_a_row_more_moves_sums_and_their_number_by_what_is_said",
+    ),
+    Fault(
+        "units are counted before their mean is charged",
+        "jobs/numbers.py",
+        "        charge(book, counted, note)\n        *values, count = counted.draw(sums, source).tolist()\n",
+        "        *values, count = counted.draw(sums, source).tolist()\n        charge(book, counted, note)\n",
+        "jobs/test_numbers.py::test_the_ledger_is_charged_before_units_are_counted",
+    ),
+    Fault(
         "flips that are one too few are certified",
         "vectors/alp.py",
         "kept = self.flips >= least_flips(",

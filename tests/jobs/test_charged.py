@@ -12,7 +12,7 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.discovery.compiled import removed_units
-from dpsieve.engines import DuckDB
+from dpsieve.engines.counted import FromPlaces
 from dpsieve.errors import UnreadableData
 from dpsieve.exact import jit
 from dpsieve.federated import Histogram, Quantiles, QuantileSearch, TrieHeavyHitters, plan
@@ -186,15 +186,15 @@ def test_a_tally_that_fails_after_the_charge(tmp_path, monkeypatch):
     assert found.value.__notes__ == [ENTRY] and len(ledger) == 1
 
 
-def test_a_second_read_that_fails_reports_the_charge(tmp_path, monkeypatch):
-    """Where pairs do not fit into memory, the data is read again once its bound is known."""
+def test_counts_on_disk_that_cannot_be_read_report_the_charge(tmp_path, monkeypatch):
+    """Where pairs do not fit into memory, they are on disk until the bound is known."""
     ledger = ds.Ledger(tmp_path / "budget", 2.0, 1e-5, unit="one user")
     monkeypatch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda job: True)
 
     def fail(*_):
         raise UnreadableData("'rows.parquet' cannot be read. Check it.")
 
-    monkeypatch.setattr(DuckDB, "_aggregate", fail)
+    monkeypatch.setattr(FromPlaces, "under", fail)
     with pytest.raises(UnreadableData) as found:
         ds.release(TABLE, **COLUMNS, **BUDGET, ledger=ledger)
     assert str(found.value) == f"'rows.parquet' cannot be read. Check it. {ENTRY}" and len(ledger) == 1

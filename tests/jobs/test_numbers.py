@@ -23,6 +23,7 @@ from dpsieve.randomness.order import shuffled
 from dpsieve.randomness.source import SystemSource
 from dpsieve.testing import insecure_source
 from dpsieve.vectors.means import gap_quantiles
+from dpsieve.vectors.means.box_mean import UnitMeans
 from dpsieve.vectors.means.gap_quantiles import GapQuantiles
 from dpsieve.vectors.means.noisy_search import QuantileSearch
 from dpsieve.vectors.means.private_sum import best_noise
@@ -107,6 +108,47 @@ def test_the_noise_of_a_mean_is_that_of_a_sum():
     assert one.mechanism.rho == pytest.approx(0.5)
 
 
+ADDED = {"column": "price", "bounds": (0, 100), "neighbours": "add_remove", **CUSTOMERS}
+
+
+def test_means_of_a_private_number_of_units():
+    mean = ds.mean_of(SALES, **ADDED, **LARGE)
+    assert mean.value == pytest.approx(60, abs=5) and mean.last.units == pytest.approx(3, abs=0.5)
+    assert str(mean.guarantee) == "500-differential privacy when one customer is added or removed."
+    assert mean.notes.contribution == "the mean of at most 3 rows of numbers within public bounds"
+    many = ds.mean_of(SALES, **{**ADDED, "column": ["price", "items"], "bounds": [(0, 100), (5, 10)]}, **LARGE)
+    np.testing.assert_allclose(many.value, [60, (5 + 5 + 6) / 3], atol=10)
+    none = ds.mean_of(SALES.slice(0, 0), **ADDED, epsilon=1.0)
+    assert 0 <= none.value <= 100, "whether there are units is private"
+    with pytest.raises(InvalidValue, match="public number of units"):
+        ds.mean_of(SALES, **{**ADDED, "method": "plan"}, rho=1.0)
+
+
+def test_one_ledger_for_counts_sums_quantiles_and_means(tmp_path):
+    book = ds.Ledger(tmp_path / "budget", epsilon=4.0, delta=1e-6, unit="one customer", neighbours="add_remove")
+    options = {"column": "price", "bounds": (0, 100), "privacy_unit": "customer", "ledger": book, "epsilon": 0.5}
+    ds.sum_of(SALES, **options)
+    ds.quantile_of(SALES, q=0.5, **options)
+    ds.mean_of(SALES, neighbours="add_remove", **options)
+    ds.release(SALES, key="items", privacy_unit="customer", max_keys_per_unit=1, epsilon=0.5, delta=1e-7,
+               ledger=book)  # fmt: skip
+    assert len(book) == 4
+
+
+def test_the_ledger_is_charged_before_units_are_counted(tmp_path, monkeypatch):
+    book = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6, unit="one customer", neighbours="add_remove")
+
+    def draw(*_):
+        assert len(book) == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(UnitMeans, "draw", draw)
+    with pytest.raises(KeyboardInterrupt):
+        ds.mean_of(SALES, **ADDED, epsilon=0.75, ledger=book)
+    with pytest.raises(BudgetExceeded):  # before the data is looked at
+        ds.mean_of("nowhere.parquet", **ADDED, epsilon=0.75, ledger=book)
+
+
 def test_means_of_zeros_and_ones_need_no_bounds():
     """Numbers outside count as 0 or 1: 9 is a one, and -1 a zero."""
     draws = np.random.default_rng(1).random((3_000, 64)) < 0.05
@@ -119,7 +161,8 @@ def test_means_of_zeros_and_ones_need_no_bounds():
     np.testing.assert_allclose(many.value, draws.mean(axis=0), atol=0.05)
     assert few.value == pytest.approx(draws[:, 0].mean(), abs=0.05)
     planned = ds.mean_of(wide, column="c0", method="plan", **options)
-    assert "radius" in planned.notes.reason and planned.value == pytest.approx(draws[:, 0].mean(), abs=0.05)
+    assert "no row is clipped" in planned.notes.reason
+    assert planned.value == pytest.approx(draws[:, 0].mean(), abs=0.01)
     for wrong, said in (({"bounds": (0, 1)}, "Leave out the bounds"), ({"kind": "real"}, "bounds are missing"),
                         ({"kind": "bits"}, "kind"), ({"kind": None}, "kind")):  # fmt: skip
         with pytest.raises(InvalidValue, match=said):

@@ -39,7 +39,7 @@ RELEASES = (
     "users", "key set", "key set, renyi", "key set, two rounds", "key set, noise",
     "top", "hitting set", "distribution", "trie cohorts",
     "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels",
-    "sum", "mean", "quantiles",
+    "sum", "mean", "mean, units counted", "quantiles",
 )  # fmt: skip
 
 
@@ -107,6 +107,14 @@ def releases():
         "vector, levels": vector(variant="histogram", max_value=60, signed=True, threshold=False),
         "sum": ds.private_sum(np.ones((9, 2)), [4.0, 1.0], neighbours="replace", rho=0.5, source=source),
         "mean": ds.private_mean(np.ones((9, 2)), bound=2.0, kind="real", rho=1.0, mode="gaussian", source=source),
+        "mean, units counted": ds.mean_of(
+            pa.table({"a": [1.0, 2.0], "b": [3.0, 4.0]}),
+            column=["a", "b"],
+            bounds=(0, 8),
+            rho=0.1,
+            neighbours="add_remove",
+            source=source,
+        ),
         "quantiles": ds.private_quantile(
             range(99), [0.2, 0.9], bounds=(0, 128), neighbours="replace", epsilon=1.0, source=source
         ),

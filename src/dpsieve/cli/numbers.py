@@ -60,7 +60,8 @@ def mean(
 ) -> None:
     """Publish the means of columns of numbers over units: a unit counts once, with the mean of its rows.
 
-    How many units have a number in each column is taken as public: neighbours replace one of these units by another.
+    With --neighbours replace, how many units have a number in each column is taken as public. With add_remove it is
+    private, and one ledger serves means, sums, quantiles and counts of one table.
 
     Example: dpsieve mean visits.csv --column minutes --bounds 0,600 --column pages --bounds 0,50 --epsilon 1
     """
@@ -130,6 +131,10 @@ def _show(made: "Estimate", console: "Console") -> None:
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("rows off its rank, at most (95 %)" if ranks else "95 % interval", justify="right", no_wrap=True)
     for row in made.table.to_pylist():
-        error = f"{row['rank_error']:,.0f}" if ranks else f"{row['low']:,.6g} to {row['high']:,.6g}"
+        error = f"{row['rank_error']:,.0f}" if ranks else _interval(row["low"], row["high"])
         table.add_row(escape(printable(row["name"])), f"{row['value']:,.6g}", error)
     console.print(table)
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "not stated" if low is None or high is None else f"{low:,.6g} to {high:,.6g}"

@@ -155,6 +155,9 @@ MEAN: Options = {
     "bounds": _option("bounds", list[str] | None, f"{_BOUNDS} Not with --kind binary.", None),
     "kind": _option("kind", str, "real, or binary: columns of zeros and ones.", "real"),
     "p": _MOMENT,
+    "neighbours": _option(
+        "neighbours", str, "replace (the number of units is public), or add_remove (it is private).", "replace"
+    ),
     "method": _option(
         "method", str, "box (noise for the bounds), plan (for many columns, or wide bounds), or auto.", "auto"
     ),

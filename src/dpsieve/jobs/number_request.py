@@ -124,6 +124,7 @@ class MeanRequest(NumberRequest):
     p: float | None = None
     method: str = "auto"
     kind: str = "real"
+    neighbours: Neighbours = "replace"
 
     def __post_init__(self) -> None:
         given: Any = self.bounds
@@ -140,6 +141,9 @@ class MeanRequest(NumberRequest):
             raise InvalidValue(f"method is not known. Choose one of {', '.join(MEAN_METHODS)}.")
         if self.method == "plan" and self.pure:
             raise InvalidValue("method='plan' has no pure epsilon. Pass delta=1e-8 too, or method='box'.")
+        if validate.neighbours(self.neighbours) == "add_remove" and self.method == "plan":
+            fix = "Pass neighbours='replace', or method='box'."
+            raise InvalidValue(f"method='plan' needs a public number of units, which 'add_remove' hides. {fix}")
 
     @property
     def pure(self) -> bool:

@@ -18,12 +18,13 @@ from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
-from dpsieve.vectors.means.box_mean import box_mean_noise
+from dpsieve.vectors.means.box_mean import box_mean_noise, unit_means_noise
 from dpsieve.vectors.means.estimate import Estimate, bounded_words
 from dpsieve.vectors.means.mean_plan import MeanPlan, preview_mean
 from dpsieve.vectors.means.private_mean import private_mean
 from dpsieve.vectors.means.private_quantile import best_quantiles, publish_quantiles
 from dpsieve.vectors.means.private_sum import best_noise, private_sum
+from dpsieve.vectors.means.scaled_noise import ScaledNoise
 
 Progress = Callable[[float], None] | bool | None
 Bounds = Sequence[float] | Sequence[Sequence[float]]
@@ -154,18 +155,18 @@ def mean_of(
     p: float | None = None,
     method: str = "auto",
     kind: str = "real",
+    neighbours: Neighbours = "replace",
     engine: Engine | None = None,
     ledger: AnyLedger = None,
     note: str = "",
     progress: Progress = None,
     source: Source | None = None,
 ) -> Estimate:
-    """Publish the means of columns of a table over its units, with differential privacy when one unit is replaced.
+    """Publish the means of columns of a table over its units, with differential privacy for one unit with all its rows.
 
     A unit counts once: with the mean of the rows that it keeps, at most `max_rows_per_unit`, each number limited to its
-    bounds. So the noise does not grow with `max_rows_per_unit`. The number of units is public, as that of those which
-    have a row that is not left out: neighbours replace one of these by another. For a private number of units, publish
-    sums of the column and of a column of ones.
+    bounds. So the noise does not grow with `max_rows_per_unit`. The table has a 95 % interval for the mean of the
+    units, or nulls where none can be stated.
 
     Args:
         p: where all columns are in one unit of measure, the norm of the total error that is made small, such as 2; left
@@ -176,6 +177,9 @@ def mean_of(
             would be above what the mean of as many units varies by itself, were the bounds ten deviations wide.
         kind: 'real', or 'binary' for columns of zeros and ones: what share of the units is one. Bounds are left out
             then, as they are 0 and 1; a number outside counts as the nearer one.
+        neighbours: 'replace' (one unit is replaced by another: the number of units that have a row which is not left
+            out is public), or 'add_remove' (a unit more or less: their number is private, and part of the budget counts
+            them; method 'box' alone). With 'add_remove' one ledger serves counts, sums, quantiles and means.
         data, column, bounds, privacy_unit, max_rows_per_unit, epsilon, delta, rho, allow_null_units, engine, ledger,
             note, progress, source: see `dpsieve.sum_of`.
 
@@ -191,6 +195,13 @@ def mean_of(
     request, source, book = MeanRequest.of(locals()), resolve(source), opened(ledger, note)
     options: Any
     lows, highs = request.box
+    if request.neighbours == "add_remove":
+        counted, sums_of = unit_means_noise(lows, highs, **request.budget, **request.split)
+        units = _read(data, request, counted, engine, book, note, progress, source).unit_means(lows, highs)
+        sums = sums_of(units)
+        with charge(book, counted, note, lambda: counted.draw(np.zeros_like(sums), resolve(None))) as entry:
+            *values, count = counted.draw(sums, source).tolist()
+            return _box_estimate(request, replace(counted, units=count), np.array(values), source, entry)
     budget = {**request.budget, "p": request.split["p"]}
     made, _ = box_mean_noise(1, lows, highs, **request.budget, **request.split)
     if request.method != "box" and not request.pure:
@@ -204,13 +215,21 @@ def mean_of(
     else:
         sums = grid.sums(units)
         with charge(book, made, note, lambda: made.draw(np.zeros_like(sums), resolve(None))) as entry:
-            values, reason = made.draw(sums, source), f"{made.noise} noise for all that the bounds allow"
-            single = len(request.column) == 1
-            options = {"source": source, "reason": reason, "single": single, "entry": entry}
-            found = Estimate.of(made, values, list(request.column), **options)
+            return _box_estimate(request, made, made.draw(sums, source), source, entry)
+    return replace(found, notes=replace(found.notes, contribution=_held(request)))
+
+
+def _box_estimate(
+    request: MeanRequest, made: ScaledNoise, values: Floats, source: Source, entry: int | None
+) -> Estimate:
+    reason, single = f"{made.noise} noise for all that the bounds allow", len(request.column) == 1
+    words: Any = {"reason": reason, "contribution": _held(request), "single": single, "entry": entry}
+    return Estimate.of(made, values, list(request.column), source=source, **words)
+
+
+def _held(request: MeanRequest) -> str:
     held = bounded_words(request.max_rows_per_unit)
-    held = held if request.max_rows_per_unit == 1 else f"the mean of {held}"
-    return replace(found, notes=replace(found.notes, contribution=held))
+    return held if request.max_rows_per_unit == 1 else f"the mean of {held}"
 
 
 def _takes_plan(request: MeanRequest, count: int, deviations: Floats, widths: Floats) -> bool:

@@ -61,6 +61,7 @@ _HOMES = {
     "top_k": "dpsieve.discovery.top_k",
     "truncated_geometric": "dpsieve.channels.makers",
     "typical_size": "dpsieve.discovery.typical_size",
+    "unit_means": "dpsieve.vectors.means.box_mean",
     "weighted_gaussian": "dpsieve.discovery.weighted_gaussian",
 }
 _KNOWN: dict[str, type[Mechanism]] = {}

@@ -199,14 +199,14 @@ def _columns(made: Publication) -> list[dict[str, Any]]:
 def _column(name: str, column: pa.ChunkedArray, is_key: bool) -> dict[str, Any]:
     values, kind = as_text(column).to_pylist(), column.type
     numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if not is_key and numeric and all(abs(value) <= _EXACT or value != value for value in values):
+    if not is_key and numeric and all(value is None or abs(value) <= _EXACT or value != value for value in values):
         plain = values if pa.types.is_integer(kind) else [_short(value) for value in values]
         return {"name": name, "kind": "number", "values": plain}
     return {"name": name, "kind": "digits" if numeric else "text", "values": [str(value) for value in values]}
 
 
-def _short(value: float) -> float | None:
-    return float(f"{value:.6g}") if math.isfinite(value) else None
+def _short(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
 def _ranks(made: Publication) -> list[int]:

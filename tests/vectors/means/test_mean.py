@@ -30,7 +30,7 @@ from dpsieve.vectors.means import private_mean as module
 from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, LIMIT, PARTS, BoundedRows
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
 from dpsieve.vectors.means.estimate import Estimate
-from dpsieve.vectors.means.mean_noise import MeanNoise
+from dpsieve.vectors.means.mean_noise import Clipping, MeanNoise, NormTail, best_clipping
 from dpsieve.vectors.means.mean_plan import MODES, preview_mean
 from dpsieve.vectors.means.noisy_ranks import NoisyRanks
 from dpsieve.vectors.means.plan_steps import pair_deviations
@@ -162,6 +162,26 @@ def test_a_search_is_as_private_as_it_says_and_draws_what_it_should():
         point = made.search(np.array(rows), grid, lambda _: 2.0, resolve(None))
         tally[grid.index(np.array([point]))[0]] += 1
     assert_counts(tally, base * 1_500)
+
+
+def test_counts_are_as_private_as_they_say():
+    """A replaced row moves each of m counts by one at most, and all of them where it crosses every point."""
+    points, rows = np.array([0.5, 1.0, 1.5, 4.0]), np.array([0.0, 1.0, 1.0, 1.2, 3.0, 5.0])
+    made = NoisyRanks.within(2**50, 4, "tail", delta=1e-6, unit="one row")
+    assert made.rho == 2.0**-9 and made.rows == 32.0
+    exact = lambda values: (np.asarray(values)[:, None] > points).sum(axis=0)  # noqa: E731
+    far = 0
+    for at, other in itertools.product(range(6), (-9.0, 0.5, 1.0, 1.4, 9.0)):
+        moved = np.abs(exact([*rows[:at], other, *rows[at + 1 :]]) - exact(rows))
+        assert moved.max() <= 1
+        far = max(far, moved.sum())
+    assert far == 4
+    drawn = np.array([made.counts(rows, points, resolve(None)) for _ in range(3_000)])
+    off = (drawn - exact(rows)) / made.rows
+    for column in (*off.T, off.sum(axis=1) / 2):  # the last is how neighbours are told apart best: it moves by mu
+        assert stats.kstest(column, "norm").pvalue > FALSE_ALARM / 5
+    with pytest.raises(InvalidValue, match="paid for"):
+        made.counts(rows, np.append(points, 7.0), resolve(None))
 
 
 @pytest.mark.parametrize("size", [1, 5, 64, 100])
@@ -314,6 +334,150 @@ def test_binary_rows_of_skewed_popularity():
     assert error["best"] < 0.7 * error["thesis"] and error["best"] < error["shifted"] < error["gaussian"]
 
 
+# What the interval holds.
+
+SHAPES = {
+    "half zeros": lambda rng, shape: np.where(rng.random(shape) < 0.5, 0.0, rng.lognormal(3, 1, shape)),
+    "most zeros": lambda rng, shape: np.where(rng.random(shape) < 0.8, 0.0, rng.lognormal(3, 1, shape)),
+    "counts": lambda rng, shape: rng.poisson(0.3, shape).astype(float),
+    "fair signs": lambda rng, shape: rng.choice([-1.0, 1.0], shape),
+    "exponential": lambda rng, shape: rng.exponential(size=shape),
+    "lognormal": lambda rng, shape: rng.lognormal(size=shape),
+    "Student": lambda rng, shape: rng.standard_t(3, shape),
+}
+
+
+def held(mean, truth):
+    """Which means are in their intervals; where no interval is stated, none is wrong."""
+    low, high = (mean.table.column(name).to_numpy(zero_copy_only=False) for name in ("low", "high"))
+    return ~((low > truth) | (truth > high))
+
+
+def test_the_interval_holds_the_mean_of_the_rows():
+    """Rows of which many are equal, or that have a long tail; `experiments/mean_coverage.py` has the whole grid."""
+    rng, inside, stated = np.random.default_rng(7), [], []
+    for shape, size in itertools.product(SHAPES, (1, 3)):
+        errors = []
+        for seed in range(2):
+            rows = SHAPES[shape](rng, (12_000, size))
+            mean = private_mean(rows, bound=1e3, kind="real", rho=0.5, source=insecure_source(seed))
+            inside.append(held(mean, rows.mean(axis=0)).mean())
+            stated.append(mean.last.stated)
+            errors.append(np.abs(mean.value - rows.mean(axis=0)).max() / rows.std())
+        assert np.median(errors) < 0.02, shape  # as much as two deviations of the mean of so many rows
+    assert np.mean(inside) >= 0.93 and np.mean(stated) > 0.9
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_rows_at_the_largest_norm_are_not_clipped(size):
+    """Also after rounding: at the widest norm every row counts in full."""
+    rng = np.random.default_rng(8)
+    rows = rng.choice([-5.0, 5.0], (6_000, size))
+    for kind, x, wide in (("real", rows, {"bound": 5.0}), ("binary", (rows > 0) * 1.0, {})):
+        for mode in ("best", "shifted"):
+            means = [private_mean(x, kind=kind, mode=mode, rho=2.0, source=insecure_source(seed), **wide)
+                     for seed in range(3)]  # fmt: skip
+            off = [(mean.value - x.mean(axis=0)) / mean.table.column("deviation").to_numpy() for mean in means]
+            assert np.sqrt(np.mean(np.square(off))) < 2
+            assert np.mean([held(mean, x.mean(axis=0)) for mean in means]) > 0.6
+
+
+def test_a_row_at_the_radius_keeps_its_share_whatever_the_rounding():
+    rng = np.random.default_rng()
+    for _ in range(200):
+        size, bound = int(rng.integers(1, 30)), float(rng.uniform(0.1, 50))
+        weight, centre = rng.uniform(0.01, 9, size), rng.uniform(-bound, bound, size)
+        widest = float(np.linalg.norm((bound + np.abs(centre)) * weight))
+        norm = int(rng.integers(200, 2**20))
+        per_step = weight * norm / (widest * (1 + (math.sqrt(size) + 1) / norm))
+        moved = np.rint(centre * per_step) / per_step
+        corner = np.where(centre > 0, -bound, bound)
+        sums = BoundedRows(corner[None], -bound, bound).sums(moved, per_step, norm)
+        assert sums.tolist() == [PARTS * v for v in np.rint((corner - moved) * per_step).tolist()]
+
+
+def test_the_mean_of_norms_beyond_a_radius():
+    """Against closed forms of a Pareto tail, and a sample of it."""
+    tail = NormTail(10.0, 60.0, (2.0, 4.0), (480.0, 1_000.0), 0.0, 0.0, 1e9)
+    assert tail.decay == pytest.approx(3.0) and tail.least == 10.0
+    made = best_clipping(tail, 2.0)
+    beyond = 60 * (made.radius / 10) ** -3
+    assert made.rows == pytest.approx(beyond)
+    assert made.mean == pytest.approx(beyond * made.radius / 2, rel=0.02)
+    assert made.deviation**2 == pytest.approx(beyond * made.radius**2, rel=0.05)
+    for other in np.geomspace(10.0, 100.0, 50):
+        rows = 60 * (other / 10) ** -3
+        assert math.sqrt(4 * other**2 + (rows * other / 2) ** 2 / 4 + rows * other**2 / 4) > made.error * 0.99
+    rng = np.random.default_rng(9)
+    sums = []
+    for _ in range(4_000):
+        norms = 10 * rng.random(rng.poisson(60)) ** (-1 / 3)
+        sums.append(np.maximum(norms - made.radius, 0).sum())
+    assert np.mean(sums) == pytest.approx(made.mean, rel=0.1)
+    assert np.std(sums) == pytest.approx(made.deviation, rel=0.4)  # it has no fourth moment
+    tied = replace(tail, tied=900.0)
+    assert tied.least == 20.0 and best_clipping(tied, 2.0).radius >= 20 > replace(tied, between=100.0).least
+    assert best_clipping(replace(tail, widest=9.0), 2.0) == Clipping(9.0, error=18.0)
+
+
+def test_some_rows_far_away_from_all_others_take_the_interval_away():
+    """0.2 % of the rows are a hundred times as large: fewer than the search for a radius sees, more than the check."""
+    rng, silent = np.random.default_rng(10), 0
+    for seed in range(6):
+        rows = rng.exponential(size=20_000)
+        rows[:40] = 100.0
+        mean = private_mean(rows, bound=1e3, kind="real", rho=0.5, source=insecure_source(seed))
+        silent += mean.table.column("low").null_count
+    assert silent >= 3
+
+
+def test_rows_of_which_next_to_none_differ():
+    """An interval for as many rows at the bound as may go unnoticed; with no row that differs the value is exact."""
+    rows = np.zeros(20_000)
+    mean = private_mean(rows, bound=1e3, kind="real", rho=0.5, source=insecure_source(1))
+    assert abs(mean.value) < 1e-3 and held(mean, 0.0).all() and mean.table["high"][0].as_py() > 0.1
+    rows[:10] = 900.0
+    mean = private_mean(rows, bound=1e3, kind="real", rho=0.5, source=insecure_source(1))
+    assert held(mean, rows.mean()).all()
+
+
+def test_box_or_radius():
+    """By public numbers for up to four binary coordinates, by private ones else."""
+    rng = np.random.default_rng(11)
+    dense, thin = ((rng.random((20_000, 8)) < share) * 1.0 for share in (0.3, 0.01))
+    assert [preview_mean(20_000, d, rho=0.5, kind="binary").boxed for d in (1, 4, 5)] == [True, True, False]
+    assert preview_mean(20_000, 4, rho=0.5, kind="binary").shares == {"noise": 1.0}
+    radii = [private_mean(rows, kind="binary", rho=0.5, source=insecure_source(1)).last.radius
+             for rows in (dense[:, :4], dense, thin)]  # fmt: skip
+    assert radii[:2] == [0.0, 0.0] and radii[2] > 0
+    wide, tight = (private_mean(rng.uniform(-1, 1, (20_000, 3)), bound=bound, kind="real", rho=0.5).last.radius
+                   for bound in (1e3, 1.0))  # fmt: skip
+    assert wide > 0 and tight == 0
+
+
+def test_what_was_paid_for_is_published():
+    mean = private_mean(NORMAL, bound=100.0, kind="real", rho=1.0, source=insecure_source(1))
+    columns = {name: mean.table.column(name).to_numpy() for name in ("centre", "spread")}
+    assert columns["centre"] == pytest.approx(np.median(NORMAL, axis=0), abs=0.1)
+    assert columns["spread"][:5] == pytest.approx(NORMAL.std(axis=0)[:5], rel=0.35)
+    bits = private_mean(BITS, kind="binary", rho=1.0, source=insecure_source(1))
+    assert bits.table.column("spread").to_numpy() == pytest.approx(BITS.std(axis=0), abs=0.1)
+    assert set(bits.table.column("centre").to_pylist()) <= {0.0, 1.0}
+    shifted = mean_of("real", "shifted", source=insecure_source(1)).table
+    assert "centre" in shifted.column_names and "spread" not in shifted.column_names
+
+
+@pytest.mark.parametrize("mode", ["thesis", "rotated", "plain_scale"])
+def test_modes_that_reproduce_state_no_interval(mode):
+    for kind in ("real", "binary"):
+        table = mean_of(kind, mode).table
+        assert table.column("low").null_count == table.column("high").null_count == 8
+        assert (
+            not table.column("deviation").null_count
+            and not preview_mean(3_000, 8, rho=1.0, kind=kind, mode=mode, **WIDE[kind]).states_interval
+        )
+
+
 def test_the_deviation_is_that_of_the_noise():
     rows = np.zeros((50, 4_000))
     rows[:, ::2] = 1
@@ -455,6 +619,7 @@ def test_mechanisms_are_plain_values(made):
     assert f"{made.epsilon:.3g}"[:3] in repr(made) and "object at" not in repr(made)
     assert made.certify().parts[-1].method == "balls"
     fine = {"purpose": ("x",), "unit": ("x",), "offsets": ([], ()), "low": (-1,), "high": (-1,)}
+    fine |= {"centres": ([], ()), "spreads": ([], ()), "stated": (True,)}
     for field, value in itertools.product((one.name for one in fields(made)), (None, "x", -1, math.nan, [], {}, True)):
         if value not in fine.get(field, ()):
             with pytest.raises(DpsieveError):

@@ -24,10 +24,11 @@ from dpsieve.privacy.curves.gaussian import gaussian_sigma
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness.noise import rounded_gaussian
-from dpsieve.randomness.source import Source
+from dpsieve.randomness.source import Source, resolve
 from dpsieve.testing import insecure_source
 from dpsieve.vectors.means import box_grid
 from dpsieve.vectors.means.box_grid import BoxGrid
+from dpsieve.vectors.means.box_mean import unit_means_noise
 from dpsieve.vectors.means.estimate import Estimate
 from dpsieve.vectors.means.norm_noise import NormNoise, norm_noise
 from dpsieve.vectors.means.private_sum import best_noise, box, matrix, private_sum
@@ -462,3 +463,75 @@ def test_rounding_moves_a_sum_by_half_a_step_a_row_at_most():
     grid = BoxGrid(np.zeros(1), np.ones(1), np.full(1, 0.01), "add_remove")
     assert abs(grid.sums(x[:, None])[0] * 0.01 - x.sum()) <= 3000 * 0.005
     assert rounded_gaussian(2.0**29, 4).dtype == np.int64
+
+
+# Means of a private number of rows: sums and their number in one draw.
+
+
+@pytest.mark.parametrize("budget", [{"rho": 0.5}, {"epsilon": 1.0}], ids=["gaussian", "laplace"])
+@pytest.mark.parametrize(("shape", "p"), [("proportional", 2.0), ("best", 2.0), ("best", 1.0)])
+def test_a_row_more_moves_sums_and_their_number_by_what_is_said(budget, shape, p):
+    """Every corner and every number outside of the bounds: no sum moves by more than its change, and corners do."""
+    lows, highs = np.array([0.0, -5.0]), np.array([100.0, 5.0])
+    made, sums = unit_means_noise(lows, highs, shape=shape, p=p, **budget)
+    base = np.array([[3.0, 4.0], [77.0, -5.0]])
+    before, largest = sums(base), np.zeros(3)
+    for row in itertools.product((-1e9, 0.0, 31.7, 50.0, 100.0, 1e300), (-1e300, -5.0, 0.0, 5.0, 7.0)):
+        moved = np.abs(sums(np.vstack([base, np.clip(row, lows, highs)])) - before)
+        assert (moved <= made.changes).all()
+        largest = np.maximum(largest, moved)
+    assert largest.tolist() == list(made.changes)
+    assert sums(np.empty((0, 2))).tolist() == [0, 0, 0]
+    if "rho" in budget:
+        assert 0.499 < made.rho <= 0.5
+    else:
+        assert 0.999 * made.scale < sum(made.changes) <= made.scale, "epsilon is 1"
+    assert made.certify().guarantee.neighbours == "add_remove"
+    with pytest.raises(NotCertified):
+        replace(made, scale=made.scale / 2).certify()
+    assert from_json(json.loads(json.dumps(made.to_json()))) == made == pickle.loads(pickle.dumps(made))
+
+
+def test_a_unit_at_the_bound_is_told_from_none_as_often_as_epsilon_says():
+    """The measured rate at the tightest point: both sums at or above those of one unit at the upper bound."""
+    made, sums = unit_means_noise(np.zeros(1), np.full(1, 10.0), shape="best", p=2.0, epsilon=1.0)
+    draws, one, none = 6_000, sums(np.full((1, 1), 10.0)), sums(np.empty((0, 1)))
+    least = made.real(one)
+
+    def seen(start):
+        found = 0
+        for _ in range(draws):
+            mean, count = made.draw(start, resolve(None))
+            # the sum is hidden where the mean is at a bound, and then above that of the bound
+            found += count >= least[1] and (mean - 5) * max(1.0, count) >= least[0]
+        return found
+
+    share = 0.25 * math.exp(-1.0)
+    low, high = binomial_band(draws, share)
+    assert low <= seen(none) <= high
+    low, high = binomial_band(draws, 0.25)
+    assert low <= seen(one) <= high
+
+
+@pytest.mark.parametrize("budget", [{"rho": 0.02}, {"epsilon": 0.2}], ids=["gaussian", "laplace"])
+def test_the_interval_of_a_mean_has_both_noises(budget):
+    made, sums = unit_means_noise(np.zeros(1), np.full(1, 10.0), shape="best", p=2.0, **budget)
+    runs = 1_500
+    for truth in (5.0, 9.0):
+        start, inside = sums(np.full((60, 1), truth)), 0
+        for _ in range(runs):
+            mean, count = made.draw(start, resolve(None))
+            columns = replace(made, units=count).columns(np.array([mean]))
+            low, high = (float(columns[name][0]) for name in ("low", "high"))
+            assert (math.isnan(low) and math.isnan(high)) or 0 <= low <= mean <= high <= 10
+            inside += not (low > truth or high < truth)
+        assert inside >= binomial_band(runs, 0.95)[0]
+    few = replace(made, units=0.5).columns(np.array([5.0]))
+    assert np.isnan(few["low"]).all() and np.isnan(few["high"]).all()
+
+
+def test_two_laplace_noises_have_lighter_tails_than_one():
+    """P[|a X + b Y| > t] = (a^2 e^(-t/a) - b^2 e^(-t/b)) / (a^2 - b^2), at t = ln(20)/sqrt(2) deviations."""
+    for b in np.linspace(0.01, 0.99, 99):
+        t = math.log(20) / math.sqrt(2) * math.sqrt(2 + 2 * b * b)
+        assert (math.exp(-t) - b * b * math.exp(-t / b)) / (1 - b * b) <= 0.05

@@ -91,7 +91,7 @@ class Estimate(Publication):
             raise InvalidValue(f"mechanism gives out no numbers. {_FIX}")
         if table.column_names[:2] != ["name", "value"] or table.schema.types[:2] != [pa.string(), pa.float64()]:
             raise InvalidValue(f"table has other columns than the mechanism publishes. {_FIX}")
-        if any(column.null_count for column in table.columns) or len(self) != last.size:
+        if any(table.column(name).null_count for name in ("name", "value")) or len(self) != last.size:
             raise InvalidValue(f"table has nulls, or another number of rows than the mechanism publishes. {_FIX}")
         if not all(name.isprintable() for name in table.column("name").to_pylist()):
             raise InvalidValue(f"table has names with line breaks or control characters. {_FIX}")
@@ -119,5 +119,8 @@ def _last(mechanism: Mechanism) -> Any:
 
 
 def _table(mechanism: Any, values: Floats, names: Any) -> pa.Table:
-    more = {name: pa.array(column, pa.float64()) for name, column in mechanism.columns(values).items()}
+    # NaN stands for what is not stated
+    more = {
+        name: pa.array(column, pa.float64(), from_pandas=True) for name, column in mechanism.columns(values).items()
+    }
     return pa.table({"name": names, "value": pa.array(values, pa.float64()), **more})

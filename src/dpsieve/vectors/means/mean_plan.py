@@ -27,14 +27,14 @@ _LEAST_NOISE_SHARE = 0.3
 _FARTHEST = 0.05  # of all rows: so many may be clipped by mistake
 _THESIS = {"centre": 0.0625, "spread": 0.1875, "radius": 0.1875, "noise": 0.5625}
 _STEPS = {
-    ("real", "best"): ("scale", "centre", "spread", "radius"),
+    ("real", "best"): ("scale", "centre", "spread", "radius", "tail", "check"),
     ("real", "thesis"): ("centre", "spread", "radius"),
-    ("real", "shifted"): ("scale", "centre", "radius"),
+    ("real", "shifted"): ("scale", "centre", "radius", "tail", "check"),
     ("real", "rotated"): ("scale", "centre", "radius"),
     ("real", "plain_scale"): ("scale", "centre", "radius"),
-    ("binary", "best"): ("first radius", "first mean", "radius"),
+    ("binary", "best"): ("first radius", "first mean", "radius", "tail", "check"),
     ("binary", "thesis"): ("centre", "spread", "radius"),
-    ("binary", "shifted"): ("radius",),
+    ("binary", "shifted"): ("radius", "tail", "check"),
     ("binary", "rotated"): ("scale", "centre", "radius"),
     ("binary", "plain_scale"): ("radius",),
 }
@@ -72,6 +72,7 @@ class MeanPlan:
         The noise may be below zero: then the steps before it cannot be paid for.
         """
         steps = [step for step in _STEPS.get((self.kind, self.mode), ()) if not (self.known and step in _ESTIMATES)]
+        steps = [] if self.boxed else steps
         if self.mode == "thesis":
             parts = {step: _THESIS[step] for step in steps}
         else:
@@ -82,6 +83,10 @@ class MeanPlan:
         squares = self.mu**2
         if step == "first mean":
             return 0.05
+        if step == "tail":  # counts with noise of about a fifth of the rank error of the radius
+            return self._share("radius") / 3
+        if step == "check":
+            return self._share("radius") / 2
         count = self.comparisons(step)
         if step in _TOLERANCE:
             most = _TOLERANCE[step] * max(1, self.rows) / normal_tail(FAILS / 4 / count)
@@ -90,13 +95,20 @@ class MeanPlan:
         part, most = (8, 0.02) if self.kind == "binary" else (2, 0.05)
         tail, rows = normal_tail(JUMPS / count), max(1, self.rows)
         wanted, needed = (count * (tail / off) ** 2 / squares for off in (math.sqrt(rows) / part, _FARTHEST * rows))
-        return min(0.2, max(needed, min(most, wanted)))
+        usual = min(most, wanted)
+        if self.states_interval and step == "radius":
+            # Noise on d coordinates outweighs about 4 sqrt(d) / mu clipped rows: a rank error near that is good enough.
+            few = min(0.06, count * (tail / 6) ** 2 / self.size)
+            usual = few if self.kind == "real" else max(usual, few)
+        return min(0.2, max(needed, usual))
 
     def comparisons(self, step: str) -> int:
         """At most how many ranks a step compares."""
         size = max(2, self.size)
         if step == "scale":
             return 9
+        if step in ("tail", "check"):
+            return 4 if step == "tail" else 1
         if step == "spread":
             return self.size * _spread_depth(size)
         if step == "centre":
@@ -116,9 +128,22 @@ class MeanPlan:
         return min(40, math.ceil(math.log2(2 * wide * parts / SMALLEST_SPREAD)) + 1)
 
     @property
+    def boxed(self) -> bool:
+        """Whether rows get the noise of the whole box, by public numbers: no radius could make it smaller by much.
+
+        Two binary rows are sqrt(d) apart at most, and sqrt(2) radii where they are clipped to a radius, from 1 on.
+        """
+        return self.mode == "gaussian" or (self.mode == "best" and self.kind == "binary" and self.size <= 4)
+
+    @property
+    def states_interval(self) -> bool:
+        """Whether the result has 95 % intervals for the mean of the rows."""
+        return self.mode in ("best", "shifted", "gaussian")
+
+    @property
     def useful(self) -> bool:
         """Whether searches find what they look for, and enough of the budget is left for the noise."""
-        if self.mode == "gaussian":
+        if self.boxed:
             return True
         if self.rows < 4 or self.shares["noise"] < _LEAST_NOISE_SHARE:
             return False
@@ -199,7 +224,7 @@ class MeanPlan:
         """
         spread, rows = 0.5 if self.kind == "binary" else 1.0, max(1, self.rows)
         norm = (_absolute_moment(self.p) * self.size) ** (1 / self.p)
-        if self.mode == "gaussian":
+        if self.boxed:
             noise = (1.0 if self.kind == "binary" else 2 * self.bound) / (rows * self.mu)
         else:
             noise = self.noise_per_radius * (math.sqrt(0.5) if self.kind == "binary" else 1.0)

@@ -2,8 +2,9 @@
 
 How many rows are at or below a point changes by at most 1 when a row is replaced. It counts `weight` for each row, and
 gets noise of deviation 2^29: a real Gaussian rounded to whole numbers. So a comparison is post-processing of a Gaussian
-mechanism of mu = weight / 2^29. What is compared next may depend on earlier answers; m comparisons are mu-Gaussian
-private for mu = sqrt(m) weight / 2^29 (Dong, Roth and Su 2022, Corollary 2), and (mu^2 / 2)-zCDP.
+mechanism of mu = weight / 2^29, and so is the noisy count itself. What is compared or counted next may depend on
+earlier answers; m of them are mu-Gaussian private for mu = sqrt(m) weight / 2^29 (Dong, Roth and Su 2022, Corollary 2),
+and (mu^2 / 2)-zCDP.
 """
 
 import math
@@ -14,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.errors import InvalidValue
 from dpsieve.exact.search import ball, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon, positive_delta
@@ -103,6 +105,15 @@ class NoisyRanks(Mechanism):
         """Return the curve of the noise."""
         return (Gaussian(RANK_NOISE, _distance(self.comparisons, self.weight)),)
 
+    def counts(self, values: Floats, points: Floats, source: Source) -> Floats:
+        """Return how many values exceed each point, with noise of `rows` rows; one comparison each."""
+        if len(points) != self.comparisons:
+            raise InvalidValue("points are more or fewer than the comparisons that are paid for.")
+        inside = np.sort(values)
+        above = len(inside) - np.searchsorted(inside, points, "right")
+        noise = rounded_gaussian(RANK_NOISE, len(points), source=source)
+        return np.asarray((above * self.weight + noise) / self.weight)
+
     def search(self, values: Floats, grid: DyadicGrid, allowed: Callable[[float], float], source: Source) -> float:
         """Return a point of the grid above which about as many values are as `allowed` says for that point."""
         inside = np.sort(grid.index(values))
@@ -123,6 +134,11 @@ def _distance(comparisons: int, weight: int) -> float:
 
 def _point(grid: DyadicGrid, index: int) -> float:
     return float(grid.points(np.array([index]))[0])
+
+
+def first_point(grid: DyadicGrid) -> float:
+    """Return the lowest point of a grid."""
+    return _point(grid, 0)
 
 
 def log_grid(low: float, high: float, each: int) -> DyadicGrid:

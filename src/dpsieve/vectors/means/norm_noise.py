@@ -39,7 +39,7 @@ LEVEL = 0.95  # of the intervals that are published
 DELTA_OF_RHO = 1e-6  # at which a zCDP budget is told as (epsilon, delta), unless the caller chooses
 _MOST_SUMS = 10**6
 _ROOM = 1 - 2.0**-40  # of a budget: what is left out covers roundings, which would else break it by a last digit
-_NORMAL_95 = 1.959963984540054  # P[|N(0, 1)| <= this] = 0.95
+NORMAL_95 = 1.959963984540054  # P[|N(0, 1)| <= this] = 0.95
 
 
 class NoisySums(Estimating):
@@ -130,7 +130,7 @@ class NoisySums(Estimating):
         return np.asarray(whole * np.array(self.steps) + (np.array(self.offsets) if self.offsets else 0.0))
 
     def _noise(self, source: Source) -> Ints:
-        return rounded_gaussian(self.scale, self.size, source=source)
+        return rounded_gaussian(self.scale, len(self.steps), source=source)
 
     @property
     def deviations(self) -> Floats:
@@ -144,7 +144,7 @@ class NoisySums(Estimating):
     @property
     def _half_width(self) -> float:
         """A number of steps that the noise stays within, at LEVEL."""
-        return math.ceil(_NORMAL_95 * self.scale)
+        return math.ceil(NORMAL_95 * self.scale)
 
     def columns(self, values: Floats) -> dict[str, Floats]:
         """Return the standard deviation of the noise, and the 95 % interval around each value."""

@@ -1,4 +1,4 @@
-"""The steps of a private mean, each with its own mechanism: scale, centre, spread, radius, and the noisy sum.
+"""The steps of a private mean, each with its own mechanism: scale, centre, spread, radius, tail, and the noisy sum.
 
 Privacy. Every step sees the rows through one mechanism whose mu of Gaussian privacy is fixed before the first draw, and
 otherwise public numbers and what earlier steps let out. So the mus add in squares (Dong, Roth and Su 2022), whatever
@@ -6,7 +6,7 @@ the rows are: assumptions on data decide how good the mean is, never how private
 """
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,14 +18,24 @@ from dpsieve.types import Floats
 from dpsieve.vectors.means.box_grid import BoxGrid
 from dpsieve.vectors.means.clipped_rows import LARGEST_RADIUS, PARTS, BoundedRows
 from dpsieve.vectors.means.dyadic_grid import DyadicGrid
-from dpsieve.vectors.means.mean_noise import MeanNoise
+from dpsieve.vectors.means.mean_noise import (
+    BELOW,
+    JUST_BELOW,
+    Clipping,
+    MeanNoise,
+    NormTail,
+    best_clipping,
+    rare_clipping,
+)
 from dpsieve.vectors.means.mean_plan import JUMPS, SMALLEST_SPREAD, MeanPlan
-from dpsieve.vectors.means.noisy_ranks import NoisyRanks, linear_grid, log_grid, normal_tail
+from dpsieve.vectors.means.noisy_ranks import NoisyRanks, first_point, linear_grid, log_grid, normal_tail
 from dpsieve.vectors.means.noisy_search import RANK_NOISE
 from dpsieve.vectors.means.norm_noise import promised
 from dpsieve.vectors.means.scaled_noise import l2_distance
 
 _REGULARISER = 0.1
+_SURPRISING = 2.0  # deviations of a count
+_ABOVE = 17 / 16  # of the widest norm: a grid to there has a point at it or above
 
 
 class PlanSteps:
@@ -37,6 +47,8 @@ class PlanSteps:
         self.plan, self.rows, self.delta, self.unit, self.source = plan, rows, delta, unit, source
         self.made: list[Mechanism] = []
         self.told = ""
+        self.centres: Floats | None = None
+        self.spreads: Floats | None = None
 
     @staticmethod
     def promised(plan: MeanPlan, epsilon: float | None, delta: float | None) -> tuple[float, float]:
@@ -53,23 +65,22 @@ class PlanSteps:
     def run(self, known: Floats | None, spread: str | float) -> Floats:
         """Return the private mean."""
         plan = self.plan
-        if plan.mode == "gaussian":
+        if plan.boxed:
             return self._box_mean("noise")
         if plan.nonnegative:
             return self._binary(known)
         scale = self._scale()
         if plan.mode == "best":
-            centre = self._centre(scale / (2 * plan.size))
-            spreads = np.sqrt(known) if known is not None else self._spreads(centre, scale, spread)
-            spreads = spreads + _REGULARISER * spreads.mean()
-            weight = self._weight(spreads)
-        elif plan.mode == "rotated":
-            centre, weight = self._rotated_centre(scale / (4 * math.sqrt(plan.size))), np.ones(plan.size)
-            spreads = np.full(plan.size, scale / math.sqrt(plan.size))
-        else:
-            centre, weight = self._centre(scale / (4 * math.sqrt(plan.size))), np.ones(plan.size)
-            spreads = np.full(plan.size, scale / math.sqrt(plan.size))
-        return self._clipped_mean("noise", centre, weight, self._radius(centre, weight, spreads))
+            self.centres = centre = self._centre(scale / (2 * plan.size))
+            self.spreads = np.sqrt(known) if known is not None else self._spreads(centre, scale, spread)
+            spreads = self.spreads + _REGULARISER * self.spreads.mean()
+            return self._best_mean(centre, self._weight(spreads), spreads)
+        finest, flat = scale / (4 * math.sqrt(plan.size)), np.ones(plan.size)
+        spreads = np.full(plan.size, scale / math.sqrt(plan.size))
+        self.centres = centre = self._rotated_centre(finest) if plan.mode == "rotated" else self._centre(finest)
+        if plan.mode == "shifted":
+            return self._best_mean(centre, flat, spreads)
+        return self._clipped_mean("noise", centre, flat, self._radius(centre, flat, spreads))
 
     @property
     def last(self) -> MeanNoise:
@@ -114,6 +125,62 @@ class PlanSteps:
     def _weight(self, spreads: Floats) -> Floats:
         return np.asarray(spreads ** (-2 / (self.plan.p + 2)))
 
+    def _best_mean(self, centre: Floats, weight: Floats, spreads: Floats) -> Floats:
+        """Return the mean of rows clipped to the radius with the least error, or of the box where that has less.
+
+        The search goes up to the widest norm, so that a spread that was not found does no harm. It aims at its own rank
+        error, or at the number of clipped rows that is worth the noise, where that is more.
+        """
+        plan, rows = self.plan, self.rows
+        usual = float(np.linalg.norm(spreads * weight))
+        widest = float(np.linalg.norm((rows.high + np.abs(centre)) * weight))
+        ratio = _norm(spreads, plan.p) / usual  # of the error in l_p to the norms that are clipped
+        noise = self._noise_norm("noise", weight) / ratio
+        grid = log_grid(min(usual, widest) / 16, widest * _ABOVE, 64)
+        ranks, norms = self._ranks("radius", grid.depth), rows.norms(centre, weight)
+        rank = min(max(ranks.rows * normal_tail(JUMPS / grid.depth), noise), plan.rows / 2)
+        found = ranks.search(norms, grid, lambda _: rank, self.source)
+        clipping = self._clipping(norms, found, rank, grid, widest, noise)
+        stated = self._is_checked(norms, clipping, widest)
+        return self._less_error(centre, weight, clipping, stated, ratio)
+
+    def _clipping(
+        self, norms: Floats, radius: float, rank: float, grid: DyadicGrid, widest: float, noise: float
+    ) -> Clipping:
+        """Return the radius with the least error, from one that about `rank` rows exceed and four noisy counts."""
+        gap = 2 ** (1 / math.sqrt(self.plan.size))
+        rare = radius <= first_point(grid)
+        points = radius * (np.ones(4) if rare else np.array([1 / gap, 0.5 / gap, JUST_BELOW, BELOW]))
+        ranks = self._ranks("tail", len(points))
+        counts = ranks.counts(norms, points, self.source)
+        if rare:
+            return rare_clipping(radius, widest, rank, float(counts.mean()), ranks.rows / 2, noise)
+        near, far, tied, below = counts.tolist()
+        above = (near - ranks.rows, far - ranks.rows)
+        return best_clipping(NormTail(radius, rank, (gap, 2 * gap), above, tied, below - tied, widest), noise)
+
+    def _is_checked(self, norms: Floats, clipping: Clipping, widest: float) -> bool:
+        """Return whether no more rows are clipped than expected, by a noisy count."""
+        ranks = self._ranks("check", 1)
+        count = float(ranks.counts(norms, np.array([clipping.radius]), self.source)[0])
+        return clipping.radius >= widest or count <= clipping.rows + _SURPRISING * ranks.rows
+
+    def _less_error(self, centre: Floats, weight: Floats, clipping: Clipping, stated: bool, ratio: float) -> Floats:
+        """Return the mean of clipped rows, or of the whole box if its noise is less: both are known before the draw."""
+        size, width = self.plan.size, self.rows.high - self.rows.low
+        box = width * math.sqrt(size) * size ** (1 / self.plan.p) / self._left_mu("noise")
+        if box <= clipping.error * ratio:
+            return self._box_mean("noise")
+        return self._clipped_mean("noise", centre, weight, clipping.radius, clipping, stated)
+
+    def _left_mu(self, step: str) -> float:
+        return self.plan.mu * math.sqrt(self.plan.shares[step])
+
+    def _noise_norm(self, step: str, weight: Floats) -> float:
+        """Return about the l_p norm of the noise on sums of rows that are clipped to a norm of 1."""
+        change = math.sqrt(2) if self.plan.nonnegative else 2.0
+        return change / self._left_mu(step) * _norm(1 / np.abs(weight), self.plan.p)
+
     def _radius(self, centre: Floats, weight: Floats, spreads: Floats) -> float:
         """Return a norm that about sqrt(n) / 2 scaled rows exceed, and as many more as the search may be off.
 
@@ -134,40 +201,55 @@ class PlanSteps:
         Rows are taken around 0, and around 1 where ones are the rule, so that nothing is negative.
         """
         size = self.plan.size
-        flat, zeros = np.ones(size), np.zeros(size)
-        if self.plan.mode != "best":
-            radius = self._balanced_radius("radius", zeros, flat, np.full(size, 0.5))
-            return self._clipped_mean("noise", zeros, flat, radius)
+        flat, zeros, half = np.ones(size), np.zeros(size), np.full(size, 0.5)
+        if self.plan.mode == "plain_scale":
+            return self._clipped_mean("noise", zeros, flat, self._balanced_radius("radius", zeros, flat, half)[0])
+        if self.plan.mode == "shifted":
+            return self._balanced_mean(zeros, flat, half)
         if known is None:
-            radius = self._balanced_radius("first radius", zeros, flat, np.full(size, 0.5))
+            radius, _, _ = self._balanced_radius("first radius", zeros, flat, half)
             rough = self._clipped_mean("first mean", zeros, flat, radius)
             deviation = float(self.last.deviations[0])
             centre = (rough > 0.5).astype(np.float64)
             often = np.maximum(np.abs(rough - centre), deviation / 2)
+            self.spreads = np.sqrt(rough * (1 - rough))
         else:
             centre, often = zeros, np.maximum((1 - np.sqrt(np.maximum(0.0, 1 - 4 * known))) / 2, 1e-9)
+            self.spreads = np.sqrt(known)
+        self.centres = centre
         weight = often ** (-1 / (self.plan.p + 2)) * np.where(centre > 0, -1.0, 1.0)
-        return self._clipped_mean("noise", centre, weight, self._balanced_radius("radius", centre, weight, often))
+        return self._balanced_mean(centre, weight, often)
 
-    def _balanced_radius(self, step: str, centre: Floats, weight: Floats, often: Floats) -> float:
+    def _balanced_mean(self, centre: Floats, weight: Floats, often: Floats) -> Floats:
+        """Return the mean of binary rows clipped to a balanced radius, or of the box where that has less error."""
+        radius, rank, ratio = self._balanced_radius("radius", centre, weight, often)
+        norms, noise = self.rows.norms(centre, weight), self._noise_norm("noise", weight) / ratio
+        widest = float(np.linalg.norm(weight))
+        clipping = self._clipping(norms, radius, rank, _grid_of_ones(weight), widest, noise)
+        stated = self._is_checked(norms, clipping, widest)
+        return self._less_error(centre, weight, clipping, stated, ratio)
+
+    def _balanced_radius(self, step: str, centre: Floats, weight: Floats, often: Floats) -> tuple[float, float, float]:
         """Return the norm at which clipping more rows would add as much bias as it saves noise.
+
+        Return also how many rows exceed it at most, and the ratio of the error in l_p to the norms that are clipped.
 
         With radius C the noise has the l_p norm A C. A clipped row of norm r loses (1 - C/r) of itself; a row has about
         r^2 times what a row of the mean has, over its squared norm: so it adds about r K per unit of C, for K the ratio
         of norms below. The balance is at k C K = A, for k rows that are clipped.
         """
         plan, share = self.plan, "first mean" if step == "first radius" else "noise"
-        grid = log_grid(float(np.abs(weight).min()) / 2, float(np.linalg.norm(weight)), 64)
+        grid = _grid_of_ones(weight)
         ranks = self._ranks(step, grid.depth)
-        deviation = math.sqrt(2) / (plan.mu * math.sqrt(plan.shares[share]))
-        noise = deviation * math.sqrt(2 / math.pi) * _norm(1 / weight, plan.p)
+        noise = self._noise_norm(share, weight) * math.sqrt(2 / math.pi)
         ratio = _norm(often, plan.p) / float((weight**2 * often).sum())
         least = ranks.rows * normal_tail(JUMPS / grid.depth)
 
         def allowed(radius: float) -> float:
             return min(max(noise / (radius * ratio), least), 0.3 * plan.rows)
 
-        return ranks.search(self.rows.norms(centre, weight), grid, allowed, self.source)
+        found = ranks.search(self.rows.norms(centre, weight), grid, allowed, self.source)
+        return found, allowed(found), ratio * found
 
     def _squares(self, step: str) -> int:
         """Return the mu^2 of a step, in units of 2^-58: its share, or for the last step all that the others leave."""
@@ -183,14 +265,16 @@ class PlanSteps:
         return made
 
     def _noise(
-        self, change: float, scale: float, steps: Floats, offsets: Floats, low: float, high: float, radius: float = 0.0
+        self, change: float, scale: float, steps: Floats, offsets: Floats, radius: float = 0.0, **interval: Any
     ) -> MeanNoise:
+        low, high = self.rows.low, self.rows.high
         if not self.limited:
             low, high = -1e300, 1e300
         epsilon, delta = promised(scale, change, None, self.delta)
         made = MeanNoise(
             epsilon, delta, change, scale, tuple(steps.tolist()), tuple(offsets.tolist()),
-            neighbours="replace", unit=self.unit, low=low, high=high, radius=radius,
+            neighbours="replace", unit=self.unit, low=low, high=high, radius=radius, **interval,
+            centres=_listed(self.centres), spreads=_listed(self.spreads),
         )  # fmt: skip
         self.made.append(made)
         return made
@@ -206,9 +290,18 @@ class PlanSteps:
         change = upper(lambda: (ball(twice) * (PARTS * radius) ** 2).sqrt())
         return radius, change, RANK_NOISE / 2**halvings
 
-    def _clipped_mean(self, step: str, centre: Floats, weight: Floats, radius: float) -> Floats:
-        """Return the noisy mean of rows that are scaled around a centre and clipped to a norm."""
+    def _clipped_mean(
+        self, step: str, centre: Floats, weight: Floats, radius: float, clipping: Clipping | None = None,
+        stated: bool = False,
+    ) -> Floats:  # fmt: skip
+        """Return the noisy mean of rows that are scaled around a centre and clipped to a norm.
+
+        Without a `clipping` nothing is known of what that moves. With one, the radius has room for the rounding of rows
+        and of the centre, so that no row at the radius is clipped.
+        """
         norm, change, scale = self._norm(step)
+        if clipping is not None:
+            radius *= 1 + (math.sqrt(self.plan.size) + 1) / norm
         per_step = weight * (norm / radius)
         if self.plan.nonnegative:  # ones become whole numbers without rounding
             per_step = np.sign(per_step) * np.maximum(1.0, np.rint(np.abs(per_step)))
@@ -217,7 +310,12 @@ class PlanSteps:
         sums = self.rows.sums(centre, per_step, norm)
         sums = np.where(per_step < 0, -sums, sums)
         steps = 1 / (np.abs(per_step) * PARTS * self.plan.rows)
-        made = self._noise(change, scale, steps, centre, self.rows.low, self.rows.high, radius)
+        interval: dict[str, Any] = {"stated": stated}
+        if clipping is not None:
+            whole = PARTS * norm / radius
+            rounding = PARTS * self.plan.rows / 2  # each row, at most
+            interval |= {"bias": clipping.mean * whole + rounding, "bias_deviation": clipping.deviation * whole}
+        made = self._noise(change, scale, steps, centre, radius, **interval)
         self.told += f"{'; ' if self.told else ''}{step}: rows clipped to a norm of {radius:.4g}"
         return made.draw(sums, self.source)
 
@@ -231,10 +329,19 @@ class PlanSteps:
         if not width or sum(change * change for change in grid.changes.tolist()) > squares >> 2 * halvings:
             raise InvalidValue("the budget is too small. Pass a larger rho or epsilon.")
         change = l2_distance(tuple(grid.changes.tolist()))
-        bounds, scale = (self.rows.low, self.rows.high), RANK_NOISE / 2**halvings
-        sums = grid.sums(self.rows.values)
-        made = self._noise(change, scale, grid.steps / self.plan.rows, grid.origins, *bounds)
+        sums, scale = grid.sums(self.rows.values), RANK_NOISE / 2**halvings
+        made = self._noise(change, scale, grid.steps / self.plan.rows, grid.origins)
+        self.told += f"{'; ' if self.told else ''}{step}: no row is clipped"
         return made.draw(sums, self.source)
+
+
+def _grid_of_ones(weight: Floats) -> DyadicGrid:
+    """Return a grid from below the norm of every weighted binary row but zeros to above the largest one."""
+    return log_grid(float(np.abs(weight).min()) / 2, float(np.linalg.norm(weight)) * _ABOVE, 64)
+
+
+def _listed(values: Floats | None) -> tuple[float, ...]:
+    return () if values is None else tuple(values.tolist())
 
 
 def _norm(values: Floats, p: float) -> float:

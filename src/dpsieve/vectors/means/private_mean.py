@@ -3,7 +3,8 @@
 PLAN finds a centre and a spread for each coordinate, scales coordinate i by spread_i^(-2/(p+2)) so that noise of one
 size is right for all, clips scaled rows to a radius that few exceed, and adds noise to their sum. Every step is private
 and pays a share of one budget (`mean_plan`). Centres, spreads and the radius are found by comparisons of ranks with
-noise (`noisy_ranks`); the sum is one of whole vectors whose norms are checked in whole numbers (`clipped_rows`).
+noise (`noisy_ranks`); the sum is one of whole vectors whose norms are checked in whole numbers (`clipped_rows`). Where
+to clip, and how far that can move the mean, follows from a few noisy counts of large norms (`mean_noise`).
 """
 
 from collections.abc import Sequence
@@ -70,10 +71,11 @@ def private_mean(
         epsilon, delta: a budget instead of rho.
         p: the norm of the error that is made small, from 1.
         variances: public variances of the coordinates; left out, spreads are found privately.
-        mode: 'best'; 'thesis' (as the experiments of Section 5.7; see `thesis_steps`, also for what it leaves open);
-            'shifted' (the shifted-clipped mean: no scaling), 'rotated' (the same with medians of randomly rotated rows:
-            instance-optimal mean estimation, Huang et al. 2021), 'plain_scale' (Theorem 5.4), 'gaussian' (the Gaussian
-            mechanism on the whole box).
+        mode: 'best' (PLAN; the Gaussian mechanism on the whole box for binary rows of up to 4 coordinates, and where
+            private numbers say that its noise is less); 'thesis' (as the experiments of Section 5.7; see
+            `thesis_steps`, also for what it leaves open); 'shifted' (the shifted-clipped mean: no scaling), 'rotated'
+            (the same with medians of randomly rotated rows: instance-optimal mean estimation, Huang et al. 2021),
+            'plain_scale' (Theorem 5.4), 'gaussian' (the Gaussian mechanism on the whole box).
         spread: how spreads of real rows are found: 'pairs' (Algorithm 18: differences of pairs of rows), or a quantile
             0.75, 0.841 or 0.9 of the rows around their centre; 'auto': 'pairs' in mode 'thesis', else 0.841.
         fallback: where there are too few rows for the mode, they are refused, with the number needed (mode 'thesis'
@@ -85,8 +87,12 @@ def private_mean(
         ledger, note: where the spend is written down before anything is drawn, and a note for it.
         source: of randomness, for tests.
 
-    The table has, for each coordinate, the standard deviation of the noise and a 95 % interval for the mean of the
-    clipped rows: what clipping moves is not in it. Values are limited to the bounds.
+    The table has, for each coordinate: `deviation` of the noise; `low` and `high`, a 95 % interval for the mean of the
+    rows, each limited to the bounds; and what was paid for on the way, `centre` (a private median; 0 or 1 for binary
+    rows) and `spread` (a private standard deviation, as Gaussian rows would have it, or sqrt(q (1 - q)) of a rough mean
+    q of binary rows), where the mode finds them. The interval includes what clipping moves, on the assumption that the
+    tail of the norms of rows does not get heavier farther out (`mean_noise`); it is exact where nothing is clipped.
+    Modes 'thesis', 'rotated' and 'plain_scale' state none: `low` and `high` are null. Values are limited to the bounds.
 
     >>> rows = [[i % 7, (i % 5) / 100] for i in range(2_000)]
     >>> mean = private_mean(rows, bound=100.0, kind="real", rho=1.0)
@@ -102,7 +108,7 @@ def private_mean(
     numbers = {"bound": bound, "rho": rho, "epsilon": epsilon, "delta": delta, "p": p, "kind": kind}
     known = _variances(variances, size)
     plan = preview_mean(count, size, mode=mode, variances_known=known is not None, **numbers)  # type: ignore[arg-type]
-    if plan.rows < (1 if plan.mode == "gaussian" else 4) or (plan.mode != "thesis" and not plan.useful):
+    if plan.rows < (1 if plan.boxed else 4) or (plan.mode != "thesis" and not plan.useful):
         plan = _other(plan, numbers, fallback)
     if spread not in SPREADS:
         raise InvalidValue("spread is not known. Choose 'auto', 'pairs', 0.75, 0.841 or 0.9.")
@@ -120,7 +126,7 @@ def private_mean(
     with charge(book, cost, note, rehearse) as entry:
         # Pairs of rows that follow each other are compared. In a random order a replaced row is in one pair alone,
         # wherever it stood, so the order in which rows come does not matter, even if it depends on all of them.
-        steps = steps_for(given.values if plan.mode == "gaussian" else given.values[shuffled(count, source)])
+        steps = steps_for(given.values if plan.boxed else given.values[shuffled(count, source)])
         values = steps.run(known, spread)
         made = _composed(promise, steps.made)
         words: Any = {"reason": f"{plan}; {steps.told}", "contribution": "one row of numbers within public bounds"}

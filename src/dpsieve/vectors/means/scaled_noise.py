@@ -88,7 +88,7 @@ class ScaledNoise(NoisySums):
         given: Any = self.changes
         if not isinstance(given, tuple | list) or not set(map(type, given)) <= {int}:
             raise InvalidType("changes must be a tuple of whole numbers. Pass how far a unit moves each sum, in steps.")
-        if len(given) != self.size or not 0 <= min(given) <= max(given) <= _LARGEST_CHANGE or not max(given):
+        if len(given) != len(self.steps) or not 0 <= min(given) <= max(given) <= _LARGEST_CHANGE or not max(given):
             raise InvalidValue("changes must be from 0 to 2^40, as many as steps, and not all zero.")
         if any(change and not step for change, step in zip(given, self.steps, strict=True)):
             raise InvalidValue("steps is zero where changes is not. Pass what one step is worth.")
@@ -149,7 +149,7 @@ class ScaledNoise(NoisySums):
     def _noise(self, source: Source) -> Ints:
         if self.noise == "gaussian":
             return super()._noise(source)
-        return discrete_laplace(self.scale, self.size, source=source)
+        return discrete_laplace(self.scale, len(self.steps), source=source)
 
     @property
     def _deviation(self) -> float:

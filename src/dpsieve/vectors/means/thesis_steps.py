@@ -67,6 +67,7 @@ class ThesisSteps(PlanSteps):
         else:
             centre = self._medians("centre", Fraction(1, 2))
             spreads = np.sqrt(known) if known is not None else self._estimated(centre, spread)
+        self.centres, self.spreads = centre, spreads
         spreads = np.maximum(spreads, plan.bound * 2.0**-50)  # also where all columns are constant
         spreads = spreads + spreads.mean()
         weight = self._weight(spreads)
