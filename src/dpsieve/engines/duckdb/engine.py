@@ -30,7 +30,7 @@ from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, is_text, 
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import Foreign, Source, opened
-from dpsieve.engines.sql.bounded_query import Column
+from dpsieve.engines.sql.bounded_query import Column, call, literal
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
 from dpsieve.logs import timed
@@ -273,7 +273,8 @@ def _connected(settings: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 
 
 def _setting(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    found = guarded(lambda: connection.execute(f"SELECT current_setting('{name}')").fetchall(), {})
+    query = f"SELECT {call('current_setting', literal(name))}"
+    found = guarded(lambda: connection.execute(query).fetchall(), {})
     return str(found[0][0])
 
 

@@ -39,6 +39,17 @@ class _Dialect(Pieces):
     structs: bool = False
     sum: str = "sum"
 
+    def call(self, name: str, *arguments: str) -> str:
+        """Return the call of a function that all dialects have."""
+        return f"{name}({', '.join(arguments)})"
+
+    def field(self, name: str) -> str:
+        """Return a field of the struct `s`."""
+        return f"s.{name}"
+
+    def bucket(self, salt: int, names: list[str], kinds: list[str]) -> None:
+        """Return None: databases group by hashes of their own, or sort."""
+
     def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
         """Return the number that orders the keys of a unit, whose columns are the first `units` of the names."""
         return self.order.format(salt=salt, unit=", ".join(names[:units]), key=", ".join(names[units:]))
