@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.adbc.catalog import column_types, table_parts
+from dpsieve.engines.adbc.catalog import SAFE_PATH, column_types, own_functions, table_parts
 from dpsieve.engines.adbc.failures import connected, guarded
 from dpsieve.engines.counted import Counted, CountedByBound, ReadAgain, units_by_place
 from dpsieve.engines.duckdb.jobs import counted, named_keys
@@ -36,6 +36,9 @@ from dpsieve.values.columns import one_chunk, tried
 _T = TypeVar("_T")
 Parts = tuple[str, ...]
 _TEMPORARY = {"postgres": "pg_temp", "sqlite": "temp"}  # the schema of temporary tables
+_SETTINGS = (
+    f"SELECT pg_catalog.set_config('search_path', $1, false), pg_catalog.set_config('{SALT}', $2, false)"
+)
 _HOW = "Pass a URL such as 'postgresql://user@host/database', or a connection of an ADBC driver and its dialect."
 _TYPES = {
     **dict.fromkeys([*AS_TEXT, "DECIMAL"], pa.string()),
@@ -131,24 +134,26 @@ class Adbc(Engine):
         parts = table_parts(data)
         own = isinstance(self._connection, str)
         connection = connected(lambda: _opened(self._connection)) if own else self._connection
-        try:
-            types = _step(connection, parts, lambda: column_types(connection, self.dialect, parts))
-            if not types:
+        with contextlib.ExitStack() as stack:
+            if own:
+                stack.callback(tried, connection.close)
+            found = own_functions(connection, self.dialect, parts)
+            place = _step(connection, parts, lambda: stack.enter_context(found))
+            types = _step(connection, parts, lambda: column_types(connection, self.dialect, place) if place else {})
+            if not place or not types:
                 hint = "Check its name, its schema (table='schema.name') and your rights; capital letters count."
                 raise InvalidValue(f"table={'.'.join(parts)!r} is not in the database. {hint}")
-            yield _Session(connection, self.dialect, parts, types)
-        finally:
-            if own:
-                tried(connection.close)
+            yield _Session(connection, self.dialect, parts, place, types)
 
 
 @dataclass(frozen=True)
 class _Session:
-    """A table on a connection, with the types of its columns."""
+    """A table on a connection, as the user names it and in full, with the types of its columns."""
 
     connection: Any
     dialect: str
     table: Parts
+    place: Parts
     types: dict[str, str]
 
     def step(self, act: Callable[[], _T]) -> _T:
@@ -182,13 +187,14 @@ class _Session:
     ) -> pa.Table:
         """Run a query over the table; real keys never hold a null, and one that does stands for units that are null."""
         columns = columns_for(self.dialect, self.types, task.columns)
-        text = query_for(self.dialect, self.table, self.types, task, known, query)
+        text = query_for(self.dialect, self.place, self.types, task, known, query)
         text = with_plain_hash(text, task.salt) if self.dialect == "sqlite" else text
         with self.connection.cursor() as cursor:
 
             def answer() -> pa.Table:
                 if self.dialect == "postgres":
-                    cursor.execute(f"SELECT set_config('{SALT}', $1, false)", (str(task.salt),)).fetchall()
+                    # In one statement: where a pool of sessions loses the path, the salt is missing too.
+                    cursor.execute(_SETTINGS, (SAFE_PATH, str(task.salt))).fetchall()
                 return _fitting(lambda: cursor.execute(text).fetch_arrow_table(), task)
 
             table = run(lambda: self.step(answer), _Stopped(cursor), progress)

@@ -6,6 +6,7 @@ that run more than once, the committer takes one. Only what is written is read, 
 table of one row, so it is in no text of a query, no plan and no event log.
 """
 
+import importlib
 import os
 import re
 import secrets
@@ -30,7 +31,7 @@ from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import is_spark, opened
 from dpsieve.engines.spark.executors import check_version, draw_batches
 from dpsieve.engines.sql.bounded_query import Column, bounded_query
-from dpsieve.engines.sql.dialects import columns_for, query_for
+from dpsieve.engines.sql.dialects import BUILTIN, columns_for, query_for
 from dpsieve.engines.sql.pairs_query import places_query
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
@@ -125,7 +126,8 @@ class Spark(Engine):
         self._checked(data, task.columns)
         _guarded(partial(_check_executors, self._frame(data).sparkSession), _UNABLE)
         held = _guarded(lambda: _Held(self._frame(data), self.folder, task, query, known))
-        nulls, wide = _guarded(lambda: held.frame.selectExpr("max(k0 IS NULL)", "max(n IS NULL)").first())
+        any_null = [_builtin(f"max({name} IS NULL)") for name in ("k0", "n")]
+        nulls, wide = _guarded(lambda: held.frame.selectExpr(*any_null).first())
         if nulls:
             raise null_units(task)
         if wide and isinstance(task.measure, Weight):
@@ -225,7 +227,8 @@ class SparkCounted(Counted):
     @property
     def summands(self) -> Ints:
         """Few whole numbers with the sum of the frequencies."""
-        (total,) = _guarded(lambda: self._counts.selectExpr("coalesce(sum(n), 0L)").first())
+        total_or_zero = _builtin(f"coalesce({_builtin('sum(n)')}, 0L)")
+        (total,) = _guarded(lambda: self._counts.selectExpr(total_or_zero).first())
         return np.array([_LARGEST] * (total // _LARGEST) + [total % _LARGEST] * (total % _LARGEST > 0), np.int64)
 
     def drawn(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
@@ -244,7 +247,7 @@ class SparkCounted(Counted):
         if self._listed is None:
             return self._counts
         zeros = self._held.session.createDataFrame(self._listed.select(["i"])).selectExpr("i k0", "0L n")
-        return self._counts.union(zeros).groupBy("k0").sum("n").toDF("k0", "n")  # a join might go through the driver
+        return _summed(self._counts.union(zeros), "k0")  # a join might go through the driver
 
 
 class _SparkByBound(CountedByBound):
@@ -252,7 +255,7 @@ class _SparkByBound(CountedByBound):
 
     def __init__(self, held: _Held, key: tuple[str, ...]) -> None:
         self._held, self._key = held, key
-        found = _guarded(lambda: held.frame.groupBy("place").sum("n").toArrow())
+        found = _guarded(lambda: _summed(held.frame, "place").toArrow())
         holding = np.zeros(MOST + 1, np.int64)
         holding[found.column(0).to_numpy()] = found.column(1).to_numpy()
         self.units = units_by_place(holding)
@@ -260,8 +263,20 @@ class _SparkByBound(CountedByBound):
     def under(self, keys: int) -> Counted:
         """Return the counts where each unit keeps at most this number of its keys."""
         names = [f"k{i}" for i in range(len(self._key))]
-        counts = self._held.frame.where(f"place <= {int(keys)}").groupBy(*names).sum("n").toDF(*names, "n")
+        counts = _summed(self._held.frame.where(f"place <= {int(keys)}"), *names)
         return SparkCounted(self._held, counts, self._key)
+
+
+def _builtin(call: str) -> str:
+    """Return the call of a function of Spark, whatever functions of that name the session has."""
+    return ".".join([*BUILTIN, call])
+
+
+def _summed(frame: Any, *names: str) -> Any:
+    """Return the sums of `n` by these columns."""
+    where = "pyspark.sql.connect.functions" if ".connect." in type(frame).__module__ else "pyspark.sql.functions"
+    total = importlib.import_module(where).expr(_builtin("sum(n)"))
+    return frame.groupBy(*names).agg(total).toDF(*names, "n")
 
 
 def _session() -> Any:
