@@ -1,31 +1,16 @@
-"""The columns of a table in a database: names and types in its own words, from its catalog alone.
+"""The columns of a table in a database: names and types in its own words, from its catalog alone."""
 
-In PostgreSQL a name without a schema is looked up along the search path, and of several functions or operators of that
-name the one whose types fit best is called, whoever made it. So once the table is found, and until the session ends,
-the path has the schemas of the server alone. What must run before is written by full names, without an operator.
-"""
-
-import contextlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from dpsieve.engines.sql.bounded_query import quoted
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.values.columns import tried
 
 _PART = r'"(?:[^"\0]|"")+"|[^".\0]+'
 _NAME = re.compile(rf"(?:{_PART})(?:\.(?:{_PART}))*")
 
-SAFE_PATH = "pg_catalog, pg_temp"  # pg_temp comes first for tables and types unless it is named
-_FIND = """SELECT pg_catalog.current_setting('search_path'),
-  CAST(CAST(pg_catalog.to_regclass($1) AS pg_catalog.oid) AS pg_catalog.int8)"""
-_SET = "SELECT pg_catalog.set_config('search_path', $1, false)"
-_PLACE = """SELECT CAST(nspname AS text), CAST(relname AS text)
-FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS s ON s.oid = relnamespace
-WHERE c.oid = CAST(CAST($1 AS int8) AS oid) AND relname = CAST($2 AS text)"""
 # The types behind domains; those that are spelled as text become it.
 _POSTGRES = """WITH RECURSIVE typed AS (
   SELECT attnum, attname, atttypid AS of, atttypmod AS more FROM pg_catalog.pg_attribute
@@ -50,26 +35,6 @@ def table_parts(name: Any) -> tuple[str, ...]:
         raise InvalidValue(f"table is not a name. {hint} A part with dots or quotes stands in double quotes.")
     parts = re.findall(_PART, name)
     return tuple(part[1:-1].replace('""', '"') if part.startswith('"') else part for part in parts)
-
-
-@contextlib.contextmanager
-def own_functions(connection: Any, dialect: str, table: tuple[str, ...]) -> Iterator[tuple[str, ...] | None]:
-    """Yield the table's name in full, or None where there is no such table; names mean what the server has meanwhile.
-
-    The table is found along the user's search path, which is restored at the end. Other databases have no functions
-    that others could have made: those of SQLite belong to the connection.
-    """
-    if dialect != "postgres":
-        yield table
-        return
-    with connection.cursor() as cursor:
-        ((path, found),) = cursor.execute(_FIND, (".".join(map(quoted, table)),)).fetchall()
-        cursor.execute(_SET, (SAFE_PATH,)).fetchall()
-        try:
-            places = [] if found is None else cursor.execute(_PLACE, (found, table[-1])).fetchall()
-            yield places[0] if places else None  # the server cuts long names
-        finally:
-            tried(lambda: cursor.execute(_SET, (path,)).fetchall())
 
 
 def column_types(connection: Any, dialect: str, table: tuple[str, ...]) -> dict[str, str]:

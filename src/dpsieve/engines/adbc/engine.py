@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.adbc.catalog import SAFE_PATH, column_types, own_functions, table_parts
+from dpsieve.engines.adbc.catalog import column_types, table_parts
 from dpsieve.engines.adbc.failures import connected, guarded
+from dpsieve.engines.adbc.search_path import SAFE_PATH, open_safely, own_functions
 from dpsieve.engines.counted import Counted, CountedByBound, ReadAgain, units_by_place
 from dpsieve.engines.duckdb.jobs import counted, named_keys
 from dpsieve.engines.duckdb.queries import run
@@ -133,12 +134,14 @@ class Adbc(Engine):
         """Yield the table on a connection: one of its own, which is closed, or the user's."""
         parts = table_parts(data)
         own = isinstance(self._connection, str)
-        connection = connected(lambda: _opened(self._connection)) if own else self._connection
+        connection, path = connected(lambda: _opened(self._connection)) if own else (self._connection, None)
         with contextlib.ExitStack() as stack:
             if own:
                 stack.callback(tried, connection.close)
-            found = own_functions(connection, self.dialect, parts)
-            place = _step(connection, parts, lambda: stack.enter_context(found))
+            place: Parts | None = parts
+            if self.dialect == "postgres":
+                found = own_functions(connection, parts, path)
+                place = _step(connection, parts, lambda: stack.enter_context(found))
             types = _step(connection, parts, lambda: column_types(connection, self.dialect, place) if place else {})
             if not place or not types:
                 hint = "Check its name, its schema (table='schema.name') and your rights; capital letters count."
@@ -219,10 +222,10 @@ class _Stopped:
         return 0.0
 
 
-def _opened(url: str) -> Any:
+def _opened(url: str) -> tuple[Any, str]:
     from adbc_driver_postgresql import dbapi
 
-    return dbapi.connect(url)
+    return open_safely(url, dbapi.connect)
 
 
 def _step(connection: Any, table: Parts, act: Callable[[], _T]) -> _T:

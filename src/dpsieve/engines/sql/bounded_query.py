@@ -246,7 +246,7 @@ def incidence_query(scan: str, columns: Mapping[str, Column], task: Aggregation,
     numbered = f"SELECT {names}, place, {number} AS p FROM ({kept})"
     places = call("list", "p")
     lists = f"{places} AS p, {places} FILTER (place = 1) AS s"
-    return f"SELECT {names}, {lists} FROM ({numbered}) GROUP BY {names}, {bucket}"
+    return f"SELECT {names}, {lists} FROM {with_bucket(numbered, bucket)} GROUP BY {', '.join(grouped(keys, bucket))}"
 
 
 def sizes_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
@@ -300,24 +300,35 @@ def rows_query(
     rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {present}"
     if known is None:
         return rows, keys
-    sides, texts = [f"({rows})", known], [k for k, name in zip(keys, key, strict=True) if columns[name].kind in AS_TEXT]
-    bucket = pieces.bucket(task.salt, texts, ["VARCHAR"] * len(texts)) if texts else None
-    if bucket is not None:  # DuckDB may make the hash table of the data
-        sides, keys = [f"(SELECT *, {bucket} AS b FROM {side})" for side in sides], [*keys, "b"]
-    joined = f"{sides[0]} JOIN {sides[1]} USING ({', '.join(keys)})"
+    # DuckDB may make the hash table of the data, where that is the smaller side. Both sides are hashed as one type.
+    used = [columns[name] for name in key]
+    alike = [k if c.kind in AS_TEXT else f"CAST({k} AS {c.type})" for k, c in zip(keys, used, strict=True)]
+    bucket = pieces.bucket(task.salt, alike, [c.kind for c in used])
+    listed = known if bucket is None else with_bucket(f"SELECT * FROM {known}", bucket)
+    joined = f"{with_bucket(rows, bucket)} JOIN {listed} USING ({', '.join(grouped(keys, bucket))})"
     return f"SELECT {', '.join([*units, 'i AS k0'])} FROM {joined}", ["k0"]
+
+
+def with_bucket(rows: str, bucket: str | None) -> str:
+    """Return the rows with their bucket as a column `b`: DuckDB leaves out a group that is computed from others."""
+    return f"({rows})" if bucket is None else f"(SELECT *, {bucket} AS b FROM ({rows}))"
+
+
+def grouped(names: list[str], bucket: str | None) -> list[str]:
+    """Return what rows with a bucket are grouped by."""
+    return [*names, *([] if bucket is None else ["b"])]
 
 
 def _distinct(rows: str, names: list[str], bucket: str | None) -> str:
     shown = ", ".join(names)
     if bucket is None:
         return f"SELECT DISTINCT {shown} FROM ({rows})"
-    return f"SELECT {shown} FROM ({rows}) GROUP BY {shown}, {bucket}"
+    return f"SELECT {shown} FROM {with_bucket(rows, bucket)} GROUP BY {shown}, b"
 
 
 def _summed(kept: str, keys: list[str], total: str, bucket: str | None = None) -> str:
-    groups = [*keys, *([] if bucket is None else [bucket])]
-    return f"SELECT {', '.join(keys)}, {total} AS n FROM ({kept}) GROUP BY {', '.join(groups)}"
+    groups = ", ".join(grouped(keys, bucket))
+    return f"SELECT {', '.join(keys)}, {total} AS n FROM {with_bucket(kept, bucket)} GROUP BY {groups}"
 
 
 def _total(task: Aggregation, pieces: Pieces) -> str:
@@ -374,8 +385,8 @@ def _several_keys(
     else:
         more = [*([] if alike else [f"{pieces.call('min', order)} AS h"]), *([f"{number} AS n"] if many else [])]
         more += [f"{pieces.call('min', own)} AS e"] if ordered and not alike else []
-        groups = ", ".join([*units, *keys, *([] if bucket is None else [bucket])])
-        pairs = f"SELECT {unit}, {names}, {', '.join(more)} FROM ({rows}) GROUP BY {groups}"
+        groups = ", ".join(grouped([*units, *keys], bucket))
+        pairs = f"SELECT {unit}, {names}, {', '.join(more)} FROM {with_bucket(rows, bucket)} GROUP BY {groups}"
     first = order if alike else "h"
     windows = [f"{pieces.call('row_number')} OVER (PARTITION BY {unit} ORDER BY {first}, {names}) AS place"]
     windows += [f"{number} OVER (PARTITION BY {unit}) AS d"] if weighted else []

@@ -13,7 +13,16 @@ that are null.
 from collections.abc import Mapping
 
 from dpsieve.engines.engine import Aggregation
-from dpsieve.engines.sql.bounded_query import DUCKDB, Column, all_present, call, choice, hashed_alike, unit_names
+from dpsieve.engines.sql.bounded_query import (
+    DUCKDB,
+    Column,
+    all_present,
+    call,
+    choice,
+    hashed_alike,
+    unit_names,
+    with_bucket,
+)
 
 
 def number_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
@@ -39,8 +48,8 @@ def _copies(rows: str, units: list[str], keys: list[str], alike: bool, salt: int
     """
     names, order = ", ".join([*units, *keys]), choice(salt, [*units, *keys])
     first = order if alike else call("min", order)
-    bucket = DUCKDB.bucket(salt, keys, ["DOUBLE"] * len(keys))
-    counted = f"SELECT {names}, {first} AS e, {call('count', '*')} AS n FROM ({rows}) GROUP BY {names}, {bucket}"
+    spread = with_bucket(rows, DUCKDB.bucket(salt, keys, ["DOUBLE"] * len(keys)))
+    counted = f"SELECT {names}, {first} AS e, {call('count', '*')} AS n FROM {spread} GROUP BY {names}, b"
     numbered = f"SELECT {names}, e, {call('unnest', call('range', 'n'))} AS copy FROM ({counted})"
     return f"SELECT {names}, {choice(salt, ['e', 'copy'])} AS h FROM ({numbered})"
 
