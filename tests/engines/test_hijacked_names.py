@@ -6,6 +6,7 @@ The names are read from the SQL itself, so that a function that is added later i
 import itertools
 import re
 from functools import cache
+from urllib.parse import unquote
 
 import duckdb
 import numpy as np
@@ -15,14 +16,14 @@ import sqlglot
 from counting import count, found, task
 from sqlglot import exp
 
-from dpsieve.engines import COUNT, Adbc, Columns, DuckDB, Weight
+from dpsieve.engines import Adbc, Columns, DuckDB, Weight
 from dpsieve.engines.adbc import catalog, search_path
 from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.sql.bounded_query import Column, bounded_query, incidence_query, sizes_query
 from dpsieve.engines.sql.dialects import query_for
 from dpsieve.engines.sql.number_query import number_query
 from dpsieve.engines.sql.pairs_query import pairs_query, places_query
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.privacy.contribution import Contribution
 
 # What has a grammar of its own, and is resolved to no name.
@@ -165,7 +166,7 @@ def texts_for_postgres():
                 yield from (query_for("postgres", ("t",), types, wanted, listed, query) for listed in known)
     yield query_for("postgres", ("t",), types, task(("exact",), max_keys=2))
     yield from (catalog._POSTGRES, search_path._PLACE, search_path._DEFAULT)
-    # USING compares too, and so does what the driver asks when it connects: see `test_the_driver_itself`.
+    # USING compares too, and so does what the driver asks when it connects.
     yield "SELECT 1 = 1, 1 <> 2, 1 < 2, 1 > 2, 1 >= 2"
 
 
@@ -228,6 +229,63 @@ def test_functions_and_operators_of_another_user_of_postgres_are_never_called(at
         assert cursor.execute("SELECT pg_catalog.current_setting('search_path')").fetchall() == [("public",)]  # restored
 
 
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("", ""),
+        ("?", ""),
+        ("?sslmode=require&application_name=a%20b", ""),
+        ("?options=-c%20statement_timeout%3D5s", ""),
+        ("?options=--search-path%3Dshop&sslmode=require", "shop"),
+        ("?options=-c%20search_path%3Da%20-csearch_path%3Db%2C%5C%20c", "b, c"),
+    ],
+)
+def test_a_url_keeps_its_options_and_gets_the_safe_path(given, path, monkeypatch):
+    monkeypatch.delenv("PGOPTIONS", raising=False)
+    safe, before = search_path.with_safe_path(f"postgresql://me@a:1,b:2/shop{given}")
+    base, _, query = safe.partition("?")
+    pairs = dict(pair.split("=") for pair in query.split("&"))
+    options = unquote(pairs.pop("options")).split()
+    assert base == "postgresql://me@a:1,b:2/shop" and before == path
+    assert options[-1] == "-csearch_path=pg_catalog,pg_temp"
+    assert {name: value for name, value in pairs.items()} == {
+        name: value for name, value in (p.split("=") for p in given[1:].split("&") if p) if name != "options"
+    }
+    monkeypatch.setenv("PGOPTIONS", "-csearch_path=other")
+    assert search_path.with_safe_path("postgresql:///shop")[1] == "other"  # a URL with options has PostgreSQL ignore it
+
+
+def test_a_pool_that_takes_no_options_is_still_connected_to():
+    tried = []
+
+    def connect(url):
+        tried.append(url)
+        if "options" in url:
+            raise OSError("FATAL: unsupported startup parameter in options: search_path")
+        return "connection"
+
+    assert search_path.open_safely("postgresql:///shop", connect) == ("connection", "")
+    assert len(tried) == 2
+    with pytest.raises(OSError, match="refused"):
+        search_path.open_safely("postgresql:///shop", lambda url: (_ for _ in ()).throw(OSError("refused")))
+
+
+def test_a_view_whose_function_relies_on_the_path_is_refused_with_the_fix(postgres):
+    from adbc_driver_postgresql import dbapi
+
+    with dbapi.connect(postgres, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.adbc_ingest("inner_rows", ROWS, mode="replace")
+        body = "SELECT count(*) FROM inner_rows"
+        cursor.execute(f"CREATE OR REPLACE FUNCTION size_of() RETURNS bigint LANGUAGE sql STABLE AS '{body}'")
+        cursor.execute("CREATE OR REPLACE VIEW sized AS SELECT unit, key, size_of() AS size FROM inner_rows")
+        with pytest.raises(UnreadableData, match=r"'sized' is a view with a function .* ALTER FUNCTION"):
+            count(Adbc(postgres), "sized", key=("size",))
+        cursor.execute("ALTER FUNCTION size_of() SET search_path = public")
+        assert found(Adbc(postgres), "sized", key=("size",)) == {1200: 40}
+        for what in ("VIEW sized", "FUNCTION size_of", "TABLE inner_rows"):
+            cursor.execute(f"DROP {what}")
+
+
 def test_a_table_is_found_along_the_users_path(postgres):
     """That of the role in the database, of the options in the URL, and the default one; then none is asked again."""
     from adbc_driver_postgresql import dbapi
@@ -272,9 +330,10 @@ def test_temporary_functions_of_a_spark_session_are_not_called(spark):
         session.conf.set(order, "first")
         try:
             assert session.sql("SELECT max(id) FROM range(3)").first()[0] == 99
-            known = pa.table({"key": ROWS["key"].unique().slice(0, 5)})
-            made = count(Spark(), data, max_keys=30, measure=COUNT, known=known)
-            assert made.summands.sum() == sum(found(DuckDB(), ROWS, max_keys=30, known=known).values())
+            if session is spark[0]:
+                known = pa.table({"key": ROWS["key"].unique().slice(0, 5)})
+                made = count(Spark(), data, max_keys=30, known=known)
+                assert made.summands.sum() == sum(found(DuckDB(), ROWS, max_keys=30, known=known).values())
             bounds = Spark().by_bound(data, Columns(("key",), ("unit",)), salt=1)
             assert bounds.units[30] == 40 and bounds.under(3).summands.sum() == 120
         finally:
