@@ -17,7 +17,7 @@ from counting import count, found, task
 from sqlglot import exp
 
 from dpsieve.engines import Adbc, Columns, DuckDB, Weight
-from dpsieve.engines.adbc import catalog, search_path
+from dpsieve.engines.adbc import catalog
 from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.sql.bounded_query import Column, bounded_query, incidence_query, sizes_query
 from dpsieve.engines.sql.dialects import query_for
@@ -38,7 +38,13 @@ ROWS = pa.table(
         "more": [float(i % 7) for i in range(1200)],
     }
 )
-BOUNDS = ({}, {"max_keys": 3}, {"max_keys": 3, "max_rows": 2}, {"max_keys": 100}, {"max_keys": 3, "measure": Weight(20)})
+BOUNDS = (
+    {},
+    {"max_keys": 3},
+    {"max_keys": 3, "max_rows": 2},
+    {"max_keys": 100},
+    {"max_keys": 3, "measure": Weight(20)},
+)
 
 
 def tasks():
@@ -111,7 +117,10 @@ SETTINGS = {
     "temporary": (("TEMP", ""), ()),
     "another schema first": (("", "other."), ("SET search_path = 'other,main'",)),
     "another database first": (("", "elsewhere.main."), ("SET search_path = 'elsewhere.main,memory.main'",)),
-    "schemas that are named as those of DuckDB": (("", 'memory."system".'), ("SET search_path = 'memory.system,main'",)),
+    "schemas that are named as those of DuckDB": (
+        ("", 'memory."system".'),
+        ("SET search_path = 'memory.system,main'",),
+    ),
 }
 
 
@@ -165,7 +174,7 @@ def texts_for_postgres():
             if wanted.columns.unit or query is not places_query:
                 yield from (query_for("postgres", ("t",), types, wanted, listed, query) for listed in known)
     yield query_for("postgres", ("t",), types, task(("exact",), max_keys=2))
-    yield from (catalog._POSTGRES, search_path._PLACE, search_path._DEFAULT)
+    yield from (catalog._POSTGRES, catalog._PLACE, catalog._DEFAULT)
     # USING compares too, and so does what the driver asks when it connects.
     yield "SELECT 1 = 1, 1 <> 2, 1 < 2, 1 > 2, 1 >= 2"
 
@@ -189,7 +198,9 @@ def attacked(postgres):
     for i, (operator, left, right) in enumerate(itertools.product(sorted(operators), TYPES, TYPES)):
         result = "boolean" if operator not in "+-" else left
         made.append(plain.format(f"o{i}", f"{left}, {right}", result))
-        made.append(f"CREATE OPERATOR public.{operator} (LEFTARG = {left}, RIGHTARG = {right}, FUNCTION = public.o{i});")
+        made.append(
+            f"CREATE OPERATOR public.{operator} (LEFTARG = {left}, RIGHTARG = {right}, FUNCTION = public.o{i});"
+        )
     base, _, rest = postgres.rpartition("/postgres?")
     with dbapi.connect(postgres, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE attacked")
@@ -211,7 +222,7 @@ def test_functions_and_operators_of_another_user_of_postgres_are_never_called(at
     from adbc_driver_postgresql import dbapi
 
     known = pa.table({"key": ROWS["key"].unique().slice(0, 20)})
-    safe, _ = search_path.with_safe_path(attacked)
+    safe, _ = catalog.with_safe_path(attacked)
     with dbapi.connect(safe, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("SET search_path = public")
         for text in ("hash_record_extended(ROW(1), 0)", "'a'::varchar = 'a'::varchar", "1::oid <> 0"):
@@ -226,7 +237,9 @@ def test_functions_and_operators_of_another_user_of_postgres_are_never_called(at
             assert engine.by_bound("events", Columns(("key",), ("unit",)), salt=1).under(3).frequencies.sum() == 120
             assert len(engine.incidence("events", Columns(("key",), ("unit",)), Contribution(3), salt=1).held) == 120
             assert engine.columns("events")[0] == ("unit", "bigint")
-        assert cursor.execute("SELECT pg_catalog.current_setting('search_path')").fetchall() == [("public",)]  # restored
+        assert cursor.execute("SELECT pg_catalog.current_setting('search_path')").fetchall() == [
+            ("public",)
+        ]  # restored
 
 
 @pytest.mark.parametrize(
@@ -242,17 +255,17 @@ def test_functions_and_operators_of_another_user_of_postgres_are_never_called(at
 )
 def test_a_url_keeps_its_options_and_gets_the_safe_path(given, path, monkeypatch):
     monkeypatch.delenv("PGOPTIONS", raising=False)
-    safe, before = search_path.with_safe_path(f"postgresql://me@a:1,b:2/shop{given}")
+    safe, before = catalog.with_safe_path(f"postgresql://me@a:1,b:2/shop{given}")
     base, _, query = safe.partition("?")
     pairs = dict(pair.split("=") for pair in query.split("&"))
     options = unquote(pairs.pop("options")).split()
     assert base == "postgresql://me@a:1,b:2/shop" and before == path
     assert options[-1] == "-csearch_path=pg_catalog,pg_temp"
-    assert {name: value for name, value in pairs.items()} == {
-        name: value for name, value in (p.split("=") for p in given[1:].split("&") if p) if name != "options"
-    }
+    before = dict(pair.split("=") for pair in given[1:].split("&") if pair)
+    before.pop("options", None)
+    assert pairs == before
     monkeypatch.setenv("PGOPTIONS", "-csearch_path=other")
-    assert search_path.with_safe_path("postgresql:///shop")[1] == "other"  # a URL with options has PostgreSQL ignore it
+    assert catalog.with_safe_path("postgresql:///shop")[1] == "other"  # a URL with options has PostgreSQL ignore it
 
 
 def test_a_pool_that_takes_no_options_is_still_connected_to():
@@ -264,10 +277,10 @@ def test_a_pool_that_takes_no_options_is_still_connected_to():
             raise OSError("FATAL: unsupported startup parameter in options: search_path")
         return "connection"
 
-    assert search_path.open_safely("postgresql:///shop", connect) == ("connection", "")
+    assert catalog.open_safely("postgresql:///shop", connect) == ("connection", "")
     assert len(tried) == 2
     with pytest.raises(OSError, match="refused"):
-        search_path.open_safely("postgresql:///shop", lambda url: (_ for _ in ()).throw(OSError("refused")))
+        catalog.open_safely("postgresql:///shop", lambda url: (_ for _ in ()).throw(OSError("refused")))
 
 
 def test_a_view_whose_function_relies_on_the_path_is_refused_with_the_fix(postgres):

@@ -97,8 +97,8 @@ FAULTS = [
     Fault(
         "pairs: keys with equal hashes are ordered by when they were met",
         "engines/duckdb/pair_loops.py",
-        "return key < other_key if len(names) == 0 else comes_before(names[key + 1], names[other_key + 1], texts, blocks)",
-        "return key < other_key",
+        "return key < other_key if len(names) == 0 else",
+        "return key < other_key if True else",
         "engines/test_ties.py",
     ),
     Fault(
@@ -131,7 +131,7 @@ FAULTS = [
     ),
     Fault(
         "hijacked names: the driver connects with a path of others",
-        "engines/adbc/search_path.py",
+        "engines/adbc/catalog.py",
         'quote(f"{options} -csearch_path={SAFE_PATH}".strip(), safe="")',
         'quote(options, safe="")',
         "engines/test_hijacked_names.py::test_a_url_keeps_its_options_and_gets_the_safe_path",

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.adbc.catalog import column_types, table_parts
+from dpsieve.engines.adbc.catalog import SAFE_PATH, column_types, open_safely, own_functions, table_parts
 from dpsieve.engines.adbc.failures import connected, guarded
-from dpsieve.engines.adbc.search_path import SAFE_PATH, open_safely, own_functions
 from dpsieve.engines.counted import Counted, CountedByBound, ReadAgain, units_by_place
 from dpsieve.engines.duckdb.jobs import counted, named_keys
 from dpsieve.engines.duckdb.queries import run
@@ -37,9 +36,7 @@ from dpsieve.values.columns import one_chunk, tried
 _T = TypeVar("_T")
 Parts = tuple[str, ...]
 _TEMPORARY = {"postgres": "pg_temp", "sqlite": "temp"}  # the schema of temporary tables
-_SETTINGS = (
-    f"SELECT pg_catalog.set_config('search_path', $1, false), pg_catalog.set_config('{SALT}', $2, false)"
-)
+_SETTINGS = f"SELECT pg_catalog.set_config('search_path', $1, false), pg_catalog.set_config('{SALT}', $2, false)"
 _HOW = "Pass a URL such as 'postgresql://user@host/database', or a connection of an ADBC driver and its dialect."
 _TYPES = {
     **dict.fromkeys([*AS_TEXT, "DECIMAL"], pa.string()),

@@ -286,11 +286,7 @@ def bucket_of(
 
 
 def rows_query(
-    scan: str,
-    columns: Mapping[str, Column],
-    task: Aggregation,
-    known: str | None = None,
-    pieces: Pieces = DUCKDB,
+    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = DUCKDB
 ) -> tuple[str, list[str]]:
     """Return the query for the rows that are bounded, u0, ... of the unit and k0, ...; and the names of the latter."""
     key, unit, keys = task.columns.key, task.columns.unit, [f"k{i}" for i in range(len(task.columns.key))]

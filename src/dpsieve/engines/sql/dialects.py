@@ -225,10 +225,10 @@ def _with_builtins(tree: Any, parts: tuple[str, ...]) -> Any:
         if not isinstance(node, grammar) and node.name.upper() != "ROW":
             place = exp.Placeholder()
             node.replace(place)
-            first, *more = map(exp.to_identifier, parts)
-            for part in (*more, node):
-                first = exp.Dot(this=first, expression=part)
-            place.replace(first)
+            named: exp.Expression = node
+            for part in reversed(parts):
+                named = exp.Dot(this=exp.to_identifier(part), expression=named)
+            place.replace(named)
     return tree
 
 

@@ -22,7 +22,9 @@ def pairs_query(
     units, names = unit_names(task.columns), ", ".join(keys)
     if not units:
         counted = f"SELECT {names}, {pieces.call('count', '*')} AS n FROM ({rows}) GROUP BY {names}"
-        place = f"{pieces.call('row_number')} OVER (ORDER BY {pieces.choice(task.salt, ['0', *keys])}, {names}) AS place"
+        place = (
+            f"{pieces.call('row_number')} OVER (ORDER BY {pieces.choice(task.salt, ['0', *keys])}, {names}) AS place"
+        )
         return f"SELECT {names}, n, {place} FROM ({counted})"
     unit, order = ", ".join(units), pieces.choice(task.salt, [*units, *keys], len(units))
     place = f"{pieces.call('row_number')} OVER (PARTITION BY {unit} ORDER BY {order}, {names}) AS place"
