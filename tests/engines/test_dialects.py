@@ -131,10 +131,10 @@ TYPES = {
     "snowflake": ("NUMBER(38,0)", "VARCHAR(9)", "FLOAT", "NUMBER(9,2)"),
 }
 HASHES = {
-    "postgres": """HASHTEXTEXTENDED(CAST(ROW(CURRENT_SETTING('dpsieve.salt'), k0) AS TEXT) COLLATE "C", """
-    "HASH_RECORD_EXTENDED(ROW(u0), 0))",
+    "postgres": "pg_catalog.hashtextextended(CAST(ROW(pg_catalog.current_setting('dpsieve.salt'), k0) AS TEXT) "
+    'COLLATE "C", pg_catalog.hash_record_extended(ROW(u0), CAST(0 AS BIGINT)))',
     "sqlite": "DPSIEVE_HASH('9', u0, k0)",
-    "spark": "XXHASH64('9', u0, k0)",
+    "spark": "system.builtin.xxhash64('9', u0, k0)",
     "bigquery": "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('9', u0, k0)))",
     "snowflake": "HASH(HASH('9', u0, k0))",
 }
@@ -244,7 +244,7 @@ def test_where_hashes_are_equal_the_key_decides():
         text = query_for(dialect, ("t",), types, task(("key", "more"), max_keys=2, salt=7))
         window = text.partition("ORDER BY")[2].partition(") AS")[0]
         assert window.replace(" NULLS LAST", "").replace(" NULLS FIRST", "").endswith(", k0, k1"), window
-    least = "MIN(STRUCT(XXHASH64('7', u0, k0, k1) AS h, k0 AS k0, k1 AS k1))"
+    least = "MIN(STRUCT(system.builtin.xxhash64('7', u0, k0, k1) AS h, k0 AS k0, k1 AS k1))"
     assert least in query_for("spark", ("t",), types, task(("key", "more"), salt=7))
 
 
@@ -284,4 +284,4 @@ def test_every_column_of_a_unit_bounds(dialect):
 def test_the_salt_may_be_in_a_table():
     types, bounds = {"unit": "int", "key": "int"}, task(max_keys=2, salt=123456789)
     text = query_for("spark", ("t",), types, bounds, salt="x`y")
-    assert "XXHASH64((SELECT s FROM `x``y`), u0, k0)" in text and "123456789" not in text
+    assert "xxhash64((SELECT s FROM `x``y`), u0, k0)" in text and "123456789" not in text

@@ -390,4 +390,4 @@ def test_errors_are_the_same_cost_nothing_and_quote_no_data(place, tmp_path, wro
     assert str(caught.value).startswith(words) and type(caught.value) is type(here.value)
     assert wrong == "a list" or str(caught.value) == str(here.value)
     assert "hush" not in str(caught.value) and caught.value.__cause__ is None and caught.value.__context__ is None
-    assert len(ledger) == 0 and ledger.remaining() == ledger.budget
+    assert len(ledger) == 0 and ledger.spent() == 0

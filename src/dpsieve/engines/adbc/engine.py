@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.adbc.catalog import column_types, table_parts
+from dpsieve.engines.adbc.catalog import SAFE_PATH, column_types, open_safely, own_functions, table_parts
 from dpsieve.engines.adbc.failures import connected, guarded
 from dpsieve.engines.counted import Counted, CountedByBound, FromPlaces, units_by_place
 from dpsieve.engines.duckdb.jobs import counted, named_keys
@@ -36,6 +36,7 @@ from dpsieve.values.columns import in_utf8, one_chunk, tried
 _T = TypeVar("_T")
 Parts = tuple[str, ...]
 _TEMPORARY = {"postgres": "pg_temp", "sqlite": "temp"}  # the schema of temporary tables
+_SETTINGS = f"SELECT pg_catalog.set_config('search_path', $1, false), pg_catalog.set_config('{SALT}', $2, false)"
 _HOW = "Pass a URL such as 'postgresql://user@host/database', or a connection of an ADBC driver and its dialect."
 _TYPES = {
     **dict.fromkeys([*AS_TEXT, "DECIMAL"], pa.string()),
@@ -130,25 +131,29 @@ class Adbc(Engine):
         """Yield the table on a connection: one of its own, which is closed, or the user's."""
         parts = table_parts(data)
         own = isinstance(self._connection, str)
-        connection = connected(lambda: _opened(self._connection)) if own else self._connection
-        try:
-            types = _step(connection, parts, lambda: column_types(connection, self.dialect, parts))
-            if not types:
+        connection, path = connected(lambda: _opened(self._connection)) if own else (self._connection, None)
+        with contextlib.ExitStack() as stack:
+            if own:
+                stack.callback(tried, connection.close)
+            place: Parts | None = parts
+            if self.dialect == "postgres":
+                found = own_functions(connection, parts, path)
+                place = _step(connection, parts, lambda: stack.enter_context(found))
+            types = _step(connection, parts, lambda: column_types(connection, self.dialect, place) if place else {})
+            if not place or not types:
                 hint = "Check its name, its schema (table='schema.name') and your rights; capital letters count."
                 raise InvalidValue(f"table={'.'.join(parts)!r} is not in the database. {hint}")
-            yield _Session(connection, self.dialect, parts, types)
-        finally:
-            if own:
-                tried(connection.close)
+            yield _Session(connection, self.dialect, parts, place, types)
 
 
 @dataclass(frozen=True)
 class _Session:
-    """A table on a connection, with the types of its columns."""
+    """A table on a connection, as the user names it and in full, with the types of its columns."""
 
     connection: Any
     dialect: str
     table: Parts
+    place: Parts
     types: dict[str, str]
 
     def step(self, act: Callable[[], _T]) -> _T:
@@ -182,13 +187,14 @@ class _Session:
     ) -> pa.Table:
         """Run a query over the table; real keys never hold a null, and one that does stands for units that are null."""
         columns = columns_for(self.dialect, self.types, task.columns)
-        text = query_for(self.dialect, self.table, self.types, task, known, query)
+        text = query_for(self.dialect, self.place, self.types, task, known, query)
         text = with_plain_hash(text, task.salt) if self.dialect == "sqlite" else text
         with self.connection.cursor() as cursor:
 
             def answer() -> pa.Table:
                 if self.dialect == "postgres":
-                    cursor.execute(f"SELECT set_config('{SALT}', $1, false)", (str(task.salt),)).fetchall()
+                    # In one statement: where a pool of sessions loses the path, the salt is missing too.
+                    cursor.execute(_SETTINGS, (SAFE_PATH, str(task.salt))).fetchall()
                 return _fitting(lambda: cursor.execute(text).fetch_arrow_table(), task)
 
             table = run(lambda: self.step(answer), _Stopped(cursor), progress)
@@ -213,14 +219,14 @@ class _Stopped:
         return 0.0
 
 
-def _opened(url: str) -> Any:
+def _opened(url: str) -> tuple[Any, str]:
     """Open a connection whose one transaction sees the database as it is when it first reads."""
     from adbc_driver_postgresql import dbapi
 
-    connection = dbapi.connect(url)
+    connection, path = open_safely(url, dbapi.connect)
     with connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    return connection
+    return connection, path
 
 
 def _step(connection: Any, table: Parts, act: Callable[[], _T]) -> _T:

@@ -31,7 +31,10 @@ _CONNECTING = {
 _STATES = {
     "42501": "may not be read with these rights. Ask for SELECT on it",
     "42704": "lost a setting of its session on the way. Connect without a pool that shares sessions between statements",
-    "42883": "has a unit of a type without a hash, such as json. Cast it to text in a view",
+    "42883": "has a unit of a type without a hash, such as json: cast it to text in a view. Or it is a view with a "
+    "function that finds others along the search path: ALTER FUNCTION ... SET search_path",
+    "42P01": "is a view with a function that finds tables along the search path, which has only the server's own "
+    "schemas here: ALTER FUNCTION ... SET search_path",
     "53": "needs more memory or disk than the server has. Ask for more, or bound units to fewer keys",
     "54": "is too large for the server. Name fewer columns",
     "57014": "takes longer than the server allows, or was cancelled. Raise its statement_timeout",

@@ -30,7 +30,7 @@ from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, is_text, 
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
 from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import Foreign, Source, opened, unchanged
-from dpsieve.engines.sql.bounded_query import Column, literal
+from dpsieve.engines.sql.bounded_query import Column, call, literal
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
 from dpsieve.logs import log, timed
@@ -254,7 +254,7 @@ def _is_large(job: Job) -> bool:
 def _other_settings(relation: Any) -> Iterator[None]:
     """Let a user's connection print no progress bar for a while, and not believe what files claim of their values."""
     names = ("enable_progress_bar_print", "disabled_optimizers")
-    values = ", ".join(f"CAST(current_setting('{name}') AS VARCHAR)" for name in names)
+    values = ", ".join(f"CAST({call('current_setting', literal(name))} AS VARCHAR)" for name in names)
     found, _ = tried(lambda: relation.query(VIEW, f"SELECT {values}").fetchall())
     before = dict(zip(names, found[0], strict=True)) if found else {}
     meant = {names[0]: "false", names[1]: ",".join(filter(None, [before.get(names[1]), _BELIEVING]))}
@@ -313,7 +313,8 @@ def _connected(settings: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 
 
 def _setting(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    found = guarded(lambda: connection.execute(f"SELECT current_setting('{name}')").fetchall(), {})
+    query = f"SELECT {call('current_setting', literal(name))}"
+    found = guarded(lambda: connection.execute(query).fetchall(), {})
     return str(found[0][0])
 
 

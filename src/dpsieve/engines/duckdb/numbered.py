@@ -1,12 +1,10 @@
 """Values that compiled loops number: which columns they may come from, and the memory that they take."""
 
 import hashlib
-import threading
 from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsieve.engines.duckdb.own_database import Unavailable
@@ -69,7 +67,6 @@ class Numbered:
 
         self._salt, self._room, self._is_text, self._first, self._shelf = salt, room, texts, first, Shelf(blocks)
         self._table, self.words = np.empty((0, 2), np.uint64), np.empty(0, np.uint64)  # words from 1 on
-        self._ranks, self._ranking = np.empty(0, np.int32), threading.Lock()
         self.frame = np.zeros(FIELDS, np.int64)
         self.frame[[TEXTS, IS_TEXT, SALT]] = self._shelf.frame.ctypes.data, texts, salt.ctypes.data
         if not self._more_values():
@@ -99,13 +96,10 @@ class Numbered:
         words = self.words[1 : len(self) + 1] if words is None else words
         return self._shelf.blocks.texts(words, large) if self._is_text else pa.array(words.view(np.int64))
 
-    def ranks(self) -> Int32s:
-        """Return the place of each value among all, in the order of numbers or bytes."""
-        with self._ranking:
-            if len(self._ranks) != len(self):
-                self._ranks = np.empty(len(self), np.int32)
-                self._ranks[pc.sort_indices(self.values()).to_numpy()] = np.arange(len(self), dtype=np.int32)
-            return self._ranks
+    @property
+    def named(self) -> tuple[Words, bool, Words]:
+        """The words of values by number, from 1 on; whether they are texts; and the addresses of the blocks."""
+        return self.words, self._is_text, self._shelf.blocks.addresses
 
     def grow(self) -> bool:
         """Make room for another value; tell whether that was possible."""

@@ -14,7 +14,7 @@ that they keep alive.
 import numpy as np
 
 from dpsieve.engines.duckdb.vectors import ints_at, text_at, words_at
-from dpsieve.exact.hashing import copy, digest, fold, load_word, prefetch, same
+from dpsieve.exact.hashing import copy, digest, fold, load_byte, load_word, prefetch, same
 from dpsieve.exact.jit import jit
 
 # The words of a frame: the address of the shelf for texts; whether values are texts; the address of the salt; table and
@@ -93,6 +93,20 @@ def is_text(text, reference, blocks):
     """Tell whether a word refers to this text."""
     place, length = bytes_at(reference, blocks)
     return length == text[1] and same(text[0], place, length)
+
+
+@jit()
+def comes_before(word, other, texts, blocks):
+    """Return whether one value is smaller than another: whole numbers, or texts by their bytes."""
+    if not texts:
+        return np.int64(word) < np.int64(other)
+    (place, length), (other_place, other_length) = bytes_at(word, blocks), bytes_at(other, blocks)
+    i, common = 0, min(length, other_length)
+    while i + 8 <= common and load_word(place + i) == load_word(other_place + i):
+        i += 8
+    while i < common and load_byte(place + i) == load_byte(other_place + i):
+        i += 1
+    return load_byte(place + i) < load_byte(other_place + i) if i < common else length < other_length
 
 
 @jit(nogil=True)

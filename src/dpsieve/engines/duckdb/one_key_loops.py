@@ -3,8 +3,8 @@
 A cell is two words: the upper 36 bits of the hash with one more than the key's number below them, or 0 where the cell
 is empty; and the unit. A unit is either a whole number, which is its word, or a text, whose word is its hash; then a
 third word refers to the text, and a match is always checked on its bytes (a fourth fills the cell up). Units are never
-taken for each other by hashes alone: one unit more or less must change one key. Two keys of a unit that agree in those
-36 bits cannot be told apart, and end the query: SQL decides then.
+taken for each other by hashes alone: one unit more or less must change one key. Of two keys with equal hashes the
+smaller one is kept, as in SQL: anyone can make such keys, so they must not take longer than others.
 
 Each part of the units, a stretch of a circle on which every unit has an angle, has a table and numbers of its own.
 Threads look at all tables without a lock: what a unit keeps only becomes smaller, and a cell stays its own, so that a
@@ -19,7 +19,7 @@ Nothing is checked here: `duckdb.one_key` sees to it that the addresses are thos
 import numpy as np
 
 from dpsieve.engines.duckdb import numbered_loops
-from dpsieve.engines.duckdb.numbered_loops import DESK, SHELF, blocks_of, bytes_at, is_text, number, put
+from dpsieve.engines.duckdb.numbered_loops import DESK, SHELF, blocks_of, bytes_at, comes_before, is_text, number, put
 from dpsieve.engines.duckdb.own_database import FIRST_FREE, NUMBER
 from dpsieve.engines.duckdb.vectors import (
     answer,
@@ -134,7 +134,8 @@ def keep(first, following, units, keys, orders, words, cells, frame, rows, numbe
         if not _has_room(frame, 0):
             return False
         store_shared(frame.ctypes.data + 8 * TABLE, np.uint64(frame[LARGER]))
-    table = frame[TABLE]
+    table, values = frame[TABLE], ints_at(frame[KEYS], numbered_loops.FIELDS)
+    names = words_at(values[numbered_loops.WORDS], values[numbered_loops.SIZE])
     for j in range(filled):
         i, cell = rows[j], cells[rows[j]]
         is_here = table < cell < _end(table, texts)
@@ -155,9 +156,11 @@ def keep(first, following, units, keys, orders, words, cells, frame, rows, numbe
                 store_shared(cell + 16, reference)
             store_shared(cell + 8, words[i])
             frame[UNITS] += 1
-        elif (kept ^ new) & ~_NUMBER == _ZERO and kept != new:
-            return False
-        if kept == _ZERO or new < kept:
+        is_first = kept == _ZERO or new < kept
+        if kept != _ZERO and (kept ^ new) & ~_NUMBER == _ZERO:
+            own, other, is_key_text = names[new & _NUMBER], names[kept & _NUMBER], values[numbered_loops.IS_TEXT] != 0
+            is_first = comes_before(own, other, is_key_text, blocks_of(shelf))
+        if is_first:
             store_shared(cell, new)
     return True
 
@@ -360,7 +363,7 @@ def take_rows(count, units, keys, orders, frame):
 
 @callback("void(int64, int64, int64)")
 def visit(info, chunk, result):
-    """Take rows of a unit, a key and its hash from DuckDB; end the query for a null, no room, or hashes too alike."""
+    """Take rows of a unit, a key and its hash from DuckDB; end the query for a null, or no room."""
     frame, count = frame_of(info, FIELDS), rows_of(chunk)
     failed = holds_null(chunk, 0) or holds_null(chunk, 1)
     if not failed:

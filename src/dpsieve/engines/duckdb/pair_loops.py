@@ -9,7 +9,7 @@ Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those 
 import numpy as np
 
 from dpsieve.engines.duckdb import numbered_loops
-from dpsieve.engines.duckdb.numbered_loops import DESK, number
+from dpsieve.engines.duckdb.numbered_loops import DESK, comes_before, number
 from dpsieve.engines.duckdb.own_database import FIRST_FREE
 from dpsieve.engines.duckdb.vectors import (
     answer,
@@ -57,24 +57,18 @@ def divide(units, keys, orders, new_units, new_keys, bits, salt, ends, units_the
 
 
 @jit(nogil=True)
-def settle(units, keys, orders, most, ranks, numbers_rank, salt, sizes, desk):
+def settle(units, keys, orders, most, names, texts, blocks, salt, sizes, desk):
     """Keep the first `most` distinct keys of each unit: pairs at the beginning of the arrays, units after each other.
 
     Returns how many pairs and how many units these are. The units are then at the beginning of `units`, and `sizes` has
-    how many keys each of them keeps; `desk` is room to work in. Keys with equal hashes are ordered by their `ranks`, or
-    by their numbers if `numbers_rank`; where there are no ranks and they are needed, nothing is changed and the answer
-    is (-1, 0).
+    how many keys each of them keeps; `desk` is room to work in. Keys with equal hashes are ordered by what they are:
+    `names` has a word for each number, from 1 on, that of a whole number or of one of the `texts` in `blocks`; or none,
+    where numbers stand for themselves.
     """
     words, _, starts, _, own_keys, own_orders, _ = desk
-    found, tied, waiting = _group(units, keys, orders, salt, desk), False, np.empty((64, 2), np.int64)
+    found, filled, waiting = _group(units, keys, orders, salt, desk), 0, np.empty((64, 2), np.int64)
     for u in range(found):
-        _quicksort(starts[u], starts[u + 1] - 1, own_keys, own_orders, ranks, waiting)
-        for i in range(starts[u] + 1, starts[u + 1]):
-            tied |= own_orders[i] == own_orders[i - 1] and own_keys[i] != own_keys[i - 1]
-    if tied and not numbers_rank and len(ranks) == 0:
-        return -1, 0
-    filled = 0
-    for u in range(found):
+        _quicksort(starts[u], starts[u + 1] - 1, own_keys, own_orders, names, texts, blocks, salt, waiting)
         first, begin = filled, starts[u]
         for i in range(begin, starts[u + 1]):
             again = i > begin and own_orders[i] == own_orders[i - 1] and own_keys[i] == own_keys[i - 1]
@@ -178,29 +172,34 @@ def _part(unit, bits, salt):
 
 
 @jit(forceinline=True)
-def _before(order, key, other_order, other_key, ranks):
-    if order != other_order or len(ranks) == 0:
-        return order < other_order or (order == other_order and key < other_key)
-    return ranks[key] < ranks[other_key]
+def _before(order, key, other_order, other_key, names, texts, blocks):
+    if order != other_order or key == other_key:
+        return order < other_order
+    return key < other_key if len(names) == 0 else comes_before(names[key + 1], names[other_key + 1], texts, blocks)
 
 
 @jit()
-def _quicksort(low, high, keys, orders, ranks, waiting):
-    """Sort from `low` to `high`; the longer part waits, so that at most 64 do."""
+def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
+    """Sort from `low` to `high`; the longer part waits, so that at most 64 do.
+
+    Keys with equal hashes may come in an order that someone chose. Where it is divided is secret, so that no order
+    takes much longer than others.
+    """
     depth = 0
     while True:
         while high - low >= _SHORT:
-            middle = (low + high) >> 1
+            secret = fold(np.uint64(low) ^ salt[6], np.uint64(high) ^ salt[7]) >> _HALF
+            middle = low + np.int64(secret * np.uint64(high - low) >> _HALF)
             for a, b in ((low, middle), (middle, high), (low, middle)):
-                if _before(orders[b], keys[b], orders[a], keys[a], ranks):
+                if _before(orders[b], keys[b], orders[a], keys[a], names, texts, blocks):
                     orders[a], orders[b] = orders[b], orders[a]
                     keys[a], keys[b] = keys[b], keys[a]
             order, key = orders[middle], keys[middle]
             i, j = low, high
             while i <= j:
-                while _before(orders[i], keys[i], order, key, ranks):
+                while _before(orders[i], keys[i], order, key, names, texts, blocks):
                     i += 1
-                while _before(order, key, orders[j], keys[j], ranks):
+                while _before(order, key, orders[j], keys[j], names, texts, blocks):
                     j -= 1
                 if i <= j:
                     orders[i], orders[j] = orders[j], orders[i]
@@ -216,7 +215,7 @@ def _quicksort(low, high, keys, orders, ranks, waiting):
             depth += 1
         for i in range(low + 1, high + 1):
             order, key, j = orders[i], keys[i], i - 1
-            while j >= low and _before(order, key, orders[j], keys[j], ranks):
+            while j >= low and _before(order, key, orders[j], keys[j], names, texts, blocks):
                 orders[j + 1], keys[j + 1] = orders[j], keys[j]
                 j -= 1
             orders[j + 1], keys[j + 1] = order, key

@@ -34,7 +34,7 @@ _FIRST_PAIRS = 1 << 20  # at least twice as many as a chunk of DuckDB has
 _BYTES_OF_A_PAIR, _PAIRS_OF_A_PART, _MOST_BITS = 20, 1 << 14, 10
 _MOST_KEYS = (1 << 31) - 1
 _UNITS = "dpsieve_units"
-_NO_RANKS = np.empty(0, np.int32)
+_NO_NAMES = np.empty(0, np.uint64), False, np.empty(0, np.uint64)
 _ONE_AT_A_TIME = threading.Lock()  # what is put in order is in memory twice
 
 
@@ -173,6 +173,7 @@ def _settled(
     from dpsieve.engines.duckdb.pair_loops import count_parts, divide, is_bounded, settle
 
     first, filled = noted[0], [each.filled for each in noted]
+    names = _NO_NAMES if first.keys is None else first.keys.named
     total, salt = sum(filled), first.salt
     key_count = _MOST_KEYS if first.keys is None else len(first.keys)
     bits = min(_MOST_BITS, (total // _PAIRS_OF_A_PART).bit_length())
@@ -193,9 +194,7 @@ def _settled(
         for part in range(worker, 1 << bits, workers):
             begin, end = int(begins[part, 0]), int(begins[part, -1] + counts[part, -1])
             columns, sizes = [column[begin:end] for column in there], np.empty(end - begin, np.int32)
-            kept, found = settle(*columns, most, _NO_RANKS, first.keys is None, salt, sizes, desk)
-            if kept < 0 and first.keys is not None:
-                kept, found = settle(*columns, most, first.keys.ranks(), False, salt, sizes, desk)
+            kept, found = settle(*columns, most, *names, salt, sizes, desk)
             mine = columns[0][:found], sizes[:found], columns[1][:kept], columns[2][:kept]
             bounded = is_bounded(*mine, most, key_count, part, bits, salt, desk[-1])
             check(bounded, "a unit keeps more keys than its bound")

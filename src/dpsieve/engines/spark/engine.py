@@ -10,6 +10,7 @@ is reported as Parquet: of tasks that run more than once, the committer takes on
 and by anyone. The salt is in a table of one row, so it is in no text of a query, no plan and no event log.
 """
 
+import importlib
 import os
 import re
 import secrets
@@ -34,7 +35,7 @@ from dpsieve.engines.inputs.data_files import Files
 from dpsieve.engines.inputs.detect import is_spark, opened, unchanged
 from dpsieve.engines.spark.executors import check_version, draw_batches
 from dpsieve.engines.sql.bounded_query import Column, bounded_query
-from dpsieve.engines.sql.dialects import columns_for, query_for
+from dpsieve.engines.sql.dialects import BUILTIN, columns_for, query_for
 from dpsieve.engines.sql.pairs_query import places_query
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
@@ -128,12 +129,13 @@ class Spark(Engine):
         progress: Progress | None,
     ) -> "_Held":
         """Count, refuse null units and sums that do not fit, and keep the counts in Spark."""
+        any_null = [_builtin(f"max({name} IS NULL)") for name in ("k0", "n")]
         with unchanged(None if is_spark(data) else opened(data)):
             self._checked(data, task.columns)
             frame = _guarded(lambda: self._frame(data))
             _guarded(partial(_check_executors, frame.sparkSession), _UNABLE)
             held = _guarded(lambda: _Held(frame, self.folder, task, query, known))
-            nulls, wide = _guarded(lambda: held.frame.selectExpr("max(k0 IS NULL)", "max(n IS NULL)").first())
+            nulls, wide = _guarded(lambda: held.frame.selectExpr(*any_null).first())
         if nulls:
             raise null_units(task)
         if wide and isinstance(task.measure, Weight):
@@ -235,7 +237,8 @@ class SparkCounted(Counted):
     @property
     def summands(self) -> Ints:
         """Few whole numbers with the sum of the frequencies."""
-        (total,) = _guarded(lambda: self._counts.selectExpr("coalesce(sum(n), 0L)").first())
+        total_or_zero = _builtin(f"coalesce({_builtin('sum(n)')}, 0L)")
+        (total,) = _guarded(lambda: self._counts.selectExpr(total_or_zero).first())
         return np.array([_LARGEST] * (total // _LARGEST) + [total % _LARGEST] * (total % _LARGEST > 0), np.int64)
 
     def drawn(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
@@ -254,7 +257,7 @@ class SparkCounted(Counted):
         if self._listed is None:
             return self._counts
         zeros = self._held.session.createDataFrame(self._listed.select(["i"])).selectExpr("i k0", "0L n")
-        return self._counts.union(zeros).groupBy("k0").sum("n").toDF("k0", "n")  # a join might go through the driver
+        return _summed(self._counts.union(zeros), "k0")  # a join might go through the driver
 
 
 class _SparkByBound(CountedByBound):
@@ -262,7 +265,7 @@ class _SparkByBound(CountedByBound):
 
     def __init__(self, held: _Held, key: tuple[str, ...]) -> None:
         self._held, self._key = held, key
-        found = _guarded(lambda: held.frame.groupBy("place").sum("n").toArrow())
+        found = _guarded(lambda: _summed(held.frame, "place").toArrow())
         holding = np.zeros(MOST + 1, np.int64)
         holding[found.column(0).to_numpy()] = found.column(1).to_numpy()
         self.units = units_by_place(holding)
@@ -270,8 +273,20 @@ class _SparkByBound(CountedByBound):
     def under(self, keys: int) -> Counted:
         """Return the counts where each unit keeps at most this number of its keys."""
         names = [f"k{i}" for i in range(len(self._key))]
-        counts = self._held.frame.where(f"place <= {int(keys)}").groupBy(*names).sum("n").toDF(*names, "n")
+        counts = _summed(self._held.frame.where(f"place <= {int(keys)}"), *names)
         return SparkCounted(self._held, counts, self._key)
+
+
+def _builtin(call: str) -> str:
+    """Return the call of a function of Spark, whatever functions of that name the session has."""
+    return ".".join([*BUILTIN, call])
+
+
+def _summed(frame: Any, *names: str) -> Any:
+    """Return the sums of `n` by these columns."""
+    where = "pyspark.sql.connect.functions" if ".connect." in type(frame).__module__ else "pyspark.sql.functions"
+    total = importlib.import_module(where).expr(_builtin("sum(n)"))
+    return frame.groupBy(*names).agg(total).toDF(*names, "n")
 
 
 def _session() -> Any:
@@ -304,7 +319,7 @@ def _check_deterministic(session: Any, view: str) -> None:
     Spark's analysis refuses an order by one, and a subquery is one where anything in it is: so in Connect too.
     """
     try:
-        session.sql(f"SELECT 1 FROM range(1) ORDER BY (SELECT count(*) FROM {view})").schema  # noqa: B018
+        session.sql(f"SELECT 1 FROM (SELECT 1) ORDER BY (SELECT {_builtin('count(*)')} FROM {view})").schema  # noqa: B018
         return
     except Exception as error:
         if _condition(error) != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
@@ -327,8 +342,10 @@ def _in_utf8(field: Any, columns: Columns) -> str:
     if field.name not in columns.key or not kind.startswith(("string", "char", "varchar")):
         return name
     text, bytes_ = f"CAST({name} AS STRING)", f"CAST({name} AS BINARY)"
-    fine = f"is_valid_utf8({text}) AND NOT {text} RLIKE r'^{ESCAPED}\\z'"
-    escaped = f"CAST(concat('{ESCAPE}', hex({bytes_})) AS {kind if kind.startswith('string') else 'STRING'})"
+    alike = _builtin(f"regexp_like({text}, r'^{ESCAPED}\\z')")
+    fine = f"{_builtin(f'is_valid_utf8({text})')} AND NOT {alike}"
+    escaped = _builtin(f"concat('{ESCAPE}', {_builtin(f'hex({bytes_})')})")
+    escaped = f"CAST({escaped} AS {kind if kind.startswith('string') else 'STRING'})"
     return f"CASE WHEN {name} IS NULL OR ({fine}) THEN {name} ELSE {escaped} END AS {name}"
 
 

@@ -30,6 +30,7 @@ class _Dialect(Pieces):
         distinct_on: it has DISTINCT ON, and that is fast.
         structs: there are structs, and the least of them is found without a sort of all rows.
         sum: the sum that does not stop the query where it does not fit 64 bits: such a key is told by its count.
+        builtin: what is written before the name of a function, so that it means the engine's own.
     """
 
     order: str
@@ -38,6 +39,18 @@ class _Dialect(Pieces):
     distinct_on: bool = False
     structs: bool = False
     sum: str = "sum"
+    builtin: tuple[str, ...] = ()
+
+    def call(self, name: str, *arguments: str) -> str:
+        """Return the call of a function that all dialects have."""
+        return f"{name}({', '.join(arguments)})"
+
+    def field(self, name: str) -> str:
+        """Return a field of the struct `s`."""
+        return f"s.{name}"
+
+    def bucket(self, salt: int, names: list[str], kinds: list[str]) -> None:
+        """Return None: databases group by hashes of their own, or sort."""
 
     def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
         """Return the number that orders the keys of a unit, whose columns are the first `units` of the names."""
@@ -61,6 +74,7 @@ def _floats(text: str) -> dict[str, str]:
 
 
 SALT = "dpsieve.salt"
+BUILTIN = ("system", "builtin")  # of Spark: a session may resolve its temporary functions first
 _NAN_EQUALS_ITSELF = _floats("CASE WHEN {x} = 'nan' THEN 'nan'::{kind} ELSE {x} + 0::{kind} END")
 _ISNAN = _floats("CASE WHEN isnan({x}) THEN 'nan'::{kind} ELSE {x} + 0::{kind} END")
 _DIALECTS = {
@@ -69,7 +83,7 @@ _DIALECTS = {
     # be NaN: it is a text, so that its type is the same for all values.
     "postgres": _Dialect(
         f"hashtextextended(CAST(ROW(current_setting('{SALT}'), {{key}}) AS VARCHAR) "
-        """COLLATE "C", hash_record_extended(ROW({unit}), 0))""",
+        """COLLATE "C", hash_record_extended(ROW({unit}), CAST(0 AS BIGINT)))""",
         _NAN_EQUALS_ITSELF
         | {
             "VARCHAR": 'CAST({x} AS VARCHAR) COLLATE "C"',
@@ -77,6 +91,7 @@ _DIALECTS = {
         },
         collated_units=True,
         distinct_on=True,
+        builtin=("pg_catalog",),
     ),
     # Any column holds values of any type, and there is no NaN.
     "sqlite": _Dialect(
@@ -90,6 +105,7 @@ _DIALECTS = {
         _ISNAN | {"VARCHAR": "CAST({x} AS VARCHAR)"},
         structs=True,
         sum="try_sum",
+        builtin=BUILTIN,
     ),
     "bigquery": _Dialect(
         "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('{salt}', {unit}, {key})))",
@@ -156,7 +172,7 @@ def query_for(
     >>> from dpsieve.privacy.contribution import Contribution
     >>> task = Aggregation(Columns(("query",), ("user",)), Contribution(keys=2), salt=7)
     >>> text = query_for("spark", ("logs", "searches"), {"user": "bigint", "query": "string"}, task)
-    >>> "ORDER BY XXHASH64('7', u0, k0)" in text and "FROM `logs`.`searches`" in text
+    >>> "ORDER BY system.builtin.xxhash64('7', u0, k0)" in text and "FROM `logs`.`searches`" in text
     True
     """
     import sqlglot  # slow to import, and DuckDB does without
@@ -178,7 +194,7 @@ def query_for(
     if _bounding(sqlglot.parse_one(written, read=dialect)) != meant:
         hint = "Install the version of it that constraints.txt names."
         raise DpsieveError(f"This version of sqlglot changes what the query for {dialect} means. {hint}")
-    return written
+    return _with_builtins(tree, pieces.builtin).sql(dialect=dialect, copy=False) if pieces.builtin else written
 
 
 def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict[str, Column]:
@@ -198,6 +214,22 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict
             hint = "Pass a view that writes equal units in one way, such as in lower case, without a collation."
             raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
     return columns
+
+
+def _with_builtins(tree: Any, parts: tuple[str, ...]) -> Any:
+    """Write the names of functions in full. What has a grammar of its own is no function, and cannot be replaced."""
+    from sqlglot import exp
+
+    grammar = exp.And | exp.Or | exp.Case | exp.Cast | exp.Collate | exp.If | exp.Struct
+    for node in list(tree.find_all(exp.Func)):
+        if not isinstance(node, grammar) and node.name.upper() != "ROW":
+            place = exp.Placeholder()
+            node.replace(place)
+            named: exp.Expression = node
+            for part in reversed(parts):
+                named = exp.Dot(this=exp.to_identifier(part), expression=named)
+            place.replace(named)
+    return tree
 
 
 def _bounding(tree: Any) -> list[str]:

@@ -13,14 +13,23 @@ that are null.
 from collections.abc import Mapping
 
 from dpsieve.engines.engine import Aggregation
-from dpsieve.engines.sql.bounded_query import Column, all_present, choice, hashed_alike, unit_names
+from dpsieve.engines.sql.bounded_query import (
+    DUCKDB,
+    Column,
+    all_present,
+    call,
+    choice,
+    hashed_alike,
+    unit_names,
+    with_bucket,
+)
 
 
 def number_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
     """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`."""
     units, keys = unit_names(task.columns), [f"k{i}" for i in range(len(task.columns.key))]
     chosen = [f"{columns[name].as_number} AS {k}" for name, k in zip(task.columns.key, keys, strict=True)]
-    present = " AND ".join(f"{k} IS NOT NULL AND NOT isnan({k})" for k in keys)
+    present = " AND ".join(f"{k} IS NOT NULL AND NOT {call('isnan', k)}" for k in keys)
     names = ", ".join(keys)
     if not units:
         return f"SELECT {names} FROM (SELECT {', '.join(chosen)} FROM {scan}) WHERE {present}"
@@ -38,18 +47,19 @@ def _copies(rows: str, units: list[str], keys: list[str], alike: bool, salt: int
     Where rows of one unit are not hashed `alike`, as under a collation, equal rows share the smallest of their hashes.
     """
     names, order = ", ".join([*units, *keys]), choice(salt, [*units, *keys])
-    first = order if alike else f"min({order})"
-    counted = f"SELECT {names}, {first} AS e, count(*) AS n FROM ({rows}) GROUP BY {names}"
-    numbered = f"SELECT {names}, e, unnest(range(n)) AS copy FROM ({counted})"
+    first = order if alike else call("min", order)
+    spread = with_bucket(rows, DUCKDB.bucket(salt, keys, ["DOUBLE"] * len(keys)))
+    counted = f"SELECT {names}, {first} AS e, {call('count', '*')} AS n FROM {spread} GROUP BY {names}, b"
+    numbered = f"SELECT {names}, e, {call('unnest', call('range', 'n'))} AS copy FROM ({counted})"
     return f"SELECT {names}, {choice(salt, ['e', 'copy'])} AS h FROM ({numbered})"
 
 
 def _kept(rows: str, units: list[str], keys: list[str], most: int) -> str:
     unit, present = ", ".join(units), all_present(units)
     if most == 1:
-        fields = ", ".join(["h := h", *(f"{k} := {k}" for k in keys)])
-        kept = f"SELECT CASE WHEN {present} THEN min(struct_pack({fields})) END AS s FROM ({rows}) GROUP BY {unit}"
-        return f"SELECT {', '.join(f's.{k} AS {k}' for k in keys)} FROM ({kept})"
-    place = f"row_number() OVER (PARTITION BY {unit} ORDER BY h, {', '.join(keys)}) AS place"
-    lists = [f"CASE WHEN {present} THEN list({k} ORDER BY place) END AS {k}" for k in keys]
+        smallest = call("min", call("struct_pack", "h := h", *(f"{k} := {k}" for k in keys)))
+        kept = f"SELECT CASE WHEN {present} THEN {smallest} END AS s FROM ({rows}) GROUP BY {unit}"
+        return f"SELECT {', '.join(f'{DUCKDB.field(k)} AS {k}' for k in keys)} FROM ({kept})"
+    place = f"{call('row_number')} OVER (PARTITION BY {unit} ORDER BY h, {', '.join(keys)}) AS place"
+    lists = [f"CASE WHEN {present} THEN {call('list', f'{k} ORDER BY place')} END AS {k}" for k in keys]
     return f"SELECT {', '.join(lists)} FROM (SELECT *, {place} FROM ({rows})) WHERE place <= {most} GROUP BY {unit}"

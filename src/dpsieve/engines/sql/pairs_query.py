@@ -6,7 +6,11 @@ The arguments are those of `sql.bounded_query`. As there, a row whose first colu
 from collections.abc import Mapping
 
 from dpsieve.engines.engine import Aggregation
-from dpsieve.engines.sql.bounded_query import DUCKDB, Column, Pieces, all_present, rows_query, unit_names
+
+from dpsieve.engines.sql.bounded_query import (  # isort: skip
+    DUCKDB, Column, Pieces, all_present, bucket_of, grouped, hashed_alike, kept_bucket, rows_query, several_keys,
+    unit_names,
+)  # fmt: skip
 
 
 def pairs_query(
@@ -18,19 +22,22 @@ def pairs_query(
     stand in the order of a hash with the salt, of equal ones by their value. Without a unit, a row is a key, its number
     of rows `n`, and `place`, the order of keys by a hash with the salt.
     """
-    rows, keys = rows_query(scan, columns, task, known)
+    rows, keys = rows_query(scan, columns, task, known, pieces)
     units, names = unit_names(task.columns), ", ".join(keys)
     if not units:
-        counted = f"SELECT {names}, count(*) AS n FROM ({rows}) GROUP BY {names}"
-        place = f"row_number() OVER (ORDER BY {pieces.choice(task.salt, ['0', *keys])}, {names}) AS place"
+        counted = f"SELECT {names}, {pieces.call('count', '*')} AS n FROM ({rows}) GROUP BY {names}"
+        place = (
+            f"{pieces.call('row_number')} OVER (ORDER BY {pieces.choice(task.salt, ['0', *keys])}, {names}) AS place"
+        )
         return f"SELECT {names}, n, {place} FROM ({counted})"
     unit, order = ", ".join(units), pieces.choice(task.salt, [*units, *keys], len(units))
-    place = f"row_number() OVER (PARTITION BY {unit} ORDER BY {order}, {names}) AS place"
+    place = f"{pieces.call('row_number')} OVER (PARTITION BY {unit} ORDER BY {order}, {names}) AS place"
     numbered = f"SELECT {unit}, {names}, {place} FROM (SELECT DISTINCT {unit}, {names} FROM ({rows}))"
     own = pieces.choice(task.salt, [*units, "0"], len(units))
     kept = f"SELECT {unit}, {names}, place, {own} AS g FROM ({numbered}) WHERE place <= {task.contribution.keys}"
     marked = ", ".join([f"CASE WHEN {all_present(units)} THEN k0 END AS k0", *keys[1:]])
-    return f"SELECT {marked}, dense_rank() OVER (ORDER BY g, {unit}) AS who, place FROM ({kept})"
+    rank = f"{pieces.call('dense_rank')} OVER (ORDER BY g, {unit})"
+    return f"SELECT {marked}, {rank} AS who, place FROM ({kept})"
 
 
 def places_query(
@@ -40,11 +47,9 @@ def places_query(
 
     The sums over the first m places are the counts of `bounded_query` with at most m keys a unit, for every m at once.
     """
-    rows, keys = rows_query(scan, columns, task, known)
-    units, names = unit_names(task.columns), ", ".join(keys)
-    unit, order = ", ".join(units), pieces.choice(task.salt, [*units, *keys], len(units))
-    place = f"row_number() OVER (PARTITION BY {unit} ORDER BY {order}, {names}) AS place"
-    placed = f"SELECT {unit}, {names}, {place} FROM (SELECT DISTINCT {unit}, {names} FROM ({rows}))"
-    marked = ", ".join([f"CASE WHEN {all_present(units)} THEN k0 END AS k0", *keys[1:]])
-    kept = f"SELECT {marked}, place FROM ({placed}) WHERE place <= {task.contribution.keys}"
-    return f"SELECT {names}, place, count(*) AS n FROM ({kept}) GROUP BY {names}, place"
+    rows, keys = rows_query(scan, columns, task, known, pieces)
+    units, bucket = unit_names(task.columns), bucket_of(columns, task, known, pieces)
+    order = pieces.choice(task.salt, [*units, *keys], len(units))
+    kept = several_keys(rows, units, keys, order, task, hashed_alike(columns, task), bucket, pieces, placed=True)
+    groups = ", ".join([*grouped(keys, kept_bucket(task, bucket)), "place"])
+    return f"SELECT {', '.join(keys)}, place, {pieces.call('count', '*')} AS n FROM ({kept}) GROUP BY {groups}"
