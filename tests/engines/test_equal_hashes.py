@@ -117,7 +117,7 @@ def test_a_bucket_is_grouped_by_in_every_query_that_one_unit_may_add_many_values
     connection.execute("CREATE TABLE known (k0 VARCHAR, i BIGINT)")
     kinds = {"unit": "BIGINT", "key": "VARCHAR", "more": "DOUBLE"}
     columns = {name: Column(name, name, kind) for name, kind in kinds.items()}
-    several = ({"max_keys": 100}, {"max_keys": 100, "max_rows": 2}, {"max_keys": 100, "measure": Weight(20)})
+    several = ({"max_keys": 2000}, {"max_keys": 2000, "max_rows": 2}, {"max_keys": 2000, "measure": Weight(20)})
     expected = []
     for bounds in several:
         pairs = "#0, #1, #2"
@@ -144,6 +144,7 @@ def test_a_unit_takes_no_longer_for_its_hashes(keys):
     known = pa.table({"key": pa.array(public)})  # the longer side of a join
     jobs = [
         lambda table: count(SQL, table, max_keys=1000),
+        lambda table: count(SQL, table, max_keys=10**6),
         lambda table: SQL.incidence(table, COLUMNS, Contribution(10**6), salt=1),
         lambda table: count(SQL, table, known=known),
         lambda table: count(COMPILED, table),
