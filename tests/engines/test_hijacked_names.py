@@ -42,7 +42,7 @@ BOUNDS = (
     {},
     {"max_keys": 3},
     {"max_keys": 3, "max_rows": 2},
-    {"max_keys": 100},
+    {"max_keys": 2000},
     {"max_keys": 3, "measure": Weight(20)},
 )
 

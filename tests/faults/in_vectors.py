@@ -48,8 +48,8 @@ FAULTS = [
     Fault(
         "units are counted before their mean is charged",
         "jobs/numbers.py",
-        "        charge(book, counted, note)\n        *values, count = counted.draw(sums, source).tolist()\n",
-        "        *values, count = counted.draw(sums, source).tolist()\n        charge(book, counted, note)\n",
+        "with charge(book, counted, note, lambda:",
+        "with charge(None, counted, '', lambda:",
         "jobs/test_numbers.py::test_the_ledger_is_charged_before_units_are_counted",
     ),
     Fault(

@@ -138,13 +138,10 @@ def test_one_ledger_for_counts_sums_quantiles_and_means(tmp_path):
 def test_the_ledger_is_charged_before_units_are_counted(tmp_path, monkeypatch):
     book = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6, unit="one customer", neighbours="add_remove")
 
-    def draw(*_):
-        assert len(book) == 1
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(UnitMeans, "draw", draw)
+    source = insecure_source(1)
+    monkeypatch.setattr(UnitMeans, "draw", crashing(UnitMeans.draw, book, source))
     with pytest.raises(KeyboardInterrupt):
-        ds.mean_of(SALES, **ADDED, epsilon=0.75, ledger=book)
+        ds.mean_of(SALES, **ADDED, epsilon=0.75, ledger=book, source=source)
     with pytest.raises(BudgetExceeded):  # before the data is looked at
         ds.mean_of("nowhere.parquet", **ADDED, epsilon=0.75, ledger=book)
 

@@ -75,8 +75,7 @@ class DuckDB(Engine):
 
     >>> import pyarrow as pa
     >>> from dpsieve.engines import Columns
-    >>> from dpsieve.types import Ints
-    from dpsieve.values.columns import tried
+    >>> from dpsieve.privacy.contribution import Contribution
     >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
     >>> counted = DuckDB().aggregate(table, Columns(("query",), unit=("user",)), Contribution(keys=1), salt=7)
     >>> counted.keys.to_pylist(), counted.frequencies.tolist()

@@ -9,7 +9,7 @@ from dpsieve.engines.engine import Aggregation
 
 from dpsieve.engines.sql.bounded_query import (  # isort: skip
     DUCKDB, Column, Pieces, all_present, bucket_of, grouped, hashed_alike, kept_bucket, rows_query, several_keys,
-    unit_names,
+    unit_names, with_bucket,
 )  # fmt: skip
 
 
@@ -51,5 +51,6 @@ def places_query(
     units, bucket = unit_names(task.columns), bucket_of(columns, task, known, pieces)
     order = pieces.choice(task.salt, [*units, *keys], len(units))
     kept = several_keys(rows, units, keys, order, task, hashed_alike(columns, task), bucket, pieces, placed=True)
-    groups = ", ".join([*grouped(keys, kept_bucket(task, bucket)), "place"])
-    return f"SELECT {', '.join(keys)}, place, {pieces.call('count', '*')} AS n FROM ({kept}) GROUP BY {groups}"
+    last = kept_bucket(task, bucket)
+    shown, groups = ", ".join([*keys, "place"]), ", ".join([*grouped(keys, last), "place"])
+    return f"SELECT {shown}, {pieces.call('count', '*')} AS n FROM {with_bucket(kept, last)} GROUP BY {groups}"
