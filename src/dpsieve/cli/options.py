@@ -125,7 +125,7 @@ DISCOVER: Options = {
         "repeated_rounds.", "auto",
     ),
     "typical_keys": _option(
-        "typical_keys", int | None, "Keys that a unit typically holds, if that is public; else 2 % of epsilon buys it.",
+        "typical_keys", int | None, "Typical keys per unit, if public; else a private median, for 0.5 % of epsilon.",
         None,
     ),
 }  # fmt: skip

@@ -191,7 +191,8 @@ class FindThenCount(AfterSelection, NoisyCounts):
 
     @property
     def _words(self) -> str:
-        before = [*(["a choice"] if self.choice_epsilon else []), *(["a histogram"] if self.kept_epsilon else [])]
+        private = {"a choice": self.choice_epsilon, "a histogram": self.kept_epsilon}
+        before = [f"{name} with epsilon {epsilon:.4g}" for name, epsilon in private.items() if epsilon]
         noise = f"Gaussian noise of sigma {self.scale:.4g} on counts of at most {self.keys:,} keys a unit"
         return ", ".join([*before, noise])
 

@@ -128,7 +128,9 @@ class Composed(Counting):
     def _raised_cost(self) -> float:
         """Return the delta of the last mechanism times the factors of those before it; 1 where that is not known.
 
-        Steepness is that of every mechanism that could have been chosen: a function of epsilon and delta alone.
+        Steepness is that of every mechanism that could have been chosen: a function of epsilon and delta alone. Whoever
+        chooses privately must give all candidates the same smaller delta, also those that are not gentle and pay with
+        epsilon: this certificate sees the one that was chosen.
         """
         *choices, last = self.uses
         promise = last.mechanism.guarantee

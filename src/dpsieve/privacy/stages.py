@@ -137,7 +137,8 @@ class LossLaw(NamedTuple):
     def reversed(self) -> "LossLaw":
         """Return the law for neighbours the other way round."""
         masses = (self.masses * np.exp(-self.losses))[::-1]
-        return LossLaw(-self.low - len(masses) + 1, self.grid, masses, self.leak, self.beyond)
+        leak = max(self.leak, 1 - float(masses.sum()))  # what this law lacks on the other side
+        return LossLaw(-self.low - len(masses) + 1, self.grid, masses, leak, self.beyond)
 
     def number(self, mu: float, share: float, epsilon: float, power: float) -> float:
         """Return B of this law followed by Gaussian noise of distance mu, with this share of the weight, rounded up.
