@@ -70,7 +70,7 @@ def test_a_ledger(command, folder, tmp_path):
     assert run(*order, cwd=folder).returncode == 0
     refused = run(*order, cwd=folder)
     assert refused.returncode == 2 and "left" in refused.stderr
-    assert "in 1 release" in run("ledger", "show", ledger).stdout
+    assert "in 1 entry\n" in run("ledger", "show", ledger).stdout
 
 
 @by_command

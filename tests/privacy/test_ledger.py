@@ -361,7 +361,7 @@ def test_paths_that_cannot_hold_a_ledger(tmp_path):
 
 
 def test_another_format_is_refused(path, ledger):
-    for version, fix in ((3, "Install a newer"), (1, "Create a new ledger for what is left")):
+    for version, fix in ((3, "Install a newer"), (1, "Run 'dpsieve ledger show' of the version that wrote it")):
         tampered(path, f"PRAGMA user_version = {version}")
         with pytest.raises(LedgerError, match=rf"has format {version}, this dpsieve reads 2\. {fix}"):
             Ledger(path)
@@ -414,7 +414,7 @@ def test_a_read_only_ledger_can_be_read_and_not_spent():
 def test_the_hashes_can_be_recomputed_by_hand(ledger):
     start = ledger.head
     entry = ledger.spend(DAY, "May")
-    cost = {"spend": entry.spend.to_json(), "curves": [], "members": 1}
+    cost = {"spend": entry.spend.to_json(), "curves": [], "members": 1, "division": entry.division}
     spend = json.dumps(cost, sort_keys=True, separators=(",", ":"))
     text = json.dumps([start, 1, entry.time, spend, "May"], separators=(",", ":"))
     assert entry.hash == ledger.head == sha256(text.encode()).hexdigest()
@@ -543,6 +543,11 @@ DEEP = "'" + "[" * 100_000 + "'"
         "UPDATE entries SET spend = replace(spend, '0.1', 'NaN')",
         "UPDATE entries SET spend = ' ' || spend",
         "UPDATE entries SET spend = '7'",
+        "UPDATE entries SET spend = replace(spend, '\"division\":', '\"division\":9')",
+        "UPDATE entries SET spend = replace(spend, '\"division\":', '\"division\":-')",
+        "UPDATE entries SET spend = json_set(spend, '$.division', json('true'))",
+        "UPDATE entries SET spend = json_set(spend, '$.division', json('null'))",
+        "UPDATE entries SET spend = json_remove(spend, '$.division')",
         "UPDATE header SET rules = replace(rules, '\"add_remove\"', '[]')",
         "UPDATE header SET rules = '[]'",
         "UPDATE entries SET note = char(27) || '[31mred'",

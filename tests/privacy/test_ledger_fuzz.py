@@ -80,8 +80,9 @@ def rules(**budget):
     return Rules.of(Guarantee.from_json(budget)).to_json()
 
 
-def cost(spend):
-    return {"spend": spend, "curves": [], "members": 1}
+def cost(spend, number):
+    """Return what an entry stores, as plain JSON values; the first names the division of delta."""
+    return {"spend": spend, "curves": [], "members": 1} | ({"division": 6} if number == 0 else {})
 
 
 def written(data):
@@ -116,9 +117,10 @@ def test_forged_rows_with_hashes_that_fit(path):
     opened = refused = 0
     for _ in range(400):
         budget, spends = written(whole), chance.sample(SPENDS, chance.randrange(1, 4))
-        rows = [[MOMENT, written(cost(spend.to_json())), "May"] for spend in spends]
+        rows = [[MOMENT, written(cost(spend.to_json(), i)), "May"] for i, spend in enumerate(spends)]
         place = chance.randrange(6)
-        row = chance.choice(rows)
+        number = chance.randrange(len(rows))
+        row = rows[number]
         if place == 0:
             part = chance.choice([None, "budget", "divisions"])
             if part == "budget":
@@ -130,13 +132,9 @@ def test_forged_rows_with_hashes_that_fit(path):
                 changed = mutated(whole, chance)
             budget = written(changed) if chance.random() < 0.7 else garbled(budget, chance)
         elif place < 4:
-            row[1] = (
-                written(
-                    chance.choice([mutated(json.loads(row[1]), chance), cost(mutated(spends[0].to_json(), chance))])
-                )
-                if chance.random() < 0.7
-                else garbled(row[1], chance)
-            )
+            other = cost(mutated(spends[number].to_json(), chance), number)
+            changed = chance.choice([mutated(json.loads(row[1]), chance), other])
+            row[1] = written(changed) if chance.random() < 0.7 else garbled(row[1], chance)
         else:
             row[0 if place == 4 else 2] = garbled(row[0 if place == 4 else 2], chance)
         forged(path, budget, rows)
@@ -205,7 +203,7 @@ def test_rows_longer_than_any_ledger_writes_are_not_read(path):
 def test_a_forged_ledger_beyond_its_budget_is_refused_quickly(path):
     budget = rules(epsilon=0.1, delta=1e-6, neighbours="add_remove", unit="one row")
     spends = [Gaussian(1e9, 500.0), Approximate(1e-6, 1e-9, 2), ZeroConcentrated(1000.0, 3), Renyi([2.0], [1e3])]
-    forged(path, written(budget), [[MOMENT, written(cost(s.to_json())), ""] for s in spends])
+    forged(path, written(budget), [[MOMENT, written(cost(s.to_json(), i)), ""] for i, s in enumerate(spends)])
     ledger = Ledger(path)
     with in_bounds(seconds=20.0):  # much less on an idle machine
         assert ledger.remaining() is None

@@ -5,6 +5,7 @@ import math
 import os
 import random
 import time
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from dpsieve.privacy.curves.concentrated import divergence, replaced
 from dpsieve.privacy.curves.gaussian import gaussian_curve
 from dpsieve.privacy.curves.renyi import range_divergence, renyi_delta
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.ledger.chain import Chain, Entry
+from dpsieve.privacy.ledger.chain import Chain
 from dpsieve.privacy.ledger.rules import SUMS, Cost, Rules
 from dpsieve.vectors.means.gap_quantiles import GapQuantiles
 
@@ -29,15 +30,21 @@ from dpsieve.privacy import (  # isort: skip
 
 def chain_of(budget, *costs):
     """Return a chain in memory, with these entries."""
-    chain = Chain(Rules.of(budget), "")
-    return chain.plus(Entry(i, "", "", "", cost) for i, cost in enumerate(costs, 1))
+    return added(Chain(Rules.of(budget), ""), *costs)
+
+
+def added(chain, *costs):
+    """Return a chain with more entries at its end."""
+    for cost in costs:
+        chain = chain.plus([chain.following(cost, "")])
+    return chain
 
 
 def admitted(budget, spend, most=2000):
     """Return how many spends of one kind fit, one by one."""
     rules, cost = Rules.of(budget), spend if isinstance(spend, Cost) else Cost(spend)
     one = rules.totals(cost)
-    division = rules.chosen(one)
+    division = rules.divisions[rules.chosen(one)]
     fits = (division.holding(one.times(Fraction(n)), budget.epsilon, rules.orders) for n in range(1, most))
     return next((n for n, rule in enumerate(fits) if rule is None), most)
 
@@ -92,13 +99,14 @@ def worst_delta(budget, moves):
     """Return the largest delta that an adversary reaches who sees every loss before the next move, exactly."""
     rules = Rules.of(budget)
     each = [rules.totals(cost) for cost, _, _ in moves]
+    divisions = [rules.divisions[rules.chosen(one)] for one in each]
 
     @cache
     def allowed(counts, first):
         totals = rules.nothing()
         for count, one in zip(counts, each, strict=True):
-            totals = totals.plus(one.times(Fraction(count)))
-        return rules.chosen(each[first]).holding(totals, budget.epsilon, rules.orders) is not None
+            totals = totals.plus(one.times(Fraction(count))) if count else totals  # 0 times infinity is no number
+        return divisions[first].holding(totals, budget.epsilon, rules.orders) is not None
 
     @cache
     def value(counts, first, loss):
@@ -125,8 +133,9 @@ def worst_delta(budget, moves):
         (Guarantee(1.0, 0.05), [MOVES[0], MOVES[3], TWO_READINGS]),
         (Guarantee(1.0, 0.05), [MOVES[0], RARE_LOSS]),
         (Guarantee(1.0, 0.0), MOVES[:3]),
+        (Guarantee(0.5, 0.02), [MOVES[1], (Cost(Approximate(0.5, 0.02)), 0.02, [response(0.5)])]),
     ],
-    ids=["sums", "ranges and leaks", "ranges", "two readings", "a rare loss", "pure"],
+    ids=["sums", "ranges and leaks", "ranges", "two readings", "a rare loss", "pure", "the whole budget"],
 )
 def test_no_adaptive_game_exceeds_the_budget(budget, moves):
     worst = worst_delta(budget, moves)
@@ -176,10 +185,12 @@ def test_optimal_stopping_stays_within_the_budget(small):
     budget = Guarantee(1.0, 1e-6)
     most = admitted(budget, small)
     chains = [chain_of(budget)]
-    for n in range(most):
-        chains.append(chains[-1].plus([Entry(n + 1, "", "", "", Cost(small))]))
+    for _ in range(most):
+        chains.append(added(chains[-1], Cost(small)))
 
     def final(n):
+        if n % 2:  # every other moment, for speed
+            return []
         deltas = (0.0, *(share * max(0.0, chains[n].left_for_leaks()) for share in (0.999,)))
         left = [chains[n].remaining(delta) for delta in deltas]
         return [(one.epsilon, one.delta) for one in left if one]
@@ -231,9 +242,8 @@ def test_fifty_medians_cost_what_their_range_says(tmp_path):
     median = GapQuantiles(0.1, (0.5,), 0.0, 1.0)
     assert median.spends() == (BoundedRange(0.1),)
     ledger = Ledger(tmp_path / "budget", epsilon=2.0, delta=1e-6)
-    for _ in range(50):
-        ledger.spend(median)
-    assert ledger.spent() == pytest.approx(1.66, abs=0.005)  # as pure privacy 3.17
+    chain = added(ledger._chain, *[ledger._cost(median)] * 50)
+    assert chain._valid and chain.spent() == pytest.approx(1.66, abs=0.005)  # as pure privacy 3.17
 
 
 def test_several_levels_of_quantiles_are_charged_by_range_or_by_less():
@@ -263,9 +273,33 @@ def test_the_first_entry_decides_and_later_ones_do_not():
     assert chain_of(budget, Cost(Approximate(0.5, 5e-7))).division.leaks is None
     pure = chain_of(budget, Cost(Approximate(0.03)))
     assert pure.division.leaks == 2.5e-7
-    assert pure.plus([Entry(2, "", "", "", Cost(Approximate(0.1, 2e-7)))]).division == pure.division
+    assert added(pure, Cost(Approximate(0.1, 2e-7))).division == pure.division
     assert pure.rule_with(Cost(Approximate(0.1, 3e-7))) is None
     assert pure.remaining(2e-7).rule == SUMS
+
+
+def test_the_division_is_recorded_with_the_first_entry_and_not_chosen_again(tmp_path, monkeypatch):
+    """A library with other costs might choose otherwise, after results were seen."""
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    first = ledger.spend(Approximate(0.03))
+    division = ledger._chain.division
+    monkeypatch.setattr(Rules, "chosen", lambda rules, first: len(rules.divisions) - 1)
+    again = Ledger.open(tmp_path / "budget")
+    assert again._chain.division == division != again._chain.rules.divisions[-1]
+    assert again.history() == [first] and again.spend(Approximate(0.03)).division is None
+
+
+def test_a_first_entry_must_fit_the_division_that_it_names():
+    chain = Chain(Rules.of(Guarantee(1.0, 1e-6)), "")
+    entry = chain.following(Cost(Approximate(1.0, 1e-6)), "")
+    assert chain.parsed(1, entry.text) == (entry.cost, 8)
+    for other in range(8):  # none of them has all of delta for leaks
+        with pytest.raises(ValueError):
+            chain.parsed(1, replace(entry, division=other).text)
+    with pytest.raises(InvalidValue):  # a later entry names none
+        chain.parsed(2, entry.text)
+    with pytest.raises(ValueError):
+        chain.parsed(1, replace(entry, division=None).text)
 
 
 def test_what_is_left_names_the_rule(tmp_path):
@@ -296,6 +330,26 @@ def test_a_thousand_different_entries_are_charged_quickly(tmp_path):
 
 
 # Costs
+
+
+@pytest.mark.parametrize(
+    "spend",
+    [
+        Gaussian(1e-155),
+        Gaussian(5e-324, 1e300),
+        ZeroConcentrated(1000.0, 10**6),
+        Renyi([2.0], [1e9], 10**6),
+        Approximate(500.0, 0.5, 10**6),
+        BoundedRange(500.0, 10**6),
+    ],
+    ids=lambda spend: spend.kind,
+)
+def test_costs_beyond_all_floats_are_refused_as_too_much(tmp_path, spend):
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    with pytest.raises(BudgetExceeded, match="does not fit the budget"):
+        ledger.check(spend)
+    with pytest.raises(BudgetExceeded):
+        ledger.batch([spend, Approximate(0.1)])
 
 
 @pytest.mark.parametrize("order", [1.01, 2.0, 7.5, 40.0])
@@ -406,14 +460,13 @@ def test_one_ledger_takes_counts_and_means_of_a_table(tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=4.0, delta=1e-6, neighbours="replace")
     mean = RankPicks.within(Fraction(1, 100), 4, "centre", delta=1e-8, unit="one row")
     counts, noise = report_then_count(0.1, 1e-10, max_keys=10), known_keys(0.1, noise="laplace")
-    for _ in range(10):
-        for mechanism in (mean, counts, noise):
-            ledger.spend(mechanism)
+    costs = [ledger.spend(mechanism).cost for mechanism in (mean, counts, noise)] * 10
+    assert chain_of(ledger.budget, *costs)._valid
     alone = chain_of(ledger.budget)
-    for entry in ledger.history():  # as (epsilon, delta) alone, they do not fit
-        if alone.rule_with(Cost(entry.spend)):
-            alone = alone.plus([Entry(entry.number, "", "", "", Cost(entry.spend))])
-    assert len(alone.entries) < len(ledger) == 30
+    for cost in costs:  # as (epsilon, delta) alone, they do not fit
+        if alone.rule_with(Cost(cost.spend)):
+            alone = added(alone, Cost(cost.spend))
+    assert len(alone.entries) < len(costs)
     other = Ledger(tmp_path / "other", epsilon=4.0, delta=1e-6)
     with pytest.raises(InvalidValue, match=r"'add_remove'\. Pass neighbours='add_remove' .*ledger create PATH --neigh"):
         other.spend(mean)
@@ -465,15 +518,76 @@ def test_batches_of_nothing_or_of_something_else_are_refused(tmp_path):
     assert len(ledger) == 0
 
 
+def test_others_may_spend_while_a_batch_is_computed(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    other, calls, batched = Ledger.open(tmp_path / "budget"), [], Chain.batched
+
+    def slowly(chain, costs, delta):
+        cost = batched(chain, costs, delta)
+        calls.append(other.spend(amounts.pop()))
+        return cost
+
+    monkeypatch.setattr(Chain, "batched", slowly)
+    amounts = [Approximate(1e-3)]
+    assert ledger.batch([Guarantee(0.1)] * 2).number == 2  # computed once: it still fits
+    assert len(calls) == 1
+    amounts = [Approximate(1e-3), Approximate(0.6)]
+    with pytest.raises(BudgetExceeded):
+        ledger.batch([Guarantee(0.1)] * 4)
+    assert len(calls) == 3
+
+
+def test_a_batch_that_others_overtake_gives_up_after_the_timeout(tmp_path, monkeypatch):
+    Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    ledger = Ledger.open(tmp_path / "budget", timeout=0.2)
+    calls = []
+
+    def overtaken(chain, costs, delta):
+        calls.append(time.monotonic())
+        assert calls[-1] - calls[0] < 10
+        return Cost(Approximate(2.0))  # what fitted before, and does not by now
+
+    monkeypatch.setattr(Chain, "batched", overtaken)
+    with pytest.raises(LedgerError, match=r"others spent .* while the batch was computed\. .* a longer timeout"):
+        ledger.batch([Guarantee(0.1)])
+    assert len(calls) > 1 and len(ledger) == 0
+
+
+def test_a_batch_that_is_too_long_for_the_file_is_refused_as_such(tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    orders = tuple(1.5 + i for i in range(256))
+    long = [Renyi(orders, [1e-9 * (i + 1)] * len(orders)) for i in range(320)]
+    with pytest.raises(InvalidValue, match=r"one entry would take [\d,]+ bytes, more than 900,000\. Declare smaller"):
+        ledger.batch(long)
+    assert len(ledger) == 0
+
+
+def test_the_delta_of_a_batch_is_within_the_budget(tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
+    with pytest.raises(InvalidValue, match=r"delta=2e-06 is above the budget's delta=1e-06\. Pass less"):
+        ledger.batch([Gaussian(50.0)] * 2, delta=2e-6)
+    assert len(ledger) == 0
+    assert ledger.batch([Gaussian(50.0)] * 2, delta=1e-6).spend.delta == 1e-6
+
+
+def test_batches_of_mixed_kinds_are_refused_fast(tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=0.1, delta=1e-6)
+    kinds = [ZeroConcentrated(0.01), Gaussian(40.0), BoundedRange(0.1), Approximate(0.1, 1e-9), DiscreteLaplace(20.0)]
+    start = time.process_time()
+    with pytest.raises(BudgetExceeded):
+        ledger.batch([*kinds, Renyi([2.0, 8.0, 64.0], [0.002, 0.008, 0.064])], delta=1e-6)
+    assert time.process_time() - start < 6.0  # 0.8 s; 36 s with all searches on the fine grid
+
+
 def test_no_order_of_batches_and_spends_exceeds_the_rules():
     chance, budget = random.Random(3), Guarantee(2.0, 1e-5)
-    for _ in range(4):
+    for _ in range(2):
         chain = chain_of(budget)
-        for number in range(8):
+        for _ in range(8):
             costs = [Cost(Approximate(chance.choice([0.01, 0.1, 0.4]), chance.choice([0.0, 1e-8, 1e-6])))] * 3
             cost = chain.batched(costs, None) if chance.random() < 0.5 else costs[0]
             if cost is not None and chain.rule_with(cost):
-                chain = chain.plus([Entry(number + 1, "", "", "", cost)])
+                chain = added(chain, cost)
         assert chain._valid and chain.spent() <= 2.0
 
 

@@ -38,7 +38,7 @@ from typing import Any, Self
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType
-from dpsieve.exact.search import minimise, smallest_epsilon
+from dpsieve.exact.search import minimise, smallest, smallest_epsilon
 from dpsieve.privacy.curves.concentrated import Concentrated
 from dpsieve.privacy.curves.losses import LossCurve, either
 
@@ -73,8 +73,8 @@ class Composition:
         best = self._simple(epsilon)
         if self._part.empty or self._curve.empty:
             return best
-        point = minimise(lambda point: self._joined(epsilon, point), 0.0, epsilon)
-        return min(best, self._joined(epsilon, point))
+        point = minimise(lambda point: _joined(self._part, self._rough, epsilon, point), 0.0, epsilon)
+        return min(best, _joined(self._part, self._curve, epsilon, point))
 
     def epsilon(self, delta: float) -> float:
         """Return an epsilon for which the composition is (epsilon, delta)-DP, rounded up.
@@ -89,7 +89,7 @@ class Composition:
         low, high = self._part.epsilon(delta), self._part.epsilon(1e-6 * delta)
         if low == math.inf:
             return best
-        point = minimise(lambda point: self._epsilon_at(point, delta, 1e-6), low, min(high, 500.0), rounds=12)
+        point = minimise(lambda point: self._rough_epsilon(point, delta), low, min(high, 500.0), rounds=12)
         return min(best, self._epsilon_at(point, delta))
 
     def to_json(self) -> dict[str, Any]:
@@ -106,6 +106,11 @@ class Composition:
     @cached_property
     def _curve(self) -> LossCurve:
         return LossCurve(self.spends)
+
+    @cached_property
+    def _rough(self) -> LossCurve:
+        """A coarser curve, also an upper bound, for searches: 16 times as fast."""
+        return LossCurve(self.spends, grid=2**12)
 
     @cached_property
     def _part(self) -> Concentrated:
@@ -129,11 +134,24 @@ class Composition:
             best = min(best, either(leak, self._all.delta(epsilon)))
         return best
 
-    def _joined(self, epsilon: float, point: float) -> float:
-        """Return delta where the concentrated part enters as (point, its delta at point)-DP."""
-        truth = 1 / (1 + math.exp(-point))
-        rest = truth * self._curve.delta(epsilon - point) + (1 - truth) * self._curve.delta(epsilon + point)
-        return either(self._part.delta(point), rest)
+    def _rough_epsilon(self, point: float, delta: float) -> float:
+        """Return the epsilon where the concentrated part enters at this point, by the coarser curve."""
+        return smallest_epsilon(lambda e: _joined(self._part, self._rough, e, point) <= delta, tolerance=1e-6)
 
-    def _epsilon_at(self, point: float, delta: float, tolerance: float = 0.0) -> float:
-        return smallest_epsilon(lambda epsilon: self._joined(epsilon, point) <= delta, tolerance=tolerance)
+    def _epsilon_at(self, point: float, delta: float) -> float:
+        """Return the epsilon where the concentrated part enters at this point; searched for near the rough one."""
+
+        def holds(epsilon: float) -> bool:
+            return _joined(self._part, self._curve, epsilon, point) <= delta
+
+        near = self._rough_epsilon(point, delta)
+        if near < math.inf and holds(near):
+            return smallest(holds, 0.9 * near, near, tolerance=1e-9)
+        return smallest_epsilon(holds, tolerance=1e-9)
+
+
+def _joined(part: Concentrated, curve: LossCurve, epsilon: float, point: float) -> float:
+    """Return delta where the concentrated part enters as (point, its delta at point)-DP, beside the curve of others."""
+    truth = 1 / (1 + math.exp(-point))
+    rest = truth * curve.delta(epsilon - point) + (1 - truth) * curve.delta(epsilon + point)
+    return either(part.delta(point), rest)

@@ -25,9 +25,12 @@ _LATTICE = 1000
 
 
 class LossCurve:
-    """delta(epsilon), for any real epsilon, of all spends but zCDP and Renyi ones; a range counts as pure privacy."""
+    """delta(epsilon), for any real epsilon, of all spends but zCDP and Renyi ones; a range counts as pure privacy.
 
-    def __init__(self, spends: tuple[Spend, ...]) -> None:
+    Different lattices meet on about `grid` points; fewer are faster, and a looser upper bound.
+    """
+
+    def __init__(self, spends: tuple[Spend, ...], *, grid: int = _GRID) -> None:
         self.leak = leak(spends)
         gaussians = [spend for spend in spends if isinstance(spend, Gaussian)]
         squares = [(g.sensitivity, g.sigma, g.count) for g in gaussians]
@@ -41,7 +44,7 @@ class LossCurve:
                 groups[(1 / spend.scale, spend.sensitivity) if fine else (epsilon_of(spend), 1)] += spend.count
         self._spread = bool(groups)
         self.empty = not self._spread and self.mu == 0
-        unit, self._losses = _compose(groups)
+        unit, self._losses = _compose(groups, grid)
         at = (self._losses.first + np.arange(len(self._losses.mass))) * unit
         self._at: Floats = at + 4 * _ULP * np.abs(at)
 
@@ -111,7 +114,7 @@ class Losses:
         return Losses(first, mass, self.lost, self.error + (len(some) + 16) * _ULP)
 
 
-def _compose(groups: Counter[tuple[float, int]]) -> tuple[float, Losses]:
+def _compose(groups: Counter[tuple[float, int]], grid: int) -> tuple[float, Losses]:
     """Return the unit and the distribution of the total loss; groups are (1/scale, sensitivity) and their counts."""
     if not groups:
         return 1.0, Losses(0, np.ones(1), 0.0, 0.0)
@@ -120,7 +123,7 @@ def _compose(groups: Counter[tuple[float, int]]) -> tuple[float, Losses]:
         return parts[0][0], parts[0][2]
     spread = math.hypot(*(reach * unit * math.sqrt(count) for (unit, reach), count in groups.items()))
     width = 2 * min(sum(top for _, top, _ in parts), _REACH * spread)
-    step = 2.0 ** max(-900, math.floor(math.log2(width / _GRID)))
+    step = 2.0 ** max(-900, math.floor(math.log2(width / grid)))
     # The widest come last, so that most sums are short.
     total, *rest = (part.on_grid(unit, step) for unit, _, part in sorted(parts, key=lambda part: part[1]))
     for part in rest:

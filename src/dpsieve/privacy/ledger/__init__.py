@@ -15,6 +15,7 @@ What is not promised:
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,7 +28,7 @@ from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidVal
 from dpsieve.logs import log, timed
 from dpsieve.privacy.curves.concentrated import replaced
 from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
-from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
+from dpsieve.privacy.guarantee import Guarantee, shown, warn_of_large_delta
 from dpsieve.privacy.ledger.chain import Chain, Entry, Remaining, checked_note
 from dpsieve.privacy.ledger.rules import Cost
 from dpsieve.privacy.ledger.store import LedgerFile
@@ -159,16 +160,22 @@ class Ledger:
             raise InvalidType(f"mechanisms must be a list, not {type(given).__name__}. {hint}")
         if not 1 <= len(mechanisms) <= _MOST_MEMBERS:
             raise InvalidValue(f"mechanisms must hold 1 to {_MOST_MEMBERS:,} of them. {hint}")
-        delta = None if delta is None else validate.delta(delta)
+        if delta is not None and validate.delta(delta) > self.budget.delta:
+            fix = "Pass less, or leave it out."
+            raise InvalidValue(f"delta={shown(delta)} is above the budget's delta={shown(self.budget.delta)}. {fix}")
         costs, note = [self._cost(mechanism) for mechanism in mechanisms], checked_note(note)
+        deadline = time.monotonic() + self._file.timeout
         while True:
             chain = self._present()
             cost = chain.batched(costs, delta)  # may take seconds, in which others may spend
             if cost is None:
                 raise BudgetExceeded(chain.refusal(costs))
-            entry = self._append(cost, note, chain.head)
+            entry = self._append(cost, note)
             if entry is not None:
                 return entry
+            if time.monotonic() >= deadline:
+                fix = "It no longer fits as computed. Try again, or pass a longer timeout."
+                raise LedgerError(f"others spent from {self.path} while the batch was computed. {fix}")
 
     def check(self, mechanism: Mechanism | Guarantee | Spend, note: str = "") -> None:
         """Raise what `spend` would raise now, and write nothing: a refusal before the work, not after it.
@@ -257,12 +264,12 @@ class Ledger:
             raise BudgetExceeded(self._chain.refusal([cost]))
         return entry
 
-    def _append(self, cost: Cost, note: str, head: str | None = None, *, keep: bool = True) -> Entry | None:
-        """Write down an entry if it fits and, with a `head`, if that is still the last one; else return None."""
+    def _append(self, cost: Cost, note: str, *, keep: bool = True) -> Entry | None:
+        """Write down an entry if it fits what is there by now; else return None."""
         entry = None
         with self._file.writing(keep=keep) as rows:
             chain = rows.verified(self._chain)
-            if head in (None, chain.head) and chain.rule_with(cost):
+            if chain.rule_with(cost):
                 entry = chain.following(cost, note)
                 rows.append(entry)
         self._chain = chain.plus([entry]) if entry is not None and keep else chain

@@ -2,7 +2,8 @@
 
 An entry has the hash SHA-256([hash before, number, time, spend, note]), and the header, which is the first link,
 SHA-256(["dpsieve ledger", format, time, rules, ""]). The list is written as JSON, in ASCII and without spaces; rules
-and spend are themselves JSON text with sorted keys. So a row that is changed, removed from the middle or moved breaks
+and spend are themselves JSON text with sorted keys. The spend of the first entry also has the index of the division of
+delta that it fixed. So a row that is changed, removed from the middle or moved breaks
 the chain. Whoever rewrites every later hash too, or cuts entries off the end, is found only by a hash noted elsewhere.
 """
 
@@ -15,20 +16,21 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Context
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.search import largest
 from dpsieve.privacy.composition import Composition
-from dpsieve.privacy.curves.spends import Approximate, Spend, leak, sum_of_epsilons
+from dpsieve.privacy.curves.spends import Approximate, Spend, leak
 from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.ledger.rules import Cost, Division, Rules, Totals
 
 ORIGIN = "dpsieve ledger"
 _MOST_RUNS = 10**6
 _LONGEST_NOTE = 1000
+_LONGEST_SPEND = 900_000  # bytes; the file takes rows of up to 10^6
 # Less than this share of the budget's epsilon counts as nothing left.
 _SHARE = 1e-6
 # The sum of the epsilons of a batch counts where its composition saves less than this factor.
@@ -44,6 +46,7 @@ class Entry:
         note: what it was for.
         hash: of this entry.
         cost: what was spent.
+        division: which of the divisions of delta the first entry fixed; None for all others.
     """
 
     number: int
@@ -51,6 +54,12 @@ class Entry:
     note: str
     hash: str
     cost: Cost
+    division: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The cost and the division, as they are stored."""
+        return _stored_text(self.cost, self.division)
 
     @property
     def spend(self) -> Spend:
@@ -101,18 +110,41 @@ class Chain:
         return head == self.start or any(head == entry.hash for entry in reversed(self.entries))
 
     def following(self, cost: Cost, note: str) -> Entry:
-        """Return the entry that would come next, at this time."""
+        """Return the entry that would come next, at this time; the first fixes the division of delta."""
         number, time = len(self.entries) + 1, utc_now()
-        hashed = link(self.head, number, time, canonical(cost.to_json()), note)
-        return Entry(number, time, note, hashed, cost)
+        division = None if self.entries else self.rules.chosen(self.rules.totals(cost))
+        _check_length(cost)
+        return Entry(
+            number, time, note, link(self.head, number, time, _stored_text(cost, division), note), cost, division
+        )
+
+    def parsed(self, number: int, text: str) -> tuple[Cost, int | None]:
+        """Return the cost and the division of the entry that was stored as this text.
+
+        Raises an error for any other text, and for a first entry that does not fit the division it names.
+        """
+        data, division = json.loads(text), None
+        if number == 1 and isinstance(data, dict):
+            division = data.pop("division", None)
+        cost = Cost.from_json(data)
+        if number == 1 and not self._is_first(cost, division):
+            raise ValueError
+        if _stored_text(cost, division) != text:
+            raise ValueError
+        return cost, division
+
+    def _is_first(self, cost: Cost, division: object) -> bool:
+        """Return whether a cost fits the division of this index, with no other entry."""
+        if type(division) is not int or not 0 <= division < len(self.rules.divisions):
+            return False
+        totals = self.rules.totals(cost)
+        return self.rules.divisions[division].holding(totals, self.budget.epsilon, self.rules.orders) is not None
 
     def plus(self, entries: Iterable[Entry]) -> "Chain":
         """Return this chain with more entries at its end."""
         more = tuple(entries)
         longer = Chain(self.rules, self.start, (*self.entries, *more))
         longer.__dict__["_totals"] = self._added(more)
-        if self.entries:
-            longer.__dict__["division"] = self.division
         return longer
 
     @cached_property
@@ -126,15 +158,19 @@ class Chain:
             totals = totals.plus(self.rules.totals(entry.cost))
         return totals
 
-    @cached_property
+    @property
     def division(self) -> Division | None:
-        """How delta is divided, which the first entry fixed; None before that."""
-        return self.rules.chosen(self.rules.totals(self.entries[0].cost)) if self.entries else None
+        """How delta is divided, as recorded with the first entry; None before that."""
+        if not self.entries:
+            return None
+        index = self.entries[0].division
+        assert index is not None
+        return self.rules.divisions[index]
 
     def rule_with(self, cost: Cost) -> str | None:
         """Return the name of the rule by which all entries with this one fit, or None where they do not."""
         added = self.rules.totals(cost)
-        division = self.division or self.rules.chosen(added)
+        division = self.division or self.rules.divisions[self.rules.chosen(added)]
         return division.holding(self._totals.plus(added), self.budget.epsilon, self.rules.orders)
 
     @cached_property
@@ -145,7 +181,8 @@ class Chain:
 
     def spent(self) -> float:
         """Return what `Ledger.spent` promises."""
-        epsilon = _least_epsilon([entry.cost for entry in self.entries], self.budget.delta)
+        totals = _compositions([entry.cost for entry in self.entries])
+        epsilon = min(total.epsilon(self.budget.delta) for total in totals)
         # The rules say at most the budget's, where they hold; the composition may round a hair above it.
         return min(epsilon, self.budget.epsilon) if self._valid else epsilon
 
@@ -184,16 +221,21 @@ class Chain:
         fit, they may count as this (epsilon, delta) alone.
         """
         members = sum(cost.members for cost in costs)
-        curves = joined(curve for cost in costs for curve in cost.curves or (cost.spend,))
-        quick = [Cost(cost.spend) for cost in costs]  # to compose Renyi spends with others takes seconds
-        points = self._points(delta)
-        plain, spent = sum_of_epsilons(tuple(cost.spend for cost in quick)), leak(tuple(cost.spend for cost in quick))
-        if delta is None and plain <= _WORTH * _least_epsilon(quick, points[0][0]):
-            points.insert(0, (spent, False))  # a larger delta would hardly lower epsilon
-        for known, (asked, alone) in product([quick, costs], points):
-            epsilon = _least_epsilon(known, asked)
+        curves = tuple(joined(curve for cost in costs for curve in cost.curves or (cost.spend,)))
+        _check_length(Cost(Approximate(0.0), curves, members))  # before what takes long
+        totals, points = _compositions(costs), self._points(delta)
+
+        @cache
+        def least(known: int, asked: float) -> float:  # the first composition is the faster one
+            return min(total.epsilon(asked) for total in totals[:known])
+
+        leaked = leak(totals[0].spends)
+        if delta is None and leaked <= self.budget.delta and totals[0].pure_epsilon <= _WORTH * least(1, points[0][0]):
+            points.insert(0, (leaked, False))  # a larger delta would hardly lower epsilon
+        for known, (asked, alone) in product(range(1, len(totals) + 1), points):
+            epsilon = least(known, asked)
             if epsilon <= 500:
-                cost = Cost(Approximate(epsilon, asked), () if alone else tuple(curves), members)
+                cost = Cost(Approximate(epsilon, asked), () if alone else curves, members)
                 if self.rule_with(cost):
                     return cost
         return None
@@ -280,8 +322,8 @@ def joined(spends: Iterable[Spend]) -> list[Spend]:
     return joined
 
 
-def _least_epsilon(costs: list[Cost], delta: float) -> float:
-    """Return the epsilon of all costs together at delta, for amounts fixed in advance.
+def _compositions(costs: list[Cost]) -> list[Composition]:
+    """Return what all costs are together, for amounts fixed in advance.
 
     The first composition takes each as one spend, the second as the curves it is made of. Both are true, so the lower
     one counts: many uses of Gaussian noise cost far less as such; a single one may cost a little less as the exact
@@ -290,7 +332,19 @@ def _least_epsilon(costs: list[Cost], delta: float) -> float:
     totals = [Composition(joined(cost.spend for cost in costs))]
     if any(cost.curves for cost in costs):
         totals.append(Composition(joined(curve for cost in costs for curve in cost.curves or (cost.spend,))))
-    return min(total.epsilon(delta) for total in totals)
+    return totals
+
+
+def _stored_text(cost: Cost, division: int | None) -> str:
+    return canonical(cost.to_json() | ({} if division is None else {"division": division}))
+
+
+def _check_length(cost: Cost) -> None:
+    """Refuse a cost that the file cannot hold."""
+    length = len(_stored_text(cost, None))
+    if length > _LONGEST_SPEND:
+        fix = "Declare smaller batches, or equal spends, which are stored once."
+        raise InvalidValue(f"one entry would take {length:,} bytes, more than {_LONGEST_SPEND:,}. {fix}")
 
 
 def _rounded_down(number: float) -> float:

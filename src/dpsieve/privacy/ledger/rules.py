@@ -52,10 +52,12 @@ entry is written, whatever else is asked between its answers (Lyu 2022, "Composi
 Differential Privacy").
 
 **How delta is divided** is fixed when the first entry is written: it is made before there is any result, so the theorem
-holds for whatever it was. Divisions from mostly failures (D = delta/4) to mostly leaks (D = 7 delta/8), with most of
-the failures at the best order or for the Gaussian rule, are stored at creation, and one that has 'sums' alone and
-D_own = delta, so that one release may use the whole budget. The division is taken that admits most spends like the
-first (the largest multiple of its costs); among equals the one with the largest D.
+holds for whatever it was. The choice is recorded with the first entry, in the chain of hashes, and never made again: a
+version of this library with other costs might choose otherwise, after results were seen. Divisions from mostly failures
+(D = delta/4) to mostly leaks (D = 7 delta/8), with most of the failures at the best order or for the Gaussian rule, are
+stored at creation, and one that has 'sums' alone and D_own = delta, so that one release may use the whole budget. The
+division is taken that admits most spends like the first (the largest multiple of its costs); among equals the one with
+the largest D.
 
 Costs. At order a: pure privacy that of randomised response, `BoundedRange` and `DiscreteLaplace` their own closed
 forms, zCDP a rho, Gaussian noise a mu^2 / 2, `Renyi` its list (`curves.concentrated`). Under the Gaussian rule: a pair
@@ -221,9 +223,9 @@ class Rules:
         orders = tuple(float(f"{1 + factor * (best - 1):.6g}") for factor in (1.0, 0.5, 2.0))
         return cls(budget, orders, (*starmap(partial(_division, budget.delta), product(_LEAKS, _PREFERRED)), whole))
 
-    def chosen(self, first: Totals) -> Division:
-        """Return the division with room for the largest multiple of the first entry; of equals the first listed."""
-        return max(self.divisions, key=lambda division: self.room(division, first))
+    def chosen(self, first: Totals) -> int:
+        """Return the index of the division with room for most of the first entry; of equals the first listed."""
+        return max(range(len(self.divisions)), key=lambda index: self.room(self.divisions[index], first))
 
     def room(self, division: Division, first: Totals) -> Fraction:
         """Return the largest multiple of these totals that the division admits, rounded down to 1/64."""
@@ -353,20 +355,24 @@ def _leak(spends: Iterable[Spend]) -> Fraction:
 
 def _epsilon(spend: Spend) -> Amount:
     if isinstance(spend, Approximate | DiscreteLaplace | BoundedRange):
-        return Fraction(epsilon_of(spend)) * spend.count
+        return _product(epsilon_of(spend), spend.count)
     return math.inf
 
 
 def _square(spend: Spend) -> Amount:
     """Return the square of a mu whose Gaussian noise dominates all runs, rounded up."""
     if isinstance(spend, Gaussian):
-        return Fraction(upper(lambda: (ball(spend.sensitivity) / ball(spend.sigma)) ** 2)) * spend.count
+        return _product(upper(lambda: (ball(spend.sensitivity) / ball(spend.sigma)) ** 2), spend.count)
     if not isinstance(spend, Approximate | DiscreteLaplace | BoundedRange):
         return math.inf
     width = 1 if isinstance(spend, BoundedRange) else 2
-    return Fraction(upper(lambda: ball(width) ** 2 * ball(epsilon_of(spend)) ** 2 * ball(1).atan() / 2)) * spend.count
+    square = upper(lambda: ball(width) ** 2 * ball(epsilon_of(spend)) ** 2 * ball(1).atan() / 2)
+    return _product(square, spend.count)
 
 
 def _tau(spend: Spend, order: float) -> Amount:
-    tau = divergence(spend, order)
-    return Fraction(tau) * spend.count if tau < math.inf else math.inf
+    return _product(divergence(spend, order), spend.count)
+
+
+def _product(bound: float, count: int) -> Amount:
+    return Fraction(bound) * count if bound < math.inf else math.inf

@@ -21,10 +21,9 @@ import sqlite3
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
 
 from dpsieve.errors import DpsieveError, LedgerError
 from dpsieve.locks import flush
@@ -33,7 +32,7 @@ from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger.chain import (  # isort: skip
     ORIGIN, Chain, Entry, canonical, checked_note, checked_time, link, linked, utc_now,
 )  # fmt: skip
-from dpsieve.privacy.ledger.rules import Cost, Rules
+from dpsieve.privacy.ledger.rules import Rules
 
 _APPLICATION = 0x64707376  # 'dpsv', in the header of the SQLite file
 _FORMAT = 2
@@ -54,7 +53,6 @@ _LONGEST_TEXT = 10**6  # bytes of one row, so that a damaged length takes no mem
 _JOURNALS = ("-journal", "-wal")
 _MOUNTS = Path("/proc/self/mountinfo")
 _UNREADABLE = (DpsieveError, ValueError, TypeError, RecursionError)
-_Stored = TypeVar("_Stored", Rules, Cost)
 
 # Held while a connection is open, and by a fork while it copies the process.
 _connected = threading.RLock()
@@ -90,7 +88,7 @@ class Rows:
 
     def append(self, entry: Entry) -> None:
         """Insert an entry that `Chain.following` made; it counts when the transaction ends without an error."""
-        row = (entry.number, entry.time, canonical(entry.cost.to_json()), entry.note, entry.hash)
+        row = (entry.number, entry.time, entry.text, entry.note, entry.hash)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", row)
 
     def _check_format(self) -> None:
@@ -99,11 +97,12 @@ class Rows:
         if application != _APPLICATION:
             raise _foreign(self._path)
         if version != _FORMAT:
-            fix = (
-                "Install a newer dpsieve."
-                if version > _FORMAT
-                else "Create a new ledger for what is left of the budget."
-            )
+            fix = "Install a newer dpsieve."
+            if version < _FORMAT:
+                fix = (
+                    "Run 'dpsieve ledger show' of the version that wrote it, then create a new ledger "
+                    "at another path with the epsilon and delta that are left."
+                )
             raise LedgerError(f"the ledger {self._path} has format {version}, this dpsieve reads {_FORMAT}. {fix}")
         # A trigger or view that was slipped in could swallow what is written.
         if {sql for (sql,) in self._connection.execute("SELECT sql FROM sqlite_master")} != set(_SCHEMA):
@@ -115,7 +114,7 @@ class Rows:
             raise _broken(self._path, "its header")
         _, rules, start = rows[0]
         try:
-            return Chain(_parsed(rules, Rules.from_json), start)
+            return Chain(_parsed_rules(rules), start)
         except _UNREADABLE:
             raise _broken(self._path, "its header") from None
 
@@ -125,15 +124,14 @@ class Rows:
         rows = iter(self._connection.execute(query, (len(known.entries),)))
         if known.entries:
             last = known.entries[-1]
-            if next(rows, None) != (last.number, last.time, canonical(last.cost.to_json()), last.note, last.hash):
+            if next(rows, None) != (last.number, last.time, last.text, last.note, last.hash):
                 raise _broken(self._path, f"entry {last.number}")
         before = known.head
         for expected, (number, time, spend, note, stored) in enumerate(rows, start=len(known.entries) + 1):
             if number != expected or not linked(stored, before, number, time, spend, note):
                 raise _broken(self._path, f"entry {expected}")
             try:
-                cost = _parsed(spend, Cost.from_json)
-                entry = Entry(number, checked_time(time), checked_note(note), stored, cost)
+                entry = Entry(number, checked_time(time), checked_note(note), stored, *known.parsed(number, spend))
             except _UNREADABLE:
                 raise _broken(self._path, f"entry {expected}") from None
             yield entry
@@ -299,12 +297,12 @@ def _write_header(connection: sqlite3.Connection, budget: Guarantee) -> None:
     connection.execute("INSERT INTO header VALUES (1, ?, ?, ?)", (time, text, link(ORIGIN, _FORMAT, time, text, "")))
 
 
-def _parsed(text: str, build: Callable[[Any], _Stored]) -> _Stored:
-    """Return the value that was stored as this text, the only text that would be written for it."""
-    value = build(json.loads(text))
-    if canonical(value.to_json()) != text:
+def _parsed_rules(text: str) -> Rules:
+    """Return the rules that were stored as this text, the only text that would be written for them."""
+    rules = Rules.from_json(json.loads(text))
+    if canonical(rules.to_json()) != text:
         raise ValueError
-    return value
+    return rules
 
 
 def _mounted(path: Path) -> bool:
