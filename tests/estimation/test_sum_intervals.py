@@ -1,5 +1,6 @@
 """Intervals of sums over few keys: their exact coverage, from the rows, given that the keys are reported."""
 
+import math
 import pickle
 from itertools import product
 
@@ -219,3 +220,18 @@ def test_sketches_have_the_law_of_their_noise(lost):
     law = mass if lost and lost > 0 else np.convolve(mass, mass)
     value = 900 + max(lost or 0, 0)
     assert LEVEL <= covered(law, value - low, high - value) <= 0.985
+
+
+@pytest.mark.parametrize(("epsilon", "keys", "level"), [(8.0, 200, 0.95), (8.0, 400, 0.9), (4.0, 150, 0.9)])
+def test_sums_of_many_small_errors_have_their_level(epsilon, keys, level):
+    """A normal quantile between two whole numbers covered 0.88, 0.78 and 0.86: the sum is a whole number."""
+    ratio = math.exp(-epsilon)
+    noise = (1 - ratio) / (1 + ratio) * ratio ** np.abs(np.arange(-20, 21))
+    below, above = sum_margins([Term(ErrorLaw(1.0, -20, noise, noise), 1.0, keys)], level)
+    total = np.ones(1)
+    for _ in range(keys):
+        total = np.convolve(total, noise)
+        middle = len(total) // 2
+        total = total[max(0, middle - 60) : middle + 61]
+    sums = np.arange(len(total)) - len(total) // 2
+    assert total[(sums >= -below) & (sums <= above)].sum() >= level

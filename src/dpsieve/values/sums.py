@@ -95,7 +95,9 @@ class EstimatedSum(float):
         """Return an interval that covers the true sum with at least this probability, given which keys were reported.
 
         Few keys have the laws of their noise convolved, see `Release.estimate`. For many keys it is (estimate - bias)
-        less and plus z standard errors, z from the normal distribution: about right where no key stands out.
+        less and plus z standard errors, z from the normal distribution: about right where no key stands out and most
+        are far above the threshold. It does not have its level where more than 16 keys near the threshold make up most
+        of the sum: how many more of them were withheld is then a guess.
         """
         level = validate.between("level", level, 0.0, 1 - 1e-12, hint="Pass a confidence level such as level=0.95.")
         exact = None if self._interval is None else self._interval(level)
@@ -251,6 +253,9 @@ def _margin(terms: Sequence[Term], others: Sequence[Term], side: int, tail: floa
         middle = (low + high) / 2
         beyond = missing + masses @ ndtr((points - middle) / deviation)
         low, high = (low, middle) if beyond <= tail - _ROUNDING else (middle, high)
+    steps = {term.step for term in (*terms, *others)}
+    if max(steps) - min(steps) <= _WHOLE * max(steps):  # the sum is a multiple of one step: a continuity correction
+        return math.ceil(high / max(steps) - 0.5) * max(steps)
     return float(high)
 
 

@@ -23,7 +23,8 @@ beyond t as a Poisson variable of mean K (t/R)^-a, its variance is v(C) = 2 * in
 
 in steps of the sum. R, M and C are private already, so all this costs nothing but the counts M. At last (T) is
 checked: if a noisy count of the rows beyond C exceeds K (C/R)^-a by two deviations of its noise, no interval is stated.
-That finds some rows that are far away from all others, if they are about 20/mu or more; fewer may go unnoticed.
+That finds rows that are far away from all others if they are about 20/mu or more, and about 50/mu or more among binary
+rows, where rows of many ones need not follow from how often each coordinate is one. Fewer may go unnoticed.
 
 C is chosen so that the squared error, of the noise and of clipping, is least. Clipping counts (m^2 + v) / 4: clipped
 rows have one direction in the worst case, and cancel where rows are spread evenly around their centre; half is between.
@@ -46,6 +47,7 @@ from dpsieve.vectors.means.norm_noise import NORMAL_95, NormNoise, as_tuple, rea
 _TIED = 4.0  # so many times K rows just below R are equal rows, not a tail
 _COHERENT = 0.5  # which part of the clipped norms is taken to point in one direction, where a radius is chosen
 _POINTS = 600
+_SOME = 2.0  # deviations of a count above zero, from which on rows are there
 JUST_BELOW, BELOW = 31 / 32, 7 / 8
 
 
@@ -197,21 +199,21 @@ def best_clipping(tail: NormTail, noise: float) -> Clipping:
     return Clipping(*(float(number) for number in numbers))
 
 
-def rare_clipping(radius: float, widest: float, rank: float, count: float, deviation: float, noise: float) -> Clipping:
-    """Return where to clip rows if at most about `rank` of them differ from their centre by more than can be told.
+def rare_clipping(radius: float, widest: float, count: float, deviation: float, noise: float) -> Clipping:
+    """Return where to clip rows if few of them differ from their centre by more than the grid can resolve.
 
-    Nothing is known of those rows, so that any of them may be as far away as the bounds allow. Where a noisy count says
-    that there are some, nothing is clipped; where it says that there may be none, all rows are, and the interval is for
-    as many rows at the widest norm as the count allows.
+    Nothing is known of those rows, so any of them may be as far away as the bounds allow. Where a noisy count is above
+    zero by two deviations, nothing is clipped. Otherwise all of these rows are, and the interval is for as many rows at
+    the widest norm as the count allows.
 
-    >>> rare_clipping(0.001, 100.0, 50.0, 40.0, 5.0, 2.0)
+    >>> rare_clipping(0.001, 100.0, 40.0, 5.0, 2.0)
     Clipping(radius=100.0, mean=0.0, deviation=0.0, rows=0.0, error=200.0)
-    >>> rare_clipping(0.001, 100.0, 50.0, -2.0, 5.0, 2.0).radius
+    >>> rare_clipping(0.001, 100.0, -2.0, 5.0, 2.0).radius
     0.001
     """
-    if count > rank / 2:
+    if count > _SOME * deviation:
         return Clipping(widest, error=noise * widest)
-    most = max(0.0, count) + 2 * deviation
+    most = max(0.0, count) + _SOME * deviation
     return Clipping(radius, most * max(0.0, widest - radius), rows=most, error=noise * radius)
 
 

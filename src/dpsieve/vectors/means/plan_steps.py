@@ -154,7 +154,7 @@ class PlanSteps:
         ranks = self._ranks("tail", len(points))
         counts = ranks.counts(norms, points, self.source)
         if rare:
-            return rare_clipping(radius, widest, rank, float(counts.mean()), ranks.rows / 2, noise)
+            return rare_clipping(radius, widest, float(counts.mean()), ranks.rows / 2, noise)
         near, far, tied, below = counts.tolist()
         above = (near - ranks.rows, far - ranks.rows)
         return best_clipping(NormTail(radius, rank, (gap, 2 * gap), above, tied, below - tied, widest), noise)
@@ -317,6 +317,7 @@ class PlanSteps:
             interval |= {"bias": clipping.mean * whole + rounding, "bias_deviation": clipping.deviation * whole}
         made = self._noise(change, scale, steps, centre, radius, **interval)
         self.told += f"{'; ' if self.told else ''}{step}: rows clipped to a norm of {radius:.4g}"
+        self.told += "; the interval assumes that norms fall off beyond it as they do before it" * stated
         return made.draw(sums, self.source)
 
     def _box_mean(self, step: str) -> Floats:
