@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -97,6 +98,11 @@ def cleaned_up() -> Iterator[None]:
         signal.signal(number, end)
     try:
         yield
+    except _Ended as ended:
+        if received and sys.stderr is not None:
+            for words in getattr(ended, "__notes__", ()):  # of a charge: after the signal nobody else reports it
+                print(words, file=sys.stderr)
+        raise
     finally:
         for number in ours:
             signal.signal(number, signal.SIG_DFL)

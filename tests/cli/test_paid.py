@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -85,6 +86,30 @@ def test_a_release_that_cannot_be_printed_says_that_it_was_charged(folder, more)
     charged = "The ledger was charged before this: entry 1 stays spent."
     assert done.stderr == f"error: the release is made and cannot be printed. {there} {charged}\n"
     assert done.returncode == 1 and spends(folder) == 1 and (folder / "x").exists() == ("--out" in more)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
+def test_a_closed_standard_output_says_that_the_release_was_charged(folder):
+    asked = shlex.join([str(COMMAND), *ASKED, "--max-keys", "1", "--ledger", "budget.ledger"])
+    done = subprocess.run(f"{asked} >&-", shell=True, cwd=folder, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr.endswith("The ledger was charged before this: entry 1 stays spent.\n") and spends(folder) == 1
+    assert done.returncode == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_process_that_is_ended_after_the_charge_says_so(folder):
+    code = """
+import os, signal, sys
+from dpsieve import __main__
+from dpsieve.jobs import release
+release.told_of_rarer_keys = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+sys.argv[0] = "dpsieve"
+__main__.main()
+"""
+    command = [sys.executable, "-c", code, *ASKED, "--max-keys", "1", "--ledger", "budget.ledger"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGTERM and spends(folder) == 1
+    assert done.stderr == "The ledger was charged before this: entry 1 stays spent.\n"
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device"), KeyError("marked-secret")])

@@ -97,6 +97,22 @@ def test_functions_of_duckdb_are_written_by_their_full_names():
     assert {"hash", "least", "count", "sum", "min", "struct_extract", "+", "-", "&", "||", "unnest", "list"} <= seen
 
 
+@pytest.mark.parametrize("salt", range(3))
+def test_the_order_of_sorts_of_a_user_joins_no_units(salt):
+    """Read downwards, the last pair of a unit would begin the next one."""
+    connection = duckdb.connect()
+    rows = "SELECT i // 3 AS unit, 'key' || i AS key FROM range(150) r(i)"
+    connection.execute(f"CREATE TABLE t AS {rows} UNION ALL SELECT 1000, 'key1000'")
+    connection.execute("SET default_order = 'DESC'")
+    held = DuckDB().incidence((connection, "t"), Columns(("key",), ("unit",)), Contribution(3), salt=salt)
+    numbers = np.array([int(key[3:]) // 3 for key in held.keys["key"].to_pylist()])[held.held]
+    assert held.starts[0] == 0 and len(held.starts) == 52
+    assert all(len(set(unit)) == 1 for unit in np.split(numbers, held.starts[1:-1]))
+    for text in texts_for_duckdb():
+        sorts = list(sqlglot.parse_one(text, read="duckdb").find_all(exp.Ordered)) if salt == 0 else []
+        assert all(node.args.get("desc") is False for node in sorts), text
+
+
 def hijacked(connection, where, names):
     """Make macros of these names, for any number of arguments."""
     ways = ", ".join(f"({', '.join('abcdefgh'[:count])}) AS 99" for count in range(9))
@@ -329,7 +345,7 @@ def test_temporary_functions_of_a_spark_session_are_not_called(spark):
 
     order = "spark.sql.functionResolution.sessionOrder"
     types = {"unit": "bigint", "key": "string", "more": "double"}
-    names = {"max", "coalesce", "sum"}
+    names = {"max", "coalesce", "sum", "count", "is_valid_utf8", "regexp_like", "concat", "hex"}
     for wanted in tasks():
         for query in (bounded_query, *([places_query] if wanted.columns.unit else [])):
             text = query_for("spark", ("t",), types, wanted, None, query)

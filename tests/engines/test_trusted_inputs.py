@@ -58,6 +58,17 @@ def test_false_statistics_of_parquet_decide_nothing(engine, false_statistics):
     assert len(held.sizes) == 600
 
 
+def test_false_statistics_do_not_drop_known_keys(tmp_path):
+    path = tmp_path / "rows.parquet"
+    table = pa.table({"unit": range(1000), "key": [3 + i % 7 for i in range(1000)]})
+    pyarrow.parquet.write_table(table, path)
+    with_false_statistics(path, (0, 3, 9), (0, 0, 1))
+    known = pa.table({"key": [3, 4, 5]})
+    for compiled_from in (None, 0):
+        engine = DuckDB(compiled_from=compiled_from)
+        assert found(engine, str(path), known=known) == found(engine, table, known=known)
+
+
 def test_false_statistics_decide_nothing_on_a_connection_of_the_user(false_statistics):
     """Whose settings are those from before when all is done."""
     path, table = false_statistics

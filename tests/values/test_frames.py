@@ -3,7 +3,7 @@
 import datetime as dt
 import enum
 import uuid
-from decimal import Decimal
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pandas as pd
@@ -139,3 +139,13 @@ def test_one_instant_in_two_zones_is_one_unit():
     moved = pd.Series([noon, noon.astimezone(zones[1])], dtype=object)
     counted = count(DuckDB(), pd.DataFrame({"unit": moved, "key": ["a", "a"]}))
     assert counted.frequencies.tolist() == [1]
+
+
+def test_numbers_keep_all_digits_in_any_decimal_context():
+    """Rounded to four digits, three units would be one."""
+    values = [Decimal("123.451"), Decimal("123.452"), Decimal("1.50"), Decimal("1." + "1" * 40), 10**400, 10**5000]
+    values.append(Decimal("1E+400"))
+    with localcontext() as context:
+        context.prec = 4
+        texts = arrow_column(pd.Series(values, dtype=object)).to_pylist()
+    assert texts == ["123.451", "123.452", "1.5", "1." + "1" * 40, "1E+400", "1E+5000", "1E+400"]

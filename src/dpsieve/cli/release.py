@@ -150,11 +150,14 @@ def _printing(made: "Publication", kept: Path | None) -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except (OSError, SystemExit):  # which rich raises for a broken pipe
+    except (OSError, SystemExit, AttributeError) as error:  # rich exits for a broken pipe; a closed stream is None
+        if isinstance(error, AttributeError) and sys.stdout is not None:
+            raise
         there = "Pass --out to keep it" if kept is None else f"It is in {kept}"
         charged = "" if made.notes.entry is None else f" {charged_words(made.notes.entry)}"
         typer.echo(f"error: the release is made and cannot be printed. {there}.{charged}", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit has a place to go
+        if sys.stdout is not None:  # the flush at exit needs a place to go
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
 
 

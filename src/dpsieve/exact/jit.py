@@ -263,7 +263,8 @@ class _Folder:
     def read(self, name):
         """Return the content of a file."""
         path, where = self.at(name)
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), **where)
+        flags = [getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")]  # a pipe is not waited for
+        handle = os.open(path, os.O_RDONLY | sum(flags), **where)
         with open(handle, "rb") as file:
             if self.handle is not None:
                 _check_private(os.fstat(handle))

@@ -172,7 +172,7 @@ def _is_ascii(array: pa.Array) -> bool:
         return not len(array)
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, width)[array.offset : array.offset + len(array) + 1]
-    if data is None or not 0 <= ends[0] <= ends[-1] <= data.size:
+    if data is None or not 0 <= ends[0] <= ends[-1] <= data.size or (ends[1:] < ends[:-1]).any():
         return False
     return int(np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].max(initial=0)) < 128
 

@@ -15,7 +15,7 @@ import contextlib
 import datetime
 import enum
 import uuid
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from numbers import Integral, Rational, Real
 from typing import Any
 
@@ -24,6 +24,7 @@ import pyarrow as pa
 # Equal ones are written alike. Not so dicts, sets, or objects of other classes: one unit could count as several.
 _WRITTEN_ALIKE = (Rational, datetime.date, datetime.time, uuid.UUID, enum.Enum)
 _LONGEST_NUMBER = 400  # digits; no float has more before its point
+_LARGE_NUMBER = 10**_LONGEST_NUMBER
 
 
 def arrow_column(series: Any) -> Any:
@@ -71,11 +72,12 @@ def _text(value: Any) -> str:
         return str.__str__(value)  # as Arrow reads it: an Enum of texts may write itself in another way
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+    if isinstance(value, bool):
+        return str(value)
     if isinstance(value, Integral):
-        return str(value) if value is True or value is False else str(int(value))
+        return _decimal_text(Decimal(int(value))) if abs(value) >= _LARGE_NUMBER else str(int(value))
     if isinstance(value, Decimal):
-        small = value.is_finite() and value.adjusted() < _LONGEST_NUMBER
-        return str(int(value) if small and value == value.to_integral_value() else value.normalize())
+        return _decimal_text(value)
     if isinstance(value, Real) and not isinstance(value, Rational):
         number = float(value)
         return str(int(number) if number.is_integer() else number)
@@ -84,3 +86,11 @@ def _text(value: Any) -> str:
     if isinstance(value, _WRITTEN_ALIKE) or type(value).__module__.partition(".")[0] == "pandas":
         return str(value)
     raise TypeError
+
+
+def _decimal_text(value: Decimal) -> str:
+    """Return a number with all of its digits, whatever the precision of this thread's decimal context is."""
+    if value.is_finite() and value.adjusted() < _LONGEST_NUMBER and value == value.to_integral_value():
+        return str(int(value))
+    exact = Context(prec=max(1, len(value.as_tuple().digits)), Emin=MIN_EMIN, Emax=MAX_EMAX)
+    return str(value.normalize(exact))

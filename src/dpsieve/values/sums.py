@@ -255,7 +255,7 @@ def _margin(terms: Sequence[Term], others: Sequence[Term], side: int, tail: floa
         low, high = (low, middle) if beyond <= tail - _ROUNDING else (middle, high)
     steps = {term.step for term in (*terms, *others)}
     if max(steps) - min(steps) <= _WHOLE * max(steps):  # the sum is a multiple of one step: a continuity correction
-        return math.ceil(high / max(steps) - 0.5) * max(steps)
+        return float(math.ceil(high / max(steps) - 0.5) * max(steps))
     return float(high)
 
 

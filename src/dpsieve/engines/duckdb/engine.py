@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 _LARGE = 5_000_000
 _BYTES_OF_A_PAIR, _BYTES_OF_A_LINE, _BYTES_OF_A_ROW = 64, 8, 4
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
-_BELIEVING = "statistics_propagation"
+_BELIEVING = "statistics_propagation,join_filter_pushdown"
 # Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept. What Parquet
 # files claim of their values, such as that no unit is null, or all are below 256, decides nothing: DuckDB would join
 # units by it where it is false.

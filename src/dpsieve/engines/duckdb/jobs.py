@@ -21,6 +21,7 @@ from dpsieve.engines.inputs.detect import Source
 from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query
 from dpsieve.engines.sql.number_query import number_query
 from dpsieve.engines.sql.pairs_query import places_query
+from dpsieve.errors import UnreadableData
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints
 from dpsieve.values.columns import as_numpy, in_utc
@@ -90,6 +91,8 @@ def incidence(job: Job) -> Incidence:
     held = np.empty(int(sizes.sum()), np.int32)
     held[places.flatten().to_numpy()] = np.repeat(numbers, sizes)
     starts = np.sort(firsts.flatten().to_numpy())
+    if len(starts) and starts[0]:
+        raise UnreadableData("data was not read in the order that was asked for. Pass it as a file or an Arrow table.")
     return Incidence(job.keys(table), np.append(starts, len(held)), held)
 
 

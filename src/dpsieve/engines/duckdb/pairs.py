@@ -26,7 +26,7 @@ from dpsieve.engines.duckdb.scan import Scan
 from dpsieve.engines.duckdb.text_blocks import Blocks, Memory
 from dpsieve.engines.duckdb.unit_texts import its_values, kind_of_value, one_value
 from dpsieve.engines.engine import Aggregation
-from dpsieve.engines.sql.bounded_query import Column, choice, rows_query, unit_names
+from dpsieve.engines.sql.bounded_query import Column, ascending, choice, rows_query, unit_names
 from dpsieve.types import Bools, Ints, Words
 
 _FIRST_VALUES = 1 << 18  # a power of two
@@ -102,7 +102,7 @@ class Pairs:
         try:
             names = [f"u{i}" for i in range(len(unit))]
             read = ", ".join(f"{value} AS {u}" for value, u in zip(its_values("u", unit), names, strict=True))
-            text = f"SELECT i FROM (SELECT {read}, i FROM {_UNITS}) ORDER BY {choice(salt, names)}, {', '.join(names)}"
+            text = f"SELECT i FROM (SELECT {read}, i FROM {_UNITS}) {ascending(choice(salt, names), *names)}"
             return connection.sql(text).to_arrow_table().column(0).to_numpy()  # type: ignore[no-any-return]
         finally:
             connection.unregister(_UNITS)

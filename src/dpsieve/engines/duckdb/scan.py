@@ -250,7 +250,8 @@ def known_keys(known: pa.Table, columns: list[Column]) -> pa.Table:
         places = pa.array(range(len(known)), pa.int64())
         connection.register(KNOWN, known.rename_columns(names).append_column("i", places))
         try:
-            table = connection.sql(f"SELECT {keys}, i FROM (SELECT {cast}, i FROM {KNOWN}) ORDER BY i").to_arrow_table()
+            text = f"SELECT {keys}, i FROM (SELECT {cast}, i FROM {KNOWN}) ORDER BY i ASC"
+            table = connection.sql(text).to_arrow_table()
             if rounded and connection.sql(f"SELECT 1 FROM {KNOWN} WHERE {rounded} LIMIT 1").fetchall():
                 table = None
         except (duckdb.Error, RuntimeError) as error:

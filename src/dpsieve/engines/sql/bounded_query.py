@@ -137,6 +137,15 @@ def call(name: str, *arguments: str) -> str:
     return f"system.main.{name if name.isidentifier() else quoted(name)}({', '.join(arguments)})"
 
 
+def ascending(*names: str) -> str:
+    """Return the ORDER BY clause; a user's connection may sort downwards where nothing else is said.
+
+    >>> ascending("u0", "place")
+    'ORDER BY u0 ASC, place ASC'
+    """
+    return f"ORDER BY {', '.join(f'{name} ASC' for name in names)}"
+
+
 class Pieces:
     """The pieces of the text that differ between dialects, for DuckDB."""
 
@@ -239,10 +248,10 @@ def incidence_query(scan: str, columns: Mapping[str, Column], task: Aggregation,
     rows, keys = rows_query(scan, columns, task, known)
     units, names = unit_names(task.columns), ", ".join(keys)
     if not units:
-        return f"{_summed(rows, keys, call('count', '*'))} ORDER BY {choice(task.salt, keys)}, {names}"
+        return f"{_summed(rows, keys, call('count', '*'))} {ascending(choice(task.salt, keys), *keys)}"
     order, bucket = choice(task.salt, [*units, *keys]), bucket_of(columns, task, known)
     kept = several_keys(rows, units, keys, order, task, hashed_alike(columns, task), bucket, ordered=True)
-    number = call("-", f"{call('row_number')} OVER (ORDER BY g, {', '.join(units)}, place)", "1")
+    number = call("-", f"{call('row_number')} OVER ({ascending('g', *units, 'place')})", "1")
     numbered = f"SELECT {names}, place, {number} AS p FROM ({kept})"
     places = call("list", "p")
     lists = f"{places} AS p, {places} FILTER (place = 1) AS s"
@@ -345,7 +354,7 @@ def _first_key(rows: str, units: list[str], keys: list[str], order: str) -> str:
     """One key for each unit, where the first rows of a sort are the faster way."""
     unit, names = ", ".join(units), ", ".join(keys)
     marked = ", ".join([f"CASE WHEN {all_present(units)} THEN k0 END AS k0", *keys[1:]])
-    first = f"SELECT DISTINCT ON ({unit}) {unit}, {names} FROM ({rows}) ORDER BY {unit}, {order}, {names}"
+    first = f"SELECT DISTINCT ON ({unit}) {unit}, {names} FROM ({rows}) {ascending(*units, order, *keys)}"
     return f"SELECT {marked} FROM ({first})"
 
 
@@ -370,7 +379,7 @@ def several_keys(
     For weights, `d` is how many keys a unit has before it keeps some of them. If `placed`, the place of a key among
     those of its unit stays; if `ordered`, the units stay too, with the hash `g` that orders them.
     """
-    unit, names, many, weighted = ", ".join(units), ", ".join(keys), task.max_rows > 1, len(task.weights) > 1
+    unit, many, weighted = ", ".join(units), task.max_rows > 1, len(task.weights) > 1
     own, number = choice(task.salt, units), pieces.call("count", "*")
     if alike and not many:
         pairs = _distinct(rows, [*units, *keys], bucket)
@@ -380,7 +389,7 @@ def several_keys(
         shown, groups = ", ".join([*units, *keys, *more]), ", ".join(grouped([*units, *keys], bucket))
         pairs = f"SELECT {shown} FROM {with_bucket(rows, bucket)} GROUP BY {groups}"
     first = order if alike else "h"
-    windows = [f"{pieces.call('row_number')} OVER (PARTITION BY {unit} ORDER BY {first}, {names}) AS place"]
+    windows = [f"{pieces.call('row_number')} OVER (PARTITION BY {unit} {ascending(first, *keys)}) AS place"]
     windows += [f"{number} OVER (PARTITION BY {unit}) AS d"] if weighted else []
     smallest = f"{pieces.call('min', 'e')} OVER (PARTITION BY {unit})"
     windows += [f"{own if alike else smallest} AS g"] if ordered else []

@@ -17,6 +17,7 @@ from dpsieve.engines.sql.bounded_query import (
     DUCKDB,
     Column,
     all_present,
+    ascending,
     call,
     choice,
     hashed_alike,
@@ -60,6 +61,7 @@ def _kept(rows: str, units: list[str], keys: list[str], most: int) -> str:
         smallest = call("min", call("struct_pack", "h := h", *(f"{k} := {k}" for k in keys)))
         kept = f"SELECT CASE WHEN {present} THEN {smallest} END AS s FROM ({rows}) GROUP BY {unit}"
         return f"SELECT {', '.join(f'{DUCKDB.field(k)} AS {k}' for k in keys)} FROM ({kept})"
-    place = f"{call('row_number')} OVER (PARTITION BY {unit} ORDER BY h, {', '.join(keys)}) AS place"
-    lists = [f"CASE WHEN {present} THEN {call('list', f'{k} ORDER BY place')} END AS {k}" for k in keys]
+    place = f"{call('row_number')} OVER (PARTITION BY {unit} {ascending('h', *keys)}) AS place"
+    by_place = ascending("place")
+    lists = [f"CASE WHEN {present} THEN {call('list', f'{k} {by_place}')} END AS {k}" for k in keys]
     return f"SELECT {', '.join(lists)} FROM (SELECT *, {place} FROM ({rows})) WHERE place <= {most} GROUP BY {unit}"

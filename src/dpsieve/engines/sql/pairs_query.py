@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dpsieve.engines.engine import Aggregation
 
 from dpsieve.engines.sql.bounded_query import (  # isort: skip
-    DUCKDB, Column, Pieces, all_present, bucket_of, grouped, hashed_alike, kept_bucket, rows_query, several_keys,
-    unit_names, with_bucket,
+    DUCKDB, Column, Pieces, all_present, ascending, bucket_of, grouped, hashed_alike, kept_bucket, rows_query,
+    several_keys, unit_names, with_bucket,
 )  # fmt: skip
 
 
@@ -27,16 +27,16 @@ def pairs_query(
     if not units:
         counted = f"SELECT {names}, {pieces.call('count', '*')} AS n FROM ({rows}) GROUP BY {names}"
         place = (
-            f"{pieces.call('row_number')} OVER (ORDER BY {pieces.choice(task.salt, ['0', *keys])}, {names}) AS place"
+            f"{pieces.call('row_number')} OVER ({ascending(pieces.choice(task.salt, ['0', *keys]), *keys)}) AS place"
         )
         return f"SELECT {names}, n, {place} FROM ({counted})"
     unit, order = ", ".join(units), pieces.choice(task.salt, [*units, *keys], len(units))
-    place = f"{pieces.call('row_number')} OVER (PARTITION BY {unit} ORDER BY {order}, {names}) AS place"
+    place = f"{pieces.call('row_number')} OVER (PARTITION BY {unit} {ascending(order, *keys)}) AS place"
     numbered = f"SELECT {unit}, {names}, {place} FROM (SELECT DISTINCT {unit}, {names} FROM ({rows}))"
     own = pieces.choice(task.salt, [*units, "0"], len(units))
     kept = f"SELECT {unit}, {names}, place, {own} AS g FROM ({numbered}) WHERE place <= {task.contribution.keys}"
     marked = ", ".join([f"CASE WHEN {all_present(units)} THEN k0 END AS k0", *keys[1:]])
-    rank = f"{pieces.call('dense_rank')} OVER (ORDER BY g, {unit})"
+    rank = f"{pieces.call('dense_rank')} OVER ({ascending('g', *units)})"
     return f"SELECT {marked}, {rank} AS who, place FROM ({kept})"
 
 
