@@ -74,6 +74,13 @@ FAULTS = [
         "engines/test_ties.py",
     ),
     Fault(
+        "bounding: a connection decides in which direction is sorted",
+        "engines/sql/bounded_query.py",
+        "f'{name} ASC' for name in names",
+        "name for name in names",
+        "engines/test_hijacked_names.py::test_the_order_of_sorts_of_a_user_joins_no_units",
+    ),
+    Fault(
         "bounding: of equal hashes any key is kept",
         "engines/sql/bounded_query.py",
         "{ascending(first, *keys)}",
