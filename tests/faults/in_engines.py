@@ -481,9 +481,9 @@ FAULTS = [
     ),
     Fault(
         "one row decides how a key is spelled",
-        "engines/sql/bounded_query.py",
-        "return f'{text} COLLATE \"C\"' if self.collated else text",
-        "return text",
+        "engines/duckdb/scan.py",
+        "f'{self._in_utf8} COLLATE \"C\"'",
+        "self._in_utf8",
         "engines/test_types.py::test_spelling_does_not_depend_on_a_collation",
     ),
     Fault(
@@ -573,10 +573,10 @@ FAULTS = [
     Fault(
         "the size is drawn before the spend",
         "jobs/release.py",
-        "    with charge(book, cost, note, partial",
-        "    if request.sample_size is not None:\n"
-        "        private_scheme(found.frequencies, request.sample_size, epsilon=0.05, source=source)\n"
-        "    with charge(book, cost, note, partial",
+        "        with charge(book, cost, note, partial",
+        "        if request.sample_size is not None:\n"
+        "            private_scheme(found.frequencies, request.sample_size, epsilon=0.05, source=source)\n"
+        "        with charge(book, cost, note, partial",
         "jobs/test_release.py::TestLedger::test_the_spend_is_written_before_anything_is_drawn",
     ),
     Fault(
