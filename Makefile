@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs figures test test-engines faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: demo docs figures test test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -21,6 +21,11 @@ test: $(VENV)/.dev
 test-engines: $(VENV)/.spark
 	$(BIN)/python -m pytest -m server -rs tests/engines
 
+# Store what golden publications and public names are now, and print what changed.
+golden: $(VENV)/.dev
+	$(BIN)/python tests/golden/update.py
+	$(BIN)/python tests/golden/update.py --api
+
 # Plant small faults that break privacy, one at a time, in a copy of the project, and name the test that notices each.
 faults: $(VENV)/.dev
 	$(BIN)/python tests/faults/run.py
@@ -28,6 +33,7 @@ faults: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 
 bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means

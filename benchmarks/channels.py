@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
+from dpsieve.channels.channel import ReportedCounts
 
 KEYS, EPSILON, DELTA, ROUNDS, PEER_KEYS = 1_000_000, 1.0, 1e-8, 7, 50_000
 
@@ -194,7 +195,7 @@ def several_keys() -> Table:
     return table
 
 
-def _certified(make: Callable[..., ds.channels.Channel], epsilon: float, **more: Any) -> ds.channels.Channel:
+def _certified(make: Callable[..., ReportedCounts], epsilon: float, **more: Any) -> ReportedCounts:
     channel = make(epsilon, DELTA, 10, **more)
     channel.certify()
     return channel

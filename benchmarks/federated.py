@@ -21,18 +21,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.federated import (
-    BernoulliNoise,
-    HadamardResponse,
-    Histogram,
-    Plan,
-    SampledLaplace,
-    TrieHeavyHitters,
-    collect_table,
-    level_plan,
-    plan,
-)
+from dpsieve import collect_table
+from dpsieve.channels import frequency_at
+from dpsieve.federated import Histogram, TrieHeavyHitters, level_plan, plan
 from dpsieve.federated.client.questions import PROTOCOLS
+from dpsieve.noise.sample_threshold import SampleThreshold
+from dpsieve.papers.sample_threshold import BernoulliNoise, HadamardResponse, SampledLaplace
 from dpsieve.validate import NEIGHBOURS
 
 CLIENTS, BUCKETS, ROUNDS, RUNS = 10_000_000, 16_384, 5, 20
@@ -83,7 +77,7 @@ def histograms() -> Table:
             seconds, release = timed(job)
             table.add_row(f"{name}, {law}", f"{seconds:.3f}", f"{seconds / plain:.1f}", f"{len(release):,}")
     tokens = np.arange(chosen.threshold, chosen.threshold + BUCKETS)
-    seconds, _ = timed(lambda: chosen.channel.read(tokens))
+    seconds, _ = timed(lambda: chosen.read(tokens))
     table.add_row(f"counts and intervals of {BUCKETS:,} different tokens alone", f"{seconds:.3f}", "", "")
     return table
 
@@ -112,11 +106,14 @@ def plans() -> Table:
         goals: dict[str, Any] = {"goal": goal, "frequency": MOST if goal == "error" else None, "neighbours": neighbours}
         slowest = 0.0
         for epsilon in EPSILONS:
-            found: list[tuple[float, Plan]] = [
+            found: list[tuple[float, SampleThreshold]] = [
                 timed(lambda: plan(epsilon, delta, **goals), 1)  # noqa: B023
                 for delta in DELTAS
             ]
-            slowest, halves = max(slowest, *(seconds for seconds, _ in found)), [f"{made.half:,}" for _, made in found]
+            slowest, halves = (
+                max(slowest, *(seconds for seconds, _ in found)),
+                [f"{frequency_at(made, 0.5):,}" for _, made in found],
+            )
             took = " ".join(f"{seconds:.2f}" for seconds, _ in found)
             last = f"{slowest:.2f} s" if epsilon == EPSILONS[-1] else ""
             table.add_row(f"{goal}, {neighbours}, {epsilon:g}", *halves, took, last)

@@ -59,7 +59,7 @@ true = np.asarray(x.mean(axis=0)).ravel()
 if mode == "plain":
     job = lambda: np.asarray(x.mean(axis=0)).ravel()
 else:
-    from dpsieve.vectors.means.private_mean import private_mean
+    from dpsieve.numbers.mean import private_mean
     how = {"kind": "real", "bound": 100.0 * 2048 * 2048} if name == "dense" else {"kind": "binary"}
     job = lambda: private_mean(x, rho=1.0, p=p, mode=mode, fallback=True, **how).value
     few = x[:2000, :16]
@@ -79,8 +79,8 @@ OURS = """
 import json, sys
 import numpy as np
 from measure import fastest, peak
-from dpsieve.vectors.means.private_quantile import private_quantile
-from dpsieve.vectors.means.private_sum import private_sum
+from dpsieve.numbers.quantiles import private_quantile
+from dpsieve.numbers.sums import private_sum
 folder, task, who = sys.argv[1:4]
 x = np.load(f"{folder}/{'dense' if task.startswith('sums') else 'column'}.npy")
 if who == "plain":

@@ -5,7 +5,7 @@
 As in the thesis, values are uniform up to 5,000, and in all columns others take an entry's place with the same
 probability. Three ways lead to each number:
 - 'simulated': random bits along the columns of an entry, and the average of all highest points (Algorithm 3);
-- 'exact': the distribution that `dpsieve.vectors.walks` computes, for the middle between the first and the last highest
+- 'exact': the distribution by `dpsieve.sparse.alp_errors`, for the middle between the first and the last highest
   point;
 - 'library' (Figure 2.4): cells that the mechanism itself has drawn, read by its decoders.
 """
@@ -26,10 +26,10 @@ from rich.table import Table
 from scipy.optimize import minimize_scalar
 
 from dpsieve.randomness.source import resolve
+from dpsieve.sparse.alp import Alp, least_flips
+from dpsieve.sparse.alp_errors import Stretch, middles
+from dpsieve.sparse.embedding import Errors
 from dpsieve.types import Floats
-from dpsieve.vectors.alp import Alp, least_flips
-from dpsieve.vectors.embedding import Errors
-from dpsieve.vectors.walks import Stretch, middles
 
 LARGEST, REPEATS, MANY = 5000.0, 20_000, 1_000_000
 ALPHAS = np.arange(1, 101) / 10

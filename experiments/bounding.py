@@ -24,13 +24,13 @@ from discovery_data import MORE, bounded, chosen, load
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.channels import Channel
-from dpsieve.channels.keys_per_unit import MOST, Kept, units_by_size
+from dpsieve.channels.channel import ReportedCounts
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.jobs.bounds import CANDIDATES, histogram_for, with_bound
 from dpsieve.jobs.plan import behind, make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.jobs.two_steps import count_found
+from dpsieve.noise.keys_per_unit import MOST, Kept, units_by_size
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
 
@@ -43,12 +43,12 @@ def request(epsilon: float, **more: object) -> ReleaseRequest:
 
 
 @lru_cache
-def channel(epsilon: float, bound: int, after_choice: bool) -> Channel:
+def channel(epsilon: float, bound: int, after_choice: bool) -> ReportedCounts:
     """Return what each key goes through: with all of epsilon, or with what the choice of the bound leaves."""
     asked = request(epsilon, max_keys_per_unit="auto" if after_choice else bound)
     histogram = histogram_for(asked)
     plan = make_plan(asked) if histogram is None else behind(histogram, replace(asked, max_keys_per_unit=bound))
-    assert isinstance(plan.each, Channel)
+    assert isinstance(plan.each, ReportedCounts)
     return plan.each
 
 

@@ -29,9 +29,9 @@ from discovery_data import (
 
 from dpsieve.discovery.greedy import greedy
 from dpsieve.discovery.hitting_set import HittingKeys, greedy_keys, hitting_keys, known_domain_keys
-from dpsieve.discovery.missing_mass import missed_units
-from dpsieve.discovery.two_rounds import two_rounds
+from dpsieve.discovery.renyi_two_rounds import two_rounds
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
+from dpsieve.papers.missing_mass.missing_mass import missed_units
 from dpsieve.randomness.source import resolve
 
 KS = (5, 10, 20, 50, 100, 200)

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
-from dpsieve.channels import Channel, frequency_at
+from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines import DuckDB
-from dpsieve.engines.counted import Counted
 from dpsieve.engines.engine import Columns
+from dpsieve.engines.true_data import Counted
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.plan import Plan, make_plan
 from dpsieve.jobs.request import ReleaseRequest
@@ -52,7 +52,7 @@ def mechanisms(epsilon: float, keys: int) -> dict[str, Counting]:
     return {**made, FOR_KEYS: ds.channels.report_then_count(epsilon, DELTA, keys, goal="keys")}
 
 
-def frequency(channel: Channel, probability: float) -> float:
+def frequency(channel: ReportedCounts, probability: float) -> float:
     """Return the frequency that is reported with a probability, between whole numbers by a straight line."""
     above = frequency_at(channel, probability)
     assert above is not None
@@ -60,7 +60,7 @@ def frequency(channel: Channel, probability: float) -> float:
     return above - float((after - probability) / (after - before)) if after > before else above
 
 
-def summary(channel: Channel) -> Numbers:
+def summary(channel: ReportedCounts) -> Numbers:
     """Return the frequency of an even chance, that of 99 %, and the deviation of a count."""
     return frequency(channel, 0.5), frequency(channel, 0.99), float(getattr(channel, "sigma", 0.0))
 
@@ -91,7 +91,7 @@ def _optimal(epsilon: float, delta: float, keys: int) -> str:
         each = planned("optimal", epsilon, delta, keys).each
     except InvalidValue:  # too little is left for each key
         return ""
-    assert isinstance(each, Channel)
+    assert isinstance(each, ReportedCounts)
     return f"{frequency(each, 0.5):.1f} / {frequency(each, 0.99):.0f}"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.vectors.means.private_mean import private_mean
+from dpsieve.numbers.mean import private_mean
 
 BOUND = 1000.0
 Shape = Callable[[np.random.Generator, tuple[int, int]], Any]

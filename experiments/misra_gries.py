@@ -27,11 +27,12 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
-from dpsieve.channels.known_keys import laplace_tail
-from dpsieve.sketches import MergedSketch, mean_squared_bound, mean_squared_error, merge_releases
-from dpsieve.sketches.noisy import NoisySketch, least_threshold
-from dpsieve.sketches.rounded import RoundedSketch
-from dpsieve.sketches.summed import SummedSketch
+from dpsieve.noise.known_keys import laplace_tail
+from dpsieve.papers.thesis import mean_squared_bound, mean_squared_error, merge_releases
+from dpsieve.sketches import MergedSketch
+from dpsieve.sketches.laplace_noise import NoisySketch, least_threshold
+from dpsieve.sketches.rounded_noise import RoundedSketch
+from dpsieve.sketches.summed_noise import SummedSketch
 
 DELTA, ROUNDS, BETA = 1e-8, 20, 0.05
 RESULTS = Path(__file__).parent / "results"

@@ -33,7 +33,9 @@ from rich.console import Console
 from rich.table import Table
 
 from dpsieve.errors import InvalidValue
-from dpsieve.federated import BernoulliNoise, HadamardResponse, Plan, SampledLaplace, plan
+from dpsieve.federated import plan
+from dpsieve.noise.sample_threshold import SampleThreshold
+from dpsieve.papers.sample_threshold import BernoulliNoise, HadamardResponse, SampledLaplace
 from dpsieve.types import Floats, Ints
 
 CLIENTS, DELTA, RUNS = 1_000_000, 1e-8, 10
@@ -75,7 +77,7 @@ def drawn_values(name: str, buckets: int, text: list[str]) -> Ints:
 
 
 @lru_cache(maxsize=64)
-def plans(epsilon: float) -> dict[str, Plan]:
+def plans(epsilon: float) -> dict[str, SampleThreshold]:
     """Return the three plans of sample-and-threshold."""
     rate = -math.expm1(-epsilon) / 6
     return {
@@ -85,10 +87,10 @@ def plans(epsilon: float) -> dict[str, Plan]:
     }
 
 
-def sampled(chosen: Plan, true: Ints) -> Floats:
+def sampled(chosen: SampleThreshold, true: Ints) -> Floats:
     """Return the estimates of sample-and-threshold, 0 for what is not reported."""
     found, some = np.zeros(len(true)), np.flatnonzero(true)
-    found[some] = chosen.channel.draw(true[some]) / chosen.rate
+    found[some] = chosen.draw(true[some]) / chosen.rate
     return found
 
 

@@ -16,9 +16,9 @@ from discovery_data import DELTA, EPSILONS, LARGE, MORE, SMALL, TRIALS, Row, bou
 from dpsieve.discovery.choice import best_for, make_selector
 from dpsieve.discovery.greedy import one_key
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.missing_mass import missing_mass
+from dpsieve.discovery.median_keys import median_first
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.typical_size import median_first
+from dpsieve.papers.missing_mass.missing_mass import missing_mass
 from dpsieve.randomness.source import Source, resolve
 
 KEYS = (1, 50, 100, 150, 200, 300)

@@ -36,9 +36,9 @@ from rich.console import Console
 from rich.table import Table
 from skewed_data import BASKETS, baskets, gaussian_rows, two_kinds, zipf_spreads
 
+from dpsieve.numbers.mean import private_mean
+from dpsieve.numbers.mean_plan import preview_mean
 from dpsieve.types import Floats
-from dpsieve.vectors.means.mean_plan import preview_mean
-from dpsieve.vectors.means.private_mean import private_mean
 
 RHOS, MORE_RHOS = (1.0, 0.5, 0.125), (1.0, 0.5, 0.25, 0.125, 0.0625)
 SIZES, ALL_SIZES = (16, 64, 256, 1024), tuple(2**i for i in range(4, 12))

@@ -21,13 +21,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from dpsieve.numbers.dyadic_grid import DyadicGrid
+from dpsieve.numbers.mean_steps import pair_deviations
+from dpsieve.numbers.quantiles import private_quantile
+from dpsieve.numbers.ranks import log_grid
+from dpsieve.numbers.rows import BoundedRows
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Floats
-from dpsieve.vectors.means.clipped_rows import BoundedRows
-from dpsieve.vectors.means.dyadic_grid import DyadicGrid
-from dpsieve.vectors.means.noisy_ranks import log_grid
-from dpsieve.vectors.means.plan_steps import pair_deviations
-from dpsieve.vectors.means.private_quantile import private_quantile
 
 ROWS, MIDDLE, BOUND, RUNS = 4_000, 10.0, 100.0, 100
 CLAIMS = {  # by rho and sigma^2, in the order of METHODS

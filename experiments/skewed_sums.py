@@ -16,10 +16,10 @@ from discovery_data import save
 from rich.console import Console
 from rich.table import Table
 
+from dpsieve.numbers.scaled_noise import ScaledNoise
+from dpsieve.numbers.sums import best_noise
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Floats
-from dpsieve.vectors.means.private_sum import best_noise
-from dpsieve.vectors.means.scaled_noise import ScaledNoise
 
 DRAWS = 4_000
 SHAPES = {"equal": "blue", "proportional": "orange", "best": "green"}  # and the colours of the thesis's figure

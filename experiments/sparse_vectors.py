@@ -34,8 +34,8 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
+from dpsieve.sparse.alp import Alp
 from dpsieve.types import Ints
-from dpsieve.vectors.alp import Alp
 
 DELTA, MOST, DIVISOR, HIGH = 1e-8, 60, 109, 2**18
 EPSILONS = (0.5, 1.0, 2.0)

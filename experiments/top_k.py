@@ -29,11 +29,11 @@ from discovery_data import (
 
 from dpsieve.discovery.greedy import greedy
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.limited_domain import limited_domain
-from dpsieve.discovery.missing_mass import top_k_l1_loss, top_k_missing_mass
+from dpsieve.discovery.renyi_two_rounds import two_rounds
 from dpsieve.discovery.top_k import TopKeys, top_keys
-from dpsieve.discovery.two_rounds import two_rounds
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
+from dpsieve.papers.missing_mass.limited_domain import limited_domain
+from dpsieve.papers.missing_mass.missing_mass import top_k_l1_loss, top_k_missing_mass
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
-from dpsieve.sketches.one_sided import OneSidedSketch
+from dpsieve.sketches.one_sided_noise import OneSidedSketch
 
 ROUNDS, DELTA = 20, 1e-8
 

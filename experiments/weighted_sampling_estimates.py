@@ -31,7 +31,8 @@ from weighted_sampling import (
 )
 
 import dpsieve as ds
-from dpsieve.estimation import Estimator, Moments, sum_error
+from dpsieve.estimation import Estimator, Moments
+from dpsieve.papers.weighted_sampling import noisy_count, sum_error
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints
 
@@ -56,9 +57,7 @@ def scheme_of(rate: float) -> Scheme | None:
 def estimators(epsilon: float, rate: float) -> dict[str, Estimator]:
     """Return the estimators that figures compare."""
     made = channels(epsilon, DELTA, scheme_of(rate))
-    return {
-        name: channel.estimator(kind="mle" if name in SAMPLERS else "noisy_count") for name, channel in made.items()
-    }
+    return {name: channel.estimator() if name in SAMPLERS else noisy_count(channel) for name, channel in made.items()}
 
 
 def moments(epsilon: float, rate: float, i: Ints) -> dict[str, Moments]:

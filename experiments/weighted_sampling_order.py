@@ -12,7 +12,7 @@ import numpy as np
 from weighted_sampling import Figure, Verdict, publish, said
 
 import dpsieve as ds
-from dpsieve.estimation import concordance
+from dpsieve.papers.weighted_sampling import concordance
 from dpsieve.sampling.schemes import custom
 
 BUDGETS = (1.0, 1e-3), (0.5, 0.01), (0.3, 1e-4), (2.0, 1e-6)

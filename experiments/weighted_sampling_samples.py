@@ -30,7 +30,7 @@ from weighted_sampling import (
 )
 
 import dpsieve as ds
-from dpsieve.channels.makers import Optimal
+from dpsieve.channels.optimal_channels import Optimal
 from dpsieve.types import Floats
 
 RATES = (0.1, 0.01, 1e-4, 1e-6)  # of figure 3

@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, log_ndtr, ndtr
 
 
 def _binomial(count, chance, not_chance):
@@ -15,15 +15,22 @@ def _binomial(count, chance, not_chance):
     return np.exp(gammaln(count + 1) - gammaln(k + 1) - gammaln(count - k + 1) + logs)
 
 
-def curve(groups, epsilons):
+def curve(groups, epsilons, noise=0.0):
     """Return the exact delta at each epsilon of groups of equal coins, (how many, (p, 1 - p), (q, 1 - q)), P against Q.
 
     How many of each group are reported is all that tells P and Q apart, so outcomes are the tuples of these numbers.
+    With `noise`, Gaussians of this distance follow.
     """
     ours, theirs = np.ones(1), np.ones(1)
     for count, p, q in groups:
         ours, theirs = (np.outer(a, _binomial(count, *c)).ravel() for a, c in ((ours, p), (theirs, q)))
-    return np.maximum(0.0, ours - np.exp(np.asarray(epsilons))[:, None] * theirs).sum(axis=1)
+    if not noise:
+        return np.maximum(0.0, ours - np.exp(np.asarray(epsilons))[:, None] * theirs).sum(axis=1)
+    ours, theirs = ours[ours > 0], theirs[ours > 0]
+    with np.errstate(divide="ignore"):
+        left = np.maximum(np.asarray(epsilons)[:, None] - np.log(ours / theirs), -50.0)
+    after = ndtr(noise / 2 - left / noise) - np.exp(left + log_ndtr(-noise / 2 - left / noise))
+    return (ours * after).sum(axis=1)
 
 
 def coins(table, sums):
@@ -33,7 +40,7 @@ def coins(table, sums):
     return [(p / 2**128, (2**128 - p) / 2**128) for p in whole]
 
 
-def searched_curves(selector, units, places, epsilons):
+def searched_curves(selector, units, places, epsilons, noise=0.0):
     """Return the curves, in both directions, of units whose keys all have one sum, or of which some are new.
 
     `units` holds (number of keys, weight of each); a unit with some keys that nobody else holds and others in the
@@ -60,7 +67,7 @@ def searched_curves(selector, units, places, epsilons):
                     pair = (p, q) if way == 0 else (q, p)
                     other = (new[1], new[0]) if way == 0 else (new[0], new[1])
                     groups = [(some, *pair), *([(keys - some, *other)] if keys > some else [])]
-                    found.append((way, curve(groups, epsilons)))
+                    found.append((way, curve(groups, epsilons, noise)))
     return found
 
 

@@ -54,7 +54,7 @@ def create(folder: Path, options: dict[str, Any], ledger: Path) -> None:
     """Start a collection in a new folder; nothing is spent before its first round is closed."""
     name = str(uuid.uuid4())  # devices charge their budgets by this name
     made = collector({**options, "collection": name})
-    ds.Ledger.open(ledger).check(_cost(made))
+    ds.Ledger.open(ledger).check(made.plan)
     # The rate and the threshold are kept: another version of the library might choose others in the next round.
     chosen = {"rate": made.plan.rate} if isinstance(made, Histogram) else {"coin": made.plan.coin}
     first = made.question if isinstance(made, Histogram) else next(made.questions())
@@ -83,7 +83,7 @@ def close(folder: Path, number: int) -> Collection:
 def _charge(now: Collection) -> None:
     """Spend what the whole collection costs, unless that is done."""
     ledger, note = ds.Ledger.open(now.ledger), f"collection {now.name}"
-    cost = _cost(collector(json.loads(now.options)))
+    cost = collector(json.loads(now.options)).plan
     paid = [entry for entry in ledger.history() if entry.note == note]
     if not paid:
         ledger.spend(cost, note)
@@ -126,7 +126,3 @@ def _asked(made: Collector, question: Any) -> dict[str, Any]:
     kind = "value" if isinstance(made, Histogram) else "prefix"
     asked = {"kind": kind, "question": question.to_json(), "size": len(padded_message(question, None))}
     return {**asked, "grid": made.grid.to_json()} if isinstance(made, Quantiles) else asked
-
-
-def _cost(made: Collector) -> Any:
-    return made.plan.channel if isinstance(made, Histogram) else made.plan

@@ -21,7 +21,7 @@ class InsecureSource(Source):
 
     def words(self, count: int) -> Words:
         """Return the next words; refused in a forked process, which would repeat those of its parent."""
-        if not self._stream.at_home():
+        if not self._stream.in_own_process():
             raise RandomnessError("an insecure source cannot follow a fork. Make one with another seed in the child.")
         with self._lock:
             return self._stream.words(count)

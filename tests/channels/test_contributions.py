@@ -4,14 +4,16 @@ import itertools
 import json
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from statistical import binomial_band
 
+from dpsieve.accounting.divergence import divergence
 from dpsieve.channels import gaussian, optimal, rows_of_units, simple
-from dpsieve.channels.lag.gaussian_threshold import gaussian_threshold, gaussian_threshold_delta
 from dpsieve.errors import DpsieveError, NotCertified
-from dpsieve.privacy import Composition, divergence, gaussian_delta, joint_divergence
+from dpsieve.noise.gaussian_threshold import gaussian_threshold, gaussian_threshold_delta, unit_divergences
+from dpsieve.privacy import Composition, gaussian_delta, joint_divergence
 from dpsieve.privacy.registry import from_json
 
 ROWS = json.loads((Path(__file__).parents[1] / "vectors" / "gaussian_threshold.json").read_text())["rows"]
@@ -42,6 +44,51 @@ def test_with_a_threshold_far_away_it_is_the_gaussian_mechanism(keys):
     """A key that one unit alone holds never shows then, and the noise costs what it costs without a threshold."""
     expected = gaussian_delta(2.0, 1.0, count=keys)
     assert gaussian_threshold_delta(1.0, 2.0, 60.0, keys) == pytest.approx(expected, rel=1e-8)
+
+
+def exact_terms(epsilon, sigma, gap, keys):
+    """The divergence for each number j of keys that no other unit holds, in both directions, by numeric integration.
+
+    The j keys stay silent together with probability s; the others are a Gaussian whose mean the unit moves by mu.
+    """
+    up, down = [], []
+    with mpmath.workdps(30):
+        factor = mpmath.exp(epsilon)
+        for j in range(keys + 1):
+            s, mu = mpmath.ncdf(mpmath.mpf(gap) / sigma) ** j, mpmath.sqrt(keys - j) / sigma
+            if mu == 0:
+                up.append(1 - s + max(0, s - factor))
+                down.append(max(0, 1 - factor * s))
+                continue
+            higher = (
+                mu / 2 + mpmath.log(factor / s) / mu
+            )  # where the unit's density times s is above factor times the other
+            lower = mu / 2 - mpmath.log(factor * s) / mu
+            over = mpmath.quad(
+                lambda x, s=s, mu=mu: s * mpmath.npdf(x - mu) - factor * mpmath.npdf(x),
+                [higher, higher + 5, higher + 40],
+            )
+            under = mpmath.quad(
+                lambda x, s=s, mu=mu: mpmath.npdf(x) - factor * s * mpmath.npdf(x - mu), [lower - 40, lower - 5, lower]
+            )
+            up.append(1 - s + over)
+            down.append(under)
+    return [float(x) for x in up], [float(x) for x in down]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "sigma", "gap", "keys"),
+    [(10.0, 1.0, 3.0, 5), (6.0, 1.5, 7.0, 9), (1.0, 2.0, 5.0, 4), (1.0, 3.0, 20.0, 4)],
+)
+def test_the_exact_guarantee_by_integration(epsilon, sigma, gap, keys):
+    """Term by term: the first rows are decided by a unit alone with its keys, the last by one without keys of its own.
+
+    No parameters are known at which a unit with some keys of its own decides, so the largest term says little.
+    """
+    up, down = exact_terms(epsilon, sigma, gap, keys)
+    added, removed = unit_divergences(epsilon, sigma, gap, keys)
+    assert added == pytest.approx(up, rel=1e-8) and removed == pytest.approx(down[:keys], rel=1e-8)
+    assert gaussian_threshold_delta(epsilon, sigma, gap, keys) == pytest.approx(max(up + down), rel=1e-8)
 
 
 def test_the_rate_of_a_unit_whose_keys_nobody_else_holds():

@@ -10,10 +10,10 @@ from scripted import Scripted
 from statistical import assert_counts, binomial_band
 
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
-from dpsieve.channels.grid import Inverse
-from dpsieve.channels.stepwise.rows import RaggedRows
+from dpsieve.channels.rows import Inverse
+from dpsieve.channels.stepwise import RaggedRows
 from dpsieve.errors import InvalidValue
-from dpsieve.sampling import bottom_k, custom, ppswor, threshold_sample
+from dpsieve.sampling import Sample, custom, new_salt, ppswor
 from dpsieve.testing import insecure_source
 
 DRAWS = 200_000
@@ -122,9 +122,9 @@ def test_a_sample_of_someone_else_is_finished_exactly(make, name):
     channel = make(0.5, 0.01, SCHEMES[name])
     for frequency in (2, 12, 30):
         everyone = np.arange(DRAWS)
-        keys, frequencies = threshold_sample(everyone, np.full(DRAWS, frequency), SCHEMES[name])
+        sample = Sample.of(everyone, np.full(DRAWS, frequency), SCHEMES[name], salt=new_salt())
         tokens = np.zeros(DRAWS)
-        tokens[keys.to_numpy()] = channel.draw(frequencies, already_sampled=True)
+        tokens[sample.keys.to_numpy()] = channel.draw(sample.frequencies, already_sampled=True)
         assert_follows_row(tokens, channel.row(frequency))
 
 
@@ -176,7 +176,7 @@ class TestSamplesOfRareAndHugeKeys:
         assert channel.draw(np.full(20_000, 60)).astype(bool).mean() < 0.01
 
     def test_a_rate_read_off_the_data_is_refused(self):
-        sample = bottom_k(["a", "b", "c"], [5, 6, 7], k=2)
+        sample = Sample.bottom_k(["a", "b", "c"], [5, 6, 7], 2, salt=new_salt())
         with pytest.raises(InvalidValue, match="read off the data"):
             optimal(1.0, 1e-8, sample.scheme)
 

@@ -11,10 +11,11 @@ from scripted import Scripted
 from statistical import assert_counts, binomial_band
 
 from dpsieve.channels import frequency_at, optimal, simple
-from dpsieve.channels.ladder.rows import LadderRows
-from dpsieve.channels.stepwise.rows import StepRows
+from dpsieve.channels.ladder import LadderRows
+from dpsieve.channels.stepwise import StepRows
 from dpsieve.errors import NotCertified
-from dpsieve.estimation import concordance, estimator
+from dpsieve.estimation import estimator
+from dpsieve.papers.weighted_sampling import concordance
 from dpsieve.privacy.kernel import examine
 from dpsieve.privacy.ladder_kernel import examine_ladder
 from dpsieve.randomness.source import SystemSource

@@ -15,8 +15,8 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
-from dpsieve.channels.private_size import private_scheme, release_sample
 from dpsieve.errors import DpsieveError, InvalidValue
+from dpsieve.noise.private_total import private_scheme, release_sample
 from dpsieve.testing import insecure_source
 
 KEYS = ["tea", "coffee", "water", "juice", "secret"]
@@ -215,7 +215,7 @@ class TestSampleOfChosenSize:
         assert root.tau == pytest.approx(300 / np.sqrt(self.frequencies).sum(), rel=1e-2)
 
     def test_one_unit_moves_the_total_by_at_most_the_sensitivity(self):
-        from dpsieve.channels.private_size import _FIXED_POINT, _fixed
+        from dpsieve.noise.private_total import _FIXED_POINT, _fixed
 
         w = np.unique(np.concatenate([np.arange(1, 5000), 10 ** np.arange(1, 12)]))
         for power in (0.1, 0.5, 0.77, 0.999, 0.999999, 1.0):
@@ -302,8 +302,8 @@ def test_epsilons_that_are_hardly_above_zero():
             lambda e: ds.channels.private_scheme([5], 2, epsilon=e),
             lambda e: ds.channels.gaussian(e, 1e-8, 3),
             lambda e: ds.federated.plan(e, 1e-8),
-            lambda e: ds.federated.SampledLaplace(e, 0.1),
-            lambda e: ds.federated.HadamardResponse(e, 16),
+            lambda e: ds.papers.sample_threshold.SampledLaplace(e, 0.1),
+            lambda e: ds.papers.sample_threshold.HadamardResponse(e, 16),
         ):
             with suppress(DpsieveError):
                 make(epsilon)

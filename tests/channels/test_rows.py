@@ -11,9 +11,9 @@ import pytest
 from schemes_in_use import SCHEMES
 from scipy.optimize import linprog
 
+from dpsieve.accounting.divergence import divergence
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
 from dpsieve.errors import NotCertified
-from dpsieve.privacy import divergence
 from dpsieve.sampling import custom, everything, ppswor, priority
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "vectors" / "reference.json").read_text())["weighted_sampling"]

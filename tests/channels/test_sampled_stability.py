@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpsieve.channels import optimal, stability
-from dpsieve.channels.lag.sampled_stability import ThinnedRows
+from dpsieve.channels.baselines import ThinnedRows
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.registry import from_json
 from dpsieve.sampling import custom, ppswor, priority

@@ -17,7 +17,7 @@ import typer
 import dpsieve as ds
 from dpsieve.cli.state import load, save
 from dpsieve.cli.stream import stream
-from dpsieve.engines.inputs import stream_items
+from dpsieve.engines.inputs import items as stream_items
 from dpsieve.errors import UnreadableData
 from dpsieve.sketches import sketch_from_bytes
 
@@ -93,7 +93,7 @@ def test_a_broken_pipe_is_told_of(folder, monkeypatch, capsys):
         yield pa.array(["tea"] * 70)
         raise UnreadableData("line 71 is broken.")
 
-    monkeypatch.setattr("dpsieve.engines.inputs.stream_items.item_batches", broken)
+    monkeypatch.setattr("dpsieve.engines.inputs.items.item_batches", broken)
     monkeypatch.chdir(folder)
     with pytest.raises(UnreadableData, match="line 71"):
         stream(["-"], counters=8, state=Path("sketch"))
@@ -177,7 +177,7 @@ def test_an_interrupted_pipe_keeps_what_it_has_read(folder, monkeypatch):
         yield pa.array(["tea"] * 70)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dpsieve.engines.inputs.stream_items.item_batches", interrupted)
+    monkeypatch.setattr("dpsieve.engines.inputs.items.item_batches", interrupted)
     monkeypatch.chdir(folder)
     with pytest.raises(typer.Exit):
         stream(["-"], counters=8, state=Path("sketch"), epsilon=1.0, delta=1e-6)

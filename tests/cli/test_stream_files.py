@@ -10,7 +10,7 @@ import pytest
 from command import run
 
 import dpsieve as ds
-from dpsieve.engines.inputs.stream_items import item_batches
+from dpsieve.engines.inputs.items import item_batches
 from dpsieve.errors import UnreadableData
 from dpsieve.sketches import sketch_from_bytes
 
@@ -145,7 +145,7 @@ def test_one_bad_file_of_several_leaves_the_state(folder, monkeypatch):
             yield pa.array(["tea"])
         raise UnreadableData("broken.")
 
-    monkeypatch.setattr("dpsieve.engines.inputs.stream_items.item_batches", batches)
+    monkeypatch.setattr("dpsieve.engines.inputs.items.item_batches", batches)
     monkeypatch.setattr("dpsieve.cli.stream_files.cpu_count", lambda: 2)
     threading.Timer(0.05, begun.set).start()
     done = run("stream", "days/1.parquet", "days/0.parquet", *COLUMN, "--parallel", 2, *BUDGET, cwd=folder)

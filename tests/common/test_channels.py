@@ -11,9 +11,10 @@ import pytest
 from every_channel import CHANNELS
 from scipy import stats
 
-from dpsieve.channels import Channel, frequency_at, known_keys, simple
-from dpsieve.channels.private_size import PrivateTotal
+from dpsieve.channels import Channel, frequency_at, simple
 from dpsieve.errors import DpsieveError
+from dpsieve.noise.known_keys import known_keys
+from dpsieve.noise.private_total import PrivateTotal
 from dpsieve.privacy import Composition, Renyi
 from dpsieve.privacy.registry import from_json
 from dpsieve.sampling import custom

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from every_channel import TABLES
+from every_channel import CHANNELS, FORMULAS, TABLES
 from statistical import assert_counts
 
 from dpsieve.channels.rows import Rows
@@ -15,8 +15,6 @@ class Derived(Rows):
 
     def __init__(self, rows):
         self.resolution, self.last, self.step, self.block = rows.resolution, rows.last, rows.step, rows.block
-        if rows.last is None:
-            self.spread = 200  # of the rows that are looked at here
 
     def block(self, first, count):
         raise AssertionError("set in __init__")
@@ -34,12 +32,12 @@ LARGE = np.array([10**6, 10**12])
 
 def test_how_far_rows_spread(pair):
     rows, derived = pair
-    assert rows.last is None or derived.spread <= rows.spread
+    assert derived.spread <= rows.spread
 
 
 def test_reported_and_withheld(pair):
     rows, derived = pair
-    frequencies = FEW if rows.last is None else np.append(FEW, LARGE)
+    frequencies = np.append(FEW, LARGE)
     assert rows.reported(frequencies) == pytest.approx(derived.reported(frequencies), rel=1e-8, abs=1e-30)
     assert rows.withheld(frequencies) == pytest.approx(derived.withheld(frequencies), rel=1e-8, abs=1e-8)
 
@@ -59,11 +57,9 @@ def test_one_row(pair):
 def test_cells(pair):
     """Over the union of both sets of edges, every cell has the same probability under every frequency."""
     rows, derived = pair
-    low, high = (0, 60) if rows.last is not None else (0, 150 + rows.spread)
-    top = min(high, 400)
-    mine, theirs = rows.cell_edges(low, high), derived.cell_edges(low, top)
-    assert mine[0] == 0 and mine[-1] == high * rows.resolution and (np.diff(mine) > 0).all()
-    edges = np.union1d(mine[mine <= top * rows.resolution], theirs)
+    mine, theirs = rows.cell_edges(0, 60), derived.cell_edges(0, 60)
+    assert mine[0] == 0 and mine[-1] == 60 * rows.resolution and (np.diff(mine) > 0).all()
+    edges = np.union1d(mine, theirs)
     found, expected = rows.cell_probabilities(FEW, edges), derived.cell_probabilities(FEW, edges)
     assert found == pytest.approx(expected, rel=1e-8, abs=1e-30)
 
@@ -88,8 +84,6 @@ def test_the_likeliest_frequency(pair):
     """Both name a frequency under which the token has the same, largest probability."""
     rows, derived = pair
     tokens = tokens_of(rows)
-    if rows.last is None:
-        tokens = tokens[tokens < 40]
     (mine, chance), (theirs, best) = rows.likeliest(tokens), derived.likeliest(tokens)
     assert chance == pytest.approx(best, rel=1e-7)
     same = mine == theirs
@@ -100,8 +94,6 @@ def test_the_likeliest_frequency(pair):
 def test_intervals_hold_the_truth_as_often_as_they_say(pair, level):
     """Derived windows are the shortest; an override may be longer by a token, or by design (equal tails)."""
     rows, derived = pair
-    if rows.last is None:
-        pytest.skip("the tails of a binomial are cut on both sides, not the shortest: tests/channels has its coverage")
     tokens = tokens_of(rows)
     (low, high), (least, most) = rows.interval(tokens, level), derived.interval(tokens, level)
     assert (low <= high).all() and (least <= most).all()
@@ -140,17 +132,11 @@ def test_draws(pair, frequency):
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 2.0])
 def test_the_curve(pair, epsilon):
     rows, derived = pair
-    if rows.last is None:
-        with pytest.raises(InvalidValue, match="keep changing"):
-            derived.delta(epsilon, "add_remove")
-        return
     assert rows.delta(epsilon, "add_remove") == pytest.approx(derived.delta(epsilon, "add_remove"), rel=1e-7)
 
 
 def test_the_certificate(pair, request):
     rows, derived = pair
-    if rows.last is None:
-        return
     name = request.node.callspec.params["pair"]
     promise = TABLES[name]().each_key
     mine, theirs = rows.certify(promise).worst, derived.certify(promise).worst
@@ -158,3 +144,56 @@ def test_the_certificate(pair, request):
         assert theirs <= mine
     else:
         assert mine == pytest.approx(theirs, rel=1e-7)
+
+
+def test_rows_that_keep_changing_have_no_curve_and_no_certificate():
+    class Changing(Rows):
+        last, spread = None, 4
+
+        def block(self, first, count):
+            raise AssertionError("not needed")
+
+    for call in (lambda: Changing().delta(1.0, "add_remove"), lambda: list(Changing().chains())):
+        with pytest.raises(InvalidValue, match="keep changing"):
+            call()
+
+
+@pytest.fixture(params=FORMULAS)
+def law(request):
+    return CHANNELS[request.param]().rows
+
+
+class TestLaws:
+    """The same of laws without integers; their reports, intervals and draws have tests of their own in tests/noise."""
+
+    def test_bands_hold_the_whole_of_their_rows(self, law):
+        test_bands_hold_the_whole_of_their_rows((law, None))
+
+    def test_one_row(self, law):
+        assert law.row(0).silent == 1.0 and law.row(0).reported == 0.0
+        for frequency in FEW.tolist():
+            row = law.row(frequency)
+            assert row.silent + row.reported == pytest.approx(1.0, abs=1e-12)
+            assert row.reported == pytest.approx(law.reported(np.array([frequency]))[0], rel=1e-9)
+
+    def test_the_likeliest_frequency_is_the_argmax_over_rows(self, law):
+        tokens, frequencies = tokens_of(law)[:40], np.arange(1, 400)
+        mass = np.column_stack([law.cell_probabilities(frequencies, np.array([t - 1, t]))[:, 0] for t in tokens])
+        found, chance = law.likeliest(tokens)
+        assert chance == pytest.approx(mass.max(axis=0), rel=1e-9)
+        assert mass[found - 1, np.arange(len(tokens))] == pytest.approx(chance, rel=1e-9)
+
+    @pytest.mark.parametrize("frequency", [1, 9, 30, 1000])
+    def test_draws(self, law, frequency):
+        row, tokens = law.row(frequency), law.draw(np.full(20_000, frequency), SystemSource())
+        if not len(row.right):
+            assert not tokens.any()
+            return
+        groups = np.unique(np.append(np.quantile(row.right, np.linspace(0, 1, 40), method="higher"), np.inf))
+        seen = np.bincount(np.searchsorted(groups, tokens[tokens > 0] - 1e-9), minlength=len(groups))
+        expected = np.bincount(np.searchsorted(groups, row.right - 1e-9), row.mass, minlength=len(groups))
+        seen, expected = np.append(seen, (tokens == 0).sum()), np.append(expected, row.silent) * len(tokens)
+        if expected.max() > len(tokens) - 50:
+            assert seen[expected.argmax()] > len(tokens) - 150
+        else:
+            assert_counts(seen.astype(float), expected)

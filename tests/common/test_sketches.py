@@ -16,15 +16,15 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidValue, UnreadableData
+from dpsieve.papers.weighted_sampling import StreamSample
 from dpsieve.privacy import Approximate, Gaussian
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
-from dpsieve.sampling import StreamSample
 from dpsieve.sketches import MergedSketch, MisraGries, UserMisraGries
-from dpsieve.sketches.noisy import NoisySketch
-from dpsieve.sketches.one_sided import OneSidedSketch
-from dpsieve.sketches.rounded import RoundedSketch
-from dpsieve.sketches.summed import SummedSketch
+from dpsieve.sketches.laplace_noise import NoisySketch
+from dpsieve.sketches.one_sided_noise import OneSidedSketch
+from dpsieve.sketches.rounded_noise import RoundedSketch
+from dpsieve.sketches.summed_noise import SummedSketch
 
 STREAMS = {
     "integers": [3, 3, -1, 4, 3, 2**40, *range(30), 3],
@@ -204,7 +204,7 @@ class TestOneThreadAtATime:
 
     @pytest.mark.parametrize("kind", UPDATED)
     def test_a_sketch(self, kind, monkeypatch):
-        from dpsieve.sketches.compiled import integers
+        from dpsieve.sketches import integer_loops as integers
 
         sketch = sketch_of(kind, [5])
         others = [
@@ -220,11 +220,11 @@ class TestOneThreadAtATime:
         assert dict(sketch) == {5: 2} and sketch.items == 2
 
     def test_a_sample(self, monkeypatch):
-        from dpsieve.sampling import stream_samples as stream
+        from dpsieve.papers.weighted_sampling import stream_samples as stream
 
         sample = StreamSample(50.0)
         others = [lambda: sample.find(["milk"]), lambda: sample.count(["milk"]), sample.finish]
-        while_in_use(monkeypatch, stream, "decide", lambda: sample.find(["tea"]), others)
+        while_in_use(monkeypatch, stream, "bernoulli", lambda: sample.find(["tea"]), others)
         sample.count(["tea"])
         assert sample.finish()[0].to_pylist() == ["tea"]
 

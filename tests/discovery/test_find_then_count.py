@@ -6,13 +6,14 @@ import math
 import numpy as np
 import pytest
 from scipy.special import expit, ndtri
+from searched_units import searched_curves, worst_after_a_look
 from statistical import binomial_band
 
-from dpsieve.channels.keys_per_unit import KINDS_OF_KEYS
 from dpsieve.discovery.find_then_count import CANDIDATES, find_then_count
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.renyi_selection import renyi_selection
+from dpsieve.discovery.renyi import renyi_selection
 from dpsieve.errors import DpsieveError, InvalidType, NotCertified
+from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
 
@@ -104,6 +105,18 @@ def test_the_cost_of_step_two_is_that_of_one_gaussian(ordinary):
     assert 0.999 * selector.rest < number <= selector.rest
     whole = ordinary.certify().parts[-1]
     assert whole.scope == "one unit" and whole.worst == selector.cost <= 1e-8
+
+
+@pytest.mark.parametrize("typical_keys", [1, 8])
+def test_the_worst_rule_for_weights_stays_below_delta_with_the_counts(typical_keys):
+    """For every value of the look's loss the worst of many units, by exact curves of coins and noise together."""
+    mechanism = find_then_count(1.0, 1e-5, 100, typical_keys=typical_keys)
+    selector = mechanism.selector
+    mu, sizes = selector.look_mu, (selector.least, 4 * selector.least, 30, 60)
+    units = [(keys, math.isqrt(4**selector.bits // keys)) for keys in sizes]
+    epsilons = 1.0 - np.linspace(-6, 8, 141) * mu
+    curves = searched_curves(selector, units, 40, epsilons, mechanism.distance)
+    assert 0.6e-5 < worst_after_a_look(curves, 1.0, epsilons, mu) <= 1e-5
 
 
 @pytest.mark.parametrize("change", [{"sigma": 0.99}, {"choice_epsilon": 2.0}, {"kept_epsilon": 20.0}])

@@ -9,13 +9,13 @@ import pytest
 from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
+from dpsieve.accounting.exponential_picks import hitting_delta, lemma_epsilon
 from dpsieve.discovery.hitting_set import greedy_keys, hitting_keys, known_domain_keys, peel
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.missing_mass import hits
-from dpsieve.discovery.renyi_selection import renyi_selection
+from dpsieve.discovery.renyi import renyi_selection
 from dpsieve.discovery.top_k import top_keys
 from dpsieve.errors import InvalidValue, NotCertified
-from dpsieve.privacy.curves.picks import hitting_delta, lemma_epsilon
+from dpsieve.papers.missing_mass.missing_mass import hits
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.testing import insecure_source

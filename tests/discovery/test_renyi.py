@@ -10,10 +10,11 @@ from scripted import Repeating, Scripted
 from searched_units import coins, searched_curves
 from statistical import binomial_band
 
-from dpsieve.channels.reporting.reporting_tables import Promise, ReportingTable, reporting_table
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.renyi_selection import RenyiSelection, renyi_selection
+from dpsieve.discovery.renyi import RenyiSelection, renyi_selection
+from dpsieve.discovery.renyi_tables import Promise, reporting_table
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
+from dpsieve.noise.report_tables import ReportingTable
 from dpsieve.privacy import Approximate, Composition, repeated_epsilon
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
@@ -80,7 +81,7 @@ def test_rows_are_as_large_as_the_definition_allows(leak):
     """Every step is allowed by its definition, and to each row some step is nearly not: no row could be larger."""
     promise = Promise(1.0, 3.0, leak, 0.04, share=0.8, bits=2, steps=(2, 3, 4))
     table = reporting_table(promise)
-    table.check(promise)
+    promise.check(table)
     rows = coins(table, range(table.last + 5))
     for h in range(1, table.last + 4):
         ratios = [excess(rows[max(0, h - w)], rows[h], 16 / (0.8 * w**2), promise) for w in promise.steps]
@@ -190,7 +191,7 @@ def test_a_forged_row_is_refused(ordinary, place, factor):
     high, low = table.high.copy(), table.low.copy()
     high[row], low[row] = value >> 64, value & (2**64 - 1)
     with pytest.raises(NotCertified, match="differ by more than a step"):
-        ReportingTable(high, low).check(ordinary.promise)
+        ordinary.promise.check(ReportingTable(high, low))
 
 
 def test_a_forged_table_is_refused_by_the_mechanism(monkeypatch):

@@ -9,17 +9,17 @@ import pytest
 from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
+from dpsieve.accounting.exponential_picks import lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.limited_domain import limited_domain
-from dpsieve.discovery.renyi_selection import renyi_selection
+from dpsieve.discovery.renyi import renyi_selection
+from dpsieve.discovery.renyi_two_rounds import two_rounds
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.top_k import TopKeys, _counts_mu, _deviations, top_keys
-from dpsieve.discovery.two_rounds import two_rounds
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
+from dpsieve.papers.missing_mass.limited_domain import limited_domain
 from dpsieve.privacy import Approximate, Composition
 from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.curves.picks import lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource, discrete_laplace
 from dpsieve.testing import insecure_source

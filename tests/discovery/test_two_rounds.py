@@ -12,12 +12,12 @@ from scipy.special import ndtr
 from searched_units import searched_curves, worst_after_a_look
 from statistical import binomial_band
 
-from dpsieve.channels.reporting.reporting_tables import reporting_table
+from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.renyi_selection import renyi_selection
-from dpsieve.discovery.two_rounds import TwoRounds, two_rounds
+from dpsieve.discovery.renyi import renyi_selection
+from dpsieve.discovery.renyi_tables import reporting_table
+from dpsieve.discovery.renyi_two_rounds import TwoRounds, two_rounds
 from dpsieve.errors import InvalidValue, NotCertified
-from dpsieve.privacy.curves.gaussian import gaussian_sigma
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
 

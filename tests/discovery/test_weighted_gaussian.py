@@ -12,12 +12,18 @@ from scipy.special import ndtr as phi
 from scripted import Repeating, Scripted
 from statistical import binomial_band
 
-from dpsieve.discovery.gaussian_exposure import _delta, exposures, sizes_delta, whole_delta
+from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.weighted_gaussian import paper_threshold, weighted_gaussian
+from dpsieve.discovery.weighted_gaussian import (
+    _delta,
+    exposures,
+    paper_threshold,
+    sizes_delta,
+    weighted_gaussian,
+    whole_delta,
+)
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.privacy import Composition
-from dpsieve.privacy.curves.gaussian import gaussian_sigma
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import gaussian_test
 from dpsieve.testing import insecure_source

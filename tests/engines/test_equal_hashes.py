@@ -14,11 +14,10 @@ import pytest
 from counting import count, found, task
 
 from dpsieve.engines import Columns, DuckDB, Weight
-from dpsieve.engines.duckdb import one_key
+from dpsieve.engines.duckdb.compiled import one_key
 from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.sql.bounded_query import DUCKDB, Column, bounded_query, incidence_query
-from dpsieve.engines.sql.number_query import number_query
-from dpsieve.engines.sql.pairs_query import places_query
+from dpsieve.engines.sql.queries import number_query, places_query
 from dpsieve.privacy.contribution import Contribution
 
 pytestmark = pytest.mark.usefixtures("one_database")

@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import DataStream, DuckDB
-from dpsieve.engines.inputs.data_files import bad_json_line
+from dpsieve.engines.inputs.files import bad_json_line
 from dpsieve.errors import DpsieveError, InvalidType, UnreadableData
 
 pytestmark = pytest.mark.usefixtures("one_database")

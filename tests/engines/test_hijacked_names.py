@@ -17,12 +17,11 @@ from counting import count, found, task
 from sqlglot import exp
 
 from dpsieve.engines import Adbc, Columns, DuckDB, Weight
-from dpsieve.engines.adbc import catalog
 from dpsieve.engines.engine import NumberColumns
+from dpsieve.engines.postgres import catalog
 from dpsieve.engines.sql.bounded_query import Column, bounded_query, incidence_query
 from dpsieve.engines.sql.dialects import query_for
-from dpsieve.engines.sql.number_query import number_query
-from dpsieve.engines.sql.pairs_query import pairs_query, places_query
+from dpsieve.engines.sql.queries import number_query, pairs_query, places_query
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.privacy.contribution import Contribution
 
@@ -155,6 +154,21 @@ def test_macros_of_a_user_change_nothing(where):
     with pytest.raises(duckdb.Error):
         connection.execute("CREATE MACRO system.main.least(a, b) AS 99")
     connection.close()
+
+
+@pytest.mark.parametrize("kind", ["TABLE", "VIEW", "TEMP TABLE", "TEMP VIEW"])
+@pytest.mark.parametrize("name", ["dpsieve_data", "dpsieve_known", "dpsieve_places"])
+def test_tables_of_a_user_may_have_any_name(kind, name):
+    """Neither they nor what is registered for a while get in each other's way, whatever columns they have."""
+    connection = duckdb.connect()
+    connection.register("given", ROWS)
+    connection.execute("CREATE TABLE events AS SELECT * FROM given")
+    connection.execute(f"CREATE {kind} {name} AS SELECT 7 AS unit, 'mine' AS key, 7 AS more")
+    for _ in range(2):
+        assert answers((connection, "events")) == expected()
+    assert connection.execute(f"SELECT key FROM {name}").fetchall() == [("mine",)]
+    names = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
+    assert names == {"given", "events", name}
 
 
 @cache

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import Columns, DataStream, DuckDB, Weight
-from dpsieve.engines.counted import FromPlaces
-from dpsieve.engines.duckdb import pairs, text_blocks
+from dpsieve.engines.duckdb.compiled import numbering as text_blocks
+from dpsieve.engines.duckdb.compiled import pairs
 from dpsieve.engines.sql.bounded_query import choice
+from dpsieve.engines.true_data import FromPlaces
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
 

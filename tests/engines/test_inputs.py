@@ -13,7 +13,7 @@ import pytest
 from counting import count
 
 from dpsieve.engines import DataStream, DuckDB
-from dpsieve.engines.inputs.data_files import files_of
+from dpsieve.engines.inputs.files import files_of
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.jobs.release import preview
 from dpsieve.privacy.ledger import Ledger

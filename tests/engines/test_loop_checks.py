@@ -10,11 +10,12 @@ import pytest
 from counting import count
 from numba.core.errors import LoweringError
 
+from dpsieve.compiled.jit import callback
 from dpsieve.engines import DuckDB
-from dpsieve.engines.duckdb import one_key, one_key_loops, own_database, pair_loops
-from dpsieve.engines.duckdb.one_key_loops import FIELDS, IS_TEXT, LINE, TABLE
-from dpsieve.engines.duckdb.vectors import answer, end, frame_of, rows_of
-from dpsieve.exact.jit import callback
+from dpsieve.engines.duckdb.compiled import database as own_database
+from dpsieve.engines.duckdb.compiled import one_key, one_key_loops, pair_loops
+from dpsieve.engines.duckdb.compiled.chunks import answer, end, frame_of, rows_of
+from dpsieve.engines.duckdb.compiled.one_key_loops import FIELDS, IS_TEXT, LINE, TABLE
 
 COMPILED, SQL = DuckDB(compiled_from=0, threads=2), DuckDB(compiled_from=None)
 UNITS = 400

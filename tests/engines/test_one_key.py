@@ -22,14 +22,16 @@ from counting import count, named
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsieve.compiled.jit import callback
 from dpsieve.engines import DuckDB
-from dpsieve.engines.duckdb import one_key, own_database, text_blocks
-from dpsieve.engines.duckdb.one_key_loops import SEEN, UNITS, WANTS, _part_and_angle, take_rows
+from dpsieve.engines.duckdb.compiled import database as own_database
+from dpsieve.engines.duckdb.compiled import numbering as text_blocks
+from dpsieve.engines.duckdb.compiled import one_key
+from dpsieve.engines.duckdb.compiled.chunks import answer, rows_of
+from dpsieve.engines.duckdb.compiled.numbering import Memory
+from dpsieve.engines.duckdb.compiled.one_key_loops import SEEN, UNITS, WANTS, _part_and_angle, take_rows
 from dpsieve.engines.duckdb.queries import run
-from dpsieve.engines.duckdb.text_blocks import Memory
-from dpsieve.engines.duckdb.vectors import answer, rows_of
 from dpsieve.errors import InvalidValue, UnreadableData
-from dpsieve.exact.jit import callback
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -101,7 +103,7 @@ def compiled_runs(monkeypatch):
         answers.append(real(*arguments))
         return answers[-1]
 
-    monkeypatch.setattr("dpsieve.engines.duckdb.one_key.run_compiled", watched)
+    monkeypatch.setattr("dpsieve.engines.duckdb.compiled.one_key.run_compiled", watched)
     return answers
 
 

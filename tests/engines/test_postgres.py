@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import dpsieve as ds
 from dpsieve.cli import app
 from dpsieve.engines import Adbc, Columns, DuckDB, choose
-from dpsieve.engines.adbc.catalog import table_parts
+from dpsieve.engines.postgres.catalog import table_parts
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-8}

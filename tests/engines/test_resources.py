@@ -14,8 +14,8 @@ import pytest
 from counting import count
 
 from dpsieve.engines import DuckDB
-from dpsieve.engines.duckdb import own_database
-from dpsieve.engines.duckdb.own_database import OwnDatabase, Unavailable
+from dpsieve.engines.duckdb.compiled import database as own_database
+from dpsieve.engines.duckdb.compiled.database import OwnDatabase, Unavailable
 from dpsieve.engines.duckdb.queries import run
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.locks import private_folder

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import Columns, DuckDB, NumberColumns, Weight
-from dpsieve.engines.duckdb import one_key, pairs
-from dpsieve.engines.duckdb.unit_texts import its_values, one_value
+from dpsieve.engines.duckdb.compiled import one_key, pairs
+from dpsieve.engines.duckdb.compiled.numbering import its_values, one_value
 from dpsieve.engines.sql.bounded_query import Column, choice
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution

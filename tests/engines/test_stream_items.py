@@ -6,8 +6,8 @@ import os
 import pyarrow as pa
 import pytest
 
-from dpsieve.engines.inputs import stream_items
-from dpsieve.engines.inputs.stream_items import item_batches, split_lines
+from dpsieve.engines.inputs import items as stream_items
+from dpsieve.engines.inputs.items import item_batches, split_lines
 from dpsieve.errors import DpsieveError
 
 

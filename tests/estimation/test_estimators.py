@@ -12,11 +12,7 @@ from dpsieve.errors import DpsieveError
 from dpsieve.estimation import Estimator, estimator
 from dpsieve.sampling import ppswor
 
-KINDS = {
-    "mle": {},
-    "biased_down": {},
-    "minimax": {"low": 5, "high": 40},
-}
+KINDS = ("mle", "biased_down")
 TARGETS = {"w": None, "square": np.square, "capped": lambda w: np.minimum(w, 12.0)}
 
 
@@ -70,7 +66,7 @@ def test_the_sum_of_values_estimates_the_sum_of_frequencies():
 @pytest.mark.parametrize("kind", KINDS)
 def test_moments_are_sums_over_the_rows(channel, kind):
     for name, target in TARGETS.items():
-        it = estimator(channel, target, kind, **KINDS[kind])
+        it = estimator(channel, target, kind)
         frequencies = np.array([1, 2, 3, 7, 19, 20, 41, 100])
         moments = it.moments(frequencies)
         expectation, mse = np.array([by_hand(it, channel, int(i)) for i in frequencies]).T
@@ -201,65 +197,6 @@ class TestUnbiased:
             estimator(wobbly, kind="unbiased").value(3.0)
 
 
-class TestMinimax:
-    CASES = (
-        # epsilon, delta, low, high, and by which factor the worst error is at least smaller than that of 'mle'
-        (1.0, 1e-8, 20, 60, 0.93),
-        (1.0, 1e-8, 36, 100, 0.80),
-        (0.5, 1e-3, 12, 48, 0.85),
-        (0.5, 1e-3, 24, 100, 0.70),
-        (0.2, 1e-5, 60, 150, 0.90),
-    )
-
-    @pytest.mark.parametrize("make", [simple, optimal])
-    @pytest.mark.parametrize(("epsilon", "delta", "low", "high", "factor"), CASES)
-    def test_beats_mle_and_nearly_nothing_beats_it(self, make, epsilon, delta, low, high, factor):
-        channel = make(epsilon, delta)
-        it = estimator(channel, kind="minimax", low=low, high=high)
-        i = np.arange(low, high + 1)
-        worst, of_mle = (float((np.sqrt(e.mse(i)) / i).max()) for e in (it, estimator(channel)))
-        assert worst == pytest.approx(it.worst, rel=1e-12)
-        assert of_mle == pytest.approx(it.mle_worst, rel=1e-12)
-        assert worst < factor * of_mle
-        assert it.bound <= worst <= 1.005 * it.bound
-        tokens = np.linspace(max(low - 2, 1) / 2, high, 2000)
-        values = it.value(tokens)
-        assert (values >= 0).all()
-        assert (np.diff(it.value(tokens[tokens > max(0, low - 5 / epsilon)])) >= 0).all()
-
-    def test_long_ranges_end_in_mle(self):
-        channel = simple(0.5, 1e-3)
-        it, mle = estimator(channel, kind="minimax", low=24, high=3000), estimator(channel)
-        assert it.worst < 0.7 * it.mle_worst
-        assert it.worst <= 1.005 * it.bound
-        assert it.value(2500.0) == mle.value(2500.0)
-        assert (np.diff(it.value(np.arange(1.0, 3000))) >= 0).all()
-
-    def test_samples_gain_too(self):
-        # Of sampled keys 'mle' makes up for all that were not reported, which costs it much of its accuracy.
-        it = estimator(optimal(1.0, 1e-3, ppswor(0.05)), kind="minimax", low=8, high=60)
-        assert it.worst < 0.8 * it.mle_worst
-        assert it.worst <= 1.005 * it.bound
-
-    def test_the_bound_holds_for_all_kinds(self, channel):
-        it = estimator(channel, kind="minimax", low=5, high=30)
-        i = np.arange(5, 31)
-        for other in (estimator(channel), estimator(channel, kind="biased_down"), it):
-            assert float((np.sqrt(other.mse(i)) / i).max()) >= it.bound
-
-    @pytest.mark.parametrize("target", TARGETS)
-    def test_never_worse_than_mle(self, channel, target):
-        for low, high in ((1, 3), (9, 9), (10, 40)):
-            it = estimator(channel, TARGETS[target], "minimax", low=low, high=high)
-            assert it.bound <= it.worst <= it.mle_worst
-
-    def test_one_frequency_is_its_own_best_estimate(self):
-        channel = simple(1.0, 1e-8)
-        it = estimator(channel, kind="minimax", low=19, high=19)
-        assert it.value(np.arange(1.0, 20)).tolist() == pytest.approx([19.0] * 19)
-        assert it.worst == pytest.approx(math.sqrt(1 - float(channel.reporting_probability([19])[0])))
-
-
 BAD = {
     "channel": lambda c: estimator("simple"),
     "kind": lambda c: estimator(c, kind="best"),
@@ -270,11 +207,6 @@ BAD = {
     "g is not finite": lambda c: estimator(c, lambda w: np.where(w > 5, np.inf, 0)).mse(9),
     "g does not": lambda c: estimator(c, lambda w: 0.0),
     "g failed": lambda c: estimator(c, lambda w: w + "x"),
-    "low": lambda c: estimator(c, kind="minimax", high=3),
-    "high": lambda c: estimator(c, kind="minimax", low=5, high=3),
-    "low and high are": lambda c: estimator(c, kind="minimax", low=5, high=10**6),
-    "low and high belong": lambda c: estimator(c, low=5),
-    "g(low)": lambda c: estimator(c, lambda w: np.maximum(w - 9, 0), "minimax", low=5, high=20),
     "tokens": lambda c: estimator(c).value([-1.0]),
     "tokens must be numbers": lambda c: estimator(c).value(["x"]),
     "tokens must be a number": lambda c: estimator(c).value([[1.0]]),
@@ -295,6 +227,3 @@ def test_bad_input_is_named(name):
 def test_repr_says_what_it_is():
     channel = simple(1.0, 1e-3)
     assert repr(estimator(channel)) == "<mle estimator for <simple channel, epsilon=1, delta=0.001>>"
-    assert repr(estimator(channel, kind="minimax", low=1500, high=1510)).startswith(
-        "<minimax estimator on 1,500 to 1,510"
-    )

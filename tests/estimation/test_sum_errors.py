@@ -9,12 +9,12 @@ from scipy import stats
 from statistical import FALSE_ALARM
 
 import dpsieve as ds
-from dpsieve.channels.known_keys import known_keys
 from dpsieve.errors import DpsieveError
 from dpsieve.estimation import sum_errors
 from dpsieve.estimation.estimators import middles
 from dpsieve.estimation.sum_errors import errors_of_keys
-from dpsieve.sketches.noisy import NoisySketch
+from dpsieve.noise.known_keys import known_keys
+from dpsieve.sketches.laplace_noise import NoisySketch
 
 # Each with frequencies at and above the one reported 95 times in 100 as often as it is sampled.
 CHANNELS = {

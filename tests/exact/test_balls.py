@@ -7,7 +7,7 @@ import time
 import pytest
 from flint import ctx
 
-from dpsieve.exact.search import precision
+from dpsieve.exact.balls import precision
 
 
 def test_precision_is_restored():

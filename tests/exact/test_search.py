@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsieve.exact.search import ball, first_whole, largest, lower, minimise, smallest, smallest_epsilon, upper
+from dpsieve.exact.balls import ball, first_whole, largest, lower, minimise, smallest, smallest_epsilon, upper
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 

@@ -87,8 +87,10 @@ def test_accurate_frequencies_are_hardly_lower_without_sampling():
 def test_optimal_orders_pairs_best_without_a_scheme_and_not_always_with_one():
     for low, high in [(1, 2), (2, 9), (5, 6), (11, 12), (20, 23)]:
         best = order.best_concordance(0.5, 0.01, low, high)
-        assert ds.estimation.concordance(ds.channels.optimal(0.5, 0.01), low, high) == pytest.approx(best, abs=1e-9)
-        assert ds.estimation.concordance(ds.channels.simple(0.5, 0.01), low, high) <= best + 1e-12
+        assert ds.papers.weighted_sampling.concordance(ds.channels.optimal(0.5, 0.01), low, high) == pytest.approx(
+            best, abs=1e-9
+        )
+        assert ds.papers.weighted_sampling.concordance(ds.channels.simple(0.5, 0.01), low, high) <= best + 1e-12
     assert order.beaten() == (pytest.approx(0.502506, abs=5e-7), pytest.approx(0.504975, abs=5e-7))
 
 

@@ -1,8 +1,12 @@
-"""Plant each of `faults.FAULTS` in a copy of the project, one at a time, and name the test that notices it.
+"""Plant each fault of `*.toml` in a copy of the project, one at a time, and name the test that notices it.
 
 The named tests first run on a copy without a fault: they must pass, and they fill the caches of compiled code, which
-all further copies take over. Exits with 1 if a fault survives, breaks the code so that no test runs, or no longer
-fits its file. A hang is not a catch: after five minutes a fault counts as survived.
+all further copies take over. Exits with 1 if a fault survives, breaks the code so that no test runs, or does not fit
+the source. A hang is not a catch: after five minutes a fault counts as survived. `fault.py` describes the format.
+
+    run.py --only ledger                            # faults whose name contains 'ledger'
+    run.py --check                                  # does every fault fit the source, and does every test exist?
+    run.py --rename told=reported Bag.add=Bag.put   # after the code was renamed: adapt the faults that no longer fit
 """
 
 import argparse
@@ -17,10 +21,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from fault import Fault
-from faults import FAULTS
+from fault import FOLDER, ROOT, Fault, all_faults, check, find_tests, plant, read_faults
 
-ROOT = Path(__file__).parents[2]
 TIMEOUT = 300.0
 # The first line makes sure that no installed dpsieve is tested in place of the copy.
 PYTEST = """
@@ -37,52 +39,83 @@ def main() -> int:
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count(), help="how many at a time; default: one for each core"
     )
+    parser.add_argument("--check", action="store_true", help="only report which faults do not fit the source")
+    parser.add_argument(
+        "--rename", nargs="+", metavar="OLD=NEW", help="rename identifiers in the faults that do not fit the source"
+    )
     options = parser.parse_args()
-    faults = [fault for fault in FAULTS if options.only in fault.name]
+    faults = [fault for fault in all_faults() if options.only in fault.name]
     if not faults:
         parser.error(f"no fault has a name with {options.only!r}")
+    if options.rename:
+        names = dict(pair.partition("=")[::2] for pair in options.rename)
+        if not all(re.fullmatch(r"[\w.]+", name) for pair in names.items() for name in pair):
+            parser.error("--rename takes pairs such as told=reported or Bag.add=Bag.put")
+        return rename(names, options.only)
+    problems = {fault: problem for fault in faults if (problem := check(fault))}
+    for fault, problem in problems.items():
+        print(f"{fault.name}: STALE: {problem}", flush=True)
+    fitting = [fault for fault in faults if fault not in problems]
+    if options.check:
+        print(f"{len(fitting)} of {len(faults)} faults fit the source")
+    all_caught = options.check or not fitting or run_all(fitting, options.jobs)
+    return int(bool(problems) or not all_caught)
+
+
+def rename(names: dict[str, str], only: str) -> int:
+    """Rename whole identifiers in the faults that do not fit the source; leave those that fit as they are."""
+    pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, names))})(?!\w)")
+    changed = stale = 0
+    for file in sorted(FOLDER.glob("*.toml")):
+        head, *entries = re.split(r"^(?=\[\[fault\]\]$)", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for i, entry in enumerate(entries):
+            [fault] = read_faults(entry)
+            if only not in fault.name or not check(fault):
+                continue
+            title, body = re.fullmatch(r"(.*?^name = [^\n]*\n)(.*)", entry, re.DOTALL | re.MULTILINE).groups()
+            entries[i] = title + pattern.sub(lambda match: names[match[0]], body)
+            changed += entries[i] != entry
+            stale += bool(check(*read_faults(entries[i])))
+        file.write_text("".join([head, *entries]), encoding="utf-8")
+    print(f"{changed} faults were changed; {stale} do not fit the source")
+    return int(stale > 0)
+
+
+def run_all(faults: list[Fault], jobs: int) -> bool:
+    """Plant faults one at a time and return whether a test noticed each of them."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         clean = Path(folder, "clean").resolve()
         for part in ("pyproject.toml", "src", "tests"):
             copy(ROOT / part, clean / part)
-        tests = sorted({test for fault in faults for test in fault.tests.split()})
-        code, output = run(clean, [*tests, "-n", str(options.jobs)], timeout=4 * TIMEOUT)
+        tests = sorted({test for fault in faults for test in find_tests(fault)})
+        code, output = run(clean, [*tests, "-n", str(jobs)], timeout=4 * TIMEOUT)
         if code != 0:
             print(end_of(output), "Without a fault these tests must pass.", sep="\n")
-            return 1
+            return False
         print(f"{len(tests)} tests pass without a fault ({time.monotonic() - start:.0f} s)", flush=True)
-        with ThreadPoolExecutor(options.jobs) as pool:
-            caught = sum(pool.map(lambda fault: planted(fault, clean), faults))
+        with ThreadPoolExecutor(jobs) as pool:
+            caught = sum(pool.map(lambda fault: is_caught(fault, clean), faults))
     print(f"{caught} of {len(faults)} faults were caught, in {time.monotonic() - start:.0f} s")
-    return int(caught < len(faults))
+    return caught == len(faults)
 
 
-def planted(fault: Fault, clean: Path) -> bool:
-    """Plant one fault, print what came of it, and return whether a test noticed."""
+def is_caught(fault: Fault, clean: Path) -> bool:
+    """Plant one fault, print the outcome, and return whether a test noticed."""
     start = time.monotonic()
+    path, text = plant(fault)
     with tempfile.TemporaryDirectory(dir=clean.parent) as folder:
         project = Path(folder, "project")
         copy(clean, project)
-        code, output = plant(fault, project)
+        (project / path).write_bytes(text)
+        code, output = run(project, [*find_tests(fault), "-x"])
     found = _CAUGHT.search(output)
     if code == 1 and found:
         what = found[1]
     else:
-        what = {0: "SURVIVED", -1: "STALE: its text is not there exactly once", -2: "SURVIVED: out of time"}.get(
-            code, f"BROKEN: no test ran\n{end_of(output)}"
-        )
-    print(f"{fault.name:<46}  {fault.file:<32}  {what}  ({time.monotonic() - start:.0f} s)", flush=True)
+        what = {0: "SURVIVED", -2: "SURVIVED: out of time"}.get(code, f"BROKEN: no test ran\n{end_of(output)}")
+    print(f"{fault.name:<46}  {fault.function:<32}  {what}  ({time.monotonic() - start:.0f} s)", flush=True)
     return code == 1 and found is not None
-
-
-def plant(fault: Fault, project: Path) -> tuple[int, str]:
-    file = project / fault.path
-    text = file.read_text(encoding="utf-8")
-    if text.count(fault.old) != 1:
-        return -1, ""
-    file.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
-    return run(project, [*fault.tests.split(), "-x"])
 
 
 def copy(source: Path, target: Path) -> None:
@@ -97,7 +130,6 @@ def copy(source: Path, target: Path) -> None:
 
 def run(project: Path, arguments: list[str], timeout: float = TIMEOUT) -> tuple[int, str]:
     """Run pytest in a project and return its exit code, -2 if it takes too long, and what it printed."""
-    arguments = [f"tests/{part}" if ".py" in part else part for part in arguments]
     settings = ["-q", "--tb=no", "-rfE", "-p", "no:cacheprovider", "-m", "not server"]
     process = subprocess.Popen(
         [sys.executable, "-c", PYTEST, str(project / "src"), *settings, *arguments],

@@ -19,14 +19,12 @@ import numpy as np
 import pytest
 from statistical import assert_counts, binomial_band
 
-from dpsieve.channels.binomial.rows import exact_delta
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
-from dpsieve.federated import Histogram, Quantiles, QuantileSearch, TrieHeavyHitters, level_plan, plan
+from dpsieve.federated import Histogram, Quantiles, TrieHeavyHitters, level_plan, plan
 from dpsieve.federated.client import (
     Budget,
     FileStorage,
     Question,
-    SplitQuestion,
     Strings,
     Terms,
     ValueQuestion,
@@ -34,10 +32,10 @@ from dpsieve.federated.client import (
     client_answer,
     padded_message,
     questions,
-    split_answer,
     value_answer,
 )
-from dpsieve.federated.plans.level_plans import secret_levels_delta
+from dpsieve.federated.plans.levels import secret_levels_delta
+from dpsieve.noise.sample_threshold import exact_delta
 
 WIDE = {"epsilon": 100.0, "delta": 0.5, "exposure": 0.999, "rate": 0.99}
 EASY = {"epsilon": 5.0, "delta": 0.01, "threshold": 19}  # terms that are true for every coin below
@@ -123,7 +121,7 @@ class TestAttacks:
     def test_every_adaptive_transcript_of_a_small_attack(self):
         """The laws of all messages under two values differ by R on some event, and by no more on any: (0, R)-private.
 
-        The server asks for the side of splits and for values, under new names and old ones, and asks for more after
+        The server asks for strings and for values, under new names and old ones, and asks for more after
         a report. All outcomes of up to three fair coins are enumerated through the functions of a device.
         """
 
@@ -133,9 +131,9 @@ class TestAttacks:
                 many = sum(message != "silent" for message in seen)
                 name = f"{turn % 5} {many}"  # repeats names while nothing came, and takes new ones after a report
                 if turn % 2:
-                    split = SplitQuestion("rounds", 1, 1, 0.5, 0.5, Terms(f"s{name}", **EASY))
-                    answer = split_answer(split, float(value), budget=device, source=source)
-                    seen.append("silent" if answer is None else answer.below)
+                    asked = prefix_question(1, levels=1, coin=0.5, name=f"s{name}")
+                    answer = client_answer(asked, str(value), budget=device, source=source)
+                    seen.append("silent" if answer is None else answer.prefix)
                 else:
                     asked = replace(value_question(name, 0.5), kind="integers")
                     answer = value_answer(asked, value, budget=device, source=source)
@@ -266,7 +264,6 @@ class TestRefusals:
             prefix_question(2, epsilon=4.0),
             prefix_question(2, threshold=20),
             value_question("words"),
-            SplitQuestion("rounds", 2, 4, 0.25, 0.5, first.terms),
         ]
         for other in others:
             assert device.refusal(other) == "another collection has this name" and not device.charge(other)
@@ -275,10 +272,8 @@ class TestRefusals:
     def test_a_level_that_was_asked_before(self):
         device = limited()
         assert [device.charge(prefix_question(level)) for level in (2, 2, 1, 4, 3)] == [True, False, False, True, False]
-        split = [
-            SplitQuestion("rounds", i, 3, 0.25, at, Terms("s", **EASY)) for i, at in ((1, 0.5), (1, 0.25), (2, 0.3))
-        ]
-        assert [device.charge(question) for question in split] == [True, False, True]
+        asked = [replace(prefix_question(i, name="s"), prefixes=(at,)) for i, at in ((1, ""), (1, "a"), (2, "b"))]
+        assert [device.charge(question) for question in asked] == [True, False, True], "whatever prefixes it has"
 
     def test_a_full_record(self, monkeypatch):
         monkeypatch.setattr(budget, "_MOST_COLLECTIONS", 3)
@@ -289,7 +284,6 @@ class TestRefusals:
         for answer, question, value in (
             (value_answer, value_question(), "tea"),
             (client_answer, prefix_question(1), "tea"),
-            (split_answer, SplitQuestion("rounds", 1, 1, 0.5, 0.5), 0.2),
         ):
             with pytest.raises(TypeError, match="budget"):
                 answer(question, value)
@@ -390,8 +384,6 @@ class TestTerms:
         made += [Quantiles(0, 1, epsilon=1.0, delta=1e-8, depth=4, protocol=protocol)]
         if protocol == "cohorts":
             made += [TrieHeavyHitters(1.0, 1e-8, max_length=10, protocol=protocol, secret_levels=True)]
-        if protocol != "one_round":
-            made += [QuantileSearch(0.5, 0, 1, epsilon=1.0, delta=1e-8, protocol=protocol)]
         for server in made:
             question, device = next(server.questions()), limited(exposure=1 - 1e-9)
             device.charge(question)
@@ -453,7 +445,6 @@ class TestSilence:
             (value_question(coin=0.01), "tea", value_answer),
             (replace(value_question(coin=0.01), values=("tea", "lemonade")), "tea", value_answer),
             (prefix_question(1, coin=0.01), "tea", client_answer),
-            (SplitQuestion("rounds", 1, 1, 0.01, 0.5, Terms("s", **EASY)), 0.2, split_answer),
         ],
     )
     def test_messages_have_one_form(self, question, value, answer):
@@ -647,7 +638,7 @@ def test_a_collection_of_devices_with_budgets():
             asked = Question.from_json(json.loads(json.dumps(question.to_json())))
             for _ in range(3):  # again: all of these are silent
                 server.take([padded_message(asked, client_answer(asked, "ab", budget=device)) for device in devices])
-        assert server.ignored == 0 and server.release().table["key"].to_pylist() == found
+        assert server.ignored.total == 0 and server.release().table["key"].to_pylist() == found
     assert {device.spent()[:2] for device in devices} == {(4.0, 1e-6)}
 
 
@@ -656,4 +647,3 @@ def test_levels_cost_what_plans_say():
         made = level_plan(1.0, 1e-6, 5, protocol=protocol)
         tossed = made.levels if protocol == "rounds" else 1
         assert made.exposure == pytest.approx(1 - (1 - made.coin) ** tossed)
-    assert plan(1.0, 1e-8).exposure == plan(1.0, 1e-8).rate

@@ -13,19 +13,17 @@ import pytest
 from statistical import FALSE_ALARM, assert_counts, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidType
-from dpsieve.federated import Histogram, QuantileSearch, TrieHeavyHitters, plan
+from dpsieve.federated import Histogram, TrieHeavyHitters, plan
 from dpsieve.federated.client import (
     PrefixReport,
     Question,
     Report,
-    SplitReport,
     Strings,
     ValueQuestion,
     client_answer,
     client_level,
     coins,
     questions,
-    split_answer,
     value_answer,
 )
 from dpsieve.randomness.coins import coins as many_coins
@@ -78,12 +76,11 @@ def test_a_device_does_its_whole_work_without_anything_heavy(tmp_path):
     """A question comes as JSON, an answer leaves as bytes. All of 99 answers are silent less than once in 10^9 runs."""
     histogram = Histogram(plan(1.0, 1e-8), ["tea", "milk"])
     trie = TrieHeavyHitters(2.0, 1e-6, max_length=3, protocol="cohorts")
-    search = QuantileSearch(0.5, 0.0, 1.0, epsilon=2.0, delta=1e-6, rounds=2, protocol="cohorts")
-    asked = [question.to_json() for question in (histogram.question, next(trie.questions()), next(search.questions()))]
+    asked = [question.to_json() for question in (histogram.question, next(trie.questions()))]
     work = f"""
 import json, sys
 from dpsieve.federated.client import *
-value, string, split = json.loads({json.dumps(json.dumps(asked))})
+value, string = json.loads({json.dumps(json.dumps(asked))})
 question = Question.from_json(string)
 assert 1 <= client_level(question.levels) <= 3
 digits = Grid(0.0, 100.0, branching=4, depth=5).string(42.5)
@@ -92,22 +89,20 @@ answers = [
     for answer in (
         lambda: value_answer(ValueQuestion.from_json(value), "tea", budget=None),
         lambda: client_answer(question, "abc", level=1, budget=None),
-        lambda: split_answer(SplitQuestion.from_json(split), 0.2, level=1, budget=None),
     )
     for _ in range(99)
 ]
-assert len(set(map(type, answers))) == 4, "all three reports, and silence"
+assert len(set(map(type, answers))) == 3, "both reports, and silence"
 sent = [answer.to_bytes() for answer in answers if answer is not None]
 budget = Budget(sys.argv[1], epsilon=9.0, delta=1e-5, exposure=0.9)
 for asks, answer, mine in (
     (ValueQuestion.from_json(value), value_answer, "tea"),
     (question, client_answer, "abc"),
-    (SplitQuestion.from_json(split), split_answer, 0.2),
 ):
     assert budget.refusal(asks) is None
     padded_message(asks, answer(asks, mine, budget=budget))
     assert budget.refusal(asks) is not None
-assert budget.spent().collections == 3
+assert budget.spent().collections == 2
 assert not set(sys.modules) & {set(HEAVY)!r}
 """
     subprocess.run([sys.executable, "-c", work, str(tmp_path / "budget")], check=True, capture_output=True)
@@ -197,25 +192,19 @@ class TestMessages:
             )
             messages = [getattr(report, form)() for report in reports]
             server.take([*messages, messages[0], b"", b"[", {"prefix": "a"}, b'{"version":1}'])
-        assert server.ignored == 10 and server.release().table["key"].to_pylist() == [string]
-
-    @pytest.mark.parametrize("form", ["to_json", "to_bytes"])
-    def test_a_search_takes_messages(self, form):
-        made = QuantileSearch(0.5, 0.0, 1.0, epsilon=8.0, delta=0.5, rounds=1, coin=0.5, threshold=3)
-        for question in made.questions():
-            reports = filter(None, (split_answer(question, 0.2, budget=None) for _ in range(60)))
-            made.take([*(getattr(report, form)() for report in reports), b"", {"version": 1, "below": 1, "nonce": ""}])
-        assert made.ignored == 2 and made.result().high == 0.5
+        assert (server.ignored.repeated, server.ignored.malformed) == (2, 8) and server.release().table[
+            "key"
+        ].to_pylist() == [string]
 
     def test_reports_do_not_show_themselves(self):
-        reports = (Report("secret"), PrefixReport("secret", True), SplitReport(True))
+        reports = (Report("secret"), PrefixReport("secret", True))
         assert not any(word in repr(report) for report in reports for word in ("secret", "True"))
         assert PrefixReport.from_json(PrefixReport(b"\0\xff", True).to_json(), Strings(2, alphabet=b"\0\xff")) == (
             b"\0\xff", True, "",
         )  # fmt: skip
 
     def test_limits_of_a_coin_are_those_of_a_rate(self):
-        from dpsieve.channels.binomial.rows import LARGEST_RATE, SMALLEST_RATE
+        from dpsieve.noise.sample_threshold import LARGEST_RATE, SMALLEST_RATE
 
         assert (questions.SMALLEST_COIN, questions.LARGEST_COIN) == (SMALLEST_RATE, LARGEST_RATE)
         for level in (0, -1, 1.5, None, 10**6):

@@ -16,22 +16,8 @@ import pytest
 
 from dpsieve import Release
 from dpsieve.errors import DpsieveError
-from dpsieve.federated import (
-    Distribution,
-    Grid,
-    Histogram,
-    PrefixReport,
-    Quantiles,
-    QuantileSearch,
-    Question,
-    Report,
-    SplitQuestion,
-    SplitReport,
-    Strings,
-    TrieHeavyHitters,
-    ValueQuestion,
-    plan,
-)
+from dpsieve.federated import Distribution, Histogram, Quantiles, TrieHeavyHitters, plan
+from dpsieve.federated.client import Grid, PrefixReport, Question, Report, Strings, ValueQuestion
 from dpsieve.privacy.registry import from_json as plan_from_json
 
 
@@ -134,14 +120,9 @@ READERS = {
         lambda data: PrefixReport.from_json(data, Strings(5)),
         PrefixReport("te", False, "0" * 32).to_json(),
     ),
-    "report of a side": (SplitReport.from_json, SplitReport(True, "0" * 32).to_json()),
     "question of values": (ValueQuestion.from_json, Histogram(plan(1.0, 1e-6), ["tea", "milk"]).question.to_json()),
     "question": (Question.from_json, next(iter(TRIE.questions())).to_json()),
     "question of ranges": (Question.from_json, next(iter(QUANTILES.questions())).to_json()),
-    "split": (
-        SplitQuestion.from_json,
-        next(iter(QuantileSearch(0.5, 0.0, 1.0, epsilon=2.0, delta=1e-6, rounds=3).questions())).to_json(),
-    ),
     "plan of levels": (plan_from_json, TRIE.plan.to_json()),
     "grid": (Grid.from_json, QUANTILES.grid.to_json()),
     "strings": (Strings.from_json, TRIE.strings.to_json()),

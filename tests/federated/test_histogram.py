@@ -12,23 +12,13 @@ import pytest
 from scipy import stats
 from statistical import assert_follows, binomial_band
 
-from dpsieve import Ledger, Release
+from dpsieve import Ledger, Release, collect_table
 from dpsieve.channels import sample_threshold
-from dpsieve.channels.binomial.add_remove import add_remove
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue
-from dpsieve.federated import (
-    Histogram,
-    Quantiles,
-    Report,
-    Reports,
-    TrieHeavyHitters,
-    client_answer,
-    collect_table,
-    enough_clients,
-    lemma_5_omission,
-    lemma_6_reports,
-    plan,
-)
+from dpsieve.federated import Histogram, Quantiles, Reports, TrieHeavyHitters, plan
+from dpsieve.federated.client import Report, client_answer
+from dpsieve.noise.sample_threshold_delta import add_remove
+from dpsieve.papers.sample_threshold import lemma_5_omission
 from dpsieve.privacy import Guarantee
 from dpsieve.testing import insecure_source
 
@@ -47,7 +37,7 @@ def test_from_clients_to_a_release():
     assert release.table.column_names == ["key", "count", "low", "high", "weight"]
     assert release.table.column("key").to_pylist() == ["coffee", "tea"]
     assert release.guarantee == Guarantee(1.0, 1e-8, unit="one client")
-    assert release.certificate.worst == DRINKS.plan.exact_delta
+    assert release.certificate.worst == DRINKS.plan.certify().worst
     rate = DRINKS.plan.rate
     assert (release.mechanism.rate, release.mechanism.threshold) == (rate, DRINKS.plan.threshold)
     assert release.notes.contribution == "one value" and f"{DRINKS.plan.threshold} reports" in release.notes.reason
@@ -60,12 +50,11 @@ def test_the_example_of_the_paper():
     """Section 3: epsilon 1, alpha 1/6, threshold 20, delta 1e-8; 0.1 % of a million clients are missed by 1e-13."""
     rate = (1 - math.exp(-1)) / 6
     made = Histogram(plan(1.0, 1e-8, rate=rate, threshold=20))
-    assert made.guarantee.delta == 1e-8 and made.plan.exact_delta < 1e-14
-    exact, bound = made.omission_probability([1000])[0], made.omission_bound([1000])[0]
+    assert made.guarantee.delta == 1e-8 and made.plan.certify().worst < 1e-14
+    exact, (bound, none) = made.omission_probability([1000])[0], lemma_5_omission([1000, 100], rate, 20)
     assert exact < bound < 1e-13
-    assert bound == lemma_5_omission([1000], rate, 20)[0]
     assert exact == pytest.approx(stats.binom.cdf(19, 1000, rate), rel=1e-9)
-    assert made.omission_bound([100])[0] == 1.0, "no bound where fewer are expected than the threshold"
+    assert none == 1.0, "no bound where fewer are expected than the threshold"
     assert (made.omission_probability([1, 19, 20]) <= 1.0).all() and made.omission_probability([19])[0] == 1.0
 
 
@@ -333,23 +322,6 @@ class TestHostileClients:
         assert low <= hits <= high
 
 
-@pytest.mark.parametrize(("rate", "gamma", "beta"), [(0.1, 0.1, 0.01), (0.3, 0.2, 1e-4), (0.24, 0.5, 0.01)])
-def test_enough_clients_for_a_relative_error(rate, gamma, beta):
-    """One client fewer is too few, more clients are enough, and Lemma 6 (corrected) asks for far more."""
-    chosen = plan(1.0, 1e-4, rate=rate)
-    enough, proven = enough_clients(chosen, gamma, beta), lemma_6_reports(gamma, beta) / rate
-
-    def failure(clients):
-        x = np.arange(clients + 1)
-        off = np.abs(x / rate - clients) > gamma * clients * (1 + 1e-12)
-        off[: chosen.threshold] = True
-        return stats.binom.pmf(x, clients, rate)[off].sum()
-
-    assert enough < proven and failure(enough - 1) > beta
-    assert all(failure(clients) <= beta for clients in [*range(enough, enough + 200), math.ceil(proven)])
-    assert lemma_6_reports(gamma, beta) == pytest.approx(3 / gamma**2 * math.log(2 / beta))
-
-
 def test_bad_parameters():
     for wrong in ({"values": []}, {"values": ["a", "a"]}, {"values": ["a", None]}, {"values": "ab"}, {"kind": "x"}):
         with pytest.raises(DpsieveError, match=r"values|kind"):
@@ -366,6 +338,3 @@ def test_bad_parameters():
     for arguments in ({"value": "c"}, {"value": "a", "client": "a"}, {"value": 5}):
         with pytest.raises(DpsieveError, match=r"value|client|c"):
             collect_table(rows, plan=DRINKS.plan, **arguments)
-    for gamma, beta in ((0, 0.1), (1, 0.1), (0.1, 0), (0.1, "x"), (0.001, 1e-9)):
-        with pytest.raises(DpsieveError, match=r"gamma|beta"):
-            enough_clients(DRINKS.plan, gamma, beta)

@@ -13,27 +13,17 @@ import pytest
 from scipy import stats
 from statistical import assert_counts, binomial_band
 
+from dpsieve.accounting.divergence import joint_divergence
+from dpsieve.accounting.repeated import repeated_share
 from dpsieve.channels import sample_threshold
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, masses
-from dpsieve.federated import (
-    LevelPlan,
-    Question,
-    Strings,
-    TrieHeavyHitters,
-    TrieRelease,
-    client_answer,
-    client_levels,
-    compare,
-    level_plan,
-    padded_message,
-)
-from dpsieve.federated.plans.composed_rounds import _both, _Curves, _total, rounds_delta
-from dpsieve.federated.plans.level_plans import secret_levels_delta
-from dpsieve.federated.server.many_clients import accepted, prefixes, string_column
+from dpsieve.federated import LevelPlan, Quantiles, TrieHeavyHitters, TrieRelease, compare, level_plan
+from dpsieve.federated.client import Question, Strings, client_answer, padded_message
+from dpsieve.federated.plans.levels import secret_levels_delta
+from dpsieve.federated.plans.rounds import _both, _Curves, _total, rounds_delta
+from dpsieve.federated.server.simulated_clients import are_accepted, cut_prefixes, draw_levels, read_strings
 from dpsieve.privacy import Guarantee
-from dpsieve.privacy.curves.repeated import repeated_share
-from dpsieve.privacy.divergence import joint_divergence
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.registry import from_json
 from dpsieve.publication import Release
@@ -329,13 +319,9 @@ class TestPrivacy:
         made = TrieHeavyHitters(1.0, 1e-8, max_length=3, protocol="cohorts", secret_levels=True).run(["abc"] * 5000)
         assert made.table["key"].to_pylist() == ["abc"] and made.mechanism.secret_levels
 
-    def test_a_trie_prunes_and_a_search_does_not(self):
-        from dpsieve.federated import Quantiles, QuantileSearch
-
-        budget = {"epsilon": 1.0, "delta": 1e-6}
+    def test_tries_and_trees_prune(self):
         assert TrieHeavyHitters(1.0, 1e-6, max_length=3).plan.pruned
-        assert Quantiles(0.0, 1.0, **budget).plan.pruned
-        assert not QuantileSearch(0.5, 0.0, 1.0, **budget, rounds=3).plan.pruned, "both sides are asked again"
+        assert Quantiles(0.0, 1.0, epsilon=1.0, delta=1e-6).plan.pruned
 
     def test_old_plans_mean_what_they_meant(self):
         """A saved plan without the two new fields is neither pruned nor secret."""
@@ -352,7 +338,7 @@ class TestPrivacy:
             assert many.delta(1.0) == one.delta(1.0) and many.certify().worst == one.certify().worst
 
     def test_levels_are_drawn_evenly_and_once(self):
-        drawn = client_levels(200_000, 7)
+        drawn = draw_levels(200_000, 7)
         assert_counts(np.bincount(drawn, minlength=8)[1:].astype(float), np.full(7, 200_000 / 7))
 
     @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
@@ -386,7 +372,7 @@ class TestPaths:
             if path == "run":
                 server.run(self.people)
             else:
-                levels = client_levels(len(self.people), 2)
+                levels = draw_levels(len(self.people), 2)
                 for question in server.questions():
                     people = zip(self.people, levels, strict=True)
                     answers = [client_answer(question, string, level=level, budget=None) for string, level in people]
@@ -506,7 +492,7 @@ class TestHostile:
             server.take([(good, len(good) == 4), [good, len(good) == 4]])
             server.take(pa.table({"prefix": [good, "bb", None], "ended": [len(good) == 4, None, True]}))
             levels.append(question.level)
-        assert levels == [1, 2, 3, 4] and server.ignored == len(junk) + 3 * 15 + 4 * 2
+        assert levels == [1, 2, 3, 4] and server.ignored.malformed == len(junk) + 3 * 15 + 4 * 2
         assert server.release().table["key"].to_pylist() == ["abab"]
         assert "ignored" not in json.dumps(server.release().notes.to_json())
 
@@ -528,7 +514,7 @@ class TestHostile:
             report = next(filter(None, (client_answer(question, "a", budget=None) for _ in range(99))))
             server.take([report] * 3)
             server.take([list(report)])
-        assert server.ignored == 3 and len(server.release()) == 0
+        assert server.ignored.repeated == server.ignored.total == 3 and len(server.release()) == 0
 
     def test_a_question_survives_the_wire_and_others_are_refused(self):
         question = next(self.server().questions())
@@ -599,8 +585,8 @@ class TestHostile:
         kind = Strings(3, 1, alphabet)
         some = ["", "a", "ab", "abc", "żab", "żb", "abab", "b b", "ba"]
         values = [text.encode() for text in some] if kind.of_bytes else some
-        column = string_column(kind, [*values, None])
-        assert accepted(kind, column).tolist() == [*map(kind.accepts, values), False]
-        assert accepted(kind, column.slice(3, 4)).tolist() == [*map(kind.accepts, values[3:7])]
-        assert prefixes(kind, column, 2).to_pylist()[:-1] == [value[:2] for value in values]
+        column = read_strings(kind, [*values, None])
+        assert are_accepted(kind, column).tolist() == [*map(kind.accepts, values), False]
+        assert are_accepted(kind, column.slice(3, 4)).tolist() == [*map(kind.accepts, values[3:7])]
+        assert cut_prefixes(kind, column, 2).to_pylist()[:-1] == [value[:2] for value in values]
         assert Strings.from_json(json.loads(json.dumps(kind.to_json()))) == kind

@@ -10,10 +10,10 @@ from scipy import stats
 from statistical import binomial_band
 
 import dpsieve as ds
-from dpsieve.channels.keys_per_unit import EDGES, Sizes, units_by_size
 from dpsieve.errors import DpsieveError
 from dpsieve.jobs.bounds import CANDIDATES, halves, histogram_for, with_bound
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.noise.keys_per_unit import EDGES, Sizes, units_by_size
 from dpsieve.randomness import SystemSource
 from dpsieve.testing import insecure_source
 

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import dpsieve as ds
-from dpsieve.discovery.compiled import removed_units
-from dpsieve.engines.counted import FromPlaces
+from dpsieve.compiled import jit
+from dpsieve.discovery import loops as removed_units
+from dpsieve.engines.true_data import FromPlaces
 from dpsieve.errors import UnreadableData
-from dpsieve.exact import jit
-from dpsieve.federated import Histogram, Quantiles, QuantileSearch, TrieHeavyHitters, plan
+from dpsieve.federated import Histogram, Quantiles, TrieHeavyHitters, plan
 from dpsieve.jobs.collect import collect_numbers, collect_strings, collect_table
 from dpsieve.randomness import source as sources
 from dpsieve.sketches import MisraGries, UserMisraGries
@@ -73,10 +73,6 @@ def numbers(tmp_path, **how):
     return collect_numbers(TABLE, value="price", client="user", server=server, **how)
 
 
-def search(tmp_path, **how):
-    return QuantileSearch(0.5, 0.0, 100.0, epsilon=1.0, delta=1e-6, rounds=3).run(np.arange(900.0), **how)
-
-
 def means(tmp_path, **how):
     return ds.private_mean(np.arange(4_000.0) % 7, bound=10.0, kind="real", rho=0.5, **how)
 
@@ -107,7 +103,6 @@ JOBS = {
     "collect_strings": strings,
     "collect_numbers": numbers,
     "trie": trie,
-    "quantile search": search,
 }
 by_job = pytest.mark.parametrize("name", JOBS)
 
@@ -180,7 +175,7 @@ def test_a_tally_that_fails_after_the_charge(tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("injected")
 
-    monkeypatch.setattr(tally, "_merge", fail)
+    monkeypatch.setattr("dpsieve.federated.server.intake.CountTable.total", fail)
     with pytest.raises(RuntimeError, match="injected") as found:
         tally.release(ledger=ledger)
     assert found.value.__notes__ == [ENTRY] and len(ledger) == 1

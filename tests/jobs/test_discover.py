@@ -11,10 +11,10 @@ import pytest
 from statistical import binomial_band
 
 import dpsieve as ds
-from dpsieve.discovery import policies
+from dpsieve.accounting.stages import steepest
 from dpsieve.discovery.choice import MECHANISMS
 from dpsieve.errors import BudgetExceeded, DpsieveError
-from dpsieve.privacy.stages import steepest
+from dpsieve.papers.missing_mass import policies
 from dpsieve.testing import insecure_source
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-12}  # one of 2,000 keys of one unit each shows once in 10^8 runs

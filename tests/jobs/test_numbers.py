@@ -17,17 +17,17 @@ from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
 from dpsieve.engines import DataStream, DuckDB, NumberColumns
-from dpsieve.engines.sql import number_query
+from dpsieve.engines.sql import queries as number_query
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
-from dpsieve.randomness.order import shuffled
+from dpsieve.numbers import gaps as gap_quantiles
+from dpsieve.numbers.box_mean import UnitMeans
+from dpsieve.numbers.gaps import GapQuantiles
+from dpsieve.numbers.scaled_noise import ScaledNoise
+from dpsieve.numbers.search import QuantileSearch
+from dpsieve.numbers.sums import best_noise
+from dpsieve.randomness.picks import shuffled
 from dpsieve.randomness.source import SystemSource
 from dpsieve.testing import insecure_source
-from dpsieve.vectors.means import gap_quantiles
-from dpsieve.vectors.means.box_mean import UnitMeans
-from dpsieve.vectors.means.gap_quantiles import GapQuantiles
-from dpsieve.vectors.means.noisy_search import QuantileSearch
-from dpsieve.vectors.means.private_sum import best_noise
-from dpsieve.vectors.means.scaled_noise import ScaledNoise
 
 pytestmark = pytest.mark.usefixtures("one_database")
 

@@ -163,9 +163,9 @@ class TestLedger:
     @pytest.mark.parametrize(
         ("draw", "options"),
         [
-            ("dpsieve.channels.keys_per_unit.KeysPerUnit.draw", {}),
-            ("dpsieve.channels.lag.rows.LagRows.draw", {"max_keys_per_unit": 1, "tell_kept": False}),
-            ("dpsieve.discovery.typical_size.TypicalSize.draw", {"goal": "counts"}),
+            ("dpsieve.noise.keys_per_unit.KeysPerUnit.draw", {}),
+            ("dpsieve.channels.lag.LagRows.draw", {"max_keys_per_unit": 1, "tell_kept": False}),
+            ("dpsieve.discovery.median_keys.TypicalSize.draw", {"goal": "counts"}),
             ("dpsieve.jobs.release.private_scheme", {"sample_size": 10}),
         ],
     )

@@ -60,7 +60,7 @@ def test_all_other_jobs_take_a_path_and_the_same_spelling(tmp_path):
     pure = {"neighbours": "add_remove", "epsilon": 1.0}
     tally = federated.Histogram(federated.plan(**BUDGET, unit="user")).tally().add(["tea"] * 90)
     trie = federated.TrieHeavyHitters(**BUDGET, max_length=3)
-    search = federated.QuantileSearch(0.5, 0.0, 1.0, **BUDGET)
+    tree = federated.Quantiles(0.0, 1.0, **BUDGET)
     entries = {"neighbours": "one_entry", "dimension": 100, "epsilon": 1.0, "delta": 1e-6, "sparsity": 5}
     jobs = {
         "item": lambda book: stream.release(**BUDGET, ledger=book),
@@ -70,7 +70,7 @@ def test_all_other_jobs_take_a_path_and_the_same_spelling(tmp_path):
         "person": lambda book: ds.private_quantile([5.0] * 99, 0.5, bounds=(0, 9), **pure, unit="person", ledger=book),
         ("user",): lambda book: tally.release(ledger=book),
         "client": lambda book: trie.run(["tea"] * 90, ledger=book),
-        "one client": lambda book: search.run([0.5] * 90, ledger=book),
+        "one client": lambda book: tree.run([0.5] * 90, ledger=book),
         ("client",): lambda book: collect_table(
             TABLE, value="drink", client="user", plan=federated.plan(**BUDGET), ledger=book
         ),

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import dpsieve as ds
-from dpsieve.privacy.curves.repeated import repeated_delta
+from dpsieve.accounting.repeated import repeated_delta
 
 
 def composed_delta(count, epsilon, delta, total):

@@ -23,9 +23,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsieve.accounting.concentrated import replaced
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, Renyi, ZeroConcentrated
-from dpsieve.privacy.curves.concentrated import replaced
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import ORIGIN, link
 from dpsieve.privacy.ledger.rules import SUMS, Cost
@@ -843,7 +843,7 @@ class TestWhatMechanismsReallyCost:
         assert [type(curve) for curve in entry.curves] == [Renyi, Approximate]
 
     def test_noise_for_known_keys_is_charged_as_laplace_noise(self, ledger):
-        from dpsieve.channels import known_keys
+        from dpsieve.noise.known_keys import known_keys
 
         entry = ledger.spend(known_keys(0.5, max_keys=2, max_rows=3, unit=self.UNIT))
         assert entry.curves == (DiscreteLaplace(12.0, 3, count=2),)
@@ -873,7 +873,7 @@ class TestWhatMechanismsReallyCost:
             ledger.spend(Approximate(2.0, 1e-4))
 
     def test_spends_that_are_none_are_refused(self, ledger):
-        from dpsieve.channels.known_keys import KnownKeys
+        from dpsieve.noise.known_keys import KnownKeys
 
         class Odd(KnownKeys):
             def spends(self):
@@ -883,7 +883,7 @@ class TestWhatMechanismsReallyCost:
             ledger.spend(Odd(0.1, noise="laplace", unit=self.UNIT))
 
     def test_a_ledger_may_be_named_by_its_path(self, path):
-        from dpsieve.channels import known_keys
+        from dpsieve.noise.known_keys import known_keys
         from dpsieve.privacy.ledger import charge, opened
 
         Ledger(path, epsilon=1.0, delta=1e-6, unit="one row")

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpsieve.accounting.concentrated import divergence, replaced
+from dpsieve.accounting.gaussian import gaussian_curve
+from dpsieve.accounting.renyi import range_divergence, renyi_delta
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
-from dpsieve.privacy.curves.concentrated import divergence, replaced
-from dpsieve.privacy.curves.gaussian import gaussian_curve
-from dpsieve.privacy.curves.renyi import range_divergence, renyi_delta
+from dpsieve.numbers.gaps import GapQuantiles
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import Chain
 from dpsieve.privacy.ledger.rules import SUMS, Cost, Rules
-from dpsieve.vectors.means.gap_quantiles import GapQuantiles
 
 from dpsieve.privacy import (  # isort: skip
     Approximate, BoundedRange, Composition, DiscreteLaplace, Gaussian, Guarantee, Renyi, ZeroConcentrated,
@@ -454,8 +454,9 @@ def test_kinds_keep_their_kind_where_they_can():
 
 
 def test_one_ledger_takes_counts_and_means_of_a_table(tmp_path):
-    from dpsieve.channels import known_keys, report_then_count
-    from dpsieve.vectors.means.rank_picks import RankPicks
+    from dpsieve.channels import report_then_count
+    from dpsieve.noise.known_keys import known_keys
+    from dpsieve.papers.thesis.rank_picks import RankPicks
 
     ledger = Ledger(tmp_path / "budget", epsilon=4.0, delta=1e-6, neighbours="replace")
     mean = RankPicks.within(Fraction(1, 100), 4, "centre", delta=1e-8, unit="one row")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpsieve.channels.makers import optimal
+from dpsieve.channels.optimal_channels import optimal
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.guarantee import unit_words

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dpsieve as ds
-from dpsieve.channels import known_keys, release_sample
+from dpsieve.channels import release_sample
 from dpsieve.errors import DpsieveError
+from dpsieve.noise.known_keys import known_keys
+from dpsieve.papers.thesis import merge_releases
 from dpsieve.publication.folders import _seal
-from dpsieve.sketches import merge_releases
 from dpsieve.sketches.merged import MergedSketch
 from dpsieve.testing import insecure_source
 

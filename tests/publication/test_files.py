@@ -188,7 +188,7 @@ def test_unknown_kinds_names_and_formats_are_refused(tmp_path):
 
 
 def test_a_mechanism_of_its_own_keeps_the_promise_that_is_told(tmp_path):
-    from dpsieve.channels import known_keys
+    from dpsieve.noise.known_keys import known_keys
 
     release = known_keys(1.0).release(["tea"], [100])
     guarantee = {**release.guarantee.to_json(), "epsilon": 0.001}

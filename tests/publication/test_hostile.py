@@ -11,8 +11,8 @@ import pytest
 from publication.fuzzing import KEYS, Saved, nested, parquet
 
 import dpsieve as ds
-from dpsieve.channels.makers import Gaussian
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
+from dpsieve.noise.gaussian_threshold import Gaussian
 from dpsieve.publication.bounded import LARGEST_RECORD, Unreadable, open_plain, read_json, read_table
 from dpsieve.publication.publication import Notes
 

@@ -9,8 +9,9 @@ import pytest
 from publication.fuzzing import KEYS, Saved, several_keys
 
 import dpsieve as ds
-from dpsieve.channels import known_keys, release_sample
+from dpsieve.channels import release_sample
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue, NotCertified
+from dpsieve.noise.known_keys import known_keys
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.testing import insecure_source
 

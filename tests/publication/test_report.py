@@ -14,9 +14,9 @@ from publication.fuzzing import RELEASES, releases
 
 import dpsieve as ds
 from dpsieve.channels import gaussian, optimal, rows_of_units, stability
-from dpsieve.channels.keys_per_unit import Kept
 from dpsieve.display import interval_words
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.noise.keys_per_unit import Kept
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.report import _baseline, report_page
 

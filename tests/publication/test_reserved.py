@@ -23,8 +23,8 @@ def test_a_reserved_place_takes_one_release(tmp_path):
         assert made().save(place) == tmp_path / "x"
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
     assert len(ds.Release.load(tmp_path / "x")) == 1
-    with pytest.raises(InvalidValue, match="exists already"):
-        Reserved(tmp_path / "x")
+    with pytest.raises(InvalidValue, match="exists already"), Reserved(tmp_path / "x"):
+        pass
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
@@ -38,26 +38,26 @@ def test_places_that_cannot_be_written_to(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for place, why in {"missing/x": "does not exist", "file/x": "cannot be written", "dangling": "exists"}.items():
-        with pytest.raises(InvalidValue, match=why):
-            Reserved(tmp_path / place)
+        with pytest.raises(InvalidValue, match=why), Reserved(tmp_path / place):
+            pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "file"]
 
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("pathlib.Path.mkdir", refuse)
-    with pytest.raises(InvalidValue, match=r"cannot be written \(Permission denied\)"):
-        Reserved(tmp_path / "x")
+    with pytest.raises(InvalidValue, match=r"cannot be written \(Permission denied\)"), Reserved(tmp_path / "x"):
+        pass
 
 
 @pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
 def test_the_place_of_a_killed_process_is_taken_over(tmp_path):
-    script = "import sys, dpsieve.publication.folders as f; x = f.Reserved(sys.argv[1]); print(1, flush=True); input()"
+    script = "import sys, dpsieve.publication.folders as f\nwith f.Reserved(sys.argv[1]): print(1, flush=True); input()"
     command = [sys.executable, "-c", script, tmp_path / "x"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
-        with pytest.raises(InvalidValue, match="being written by another process"):
-            Reserved(tmp_path / "x")
+        with pytest.raises(InvalidValue, match="being written by another process"), Reserved(tmp_path / "x"):
+            pass
         (tmp_path / ".x.partial" / "release.parquet").write_text("half")
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -82,8 +82,8 @@ def test_a_hidden_folder_of_someone_else_is_left_alone(tmp_path, what):
     hidden.mkdir()
     mine = hidden / "precious"
     mine.write_text("mine") if what == "a file" else mine.mkdir()
-    with pytest.raises(InvalidValue, match="holds something else"):
-        Reserved(tmp_path / "out")
+    with pytest.raises(InvalidValue, match="holds something else"), Reserved(tmp_path / "out"):
+        pass
     assert mine.exists()
 
 
@@ -107,17 +107,25 @@ def terminate(*_):
 
 made = ds.channels.optimal(1.0, 1e-8).release(["tea"], [500])
 folders.flush = folders.os.fsync = terminate
+
+def early():
+    # A signal as soon as the hidden folder is made, before its lock.
+    real = folders.Path.mkdir
+    folders.Path.mkdir = lambda *given, **options: (real(*given, **options), terminate())
+    made.save("x")
+
 batch = pa.table({"key": ["tea"], "count": [900]})
 {
     "folder": lambda: made.save("x"),
     "file": lambda: made.to_csv("x.csv"),
+    "early": early,
     "stream": lambda: ds.release_counts([batch], key="key", epsilon=1.0, delta=1e-6, out="x"),
 }[sys.argv[1]]()
 """
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("what", ["folder", "file", "stream"])
+@pytest.mark.parametrize("what", ["folder", "file", "early", "stream"])
 def test_a_terminated_process_leaves_nothing(tmp_path, what):
     command = [sys.executable, "-c", TERMINATED, what]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)

@@ -199,8 +199,8 @@ def test_a_kill_after_a_file_was_written_leaves_it_and_what_is_hidden_goes(tmp_p
     (tmp_path / "x.csv").write_text("whole")
     (tmp_path / ".x.csv.partial").mkdir()
     (tmp_path / ".x.csv.partial" / "table").hardlink_to(tmp_path / "x.csv")
-    with pytest.raises(InvalidValue, match="exists already"):
-        Reserved(tmp_path / "x.csv")
+    with pytest.raises(InvalidValue, match="exists already"), Reserved(tmp_path / "x.csv"):
+        pass
     assert os.listdir(tmp_path) == ["x.csv"] and (tmp_path / "x.csv").read_text() == "whole"  # noqa: PTH208
 
 
@@ -224,8 +224,8 @@ def test_a_kill_while_a_file_is_written_leaves_no_half_of_it(tmp_path):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         assert not (tmp_path / "x.csv").exists() and (tmp_path / ".x.csv.partial" / "table").exists()
-        with pytest.raises(InvalidValue, match="being written by another process"):
-            Reserved(tmp_path / "x.csv")
+        with pytest.raises(InvalidValue, match="being written by another process"), Reserved(tmp_path / "x.csv"):
+            pass
         process.send_signal(signal.SIGKILL)
         process.wait()
     with Reserved(tmp_path / "x.csv") as place:

@@ -13,7 +13,7 @@ from statistical import assert_cdf, assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError
 from dpsieve.randomness import Source, binomial, coins
-from dpsieve.randomness.coins import _fair_coins
+from dpsieve.randomness.coins import _fair_coins, bernoulli, bernoulli_words
 from dpsieve.testing import insecure_source
 
 DRAWS = 200_000
@@ -155,3 +155,56 @@ def test_bad_parameters():
     with pytest.raises(DpsieveError, match="source"):
         binomial([1], 0.5, source=np.random.default_rng())
     assert len(binomial([], 0.5)) == 0 and len(coins(0, 0.5)) == 0
+
+
+def included(q, *words):
+    """Whether one coin of probability q is true when these are the next random words."""
+    source = Scripted(*words)
+    heads = bernoulli(np.array([q]), source)
+    assert not source._first, "not all words were needed"
+    return bool(heads[0])
+
+
+class TestExactDecisions:
+    """A coin of probability q is true if U < q, for the uniform U whose bits are the words."""
+
+    def test_certainty_needs_no_luck(self):
+        assert included(1.0, 2**64 - 1)
+        assert included(1.0, 2**64 - 2**11)  # the largest float below 2^64
+
+    def test_impossibility(self):
+        assert not included(0.0, 0)
+
+    def test_a_word_equal_to_all_of_q_is_not_below_it(self):
+        assert included(0.5, 2**63 - 1)
+        assert not included(0.5, 2**63)
+
+    def test_the_float_before_one(self):
+        q = 1 - 2.0**-53
+        assert included(q, 2**64 - 2**11 - 1)
+        assert not included(q, 2**64 - 2**11)
+        assert not included(q, 2**64 - 1)
+
+    def test_a_tie_is_decided_by_the_next_word(self):
+        """q = 3 * 2^-66 has the first word 0 and then the bits 11."""
+        q = 3 * 2.0**-66
+        assert included(q, 0, 3 * 2**62 - 1)
+        assert not included(q, 0, 3 * 2**62)
+        assert not included(q, 1)
+
+    def test_the_smallest_probability_takes_seventeen_words(self):
+        """q = 2^-1074: sixteen words of zeros, then 14 bits of the seventeenth."""
+        assert included(5e-324, *[0] * 16, 2**14 - 1)
+        assert not included(5e-324, *[0] * 16, 2**14)
+
+    def test_ties_keep_the_rate(self):
+        """All first words tie, so that the refinement alone makes the decision: 3/4 of the time below."""
+        heads = bernoulli(np.full(20_000, 3 * 2.0**-66), Scripted(*[0] * 20_000))
+        low, high = binomial_band(20_000, 0.75)
+        assert low <= heads.sum() <= high
+
+    def test_words(self):
+        """The limit 2^64 + 3: a first word of 1 ties, and the second one decides."""
+        limit = np.array([1], np.uint64), np.array([3], np.uint64)
+        for words, answer in [((0,), True), ((1, 2), True), ((1, 3), False), ((2,), False)]:
+            assert bernoulli_words(*limit, Scripted(*words)).tolist() == [answer]

@@ -11,7 +11,7 @@ from scipy import special
 from statistical import assert_cdf, assert_follows
 
 from dpsieve.errors import DpsieveError
-from dpsieve.exact.search import precision
+from dpsieve.exact.balls import precision
 from dpsieve.randomness import discrete_gaussian, discrete_laplace, noise, rounded_gaussian
 from dpsieve.randomness.noise import Gaussian, Laplace, NoiseSampler, RoundedGaussian, laplace_scale
 from dpsieve.randomness.source import SystemSource

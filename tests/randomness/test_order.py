@@ -10,7 +10,8 @@ from scripted import Repeating, Scripted
 from statistical import assert_counts, assert_follows
 
 from dpsieve.errors import DpsieveError
-from dpsieve.randomness import noisy_top, order
+from dpsieve.randomness import noisy_top
+from dpsieve.randomness import picks as order
 from dpsieve.testing import insecure_source
 
 

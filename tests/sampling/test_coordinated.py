@@ -15,7 +15,8 @@ from statistical import assert_counts, assert_follows, binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError, InvalidValue, UnreadableData
-from dpsieve.randomness.keyed import keyed_words, numbers_below
+from dpsieve.randomness.coins import uniform_below
+from dpsieve.randomness.keyed_hash import keyed_words
 from dpsieve.sampling import candidates, custom, everything, new_salt, ppswor, priority
 
 KEYS, COUNTS = ["tea", "milk", "salt", "rice", "mate"], [40, 3, 9, 1, 15]
@@ -59,7 +60,7 @@ class TestNumbers:
     @pytest.mark.parametrize("limit", [2, 5, 2**64 + 3, 2**64 * 5, 2**100 + 1])
     def test_numbers_below_a_limit_are_even(self, limit):
         limits = (np.full(20_000, word, np.uint64) for word in (limit >> 64, limit & (2**64 - 1)))
-        high, low = numbers_below(*limits, ds.randomness.SystemSource())
+        high, low = uniform_below(*limits, ds.randomness.SystemSource())
         numbers = [a << 64 | b for a, b in zip(high.tolist(), low.tolist(), strict=True)]
         assert max(numbers) < limit
         assert_follows(
@@ -180,7 +181,7 @@ class TestBottomK:
         assert sums[3] == pytest.approx(sums[2] - true**2, rel=1e-7)
 
     def test_ranks_are_exponential(self):
-        from dpsieve.sampling.coordinated import _exponential
+        from dpsieve.sampling.sample import _exponential
 
         u = np.concatenate([np.geomspace(2.0**-129, 0.5, 500), 1 - np.geomspace(2.0**-53, 0.5, 500)])
         assert _exponential(u) == pytest.approx(-np.log1p(-u), rel=1e-15)
@@ -293,7 +294,7 @@ class TestBytes:
                     again = ds.Sample.from_bytes(sealed)
                 except UnreadableData:
                     continue
-                assert again.to_bytes() == sealed and again._is_whole()
+                assert again.to_bytes() == sealed and again._is_possible()
 
     def test_states_that_no_data_leads_to(self):
         salt = new_salt()

@@ -8,7 +8,7 @@ from flint import arb
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpsieve.exact.search import precision
+from dpsieve.exact.balls import precision
 from dpsieve.sampling.monotone import LARGEST, raised, saturating
 
 WINDOW = 3000

@@ -282,6 +282,7 @@ def test_a_broken_array_is_refused_before_it_is_read():
 
 def test_counting_lets_other_threads_run():
     """Sketches of several files are updated at the same time: the compiled loops do not hold Python's lock."""
-    from dpsieve.sketches.compiled import integers, texts
+    from dpsieve.sketches import integer_loops as integers
+    from dpsieve.sketches import text_loops as texts
 
     assert all(loop.targetoptions["nogil"] for loop in (integers.update, texts.update))

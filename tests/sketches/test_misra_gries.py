@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsieve.compiled.memory import PUBLIC_KEY
 from dpsieve.errors import DpsieveError
-from dpsieve.exact.hashing import PUBLIC_KEY
 from dpsieve.sketches import MisraGries, misra_gries
 
 

@@ -7,10 +7,10 @@ import pytest
 from sketch_reference import misra_gries, neighbours
 from statistical import assert_follows, binomial_band
 
-from dpsieve.channels.known_keys import laplace_tail
 from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.noise.known_keys import laplace_tail
 from dpsieve.randomness import SystemSource
-from dpsieve.sketches.noisy import NoisySketch, any_above, least_threshold
+from dpsieve.sketches.laplace_noise import NoisySketch, any_above, least_threshold
 
 REACH = 14
 

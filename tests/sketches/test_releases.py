@@ -16,9 +16,9 @@ from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, Unreadable
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
-from dpsieve.sketches.noisy import NoisySketch
-from dpsieve.sketches.rounded import RoundedSketch
-from dpsieve.sketches.summed import SummedSketch
+from dpsieve.sketches.laplace_noise import NoisySketch
+from dpsieve.sketches.rounded_noise import RoundedSketch
+from dpsieve.sketches.summed_noise import SummedSketch
 from dpsieve.testing import insecure_source
 
 
@@ -113,7 +113,7 @@ def test_an_empty_release_does_not_tell_an_empty_stream_from_one_item(tmp_path, 
     def released(items):
         users = ds.UserMisraGries(5)
         users.update([items])
-        sample = ds.sampling.StreamSample(50.0)
+        sample = ds.papers.weighted_sampling.StreamSample(50.0)
         sample.find(items)
         sample.count(items)
         keys, counts = sample.finish()
@@ -307,7 +307,9 @@ class TestMerged:
 
 
 @pytest.mark.parametrize(
-    ("noise", "budget"), [("noisy", {"delta": 1e-6}), ("summed", {"universe": range(9)})], ids=["noisy", "universe"]
+    ("noise", "budget"),
+    [("laplace_noise", {"delta": 1e-6}), ("summed_noise", {"universe": range(9)})],
+    ids=["noisy", "universe"],
 )
 def test_a_ledger_is_charged_before_anything_is_drawn(tmp_path, monkeypatch, noise, budget):
     ledger = ds.Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-5, unit="one item")

@@ -9,11 +9,11 @@ import pytest
 from sketch_reference import neighbours, post_processed
 from statistical import assert_follows, binomial_band
 
-from dpsieve.channels.known_keys import laplace_tail
 from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.noise.known_keys import laplace_tail
 from dpsieve.randomness import SystemSource
-from dpsieve.sketches import rounded
-from dpsieve.sketches.rounded import Choice, RoundedSketch
+from dpsieve.sketches import rounded_noise as rounded
+from dpsieve.sketches.rounded_noise import Choice, RoundedSketch
 
 REACH = 40
 

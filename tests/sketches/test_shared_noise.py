@@ -13,9 +13,9 @@ from scipy.special import ndtr
 from statistical import binomial_band
 
 import dpsieve as ds
-from dpsieve.privacy.curves.gaussian import gaussian_curve, gaussian_delta
+from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta
 from dpsieve.randomness import SystemSource
-from dpsieve.sketches.one_sided import OneSidedSketch
+from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.shared_noise import SharedNoise, blocks, shared_noise
 
 

@@ -7,7 +7,8 @@ from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import InvalidValue
-from dpsieve.sketches import MergedSketch, MisraGries, UserMisraGries, merge_releases, release_counters
+from dpsieve.papers.thesis import merge_releases
+from dpsieve.sketches import MergedSketch, MisraGries, UserMisraGries, release_counters
 from dpsieve.testing import insecure_source
 
 KEYS, COUNTERS = 2000, 64

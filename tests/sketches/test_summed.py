@@ -10,8 +10,8 @@ from statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.randomness import SystemSource
-from dpsieve.randomness.order import distinct, uniform_integers
-from dpsieve.sketches.summed import SummedSketch
+from dpsieve.randomness.picks import distinct, uniform_integers
+from dpsieve.sketches.summed_noise import SummedSketch
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])

@@ -13,7 +13,7 @@ from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
-from dpsieve.sketches.one_sided import OneSidedSketch
+from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.users import UserMisraGries
 
 KEYS = "abcd"

@@ -11,10 +11,8 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
-from dpsieve.values.columns import column_of, tried
-from dpsieve.values.items import plain_items
-from dpsieve.values.keys import key_table, refuse_equal
-from dpsieve.values.public_keys import known_table
+from dpsieve.values.columns import column_of, plain_items, tried
+from dpsieve.values.keys import key_table, known_table, refuse_equal
 
 SECRET = "marked-secret"
 READERS = {

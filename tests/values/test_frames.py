@@ -13,7 +13,7 @@ from counting import count
 
 import dpsieve as ds
 from dpsieve.engines import DuckDB
-from dpsieve.values.frames import arrow_column
+from dpsieve.values.columns import arrow_column
 
 BUDGET = {"epsilon": 5.0, "delta": 1e-6}
 RARE = [Decimal("123456.789"), 2.5, 2**70, b"\xff", "text", dt.date(2024, 1, 1), True, uuid.UUID(int=1)]

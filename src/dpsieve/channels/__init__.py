@@ -1,15 +1,38 @@
-"""Channels: how a true frequency turns into 'nothing' or a token."""
+"""Channels: how a true frequency turns into 'nothing' or a token; and the other mechanisms for counts, from `noise`."""
 
-from dpsieve.channels.binomial.rows import SampleThreshold, sample_threshold
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.channel import Channel, frequency_at
-from dpsieve.channels.known_keys import KnownKeys, known_keys
-from dpsieve.channels.makers import gaussian, optimal, rows_of_units, simple, stability, truncated_geometric
-from dpsieve.channels.private_size import PrivateTotal, private_scheme, release_sample
-from dpsieve.channels.reporting.report_then_count import ReportThenCount, report_then_count
-from dpsieve.channels.rows import Row, Rows
+from dpsieve.channels.law import Row
+from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
+from dpsieve.channels.rows import Rows
+
+if TYPE_CHECKING:
+    from dpsieve.noise.gaussian_threshold import gaussian
+    from dpsieve.noise.known_keys import KnownKeys, known_keys
+    from dpsieve.noise.private_total import PrivateTotal, private_scheme, release_sample
+    from dpsieve.noise.report_then_count import ReportThenCount, report_then_count
+    from dpsieve.noise.sample_threshold import SampleThreshold, sample_threshold
 
 __all__ = [
     "Channel", "KnownKeys", "PrivateTotal", "ReportThenCount", "Row", "Rows", "SampleThreshold", "frequency_at",
-    "gaussian", "known_keys", "optimal", "private_scheme", "release_sample", "report_then_count", "rows_of_units",
-    "sample_threshold", "simple", "stability", "truncated_geometric",
+    "gaussian", "known_keys", "optimal", "private_scheme", "release_sample",
+    "report_then_count", "rows_of_units", "sample_threshold", "simple", "stability", "truncated_geometric",
 ]  # fmt: skip
+
+_LATER = {  # below this package: loaded when first used
+    "dpsieve.noise.gaussian_threshold": ("gaussian",),
+    "dpsieve.noise.known_keys": ("KnownKeys", "known_keys"),
+    "dpsieve.noise.private_total": ("PrivateTotal", "private_scheme", "release_sample"),
+    "dpsieve.noise.report_then_count": ("ReportThenCount", "report_then_count"),
+    "dpsieve.noise.sample_threshold": ("SampleThreshold", "sample_threshold"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,51 +1,52 @@
-"""Channels: each key goes through alone, and its true frequency turns into 'nothing' or a token.
+"""Mechanisms that treat each key alone: its true frequency becomes 'nothing' or a token.
 
-A new channel is a new way to make rows, and nothing else: see docs/write_your_own_channel.md.
+A `Channel` is such a mechanism with certified rows. A new channel is a new way to make rows, and nothing else: see
+docs/write_your_own_channel.md.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.rows import LARGEST_FREQUENCY, Row, Rows
+from dpsieve.channels.budget import check_budget
+from dpsieve.channels.law import LARGEST_FREQUENCY, Row, TokenLaw
+from dpsieve.channels.rows import Rows, Steps
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import first_whole
+from dpsieve.exact.balls import first_whole
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sampling.coordinated import Sample
+from dpsieve.sampling.sample import Sample
+from dpsieve.sampling.schemes import DataDependent, Scheme, everything, scheme_from_json
 from dpsieve.types import Floats, Ints
 
 if TYPE_CHECKING:
     from dpsieve.estimation import Estimator
     from dpsieve.publication import Release
-    from dpsieve.sampling.schemes import Scheme
 
-_TOLD_APART = 2.0**51  # tokens up to here are told apart after a division by the resolution
+_DISTINCT = 2.0**51  # tokens up to here stay distinct after a division by the resolution
 _FREQUENCIES = "Pass one whole number for each key, from 1 to 10^12; leave out keys that do not occur."
 _G = "Pass a non-decreasing function of a float array with g(0) = 0, such as numpy.sqrt."
 _IMPOSSIBLE = "tokens holds one that no frequency leads to. Pass tokens drawn from this channel."
 
 
 @dataclass(frozen=True, repr=False)
-class Channel(Counting):
+class ReportedCounts(Counting):
     """For each true frequency i = 0, 1, 2, ... a distribution over 'nothing' and ordered tokens; row 0 is 'nothing'.
 
-    A channel is a frozen dataclass, perhaps with fields of its own, and owes its `rows`; what is here checks arguments
-    and asks the rows. Tokens are in units of frequency, multiples of 1/resolution; 0 stands for 'nothing'. Neighbours
-    are add/remove: one unit more or less changes the frequency of one key by one, so the guarantee is the largest
-    divergence of adjacent rows.
+    A frozen dataclass, perhaps with fields of its own, that provides `rows`; this class checks arguments and delegates
+    to the rows. Tokens are in units of frequency, multiples of 1/resolution; 0 stands for 'nothing'.
 
     Attributes:
-        epsilon, delta_: what is promised; `delta` is the curve.
-        unit: who is protected, in words.
+        epsilon, delta_: what is promised; a method `delta` is the curve.
+        unit: the privacy unit, as words for the guarantee.
     """
 
     epsilon: float
@@ -55,36 +56,40 @@ class Channel(Counting):
 
     def __post_init__(self) -> None:
         promise = self.guarantee
-        self._set(epsilon=promise.epsilon, delta_=promise.delta, unit=promise.unit)
-
-    def _set(self, **checked: Any) -> None:
-        """Store checked fields in their plain types."""
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        validate.store(self, epsilon=promise.epsilon, delta_=promise.delta, unit=promise.unit)
 
     @property
-    def scheme(self) -> "Scheme | None":
-        """With which probability keys of each frequency are sampled, if they are."""
+    def scheme(self) -> Scheme | None:
+        """The sampling scheme, if keys are sampled."""
         return None
 
     @property
     @abstractmethod
-    def rows(self) -> Rows:
-        """The rows of this channel, made when they are first needed: a cached property."""
+    def rows(self) -> TokenLaw:
+        """The distribution for each frequency, made when first needed: a cached property."""
+
+    @property
+    def sampling_rate(self) -> float:
+        """The probability with which each unit is counted at all; tokens are near sampling_rate * frequency."""
+        return 1.0
 
     @cached_property
     def guarantee(self) -> Guarantee:
         """What is promised to one privacy unit."""
         return Guarantee(self.epsilon, self.delta_, unit=self.unit)
 
+    def certify(self) -> Certificate:
+        """Return the certificate, checked once."""
+        return self._certificate
+
     @property
-    def table_rows(self) -> int | None:
-        """How many rows the kernel will check, where these are made one by one."""
-        return self.rows.table_rows
+    @abstractmethod
+    def _certificate(self) -> Certificate:
+        """The certificate: a cached property."""
 
     @property
     def each_key(self) -> Guarantee:
-        """What is promised for one key of a unit, which the kernel checks."""
+        """What is promised for one key of a unit."""
         return self.guarantee
 
     @property
@@ -108,21 +113,6 @@ class Channel(Counting):
     def reporting_probability(self, frequencies: ArrayLike) -> Floats:
         """Return, for each true frequency, the probability that its key is reported."""
         return self.rows.reported(checked_frequencies(frequencies))
-
-    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
-        """Return the least delta for which this channel is (epsilon, delta)-private, from its rows.
-
-        Where that cannot be computed exactly, it is refused.
-        """
-        return self.rows.delta(validate.epsilon(epsilon), validate.neighbours(neighbours))
-
-    def certify(self) -> Certificate:
-        """Return the certificate of the rows, checked once."""
-        return self._certificate
-
-    @cached_property
-    def _certificate(self) -> Certificate:
-        return self.rows.certify(self.guarantee)
 
     def likeliest(self, tokens: ArrayLike) -> Ints:
         """Return, for each token, the true frequency under which it has the largest probability."""
@@ -171,23 +161,16 @@ class Channel(Counting):
         if not len(tokens):
             return True
         whole = np.rint(tokens * self.resolution)
-        between = (whole / self.resolution != tokens) & (whole < _TOLD_APART)
+        between = (whole / self.resolution != tokens) & (whole < _DISTINCT)
         if between.any() or whole.min() < 1 or tokens.max() > LARGEST_FREQUENCY + self.rows.spread:
             return False
         return bool((self.rows.likeliest(whole.astype(np.int64))[1] > 0).all())
 
-    def estimator(
-        self,
-        g: Callable[[Floats], Floats] | None = None,
-        kind: str = "mle",
-        *,
-        low: int | None = None,
-        high: int | None = None,
-    ) -> "Estimator":
+    def estimator(self, g: Callable[[Floats], Floats] | None = None, kind: str = "mle") -> "Estimator":
         """Return an estimator of g(true frequency) from tokens; see `dpsieve.estimation.estimator`."""
         from dpsieve.estimation import estimator
 
-        return estimator(self, g, kind, low=low, high=high)
+        return estimator(self, g, kind)
 
     def draw(self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None) -> Floats:
         """Return a token for each true frequency, 0 for 'nothing', with exactly the probabilities of its row.
@@ -195,8 +178,8 @@ class Channel(Counting):
         With `already_sampled`, each key is known to have been drawn with the probability of the scheme, and the token
         comes from the row conditional on that.
         """
-        draw = self.rows.finish if already_sampled else self.rows.draw
-        return draw(checked_frequencies(frequencies), resolve(source)) / self.resolution
+        true = checked_frequencies(frequencies)
+        return self.rows.draw(true, resolve(source), already_sampled=already_sampled) / self.resolution
 
     def release(
         self,
@@ -233,7 +216,78 @@ class Channel(Counting):
         )
 
 
-def frequency_at(channel: Channel, probability: float) -> int | None:
+@dataclass(frozen=True, repr=False)
+class Channel(ReportedCounts):
+    """A mechanism whose rows are integers that the kernel certifies and tokens are drawn from.
+
+    Neighbours are add/remove: one unit more or less changes the frequency of one key by one, so the guarantee is the
+    largest divergence of adjacent rows.
+    """
+
+    @property
+    @abstractmethod
+    def rows(self) -> Rows:
+        """The rows, made when first needed: a cached property."""
+
+    @property
+    def table_rows(self) -> int | None:
+        """How many rows the kernel will check, where these are made one by one."""
+        return self.rows.table_rows
+
+    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+        """Return the least delta for which this channel is (epsilon, delta)-private, from its rows.
+
+        Where that cannot be computed exactly, it is refused.
+        """
+        return self.rows.delta(validate.epsilon(epsilon), validate.neighbours(neighbours))
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        return self.rows.certify(self.guarantee)
+
+
+def _read_scheme(data: Any) -> Scheme | None:
+    return None if data is None else scheme_from_json(data)
+
+
+@dataclass(frozen=True, repr=False)
+class SchemeChannel(Channel):
+    """A channel for unknown keys: its budget is checked, and its scheme if it has one."""
+
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"scheme": _read_scheme}
+
+    def __post_init__(self) -> None:
+        check_budget(self.epsilon, self.delta_)
+        super().__post_init__()
+        if self.scheme is not None:
+            validate.store(self, scheme=None if self.scheme == everything() else check_scheme(self.scheme))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the name and the fields; a scheme made from a function is named as one that cannot be saved."""
+        try:
+            return super().to_json()
+        except InvalidType:
+            plain: dict[str, Any] = replace(self, scheme=None).to_json()  # type: ignore[call-arg]
+            return {**plain, "scheme": "a function, which cannot be saved"}
+
+    @cached_property
+    def _steps(self) -> Steps:
+        return Steps(self.epsilon, self.delta_)
+
+
+def check_scheme(scheme: object) -> Scheme:
+    """Return a scheme whose rate does not come from the data."""
+    if not isinstance(scheme, Scheme):
+        hint = "Pass one such as dpsieve.ppswor(0.01), or leave it out."
+        raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")
+    if isinstance(scheme, DataDependent):
+        raise InvalidValue(
+            "scheme has a rate that was read off the data, which is not private. Use one with a fixed tau."
+        )
+    return scheme
+
+
+def frequency_at(channel: ReportedCounts, probability: float) -> int | None:
     """Return the lowest frequency reported with at least this probability; None where none up to 10^12 is.
 
     >>> from dpsieve.channels import optimal
@@ -250,10 +304,10 @@ def frequency_at(channel: Channel, probability: float) -> int | None:
     return found if found < LARGEST_FREQUENCY or enough(found) else None
 
 
-def whole_tokens(channel: Channel, tokens: ArrayLike, *, nothing: bool = False) -> Ints:
+def whole_tokens(channel: ReportedCounts, tokens: ArrayLike, *, nothing: bool = False) -> Ints:
     """Return tokens in units of frequency as the whole numbers they were drawn as, above zero unless `nothing` may be.
 
-    A float no longer tells every part of a unit apart beyond 2^53 of them; then the next part up is taken.
+    Above 2^53 parts a float cannot represent every part; then the next part up is taken.
     """
     hint = f"Pass tokens as `draw` returns them, {'zero or more' if nothing else 'above zero'}."
     try:
@@ -273,7 +327,7 @@ def whole_tokens(channel: Channel, tokens: ArrayLike, *, nothing: bool = False) 
 def checked_frequencies(
     values: ArrayLike, name: str = "frequencies", hint: str = _FREQUENCIES, *, least: int = 1
 ) -> Ints:
-    """Return frequencies as int64 in [least, 10^12]; the message never tells which key or value was wrong."""
+    """Return frequencies as int64 in [least, 10^12]; messages never name the key or value."""
     frequencies = validate.integers(name, values, hint=hint)
     if len(frequencies) and not least <= int(frequencies.min()) <= int(frequencies.max()) <= LARGEST_FREQUENCY:
         raise InvalidValue(f"{name} holds a number below {least} or above 10^12. {hint}")

@@ -1,51 +1,92 @@
-"""Rows: what a channel owes, and all that follows from them.
+"""The rows of a channel: integers on the 2^-128 grid, and everything derived from them.
 
-Row i = 1, 2, ... is the distribution of the output for the true frequency i: 'nothing', or a token. Tokens are whole
-numbers from 1 on, `resolution` of them for each unit of frequency. Masses are integers on the 2^-128 grid, and
-'nothing' has what is left of one. Row 0 is 'nothing' with certainty.
+Masses are those of tokens; 'nothing' has the remainder to one. See `channels.law` for frequencies and tokens.
+
+Every table is made from slightly tightened parameters: the step between rows is e^epsilon lowered by 2^-46, and delta
+is lowered by 2^-36, both relative. That moves a reporting probability by less than 1e-9 and leaves the kernel room to
+clear a pair of rows in floating point.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import nextafter
 
 import numpy as np
 
-from dpsieve.channels.grid import ONE, Inverse, below, fraction, integers, words
+from dpsieve.channels.law import Row, TokenLaw
 from dpsieve.errors import InvalidValue, NotCertified
+from dpsieve.exact.words import below, fraction, join_words, split_words
 from dpsieve.privacy import Block, Certificate, Guarantee, certify
-from dpsieve.privacy.kernel import examine
+from dpsieve.privacy.kernel import GRID, GUARD, examine, exp_floor
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.validate import Neighbours
 
-LARGEST_FREQUENCY = 10**12
-CELLS = 1 << 20  # entries of one piece of a table in floats
+ONE = 1 << GRID
+FACTOR_BITS = GUARD
+_NEAR = 2.0**-16  # a proposed place is right to 2^-18, as there are at most 2^31 of them in a cell
 SAFE = 1e-11  # windows are made this much heavier than needed, relatively, which covers all rounding
 _EDGES = 2048
 _RUN = 17  # at most 2^17 neighbouring rows are tabulated at a time
 
 
-@dataclass(frozen=True, eq=False)
-class Row:
-    """The distribution of the output for one true frequency, for people.
+class Steps:
+    """The tightened parameters of a table: multiply by e^epsilon rounding down, divide by it rounding up."""
 
-    `silent` is the probability of 'nothing'. Token cell t lies in (left[t], right[t]], in units of frequency, and has
-    probability mass[t], spread evenly; a point token has left == right. Cells are in increasing order.
+    def __init__(self, epsilon: float, delta: float) -> None:
+        self.factor = exp_floor(epsilon) * (2**46 - 1) >> 46
+        self.delta = int(Fraction(delta) * (1 - Fraction(1, 2**36)) * ONE)
+
+    def grow(self, mass: int) -> int:
+        """Return at most e^epsilon times the mass."""
+        return mass * self.factor >> FACTOR_BITS
+
+    def shrink(self, mass: int) -> int:
+        """Return at least e^-epsilon times the mass."""
+        return -((-mass << FACTOR_BITS) // self.factor)
+
+
+@dataclass(frozen=True)
+class Inverse:
+    """The inverse of a cumulative distribution over cells of integer places.
+
+    A uniform number in [0, 2^128) is two words. Cell t has the numbers from start[t] on, `mass[t]` for each of its
+    places. Every comparison is exact; floating point only proposes a place, and a proposal near the border of two
+    places is settled with integers.
     """
 
-    silent: float
-    left: Floats
-    right: Floats
-    mass: Floats
+    edges: Ints
+    ends: tuple[Words, Words]  # the cumulative mass up to the end of each cell
+    starts: tuple[Words, Words]
+    masses: tuple[Words, Words]
 
-    @property
-    def reported(self) -> float:
-        """The probability that the key is reported at all."""
-        return float(self.mass.sum())
+    @classmethod
+    def of(cls, edges: Sequence[int], masses: Sequence[int]) -> "Inverse":
+        """Lay the cells out one after the other; their masses must sum to less than 2^128."""
+        sums = [0]
+        for left, right, mass in zip(edges, edges[1:], masses, strict=False):
+            sums.append(sums[-1] + (right - left) * mass)
+        return cls(np.array(edges), split_words(sums[1:]), split_words(sums[:-1]), split_words(masses))
+
+    def places(self, high: Words, low: Words) -> Ints:
+        """Return the place on which each number high * 2^64 + low falls; all must be below the total mass."""
+        cell = np.searchsorted(self.ends[0], high, side="left")
+        while len(tied := np.flatnonzero((self.ends[0][cell] == high) & (self.ends[1][cell] <= low))):
+            cell[tied] += 1
+        start_high, start_low = self.starts[0][cell], self.starts[1][cell]
+        rest_low = low - start_low
+        rest_high = high - start_high - (low < start_low)
+        mass_high, mass_low = self.masses[0][cell], self.masses[1][cell]
+        offset = (rest_high * 2.0**64 + rest_low) / (mass_high * 2.0**64 + mass_low)
+        whole: Ints = np.floor(offset).astype(np.int64)
+        for k in np.flatnonzero(np.abs(offset - np.rint(offset)) < _NEAR):
+            rest, mass = (int(a[k]) << 64 | int(b[k]) for a, b in ((rest_high, rest_low), (mass_high, mass_low)))
+            whole[k] = rest // mass
+        return np.asarray(self.edges[cell] + whole)
 
 
 @dataclass(frozen=True)
@@ -88,29 +129,25 @@ class Windows:
         return low, np.maximum(high, low)
 
 
-class Rows(ABC):
-    """The rows of a channel, in blocks of consecutive rows over shared cells. Everything else is derived here, once.
+class Rows(TokenLaw):
+    """Rows of integers in blocks over shared cells, which the kernel certifies. Everything else is derived here, once.
 
-    A faster form of a derived method may override it; tests/common/test_rows.py compares the two.
+    A faster form of a derived method may override it; tests/common/test_rows.py compares the two. Rows with last=None
+    must set `spread`.
 
     Attributes:
-        resolution: tokens for each unit of frequency.
-        last: each row after it is the previous one shifted up by `resolution` tokens; None when rows keep changing,
-            and then `spread` must be given.
         step: by how much one unit may change the frequency of a key.
-        rate: tokens come near rate * frequency; below one where units are sampled before they are counted.
         piece: how many rows a block has, as blocks are made and kept here.
         longest: up to this `last`, divergences and windows are computed over all rows.
         table_rows: how many rows the kernel will check, where these are made one by one.
+        loss: a reporting probability is at most this much below the largest possible one, relatively.
     """
 
-    resolution: int
-    last: int | None
     step: int = 1
-    rate: float = 1.0
     piece: int = 64
     longest: int = 1 << 22
     table_rows: int | None = None
+    loss: float = 0.0
 
     @abstractmethod
     def block(self, first: int, count: int) -> Block:
@@ -120,8 +157,8 @@ class Rows(ABC):
         """
 
     @cached_property
-    def spread(self) -> int:
-        """Units: a row i has all its tokens in (i - spread, i + spread]."""
+    def spread(self) -> int:  # type: ignore[override]
+        """A row i has all its tokens in (i - spread, i + spread], in units of frequency."""
         if self.last is None:
             raise InvalidValue("rows with last=None keep changing. Give them `spread`, the units that a row reaches.")
         far = 0
@@ -149,9 +186,9 @@ class Rows(ABC):
         yield from enumerate(self.single_rows(np.arange(row, last + 1)), row)
 
     def row(self, frequency: int) -> Row:
-        """Return one row for people; with a resolution of one, token by token."""
+        """Return one row; with a resolution of one, token by token."""
         if frequency == 0:
-            return Row(1.0, np.empty(0), np.empty(0), np.empty(0))
+            return super().row(0)
         block = next(self.single_rows(np.array([frequency])))
         width, each = np.diff(block.edges), fraction(block.high[0], block.low[0])
         silent = float(self.withheld(np.array([frequency]))[0])
@@ -193,16 +230,6 @@ class Rows(ABC):
         for k, row in enumerate(self.single_rows(values)):
             found[k] = mass_of(row, edges[1:])[0] * np.diff(edges)
         return found[place]
-
-    def bands(self, frequencies: Ints) -> Iterator[tuple[slice, Ints]]:
-        """Cut increasing frequencies into runs; yield each with cell edges that span all tokens of its rows."""
-        start = 0
-        while start < len(frequencies):
-            near = frequencies[start] + max(self.spread // 2, 16)
-            stop = int(np.searchsorted(frequencies, near, side="right"))
-            low, high = max(int(frequencies[start]) - self.spread, 0), int(frequencies[stop - 1]) + self.spread
-            yield from in_steps(start, stop, self.cell_edges(low, high))
-            start = stop
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
         """Return the frequency under which each token has its largest probability, and that; zero if no row has it."""
@@ -251,22 +278,18 @@ class Rows(ABC):
         own = rows * self.resolution
         return Windows(self.resolution, own - highest, own - lowest, first, settled=last == self.last)
 
-    def draw(self, frequencies: Ints, source: Source) -> Ints:
-        """Return a token for each frequency, 0 for 'nothing', with exactly the probabilities of its row."""
+    def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
+        """Return a token for each frequency; without a scheme every key counts as already sampled."""
         tokens = np.zeros(len(frequencies), np.int64)
         high, low = source.words(len(tokens)), source.words(len(tokens))
         distinct, place = np.unique(frequencies, return_inverse=True)
         order = np.argsort(place, kind="stable")
         groups = np.split(order, np.searchsorted(place[order], np.arange(1, len(distinct))))
         for row, group in zip(self.single_rows(distinct), groups, strict=False):
-            shown = group[below(high[group], low[group], *words([_total(row)]))]
-            inverse = Inverse.of(row.edges.tolist(), integers(row.high[0], row.low[0]))
+            shown = group[below(high[group], low[group], *split_words([_total(row)]))]
+            inverse = Inverse.of(row.edges.tolist(), join_words(row.high[0], row.low[0]))
             tokens[shown] = inverse.places(high[shown], low[shown])
         return tokens
-
-    def finish(self, frequencies: Ints, source: Source) -> Ints:
-        """Return tokens as `draw` does, for keys that were already sampled with the probabilities of the scheme."""
-        return self.draw(frequencies, source)
 
     def chains(self) -> Iterator[Chain]:
         """Yield what the kernel has to see: for each s up to `step` and each r up to s, rows r, r + s, r + 2s, ..."""
@@ -302,7 +325,7 @@ class Rows(ABC):
     def _totals(self, frequencies: Ints) -> tuple[Words, Words]:
         """Return the reported mass of each row, in high and low words."""
         rows, place = np.unique(self._settled(frequencies), return_inverse=True)
-        high, low = words([_total(row) for row in self.single_rows(rows)])
+        high, low = split_words([_total(row) for row in self.single_rows(rows)])
         return high[place], low[place]
 
     @cached_property
@@ -321,16 +344,9 @@ class Rows(ABC):
         return lru_cache(maxsize=16)(lambda level: self.windows(1, self.last or 1, level))
 
 
-def in_steps(start: int, stop: int, edges: Ints) -> Iterator[tuple[slice, Ints]]:
-    """Yield rows start to stop - 1, some at a time, so that a table of them over these edges is not too large."""
-    step = max(CELLS // len(edges), 1)
-    for first in range(start, stop, step):
-        yield slice(first, min(first + step, stop)), edges
-
-
 def _total(row: Block) -> int:
     """Return the reported mass of a single row, exactly; it must be below one."""
-    widths, masses = np.diff(row.edges).tolist(), integers(row.high[0], row.low[0])
+    widths, masses = np.diff(row.edges).tolist(), join_words(row.high[0], row.low[0])
     total: int = sum(width * mass for width, mass in zip(widths, masses, strict=True))
     if total >= ONE:
         raise InvalidValue("a row has a mass of one or more. Round its masses down, to leave some to 'nothing'.")

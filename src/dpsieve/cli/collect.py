@@ -67,7 +67,7 @@ def histogram(
     from dpsieve.jobs.collect_request import HistogramRequest
 
     if request["values"] is not None:
-        from dpsieve.values.public_keys import known_table, read_known
+        from dpsieve.values.keys import known_table, read_known
 
         listed = read_known(request["values"], [request["column"]])
         request["values"] = known_table(listed, (request["column"],)).column(0)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dpsieve.vectors.means.estimate import Estimate
+    from dpsieve.numbers.estimate import Estimate
 
 
 @takes_request(SUM)

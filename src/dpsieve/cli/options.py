@@ -253,7 +253,7 @@ def _with_options(options: Options, command: Callable[..., None]) -> Callable[..
         if "key" in request:
             warn_of_large_delta(request["delta"])
         if request.get("known_keys") is not None:
-            from dpsieve.values.public_keys import read_known
+            from dpsieve.values.keys import read_known
 
             request["known_keys"] = read_known(request["known_keys"], request["key"])
         told = {name: values.pop(name) for name in _FORMAT}

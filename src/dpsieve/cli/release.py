@@ -4,7 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -265,18 +265,22 @@ def scanning(*, quiet: bool) -> Iterator[Callable[[float], None] | None]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def reserved(out: Path | None) -> "AbstractContextManager[Reserved | None]":
+@contextmanager
+def reserved(out: Path | None) -> "Iterator[Reserved | None]":
     """Hold the place of --out, so that whatever is wrong with it is known before anything is read or spent."""
     from dpsieve.publication.folders import Reserved
     from dpsieve.publication.table_files import NOT_WRITTEN
 
     if out is None:
-        return nullcontext()
+        yield None
+        return
     if out.suffix.lower() in NOT_WRITTEN:
         fix = "Pass a name that ends in .csv, .jsonl or .parquet, or the name of a new folder."
         raise InvalidValue(f"--out names a file of a kind that is not written. {fix}")
-    with errors_as_typed({"folder": "out"}):
-        return Reserved(out)
+    with ExitStack() as held:
+        with errors_as_typed({"folder": "out"}):
+            place = held.enter_context(Reserved(out))
+        yield place
 
 
 def keep(

@@ -24,7 +24,7 @@ def is_there(path: Path) -> bool:
 def load(path: Path) -> "MisraGries | MergedSketch":
     """Return the sketch in a file; a file that does not begin like one is not read any further."""
     from dpsieve.sketches import sketch_from_bytes
-    from dpsieve.values.key_bytes import MOST_BYTES
+    from dpsieve.values.saved_bytes import MOST_BYTES
 
     try:
         with path.open("rb") as file:

@@ -80,8 +80,8 @@ def stream(
     files = named_files(files)
     import pyarrow as pa
 
-    from dpsieve.engines.inputs.data_files import Format
-    from dpsieve.engines.inputs.stream_items import item_batches
+    from dpsieve.engines.inputs.files import Format
+    from dpsieve.engines.inputs.items import item_batches
     from dpsieve.privacy.guarantee import warn_of_large_delta
     from dpsieve.sketches import MergedSketch
 
@@ -125,7 +125,7 @@ def stream(
 def _ledger(path: Path | None, items_per_unit: int) -> "Ledger | None":
     """Open the ledger to charge, which must be for what a stream protects."""
     from dpsieve.privacy.ledger import Ledger
-    from dpsieve.sketches.noisy import checked_items, protected
+    from dpsieve.sketches.laplace_noise import checked_items, protected
 
     unit = protected(checked_items(items_per_unit))
     book = None if path is None else Ledger.open(path)
@@ -169,9 +169,9 @@ def _opened(
 
 def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str, Any]) -> None:
     """Refuse a budget that no release could be made with or the ledger cannot pay, and a universe that is none."""
-    from dpsieve.sketches.noisy import NoisySketch
+    from dpsieve.sketches.laplace_noise import NoisySketch
     from dpsieve.sketches.releasing import Universe
-    from dpsieve.sketches.summed import SummedSketch
+    from dpsieve.sketches.summed_noise import SummedSketch
 
     many = options.get("items_per_unit", 1)
     if "universe" not in options:

@@ -22,7 +22,7 @@ _SAVE_EVERY = 60.0  # seconds, while a pipe is read
 
 def named_files(names: Sequence[str]) -> list[str]:
     """Return the files that names, globs and folders mean, each once; - is standard input."""
-    from dpsieve.engines.inputs.data_files import found_files, one_file
+    from dpsieve.engines.inputs.files import found_files, one_file
 
     files: list[str] = []
     for name in names:
@@ -43,7 +43,7 @@ def read_one(
     Files that cannot be read to their end leave the state as it was: the whole command can be run again. A pipe cannot
     be read again, so it is saved now and then, and what was read of it is kept when it fails or is interrupted.
     """
-    from dpsieve.engines.inputs.stream_items import item_batches
+    from dpsieve.engines.inputs.items import item_batches
 
     pipe, saved, before = list(files) == ["-"], time.monotonic(), sketch.items
     try:
@@ -86,7 +86,7 @@ def read_parallel(
     the names alone. Sizes of files, or which sketch is free first, must not decide: one item more could change them,
     and with them the sketches of all other files, which the guarantee does not cover.
     """
-    from dpsieve.engines.inputs.stream_items import item_batches
+    from dpsieve.engines.inputs.items import item_batches
     from dpsieve.sketches import MergedSketch, MisraGries
 
     parts = [MisraGries(counters) for _ in range(min(parallel, len(files)))]

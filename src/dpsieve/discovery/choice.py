@@ -4,20 +4,20 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from dpsieve.channels.makers import SMALLEST_DELTA, SMALLEST_EPSILON
+from dpsieve.channels.budget import SMALLEST_DELTA, SMALLEST_EPSILON
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidValue
 
 # For each name: the module and the name of its maker, and whether that takes the typical number of keys.
 _MAKERS = {
-    "greedy": ("greedy", "greedy", False),
-    "one_key": ("greedy", "one_key", False),
-    "policy_gaussian": ("policies", "policy_gaussian", False),
-    "policy_greedy": ("policies", "policy_greedy", False),
-    "renyi": ("renyi_selection", "renyi_selection", True),
-    "renyi_two_rounds": ("two_rounds", "two_rounds", True),
-    "repeated_rounds": ("repeated_rounds", "repeated_rounds", False),
-    "weighted_gaussian": ("weighted_gaussian", "weighted_gaussian", False),
+    "greedy": ("discovery.greedy", "greedy", False),
+    "one_key": ("discovery.greedy", "one_key", False),
+    "policy_gaussian": ("papers.missing_mass.policies", "policy_gaussian", False),
+    "policy_greedy": ("papers.missing_mass.policies", "policy_greedy", False),
+    "renyi": ("discovery.renyi", "renyi_selection", True),
+    "renyi_two_rounds": ("discovery.renyi_two_rounds", "two_rounds", True),
+    "repeated_rounds": ("papers.missing_mass.repeated_rounds", "repeated_rounds", False),
+    "weighted_gaussian": ("discovery.weighted_gaussian", "weighted_gaussian", False),
 }
 MECHANISMS = ("auto", *_MAKERS)
 _FEW, _MANY = 2, 16
@@ -50,7 +50,7 @@ def make_selector(
     if not isinstance(name, str) or name not in _MAKERS:
         raise InvalidValue(f"mechanism is not known. Choose one of {', '.join(MECHANISMS)}.")
     home, maker, shaped = _MAKERS[name]
-    make: Callable[..., Selector] = getattr(import_module(f"dpsieve.discovery.{home}"), maker)
+    make: Callable[..., Selector] = getattr(import_module(f"dpsieve.{home}"), maker)
     more: dict[str, Any] = {"typical_keys": typical_keys} if shaped else {}
     return make(epsilon, delta, max_keys, unit=unit, **more, **options)
 

@@ -31,20 +31,20 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.channels.keys_per_unit import KINDS_OF_KEYS, MOST, Kept, KeysPerUnit, units_by_size
-from dpsieve.channels.known_keys import NoisyCounts, gaussian_deviation, gaussian_half_width
-from dpsieve.channels.makers import most_keys
+from dpsieve.accounting.stages import gaussian_number, largest_mu, pure_mu
+from dpsieve.channels.budget import check_max_keys
 from dpsieve.discovery.after_selection import AfterSelection
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.two_rounds import TwoRounds, two_rounds
+from dpsieve.discovery.renyi_two_rounds import TwoRounds, two_rounds
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import ball, upper
+from dpsieve.exact.balls import Ball, ball, upper
+from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Kept, KeysPerUnit, units_by_size
+from dpsieve.noise.known_keys import NoisyCounts, gaussian_deviation, gaussian_half_width
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.registry import register
-from dpsieve.privacy.stages import gaussian_number, largest_mu, pure_mu
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
-from dpsieve.randomness.order import noisy_top
+from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.values.keys import order_of, published
@@ -124,7 +124,9 @@ class FindThenCount(AfterSelection, NoisyCounts):
         sigma = validate.between("sigma", self.sigma, SMALLEST_SCALE, LARGEST_SCALE / 1000, hint=hint)
         choice = validate.between("choice_epsilon", self.choice_epsilon, 0.0, 100.0, hint=hint)
         kept = validate.between("kept_epsilon", self.kept_epsilon, 0.0, 100.0, hint=hint)
-        validate.store(self, sigma=sigma, choice_epsilon=choice, kept_epsilon=kept, keys=most_keys(self.keys, "keys"))
+        validate.store(
+            self, sigma=sigma, choice_epsilon=choice, kept_epsilon=kept, keys=check_max_keys(self.keys, "keys")
+        )
         self._together  # noqa: B018  # raises where the fields do not keep the promise
 
     def __repr__(self) -> str:
@@ -207,7 +209,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
         return gaussian_number(self.distance, share, epsilon, power), 0.0
 
     def _divergence(self, order: float) -> float:
-        def cost() -> object:
+        def cost() -> Ball:
             told = ball(self.choice_epsilon) ** 2 / 8 + ball(self.kept_epsilon) ** 2 / 2
             return ball(order) * (told + 1 / ball(self.sigma) ** 2 / 2)
 

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 
 from dpsieve.channels.channel import frequency_at
-from dpsieve.channels.makers import Optimal
+from dpsieve.channels.optimal_channels import Optimal
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.errors import InvalidValue
@@ -107,7 +107,7 @@ class Greedy(Selector):
 
     def counts(self, held: Incidence) -> Ints:
         """Return how many units count in each key; it is secret."""
-        from dpsieve.discovery.compiled.policy_loops import fill_first
+        from dpsieve.discovery.loops import fill_first
 
         counts = np.zeros(held.keys.num_rows, np.int64)
         fill_first(held.starts, held.held, self.cutoff, counts)

@@ -44,7 +44,7 @@ class Incidence:
         """Return one unit with one key, to rehearse with; compiled code that a table of this size uses is loaded."""
         made = Incidence.of([["a key"]])
         if len(self.held) >= _FEW:
-            from dpsieve.discovery.compiled.held_keys import count_keys, first_keys
+            from dpsieve.discovery.loops import count_keys, first_keys
 
             first_keys(made.starts, made.held, 1)
             count_keys(made.held, np.zeros(1, np.int64))
@@ -65,7 +65,7 @@ class Incidence:
             return self
         if len(self.held) < _FEW:
             return self.keeping(np.arange(len(self.held)) - np.repeat(self.starts[:-1], sizes) < most)
-        from dpsieve.discovery.compiled.held_keys import first_keys
+        from dpsieve.discovery.loops import first_keys
 
         return Incidence(self.keys, *first_keys(self.starts, self.held, most))
 
@@ -77,7 +77,7 @@ class Incidence:
 
     def ranked(self, order: Ints) -> "Incidence":
         """Return what units hold of the keys in `order`, numbered anew in this order, and the first of them first."""
-        from dpsieve.discovery.compiled.held_keys import sort_keys
+        from dpsieve.discovery.loops import sort_keys
 
         rank = np.full(self.keys.num_rows, -1, np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
@@ -96,7 +96,7 @@ class Incidence:
         """Return how many units hold each key."""
         if len(self.held) < _FEW:
             return np.bincount(self.held, minlength=self.keys.num_rows).astype(np.int64, copy=False)
-        from dpsieve.discovery.compiled.held_keys import count_keys
+        from dpsieve.discovery.loops import count_keys
 
         counts = np.zeros(self.keys.num_rows, np.int64)
         count_keys(self.held, counts)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsieve.channels.makers import most_keys, unknown_domain
+from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.guarantee import Guarantee
@@ -38,8 +38,8 @@ class Selector(Mechanism):
     unit: str = "one row"
 
     def __post_init__(self) -> None:
-        epsilon, delta = unknown_domain(self.epsilon, self.delta)
-        self._set(epsilon=epsilon, delta=delta, max_keys=most_keys(self.max_keys), unit=self.guarantee.unit)
+        epsilon, delta = check_budget(self.epsilon, self.delta)
+        self._set(epsilon=epsilon, delta=delta, max_keys=check_max_keys(self.max_keys), unit=self.guarantee.unit)
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():

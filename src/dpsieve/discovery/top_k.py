@@ -6,7 +6,8 @@ raises some of them by one and lowers none, so a pick is e0-bounded-range with e
 The k largest of the counts with Gumbel noise, drawn once, are distributed like k picks one after the other (Durfee and
 Rogers 2019).
 
-In one account with the selector the picks enter by the law of losses of their exact curve (`privacy.stages`).
+In one account with the selector the picks enter by the law of losses of their exact curve (`privacy.stages`), which
+begins with the curve of the noise on their counts where there is some (`privacy.adaptive`).
 
 Counts of the chosen keys. One unit raises up to k of them by one. Let n be the number of units, S and G_1, ..., G_k
 independent Gaussian noise, rounded to integers. Publish n + S and 2 count_i - n + G_i for each i: one unit moves the
@@ -15,8 +16,7 @@ rounding is post-processing. What is really published are the sums of the first 
 count_i + (S + G_i)/2, in which n is gone. With var(S) = 4 sigma^2 / (sqrt k + 1) and var(G) = 4 sigma^2 sqrt k /
 (sqrt k + 1) each count has the standard deviation sigma, for mu = (sqrt k + 1) / (2 sigma): about half the noise of
 independent noise, which has sqrt k / sigma (Lebeda, "Better Gaussian Mechanism using Correlated Noise", SOSA 2025).
-Whatever was picked, neighbours are no easier to tell apart than Gaussians of this distance, so its transform multiplies
-that of the picks.
+Whatever was picked, neighbours are no easier to tell apart than Gaussians of this distance.
 """
 
 import math
@@ -26,13 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.discovery.after_selection import TOP, rest_needed
-from dpsieve.discovery.picker import KeyPicker, checked_analysis, chosen_selector, largest_pick
-from dpsieve.discovery.renyi_selection import RenyiSelector, renyi_selection
-from dpsieve.discovery.selector import Selector
-from dpsieve.errors import InvalidValue
-from dpsieve.exact.search import ball, upper
-from dpsieve.privacy.curves.picks import (
+from dpsieve.accounting.exponential_picks import (
     checked_picks,
     lemma_epsilon,
     picks_delta,
@@ -40,11 +34,23 @@ from dpsieve.privacy.curves.picks import (
     picks_law,
     picks_renyi,
 )
+from dpsieve.accounting.stages import largest_mu
+from dpsieve.discovery.after_selection import (
+    TOP,
+    KeyPicker,
+    checked_analysis,
+    chosen_selector,
+    largest_pick,
+    rest_needed,
+)
+from dpsieve.discovery.renyi import RenyiSelector, renyi_selection
+from dpsieve.discovery.selector import Selector
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.registry import register
-from dpsieve.privacy.stages import largest_mu
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
-from dpsieve.randomness.order import noisy_top
+from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 
@@ -97,9 +103,8 @@ def top_keys(
         sigma = (math.sqrt(k) + 1) / (2 * largest_mu(chosen.rest, part, chosen.epsilon, chosen.power))
 
     def after(selector: RenyiSelector, each: float) -> float:
-        law = picks_law(k, each, TOP * epsilon)
-        number = law.number(_counts_mu(sigma, k), 1 - selector.share, selector.epsilon, selector.power)
-        return rest_needed(selector, number, law.leak)
+        law = picks_law(k, each, TOP * epsilon, _counts_mu(sigma, k))
+        return rest_needed(selector, law.number(1 - selector.share, selector.epsilon, selector.power), law.leak)
 
     by_parts = lemma_epsilon if paper else (lambda *_: 0.0) if count_share else picks_epsilon
     each = largest_pick(chosen, epsilon, delta, k=k, after=None if paper else after, by_parts=by_parts)
@@ -148,8 +153,8 @@ class TopKeys(KeyPicker):
         return float(-ndtri((1 - level) / 2)) * self.count_sigma * (1 + 1e-9) + 0.5
 
     def _number(self, share: float, epsilon: float, power: float) -> tuple[float, float]:
-        law = picks_law(self.k, self.each_epsilon, TOP * epsilon)
-        return law.number(_counts_mu(self.count_sigma, self.k), share, epsilon, power), law.leak
+        law = picks_law(self.k, self.each_epsilon, TOP * epsilon, _counts_mu(self.count_sigma, self.k))
+        return law.number(share, epsilon, power), law.leak
 
     def _divergence(self, order: float) -> float:
         picks, mu = picks_renyi(order, self.each_epsilon, self.k), _counts_mu(self.count_sigma, self.k)

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from dpsieve.engines.adbc.engine import Adbc
-from dpsieve.engines.counted import Counted
 from dpsieve.engines.duckdb.engine import DuckDB
 from dpsieve.engines.engine import COUNT, Columns, Engine, NumberColumns, NumberRows, Progress
-from dpsieve.engines.inputs.data_files import DataStream, files
-from dpsieve.engines.inputs.detect import is_database, is_spark, opener_of
+from dpsieve.engines.inputs.files import DataStream, files
+from dpsieve.engines.inputs.frames import is_database, is_spark, opener_of
+from dpsieve.engines.postgres.engine import Adbc
 from dpsieve.engines.spark.engine import Spark
+from dpsieve.engines.true_data import Counted
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Weight
 

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.channels.keys_per_unit import MOST
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.display import shown_progress
-from dpsieve.engines.counted import Counted, CountedByBound
+from dpsieve.engines.true_data import Counted, CountedByBound
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.logs import timed
+from dpsieve.noise.keys_per_unit import MOST
 from dpsieve.privacy.contribution import Contribution, Weight
 from dpsieve.types import Floats, Ints
 

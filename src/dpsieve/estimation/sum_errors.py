@@ -1,26 +1,27 @@
-"""The error of an estimated sum, as far as the tokens themselves tell it.
+"""The error of an estimated sum, estimated from the tokens.
 
 The exact bias and variance of a sum are sums of L(x) Bias_w and L(x)^2 Var_w over all keys, with true frequencies w
 (Cohen, Geri, Sarlos, Stemmer 2021, 7.1). Both are linear statistics, with Bias and Var in place of g, and they are
 estimated as g is: by Bias_i / pi_i and Var_i / pi_i over the reported keys, for the likeliest frequency i (equation 9).
 
-How right that is can be summed over the rows. From the frequency on that is reported 95 times in 100 as often as it
-is sampled, the expected variance was between 0.98 and 3.3 times the true one, in ten channels, and soon equals it. Keys
-that are reported less often tell less than they should: of those that never show, no estimate knows.
+The quality of these estimates is a sum over the rows. From the frequency on that is reported in 95 % of the cases in
+which it is sampled, the expected variance was between 0.98 and 3.3 times the true one, in ten channels, and soon equals
+it. Keys that are reported less often are underrepresented, and keys that are never reported are not accounted for.
 
 **Intervals.** For few keys an interval covers the sum over the reported keys of L(x) w, given which keys were reported,
 with at least its level. For one key it is L g of the ends of the interval of its token (`channels.rows.Windows`), as g
 does not decrease. For several, let D be the likeliest frequency of a token less the true one. Given that a key of
 frequency i is reported, the law of D is row i over pi_i. It is the same for all rows from `last` on: so keys that can
-be no rarer (but for a thousandth of 1 - level) have a known law. For others, take the interval of the token at a level
-so high that it misses any of the keys with a fifth of 1 - level. The law whose distribution function is the least of
-those of all rows in it is no less likely to exceed any point than the true one, and so is the convolution of such laws
-(`values.sums`), whose quantiles make the interval. Keys are drawn independently of each other, and given what is
-reported they still are.
+be no rarer (except with a thousandth of 1 - level) have a known law. For others, take the interval of the token at a
+level so high that it misses any of the keys with a fifth of 1 - level. The law whose distribution function is the
+smallest over all rows in it is no less likely to exceed any point than the true one, and so is the convolution of such
+laws (`values.estimated_sums`), whose quantiles make the interval. Keys are drawn independently of each other, also
+given which of them are reported.
 
-Where very many rows are possible, intervals of single keys are added up instead, each at 1 - (1 - level) / n: wider, at
-least as sure. Keys that a scheme may have left out stand for others, and where more than 16 keys are near the threshold
-the sum of all of them is meant, reported or not: there the interval is the normal one about the estimate less its bias.
+Where very many rows are possible, intervals of single keys are added up instead, each at 1 - (1 - level) / n: wider,
+with at least the same coverage. Keys that a scheme may have left out stand for others, and where more than 16 keys are
+near the threshold the sum of all of them is meant, reported or not: there the interval is the normal one around the
+estimate minus its bias.
 """
 
 from collections.abc import Callable
@@ -28,11 +29,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpsieve.channels.channel import Channel, Target
-from dpsieve.channels.rows import LARGEST_FREQUENCY
+from dpsieve.channels.channel import ReportedCounts, Target
+from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.estimation.estimators import Estimator, middles
 from dpsieve.types import Floats, Ints
-from dpsieve.values.sums import HIGHEST_LEVEL, MOST_TERMS, ErrorLaw, Term, sum_margins
+from dpsieve.values.estimated_sums import HIGHEST_LEVEL, MOST_TERMS, ErrorLaw, Term, sum_margins
 
 _FEW = 16  # keys near the threshold, up to which reported ones are meant
 _SETTLED, _NEAR = 1e-3, 0.2  # of the probability to miss, for frequencies that are taken for impossible
@@ -47,7 +48,7 @@ def likely_errors(estimator: Estimator, tokens: ArrayLike, weights: Floats) -> t
     With up to 256 different likeliest frequencies the moments of each are summed over its row; else those of 256 of
     them, and others are interpolated between these, which changes the result by less than one part in a hundred.
     """
-    channel: Channel = estimator.channel
+    channel: ReportedCounts = estimator.channel
     likeliest = np.minimum(channel.likeliest(tokens), LARGEST_FREQUENCY)
     bias, variance = errors_of_keys(estimator, likeliest)
     return float(weights @ bias), float(weights**2 @ variance)
@@ -74,7 +75,7 @@ def _nodes(rows: Ints) -> Ints:
 
 
 def reported_sum_interval(
-    channel: Channel, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    channel: ReportedCounts, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
 ) -> tuple[float, float] | None:
     """Return an interval for the sum of weights times g(true frequency) of reported keys, given that they are reported.
 
@@ -108,14 +109,14 @@ def reported_sum_interval(
     return value - below, value + above
 
 
-def _is_sampled(channel: Channel, tokens: Floats) -> bool:
+def _is_sampled(channel: ReportedCounts, tokens: Floats) -> bool:
     """Return whether a scheme may have left out keys like these."""
     scheme = channel.scheme
     return scheme is not None and bool((scheme.inclusion(channel.likeliest(tokens)) < _SURE).any())
 
 
 def _united(
-    channel: Channel, tokens: Floats, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    channel: ReportedCounts, tokens: Floats, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
 ) -> tuple[float, float]:
     """Return the sum of the intervals of all keys, which hold together with this probability."""
     target, ends = Target(g), channel.interval(tokens, 1 - (1 - level) / len(tokens))
@@ -123,7 +124,7 @@ def _united(
     return float(both.min(axis=0).sum()), float(both.max(axis=0).sum())
 
 
-def _ranges(channel: Channel, tokens: Floats, level: float) -> tuple[Ints, float]:
+def _ranges(channel: ReportedCounts, tokens: Floats, level: float) -> tuple[Ints, float]:
     """Return possible frequencies for each key, (0, 0) where its row is settled, and the level that they leave.
 
     Of many different ranges, neighbours become one.
@@ -144,9 +145,9 @@ def _ranges(channel: Channel, tokens: Floats, level: float) -> tuple[Ints, float
     return ranges, level + sure + _NEAR * missed
 
 
-def _error_law(channel: Channel, rows: Ints) -> ErrorLaw | None:
+def _error_law(channel: ReportedCounts, rows: Ints) -> ErrorLaw | None:
     """Return a law of the likeliest frequency less the true one that bounds those of all rows; None if it is long."""
-    found, reported = [], channel.rows.reported(rows)
+    bands, reported = [], channel.rows.reported(rows)
     for part, edges in channel.rows.bands(rows):
         if len(rows) * len(edges) > _CELLS:
             return None
@@ -158,10 +159,10 @@ def _error_law(channel: Channel, rows: Ints) -> ErrorLaw | None:
         places = errors - first + np.arange(len(errors))[:, None] * width
         each = np.bincount(places.ravel(), mass[:, possible].ravel(), len(errors) * width).reshape(-1, width)
         up, down = (np.cumsum(side, axis=1).min(axis=0) for side in (each, each[:, ::-1]))
-        found += [(first, up, down)]
-    reach = max(max(-first, first + len(up) - 1) for first, up, _ in found)
+        bands += [(first, up, down)]
+    reach = max(max(-first, first + len(up) - 1) for first, up, _ in bands)
     least = np.ones((2, 2 * reach + 1))
-    for first, up, down in found:
+    for first, up, down in bands:
         for side, start, values in ((0, first, up), (1, 1 - first - len(down), down)):
             bound = np.full(2 * reach + 1, values[-1])
             bound[: start + reach] = 0.0

@@ -1,1 +1,1 @@
-"""Exact arithmetic: balls, searches that round to the safe side, 128-bit words, binomial tails, hashes."""
+"""Exact arithmetic: balls, searches that round to the safe side, 128-bit words, binomial tails."""

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from dpsieve.channels import Channel, frequency_at
-from dpsieve.channels.keys_per_unit import KeysPerUnit, Sizes
-from dpsieve.channels.makers import optimal
-from dpsieve.channels.reporting.coin_choice import rough_half
+from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.channels.optimal_channels import optimal
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.noise.keys_per_unit import KeysPerUnit, Sizes
+from dpsieve.noise.report_tables import rough_half
 from dpsieve.privacy.composed import Composed, Use
 from dpsieve.publication.release import Release
 
@@ -42,7 +42,7 @@ def told_of_rarer_keys(made: Release, request: ReleaseRequest) -> Release:
     fixed = replace(request, max_keys_per_unit=bound, tell_kept=False) if request.chooses_bound else request
     each = last.mechanism
     try:
-        rarer = for_rarer_keys(fixed, frequency_at(each, 0.5) if isinstance(each, Channel) else None)
+        rarer = for_rarer_keys(fixed, frequency_at(each, 0.5) if isinstance(each, ReportedCounts) else None)
     except InvalidValue:  # a hint is no reason to lose what is paid for
         return made
     if made.notes.kept is not None and made.notes.kept.high < _LITTLE:

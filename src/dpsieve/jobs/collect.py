@@ -14,18 +14,18 @@ import pyarrow.types as types
 from dpsieve import validate
 from dpsieve.engines import Columns, Engine, NumberColumns, Progress, choose
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, not_unicode, too_large
-from dpsieve.federated.plans.histogram_plan import Plan
-from dpsieve.federated.server.distribution import Distribution, Quantiles, checked_confidence
+from dpsieve.federated.server.distribution import Distribution, Quantiles, check_confidence
 from dpsieve.federated.server.histogram import Histogram, contribution, reason
-from dpsieve.federated.server.many_clients import string_type
+from dpsieve.federated.server.simulated_clients import string_type
 from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
+from dpsieve.noise.sample_threshold import SampleThreshold
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.ledger import AnyLedger, charge, opened, report_charge
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.types import Ints
-from dpsieve.values.public_keys import known_table
+from dpsieve.values.keys import known_table
 
 
 def collect_table(
@@ -33,7 +33,7 @@ def collect_table(
     *,
     value: str,
     client: str | Sequence[str] | None = None,
-    plan: Plan,
+    plan: SampleThreshold,
     values: Any = None,
     engine: Engine | None = None,
     ledger: AnyLedger = None,
@@ -69,17 +69,17 @@ def collect_table(
     buckets, source = Histogram(plan, values).buckets, resolve(source)
     book = opened(ledger, note)
     if book is not None:
-        book.check(plan.channel)
+        book.check(plan)
     known = None if buckets.listed is None else known_table(buckets.listed, columns.key)
     how: Any = {"known": known, "allow_null_units": allow_null_clients, "progress": progress}
     keys, frequencies = _counted(data, columns, engine, source, how)
 
     def rehearse() -> None:
-        draw_release(plan.channel, ["a key"], [1])
+        draw_release(plan, ["a key"], [1])
 
-    with charge(book, plan.channel, note, rehearse) as entry:
+    with charge(book, plan, note, rehearse) as entry:
         notes = Notes(contribution(buckets), reason(plan), entry=entry)
-        return draw_release(plan.channel, keys, frequencies, notes=notes, source=source)
+        return draw_release(plan, keys, frequencies, notes=notes, source=source)
 
 
 def collect_strings(
@@ -157,7 +157,7 @@ def collect_numbers(
     True
     """
     columns, source, book = NumberColumns(*_columns(value, client)), resolve(source), opened(ledger, note)
-    checked_confidence(confidence)
+    check_confidence(confidence)
     if book is not None:
         book.check(server.plan)
     how: Any = {"allow_null_units": allow_null_clients, "progress": progress}

@@ -13,20 +13,20 @@ from typing import Any, Literal, Self
 
 from dpsieve import validate
 from dpsieve.channels import frequency_at
-from dpsieve.channels.rows import LARGEST_FREQUENCY
+from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.display import html_table
 from dpsieve.engines import Columns, Engine, NumberColumns, choose
 from dpsieve.engines.engine import unit_columns
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import first_whole
+from dpsieve.exact.balls import first_whole
 from dpsieve.federated.client.questions import Protocol
-from dpsieve.federated.plans.histogram_plan import Goal, Plan, plan
-from dpsieve.federated.plans.level_plans import LevelPlan
-from dpsieve.federated.server.distribution import Distribution, Quantiles, checked_confidence
+from dpsieve.federated.plans.histogram import Goal, plan
+from dpsieve.federated.plans.levels import LevelPlan
+from dpsieve.federated.server.distribution import Distribution, Quantiles, check_confidence
 from dpsieve.federated.server.histogram import Histogram, contribution, reason
-from dpsieve.federated.server.level_server import words_of
-from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
+from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease, describe_levels
 from dpsieve.jobs.collect import collect_numbers, collect_strings, collect_table
+from dpsieve.noise.sample_threshold import SampleThreshold
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.guarantee import unit_words
 from dpsieve.privacy.ledger import AnyLedger, opened
@@ -170,7 +170,7 @@ class HistogramRequest(CollectRequest):
     values: Any = None
 
     @cached_property
-    def plan(self) -> Plan:
+    def plan(self) -> SampleThreshold:
         """The rate and the threshold."""
         names = ("epsilon", "delta", "rate", "threshold", "neighbours", "goal", "frequency", "contacted", "population")
         chosen: Any = {name: getattr(self, name) for name in (*names, "hostile")}
@@ -179,17 +179,17 @@ class HistogramRequest(CollectRequest):
     @property
     def cost(self) -> Mechanism:
         """What the collection spends."""
-        return self.plan.channel
+        return self.plan
 
     def run(self, data: Any, **terms: Any) -> Release:
         """Collect by `collect_table`."""
         return collect_table(data, plan=self.plan, values=self.values, **self._where(), **terms)
 
     def _preview(self) -> CollectPreview:
-        rarely, half, surely = (frequency_at(self.plan.channel, share) for share in (0.05, 0.5, 0.95))
+        rarely, half, surely = (frequency_at(self.plan, share) for share in (0.05, 0.5, 0.95))
         held, how = contribution(Histogram(self.plan, self.values).buckets), reason(self.plan)
         made = self.plan
-        return CollectPreview(made.guarantee, how, held, made.rate, made.exposure, rarely, half, surely)
+        return CollectPreview(made.guarantee, how, held, made.rate, made.rate, rarely, half, surely)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +221,7 @@ class LevelRequest(CollectRequest):
         made = self.plan
         rarely, half, surely = (_needed(made, share) for share in (0.05, 0.5, 0.95))
         reached = (rarely, half, surely)
-        return CollectPreview(made.guarantee, words_of(made), "one value", made.reports, made.exposure, *reached)
+        return CollectPreview(made.guarantee, describe_levels(made), "one value", made.reports, made.exposure, *reached)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +256,7 @@ class DistributionRequest(LevelRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_confidence(self.confidence)
+        check_confidence(self.confidence)
         pair = validate.finite(
             "bounds", self.bounds, hint="Pass public bounds of the numbers, such as bounds=(0, 100)."
         )

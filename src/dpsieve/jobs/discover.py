@@ -9,17 +9,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from dpsieve.channels.makers import SMALLEST_EPSILON
+from dpsieve.accounting.stages import steepest
+from dpsieve.channels.budget import SMALLEST_EPSILON
+from dpsieve.discovery.after_selection import KeyPicker
 from dpsieve.discovery.choice import best_for, make_selector, shared_selector
 from dpsieve.discovery.hitting_set import hitting_keys
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
-from dpsieve.discovery.picker import KeyPicker
+from dpsieve.discovery.median_keys import SHARE_FOR_SIZE, median_first
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.discovery.top_k import top_keys
-from dpsieve.discovery.typical_size import SHARE_FOR_SIZE, median_first
 from dpsieve.engines import Engine, choose, located
-from dpsieve.engines.counted import Counted
+from dpsieve.engines.true_data import Counted
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
 from dpsieve.privacy.composed import Composed, Use, remaining
@@ -27,7 +28,6 @@ from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.stages import steepest
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.types import Ints
 from dpsieve.values.keys import published

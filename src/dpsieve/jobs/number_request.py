@@ -10,12 +10,12 @@ from dpsieve import validate
 from dpsieve.engines import NumberColumns
 from dpsieve.engines.engine import unit_columns
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.numbers.estimate import MOST_ROWS_PER_UNIT
+from dpsieve.numbers.mean_plan import KINDS
+from dpsieve.numbers.sums import LARGEST_BOUND, SMALLEST_BOUND
 from dpsieve.privacy.guarantee import unit_words
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
-from dpsieve.vectors.means.estimate import MOST_ROWS_PER_UNIT
-from dpsieve.vectors.means.mean_plan import KINDS
-from dpsieve.vectors.means.private_sum import LARGEST_BOUND, SMALLEST_BOUND
 
 _COLUMN = "Name the column of numbers, such as column='price', or several."
 _MOST_COLUMNS = 256  # of rows that are chosen for units

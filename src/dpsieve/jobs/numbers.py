@@ -13,18 +13,18 @@ import numpy as np
 from dpsieve.engines import Engine, NumberRows, choose
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.number_request import MeanRequest, NumberRequest, QuantileRequest, SumRequest
+from dpsieve.numbers.box_mean import box_mean_noise, unit_means_noise
+from dpsieve.numbers.estimate import Estimate, bounded_words
+from dpsieve.numbers.mean import private_mean
+from dpsieve.numbers.mean_plan import MeanPlan, preview_mean
+from dpsieve.numbers.quantiles import best_quantiles, publish_quantiles
+from dpsieve.numbers.scaled_noise import ScaledNoise
+from dpsieve.numbers.sums import best_noise, private_sum
 from dpsieve.privacy.ledger import AnyLedger, Ledger, charge, opened
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
-from dpsieve.vectors.means.box_mean import box_mean_noise, unit_means_noise
-from dpsieve.vectors.means.estimate import Estimate, bounded_words
-from dpsieve.vectors.means.mean_plan import MeanPlan, preview_mean
-from dpsieve.vectors.means.private_mean import private_mean
-from dpsieve.vectors.means.private_quantile import best_quantiles, publish_quantiles
-from dpsieve.vectors.means.private_sum import best_noise, private_sum
-from dpsieve.vectors.means.scaled_noise import ScaledNoise
 
 Progress = Callable[[float], None] | bool | None
 Bounds = Sequence[float] | Sequence[Sequence[float]]

@@ -4,17 +4,20 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from dpsieve import channels
-from dpsieve.channels import Channel, frequency_at
-from dpsieve.channels.known_keys import NOISES
-from dpsieve.channels.makers import SMALLEST_DELTA, SMALLEST_EPSILON, unknown_domain
-from dpsieve.channels.private_size import PrivateTotal
-from dpsieve.channels.reporting.coin_choice import rough_half
+from dpsieve.channels.baselines import stability, truncated_geometric
+from dpsieve.channels.budget import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
+from dpsieve.channels.channel import Channel, ReportedCounts, frequency_at
+from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.search import minimise
+from dpsieve.exact.balls import minimise
 from dpsieve.jobs.bounds import histogram_for
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.jobs.two_steps import TWO_STEPS, in_two_steps
+from dpsieve.noise.gaussian_threshold import gaussian
+from dpsieve.noise.known_keys import NOISES, known_keys
+from dpsieve.noise.private_total import PrivateTotal
+from dpsieve.noise.report_tables import rough_half
+from dpsieve.noise.report_then_count import report_then_count
 from dpsieve.privacy import Guarantee, Share, repeated_share
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.mechanism import Counting, Mechanism
@@ -70,7 +73,7 @@ def make_plan(request: ReleaseRequest) -> Plan:
     """
     if request.known_keys is not None:
         return _known(request)
-    unknown_domain(request.epsilon, request.delta)
+    check_budget(request.epsilon, request.delta)
     if request.mechanism not in MECHANISMS:
         if request.mechanism == "laplace":
             why = "a public list of keys, each of which is answered, as it withholds none"
@@ -114,12 +117,12 @@ def _unknown(request: ReleaseRequest, epsilon: float, scheme: Scheme | None) -> 
             "Count units instead of rows, or leave the mechanism to 'auto'."
         )
 
-    def whole(name: str) -> Channel:
+    def whole(name: str) -> ReportedCounts:
         """Return a channel with one guarantee for all keys of a unit."""
         if name == "gaussian":
-            return channels.gaussian(epsilon, delta, keys, rows, unit=unit)
+            return gaussian(epsilon, delta, keys, rows, unit=unit)
         goal = "keys" if request.keys_only else "counts"
-        return channels.report_then_count(epsilon, delta, keys, rows, goal=goal, unit=unit)
+        return report_then_count(epsilon, delta, keys, rows, goal=goal, unit=unit)
 
     if mechanism in _WHOLE:
         return Plan(whole(mechanism), mechanism, _CHOSEN)
@@ -163,19 +166,19 @@ def _unknown(request: ReleaseRequest, epsilon: float, scheme: Scheme | None) -> 
 
 
 def _known(request: ReleaseRequest) -> Plan:
-    """Return the plan for keys that are known in advance; see `dpsieve.channels.known_keys`."""
+    """Return the plan for keys that are known in advance; see `dpsieve.noise.known_keys`."""
     if request.mechanism not in NOISES:
         raise InvalidValue(f"with known_keys, mechanism is one of {', '.join(NOISES)}.")
     epsilon, delta, unit = request.epsilon, request.delta, request.unit
     keys, rows = request.contribution.keys, request.contribution.rows
-    made = channels.known_keys(epsilon, delta, keys, rows, noise=request.mechanism, unit=unit)
+    made = known_keys(epsilon, delta, keys, rows, noise=request.mechanism, unit=unit)
     if request.mechanism != "auto":
         why = _CHOSEN
     elif delta == 0:
         why = "with delta = 0 there is no other"
     else:
         noise = "gaussian" if made.noise == "laplace" else "laplace"
-        other = channels.known_keys(epsilon, delta, keys, rows, noise=noise)
+        other = known_keys(epsilon, delta, keys, rows, noise=noise)
         why = f"its standard deviation is {made.deviation:.4g}, that of {other.noise} noise {other.deviation:.4g}"
     return Plan(made, made.noise, why)
 
@@ -187,14 +190,14 @@ def _listed(names: tuple[str, ...]) -> str:
 def _each(mechanism: str, share: Share, rows: int, scheme: Scheme | None, unit: str) -> Channel:
     """Return the channel for one key at its share of the budget."""
     if rows > 1:
-        return channels.rows_of_units(share.epsilon, share.delta, rows, unit=unit)
+        return rows_of_units(share.epsilon, share.delta, rows, unit=unit)
     if mechanism == "truncated_geometric":
         if scheme is not None:
             raise InvalidValue("mechanism='truncated_geometric' cannot sample. Leave the scheme out.")
-        return channels.truncated_geometric(share.epsilon, share.delta, unit=unit)
+        return truncated_geometric(share.epsilon, share.delta, unit=unit)
     if mechanism == "stability":
-        return channels.stability(share.epsilon, share.delta, scheme, unit=unit)
-    make = channels.simple if mechanism == "simple" else channels.optimal
+        return stability(share.epsilon, share.delta, scheme, unit=unit)
+    make = simple if mechanism == "simple" else optimal
     return make(share.epsilon, share.delta, scheme, unit=unit)
 
 

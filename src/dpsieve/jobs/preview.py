@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from dpsieve.channels import Channel, KnownKeys, ReportThenCount, frequency_at
+from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.display import html_table
 from dpsieve.jobs.plan import Plan
+from dpsieve.noise.known_keys import KnownKeys
+from dpsieve.noise.report_then_count import ReportThenCount
 from dpsieve.privacy import Guarantee
 
 _WIDE = 500.0  # the sigma of Gaussian noise from which on intervals are as long as those of real noise, and a bit
@@ -49,9 +51,9 @@ class Preview:
     def of(cls, plan: Plan, contribution: str, rarer: str = "") -> "Preview":
         """Read a plan."""
         each = plan.each
-        one_key = each.each_key if isinstance(each, Channel) else each.guarantee
+        one_key = each.each_key if isinstance(each, ReportedCounts) else each.guarantee
         shares = (0.05, 0.5, 0.95)
-        rarely, half, surely = (frequency_at(each, p) if isinstance(each, Channel) else 0 for p in shares)
+        rarely, half, surely = (frequency_at(each, p) if isinstance(each, ReportedCounts) else 0 for p in shares)
         return cls(
             plan.name, plan.reason, plan.guarantee, (one_key.epsilon, one_key.delta), rarely, half, surely,
             _width(each), contribution,
@@ -108,7 +110,7 @@ def _width(each: object) -> int:
     """Return the widest interval among the tokens of a key far above the threshold."""
     if isinstance(each, KnownKeys):
         return 2 * each.half_width(0.95)
-    assert isinstance(each, Channel)
+    assert isinstance(each, ReportedCounts)
     sigma: float = getattr(each, "sigma", 0.0)
     if sigma > _WIDE:  # its table need not be made for this
         return math.ceil(2 * 1.9599640 * sigma * 1.001) + 2

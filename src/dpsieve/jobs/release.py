@@ -12,13 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from dpsieve.channels import Channel, frequency_at, private_scheme
-from dpsieve.channels.keys_per_unit import KeysPerUnit
-from dpsieve.channels.makers import unknown_domain
+from dpsieve.channels.budget import check_budget
+from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.key_sets import KeySet
 from dpsieve.engines import Engine, choose, located
-from dpsieve.engines.counted import Counted, CountedByBound, FromIncidence
+from dpsieve.engines.true_data import Counted, CountedByBound, FromIncidence
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.jobs.bounds import (
     REHEARSED,
@@ -34,6 +33,8 @@ from dpsieve.jobs.plan import SHARE_FOR_SIZE, Plan, behind, make_plan, sampled
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import MANY, ReleaseRequest
 from dpsieve.jobs.two_steps import TWO_STEPS, before_counting, count_found
+from dpsieve.noise.keys_per_unit import KeysPerUnit
+from dpsieve.noise.private_total import private_scheme
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.contribution import Contribution
@@ -236,7 +237,7 @@ def preview(
     book = opened(ledger, note)
     if request.discovers:
         promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
-        unknown_domain(request.epsilon, request.delta)
+        check_budget(request.epsilon, request.delta)
         why = "as dpsieve.discover finds keys, by how many a unit typically holds"
         seen = Preview.before_choice(promise, request.epsilon, f"at most {MANY} keys", why)
         cost: Guarantee | Mechanism = promise
@@ -269,5 +270,5 @@ def _of_plan(request: ReleaseRequest, plan: Plan) -> Preview:
         return Preview.before_choice(plan.guarantee, left, before_counting(request, plan.mechanism), TWO_STEPS)
     if request.chooses_bound:
         return Preview.before_choice(plan.guarantee, left, before_choice(request, left))
-    half = frequency_at(plan.each, 0.5) if isinstance(plan.each, Channel) else None
+    half = frequency_at(plan.each, 0.5) if isinstance(plan.each, ReportedCounts) else None
     return Preview.of(plan, str(request.contribution), for_rarer_keys(request, half))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.channels.rows import LARGEST_FREQUENCY
+from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.engines import Columns
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.plan import make_plan

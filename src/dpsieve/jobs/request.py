@@ -5,17 +5,16 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 from dpsieve import validate
-from dpsieve.channels.keys_per_unit import MOST
-from dpsieve.channels.makers import most_keys, most_rows, unknown_domain
+from dpsieve.accounting.exponential_picks import checked_picks
+from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
 from dpsieve.engines import Columns
 from dpsieve.engines.engine import unit_columns
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.noise.keys_per_unit import MOST
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.curves.picks import checked_picks
 from dpsieve.privacy.guarantee import unit_words
 from dpsieve.sampling.schemes import Scheme
-from dpsieve.values.keys import check_names
-from dpsieve.values.public_keys import known_table
+from dpsieve.values.keys import check_names, known_table
 
 MANY = 100  # keys that a unit may add to a discovery by default
 GOALS = ("keys", "counts")
@@ -49,7 +48,7 @@ class Request:
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
 
     def _check_bound(self) -> None:
-        most_keys(self.max_keys_per_unit, "max_keys_per_unit")
+        check_max_keys(self.max_keys_per_unit, "max_keys_per_unit")
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
@@ -98,7 +97,7 @@ class ReleaseRequest(Request):
 
     def __post_init__(self) -> None:
         validate.store(self, epsilon=validate.epsilon(self.epsilon))
-        most_rows(self.max_rows_per_key, "max_rows_per_key")
+        check_max_rows(self.max_rows_per_key, "max_rows_per_key")
         self._check_flags("keys_only", *(() if self.tell_kept is None else ("tell_kept",)))
         if not isinstance(self.goal, str) or self.goal not in GOALS:
             raise InvalidValue("goal is not known. Choose 'keys', to find most keys, or 'counts', for the best counts.")
@@ -191,7 +190,7 @@ class DiscoverRequest(Request):
             validate.store(self, privacy_unit=unit_columns(self.privacy_unit))
             validate.store(self, max_keys_per_unit=MANY if self.privacy_unit else 1)
         super().__post_init__()
-        unknown_domain(self.epsilon, self.delta)
+        check_budget(self.epsilon, self.delta)
         if self.typical_keys is not None:
             hint = "Pass how many keys a unit typically holds, from public knowledge."
             validate.whole("typical_keys", self.typical_keys, low=1, high=10_000, hint=hint)

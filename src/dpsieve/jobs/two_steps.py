@@ -1,14 +1,14 @@
 """Counts in two steps: part of the budget finds the keys, the rest counts them; see `discovery.find_then_count`."""
 
-from dpsieve.channels.makers import unknown_domain
+from dpsieve.accounting.stages import steepest
+from dpsieve.channels.budget import check_budget
 from dpsieve.discovery.find_then_count import CANDIDATES, FindThenCount, find_then_count
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.typical_size import TypicalSize, median_first
+from dpsieve.discovery.median_keys import TypicalSize, median_first
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.bounds import SHARE_FOR_KEPT, TOO_FEW
 from dpsieve.jobs.request import MANY, ReleaseRequest
 from dpsieve.privacy.composed import Composed, Use, remaining
-from dpsieve.privacy.stages import steepest
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source
@@ -18,7 +18,7 @@ TWO_STEPS = "keys are found first, and what is left of the budget counts them wi
 
 def in_two_steps(request: ReleaseRequest, typical: int = 1) -> Composed:
     """Return what units go through, if they typically hold this number of keys."""
-    unknown_domain(request.epsilon, request.delta)
+    check_budget(request.epsilon, request.delta)
     size, most = _size(request), steepest(request.epsilon, request.delta)
     try:
         made = _after(request, request.epsilon, typical)

@@ -1,19 +1,19 @@
 """Guarantees, divergence, certificates and composition."""
 
-from dpsieve.privacy.adaptive import adaptive_delta, fixed_delta
+from dpsieve.accounting.adaptive import adaptive_delta, fixed_delta
+from dpsieve.accounting.composition import Composition
+from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
+from dpsieve.accounting.repeated import Share, repeated_delta, repeated_epsilon, repeated_share
 from dpsieve.privacy.certificate import Certificate, certify
-from dpsieve.privacy.composition import Composition
-from dpsieve.privacy.curves.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma
-from dpsieve.privacy.curves.repeated import Share, repeated_delta, repeated_epsilon, repeated_share
 
-from dpsieve.privacy.curves.spends import (  # isort: skip
+from dpsieve.accounting.spends import (  # isort: skip
     Approximate, BoundedRange, DiscreteLaplace, Gaussian, Renyi, Spend, ZeroConcentrated, basic, spend_from_json,
 )  # fmt: skip
-from dpsieve.privacy.curves.zcdp import zcdp_delta, zcdp_epsilon, zcdp_rho
-from dpsieve.privacy.divergence import PrivacyCurve, divergence, hockey_stick, joint_divergence
+from dpsieve.accounting.adaptive import Outcome, shifted_report
+from dpsieve.accounting.divergence import PrivacyCurve, divergence, hockey_stick, joint_divergence
+from dpsieve.accounting.renyi import zcdp_delta, zcdp_epsilon, zcdp_rho
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.kernel import Block
-from dpsieve.privacy.loss_pairs import Outcome, shifted_report
 
 __all__ = [
     "Approximate", "Block", "BoundedRange", "Certificate", "Composition", "DiscreteLaplace", "Gaussian", "Guarantee",

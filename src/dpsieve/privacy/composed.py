@@ -9,17 +9,17 @@ from typing import Any, ClassVar, NamedTuple, cast
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.accounting.composition import Composition
+from dpsieve.accounting.repeated import repeated_delta
+from dpsieve.accounting.spends import Approximate, Spend
+from dpsieve.accounting.stages import steepest
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import ball, lower, upper
+from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
-from dpsieve.privacy.composition import Composition
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.curves.repeated import repeated_delta
-from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting, Mechanism, Reading
 from dpsieve.privacy.registry import from_json, register
-from dpsieve.privacy.stages import steepest
 from dpsieve.types import Floats
 
 _MOST_USES = 16

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, TypeVar
 
 from numpy.typing import ArrayLike
 
+from dpsieve.accounting.spends import Approximate, Spend
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.curves.spends import Approximate, Spend
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats, Ints
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from dpsieve import validate
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
-from dpsieve.locks import acquired, cleaned_up, flush, still_there
+from dpsieve.locks import acquired, cleaned_up, flush, lock, still_there
 from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_table
 
 FORMAT = 1
@@ -38,9 +38,27 @@ _WRITTEN = (_RECORD, _FILE)  # what a process may have left behind, beside table
 class Reserved:
     """A place for a new folder or file, which no other process writes to; use it in a `with` block."""
 
+    _handle: int | None = None
+
     def __init__(self, folder: str | os.PathLike[str], argument: str = "folder") -> None:
-        self.target, self._signals = _path(folder, argument), ExitStack()
+        self.target, self._argument, self._held = _path(folder, argument), argument, ExitStack()
         self.working = self.target.absolute().parent / f".{self.target.name}.partial"
+
+    def __fspath__(self) -> str:
+        return str(self.target)
+
+    def __enter__(self) -> "Reserved":
+        with ExitStack() as held:
+            held.enter_context(cleaned_up())
+            held.callback(self._leave)  # before there is something to leave: a signal may come at any time
+            self._take()
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def _take(self) -> None:
         failure = None
         try:
             self._handle = acquired(self.working, lambda: self.working.mkdir(exist_ok=True))
@@ -52,29 +70,27 @@ class Reserved:
             fix = "Pass a new name, in a folder that can be written to"
             failure = f"cannot be written ({error.strerror}). {fix}"
         if failure is None and not _is_ours(self.working):
-            os.close(self._handle)
+            self._let_go()
             failure = f"needs the place {str(self.working)!r}, which holds something else. Pass a new name"
         elif failure is None and os.path.lexists(self.target):
-            self._leave()
             failure = "exists already. Pass a new name; a release is never overwritten"
         if failure is not None:
-            raise InvalidValue(f"{argument}={str(self.target)!r} {failure}.")
+            raise InvalidValue(f"{self._argument}={str(self.target)!r} {failure}.")
 
     def _leave(self) -> None:
-        if still_there(self.working, self._handle):
+        if self._handle is None and os.name == "posix":
+            with suppress(OSError):  # perhaps a signal came as soon as it was made
+                self._handle = lock(self.working)
+                if not _is_ours(self.working):
+                    self._let_go()
+        if self._handle is not None and still_there(self.working, self._handle):
             shutil.rmtree(self.working, ignore_errors=True)
-        os.close(self._handle)
+        self._let_go()
 
-    def __fspath__(self) -> str:
-        return str(self.target)
-
-    def __enter__(self) -> "Reserved":
-        self._signals.enter_context(cleaned_up())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leave()
-        self._signals.close()
+    def _let_go(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+        self._handle = None
 
 
 def _is_ours(working: Path) -> bool:

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 import dpsieve
 from dpsieve import validate
-from dpsieve.channels.keys_per_unit import Kept
 from dpsieve.display import html_table, shortened
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.logs import timed
+from dpsieve.noise.keys_per_unit import Kept
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism, restored, saved
@@ -41,10 +41,10 @@ _KINDS = {
     "release": "dpsieve.publication.release.Release",
     "heavy_hitters": "dpsieve.federated.server.trie.TrieRelease",
     "distribution": "dpsieve.federated.server.distribution.Distribution",
-    "estimate": "dpsieve.vectors.means.estimate.Estimate",
+    "estimate": "dpsieve.numbers.estimate.Estimate",
     "hitting_set": "dpsieve.discovery.key_sets.HittingSet",
     "key_set": "dpsieve.discovery.key_sets.KeySet",
-    "sparse_vector": "dpsieve.vectors.sparse_vector.SparseVector",
+    "sparse_vector": "dpsieve.sparse.vector.SparseVector",
     "top_k": "dpsieve.discovery.key_sets.TopK",
 }
 _OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}

@@ -22,8 +22,8 @@ from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.columns import as_arrow, as_numpy
+from dpsieve.values.estimated_sums import EstimatedSum, row_weights
 from dpsieve.values.keys import check_published, key_names, key_table, order_of, published, refuse_equal
-from dpsieve.values.sums import EstimatedSum, row_weights
 
 if TYPE_CHECKING:
     import altair as alt

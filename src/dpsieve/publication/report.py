@@ -21,14 +21,15 @@ import numpy as np
 import pyarrow as pa
 
 import dpsieve
-from dpsieve.channels import Channel, stability
-from dpsieve.channels.rows import LARGEST_FREQUENCY
+from dpsieve.accounting.repeated import Share, repeated_share
+from dpsieve.channels.baselines import stability
+from dpsieve.channels.channel import ReportedCounts
+from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.display import only_high, printable
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.search import first_whole, minimise
+from dpsieve.exact.balls import first_whole, minimise
 from dpsieve.privacy.certificate import NOT_COVERED, Certificate
 from dpsieve.privacy.composed import Composed
-from dpsieve.privacy.curves.repeated import Share, repeated_share
 from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
 from dpsieve.publication.folders import write_file
 from dpsieve.publication.publication import UNSAFE, Publication, as_text
@@ -219,7 +220,7 @@ def _ranks(made: Publication) -> list[int]:
 def _reporting(made: Publication) -> dict[str, Any] | None:
     """Return with which probability a key of each frequency is reported, beside the baseline, from public numbers."""
     last = made.mechanism.last if isinstance(made.mechanism, Composed) else made.mechanism
-    if not isinstance(made, Release) or not isinstance(last, Channel):
+    if not isinstance(made, Release) or not isinstance(last, ReportedCounts):
         return None
     lines: dict[str, Reported] = {"this release": last.reporting_probability}
     share, baseline = _baseline(last)
@@ -241,7 +242,7 @@ def _frequency(line: Reported, probability: float) -> int:
     return first_whole(lambda i: bool(line(np.array([i]))[0] >= probability * most), 1, LARGEST_FREQUENCY)
 
 
-def _baseline(channel: Channel) -> tuple[Share, Reported | None]:
+def _baseline(channel: ReportedCounts) -> tuple[Share, Reported | None]:
     """Return what each key of a unit gets of the budget, and the stability histogram at that, if there is one.
 
     A unit that changes r rows of a key needs noise and threshold r times as large. A scheme samples both alike.

@@ -2,7 +2,7 @@
 
 from dpsieve.randomness.coins import binomial, coins, gaussian_test
 from dpsieve.randomness.noise import discrete_gaussian, discrete_laplace, rounded_gaussian
-from dpsieve.randomness.order import noisy_top
+from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source, SystemSource
 from dpsieve.randomness.tables import ExactTable
 

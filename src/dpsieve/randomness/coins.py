@@ -1,4 +1,4 @@
-"""Binomial counts, biased coins and the outcomes of Gaussian tests, drawn exactly.
+"""Bernoulli and binomial draws, uniform numbers below a limit, and the outcomes of Gaussian tests, all exact.
 
 A rate is a float, hence a dyadic rational, and is taken as it is. A trial succeeds when a uniform number U in [0, 1) is
 below the rate p. Compare the two bit by bit, for all trials of an entry together. Of m trials that agree with p so far,
@@ -15,7 +15,7 @@ is all that needs to be drawn: a uniform number below Phi((v - threshold) / sigm
 of Phi in floating point with a margin far above its error, and within the margin in ball arithmetic.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache, partial
 
@@ -25,14 +25,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.words import below
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import ExactTable, FallingSums, LazyUniform
-from dpsieve.types import Bools, Floats, Ints
+from dpsieve.types import Bools, Floats, Ints, Words
 
 MOST_TRIALS = 10**12
 _BLOCKS = (20, 12)  # a table of 2^20 trials has 9,500 entries, close to the most that a table may have
 _CHUNK = 1 << 18  # draws made at a time: memory stays bounded for any number of draws
-_WORD = 64
+_CACHED = 1 << 15  # comparisons made at a time: their arrays fit into the processor's cache
+_WORD, _TOP = 64, 2.0**64 - 2.0**11
 _MARGIN = 2.0**-40  # relative; where Phi is at least 2^-70 its floating-point value is right to 2^-44
 
 
@@ -80,13 +82,39 @@ def coins(count: int, rate: float, *, source: Source | None = None) -> Bools:
     ([True, True, True], [False, False])
     """
     count = validate.whole("count", count, high=10**9, hint="Pass how many coins to toss, a billion at most.")
-    p, source = _exact(rate), resolve(source)
-    if p == 1:
-        return np.ones(count, np.bool_)
-    heads = np.zeros(count, np.bool_)
+    p, source, heads = float(_exact(rate)), resolve(source), np.zeros(count, np.bool_)
+    if p in (0.0, 1.0):
+        return ~heads if p else heads
     for start in range(0, count, _CHUNK):
-        _toss(heads[start : start + _CHUNK], p, source)
+        heads[start : start + _CHUNK] = bernoulli(np.full(min(_CHUNK, count - start), p), source)
     return heads
+
+
+def bernoulli(probabilities: Floats, source: Source) -> Bools:
+    """Return for each probability in [0, 1] whether a uniform number is below it; the floats are taken as exact."""
+    heads = np.empty(len(probabilities), np.bool_)
+    for start in range(0, len(heads), _CACHED):
+        part = probabilities[start : start + _CACHED]
+        heads[start : start + _CACHED] = _compare(_digits(part), source) | (part == 1.0)
+    return heads
+
+
+def bernoulli_words(high: Words, low: Words, source: Source) -> Bools:
+    """Return for each 128-bit number whether a uniform one is below it."""
+    return _compare((high, low), source)
+
+
+def uniform_below(high: Words, low: Words, source: Source) -> tuple[Words, Words]:
+    """Return a uniform number below each 128-bit limit above zero, by rejection sampling."""
+    drawn = np.array([high, low])
+    open_ = np.arange(len(high))
+    while len(open_):
+        top, bottom = high[open_], low[open_]
+        proposed = source.words(2 * len(open_)).reshape(2, -1)
+        proposed &= np.array([_mask(top), np.where(top > 0, ~np.uint64(0), _mask(bottom))])
+        drawn[:, open_] = proposed
+        open_ = open_[~below(proposed[0], proposed[1], top, bottom)]
+    return drawn[0], drawn[1]
 
 
 def gaussian_test(values: Floats, threshold: float, sigma: float, *, source: Source | None = None) -> Bools:
@@ -120,15 +148,37 @@ def _phi(value: float, threshold: float, sigma: float) -> arb:
     return ((arb(threshold) - arb(value)) / arb(sigma) / arb(2).sqrt()).erfc() / 2
 
 
-def _toss(heads: Bools, p: Fraction, source: Source) -> None:
-    """Set the coins whose uniform number is below p < 1, comparing 64 bits at a time while they tie."""
-    open_ = np.arange(len(heads))
-    while p and len(open_):
-        p *= 1 << _WORD
-        edge = np.uint64(int(p))
-        words = source.words(len(open_))
-        heads[open_[words < edge]] = True
-        open_, p = open_[words == edge], p - int(p)
+def _compare(digits: Iterable[Words], source: Source) -> Bools:
+    """Return whether uniform numbers are below those with these digits, 64 bits at a time while they tie."""
+    heads, tied = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+    for k, digit in enumerate(digits):
+        if k == 0:
+            heads, tied = np.zeros(len(digit), np.bool_), np.arange(len(digit))
+        words = source.words(len(tied))
+        heads[tied[words < digit[tied]]] = True
+        tied = tied[words == digit[tied]]
+        if not len(tied):
+            break
+    return heads
+
+
+def _digits(probabilities: Floats) -> Iterator[Words]:
+    """Yield the binary digits of probabilities, 64 at a time, while any are left; one has the largest digits."""
+    while True:
+        scaled = probabilities * 2.0**_WORD  # exact: a change of exponent
+        whole = np.minimum(np.floor(scaled), _TOP)
+        yield whole.astype(np.uint64)
+        probabilities = np.where(probabilities < 1, scaled - whole, 0.0)
+        if not probabilities.any():
+            return
+
+
+def _mask(limit: Words) -> Words:
+    """Return 2^b - 1 for each word of bit length b."""
+    mask = limit.copy()
+    for shift in (1, 2, 4, 8, 16, 32):
+        mask |= mask >> np.uint64(shift)
+    return mask
 
 
 def _exact(rate: float) -> Fraction:

@@ -3,12 +3,12 @@
 All have P[X = x] proportional to w(|x|) with a log-concave w: e^(-x/s), e^(-x^2 / (2 s^2)), or an integral of that. The
 integers are cut into cells of M = 2^m, narrow beside the scale s (M = 1 for small scales). A cell is drawn from an
 exact table with probability proportional to M times the largest weight in it, then a uniform integer x of the cell is
-kept with probability w(x) / (largest weight); a rejected draw starts anew. So P[X = x] is proportional to w(|x|),
+accepted with probability w(x) / (largest weight); a rejected draw starts over. So P[X = x] is proportional to w(|x|),
 exactly.
 
-One 64-bit word does all of it for nearly every draw: 16 bits choose the cell, m bits the place in it, the other bits
-decide to keep it, by comparison with a lower bound that holds for the whole cell. What remains (a few per cent) is
-decided in floating point with a margin far above its error, and what falls within the margin in ball arithmetic.
+One 64-bit word suffices for nearly every draw: 16 bits choose the cell, m bits the place in it, the other bits accept
+it, by comparison with a lower bound that holds for the whole cell. The other draws (a few per cent) are decided in
+floating point with a margin far above its error, and those within the margin in ball arithmetic.
 """
 
 import math
@@ -22,7 +22,7 @@ from flint import arb, ctx
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.search import precision
+from dpsieve.exact.balls import precision
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import CHUNK, SPARE_BITS, ExactTable, FallingSums, LazyUniform
 from dpsieve.types import Floats, Ints, Words
@@ -75,7 +75,7 @@ def rounded_gaussian(sigma: float, size: int, *, source: Source | None = None) -
     """Return `size` independent draws of a real Gaussian of standard deviation sigma, rounded to the nearest integer.
 
     Added to integers it is post-processing of the Gaussian mechanism, whose exact guarantee it has
-    (`privacy.gaussian_delta`), better than what zCDP tells of the discrete Gaussian. Sigma from 0.001 to 1e9.
+    (`privacy.gaussian_delta`), tighter than the zCDP bound for the discrete Gaussian. Sigma from 0.001 to 1e9.
 
     >>> rounded_gaussian(0.001, 3).tolist()
     [0, 0, 0]
@@ -175,7 +175,7 @@ class NoiseSampler:
         return place, (words & np.uint64((1 << SPARE_BITS) - 1)) >> np.uint64(self._bits)
 
     def _resolve(self, words: Words, cell: Ints, source: Source) -> Ints:
-        """Finish the draws that a word's top bits and the common bound did not decide."""
+        """Finish the draws that the guide or the common bound left open."""
         unclear = np.flatnonzero(cell == len(self._table))
         cell += self._table.first
         cell[unclear] = self._table.search(words[unclear], source)

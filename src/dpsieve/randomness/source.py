@@ -1,11 +1,11 @@
 """The one door to randomness: AES-256-CTR streams keyed by the operating system.
 
 Every random decision in dpsieve starts as a 64-bit word from a `Source`. The system source gives each thread a stream
-of its own, keyed by `os.urandom`. A stream replaces its key by its own output as it goes (so a stolen state does not
-tell what was drawn before), and takes a new key from the operating system when it finds itself in another process.
+of its own, keyed by `os.urandom`. A stream replaces its key by its own output at least every megabyte, so a stolen
+state does not reveal what was drawn before, and is replaced by a stream with a new key after a fork.
 
-AES-256 in counter mode is a pseudo-random permutation read without repetition; telling its output from true randomness
-is as hard as breaking AES-256, and that is the one assumption under every guarantee here.
+AES-256 in counter mode is a pseudo-random permutation read without repetition; distinguishing its output from true
+randomness is as hard as breaking AES-256, and that is the one assumption under every guarantee here.
 """
 
 import os
@@ -32,12 +32,12 @@ _ZEROS = bytes(_CHUNK)
 
 
 class _Process:
-    """Tells processes apart. A process number alone does not: it may be used again, or be the same in a container."""
+    """Identity of a process. Its number alone is not enough: it may be reused, or be the same in a container."""
 
     generation = 0
 
     @classmethod
-    def here(cls) -> tuple[int, int]:
+    def current(cls) -> tuple[int, int]:
         return cls.generation, os.getpid()
 
     @classmethod
@@ -52,9 +52,8 @@ if hasattr(os, "register_at_fork"):
 class Source(ABC):
     """A stream of uniform, independent 64-bit words.
 
-    `words(n)` returns the next n of them. `publishable` says whether a result drawn from here may be published: it is
-    False for the seeded source of `dpsieve.testing`. A source cannot be copied or pickled, as two copies would repeat
-    each other's numbers.
+    `words(n)` returns the next n of them. `publishable` states whether a result drawn from it may be published: False
+    for the seeded source of `dpsieve.testing`. A source cannot be copied or pickled: the copies would share numbers.
     """
 
     publishable: bool
@@ -68,7 +67,7 @@ class Source(ABC):
 
 
 class SystemSource(Source):
-    """Keyed by the operating system, one stream a thread, safe across threads and forks."""
+    """Keyed by the operating system, one stream per thread, safe across threads and forks."""
 
     publishable = True
 
@@ -82,7 +81,7 @@ class SystemSource(Source):
         finds none and makes its own.
         """
         stream: Stream | None = self._local.__dict__.pop("stream", None)
-        if stream is None or not stream.at_home():
+        if stream is None or not stream.in_own_process():
             stream = Stream(os.urandom)
         words = stream.words(count)
         self._local.stream = stream
@@ -90,16 +89,16 @@ class SystemSource(Source):
 
 
 class Stream:
-    """One AES-256-CTR stream. `entropy(n)` gives the bytes of its first key; every megabyte it takes a new one."""
+    """One AES-256-CTR stream, rekeyed at least every megabyte. `entropy(n)` returns the bytes of its first key."""
 
     def __init__(self, entropy: Entropy) -> None:
-        self._process = _Process.here()
+        self._process = _Process.current()
         self._buffer: Words = np.empty(0, np.uint64)
         self._rekey(entropy(_KEY + _NONCE))
 
-    def at_home(self) -> bool:
+    def in_own_process(self) -> bool:
         """Return whether this is the process that made the stream; in a forked one its words would repeat."""
-        return self._process == _Process.here()
+        return self._process == _Process.current()
 
     def words(self, count: int) -> Words:
         """Return the next words; requests that fit the buffer are served from it."""
@@ -129,7 +128,7 @@ _SYSTEM = SystemSource()
 
 
 def resolve(source: Source | None) -> Source:
-    """Return the source to draw from: the system's when None is given; anything that is not a Source is refused."""
+    """Return the source to draw from: the system's for None. Anything that is not a Source is refused."""
     if source is None:
         return _SYSTEM
     if not isinstance(source, Source):

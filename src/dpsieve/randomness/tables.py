@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import first_whole, floor_bounds, precision
+from dpsieve.exact.balls import first_whole, floor_bounds, precision
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Ints, Words
 
@@ -33,7 +33,7 @@ _BITS = 128  # the precision that settles nearly every entry
 class ExactTable:
     """Draws integers from the distribution function `cdf`, exactly.
 
-    `cdf(k)` returns a ball that contains F(k) = P[X <= k] for any integer k, evaluated at the precision in force; the
+    `cdf(k)` returns a ball that contains F(k) = P[X <= k] for any integer k, evaluated at the current precision; the
     higher the precision, the narrower it must be. `near` is any integer of ordinary probability.
 
     >>> coin = ExactTable(lambda k: arb(0) if k < 0 else arb(1) / 2 if k == 0 else arb(1), near=0)
@@ -132,8 +132,8 @@ class LazyUniform:
 class FallingSums:
     """The sums of positive weights w(k), k = 0, 1, ..., from each place on, in balls.
 
-    `weight(k)` encloses w(k), and `following(w(k), k)` encloses w(k+1), at the precision in force. The ratio of
-    neighbours does not grow with k (w is log-concave), so a geometric series bounds what comes far out.
+    `weight(k)` encloses w(k), and `following(w(k), k)` encloses w(k+1), at the current precision. The ratio of
+    neighbours does not grow with k (w is log-concave), so a geometric series bounds the tail.
     """
 
     def __init__(self, weight: Callable[[int], arb], following: Callable[[arb, int], arb]) -> None:
@@ -144,10 +144,10 @@ class FallingSums:
         """Enclose the sum of w(k) over k >= start."""
         bits, sums = self._sums
         if bits != ctx.prec:
-            self._sums = _, sums = ctx.prec, self._made()
+            self._sums = _, sums = ctx.prec, self._leading_sums()
         return sums[start] if start < len(sums) else self._beyond(start, self._weight(start))
 
-    def _made(self) -> list[arb]:
+    def _leading_sums(self) -> list[arb]:
         """Return the sums from 0 on, from 1 on, and so on until they are negligible."""
         weights = [self._weight(0)]
         negligible = weights[0] * arb(2) ** -ctx.prec
@@ -163,7 +163,7 @@ class FallingSums:
 
 
 def _word(cdf: Cdf, k: int) -> int:
-    """Return floor(F(k) 2^64), at most 2^64 - 1, proven; the precision in force settles nearly every one."""
+    """Return floor(F(k) 2^64), at most 2^64 - 1, proven; the current precision settles nearly every one."""
     ball, bits = cdf(k), _BITS
     whole = (ball * _WORDS).floor().unique_fmpz() if isinstance(ball, arb) else None
     if whole is not None:

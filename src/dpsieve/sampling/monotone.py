@@ -23,7 +23,7 @@ from functools import cache, lru_cache
 import numpy as np
 from flint import arb
 
-from dpsieve.exact.search import precision
+from dpsieve.exact.balls import precision
 from dpsieve.types import Floats, Ints
 
 _SHIFT = 45  # of the 52 bits of a significand, 7 choose the segment

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import first_whole
+from dpsieve.exact.balls import first_whole
 from dpsieve.sampling.monotone import LARGEST, raised, saturating
 from dpsieve.types import Floats
 
@@ -46,7 +46,7 @@ class Scheme(ABC):
         >>> priority(0.25).inclusion([0, 1, 2.5, 4, 10**12]).tolist()
         [0.0, 0.25, 0.625, 1.0, 1.0]
         """
-        checked = checked_frequencies(frequencies).astype(np.float64, copy=False)
+        checked = check_frequencies(frequencies).astype(np.float64, copy=False)
         return self._evaluate(checked.ravel()).reshape(checked.shape)
 
     def inclusion_range(self, first: int, last: int) -> Floats:
@@ -75,7 +75,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Return a dict of plain JSON values, from which `scheme_from_json` rebuilds an equal scheme."""
+        """Return plain JSON values, from which `scheme_from_json` rebuilds an equal scheme."""
 
     @abstractmethod
     def _evaluate(self, frequencies: Floats) -> Floats:
@@ -93,20 +93,18 @@ class _Threshold(Scheme):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tau", validate.positive("tau", self.tau, hint=_TAU))
-        object.__setattr__(self, "power", checked_power(self.power))
+        object.__setattr__(self, "power", check_power(self.power))
 
     def __repr__(self) -> str:
         return f"{self.name}(tau={self.tau!r}, power={self.power!r})"
 
     def constant_from(self) -> int | None:
-        """Return the least frequency with the largest q there can be, None if that is not reached up to 2^53."""
         most = self._saturate(np.array([np.inf]))[0]
         if self.inclusion(LARGEST) < most:
             return None
         return first_whole(lambda frequency: bool(self.inclusion(frequency) == most), 1, int(LARGEST))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the name and the parameters."""
         return {"scheme": self.name, **asdict(self)}
 
     def _evaluate(self, frequencies: Floats) -> Floats:
@@ -132,7 +130,10 @@ class _Ppswor(_Threshold):
 
 
 class PpsworOfStream(_Threshold):
-    """ppswor, and a little less: what a sample of a stream can be thinned to (see `sampling.stream_samples`)."""
+    """ppswor times 1 - 2^-40: the probability to which `papers.weighted_sampling.StreamSample` can thin its keys.
+
+    It is here because releases of such samples are saved with it.
+    """
 
     name = "ppswor_of_stream"
 
@@ -145,7 +146,6 @@ class _Priority(_Threshold):
     name = "priority"
 
     def bends(self) -> tuple[float, ...]:
-        """Return the frequency from which on every key enters."""
         with np.errstate(over="ignore"):
             return (float(np.float64(1 / self.tau) ** (1 / self.power)),)
 
@@ -160,11 +160,9 @@ class _Everything(Scheme):
         return "everything()"
 
     def constant_from(self) -> int:
-        """Return 1."""
         return 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return the name."""
         return {"scheme": "everything"}
 
     def _evaluate(self, frequencies: Floats) -> Floats:
@@ -182,11 +180,9 @@ class _Table(Scheme):
         return f"custom([{', '.join(map(repr, self.values[:_SHOWN]))}{more}])"
 
     def constant_from(self) -> int:
-        """Return the position of the last value."""
         return len(self.values) if self.values[-1] else 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the name and the values."""
         return {"scheme": "custom", "values": list(self.values)}
 
     @cached_property
@@ -217,13 +213,12 @@ class _Function(Scheme):
         return f"custom({getattr(self.function, '__qualname__', type(self.function).__name__)})"
 
     def constant_from(self) -> None:
-        """Return None: a function does not say where it stops growing."""
+        """Return None: where a function stops growing is not known."""
 
     def to_json(self) -> dict[str, Any]:
-        """Refuse: code is not saved."""
+        fix = "Pass its values instead, such as custom(scheme.inclusion_range(1, 10_000))"
         raise InvalidType(
-            "a scheme made from a function cannot be saved. Pass its values instead, such as "
-            "custom(scheme.inclusion_range(1, 10_000)); the last one then holds for all larger frequencies."
+            f"a scheme made from a function cannot be saved. {fix}; the last one then holds for all larger frequencies."
         )
 
     def _evaluate(self, frequencies: Floats) -> Floats:
@@ -279,7 +274,7 @@ def priority(tau: float, power: float = 1.0) -> Scheme:
 
 
 def everything() -> Scheme:
-    """Return the scheme that leaves no key out: q_i = 1 for every frequency above zero.
+    """Return the scheme that samples every key: q_i = 1 for every frequency above zero.
 
     >>> everything().inclusion([0, 1, 7]).tolist()
     [0.0, 1.0, 1.0]
@@ -288,7 +283,7 @@ def everything() -> Scheme:
 
 
 def custom(probabilities: Sequence[float] | NDArray[np.floating[Any]] | Inclusion) -> Scheme:
-    """Return a scheme of your own: any non-decreasing probabilities (q_1, q_2, ...) will do.
+    """Return a custom scheme from non-decreasing probabilities (q_1, q_2, ...).
 
     Args:
         probabilities: either the values q_1, q_2, ..., of which the last holds for all larger frequencies (a real
@@ -317,7 +312,7 @@ class DataDependent(Scheme):
         return f"DataDependent({self.inner!r})"
 
     def constant_from(self) -> int | None:
-        """Return that of the scheme inside."""
+        """Return that of the inner scheme."""
         return self.inner.constant_from()
 
     def to_json(self) -> dict[str, Any]:
@@ -359,16 +354,16 @@ def _table(values: object) -> Scheme:
     return _Table(tuple(checked[:length].tolist()))
 
 
-def a_scheme(scheme: object) -> Scheme:
-    """Return the scheme, or say how to make one."""
+def check_scheme(scheme: object) -> Scheme:
+    """Return the scheme, or raise if it is none."""
     if not isinstance(scheme, Scheme):
         hint = "Pass one such as ppswor(0.01)."
         raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")
     return scheme
 
 
-def checked_frequencies(values: ArrayLike) -> NDArray[Any]:
-    """Return frequencies as an array of int64 or float64; the message never tells which value was wrong."""
+def check_frequencies(values: ArrayLike) -> NDArray[Any]:
+    """Return frequencies as an array of int64 or float64; messages quote no value."""
     try:
         array = np.asarray(values)
     except ValueError:
@@ -383,7 +378,7 @@ def checked_frequencies(values: ArrayLike) -> NDArray[Any]:
     return array if array.dtype.kind == "f" else array.astype(np.int64, copy=False)
 
 
-def checked_power(value: object) -> float:
+def check_power(value: object) -> float:
     """Return the exponent of a frequency, in [0.001, 10]; smaller ones would treat all keys alike."""
     return validate.between("power", value, SMALLEST_POWER, LARGEST_POWER, hint="Pass a power such as power=1.0.")
 

@@ -1,7 +1,5 @@
 """Sketches: streams of any length summarised in little memory, and their private releases."""
 
-from dpsieve.sketches.accuracy import aggregation_errors, mean_squared_bound, mean_squared_error
-from dpsieve.sketches.aggregated import merge_releases
 from dpsieve.sketches.merged import MergedSketch
 from dpsieve.sketches.misra_gries import MisraGries
 from dpsieve.sketches.releasing import release_counters
@@ -12,10 +10,6 @@ __all__ = [
     "MergedSketch",
     "MisraGries",
     "UserMisraGries",
-    "aggregation_errors",
-    "mean_squared_bound",
-    "mean_squared_error",
-    "merge_releases",
     "release_counters",
     "sketch_from_bytes",
     "thresholds_for_users",

@@ -1,6 +1,6 @@
 """Items as batches for the compiled loops, checked before a sketch is touched.
 
-A batch holds items of one kind, in any of the forms that `dpsieve.values.items` accepts. Nulls are dropped. The loops
+A batch holds items of one kind, in any of the forms that `dpsieve.values.columns` accepts. Nulls are dropped. The loops
 read blocks of integers, or of addresses and lengths of bytes. No text is copied: addresses point into Arrow's buffers,
 which a chunk keeps alive. Chunks are made only of arrays that Arrow has validated, so all offsets, views and indices
 stay within their buffers.
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from dpsieve.errors import InvalidValue
 from dpsieve.types import Ints
-from dpsieve.values.columns import is_sound
-from dpsieve.values.items import PLAIN, Kind, column_of_items, kind_of_type, not_an_item
+from dpsieve.values.columns import PLAIN, Kind, column_of_items, is_sound, kind_of_type, not_an_item
 
 _ACCEPTED = "Pass integers, text or bytes: an Arrow or NumPy array, a pandas or Polars Series, or a list."
 

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpsieve.sketches import integer_loops as integers
+from dpsieve.sketches import text_loops as texts
 from dpsieve.sketches.batches import Batch
-from dpsieve.sketches.compiled import integers, texts
 from dpsieve.types import Bytes, Ints, Words
-from dpsieve.values.items import PLAIN, Kind
+from dpsieve.values.columns import PLAIN, Kind
 
 # `zeros` lists the keys whose counters were zero after the last decrement, in order: `waiting` of them. Those before
 # `cursor` have left the sketch or been counted since. `used` is the filled part of the arena of texts.

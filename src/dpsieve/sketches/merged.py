@@ -3,8 +3,8 @@
 A merged sketch keeps both: the sum of the post-processed sketches (`sketches.rounded`), whose noise does not grow with
 the number of streams nor with k, but which holds up to k keys a stream; and the bounded merge of Agarwal et al. (2013),
 k counters, with Gaussian noise that grows with sqrt(k) (`sketches.one_sided`). Over a known universe both get Laplace
-noise (`sketches.summed`). Neighbours are add/remove of one item of one stream. `release` takes the one of the lower
-threshold, which is a function of public numbers.
+noise (`sketches.summed_noise`). Neighbours are add/remove of one item of one stream. `release` takes the one of the
+lower threshold, which is a function of public numbers.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.misra_gries import MisraGries
-from dpsieve.sketches.one_sided import OneSidedSketch
+from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.releasing import noisy_release, release_over
-from dpsieve.sketches.rounded import RoundedSketch
+from dpsieve.sketches.rounded_noise import RoundedSketch
 from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, total
-from dpsieve.sketches.summed import MOST_SOURCES
+from dpsieve.sketches.summed_noise import MOST_SOURCES
 from dpsieve.types import Ints
-from dpsieve.values.items import Kind
+from dpsieve.values.columns import Kind
 
 METHODS = ("auto", "sum", "bounded")
 

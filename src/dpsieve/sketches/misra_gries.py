@@ -26,11 +26,11 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sketches.batches import batch_of
-from dpsieve.sketches.noisy import NoisySketch
+from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.releasing import noisy_release, release_over
 from dpsieve.sketches.sketch import MOST_COUNTERS, Sketch, State, Table, total
 from dpsieve.types import Words
-from dpsieve.values.items import Kind, check_kind
+from dpsieve.values.columns import Kind, check_kind
 
 if TYPE_CHECKING:
     from dpsieve.sketches.counter_tables import CounterTable
@@ -74,7 +74,7 @@ class MisraGries(Sketch):
     def update(self, items: Any) -> None:
         """Count a batch of items, in order; where a stream is cut into batches makes no difference.
 
-        Takes Arrow arrays, NumPy arrays, pandas and Polars Series, lists and other iterables: see `values.items`. Nulls
+        Takes Arrow arrays, NumPy arrays, pandas and Polars Series, lists and iterables: see `values.columns`. Nulls
         are dropped. Items that cannot be counted raise before any of the batch is.
         """
         batch = batch_of(items)
@@ -119,10 +119,11 @@ class MisraGries(Sketch):
     ) -> Release:
         """Release the most common keys, with counts and intervals, under differential privacy.
 
-        Neighbours are add/remove of one unit, which may have up to `items_per_unit` items anywhere in the stream. With
-        a delta above zero, noise and a threshold (`sketches.noisy`); with a known `universe`, a range of integers or
-        all keys that can occur, pure privacy (`sketches.summed`), of which about `false_keys` are keys that do not
-        occur. All intervals hold the true frequencies, what the sketch lost included, together with probability 0.95.
+        Neighbours are add/remove of one unit, which may have up to `items_per_unit` items anywhere in the stream.
+        With a delta above zero, noise and a threshold (`sketches.laplace_noise`); with a known `universe`, a range of
+        integers or all keys that can occur, pure privacy (`sketches.summed_noise`), of which about `false_keys` do
+        not occur. All intervals hold the true frequencies, what the sketch lost included, together with probability
+        0.95.
 
         The column `counter` is the noisy counter T, which is below the truth by what the sketch lost; `count` is
         T + max(G, 0) for the noisy number of decrements G, cut to the interval. It is near the truth for keys that come

@@ -13,13 +13,13 @@ from dpsieve.privacy.ledger import AnyLedger, charge
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sketches.noisy import NoisySketch
-from dpsieve.sketches.one_sided import OneSidedSketch
-from dpsieve.sketches.rounded import RoundedSketch
+from dpsieve.sketches.laplace_noise import NoisySketch
+from dpsieve.sketches.one_sided_noise import OneSidedSketch
+from dpsieve.sketches.rounded_noise import RoundedSketch
 from dpsieve.sketches.sketch import Table
-from dpsieve.sketches.summed import MOST_KEYS, SummedSketch
+from dpsieve.sketches.summed_noise import MOST_KEYS, SummedSketch
 from dpsieve.types import Ints
-from dpsieve.values.items import kind_of_type, plain_items
+from dpsieve.values.columns import kind_of_type, plain_items
 from dpsieve.values.keys import refuse_equal, refuse_set
 
 if TYPE_CHECKING:

@@ -55,9 +55,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
+from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta, gaussian_sigma
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.search import Ball, ball, minimise, precision, smallest, upper
-from dpsieve.privacy.curves.gaussian import gaussian_curve, gaussian_delta, gaussian_sigma
+from dpsieve.exact.balls import Ball, ball, minimise, precision, smallest, upper
 from dpsieve.types import Floats, Ints
 
 _STEPS = 2.25  # t in steps, at least
@@ -144,7 +144,7 @@ class SharedNoise:
         """Enclose 2 kappa; see step 3. Independent noise is rounded only."""
         if not self.shared:
             return ball(0)
-        narrow = self._a * self._b / (self._b + self._a * (self.counters + 1)) * 4**self.digits
+        narrow: Ball = self._a * self._b / (self._b + self._a * (self.counters + 1)) * 4**self.digits
         q = (-2 * ball(0).acos() ** 2 * 4 * narrow).exp()  # acos(0) is pi / 2
         return 4 * q / (1 - q)
 

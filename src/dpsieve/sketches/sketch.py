@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from dpsieve import validate
 from dpsieve.types import Ints
-from dpsieve.values.items import Kind, one_item
-from dpsieve.values.key_bytes import (
+from dpsieve.values.columns import Kind, one_item
+from dpsieve.values.saved_bytes import (
     KINDS,
     LARGEST_NUMBER,
     ByteReader,

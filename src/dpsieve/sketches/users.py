@@ -31,14 +31,13 @@ from dpsieve.locks import OneThread
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
+from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.merged import bounded_merge, common_shape
-from dpsieve.sketches.noisy import NoisySketch
-from dpsieve.sketches.one_sided import OneSidedSketch
+from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.releasing import noisy_release
 from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, total
 from dpsieve.types import Ints
-from dpsieve.values.columns import converted, is_sound
-from dpsieve.values.items import check_kind, column_of_items, kind_of_type, plain_items
+from dpsieve.values.columns import check_kind, column_of_items, converted, is_sound, kind_of_type, plain_items
 
 _HINT = "Pass the sets of several users: a list of lists, or an Arrow array of lists, of texts, bytes or whole numbers."
 _NO_SETS = f"sets cannot be read as sets of items. {_HINT}"
@@ -82,7 +81,7 @@ class UserMisraGries(Sketch):
 
     def _count(self, values: pa.Array, offsets: Ints) -> None:
         """Count sets whose items follow each other; without items, only the users."""
-        from dpsieve.sketches.compiled.integers import count_sets
+        from dpsieve.sketches.integer_loops import count_sets
 
         if not len(values):
             self.users += len(offsets) - 1

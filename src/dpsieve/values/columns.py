@@ -1,28 +1,62 @@
-"""Any values as one Arrow column, and the pieces that other modules share.
+"""Any values as one Arrow column, and the steps on columns that other modules share.
 
-Texts that are not UTF-8. Arrow does not check the bytes of a text, DuckDB relies on them, and neither JSON nor Parquet
-can carry others. `in_utf8` rewrites a column of true data, value by value: the bytes of a text that is not UTF-8 become
+**Items** of streams and samples are integers of 64 bits, text or bytes, one kind in a column. Accepted are Arrow arrays
+and chunked arrays (integers of any width; string, binary, their large and view forms; binary of a fixed size;
+dictionaries of these), what offers itself as one of them such as a pandas or Polars Series, NumPy arrays of integers,
+text or bytes, and lists and other iterables of int, str or bytes, with None for a null.
+
+**Text that is not UTF-8.** Arrow does not check the bytes of a text, DuckDB relies on them, neither JSON nor Parquet
+can store others. `in_utf8` rewrites a column of true data, value by value: the bytes of a text that is not UTF-8 become
 U+FFFD and their hexadecimal digits in upper case: the bytes 63 61 66 E9 become '�636166E9'. The map is injective: its
 results are the texts that match that pattern, and a text that already matches it is rewritten too. So no two units and
 no two keys become one, the keys of a unit do not depend on rows of other units, and nothing has to be refused.
+
+**pandas.** A column of Python objects has no type: one guessed from its values would reveal rows that are not released,
+as one Decimal with more digits changes the type of all. So such columns are text, each value written by itself: equal
+whole numbers alike (1, 1.0 and Decimal('1.00') as '1'), bytes as UTF-8 with a backslash before what is not, times with
+a zone in UTC, and dates, UUIDs and members of an Enum as `str` writes them; other objects are refused. Periods and
+intervals, also as categories, are text too: '2024-01', '(0, 10]'. All other dtypes keep their Arrow type. None, NaN, NA
+and NaT are nulls. A lone surrogate, which no encoding can represent, becomes bytes that are not UTF-8. The dtypes of a
+frame are public. (pandas itself turns whole numbers into floats where one of them is missing: read such columns as
+'Int64', or as text.)
 """
 
+import contextlib
+import datetime
+import enum
 import re
+import sys
+import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from numbers import Integral, Rational, Real
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as types
 from numpy.typing import NDArray
 
-from dpsieve.errors import InvalidType, UnreadableData, not_unicode, too_large
+from dpsieve.errors import InvalidType, InvalidValue, UnreadableData, not_unicode, too_large
 from dpsieve.validate import listed
 
 _T = TypeVar("_T")
+Kind = Literal["integers", "text", "bytes"]
+
+PLAIN: dict[Kind, pa.DataType] = {"integers": pa.int64(), "text": pa.large_string(), "bytes": pa.large_binary()}
+_FITS: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "integers": (types.is_integer,),
+    "text": (types.is_string, types.is_large_string, types.is_string_view),
+    "bytes": (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary),
+}
 ESCAPE: Final = "\ufffd"  # before the digits of a text that is not UTF-8
 ESCAPED: Final = ESCAPE + "([0-9A-F]{2})+"
 _BLOCK = 1 << 10  # rows that are rewritten together
+# Equal ones are written alike. Not so dicts, sets, or objects of other classes: one unit could count as several.
+_WRITTEN_ALIKE = (Rational, datetime.date, datetime.time, uuid.UUID, enum.Enum)
+_LONGEST_NUMBER = 400  # digits; no float has more before its point
+_LARGE_NUMBER = 10**_LONGEST_NUMBER
 
 
 def column_of(
@@ -34,19 +68,17 @@ def column_of(
         name: of the argument.
         values: an Arrow or NumPy array, a frame's column, or a list.
         hint: what to pass instead.
-        kind: the type to make of what is not Arrow yet.
+        kind: the Arrow type of values that are not Arrow yet; by default Arrow infers it.
         from_pandas: whether NaN is a null, as in `pyarrow.array`.
 
     >>> column_of("keys", ["tea", None], "Pass a list.").to_pylist()
     ['tea', None]
     """
-    if isinstance(values, Mapping):
-        fix = "Pass its keys and its values apart: counts.keys(), counts.values()."
-        raise InvalidType(f"{name} is one {type(values).__name__}. {fix}")
-    if isinstance(values, str | bytes):
-        raise InvalidType(f"{name} is one {type(values).__name__}. {hint}")
+    apart = "Pass its keys and its values apart: counts.keys(), counts.values()."
+    if isinstance(values, str | bytes | Mapping):
+        raise InvalidType(f"{name} is one {type(values).__name__}. {apart if isinstance(values, Mapping) else hint}")
     values = listed(values)
-    if hasattr(values, "__arrow_c_stream__"):  # a Polars Series, say
+    if hasattr(values, "__arrow_c_stream__"):  # a Polars Series, for example
         array = converted(lambda: pa.chunked_array(values), name, hint)
     elif isinstance(values, pa.Array):
         array = values
@@ -56,6 +88,124 @@ def column_of(
     if not is_sound(column):
         raise not_unicode(name)
     return column
+
+
+def column_of_items(values: Any, name: str, hint: str) -> pa.Array | pa.ChunkedArray:
+    """Return items as Arrow stores them, nulls included; `name` is the argument in messages.
+
+    Lists must be of one kind of item. Arrow arrays are returned as they are, whatever their type.
+    """
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if isinstance(values, str | bytes | bytearray | memoryview):
+        raise InvalidType(f"{name} is one {type(values).__name__}. Wrap it in a list: [item].")
+    if isinstance(values, Mapping):
+        raise InvalidType(f"{name} is a mapping. Pass the items themselves, each as often as it occurs.")
+    kind, pandas = None, sys.modules.get("pandas")
+    if isinstance(values, np.ndarray):
+        values = _flat_items(values, name, hint)
+    elif pandas is not None and isinstance(values, pandas.Series | pandas.Index):
+        stored = getattr(values.dtype, "categories", values)
+        if stored.dtype == object:  # of text and bytes in one column, Arrow would silently make bytes
+            _kind_of_list(stored.dropna().tolist(), name, hint)
+    elif hasattr(values, "__arrow_c_stream__"):
+        return converted(lambda: pa.chunked_array(values), name, hint)
+    elif not hasattr(values, "__arrow_c_array__") and not hasattr(values, "__arrow_array__"):
+        values = _list_of(values, name, hint)
+    if isinstance(values, list):
+        kind = _kind_of_list(values, name, hint)
+        if kind is None:
+            return pa.nulls(len(values))
+    return converted(lambda: pa.array(values, kind and PLAIN[kind], from_pandas=True), name, hint)
+
+
+def plain_items(values: Any, name: str, hint: str, *, nulls: bool = True) -> pa.Array:
+    """Return a column of int64, large_string or large_binary without nulls; `name` is the argument in messages.
+
+    Nulls are dropped, or refused where `nulls` is False.
+
+    >>> plain_items(["tea", None], "items", "Pass a list.").to_pylist()
+    ['tea']
+    """
+    array = column_of_items(values, name, hint)
+    if not is_sound(array):
+        raise InvalidValue(f"{name} is a broken Arrow array, or has text that is not UTF-8. {hint}")
+    type_ = value_type(array)
+    kind = kind_of_type(type_)
+    if kind is not None:
+        plain = converted(lambda: _cast_items(array, type_, PLAIN[kind]), name, hint)
+    elif types.is_null(type_):
+        plain = pa.nulls(len(array), PLAIN["text"])
+    else:
+        raise not_an_item(name, type_, hint)
+    if plain.null_count and not nulls:
+        raise InvalidValue(f"{name} holds nulls. {hint}")
+    return plain.drop_null()
+
+
+def one_item(item: Any, kind: Kind | None) -> pa.Array:
+    """Return a column of this one item, which must be of the kind that is counted, if any is yet."""
+    column = plain_items([item], "item", "Pass an integer, text or bytes.")
+    if not len(column):
+        raise InvalidType("item must be text, bytes or an integer, not None.")
+    check_kind("item", kind_of_type(column.type), kind)
+    return column
+
+
+def kind_of_type(kind: pa.DataType) -> Kind | None:
+    """Return what values of a type are as items, or None where they are none."""
+    return next((name for name, fits in _FITS.items() if any(fit(kind) for fit in fits)), None)
+
+
+def check_kind(name: str, kind: Kind | None, counted: Kind | None) -> None:
+    """Refuse items of another kind than those counted before."""
+    if counted not in (None, kind):
+        raise InvalidType(f"{name} holds {kind}, where {counted} was counted before. Count each kind on its own.")
+
+
+def not_an_item(name: str, kind: pa.DataType, hint: str) -> InvalidType:
+    """Return the error for values that cannot be items; the fields of a nested type are not named."""
+    return InvalidType(f"{name} holds values of the type {'nested' if types.is_nested(kind) else kind}. {hint}")
+
+
+def _cast_items(array: Any, type_: pa.DataType, plain: pa.DataType) -> pa.Array:
+    try:
+        return one_chunk(cast(cast(array, type_), plain))
+    except pa.ArrowInvalid as error:
+        raise OverflowError from error
+
+
+def _kind_of_list(values: list[Any], name: str, hint: str) -> Kind | None:
+    kinds = {_kind_of_class(cls, name, hint) for cls in set(map(type, values)) - {type(None)}}
+    if len(kinds) > 1:
+        raise InvalidType(f"{name} mixes {' and '.join(sorted(kinds))}. Pass one kind of item.")
+    return kinds.pop() if kinds else None
+
+
+def _kind_of_class(cls: type, name: str, hint: str) -> Kind:
+    if issubclass(cls, int | np.integer) and cls is not bool:
+        return "integers"
+    if issubclass(cls, str | bytes):
+        return "text" if issubclass(cls, str) else "bytes"
+    raise InvalidType(f"{name} holds values of the type {cls.__name__}. {hint}")
+
+
+def _list_of(values: Any, name: str, hint: str) -> list[Any]:
+    with contextlib.suppress(TypeError):
+        return list(values)
+    raise InvalidType(f"{name} must be a batch of items, not {type(values).__name__}. {hint}")
+
+
+def _flat_items(array: NDArray[Any], name: str, hint: str) -> NDArray[Any] | list[Any]:
+    if array.ndim != 1:
+        raise InvalidType(f"{name} must be a flat array, not one of {array.ndim} dimensions. {hint}")
+    if isinstance(array, np.ma.MaskedArray):
+        array = array.compressed()
+    if array.dtype.kind in "iu":
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if len(array) and array.dtype.kind not in "OSTU":  # dates, say, would turn into integers
+        raise InvalidType(f"{name} holds values of the type {array.dtype}. {hint}")
+    return list(array.tolist())
 
 
 def tried(act: Callable[[], _T]) -> tuple[_T, None] | tuple[None, type[Exception]]:
@@ -94,16 +244,16 @@ def one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def as_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Return numbers, none of them null; Arrow's own way to do so would load pandas."""
+    """Return numbers, none of them null; `Array.to_numpy` would import pandas."""
     return np.from_dlpack(one_chunk(column))
 
 
 def as_arrow(numbers: NDArray[Any]) -> pa.Array:
-    """Return an array as a column, likewise."""
+    """Return an array as a column; for numbers without importing pandas."""
     if numbers.dtype.kind not in "iuf":
         return pa.array(numbers)
-    kept = pa.py_buffer(np.ascontiguousarray(numbers))
-    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, kept])
+    buffer = pa.py_buffer(np.ascontiguousarray(numbers))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, buffer])
 
 
 def cast(array: Any, kind: pa.DataType) -> Any:
@@ -114,18 +264,31 @@ def cast(array: Any, kind: pa.DataType) -> Any:
         return pa.array(array.to_pylist(), kind)
 
 
-def held_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
+def value_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
     """Return the type of the values, also of those in a dictionary."""
-    return array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    return array.type.value_type if types.is_dictionary(array.type) else array.type
 
 
 def is_sound(array: pa.Array | pa.ChunkedArray) -> bool:
-    """Return whether an Arrow array keeps its own rules; messages about one that does not may quote values."""
+    """Return whether the array passes Arrow's full validation, whose messages may quote values."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def without_views(array: pa.Array) -> pa.Array:
+    """Decode a dictionary, and write views of texts and bytes, which Arrow cannot sort, as plain ones."""
+    kind = value_type(array)
+    plain = {"string_view": pa.string(), "binary_view": pa.binary()}.get(str(kind), kind)
+    return array if plain == array.type else cast(array, plain)
+
+
+def in_utc(array: Any) -> Any:
+    """Return times with a zone in UTC, and other columns as they are."""
+    zoned = types.is_timestamp(array.type) and array.type.tz is not None
+    return array.cast(pa.timestamp(array.type.unit, "UTC")) if zoned else array
 
 
 def in_utf8(array: Any) -> Any:
@@ -147,22 +310,17 @@ def _parts_in_utf8(array: pa.Array) -> list[pa.Array]:
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return [pa.ExtensionArray.from_storage(kind, part) for part in _parts_in_utf8(array.storage)]
-    if pa.types.is_dictionary(kind):
+    if types.is_dictionary(kind):
         words = array.dictionary
         new = in_utf8(words)
         return [array if new is words else pa.DictionaryArray.from_arrays(array.indices, new, ordered=kind.ordered)]
-    if pa.types.is_nested(kind) and not is_sound(array):
+    if types.is_nested(kind) and not is_sound(array):
         hint = "Pass its fields as columns of their own, or decode the text with errors='replace'."
         raise UnreadableData(f"data has text that is not UTF-8 inside a nested column. {hint}")
-    if not is_text(kind) or _is_ascii(array) or not _needs_rewriting(array):
+    if kind_of_type(kind) != "text" or _is_ascii(array) or not _needs_rewriting(array):
         return [array]
     blocks = [array.slice(start, _BLOCK) for start in range(0, len(array), _BLOCK)]
     return [_rewritten(block) if _needs_rewriting(block) else block for block in blocks]
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Return whether values of a type are texts."""
-    return str(kind) in ("string", "large_string", "string_view")
 
 
 def _is_ascii(array: pa.Array) -> bool:
@@ -178,20 +336,13 @@ def _is_ascii(array: pa.Array) -> bool:
 
 
 def _needs_rewriting(texts: pa.Array) -> bool:
-    return not is_sound(texts) or bool(pc.any(pc.match_substring_regex(_plain(texts), f"^{ESCAPED}$")).as_py())
+    return not is_sound(texts) or bool(pc.any(pc.match_substring_regex(without_views(texts), f"^{ESCAPED}$")).as_py())
 
 
 def _rewritten(texts: pa.Array) -> pa.Array:
-    values = (None if value is None else _in_utf8(value) for value in _plain(texts).view(_bytes_of(texts)).to_pylist())
+    raw = pa.large_binary() if types.is_large_string(texts.type) else pa.binary()
+    values = (None if value is None else _in_utf8(value) for value in without_views(texts).view(raw).to_pylist())
     return pa.array(list(values), texts.type)
-
-
-def _plain(texts: pa.Array) -> pa.Array:
-    return cast(texts, pa.string()) if pa.types.is_string_view(texts.type) else texts
-
-
-def _bytes_of(texts: pa.Array) -> pa.DataType:
-    return pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary()
 
 
 def _in_utf8(value: bytes) -> str:
@@ -204,14 +355,70 @@ def _in_utf8(value: bytes) -> str:
     return ESCAPE + value.hex().upper()
 
 
-def without_views(array: pa.Array) -> pa.Array:
-    """Decode a dictionary, and write views of texts and bytes, which Arrow cannot sort, as plain ones."""
-    kind = held_type(array)
-    plain = {"string_view": pa.string(), "binary_view": pa.binary()}.get(str(kind), kind)
-    return array if plain == array.type else cast(array, plain)
+def arrow_column(series: Any) -> Any:
+    """Return a pandas Series as an Arrow array of a type that the dtype alone decides.
+
+    >>> import pandas as pd
+    >>> arrow_column(pd.Series([1, 2.5, None, "tea"], dtype=object)).to_pylist()
+    ['1', '2.5', None, 'tea']
+    """
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        categories = series.cat.categories.to_series()
+        if _is_text(categories.dtype):
+            codes = series.cat.codes.to_numpy()
+            return _texts(categories).take(pa.array(codes, mask=codes < 0))
+    elif _is_text(series.dtype):
+        return _texts(series)
+    try:
+        return pa.Table.from_pandas(series.to_frame("x"), preserve_index=False).column(0)
+    except UnicodeEncodeError:  # a lone surrogate in a column of texts
+        pass
+    return _texts(series)
 
 
-def in_utc(array: Any) -> Any:
-    """Return times with a zone in UTC, and other columns as they are."""
-    zoned = pa.types.is_timestamp(array.type) and array.type.tz is not None
-    return array.cast(pa.timestamp(array.type.unit, "UTC")) if zoned else array
+def _is_text(dtype: Any) -> bool:
+    import pandas as pd
+
+    return pd.api.types.is_object_dtype(dtype) or isinstance(dtype, pd.PeriodDtype | pd.IntervalDtype)
+
+
+def _texts(series: Any) -> pa.Array:
+    import pandas as pd
+
+    if pd.api.types.infer_dtype(series, skipna=True) == "string":
+        with contextlib.suppress(UnicodeEncodeError):
+            return pa.array(series, pa.large_string(), from_pandas=True)
+    pairs = zip(series, series.isna(), strict=True)
+    values = [None if missing else _text(value).encode(errors="surrogatepass") for value, missing in pairs]
+    return pa.array(values, pa.large_binary()).view(pa.large_string())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)  # as Arrow reads it: an Enum of texts may write itself in another way
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, Integral):
+        return _decimal_text(Decimal(int(value))) if abs(value) >= _LARGE_NUMBER else str(int(value))
+    if isinstance(value, Decimal):
+        return _decimal_text(value)
+    if isinstance(value, Real) and not isinstance(value, Rational):
+        number = float(value)
+        return str(int(number) if number.is_integer() else number)
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return str(value.astimezone(datetime.UTC))
+    if isinstance(value, _WRITTEN_ALIKE) or type(value).__module__.partition(".")[0] == "pandas":
+        return str(value)
+    raise TypeError
+
+
+def _decimal_text(value: Decimal) -> str:
+    """Return a number with all of its digits, whatever the precision of this thread's decimal context is."""
+    if value.is_finite() and value.adjusted() < _LONGEST_NUMBER and value == value.to_integral_value():
+        return str(int(value))
+    exact = Context(prec=max(1, len(value.as_tuple().digits)), Emin=MIN_EMIN, Emax=MAX_EMAX)
+    return str(value.normalize(exact))

@@ -1,17 +1,25 @@
-"""Keys as a table: one column for each part of a key, without nulls, of a type that can be sorted."""
+"""Keys as a table: one column for each part of a key, without nulls, of a type that can be sorted.
+
+`key_table` reads keys of true data: the type of a list is that of all its keys, so that keys that are not released do
+not change it. `known_table` reads a public list of keys, whose values may decide its types.
+"""
 
 import datetime
-from collections.abc import KeysView, Set
+from collections.abc import Iterable, KeysView, Mapping, Set
 from itertools import takewhile
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
 
 from dpsieve import validate
-from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.values.columns import column_of, in_utc
+from dpsieve.errors import InvalidType, InvalidValue, UnreadableData, not_unicode
+from dpsieve.values.columns import cast, column_of, in_utc, is_sound, one_chunk, tried, value_type
 
 TAKEN = ("count", "low", "high", "weight", "token")
 """Names of columns that releases add to the keys; `count` is the first. Sketches add `counter` at the end."""
@@ -19,6 +27,9 @@ TAKEN = ("count", "low", "high", "weight", "token")
 _HINT = "Pass the distinct keys, without nulls, as an Arrow array or a list."
 _NOT_SORTED = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_float16, pa.types.is_interval)
 _TYPES = (str, bytes, bool, int, float, datetime.datetime, datetime.date, datetime.time, np.generic)
+_LIST_HINT = (
+    "Pass the public keys as a list or an Arrow array; for several key columns, as a table or frame with these columns."
+)
 
 
 def check_names(names: list[str]) -> None:
@@ -44,11 +55,11 @@ def key_names(columns: list[str]) -> list[str]:
 def key_table(keys: Any) -> pa.Table:
     """Return keys as a table: a table as it is, the fields of a struct, or else one column `key`.
 
-    The type of a list is that of all its keys, which any one of them tells: keys that are not released must not
-    change it. So a list of mixed types is refused, and one of decimals, whose digits would decide.
+    A list of mixed types is refused, and one of decimals, whose digits would decide the type. Dictionaries are decoded,
+    as they would publish every category, reported or not, and times are in UTC, as a zone would be that of one key.
     """
     if isinstance(keys, pa.Table):
-        names, columns = keys.column_names, [_decoded(column) for column in keys.columns]
+        names, columns = keys.column_names, [in_utc(column_of("keys", column, _HINT)) for column in keys.columns]
     elif pa.types.is_struct((array := _array(keys)).type):
         if array.null_count:
             raise InvalidValue(f"keys holds nulls. {_HINT}")
@@ -67,7 +78,7 @@ def key_table(keys: Any) -> pa.Table:
 
 
 def published(keys: Any) -> pa.Table:
-    """Return keys as they are published: without any, the columns are text, as their type would tell there was one."""
+    """Return keys as they are published. An empty table has text columns: another type would show there was a key."""
     table = key_table(keys)
     return table if table.num_rows else pa.table({name: pa.array([], pa.string()) for name in table.column_names})
 
@@ -82,21 +93,23 @@ def check_published(keys: pa.Table, *, in_order: bool = True) -> None:
         raise InvalidValue(f"table has a type of keys but no keys. {fix}")
 
 
-def refuse_equal(keys: pa.Table, argument: str = "keys") -> None:
-    """Raise when a key is there more than once; `argument` is what the caller passed."""
+def refuse_equal(
+    keys: pa.Table, argument: str = "keys", fix: str = "Add up the frequencies of equal keys first."
+) -> None:
+    """Raise if keys contain duplicates; `argument` is what the caller passed."""
     if keys.num_columns == 1:
         distinct = len(pc.unique(keys.column(0)))
     else:
-        plain = keys.rename_columns([str(k) for k in range(keys.num_columns)])
-        distinct = plain.group_by(plain.column_names).aggregate([]).num_rows
+        numbered = _numbered(keys)
+        distinct = numbered.group_by(numbered.column_names).aggregate([]).num_rows
     if distinct != keys.num_rows:
-        raise InvalidValue(f"{argument} holds a key more than once. Add up the frequencies of equal keys first.")
+        raise InvalidValue(f"{argument} holds a key more than once. {fix}")
 
 
 def order_of(keys: pa.Table) -> pa.Array:
-    """Return the places of the rows in the order of their columns, from the first to the last."""
-    plain = keys.rename_columns([str(k) for k in range(keys.num_columns)])
-    return pc.sort_indices(plain, [(name, "ascending") for name in plain.column_names])
+    """Return the indices that sort the rows by their columns, from the first to the last."""
+    numbered = _numbered(keys)
+    return pc.sort_indices(numbered, [(name, "ascending") for name in numbered.column_names])
 
 
 def is_sorted(table: pa.Table) -> bool:
@@ -111,26 +124,105 @@ def refuse_set(keys: Any) -> Any:
     return keys
 
 
+def known_table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
+    """Return the keys under the names of the key columns, or raise saying what is accepted.
+
+    >>> known_table(["tea", "coffee"], ("drink",)).column_names
+    ['drink']
+    """
+    if isinstance(keys, str | bytes):
+        raise InvalidType(f"known_keys is one text. {_LIST_HINT}")
+    table, failure = tried(lambda: _public_table(keys, columns))
+    if table is None or failure is not None:
+        raise InvalidType(f"known_keys cannot be read as a list of keys. {_LIST_HINT}")
+    if missing := [name for name in columns if table.column_names.count(name) != 1]:
+        raise InvalidValue(f"known_keys must have one column {missing[0]!r}. {_LIST_HINT}")
+    if not table.num_rows:
+        raise InvalidValue(f"known_keys is empty. {_LIST_HINT}")
+    plain = [cast(column, _sortable(value_type(column))) for column in table.select(list(columns)).columns]
+    if any(pa.types.is_nested(column.type) or pa.types.is_null(column.type) for column in plain):
+        raise InvalidType(f"known_keys holds values that are no keys. {_LIST_HINT}")
+    if not all(map(is_sound, plain)):
+        raise not_unicode("known_keys")
+    if any(column.null_count for column in plain):
+        raise InvalidValue("known_keys holds nulls. Leave them out: rows with a null key are not counted.")
+    known = pa.table(dict(zip(columns, plain, strict=True)))
+    refuse_equal(known, "known_keys", "Pass each key once.")
+    return known
+
+
+def read_known(path: Path, key: list[str]) -> pa.Table:
+    """Read Parquet or CSV (.csv, .tsv) with the key columns, or, from any other file, one key per line.
+
+    In text files keys are text; the engine turns them into the types of the data. Empty lines are no keys.
+    """
+    kind = path.suffix.lower()
+    try:
+        if kind == ".parquet":
+            return pq.read_table(path)
+        if kind in (".csv", ".tsv"):
+            parse = pyarrow.csv.ParseOptions(delimiter="\t" if kind == ".tsv" else ",")
+            texts = dict.fromkeys(key, pa.string())
+            convert = pyarrow.csv.ConvertOptions(column_types=texts, strings_can_be_null=True, null_values=[""])
+            return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        kind = type(error).__name__
+        fix = "Pass a text, CSV or Parquet file."
+        raise UnreadableData(f"--known-keys {str(path)!r} cannot be read ({kind}). {fix}") from None
+    if len(key) > 1:
+        raise InvalidValue("--known-keys for several key columns must be a CSV or Parquet file that has these columns.")
+    return pa.table({key[0]: [text for line in lines if (text := line.removesuffix("\r"))]})
+
+
 def _array(keys: Any) -> pa.Array:
     keys = validate.listed(refuse_set(keys))
     keys = list(keys) if str(getattr(keys, "dtype", "")) == "object" else keys
-    kinds = {_kind(value) for value in keys if value is not None} if isinstance(keys, list | tuple) else set()
+    kinds = _kinds(keys) if isinstance(keys, list | tuple) else set()
     if len(kinds) > 1 or None in kinds:
         why = "keys holds values of several types, or of one that its digits decide."
         raise InvalidType(f"{why} Turn them into text. {_HINT}")
-    return _decoded(keys, pa.int64() if kinds == {int} else None)
+    return in_utc(column_of("keys", keys, _HINT, pa.int64() if kinds == {int} else None))
 
 
-def _decoded(keys: Any, kind: pa.DataType | None = None) -> pa.Array:
-    """Return one column: a dictionary would carry every category, reported or not, and a zone is the first key's."""
-    return in_utc(column_of("keys", keys, _HINT, kind))
+def _kinds(keys: list[Any] | tuple[Any, ...]) -> set[object]:
+    """Return what decides the type of a column of these keys, with None for values whose digits would."""
+    classes = set(map(type, keys)) - {type(None)}
+    kinds = {_kind(cls) for cls in classes}
+    if datetime.datetime in kinds and len(kinds) == 1:  # times with and without a zone have different types
+        zones = set(map(type, map(attrgetter("tzinfo"), filter(None, keys))))
+        kinds = {(datetime.datetime, zone is type(None)) for zone in zones}
+    return kinds
 
 
-def _kind(value: object) -> object:
-    """Return what decides the type of a column with this value; None where all of its values would."""
-    base: object = next((kind for kind in _TYPES if isinstance(value, kind)), None)
-    if base is np.generic:
-        return type(value)
-    if base is datetime.datetime:
-        return None if hasattr(value, "nanosecond") else (base, value.tzinfo is None)  # type: ignore[attr-defined]
-    return base
+def _kind(cls: type) -> object:
+    base = next((kind for kind in _TYPES if issubclass(cls, kind)), None)
+    if base is datetime.datetime and hasattr(cls, "nanosecond"):  # of pandas: as many digits as it has
+        return None
+    return cls if base is np.generic else base
+
+
+def _numbered(keys: pa.Table) -> pa.Table:
+    """Return keys with numbers for names of columns, which Arrow does not take for paths."""
+    return keys.rename_columns([str(k) for k in range(keys.num_columns)])
+
+
+def _sortable(kind: pa.DataType) -> pa.DataType:
+    """Return float32 for float16, which holds all its values: engines neither join nor sort the latter."""
+    return pa.float32() if pa.types.is_float16(kind) else kind
+
+
+def _public_table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
+    """Return a table or frame as it is; or of values one column, of tuples or structs several."""
+    is_frame = isinstance(keys, pa.Table | Mapping) or hasattr(keys, "columns")
+    values = keys.to_arrow() if hasattr(keys, "to_arrow") else keys
+    if is_frame:
+        return values if isinstance(values, pa.Table) else pa.table(values)
+    is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
+    if not is_arrow and not hasattr(values, "__arrow_array__") and isinstance(values, Iterable):
+        values = list(values)
+    if len(columns) == 1:
+        return pa.table({columns[0]: values})
+    if isinstance(values, list):
+        return pa.table(dict(zip(columns, zip(*values, strict=True), strict=True)))
+    return pa.Table.from_arrays(one_chunk(values if is_arrow else pa.array(values)).flatten(), names=list(columns))

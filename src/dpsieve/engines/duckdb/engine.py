@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.counted import Counted, CountedByBound, FromIncidence, FromPlaces
-from dpsieve.engines.duckdb.jobs import (
+from dpsieve.engines.duckdb.compiled.database import Loops, OwnDatabase, Unavailable
+from dpsieve.engines.duckdb.queries import guarded, run
+from dpsieve.engines.duckdb.read import (
     Job,
     aggregate,
     aggregate_by_loops,
@@ -24,13 +25,12 @@ from dpsieve.engines.duckdb.jobs import (
     numbers,
     under_bound,
 )
-from dpsieve.engines.duckdb.own_database import Loops, OwnDatabase, Unavailable
-from dpsieve.engines.duckdb.queries import guarded, run
 from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, is_text, known_keys, scan_of, shown_as
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
-from dpsieve.engines.inputs.data_files import Files
-from dpsieve.engines.inputs.detect import Foreign, Source, opened, unchanged
+from dpsieve.engines.inputs.files import Files
+from dpsieve.engines.inputs.frames import Foreign, Source, opened, unchanged
 from dpsieve.engines.sql.bounded_query import Column, call, literal
+from dpsieve.engines.true_data import Counted, CountedByBound, FromIncidence, FromPlaces
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
 from dpsieve.logs import log, timed

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from dpsieve.engines.engine import Progress
-from dpsieve.engines.inputs.data_files import bad_json_line
+from dpsieve.engines.inputs.files import bad_json_line
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.values.columns import is_interrupt
 

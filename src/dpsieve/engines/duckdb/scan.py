@@ -1,6 +1,7 @@
 """Data, and public lists of keys, as tables of a FROM clause on a DuckDB connection."""
 
 import glob
+import secrets
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,13 +12,14 @@ import duckdb
 import pyarrow as pa
 
 from dpsieve.engines.engine import Columns
-from dpsieve.engines.inputs.data_files import DataStream, Files, Header, header_of, json_fields
-from dpsieve.engines.inputs.detect import Foreign, Frame, Source
+from dpsieve.engines.inputs.files import DataStream, Files, Header, header_of, json_fields
+from dpsieve.engines.inputs.frames import Foreign, Frame, Source
 from dpsieve.engines.sql.bounded_query import Column, literal, quoted
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 from dpsieve.values.columns import ESCAPE, ESCAPED, in_utf8, is_interrupt
 
-VIEW, KNOWN = "dpsieve_data", "dpsieve_known"
+# On a user's connection there may be a table or view of any name that can be foreseen.
+VIEW, KNOWN = (f"dpsieve_{what}_{secrets.token_hex(8)}" for what in ("data", "known"))
 # Otherwise a folder named unit=7 would take the place of the column 'unit' in its files.
 _NO_FOLDERS = "hive_partitioning = false"
 _READ: "weakref.WeakSet[pa.RecordBatchReader]" = weakref.WeakSet()

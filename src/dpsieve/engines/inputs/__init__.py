@@ -9,5 +9,5 @@
 - `files(data, format=..., header=...)`: files whose names do not tell what they hold, CSV without a header line, and
   standard input or another open file.
 
-Only the columns that are used are converted. What happens to the columns of a pandas frame is in `values.frames`.
+Only the columns that are used are converted. What happens to the columns of a pandas frame is in `values.columns`.
 """

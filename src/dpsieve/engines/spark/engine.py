@@ -27,19 +27,19 @@ import numpy as np
 import pyarrow as pa
 
 import dpsieve
-from dpsieve.channels.keys_per_unit import MOST
-from dpsieve.engines.counted import Counted, CountedByBound, units_by_place
 from dpsieve.engines.duckdb.scan import fields_of, headers_of, is_text, known_keys
 from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress, null_units
-from dpsieve.engines.inputs.data_files import Files
-from dpsieve.engines.inputs.detect import is_spark, opened, unchanged
+from dpsieve.engines.inputs.files import Files
+from dpsieve.engines.inputs.frames import is_spark, opened, unchanged
 from dpsieve.engines.spark.executors import check_version, draw_batches
 from dpsieve.engines.sql.bounded_query import Column, bounded_query
 from dpsieve.engines.sql.dialects import BUILTIN, columns_for, query_for
-from dpsieve.engines.sql.pairs_query import places_query
+from dpsieve.engines.sql.queries import places_query
+from dpsieve.engines.true_data import Counted, CountedByBound, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
 from dpsieve.logs import silenced
+from dpsieve.noise.keys_per_unit import MOST
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source

@@ -1,6 +1,6 @@
-"""What a device does: read a question, charge its budget, toss its coin, and answer or stay silent.
+"""The work of a device: read a question, charge its budget, toss its coin, and answer or stay silent.
 
-It needs the standard library alone.
+It imports the standard library alone.
 
 >>> import tempfile
 >>> from dpsieve.federated.client import Budget, ValueQuestion, padded_message, value_answer
@@ -15,15 +15,14 @@ It needs the standard library alone.
 """
 
 from dpsieve.federated.client.answers import (  # isort: skip
-    PrefixReport, Report, SplitReport, client_answer, client_level, padded_message, split_answer, value_answer,
+    PrefixReport, Report, client_answer, client_level, padded_message, value_answer,
 )  # fmt: skip
 from dpsieve.federated.client.budget import Budget, Spent
-from dpsieve.federated.client.questions import Question, SplitQuestion, Terms, ValueQuestion
+from dpsieve.federated.client.questions import Question, Terms, ValueQuestion
 from dpsieve.federated.client.storage import FileStorage, Storage
 from dpsieve.federated.client.strings import Grid, Strings
 
 __all__ = [
-    "Budget", "FileStorage", "Grid", "PrefixReport", "Question", "Report", "Spent", "SplitQuestion", "SplitReport",
-    "Storage", "Strings", "Terms", "ValueQuestion", "client_answer", "client_level", "padded_message", "split_answer",
-    "value_answer",
+    "Budget", "FileStorage", "Grid", "PrefixReport", "Question", "Report", "Spent", "Storage", "Strings", "Terms",
+    "ValueQuestion", "client_answer", "client_level", "padded_message", "value_answer",
 ]  # fmt: skip

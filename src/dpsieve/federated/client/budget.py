@@ -1,4 +1,4 @@
-"""A device's own budget: which questions it answers, recorded durably before an answer leaves.
+"""The budget of a device: which questions it answers, recorded durably before an answer leaves.
 
 Sample-and-threshold protects a client by the threshold of a server that is trusted. A device that answers every
 question protects nothing: after 20 tosses of a coin of rate 0.5 the value is still unsent with probability 1e-6. So a
@@ -68,14 +68,7 @@ from typing import Any, NamedTuple
 from dpsieve import validate
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.federated.client.coins import RandomWords, uniform
-from dpsieve.federated.client.questions import (
-    LARGEST_COIN,
-    SMALLEST_COIN,
-    AnyQuestion,
-    Terms,
-    least_delta,
-    terms_of,
-)
+from dpsieve.federated.client.questions import LARGEST_COIN, SMALLEST_COIN, AnyQuestion, Terms, least_delta, terms_of
 from dpsieve.federated.client.storage import FileStorage, Storage
 from dpsieve.federated.client.strings import MOST_LEVELS
 
@@ -83,12 +76,12 @@ VERSION = 1
 _MOST_COLLECTIONS = 1000
 _PRECISE = Context(prec=60)
 _DAY = 86_400
-_CHANGES = ("level", "prefixes", "split")  # from one question of a collection to the next
+_CHANGES = ("level", "prefixes")  # from one question of a collection to the next
 _HINT = "Pass the record of this device as it is."
 
 
 class Spent(NamedTuple):
-    """What the collections that a budget counts add up to."""
+    """The totals of the collections that a budget counts."""
 
     epsilon: float
     delta: float
@@ -136,7 +129,7 @@ class _Charge:
 
 
 class _Record(NamedTuple):
-    """The charges of a device by the names of collections, and the latest day that it has seen."""
+    """The charges of a device by the names of collections, and the latest day of a question."""
 
     charges: dict[str, _Charge]
     day: int
@@ -161,7 +154,7 @@ class _Record(NamedTuple):
 
 
 class Budget:
-    """What a device may answer, over all collections and servers; the head of the module has the promise.
+    """The budget of a device over all collections and servers; the head of the module has the promise.
 
     Several processes and threads may use one budget: each question is decided and recorded under a lock.
 
@@ -203,9 +196,8 @@ class Budget:
         self.epsilon, self.delta = validate.positive_epsilon(epsilon), validate.delta(delta)
         self.exposure = validate.between("exposure", exposure, SMALLEST_COIN, LARGEST_COIN, hint=hint)
         self.rate = validate.between("rate", rate, SMALLEST_COIN, LARGEST_COIN, hint="Pass a rate such as rate=0.5.")
-        self.days = (
-            None if days is None else validate.whole("days", days, low=1, hint="Pass how many, such as days=30.")
-        )
+        hint = "Pass how many, such as days=30."
+        self.days = None if days is None else validate.whole("days", days, low=1, hint=hint)
         self.neighbours = validate.neighbours(neighbours)
         self._mutex = threading.Lock()
         if isinstance(place, str | os.PathLike):
@@ -241,14 +233,14 @@ class Budget:
     def charge(self, question: AnyQuestion, *, source: RandomWords | None = None) -> bool:
         """Record a question and return whether to toss a coin for it; on return the record is durable.
 
-        False stands for refused, and with cohorts also for a level that this device did not draw. `value_answer`,
-        `client_answer` and `split_answer` call it. It sees no value, and rewrites the record also where it refuses.
+        False means refused or, with cohorts, a level that this device did not draw. `value_answer` and `client_answer`
+        call it. It receives no value, and rewrites the record also where it refuses.
         """
         _check_question(question)
         try:
             with self._locked():
                 return self._charge(question, source)
-        except OSError:  # a full disk, say: what is not recorded is not answered
+        except OSError:  # such as a full disk: what is not recorded is not answered
             return False
 
     def _charge(self, question: AnyQuestion, source: RandomWords | None) -> bool:
@@ -287,7 +279,7 @@ class Budget:
         return f"{' and '.join(over)} would be exceeded" if over else None
 
     def _counted(self, text: str | None) -> _Record | None:
-        """Return the record of today, without what is forgotten, or None; a clock that was set back does not count."""
+        """Return today's record without expired charges, or None; a clock that was set back is ignored."""
         record = _Record.from_text(text)
         if record is None:
             return None
@@ -318,7 +310,7 @@ class Budget:
 
 
 def tosses(question: AnyQuestion) -> int:
-    """Return how many coins a collection tosses on a device, at most: one for each level, or one with cohorts."""
+    """Return the largest number of coins that a collection tosses on a device: one per level, or one with cohorts."""
     return 1 if question.protocol == "cohorts" else question.levels
 
 

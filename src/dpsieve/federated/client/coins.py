@@ -1,7 +1,7 @@
 """The randomness of one client: exact coins, levels and nonces from the operating system, without other libraries.
 
 A float is a whole number n over a power of two 2^k. So a coin that is below n, out of 2^k equally likely whole numbers,
-has exactly the probability that the float says. A level is drawn by rejection: of 2^k equally likely whole numbers,
+has exactly the probability of the float. A level is drawn by rejection: of 2^k equally likely whole numbers,
 those that are too large are drawn again, and the others stay equally likely.
 
 `source` is for tests: any object whose `words(n)` returns n random words of 64 bits, such as

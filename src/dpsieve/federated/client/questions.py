@@ -1,7 +1,7 @@
-"""What a server asks: for a value, for the next symbols of a string, or for the side of a split. Questions are public.
+"""The questions of servers: for a value, or for the next symbols of a string. Questions are public.
 
-Each is JSON by `to_json`, and a device makes it again with `from_json`, which refuses anything else. How many bytes a
-padded message has follows from the question alone (`widest` and `fields`; see `padded_message`).
+Each is JSON by `to_json`; a device rebuilds it with `from_json`, which refuses anything else. The length of a padded
+message depends on the question alone (`widest` and `fields`; see `padded_message`).
 
 A question carries the `Terms` of its collection, which a device's `Budget` charges. Terms are null only in simulations.
 """
@@ -17,10 +17,11 @@ from typing import Any, ClassVar, Literal, get_args
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.coins import is_nonce
-from dpsieve.federated.client.strings import MOST_LEVELS, Public, Strings, Symbols, check_sendable
+from dpsieve.federated.client.strings import MOST_LEVELS, Message, Strings, Symbols, check_sendable
 
 Kind = Literal["text", "integers"]
 Protocol = Literal["rounds", "cohorts", "one_round"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 LONGEST = 256
@@ -32,13 +33,13 @@ _MOST_TERMS = 100_000  # of a sum; fewer terms only lower it
 
 
 @dataclass(frozen=True)
-class Terms(Public):
-    """What a server states about its collection, for the budgets of devices.
+class Terms(Message):
+    """The statement of a server about its collection, for the budgets of devices.
 
     Attributes:
         collection: its name, the same in all of its questions and in no question of another collection.
-        epsilon, delta, neighbours: what the whole collection promises.
-        threshold: how many reports a count needs to be released.
+        epsilon, delta, neighbours: the promise of the collection.
+        threshold: the number of reports that a count needs to be released.
     """
 
     collection: str
@@ -65,12 +66,12 @@ class Terms(Public):
     @classmethod
     def from_json(cls, data: Any) -> "Terms":
         """Rebuild what `to_json` returned; anything else is refused."""
-        return cls(**cls._fields(data))
+        return cls(**cls._read_fields(data))
 
 
 @dataclass(frozen=True)
-class ValueQuestion(Public):
-    """What a histogram asks: which value a client has. See `dpsieve.federated.Histogram.question`.
+class ValueQuestion(Message):
+    """The question of a histogram: which value a client has. See `dpsieve.federated.Histogram.question`.
 
     Attributes:
         coin: the probability with which a client answers.
@@ -94,8 +95,8 @@ class ValueQuestion(Public):
     def __post_init__(self) -> None:
         hint = "Pass a question of Histogram.question."
         validate.store(self, coin=_coin(self.coin, hint))
-        checked_kind(self.kind)
-        checked_longest(self.longest)
+        check_kind(self.kind)
+        check_longest(self.longest)
 
     @cached_property
     def _known(self) -> frozenset[str | int]:
@@ -103,13 +104,13 @@ class ValueQuestion(Public):
 
     @cached_property
     def widest(self) -> int:
-        """How many bytes the fields of a report have in JSON, at most."""
+        """The largest number of bytes of the fields of a report in JSON."""
         if self.values is not None:
             return max(map(in_json, self.values))
         return _ESCAPED * self.longest + 2 if self.kind == "text" else len(str(-(2**63)))
 
     def counts(self, value: object) -> bool:
-        """Return whether one value counts; one of another kind, or that no report can carry, is refused."""
+        """Return whether a value counts; raise for one of another kind, or that no report can carry."""
         if self.kind == "integers" and (isinstance(value, bool) or not isinstance(value, numbers.Integral)):
             raise InvalidType("value must be a whole number, as this histogram counts integers.")
         if self.kind == "text" and not isinstance(value, str):
@@ -123,7 +124,7 @@ class ValueQuestion(Public):
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "ValueQuestion":
         """Rebuild what `to_json` returned; anything else is refused."""
-        fields = cls._fields(data)
+        fields = cls._read_fields(data)
         fields["terms"] = _terms(fields)
         listed, anything = fields["values"], cls(**fields | {"values": None})
         if listed is not None:
@@ -134,14 +135,14 @@ class ValueQuestion(Public):
 
 
 @dataclass(frozen=True)
-class Question(Public):
-    """What a trie asks at one level: which of these prefixes a string extends, and by which symbols.
+class Question(Message):
+    """The question of a trie at one level: which of these prefixes a string extends, and by which symbols.
 
     Attributes:
-        protocol: 'rounds' (toss the coin anew at each level), 'cohorts' (at the level that you drew, once) or
-            'one_round' (one question about full strings); `dpsieve.federated.plans.level_plans` says what each costs.
+        protocol: 'rounds' (a new coin at each level), 'cohorts' (one coin, at the level that the client drew) or
+            'one_round' (one question about full strings); see `dpsieve.federated.plans.levels` for the cost of each.
         level, levels: which level this is, from 1.
-        step: how many symbols each level adds.
+        step: the number of symbols per level.
         coin: the probability with which a client that is asked answers.
         strings: which strings there are; a client with another one is silent.
         prefixes: those that reached the threshold at the level before, sorted; at first the empty one.
@@ -161,7 +162,7 @@ class Question(Public):
 
     @cached_property
     def widest(self) -> int:
-        """How many bytes the fields of a report have in JSON, at most."""
+        """The largest number of bytes of the fields of a report in JSON."""
         alphabet = self.strings.alphabet
         symbol = 2 if self.strings.of_bytes else _ESCAPED  # two hexadecimal digits
         if isinstance(alphabet, str):
@@ -170,12 +171,12 @@ class Question(Public):
 
     @property
     def before(self) -> int:
-        """How many symbols the prefixes have."""
+        """The number of symbols of the prefixes."""
         return (self.level - 1) * self.step
 
     @property
     def depth(self) -> int:
-        """How many symbols an answer has, unless its string ends earlier."""
+        """The number of symbols of an answer, unless its string ends earlier."""
         return min(self.level * self.step, self.strings.max_length)
 
     @cached_property
@@ -198,9 +199,11 @@ class Question(Public):
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Question":
         """Rebuild what `to_json` returned; anything else is refused."""
-        hint, fields = "Pass what Question.to_json returned.", cls._fields(data)
+        hint, fields = "Pass what Question.to_json returned.", cls._read_fields(data)
         strings, listed = Strings.from_json(fields["strings"]), fields["prefixes"]
-        protocol, level, levels, coin = _level(fields, hint)
+        levels = validate.whole("levels", fields["levels"], low=1, high=MOST_LEVELS, hint=hint)
+        level = validate.whole("level", fields["level"], low=1, high=levels, hint=hint)
+        protocol, coin = check_protocol(fields["protocol"]), _coin(fields["coin"], hint)
         step = validate.whole("step", fields["step"], low=1, high=strings.max_length, hint=hint)
         if not isinstance(listed, list) or not all(isinstance(prefix, str) for prefix in listed):
             raise InvalidType(f"prefixes must be a list of text. {hint}")
@@ -210,29 +213,7 @@ class Question(Public):
         return cls(protocol, level, levels, step, coin, strings, prefixes, _terms(fields))
 
 
-@dataclass(frozen=True)
-class SplitQuestion(Public):
-    """What the search for a quantile asks in round `level` of `levels`: whether a value is below the split."""
-
-    protocol: Protocol
-    level: int
-    levels: int
-    coin: float
-    split: float
-    terms: Terms | None = None
-
-    fields: ClassVar[tuple[str, ...]] = ("below",)
-    widest: ClassVar[int] = len("false")
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "SplitQuestion":
-        """Rebuild what `to_json` returned; anything else is refused."""
-        hint, fields = "Pass what SplitQuestion.to_json returned.", cls._fields(data)
-        split = validate.real("split", fields["split"], hint=hint)
-        return cls(*_level(fields, hint), split, _terms(fields))
-
-
-AnyQuestion = ValueQuestion | Question | SplitQuestion
+AnyQuestion = ValueQuestion | Question
 
 
 def terms_of(question: AnyQuestion) -> Terms:
@@ -245,9 +226,9 @@ def terms_of(question: AnyQuestion) -> Terms:
 def least_delta(question: AnyQuestion) -> float:
     """Return a delta that the collection of a question cannot be below, from one level of it.
 
-    It is the exact delta of `channels.binomial.add_remove`, whose head has the formulas, in floats: that of the whole
-    collection for a histogram and in one round; a lower bound for several rounds and for neighbours='replace'. With
-    cohorts levels are taken for secret. Thresholds beyond 100,000 terms are summed up to there, which only lowers it.
+    It is the exact delta of `noise.sample_threshold_delta.add_remove`, which has the formulas, in floats: that of the
+    whole collection for a histogram and in one round; a lower bound for several rounds and for neighbours='replace'.
+    With cohorts, levels are taken as secret. Sums end after 100,000 terms, which only lowers it.
 
     >>> least_delta(ValueQuestion(0.24, terms=Terms("drinks", 1.0, 1e-8, threshold=19))) <= 1e-8
     True
@@ -299,20 +280,19 @@ def _sum(k: int, start: int, p: float, step: int, weight: Callable[[int], float]
 
 
 def in_json(value: object) -> int:
-    """Return how many bytes a value has in a report."""
+    """Return the number of bytes of a value in a report."""
     return len(json.dumps(value, ensure_ascii=False).encode())
 
 
-def checked_kind(kind: object) -> Kind:
+def check_kind(kind: object) -> Kind:
     """Return 'text' or 'integers'."""
-    if kind == "text":
-        return "text"
-    if kind == "integers":
-        return "integers"
+    for known in KINDS:
+        if kind == known:
+            return known
     raise InvalidValue("kind is not known. Choose 'text' or 'integers'.")
 
 
-def checked_protocol(protocol: object) -> Protocol:
+def check_protocol(protocol: object) -> Protocol:
     """Return one of the three protocols."""
     for known in PROTOCOLS:
         if protocol == known:
@@ -320,17 +300,10 @@ def checked_protocol(protocol: object) -> Protocol:
     raise InvalidValue("protocol is not known. Choose 'rounds', 'cohorts' or 'one_round'.")
 
 
-def checked_longest(longest: object) -> int:
+def check_longest(longest: object) -> int:
     """Return the largest number of bytes of a text that counts."""
     hint = "Pass the most bytes that a text may have, such as longest=256."
     return validate.whole("longest", longest, low=1, high=1 << 20, hint=hint)
-
-
-def _level(fields: dict[str, Any], hint: str) -> tuple[Protocol, int, int, float]:
-    """Return the protocol, the level, counted from 1, the number of levels, and the coin of a question."""
-    levels = validate.whole("levels", fields["levels"], low=1, high=MOST_LEVELS, hint=hint)
-    level = validate.whole("level", fields["level"], low=1, high=levels, hint=hint)
-    return checked_protocol(fields["protocol"]), level, levels, _coin(fields["coin"], hint)
 
 
 def _terms(fields: dict[str, Any]) -> Terms | None:
@@ -338,5 +311,5 @@ def _terms(fields: dict[str, Any]) -> Terms | None:
 
 
 def _coin(coin: object, hint: str) -> float:
-    """Return the probability with which a client answers: some answer, and some do not."""
+    """Return the probability with which a client answers, above 0 and below 1."""
     return validate.between("coin", coin, SMALLEST_COIN, LARGEST_COIN, hint=hint)

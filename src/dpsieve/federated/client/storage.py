@@ -1,4 +1,4 @@
-"""Where a device keeps a text: a private file, or what the host offers.
+"""Durable storage of one text on a device: a private file, or a store of the host.
 
 `FileStorage` replaces its file atomically: a new file is written, flushed and renamed, and the folder is flushed. A
 process that is killed at any point leaves the old text or the new one, and `put` returns only once the new one survives

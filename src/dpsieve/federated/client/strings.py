@@ -1,10 +1,10 @@
-"""Which strings a trie is over, and numbers as strings of digits: the rules for one value, as a client applies them."""
+"""The strings of a trie, numbers as strings of digits, and the JSON form of messages."""
 
 import math
 import numbers
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, not_unicode, too_large
@@ -15,29 +15,35 @@ MOST_LEVELS = 1000
 _MOST_CELLS = 2**40
 
 
-class Public:
-    """A frozen dataclass that servers send to clients as plain JSON values."""
+class Message:
+    """Named fields that servers and clients send as JSON.
+
+    Attributes:
+        head: constants that precede the fields.
+    """
 
     __match_args__: Any  # the names of the fields
+    head: ClassVar[dict[str, Any]] = {}
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; bytes are in hexadecimal."""
-        return {name: _plain(getattr(self, name)) for name in self.__match_args__}
+        return {**self.head, **{name: _plain(getattr(self, name)) for name in self.__match_args__}}
 
     @classmethod
-    def _fields(cls, data: object) -> dict[str, Any]:
-        """Return the fields that `to_json` wrote."""
-        if not isinstance(data, dict) or set(data) != set(cls.__match_args__):
+    def _read_fields(cls, data: object) -> dict[str, Any]:
+        """Return the fields that `to_json` wrote; the error does not quote data."""
+        names, head = set(cls.__match_args__), cls.head
+        if not isinstance(data, dict) or set(data) != names | set(head) or any(data[n] is not head[n] for n in head):
             raise InvalidValue(f"data is not a {cls.__name__}. Pass what {cls.__name__}.to_json returned.")
-        return dict(data)
+        return {name: data[name] for name in cls.__match_args__}
 
 
 @dataclass(frozen=True)
-class Strings(Public):
+class Strings(Message):
     """Strings of min_length to max_length symbols.
 
     Attributes:
-        max_length, min_length: how many symbols a string may have.
+        max_length, min_length: the number of symbols of a string.
         alphabet: None for any text; a str of the characters that may occur; or bytes, for byte strings of these bytes
             (`bytes(range(256))` for all of them).
 
@@ -89,7 +95,7 @@ class Strings(Public):
         return _is_text(prefix) and (self._allowed is None or self._allowed.issuperset(prefix))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; bytes are in hexadecimal."""
+        """Return plain JSON values, with whether strings are text or bytes."""
         return {"of": "bytes" if self.of_bytes else "text", **super().to_json()}
 
     @classmethod
@@ -106,19 +112,19 @@ class Strings(Public):
         return cls(data["max_length"], data["min_length"], alphabet)
 
     def read(self, text: str) -> Symbols:
-        """Return the string that `written` made JSON text of."""
+        """Return a string from its JSON text; bytes are in hexadecimal."""
         return _from_hex(text) if self.of_bytes else text
 
 
 @dataclass(frozen=True)
-class Grid(Public):
+class Grid(Message):
     r"""The interval [low, high] cut into branching^depth cells of equal width. It is public.
 
-    Cell i holds the values from edge(i) up to, but not with, edge(i+1); the last one holds `high` as well.
+    Cell i is [edge(i), edge(i+1)); the last one includes `high`.
 
     Attributes:
         low, high: the interval.
-        branching, depth: parts at each level, and levels; up to 2^40 cells in all.
+        branching, depth: parts per level, and levels; at most 2^40 cells in all.
         outside: what clients do whose value is outside: 'clip' moves it to the nearer end, 'silent' leaves it out.
 
     >>> Grid(0.0, 1.0, branching=4, depth=2).string(1 / 3)  # in [1/4, 2/4), and there in [5/16, 6/16)
@@ -132,7 +138,7 @@ class Grid(Public):
     outside: Literal["clip", "silent"] = "clip"
 
     def __post_init__(self) -> None:
-        low, high = checked_interval(self.low, self.high)
+        low, high = check_interval(self.low, self.high)
         parts = validate.whole("branching", self.branching, low=2, high=256, hint="Pass 2 to 256, such as branching=4.")
         depth = validate.whole("depth", self.depth, low=1, high=40, hint="Pass how many levels, such as depth=5.")
         if self.outside not in ("clip", "silent"):
@@ -158,16 +164,16 @@ class Grid(Public):
         if math.isnan(value) or (self.outside == "silent" and value != inside):
             return None
         found = min(int((inside - self.low) / (self.high - self.low) * self.cells), self.cells - 1)
-        found -= inside < self.edge(found) and found > 0  # by rounding, one off at an edge
+        found -= inside < self.edge(found) and found > 0  # rounding may be one off at an edge
         found += inside >= self.edge(found + 1) and found < self.cells - 1
         return found
 
     def string(self, value: object) -> bytes | None:
         """Return the digits of a client's value, or None if it is not counted; any object may be passed."""
-        if not is_number(value):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
             return None
         try:
-            cell = self.cell(float(value))  # type: ignore[arg-type]
+            cell = self.cell(float(value))
         except OverflowError:
             return None
         if cell is None:
@@ -177,21 +183,16 @@ class Grid(Public):
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Grid":
         """Rebuild what `to_json` returned; anything else is refused."""
-        return cls(**cls._fields(data))
+        return cls(**cls._read_fields(data))
 
 
-def checked_interval(low: object, high: object) -> tuple[float, float]:
-    """Return the ends of an interval of values."""
+def check_interval(low: object, high: object) -> tuple[float, float]:
+    """Return a finite, non-empty interval of values."""
     hint = "Pass two finite numbers, low < high, such as low=0.0 and high=100.0."
     first, last = validate.real("low", low, hint=hint), validate.real("high", high, hint=hint)
     if not 0 < last - first < math.inf:
         raise InvalidValue(f"low={first:g} is not below high={last:g}, or too far from it. {hint}")
     return first, last
-
-
-def is_number(value: object) -> bool:
-    """Return whether this is a real number, NaN included; a truth value is not."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def check_sendable(name: str, value: str | int) -> None:
@@ -203,15 +204,12 @@ def check_sendable(name: str, value: str | int) -> None:
         raise too_large(name)
 
 
-def written(string: Symbols) -> str:
-    """Return a string as JSON text: itself, or bytes in hexadecimal."""
-    return string.hex() if isinstance(string, bytes) else string
-
-
 def _plain(value: Any) -> Any:
+    if isinstance(value, Message):
+        return value.to_json()
     if isinstance(value, tuple):
-        return [written(one) for one in value]
-    return value.to_json() if isinstance(value, Public) else written(value)
+        return [_plain(entry) for entry in value]
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _from_hex(text: object) -> bytes:

@@ -1,9 +1,9 @@
-"""How a number that every client has is distributed: quantiles, shares and ranges, by a tree of ranges.
+"""The distribution of a number of every client: quantiles, shares and ranges, by a tree of ranges.
 
 The value is written as digits, the most significant first, and the digits go through the trie of
-`federated.server.trie`: so each range of values that enough clients share is cut further, and the counts of all ranges
-make up a hierarchical histogram (Bharadwaj and Cormode, AISTATS 2022, Section 4.2). The guarantee is that of the trie.
-Each answer has an interval that covers all that is not known.
+`federated.server.trie`: each range of values that enough clients share is divided further, and the counts of all ranges
+are a hierarchical histogram (Bharadwaj and Cormode, AISTATS 2022, Section 4.2). The guarantee is that of the trie. The
+interval of each answer covers sampling, thresholds and the width of cells.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,16 +17,15 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.rows import LARGEST_FREQUENCY
+from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import first_whole
 from dpsieve.exact.binomial import at_least, below
-from dpsieve.exact.search import first_whole
 from dpsieve.federated.client.strings import Grid, Strings
-from dpsieve.federated.plans.level_plans import LevelOptions, LevelPlan, level_plan
-from dpsieve.federated.server.level_server import words_of
-from dpsieve.federated.server.many_clients import cells_of_digits, digits, edges
-from dpsieve.federated.server.quantile_bands import Bands, Tree
-from dpsieve.federated.server.trie import TrieServer
+from dpsieve.federated.plans.levels import LevelOptions, LevelPlan, level_plan
+from dpsieve.federated.server.bands import Bands, Tree
+from dpsieve.federated.server.simulated_clients import cell_edges, read_digits, write_digits
+from dpsieve.federated.server.trie import TrieServer, describe_levels
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source
@@ -47,7 +46,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DistributionNotes(Notes):
-    """How a distribution was made: which cells there are, and with which confidence its intervals hold together."""
+    """How a distribution was made: its cells, and the joint confidence of its intervals."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"grid": Grid.from_json}
 
@@ -56,17 +55,17 @@ class DistributionNotes(Notes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "confidence", checked_confidence(self.confidence))
+        object.__setattr__(self, "confidence", check_confidence(self.confidence))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Distribution(Publication):
-    """A private release of how values are distributed: ask it for shares, quantiles and ranges.
+    """A private release of a distribution of values: shares, quantiles and ranges.
 
-    All intervals hold together with probability `confidence`. They cover the sample (Hoeffding's bound for each edge
+    All intervals hold jointly with probability `confidence`. They cover the sample (Hoeffding's bound for each edge
     of the grid, all of them together), what the threshold hides, and the width of cells: between two edges the true
-    function may be anything that grows. Values between are straight lines, and say no more than the interval does.
-    Shares are of the clients that have a value that is counted. How many these are is never used; `total` estimates it.
+    function may be any non-decreasing one. Values between edges are interpolated linearly.
+    Shares are of the clients that have a counted value. Their number is never used; `total` estimates it.
 
     Attributes:
         table: the ranges that survived, with their sampled counts: `level`, `range` and `token`.
@@ -82,7 +81,7 @@ class Distribution(Publication):
 
     @property
     def grid(self) -> Grid:
-        """Which cells there are."""
+        """The cells."""
         return self.notes.grid
 
     @property
@@ -92,7 +91,7 @@ class Distribution(Publication):
 
     @property
     def confidence(self) -> float:
-        """The probability with which all intervals hold together."""
+        """The joint coverage of all intervals."""
         return self.notes.confidence
 
     @cached_property
@@ -166,7 +165,7 @@ class Distribution(Publication):
 
     @cached_property
     def total(self) -> Estimate:
-        """How many clients have a value that is counted: sampled counts of the first level, divided by the rate.
+        """The number of clients with a counted value: sampled counts of the first level, divided by the rate.
 
         The interval is exact, by the tails of the binomial distribution, at the same confidence but by itself.
         """
@@ -182,7 +181,7 @@ class Distribution(Publication):
     def _between(self, first: int, last: int) -> tuple[float, float]:
         """Return bounds on the share between two edges, from all ranges between them at once.
 
-        They hold for all pairs of edges, with half of what may be missed.
+        They hold for all pairs of edges, with half of the allowed miss probability.
         """
         levels = int(self._bands.levels[first]), int(self._bands.levels[last])
         pairs = float(np.prod([self.grid.depth * float(self.tree.own_edges(level)) for level in levels]))
@@ -195,11 +194,11 @@ class Distribution(Publication):
 
     @cached_property
     def _at(self) -> Floats:
-        return edges(self.grid, self._bands.edges)
+        return cell_edges(self.grid, self._bands.edges)
 
 
 class Quantiles(TrieServer):
-    """The server that learns how values are distributed.
+    """The server that estimates a distribution of values.
 
     >>> import numpy as np
     >>> server = Quantiles(0.0, 1.0, epsilon=1.0, delta=1e-6)
@@ -209,7 +208,7 @@ class Quantiles(TrieServer):
     True
 
     Attributes:
-        grid: the cells, which clients need to know: `client_answer(question, grid.string(value), budget=budget)`.
+        grid: the cells, which clients need: `client_answer(question, grid.string(value), budget=budget)`.
     """
 
     def __init__(
@@ -232,11 +231,11 @@ class Quantiles(TrieServer):
             epsilon, delta: the budget of all levels together.
             branching, depth: the parts into which each level cuts a range, and the number of levels.
             outside: 'clip' counts values outside of the interval at its nearer end; 'silent' leaves them out.
-            collection: the name by which devices know the collection, and no other one; default: random.
+            collection: the unique name of the collection, by which devices charge their budgets; default: random.
             options: protocol, coin, threshold, neighbours, unit and secret_levels, as in `level_plan`; 'one_round' asks
                 for the finest cells at once.
         """
-        if options.get("protocol") == "one_round":  # the same tree, with one level that has all cells
+        if options.get("protocol") == "one_round":  # the same tree, with all cells in one level
             branching, depth = Grid(low, high, branching, depth, outside).cells, 1
             if branching > 256:
                 fix = "Pass a smaller depth, or protocol='rounds'."
@@ -248,26 +247,26 @@ class Quantiles(TrieServer):
     def run(
         self, values: Any, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None
     ) -> Distribution:
-        """Ask one client for each of these numbers, all in this process; NaN, and null in Arrow, have no value."""
-        self._ask_all(digits(self.grid, values), source, {"ledger": ledger, "note": note})
+        """Ask one simulated client per number; NaN, and null in Arrow, have no value."""
+        self._ask_all(write_digits(self.grid, values), source, ledger, note)
         with self._charged():
             return self.release()
 
     def release(self, *, confidence: float = 0.95) -> Distribution:
-        """Return the distribution, whose intervals all hold together with this confidence."""
-        words: Any = {"contribution": "one value", "reason": words_of(self.plan)}
+        """Return the distribution, whose intervals hold jointly with this confidence."""
+        words: Any = {"contribution": "one value", "reason": describe_levels(self.plan)}
         notes = DistributionNotes(grid=self.grid, confidence=confidence, entry=self.entry, **words)
         self._check_done()
         table = pa.concat_tables([_SCHEMA.empty_table(), *map(self._ranges, self._levels)]).combine_chunks()
         return Distribution(table, self.plan, unsafe_to_publish=not self._source.publishable, notes=notes)
 
     def _ranges(self, survivors: pa.Table) -> pa.Table:
-        numbers = pa.array(cells_of_digits(self.grid, survivors["prefix"]), pa.int64())
+        numbers = pa.array(read_digits(self.grid, survivors["prefix"]), pa.int64())
         return pa.table([survivors["level"], numbers, survivors["token"]], schema=_SCHEMA).sort_by("range")
 
 
-def checked_confidence(confidence: object) -> float:
-    """Return a probability that intervals can hold with."""
+def check_confidence(confidence: object) -> float:
+    """Return a confidence level."""
     hint = "Pass a probability such as confidence=0.95."
     return validate.between("confidence", confidence, 0.01, 1 - 1e-9, hint=hint)
 

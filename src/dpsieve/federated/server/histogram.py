@@ -1,16 +1,16 @@
 """A histogram of the values of clients, by sample-and-threshold.
 
-Each client tosses one exact coin of its own and sends its value, unaltered, or stays silent. The server counts the
+Each client tosses one exact coin and sends its value, unaltered, or stays silent. The server counts the
 reports and publishes the counts that reach the threshold (Bharadwaj and Cormode, "Sample-and-threshold differential
-privacy", AISTATS 2022, Section 3). The guarantee is that of the plan: the exact one for a client more or less, or for
-a client whose value changes.
+privacy", AISTATS 2022, Section 3). The guarantee is that of the plan: the exact one for one client more or less, or
+for one client whose value changes.
 
-The sample is the noise. So the guarantee is about those who see the release, and who do not know which clients reported
-or what they sent: the server is trusted, and the traffic must not tell a silent client from one that reports
+The sample is the noise. So the guarantee holds against those who see the release and do not know which clients reported
+or what they sent: the server is trusted, and the traffic must not distinguish a silent client from one that reports
 (`dpsieve.federated.client.padded_message`). A tally of reports is secret too: the counts of all values, and how many
 reports were left out and why.
 
-Only what coins let through may be counted. So a tally takes messages of clients, or `Reports`, and no plain values.
+Only sampled values may be counted. So a tally takes messages of clients, or `Reports`, and no plain values.
 """
 
 from collections.abc import Iterable
@@ -25,15 +25,14 @@ import pyarrow.types as types
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.binomial.rows import exact_delta
 from dpsieve.channels.channel import checked_frequencies
-from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, too_large
+from dpsieve.errors import InvalidType, InvalidValue, too_large
 from dpsieve.exact.binomial import below
-from dpsieve.federated.client.answers import Report, decoded, is_dummy, value_answer
+from dpsieve.federated.client.answers import Report, value_answer
 from dpsieve.federated.client.coins import new_nonce
-from dpsieve.federated.client.questions import LONGEST, Kind, Terms, ValueQuestion, checked_kind, checked_longest
-from dpsieve.federated.plans.histogram_plan import Plan
-from dpsieve.federated.plans.paper_bounds import lemma_5_omission
+from dpsieve.federated.client.questions import LONGEST, Kind, Terms, ValueQuestion, check_kind, check_longest
+from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
+from dpsieve.noise.sample_threshold import SampleThreshold, exact_delta
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import AnyLedger, charge
 from dpsieve.publication.publication import Notes
@@ -45,7 +44,7 @@ from dpsieve.values.columns import column_of
 
 _TYPES = {"text": pa.large_string(), "integers": pa.int64()}
 _HINT = "Pass an Arrow or NumPy array, or a list."
-_ENVELOPE = 512  # bytes of a report around its value, and more than enough for a number
+_ESCAPED = 6  # bytes of a character in JSON, as in "\u1234"
 
 
 class Buckets:
@@ -58,8 +57,8 @@ class Buckets:
     """
 
     def __init__(self, values: Any, kind: Kind | None, longest: int) -> None:
-        self.longest = checked_longest(longest)
-        kind = None if kind is None else checked_kind(kind)
+        self.longest = check_longest(longest)
+        kind = None if kind is None else check_kind(kind)
         self.listed: pa.Array | None = None
         if values is None:
             self.kind: Kind = kind or "text"
@@ -103,13 +102,13 @@ class Buckets:
 class Reports:
     """The values of many sampled clients in one array. `Histogram.client_reports` makes them; they have no nonces.
 
-    Make one of an array yourself only if it holds what clients sent after their coins: values that were never sampled
-    are not covered by any guarantee.
+    Construct one from an array only if it holds what clients sent after their coin tosses: no guarantee covers values
+    that were never sampled.
 
     Attributes:
-        values: an Arrow or NumPy array, one value for each client that reported.
+        values: an Arrow or NumPy array, one value per client that reported.
         coin: the probability with which each client reported. A tally takes no reports of another coin.
-        publishable: False where a test source tossed the coins; a release made from them says that it is unsafe.
+        publishable: False where a test source tossed the coins; a release made from them is marked as unsafe.
     """
 
     values: Any
@@ -123,38 +122,18 @@ class Reports:
         return "<Reports of clients, not to be published>"
 
 
-@dataclass(repr=False)
-class Ignored:
-    """How many reports were left out, and why: private numbers, for the server alone. No release holds them.
-
-    Attributes:
-        malformed: not a report, or with a value of the wrong kind.
-        unknown: a value outside the public list.
-        too_long: a text of too many bytes.
-        repeated: a report whose nonce came before.
-        silent: dummies of silent clients.
-    """
-
-    malformed: int = 0
-    unknown: int = 0
-    too_long: int = 0
-    repeated: int = 0
-    silent: int = 0
-
-    def __repr__(self) -> str:
-        return "<Ignored: private numbers of reports left out>"
-
-
 class Tally:
     """Counts reports until one release is made from them; see `dpsieve.federated.Histogram.tally`."""
 
-    def __init__(self, plan: Plan, buckets: Buckets) -> None:
+    def __init__(self, plan: SampleThreshold, buckets: Buckets) -> None:
         self._plan, self._buckets = plan, buckets
-        self._counted = pa.table({"value": pa.array([], buckets.type), "count": pa.array([], pa.int64())})
-        self._waiting: list[pa.Table] = []
-        self._seen: set[str] = set()
+        self._intake, self._counts = Intake(self._report), CountTable(pa.schema([("value", buckets.type)]))
         self._open = self._publishable = True
-        self.ignored = Ignored()
+
+    @property
+    def ignored(self) -> Ignored:
+        """How many reports were left out, by reason: private numbers."""
+        return self._intake.ignored
 
     def __repr__(self) -> str:
         return f"<Tally of reports, not to be published, {'open' if self._open else 'released'}>"
@@ -179,9 +158,9 @@ class Tally:
             fix = "Pass what client_reports returns, or Reports(values, coin) of what clients sent after their coins."
             raise InvalidType(f"reports must not be plain values, which nobody sampled. {fix}")
         elif isinstance(reports, Iterable) and not isinstance(reports, str | bytes | dict | Report):
-            self._count(
-                pa.array([value for report in list(reports) for value in self._read(report)], self._buckets.type)
-            )
+            longest = _ESCAPED * self._buckets.longest + ENVELOPE
+            read = [self._intake.read(message, longest) for message in list(reports)]
+            self._count(pa.array([report.value for report in read if report is not None], self._buckets.type))
         else:
             raise InvalidType("reports must be a list of reports, or Reports. Wrap a single one: [report].")
         return self
@@ -191,74 +170,43 @@ class Tally:
 
         Args:
             ledger: the budget to charge; the spend is durable before any count is read.
-            note: what this release is for, kept in the ledger.
-            source: the test source that drew the reports, if one did; the release then says that it is unsafe.
+            note: what this release is for, stored in the ledger.
+            source: the test source that drew the reports, if one did; the release is then marked as unsafe.
         """
         self._check_open()
-        channel = self._plan.channel
-        channel.certify()
+        plan = self._plan
+        plan.certify()
 
         def rehearse() -> None:
-            draw_release(channel, ["a key"], [1], already_sampled=True)
+            draw_release(plan, ["a key"], [1], already_sampled=True)
 
-        with charge(ledger, channel, note, rehearse) as entry:
+        with charge(ledger, plan, note, rehearse) as entry:
             self._open = False
-            self._merge()
+            counts = self._counts.total()
             release = draw_release(
-                channel,
-                self._counted.column("value"),
-                self._counted.column("count").to_numpy(),
+                plan,
+                counts.column("value"),
+                counts.column("count").to_numpy(),
                 already_sampled=True,
                 notes=Notes(contribution(self._buckets), reason(self._plan), entry=entry),
                 source=source,
             )
             return release if self._publishable else replace(release, unsafe_to_publish=True)
 
-    def _read(self, report: Any) -> list[str | int]:
-        """Return the value of one report, or nothing where it does not count."""
-        if isinstance(report, bytearray | memoryview):
-            report = bytes(report)
-        if isinstance(report, bytes) and len(report) > 6 * self._buckets.longest + _ENVELOPE:  # \\u1234 is 6 bytes
-            self.ignored.too_long += 1
-            return []
-        if isinstance(report, bytes):
-            report = decoded(report)
-        try:
-            if not isinstance(report, Report):
-                report = Report.from_json(report)
-        except DpsieveError:
-            if is_dummy(report):
-                self.ignored.silent += 1
-                return []
-            report = None
-        if report is None or isinstance(report.value, int) != (self._buckets.kind == "integers"):
-            self.ignored.malformed += 1
-            return []
-        if report.nonce in self._seen:
-            self.ignored.repeated += 1
-            return []
-        if report.nonce:
-            self._seen.add(report.nonce)
-        return [report.value]
+    def _report(self, message: Any) -> Report | None:
+        """Return the report of a decoded message, unless its value is of the wrong kind."""
+        report = message if isinstance(message, Report) else Report.from_json(message)
+        return report if isinstance(report.value, int) == (self._buckets.kind == "integers") else None
 
     def _count(self, values: pa.Array) -> None:
-        found = pa.Table.from_arrays(pc.value_counts(values).flatten(), names=["value", "count"])
-        known = self._buckets.among(found.column("value"))
-        left_out = int(pc.sum(found.filter(pc.invert(known)).column("count")).as_py() or 0)
+        batch = pa.Table.from_arrays(pc.value_counts(values).flatten(), names=["value", "count"])
+        counted = self._buckets.among(batch.column("value"))
+        left_out = int(pc.sum(batch.filter(pc.invert(counted)).column("count")).as_py() or 0)
         if self._buckets.listed is None:
             self.ignored.too_long += left_out
         else:
             self.ignored.unknown += left_out
-        self._waiting.append(found.filter(known))
-        if sum(part.num_rows for part in self._waiting) > self._counted.num_rows + (1 << 16):
-            self._merge()
-
-    def _merge(self) -> None:
-        if self._waiting:
-            whole = pa.concat_tables([self._counted, *self._waiting])
-            summed = whole.group_by("value").aggregate([("count", "sum")])
-            self._counted = summed.select(["value", "count_sum"]).rename_columns(["value", "count"])
-            self._waiting = []
+        self._counts.add(batch.filter(counted))
 
     def _check_open(self) -> None:
         if not self._open:
@@ -266,14 +214,14 @@ class Tally:
 
 
 class Histogram:
-    """What clients and the server agree on: a plan, and which values count. It holds no data.
+    """The public side of a collection: a plan, and which values count. It holds no data.
 
     Args:
         plan: from `dpsieve.federated.plan`.
         values: a public list of the values that count, such as the buckets of a histogram; without it, any value does.
         kind: 'text' or 'integers'; default: the kind of the list, or text without a list.
         longest: texts of more bytes in UTF-8 do not count.
-        collection: the name by which devices know the collection, of this release and of no other; default: random.
+        collection: the unique name of this release, by which devices charge their budgets; default: random.
 
     >>> from dpsieve.federated import plan
     >>> drinks = Histogram(plan(1.0, 1e-8))
@@ -285,48 +233,48 @@ class Histogram:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SampleThreshold,
         values: Any = None,
         *,
         kind: Kind | None = None,
         longest: int = LONGEST,
         collection: str | None = None,
     ) -> None:
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, SampleThreshold):
             raise InvalidType(
-                f"plan must be a Plan, not {type(plan).__name__}. Pass what dpsieve.federated.plan returns."
+                f"plan must be a plan, not {type(plan).__name__}. Pass what dpsieve.federated.plan returns."
             )
         self.plan, self.buckets, promise = plan, Buckets(values, kind, longest), plan.guarantee
         name = new_nonce() if collection is None else collection
         self.terms = Terms(name, promise.epsilon, promise.delta, plan.threshold, promise.neighbours)
 
     def __repr__(self) -> str:
-        return f"<Histogram of {self.buckets.kind} from clients. {self.plan}>"
+        return f"<Histogram of {self.buckets.kind} from clients: {self.plan}>"
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised, and under which neighbouring relation; see `guarantee_against` for hostile clients."""
+        """The guarantee of the plan; see `guarantee_against` for hostile clients."""
         return self.plan.guarantee
 
     @cached_property
     def question(self) -> ValueQuestion:
-        """What clients are asked, as they need it: `ValueQuestion.from_json(histogram.question.to_json())`."""
+        """The question to clients: `ValueQuestion.from_json(histogram.question.to_json())`."""
         listed = None if self.buckets.listed is None else tuple(self.buckets.listed.to_pylist())
         return ValueQuestion(self.plan.rate, self.buckets.kind, listed, self.buckets.longest, self.terms)
 
     def client_report(self, value: str | int, source: Source | None = None) -> Report | None:
-        """Return what a client sends, or None when it stays silent, for simulations: no budget is charged.
+        """Return the report of a simulated client, or None for silence; no budget is charged.
 
         A device uses `dpsieve.federated.client.value_answer` and a budget. To retry, send the same report again.
         """
         return value_answer(self.question, value, budget=None, source=source)
 
     def client_reports(self, values: Any, source: Source | None = None) -> Reports:
-        """Return what many clients send, one coin each, for simulations and batches.
+        """Return the reports of many clients, one coin each, for simulations and batches.
 
         Args:
-            values: one value for each client, as an Arrow or NumPy array or a list; null for a client without one.
-            source: randomness for tests; a release of the reports says that it is unsafe.
+            values: one value per client, as an Arrow or NumPy array or a list; null for a client without one.
+            source: randomness for tests; a release of the reports is marked as unsafe.
         """
         column = self.buckets.column("values", values)
         source = resolve(source)
@@ -335,7 +283,7 @@ class Histogram:
         return Reports(sent.filter(self.buckets.among(sent)), self.plan.rate, source.publishable)
 
     def tally(self) -> Tally:
-        """Return an empty tally, to which reports are added as they come."""
+        """Return an empty tally, to which reports are added as they arrive."""
         return Tally(self.plan, self.buckets)
 
     def aggregate(
@@ -348,14 +296,10 @@ class Histogram:
         """Return, for each number of clients with a value, the probability that the value is not released, exactly."""
         return below(checked_frequencies(frequencies), self.plan.threshold, self.plan.rate)
 
-    def omission_bound(self, frequencies: ArrayLike) -> Floats:
-        """Return the bound of Lemma 5 on the same, to compare with."""
-        return lemma_5_omission(checked_frequencies(frequencies), self.plan.rate, self.plan.threshold)
-
     def guarantee_against(self, hostile: int) -> Guarantee:
-        """Return what is promised to honest clients when those who see the release sent up to `hostile` reports.
+        """Return the guarantee of honest clients when those who see the release sent up to `hostile` reports.
 
-        Who adds h reports of a value can subtract them: the honest ones show from the threshold t - h on, or from 1. So
+        Whoever adds h reports of a value can subtract them: honest ones show from the threshold t - h on, or from 1. So
         delta is that of the lower threshold, and with t - 1 hostile reports it is the rate or more. To withstand h of
         them, make the plan with `plan(..., hostile=h)`.
         """
@@ -368,11 +312,11 @@ class Histogram:
 
 
 def contribution(buckets: Buckets) -> str:
-    """Return what a client may add, in words."""
+    """Return the contribution of a client, as notes state it."""
     return "one value" if buckets.listed is None else f"one value of a public list of {len(buckets.listed):,}"
 
 
-def reason(plan: Plan) -> str:
+def reason(plan: SampleThreshold) -> str:
     """Return how a collection was made, in public numbers."""
     return f"each client is sampled with probability {plan.rate:g}, and {plan.threshold:,} reports are needed"
 

@@ -1,16 +1,17 @@
-"""Heavy hitters by a trie (TrieHH++): which strings many clients have, found prefix by prefix, with counts.
+"""Heavy hitters by a trie (TrieHH++): strings that many clients have, found prefix by prefix, with counts.
 
 At each level clients extend the prefixes that survived so far, and only those that enough clients sent survive
 (Bharadwaj and Cormode, AISTATS 2022, Section 4.1, after Zhu et al., AISTATS 2020). A string that ends at a level is
-told apart from one that continues: both may survive, each with its own count.
+distinguished from one that continues: both may survive, each with its own count.
 
 The survivors of a level are published in the question of the next one. That is safe only because the histogram of each
-level is private by itself: the guarantee covers all questions and the release together, as
-`federated.plans.level_plans` proves. The reports themselves are not private, and the server that counts
-them is trusted: with several levels it sees no more of a string than a prefix that others share, plus `step` symbols.
+level is private by itself: the guarantee covers all questions and the release together (`federated.plans.levels` has
+the proof). The reports themselves are not private, and the server that counts them is trusted: with several levels it
+sees no more of a string than a prefix that others share, plus `step` symbols.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Unpack
 
@@ -20,24 +21,27 @@ import pyarrow.compute as pc
 
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.answers import PrefixReport
-from dpsieve.federated.client.questions import Question
+from dpsieve.federated.client.coins import new_nonce
+from dpsieve.federated.client.questions import Question, Terms
 from dpsieve.federated.client.strings import Strings, Symbols
-from dpsieve.federated.plans.level_plans import LevelOptions, LevelPlan, level_plan, levels_of
-from dpsieve.federated.server.level_server import LevelServer, words_of
-from dpsieve.federated.server.many_clients import answer_all, string_type
-from dpsieve.privacy.ledger import AnyLedger
+from dpsieve.federated.plans.levels import LevelOptions, LevelPlan, count_levels, level_plan
+from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
+from dpsieve.federated.server.simulated_clients import answer_all, string_type
+from dpsieve.privacy import Guarantee
+from dpsieve.privacy.ledger import AnyLedger, charge, report_charge
 from dpsieve.publication.publication import Notes
-from dpsieve.publication.release import Release, release_of
+from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Bools, Ints
-from dpsieve.values.keys import is_sorted
+from dpsieve.values.keys import is_sorted, published
 
 _READ = ("count", "low", "high")
+_ESCAPED = 12  # bytes of a symbol in JSON, as in "\\ud83d\\ude00"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrieNotes(Notes):
-    """How a trie was made: which strings there are, and how many symbols each level adds."""
+    """How a trie was made: the strings that are counted, and the number of symbols per level."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"strings": Strings.from_json}
 
@@ -68,49 +72,89 @@ class TrieRelease(Release):
             raise InvalidValue("trie is not one that its plan leads to. Use the release as it was made.")
 
 
-class TrieServer(LevelServer[Question]):
-    """A server that finds the prefixes which many clients share, level by level; see `LevelServer`.
+class TrieServer:
+    """A server that asks level by level for the prefixes that many clients share, under one guarantee.
 
     Attributes:
-        strings: which strings there are.
-        step: how many symbols each level adds.
+        strings: the strings that are counted.
+        step: the number of symbols per level.
+        plan: rates, threshold and guarantee.
+        terms: what questions state about the collection: its name, threshold and guarantee.
+        entry: the number of the ledger entry that was charged; None before, or without a ledger.
     """
 
     def __init__(self, strings: Strings, step: int, plan: LevelPlan, collection: str | None) -> None:
-        super().__init__(plan, collection)
-        self.strings, self.step = strings, step
+        self.strings, self.step, self.plan = strings, step, plan
+        name = new_nonce() if collection is None else collection
+        self.terms = Terms(name, plan.epsilon, plan.delta_, plan.threshold, plan.neighbours)
+        self.entry: int | None = None
+        self._state, self._source = "new", resolve(None)
+        self._open: Question | None = None
+        self._intake, self._counts = Intake(self._report), self._new_counts()
         self._prefixes: tuple[Symbols, ...] = (strings.empty,)
-        self._counted: list[pa.Table] = []
         self._levels: list[pa.Table] = []
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of all questions and the answer together."""
+        return self.plan.guarantee
+
+    @property
+    def ignored(self) -> Ignored:
+        """How many reports were left out, by reason: private numbers, never to be published."""
+        return self._intake.ignored
+
+    def questions(self, *, ledger: AnyLedger = None, note: str = "") -> Iterator[Question]:
+        """Yield the question of each level; `take` the answers to one before the next. Can be iterated only once.
+
+        It ends early when nothing reaches the threshold. The budget is spent with the first question, whatever follows.
+
+        Args:
+            ledger: the budget to charge; the spend is durable before the first question.
+            note: what this is for, stored in the ledger.
+        """
+        if self._state != "new":
+            again = f"Make a new {type(self).__name__}, with a budget of its own."
+            raise InvalidValue(f"the questions were asked already. {again}")
+        plan, one = self.plan, np.ones(1, np.int64)
+        plan.certify()
+        with charge(ledger, plan, note, lambda: plan.draw(one, source=resolve(None))) as self.entry:
+            self._state = "asking"
+            for level in range(1, plan.levels + 1):
+                asked = (plan.protocol, level, plan.levels, self.step, plan.coin)
+                self._open = Question(*asked, self.strings, self._prefixes, self.terms)
+                self._intake.forget_nonces()
+                yield self._open
+                if not self._close(level):
+                    break
+            self._open, self._state = None, "done"
 
     def take(self, reports: Iterable[Any] | pa.Table) -> None:
         """Count answers to the open question: reports as `client_answer` makes them, in any number of batches.
 
         Reports may also be what their `to_json` or `to_bytes` returned, lists [prefix, ended, nonce] or without the
-        nonce, or a table with columns `prefix` and `ended`. What does not fit the question, or has a nonce that came
-        before, is ignored: an honest client does not send it, or sends it again. Reports without a nonce must be
-        delivered exactly once. Nothing stops a client that lies about its string, or that draws several nonces, from
-        being counted.
+        nonce, or a table with columns `prefix` and `ended`; None is a silent client. What does not fit the question, or
+        repeats a nonce, is ignored: an honest client does not send it, or sends it again. Reports without a nonce must
+        be delivered exactly once. A client that lies about its string, or draws several nonces, is counted.
         """
+        question = self._asked()
         if isinstance(reports, pa.Table):
             if not {"prefix", "ended"} <= set(reports.column_names):
                 raise InvalidType("reports has no columns 'prefix' and 'ended'. Pass a table that has, or a list.")
             reports = zip(reports["prefix"].to_pylist(), reports["ended"].to_pylist(), strict=True)
-        answers = self._answers(reports)
-        prefixes = pa.array([report[0] for report in answers], string_type(self.strings))
-        self.count(prefixes, np.array([report[1] for report in answers], np.bool_), np.ones(len(answers), np.int64))
+        longest = _ESCAPED * question.depth + ENVELOPE
+        try:
+            messages = [message for message in reports if message is not None]
+        except TypeError:
+            raise InvalidType("reports must be a list of reports. Pass what clients answered.") from None
+        answers = [report for message in messages if (report := self._intake.read(message, longest)) is not None]
+        prefixes = pa.array([report.prefix for report in answers], string_type(self.strings))
+        self.count(prefixes, np.array([report.ended for report in answers], np.bool_), np.ones(len(answers), np.int64))
 
     def count(self, prefixes: pa.Array, ended: Bools, reports: Ints) -> None:
         """Add this number of reports to each prefix. They are trusted to fit the question, unlike those of `take`."""
         self._asked()
-        added = pa.table({"prefix": prefixes, "ended": pa.array(ended), "reports": pa.array(reports)})
-        self._counted = [_summed([*self._counted, added])]
-
-    def _ask_all(self, strings: Any, source: Source | None, charged: dict[str, Any]) -> None:
-        """Ask one client for each of these strings, all in this process."""
-        self._source = resolve(source)
-        with self._charged():
-            answer_all(self.plan, self.strings, strings, self.questions(**charged), self.count, self._source)
+        self._counts.add(pa.table({"prefix": prefixes, "ended": pa.array(ended), "count": pa.array(reports)}))
 
     @property
     def trie(self) -> pa.Table:
@@ -121,27 +165,54 @@ class TrieServer(LevelServer[Question]):
             table = table.append_column(name, pa.array(getattr(reading, name)))
         return table
 
-    def _report(self, message: dict[str, Any]) -> PrefixReport:
-        return PrefixReport.from_json(message, self.strings)
+    def _report(self, message: Any) -> PrefixReport | None:
+        """Return the report of a decoded message, if it answers the open question."""
+        if isinstance(message, dict):
+            message = PrefixReport.from_json(message, self.strings)
+        if not self._asked().asks_for(message):
+            return None
+        return message if isinstance(message, PrefixReport) else PrefixReport(*message)
 
-    def _fits(self, report: Any) -> bool:
-        return self._asked().asks_for(report)
-
-    def _ask(self, level: int) -> Question:
-        plan = self.plan
-        asked = (plan.protocol, level, plan.levels, self.step, plan.coin)
-        return Question(*asked, self.strings, self._prefixes, self.terms)
-
-    def _close(self, question: Question) -> bool:
-        """Drop what is below the threshold, and keep the rest as a level of the trie."""
-        if not self._counted:
-            return False
-        counted = self._counted.pop().sort_by([("prefix", "ascending"), ("ended", "ascending")])
-        kept = counted.filter(pa.array(self._reported(counted["reports"].to_numpy()) > 0))
-        rows = [pa.array([question.level] * len(kept), pa.int64()), *kept.columns]
+    def _close(self, level: int) -> bool:
+        """Keep what reached the threshold as a level of the trie; return whether there is more to ask."""
+        counted = self._counts.total().sort_by([("prefix", "ascending"), ("ended", "ascending")])
+        tokens = np.zeros(len(counted), np.int64)
+        if len(counted):
+            tokens[:] = self.plan.draw(counted["count"].to_numpy(), already_sampled=True, source=self._source)
+        survivors = counted.filter(pa.array(tokens > 0))
+        rows = [pa.array([level] * len(survivors), pa.int64()), *survivors.columns]
         self._levels.append(pa.table(rows, names=["level", "prefix", "ended", "token"]).cast(_schema(self.strings)))
-        self._prefixes = tuple(kept.filter(pc.invert(kept["ended"]))["prefix"].to_pylist())
+        self._prefixes = tuple(survivors.filter(pc.invert(survivors["ended"]))["prefix"].to_pylist())
+        self._counts = self._new_counts()
         return bool(self._prefixes)
+
+    def _new_counts(self) -> CountTable:
+        return CountTable(pa.schema([("prefix", string_type(self.strings)), ("ended", pa.bool_())]))
+
+    def _asked(self) -> Question:
+        if self._open is None:
+            raise InvalidValue("no question is open. Take reports inside the loop over `questions()`.")
+        return self._open
+
+    def _check_done(self) -> None:
+        if self._state != "done":
+            raise InvalidValue("there are questions left to ask. Go through all of `questions()` first.")
+
+    def _ask_all(self, strings: Any, source: Source | None, ledger: AnyLedger, note: str) -> None:
+        """Ask one simulated client per string."""
+        self._source = resolve(source)
+        with self._charged():
+            questions = self.questions(ledger=ledger, note=note)
+            answer_all(self.plan, self.strings, strings, questions, self.count, self._source)
+
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """Report the charge with errors that are raised after it."""
+        try:
+            yield
+        except BaseException:
+            with report_charge(self.entry):
+                raise
 
 
 class TrieHeavyHitters(TrieServer):
@@ -170,29 +241,29 @@ class TrieHeavyHitters(TrieServer):
 
         Args:
             epsilon, delta: the budget of the whole trie.
-            max_length, min_length: how many symbols strings have. Clients with others stay silent.
+            max_length, min_length: the number of symbols of a string. Clients with others stay silent.
             alphabet: None for any text, a str of characters, or bytes for byte strings. Clients whose string has
                 another symbol stay silent.
-            step: how many symbols each level adds; fewer levels cost less and show the server more.
-            collection: the name by which devices know the collection, and no other one; default: random.
-            options: protocol, coin, threshold, neighbours, unit and secret_levels, as in `level_plan`; `compare` tells
+            step: the number of symbols per level; fewer levels cost less and show the server more.
+            collection: the unique name of the collection, by which devices charge their budgets; default: random.
+            options: protocol, coin, threshold, neighbours, unit and secret_levels, as in `level_plan`; `compare` shows
                 what each protocol finds.
         """
-        strings, levels = Strings(max_length, min_length, alphabet), levels_of(max_length, step)
+        strings, levels = Strings(max_length, min_length, alphabet), count_levels(max_length, step)
         plan = level_plan(epsilon, delta, levels, **options, pruned=True)
         super().__init__(strings, max_length if plan.protocol == "one_round" else step, plan, collection)
 
     def run(
         self, strings: Any, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None
     ) -> TrieRelease:
-        """Ask one client for each of these strings, all in this process, and release.
+        """Ask one simulated client per string, and release.
 
         Args:
             strings: an Arrow array or a list; nulls are clients without a string.
-            ledger, note: the budget to charge, and what for.
-            source: randomness for tests; a release made with it says that it is unsafe to publish.
+            ledger, note: the budget to charge, and the note of the entry.
+            source: randomness for tests; the release is then marked as unsafe to publish.
         """
-        self._ask_all(strings, source, {"ledger": ledger, "note": note})
+        self._ask_all(strings, source, ledger, note)
         with self._charged():
             return self.release()
 
@@ -204,21 +275,19 @@ class TrieHeavyHitters(TrieServer):
         """
         self._check_done()
         trie = self.trie
-        found = trie.filter(trie["ended"])
-        tokens = found["token"].to_numpy().astype(np.float64)
-        made = release_of(self.plan, found["prefix"], tokens, source=self._source)
-        words: Any = {"contribution": "one string", "reason": words_of(self.plan)}
+        found = trie.filter(trie["ended"]).sort_by("prefix")
+        tokens, table = found["token"].to_numpy().astype(np.float64), published(found["prefix"])
+        for name, values in vars(self.plan.read(tokens)).items():
+            table = table.append_column(name, pa.array(values))
+        words: Any = {"contribution": "one string", "reason": describe_levels(self.plan)}
         notes = TrieNotes(strings=self.strings, step=self.step, entry=self.entry, **words)
-        return TrieRelease(
-            made.table, self.plan, tokens=made.tokens, unsafe_to_publish=made.unsafe_to_publish, notes=notes, trie=trie
-        )
+        unsafe = not self._source.publishable
+        return TrieRelease(table, self.plan, tokens=tokens, unsafe_to_publish=unsafe, notes=notes, trie=trie)
 
 
-def _summed(tables: list[pa.Table]) -> pa.Table:
-    """Return one row for each prefix and end, with its reports added up."""
-    every = pa.concat_tables(tables)
-    summed = every.group_by(["prefix", "ended"], use_threads=False).aggregate([("reports", "sum")])
-    return summed.select(["prefix", "ended", "reports_sum"]).rename_columns(every.column_names)
+def describe_levels(plan: LevelPlan) -> str:
+    """Return how a collection by levels was made, in public numbers, without its guarantee."""
+    return repr(plan)[1:-1].removesuffix(f", {plan.guarantee}")
 
 
 def _schema(strings: Strings) -> pa.Schema:
@@ -234,7 +303,7 @@ def _follows(release: TrieRelease) -> bool:
         return False
     strings, step = notes.strings, notes.step
     once = plan.protocol == "one_round"
-    if (1 if once else levels_of(strings.max_length, step)) != plan.levels or (once and step != strings.max_length):
+    if (1 if once else count_levels(strings.max_length, step)) != plan.levels or (once and step != strings.max_length):
         return False
     schema = pa.schema([*_schema(strings), *((name, pa.int64()) for name in _READ)])
     if trie.schema != schema or any(column.null_count for column in trie.columns):

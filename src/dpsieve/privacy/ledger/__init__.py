@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from dpsieve import validate
+from dpsieve.accounting.concentrated import replaced
+from dpsieve.accounting.spends import Approximate, Spend, checked_spends
 from dpsieve.display import html_table
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, LedgerError
 from dpsieve.logs import log, timed
-from dpsieve.privacy.curves.concentrated import replaced
-from dpsieve.privacy.curves.spends import Approximate, Spend, checked_spends
 from dpsieve.privacy.guarantee import Guarantee, shown, warn_of_large_delta
 from dpsieve.privacy.ledger.chain import Chain, Entry, Remaining, checked_note
 from dpsieve.privacy.ledger.rules import Cost

@@ -20,10 +20,10 @@ from functools import cache, cached_property
 from itertools import product
 from typing import Any
 
+from dpsieve.accounting.composition import Composition
+from dpsieve.accounting.spends import Approximate, Spend, leak
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import largest
-from dpsieve.privacy.composition import Composition
-from dpsieve.privacy.curves.spends import Approximate, Spend, leak
+from dpsieve.exact.balls import largest
 from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.ledger.rules import Cost, Division, Rules, Totals
 

@@ -79,16 +79,16 @@ from functools import lru_cache, partial
 from itertools import product, starmap
 from typing import Any, NamedTuple
 
+from dpsieve.accounting.concentrated import divergence
+from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.renyi import checked_order, renyi_tau
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.search import ball, first_whole, lower, minimise, upper
-from dpsieve.privacy.curves.concentrated import divergence
-from dpsieve.privacy.curves.gaussian import gaussian_sigma
-from dpsieve.privacy.curves.renyi import checked_order, renyi_tau
+from dpsieve.exact.balls import ball, first_whole, lower, minimise, upper
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.validate import delta as checked_delta
 from dpsieve.validate import whole
 
-from dpsieve.privacy.curves.spends import (  # isort: skip
+from dpsieve.accounting.spends import (  # isort: skip
     Approximate, BoundedRange, DiscreteLaplace, Gaussian, Spend, epsilon_of, spend_from_json,
 )  # fmt: skip
 

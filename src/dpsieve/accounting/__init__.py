@@ -1,0 +1,1 @@
+"""Privacy accounting: spends, curves, loss distributions and adaptive composition."""

@@ -1,0 +1,343 @@
+"""The usual baselines: noise, a threshold, and nothing below it; with a scheme, the noisy counts are sampled.
+
+Without a scheme each is a distribution of the lag, so that token = frequency - lag is above zero exactly when the
+mechanism reports. The noisy count itself is the token plus a constant.
+
+Sampled stability histograms sanitise first and sample then, treating the noisy count as the true one. A key of
+frequency i has the noisy count x = i + Lap(1/epsilon). It is reported when x >= T, and then kept with probability q(x):
+formula (37) of Cohen, Geri, Sarlos and Stemmer (2020), of which (43) is the case of ppswor.
+
+The axis is cut at the whole numbers and at T, T + 1, ... into parts, two per unit, and the token is the part. In a part
+the density of x is rising (e^(epsilon x)) for frequencies above it and falling (e^(-epsilon x)) for those below, so a
+part is kept with one of two probabilities only: the mean of q under either. They are integrals in floating point.
+
+Privacy does not rest on these integrals. The kernel certifies the masses M of the parts before sampling. Two neighbours
+i, i + 1 treat a part differently only where it lies between them: it is kept with probability f (falling) for i and
+r (rising) for i + 1. With
+
+    f <= r,    r M_(i+1) <= e^epsilon f M_i,    (1 - f) M_i <= e^epsilon (1 - r) M_(i+1)
+
+no outcome, kept or dropped, adds to the divergence of the masses, which is at most delta; and dropped keys look like
+'nothing', which is post-processing. True integrals of a non-decreasing q satisfy all three; `_kept` enforces them.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from flint import arb
+
+from dpsieve.channels.channel import SchemeChannel
+from dpsieve.channels.lag import Lag, LagRows
+from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Rows, Steps, Windows, runs
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import floor_bounds, precision
+from dpsieve.exact.words import floor_words
+from dpsieve.privacy import Block, Certificate, Guarantee
+from dpsieve.privacy.certificate import whole_unit
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.coins import bernoulli
+from dpsieve.randomness.source import Source
+from dpsieve.sampling.schemes import Scheme
+from dpsieve.types import Floats, Ints
+
+_BITS = 320
+_CHUNK = 1 << 13  # parts integrated at a time
+_TINY = 1e-6
+_BELOW_ONE = 1 - 2.0**-42  # keeps every row below one on the grid, in spite of rounding
+
+
+@dataclass(frozen=True)
+class LaplaceCut:
+    """Where a stability histogram cuts: report when frequency + Lap(1/epsilon) >= T = 1 + ln(1/(2 delta)) / epsilon.
+
+    The paper's T = 1 + ln(1/delta) / epsilon reports a key of frequency one with probability delta / 2 only. The
+    parameters are slightly tightened (see `channels.rows`): `rate` is that of the noise, `whole` the least integer
+    above the threshold.
+    """
+
+    rate: float
+    threshold: float
+    whole: int
+    lag: Lag
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float, *, paper: bool, split: bool = False) -> "LaplaceCut":
+        """Cut, and find the lag: token s stands for noisy values in [T + s - 1, T + s), so no reporting is lost.
+
+        With `split` there are two tokens per unit, 2s - 1 below and 2s above the whole number in that range. Masses are
+        rounded down, and far tails below 2^-128 are left to 'nothing'.
+        """
+        with precision(_BITS):
+            steps = Steps(epsilon, delta)
+            e = (arb(steps.factor) / arb(2) ** 192).log()
+            d = arb(steps.delta) / arb(2) ** 128
+            half = -((d if paper else 2 * d).log()) / e  # T - 1
+            whole = floor_bounds(half)[0] + 2
+            first = -math.ceil(128 * math.log(2) / epsilon)
+            last = math.ceil(float(half)) + 1 - first
+            ends = [end - lag for lag in range(first, last + 2) for end in ([half + 1, arb(whole - 1)][: 1 + split])]
+            sums = [_laplace_cdf(end, e) for end in ends]
+            masses = [max(0, floor_bounds((a - b) * ONE)[0]) for a, b in pairwise(sums)]
+            lag = trim_lag(first * (1 + split), masses)
+            return cls(float(e), float(half) + 1, whole, lag)
+
+
+def geometric_lag(epsilon: float, delta: float) -> Lag:
+    """Return the lag of frequency + X > k, with X two-sided geometric noise cut to [-k, k].
+
+    k = ceil(ln((e^eps + 2 delta - 1) / ((e^eps + 1) delta)) / eps) (Desfontaines, Voss, Gipson and Mandayam, PoPETs
+    2022, Section 4); token = frequency + X - k, so the lag is k - X, from 0 to 2k.
+    """
+    with precision(_BITS):
+        steps = Steps(epsilon, delta)
+        e, d = arb(steps.factor) / arb(2) ** 192, arb(steps.delta) / arb(2) ** 128
+        k = max(1, 1 + floor_bounds(((e + 2 * d - 1) / ((e + 1) * d)).log() / e.log())[0])
+        total = 1 + 2 * sum((e**-x for x in range(1, k + 1)), arb(0))
+        masses = [floor_bounds(e ** -abs(k - lag) / total * ONE)[0] for lag in range(2 * k + 1)]
+        return trim_lag(0, masses)
+
+
+def _laplace_cdf(x: arb, e: arb) -> arb:
+    """Enclose P[Lap(1/e) < x], from the side that keeps the digits of a difference."""
+    return (e * x).exp() / 2 if x < 0 else 1 - (-e * x).exp() / 2
+
+
+def trim_lag(first: int, masses: list[int]) -> Lag:
+    """Return the lag distribution without zero masses at its ends."""
+    while not masses[-1]:
+        masses.pop()
+    skip = next(k for k, mass in enumerate(masses) if mass)
+    first, masses = first + skip, masses[skip:]
+    return Lag(list(range(first, first + len(masses) + 1)), masses)
+
+
+class ThinnedRows(Rows):
+    """A stability histogram cut into parts (see `LaplaceCut`), of which each is kept with the mean of q over it."""
+
+    resolution = 2
+    longest = 1 << 17
+
+    def __init__(self, steps: Steps, cut: LaplaceCut, scheme: Scheme) -> None:
+        self._inner, self._scheme, self._cut = LagRows(2, lambda: cut.lag), scheme, cut
+        self.spread, constant = self._inner.spread, scheme.constant_from()
+        self.last = None if constant is None else self._inner.last + constant
+        self._rises = 2 * cut.whole - 1  # lags from here on see a part from above
+        upper = cut.whole - cut.threshold
+        self._widths = np.array([1 - upper, upper])  # of even and odd parts
+        smooth = cut.rate < 1 and cut.threshold > 16  # within a part, powers and exponentials are nearly straight there
+        self._nodes, weights = np.polynomial.legendre.leggauss(6 if smooth else 16 + int(cut.rate))
+        self._nodes, self._weights = (self._nodes + 1) / 2, weights / 2
+        self._limits = self._between(steps)
+
+    def block(self, first: int, count: int) -> Block:
+        """Return consecutive rows over shared cells, rounded down to the grid; what is drawn is finer than that."""
+        edges = np.arange(max(1, 2 * (first - self.spread) + 1), 2 * (first + count - 1 + self.spread) + 2)
+        mass = self.cell_probabilities(np.arange(first, first + count), edges - 1)
+        return Block(edges, *floor_words(mass * _BELOW_ONE))
+
+    def certify(self, guarantee: Guarantee) -> Certificate:
+        """Return the certificate of the rows before sampling, which covers these (see the head of this module)."""
+        before = self._inner.certify(guarantee)
+        covers = "parts kept with probabilities that add nothing to the divergence, by the three inequalities"
+        return before.within(whole_unit(guarantee, before.worst, "formula", covers), guarantee)
+
+    def reported(self, frequencies: Ints) -> Floats:
+        """Return the probability of a report for each frequency."""
+        values, place = np.unique(frequencies, return_inverse=True)
+        found = np.empty(len(values))
+        for run in runs(values, self.spread):
+            rows = values[run]
+            found[run] = self._reported(rows, *self._tails(int(rows[0]), int(rows[-1])))
+        return found[place]
+
+    def withheld(self, frequencies: Ints) -> Floats:
+        """Return the probability of 'nothing' for each frequency: no report, or a part that is not kept."""
+        values, place = np.unique(self._settled(frequencies), return_inverse=True)
+        silent = 1 - self.reported(values)
+        for k in np.flatnonzero(silent < _TINY):
+            i = values[[k]]
+            edges = self.cell_edges(max(int(i[0]) - self.spread, 0), int(i[0]) + self.spread)
+            lost = self._inner.cell_probabilities(i, edges)[0] * (1 - self._kept_at(i, edges[1:]))
+            silent[k] = self._inner.withheld(i)[0] + lost.sum()
+        return np.asarray(silent[place])
+
+    def cell_edges(self, low: int, high: int) -> Ints:
+        """Return token edges between which every row is even; see `Rows.cell_edges`."""
+        return self._inner.cell_edges(low, high)
+
+    def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
+        """Return the probability of each cell between edges under each frequency; see `Rows.cell_probabilities`."""
+        kept = self._kept_at(frequencies[:, None], np.maximum(edges[1:], 1))
+        return np.asarray(self._inner.cell_probabilities(frequencies, edges) * kept)
+
+    def _kept_at(self, frequencies: Ints, parts: Ints) -> Floats:
+        """Return the probability that a part is kept for a frequency."""
+        falling, rising = self._kept(parts)
+        return np.asarray(np.where(2 * frequencies - parts >= self._rises, rising, falling))
+
+    def _kept(self, parts: Ints) -> Floats:
+        """Return the mean of q over each part under falling and under rising noise, within the limits for privacy."""
+        distinct, place = np.unique(parts, return_inverse=True)
+        pieces = [self._means(distinct[start : start + _CHUNK]) for start in range(0, len(distinct), _CHUNK)]
+        falling, rising = np.minimum(np.concatenate([np.empty((2, 0)), *pieces], axis=1), 1.0)
+        growth, room = self._limits[:, distinct % 2]
+        most = np.minimum(falling * growth, np.nextafter(1 - (1 - falling) / room, 0))
+        return np.array([falling, np.clip(rising, falling, np.maximum(falling, most))])[:, place]
+
+    def _means(self, parts: Ints) -> Floats:
+        """Integrate by Gauss's rule, on both sides of a bend of the scheme."""
+        start, width = self._edges(parts - 1)[:, None], self._widths[parts % 2, None]
+        inside = [bend for bend in sorted(self._scheme.bends()) if start[0, 0] < bend < start[-1, 0] + 1]
+        bends = [np.clip(bend - start, 0, width) for bend in inside]
+        sides = list(pairwise([np.zeros_like(width), *bends, width]))
+        depth = np.concatenate([a + (b - a) * self._nodes for a, b in sides], axis=1)
+        weight = np.concatenate([np.maximum(b - a, 1e-300) * self._weights for a, b in sides], axis=1)
+        q = self._scheme.inclusion(start + depth)
+        shapes = [weight * np.exp(-self._cut.rate * far) for far in (depth, width - depth)]
+        return np.array([(shape * q).sum(axis=1) / shape.sum(axis=1) for shape in shapes])
+
+    def _edges(self, k: Ints) -> Floats:
+        """Return the upper end of part k, the lower one of part k + 1: whole if k is odd."""
+        return np.where(k % 2, self._cut.whole, self._cut.threshold) + k // 2
+
+    def _between(self, steps: Steps) -> Floats:
+        """Return e^epsilon M_i / M_(i+1) and e^epsilon M_(i+1) / M_i of even and odd parts between i and i + 1."""
+        lag, factor = self._inner.lag, steps.factor  # below e^epsilon by 2^-46, which covers all rounding
+
+        def mass(place: int) -> int:
+            return max(1, lag.masses[place - lag.edges[0]])
+
+        pairs = [(mass(self._rises - 2 + even), mass(self._rises + even)) for even in (1, 0)]
+        ratios = [[factor * a / (b << FACTOR_BITS), factor * b / (a << FACTOR_BITS)] for a, b in pairs]
+        return np.array(ratios).T
+
+    def _tails(self, first: int, last: int) -> tuple[int, Floats, Floats]:
+        """Return k and, from the end of part k on, what falls below and above it under a frequency right there.
+
+        They span the frequencies first to last, and as far on either side as a row reaches. Under a frequency that is
+        d away, the same tail is lower by e^(-epsilon d): these numbers serve all rows.
+        """
+        from dpsieve.channels.stepwise_loops import decaying_sums
+
+        low, high = (max(0, 2 * (i - self._cut.whole) + 1) for i in (first, last))
+        parts = np.arange(max(0, low - 2 * self.spread), high + 2 * self.spread) + 1
+        falling, rising = self._kept(parts)
+        decay = np.exp(-self._cut.rate * self._widths)[parts % 2]
+        share = (-np.expm1(-self._cut.rate * self._widths) / 2)[parts % 2]
+        below = decaying_sums(rising * share, decay, rising[0] / 2 if parts[0] > 1 else 0.0)
+        above = decaying_sums((falling * share)[::-1], decay[::-1], falling[-1] / 2)[::-1]
+        return int(parts[0]) - 1, below, above
+
+    def _reported(self, rows: Ints, start: int, below: Floats, above: Floats) -> Floats:
+        at = 2 * (rows - self._cut.whole) + 1 - start
+        early = np.exp(-self._cut.rate * np.maximum(self._cut.threshold - rows, 0))
+        place = np.maximum(at, 0)
+        return np.where(at > 0, below[place] + above[place], early * above[0])
+
+    def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
+        """Return a token for each frequency: a part is drawn, and then kept or not."""
+        if already_sampled:
+            hint = "Use channels.optimal or channels.simple with the scheme of the sample."
+            raise InvalidValue(f"already_sampled does not fit a channel that samples its own output. {hint}")
+        tokens = self._inner.draw(frequencies, source)
+        reported = np.flatnonzero(tokens)
+        tokens[reported] *= bernoulli(self._kept_at(frequencies[reported], tokens[reported]), source)
+        return tokens
+
+    def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
+        """Return the whole number next to the part, below or above it, under which it is likelier."""
+        falling, rising = self._kept(tokens)
+        above = rising * math.exp(self._cut.rate) > falling * self._limits[0, tokens % 2]
+        frequencies: Ints = self._cut.whole - 1 + tokens // 2 + above
+        kept = np.where(2 * frequencies - tokens >= self._rises, rising, falling)
+        return frequencies, kept * self._inner.mass_at(2 * frequencies - tokens)
+
+    def windows(self, first: int, last: int, level: float) -> Windows:
+        """Return windows with equally many parts on both sides of i, the fewest that hold `level` of its row."""
+        rows = np.arange(first, last + 1)
+        start, below, above = self._tails(first, last)
+        spare = (1 - level * (1 + SAFE)) * self._reported(rows, start, below, above)
+        at = 2 * (rows - self._cut.whole) + 1
+        short, enough = np.maximum(0, -at), np.full(len(rows), 4 * self.spread)
+        upper = self._widths[0]
+        while (enough - short > 1).any():
+            middle = (short + enough) // 2
+            odd = middle % 2
+            over = above[np.minimum(at + middle - start, len(above) - 1)] * self._decay(middle // 2 + odd * upper)
+            under = below[np.maximum(at - middle - start, 0)] * self._decay(middle // 2 + odd * (1 - upper))
+            fits = np.where(at > middle, under, 0.0) + over <= spare
+            short, enough = np.where(fits, short, middle), np.where(fits, middle, enough)
+        return Windows(2, 2 * rows - at - enough, 2 * rows - at + enough - 1, first, settled=last == self.last)
+
+    def _decay(self, distance: Floats) -> Floats:
+        return np.exp(-self._cut.rate * distance)
+
+
+def stability(
+    epsilon: float, delta: float, scheme: Scheme | None = None, *, threshold: str = "fair", unit: str = "one row"
+) -> "Stability":
+    """Return the stability histogram, the usual baseline: Laplace noise, and nothing below a threshold T.
+
+    A key is reported when frequency + Lap(1/epsilon) >= T (Korolova et al. 2009; Bun, Nissim and Stemmer 2019), with
+    T = 1 + ln(1/(2 delta))/epsilon for threshold='fair', which uses all of delta, and T = 1 + ln(1/delta)/epsilon for
+    threshold='paper', which leaves half of it unused. The token counts whole units above T. With a scheme, a reported
+    key of noisy count x is kept with probability q(x) (sampled SbH): a key of frequency i is reported with probability
+
+        phi_i = integral over x >= T of q(x) epsilon/2 e^(-epsilon |x - i|)
+
+    (Cohen, Geri, Sarlos and Stemmer 2020, appendix E), to 1e-9 for smooth schemes and tables, and the token gives x to
+    half a unit or so (see the head of this module). For delta above 1/2 use another channel.
+    """
+    return Stability(epsilon, delta, scheme, threshold=threshold, unit=unit)
+
+
+def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") -> "TruncatedGeometric":
+    """Return selection by geometric noise that is cut to [-k, k], and reported when it is above k.
+
+    Near optimal; exactly so only when the ceiling in k is tight (Desfontaines, Voss, Gipson and Mandayam, PoPETs 2022).
+    """
+    return TruncatedGeometric(epsilon, delta, unit=unit)
+
+
+@register("stability")
+@dataclass(frozen=True, repr=False)
+class Stability(SchemeChannel):
+    """See `stability`."""
+
+    scheme: Scheme | None = None
+    threshold: str = field(default="fair", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.threshold not in ("fair", "paper"):
+            hint = "Pass threshold='fair', or 'paper' to check a figure."
+            raise InvalidValue(f"threshold is neither 'fair' nor 'paper'. {hint}")
+        if self.delta_ > 0.5:
+            why = "is above 1/2, where a stability histogram has no threshold. Use optimal."
+            raise InvalidValue(f"delta={self.delta_:g} {why}")
+
+    @cached_property
+    def cut(self) -> LaplaceCut:
+        """The noise and the threshold."""
+        return LaplaceCut.of(self.epsilon, self.delta_, paper=self.threshold == "paper", split=self.scheme is not None)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of a lag, thinned if there is a scheme."""
+        if self.scheme is None:
+            return LagRows(1, lambda: self.cut.lag)
+        return ThinnedRows(self._steps, self.cut, self.scheme)
+
+
+@register("truncated_geometric")
+@dataclass(frozen=True, repr=False)
+class TruncatedGeometric(SchemeChannel):
+    """See `truncated_geometric`."""
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of a lag."""
+        return LagRows(1, lambda: geometric_lag(self.epsilon, self.delta_))

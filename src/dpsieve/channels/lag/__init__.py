@@ -1,1 +1,0 @@
-"""Channels without sampling: each subtracts one random lag from every frequency."""

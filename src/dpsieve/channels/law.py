@@ -1,0 +1,120 @@
+"""The distribution of the output for each true frequency, as reading and estimation need it.
+
+Row i = 1, 2, ... is the distribution for the true frequency i: 'nothing', or a token. Tokens are whole numbers from 1
+on, `resolution` of them per unit of frequency. Row 0 is 'nothing' with certainty.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Ints
+
+LARGEST_FREQUENCY = 10**12
+CELLS = 1 << 20  # entries of one piece of a table in floats
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """The distribution of the output for one true frequency, in units of frequency.
+
+    `silent` is the probability of 'nothing'. Token cell t lies in (left[t], right[t]], in units of frequency, and has
+    probability mass[t], spread evenly; a point token has left == right. Cells are in increasing order.
+    """
+
+    silent: float
+    left: Floats
+    right: Floats
+    mass: Floats
+
+    @property
+    def reported(self) -> float:
+        """The probability that the key is reported at all."""
+        return float(self.mass.sum())
+
+
+class TokenLaw(ABC):
+    """The distribution of tokens for each true frequency, as floats: what reading and estimation need.
+
+    Attributes:
+        resolution: tokens per unit of frequency.
+        last: each row after it is the previous one shifted up by `resolution` tokens; None when rows keep changing.
+        spread: a row i has all its tokens in (i - spread, i + spread], in units of frequency.
+    """
+
+    resolution: int = 1
+    last: int | None = None
+    spread: int = LARGEST_FREQUENCY
+
+    @abstractmethod
+    def reported(self, frequencies: Ints) -> Floats:
+        """Return the probability of a report for each frequency."""
+
+    @abstractmethod
+    def withheld(self, frequencies: Ints) -> Floats:
+        """Return the probability of 'nothing' for each frequency, with all its digits also where it is tiny."""
+
+    @abstractmethod
+    def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
+        """Return the probability of each cell between `edges` (a column) under each frequency (a row).
+
+        `edges` come from `cell_edges`; digits are kept down to the smallest probabilities.
+        """
+
+    @abstractmethod
+    def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
+        """Return the frequency under which each token has its largest probability, and that; zero if no row has it."""
+
+    @abstractmethod
+    def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
+        """Return the confidence interval of each token: given a report, it holds the frequency with this level."""
+
+    @abstractmethod
+    def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
+        """Return a token for each frequency, 0 for 'nothing', with exactly the probabilities of its row.
+
+        With `already_sampled`, from the row conditional on what was sampled before.
+        """
+
+    def cell_edges(self, low: int, high: int) -> Ints:
+        """Return edges from low to high units, as tokens, between which every row spreads its mass evenly.
+
+        They go from low * resolution to high * resolution; cell t has the tokens edges[t] + 1 to edges[t+1].
+        """
+        return np.arange(low * self.resolution, high * self.resolution + 1)
+
+    def spanning_edges(self, first: int, last: int) -> Ints:
+        """Return cell edges that span all tokens of rows first to last."""
+        return self.cell_edges(max(first - self.spread, 0), last + self.spread)
+
+    def band_width(self, frequency: int) -> float:
+        """Return how far above a frequency rows are best tabulated together with its row."""
+        return max(self.spread // 2, 16)
+
+    def bands(self, frequencies: Ints) -> Iterator[tuple[slice, Ints]]:
+        """Cut increasing frequencies into runs; yield each with cell edges that span all tokens of its rows."""
+        start = 0
+        while start < len(frequencies):
+            first = int(frequencies[start])
+            stop = int(np.searchsorted(frequencies, first + self.band_width(first), side="right"))
+            yield from in_steps(start, stop, self.spanning_edges(first, int(frequencies[stop - 1])))
+            start = stop
+
+    def row(self, frequency: int) -> Row:
+        """Return one row, token by token."""
+        if frequency == 0:
+            return Row(1.0, np.empty(0), np.empty(0), np.empty(0))
+        edges, only = self.spanning_edges(frequency, frequency), np.array([frequency])
+        mass = self.cell_probabilities(only, edges)[0]
+        right = edges[1:][mass > 0] / self.resolution
+        return Row(float(self.withheld(only)[0]), right, right.copy(), mass[mass > 0])
+
+
+def in_steps(start: int, stop: int, edges: Ints) -> Iterator[tuple[slice, Ints]]:
+    """Yield rows start to stop - 1, some at a time, so that a table of them over these edges is not too large."""
+    step = max(CELLS // len(edges), 1)
+    for first in range(start, stop, step):
+        yield slice(first, min(first + step, stop)), edges

@@ -1,1 +1,0 @@
-"""Channels with a sampling scheme: each row is made from the previous one."""

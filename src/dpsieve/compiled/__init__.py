@@ -1,0 +1,1 @@
+"""What all compiled loops share: settings, memory, 128-bit words."""

@@ -1,0 +1,296 @@
+"""Compile with numba, and keep machine code on disk where no other user can write.
+
+numba inlines functions and constants of other modules, but its own cache compares only the file of the compiled
+function: after an update in place, machine code of the old version runs under Python of the new one. Here the folder of
+cached code is named by one digest over all modules that hold compiled functions, everything that they import from this
+package, and the versions of Python, numba, llvmlite, numpy and DuckDB. The signature and the CPU are part of the key of
+each file.
+
+    <cache folder>/dpsieve-<user id>/<digest>/<function>-<key>
+
+The cache folder is NUMBA_CACHE_DIR, or that of the user, such as ~/.cache. Three rules protect what is loaded:
+
+- Loading unpickles, so a planted file would run as code. Both folders and each file must belong to this user, and no
+  other user may write to them; otherwise they are ignored. They are opened one relative to the other, so that nobody
+  can exchange them after the check.
+- A process whose modules were replaced on disk after it started neither loads nor saves: what it has in memory is not
+  what the digest describes.
+- Each file starts with a digest of its content, so that a file cut short by a power loss is not loaded.
+
+A cache that cannot be read or written is ignored, whatever the reason: the function is compiled in memory.
+"""
+
+# ruff: noqa: PTH102, PTH105, PTH116, PTH123, PTH208
+
+import contextlib
+import hashlib
+import os
+import pickle
+import re
+import shutil
+import stat
+import sys
+import uuid
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import llvmlite
+import numba
+import numpy as np
+from numba import njit
+from numba.core.caching import NullCache
+from numba.core.ccallback import CFunc
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+from numba.core.sigutils import normalize_signature
+from numba.misc.appdirs import AppDirs
+
+import dpsieve
+from dpsieve.logs import log
+
+_PACKAGE = Path(dpsieve.__file__).resolve().parent
+_IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+dpsieve(?:\.([\w.]+))?(?:[ \t]+import[ \t]+(\([^)]*\)|.*))?", re.M)
+_JIT = "compiled/jit.py"
+_VERSIONS_KEPT = 8
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_CLOCK_STEP = 0.02  # seconds by which the clock of a file system may be behind
+_CHECKSUM = 32
+_HAS_HANDLES = os.open in os.supports_dir_fd  # everywhere but on Windows, where folders of a user are private
+
+
+def jit(**options):
+    """Return a decorator like numba's njit, with the cache of this module."""
+
+    def compile_(function):
+        dispatcher = njit(**options)(function)
+        if dispatcher is not function:  # NUMBA_DISABLE_JIT returns the function itself
+            dispatcher._cache = _Cache(function)
+        return dispatcher
+
+    return compile_
+
+
+def callback(signature):
+    """Return a decorator that compiles a function at once, for native code that calls it by its address."""
+
+    def compile_(function):
+        compiled = CFunc(function, normalize_signature(signature), locals={}, options={})
+        compiled._cache = _Cache(function)
+        compiled.compile()
+        return compiled
+
+    return compile_
+
+
+class _Cache(NullCache):
+    """The machine code of one function on disk, one file per signature and CPU."""
+
+    def __init__(self, function):
+        self._function = function
+
+    def load_overload(self, sig, target_context):
+        """Return the machine code for a signature, or None."""
+        target_context.refresh()
+        with _ignored("read"):
+            sources = _sources()
+            key = self._key(sources, sig, target_context.codegen())
+            with _version_folder(sources.version) as folder:
+                content = folder.read(self._name(key))
+            if hashlib.sha256(content[_CHECKSUM:]).digest() != content[:_CHECKSUM]:
+                raise _Refused("a file was changed, or not written to its end")
+            sources.check_unchanged()
+            stored_key, reduced = pickle.loads(content[_CHECKSUM:])  # noqa: S301 - only this user can have written it
+            if stored_key == key:
+                return CompileResult._rebuild(target_context, *reduced)
+        return None
+
+    def save_overload(self, sig, data):
+        """Write the machine code for a signature."""
+        if data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
+            return
+        with _ignored("written"):
+            sources = _sources()
+            key = self._key(sources, sig, data.codegen)
+            content = dumps((key, data._reduce()))
+            sources.check_unchanged()
+            with _version_folder(sources.version, make=True) as folder:
+                folder.write(self._name(key), hashlib.sha256(content).digest() + content)
+
+    def _key(self, sources, sig, codegen):
+        code, shown = self._function.__code__, repr(sig)
+        if Path(code.co_filename).resolve() not in sources.stamps or self._function.__closure__ or " at 0x" in shown:
+            raise _Refused("the digest does not cover this function")
+        return f"{self._function.__module__}.{code.co_qualname}", code.co_firstlineno, shown, sig, codegen.magic_tuple()
+
+    def _name(self, key):
+        name, line, shown, _, target = key
+        return f"{name}-{hashlib.sha256(repr((line, shown, target)).encode()).hexdigest()[:24]}"
+
+
+class _Refused(Exception):
+    """A cache that must not be used."""
+
+
+@contextlib.contextmanager
+def _ignored(done):
+    """Suppress every failure of the cache."""
+    try:
+        yield
+    except FileNotFoundError:  # not compiled yet
+        pass
+    except Exception as error:
+        _log_once(f"compiled code on disk is not {done} ({type(error).__name__}: {error}); it is compiled in memory")
+
+
+@cache
+def _log_once(message):
+    log.warning(message)
+
+
+class _Sources:
+    """The modules with compiled functions and all that they import.
+
+    Attributes:
+        stamps: their files, with what changes when a file is replaced.
+        version: the name of the folder, a digest of their content and of the versions of the compilers.
+    """
+
+    def __init__(self):
+        files = {str(path.relative_to(_PACKAGE).as_posix()): path for path in _PACKAGE.rglob("*.py")}
+        stamps = {path: _stamp(path) for path in files.values()}
+        texts = {name: path.read_bytes() for name, path in files.items()}
+        used = set()
+        pending = [name for name, text in texts.items() if b"jit" in text and _JIT in _imported(text, texts)]
+        while pending:
+            name = pending.pop()
+            if name not in used:
+                used.add(name)
+                pending += _imported(texts[name], texts)
+        packages = (sys.version, sys.implementation.cache_tag, np.__version__, numba.__version__, llvmlite.__version__)
+        digest = hashlib.sha256(repr((packages, _duckdb_version())).encode())
+        for name in sorted(used):
+            digest.update(f"\0{name}\0{len(texts[name])}\0".encode() + texts[name])
+        self.version = digest.hexdigest()[:32]
+        self.stamps = {files[name]: stamps[files[name]] for name in used}
+
+    def check_unchanged(self):
+        """Raise unless these files are what this process has imported."""
+        latest = dpsieve._LOADED_AT - _CLOCK_STEP
+        if any(_stamp(path) != stamp or stamp[-1] >= latest for path, stamp in self.stamps.items()):
+            raise _Refused("the package was changed on disk after it was loaded")
+
+
+@cache
+def _sources():
+    return _Sources()
+
+
+def _imported(text, texts):
+    """Return the files of this package that a module imports, also inside of functions."""
+    files = []
+    for match in _IMPORT.finditer(text):
+        module, names = (match[1] or b"").decode().replace(".", "/"), (match[2] or b"").decode()
+        for name in (module, *(f"{module}/{name}".lstrip("/") for name in re.findall(r"\w+", names))):
+            files += [file for file in (f"{name}.py", f"{name}/__init__.py") if file in texts]
+    return files
+
+
+def _stamp(path):
+    """Return what changes with a file; last its time of change, by a clock that no user can set back for a file."""
+    status = path.stat()
+    changed = max(status.st_ctime, status.st_mtime * (os.name != "posix"))
+    return status.st_ino, status.st_size, status.st_mtime_ns, changed
+
+
+def _duckdb_version():
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version("duckdb")
+    return ""
+
+
+def _version_folder(version, make=False):
+    """Return the folder of a version; a new one replaces the least recently used version."""
+    given = numba.config.CACHE_DIR
+    parent = Path(given).absolute() if given else Path(AppDirs("dpsieve", appauthor=False).user_cache_dir).parent
+    if make:
+        parent.mkdir(parents=True, exist_ok=True)
+    name = f"dpsieve-{os.getuid()}" if hasattr(os, "getuid") else "dpsieve"
+    with _Folder(parent / name, make=make) as home:
+        folder = _Folder(version, home, make)
+        if folder.is_new:
+            home.remove_oldest(_VERSIONS_KEPT)
+    return folder
+
+
+class _Folder:
+    """A folder that only this user can write to; use it in a `with` block.
+
+    Names in it are relative to its handle where the system allows that: the folder behind a path can be exchanged.
+    """
+
+    def __init__(self, name, parent=None, make=False):
+        path, where = (name, {}) if parent is None else parent.at(name)
+        self.path, self.handle, self.is_new = path, None, False
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700, **where)
+                self.is_new = True
+        if _HAS_HANDLES:
+            self.handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, **where)
+            try:
+                _check_private(os.fstat(self.handle))
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.handle is not None:
+            os.close(self.handle)
+
+    def at(self, name):
+        """Return the path and keyword arguments with which functions of `os` reach a name in this folder."""
+        return (Path(self.path, name), {}) if self.handle is None else (name, {"dir_fd": self.handle})
+
+    def read(self, name):
+        path, where = self.at(name)
+        flags = [getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")]  # a pipe is not waited for
+        handle = os.open(path, os.O_RDONLY | sum(flags), **where)
+        with open(handle, "rb") as file:
+            if self.handle is not None:
+                _check_private(os.fstat(handle))
+                with contextlib.suppress(OSError):  # read-only
+                    os.utime(self.handle)
+            return file.read()
+
+    def write(self, name, content):
+        """Write a file atomically."""
+        (partial, where), (path, _) = self.at(f"{uuid.uuid4().hex}.partial"), self.at(name)
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600, **where)
+        try:
+            with open(handle, "wb") as file:
+                file.write(content)
+            os.replace(partial, path, **{f"{end}_{kind}": fd for kind, fd in where.items() for end in ("src", "dst")})
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial, **where)
+            raise
+
+    def remove_oldest(self, kept):
+        """Remove all folders in this one except for the most recently used ones."""
+        used = {}
+        for name in os.listdir(self.path if self.handle is None else self.handle):
+            path, where = self.at(name)
+            with contextlib.suppress(OSError):  # another process removes it
+                used[name] = os.stat(path, follow_symlinks=False, **where).st_mtime
+        for name in sorted(used, key=used.__getitem__)[:-kept]:
+            path, where = self.at(name)
+            shutil.rmtree(path, ignore_errors=True, **where)
+
+
+def _check_private(status):
+    if status.st_uid != os.getuid() or status.st_mode & _OTHERS_MAY_WRITE:
+        raise _Refused("another user owns the cache, or may write to it")

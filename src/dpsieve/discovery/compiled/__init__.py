@@ -1,1 +1,0 @@
-"""Loops over tables and incidences that numba compiles."""

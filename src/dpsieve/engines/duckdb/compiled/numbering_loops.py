@@ -1,0 +1,160 @@
+"""Values numbered by compiled loops: whole numbers or texts, in the order they are met.
+
+A table is searched from the place on that the upper half of a value's hash gives. An entry is two words: 0 where empty,
+else that half and one more than the number; and the value, a whole number itself, or a word that refers to a text.
+Values are never taken for each other by hashes alone.
+
+Texts are kept in blocks of bytes that never move: other threads may be reading them. The word that refers to one is
+block << 48 | start << 24 | length, which is never 0: blocks are numbered from 1 on.
+
+Nothing is checked here: `duckdb.numbered` and `duckdb.text_blocks` see to it that the addresses are those of buffers
+that they keep alive.
+"""
+
+import numpy as np
+
+from dpsieve.compiled.jit import jit
+from dpsieve.compiled.memory import copy, digest, fold, load_byte, load_word, prefetch, same
+from dpsieve.engines.duckdb.compiled.chunks import ints_at, text_at, words_at
+
+# The words of a frame: the address of the shelf for texts; whether values are texts; the address of the salt; table and
+# words by address and length; and how many values there are.
+TEXTS, IS_TEXT, SALT, TABLE, TABLE_SIZE, WORDS, SIZE, FOUND, FIELDS = range(9)
+# The words of a shelf, where texts are put: the address of those of all blocks; the block that is filled, its length,
+# and how much of it is used; and how many bytes are wanted.
+BLOCKS, BLOCK, LENGTH, USED, WANTED, SHELF = range(6)
+LENGTH_BITS, BLOCK_BITS = 24, 16
+LONGEST, MOST_BLOCKS = (1 << LENGTH_BITS) - 1, 1 << BLOCK_BITS
+_BITS, _BLOCK = np.uint64(LENGTH_BITS), np.uint64(2 * LENGTH_BITS)
+_LENGTH = np.uint64(LONGEST)
+_GROUP = 32
+DESK = 3 * _GROUP
+_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_HALF = np.uint64(32)
+_LOWER = (_ONE << _HALF) - _ONE
+
+
+@jit(nogil=True)
+def number(done, count, rows, values, known, numbers, frame, desk):
+    """Write the numbers of values from `done` on; return how many are done, fewer than `count` where there is no room.
+
+    Args:
+        rows: in which rows of a vector the values are; None for all.
+        values: the address of a vector, or with `known` of words that refer to texts, or are numbers.
+        desk: room to work in, DESK numbers.
+    """
+    shelf, words = ints_at(frame[TEXTS], SHELF), words_at(frame[WORDS], frame[SIZE])
+    table = words_at(frame[TABLE], (frame[TABLE_SIZE], 2))
+    blocks, salt, texts = blocks_of(shelf), words_at(frame[SALT], 8), frame[IS_TEXT] != 0
+    hashes, places, lengths = desk[:_GROUP].view(np.uint64), desk[_GROUP : 2 * _GROUP], desk[2 * _GROUP :]
+    mask = np.uint64(len(table) - 1)
+    while done < count:
+        group = min(_GROUP, count - done)
+        for j in range(group):
+            i = done + j if rows is None else rows[done + j]
+            if texts:
+                places[j], lengths[j] = bytes_at(load_word(values + 8 * i), blocks) if known else text_at(values, i)
+                prefetch(places[j])
+            else:
+                hashes[j] = fold(load_word(values + 8 * i) ^ salt[4], salt[5])
+        for j in range(group):
+            if texts:
+                hashes[j] = digest(places[j], lengths[j], (salt[0], salt[1], salt[2], salt[3]))
+            prefetch(table.ctypes.data + 16 * np.int64(_slot(hashes[j], table)))
+        if texts:
+            for j in range(group):
+                prefetch(bytes_at(table[_slot(hashes[j], table), 1], blocks)[0])
+        for j in range(group):
+            i = done + j if rows is None else rows[done + j]
+            slot, found, text = _slot(hashes[j], table), frame[FOUND], (places[j], lengths[j])
+            word = _ZERO if texts and not known else load_word(values + 8 * i)
+            while table[slot, 0] != _ZERO:
+                alike = (table[slot, 0] ^ hashes[j]) >> _HALF == _ZERO
+                if alike and (is_text(text, table[slot, 1], blocks) if texts else table[slot, 1] == word):
+                    break
+                slot = (slot + _ONE) & mask
+            if table[slot, 0] == _ZERO:
+                if found + 1 == len(words):
+                    return done + j
+                if texts and not known:
+                    word = put(text, shelf)
+                    if word == _ZERO:
+                        return done + j
+                frame[FOUND] = found + 1
+                table[slot, 0], table[slot, 1] = (hashes[j] & ~_LOWER) | np.uint64(found + 1), word
+                words[found + 1] = word
+            numbers[done + j] = np.int64(table[slot, 0] & _LOWER) - 1
+        done += group
+    return count
+
+
+@jit(forceinline=True)
+def is_text(text, reference, blocks):
+    """Tell whether a word refers to this text."""
+    place, length = bytes_at(reference, blocks)
+    return length == text[1] and same(text[0], place, length)
+
+
+@jit()
+def comes_before(word, other, texts, blocks):
+    """Return whether one value is smaller than another: whole numbers, or texts by their bytes."""
+    if not texts:
+        return np.int64(word) < np.int64(other)
+    (place, length), (other_place, other_length) = bytes_at(word, blocks), bytes_at(other, blocks)
+    i, common = 0, min(length, other_length)
+    while i + 8 <= common and load_word(place + i) == load_word(other_place + i):
+        i += 8
+    while i < common and load_byte(place + i) == load_byte(other_place + i):
+        i += 1
+    return load_byte(place + i) < load_byte(other_place + i) if i < common else length < other_length
+
+
+@jit(nogil=True)
+def rehash(table, larger):
+    """Move all entries to a larger table."""
+    mask = np.uint64(len(larger) - 1)
+    for i in range(len(table)):
+        if table[i, 0] != _ZERO:
+            slot = _slot(table[i, 0], larger)
+            while larger[slot, 0] != _ZERO:
+                slot = (slot + _ONE) & mask
+            larger[slot, 0], larger[slot, 1] = table[i, 0], table[i, 1]
+
+
+@jit(forceinline=True)
+def _slot(entry, table):
+    """Return where the search for an entry, or for a hash, starts: its upper half tells that."""
+    return (entry >> _HALF) * np.uint64(len(table)) >> _HALF
+
+
+@jit(forceinline=True)
+def bytes_at(reference, blocks):
+    """Return the address and the length of what a word refers to."""
+    start = blocks[reference >> _BLOCK] + (reference >> _BITS & _LENGTH)
+    return np.int64(start), np.int64(reference & _LENGTH)
+
+
+@jit(forceinline=True)
+def blocks_of(shelf):
+    """Return the addresses of all blocks."""
+    return words_at(shelf[BLOCKS], MOST_BLOCKS)
+
+
+@jit()
+def put(text, shelf):
+    """Put a text on a shelf; return the word that refers to it, or 0 where there is no room."""
+    used = shelf[USED]
+    if text[1] > min(shelf[LENGTH] - used, LONGEST):
+        shelf[WANTED] = text[1]
+        return np.uint64(0)
+    copy(np.int64(blocks_of(shelf)[shelf[BLOCK]]) + used, text[0], text[1])
+    shelf[USED] = used + text[1]
+    return np.uint64(shelf[BLOCK]) << _BLOCK | np.uint64(used) << _BITS | np.uint64(text[1])
+
+
+@jit(nogil=True)
+def gather(references, blocks, starts, target):
+    """Copy each text to its place in `target`."""
+    for i in range(len(references)):
+        place, length = bytes_at(references[i], blocks)
+        copy(target.ctypes.data + starts[i], place, length)

@@ -1,0 +1,278 @@
+"""Compiled loops for pairs of a unit and a key: keys get numbers, pairs are noted, and each unit keeps its first keys.
+
+A pair is three words: the unit, a whole number or the number of a text; the number of the key; and its hash. Pairs are
+divided by unit into parts that fit into the cache, and there put together by unit and in order.
+
+Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those of buffers that it keeps alive.
+"""
+
+import numpy as np
+
+from dpsieve.compiled.jit import callback, jit
+from dpsieve.compiled.memory import fold, load_word
+from dpsieve.engines.duckdb.compiled import numbering_loops as numbered_loops
+from dpsieve.engines.duckdb.compiled.chunks import (
+    answer,
+    column,
+    end,
+    frame_of,
+    has_grown,
+    has_taken,
+    holds_null,
+    ints_at,
+    leave,
+    rows_of,
+    stop,
+    words_at,
+)
+from dpsieve.engines.duckdb.compiled.database import FIRST_FREE
+from dpsieve.engines.duckdb.compiled.numbering_loops import DESK, comes_before, number
+
+# The words of a frame: the addresses of the frames of units and of keys, or 0 where they stand for themselves; those of
+# the pairs' units, keys and hashes; how many pairs there is room for, and how many there are; and what wants more room.
+UNITS, KEYS, NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS, ROOM, FILLED, WANTS, FIELDS = range(FIRST_FREE, FIRST_FREE + 9)
+_SHORT = 16
+_ONE = np.uint64(1)
+_HALF = np.uint64(32)
+
+
+@jit(nogil=True)
+def count_parts(units, new_units, bits, salt, counts):
+    """Count the pairs of each of 2^bits parts of the units."""
+    for unit in units:
+        counts[_part(_renamed(unit, new_units), bits, salt)] += 1
+
+
+@jit(nogil=True)
+def divide(units, keys, orders, new_units, new_keys, bits, salt, ends, units_there, keys_there, orders_there):
+    """Move pairs to where the pairs of their part end so far; units and keys get new numbers where there are some."""
+    for i in range(len(units)):
+        unit = _renamed(units[i], new_units)
+        part = _part(unit, bits, salt)
+        place = ends[part]
+        ends[part] = place + 1
+        units_there[place] = unit
+        keys_there[place] = keys[i] if new_keys is None else new_keys[keys[i]]
+        orders_there[place] = orders[i]
+
+
+@jit(nogil=True)
+def settle(units, keys, orders, most, names, texts, blocks, salt, sizes, desk):
+    """Keep the first `most` distinct keys of each unit: pairs at the beginning of the arrays, units after each other.
+
+    Returns how many pairs and how many units these are. The units are then at the beginning of `units`, and `sizes` has
+    how many keys each of them keeps; `desk` is room to work in. Keys with equal hashes are ordered by what they are:
+    `names` has a word for each number, from 1 on, that of a whole number or of one of the `texts` in `blocks`; or none,
+    where numbers stand for themselves.
+    """
+    words, _, starts, _, own_keys, own_orders, _ = desk
+    found, filled, waiting = _group(units, keys, orders, salt, desk), 0, np.empty((64, 2), np.int64)
+    for u in range(found):
+        _quicksort(starts[u], starts[u + 1] - 1, own_keys, own_orders, names, texts, blocks, salt, waiting)
+        first, begin = filled, starts[u]
+        for i in range(begin, starts[u + 1]):
+            again = i > begin and own_orders[i] == own_orders[i - 1] and own_keys[i] == own_keys[i - 1]
+            if not again and filled - first < most:
+                keys[filled], orders[filled] = own_keys[i], own_orders[i]
+                filled += 1
+        units[u], sizes[u] = words[u], filled - first
+    return filled, found
+
+
+@jit(nogil=True)
+def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, salt, table):
+    """Return whether all units of a part are there once, and keep at most `most` keys, each once.
+
+    Units of different parts differ if each is in the part of its number. `table` is room to work in, as on a desk. Keys
+    of a unit are in the order of their hashes, so that equal ones would be side by side.
+    """
+    room, place = 4, 0
+    while room < 2 * len(units):
+        room *= 2
+    table[:room] = 0
+    mask = np.uint64(room - 1)
+    for u in range(len(units)):
+        slot = fold(units[u] ^ salt[4], salt[5]) & mask
+        while table[slot] != 0:
+            if units[table[slot] - 1] == units[u]:
+                return False
+            slot = (slot + _ONE) & mask
+        table[slot] = u + 1
+        if _part(units[u], bits, salt) != part or not 0 < sizes[u] <= min(most, len(keys) - place):
+            return False
+        for i in range(place, place + sizes[u]):
+            follows = i == place or orders[i] > orders[i - 1] or (orders[i] == orders[i - 1] and keys[i] != keys[i - 1])
+            if not follows or not 0 <= keys[i] < key_count:
+                return False
+        place += sizes[u]
+    return place == len(keys)
+
+
+@jit()
+def _group(units, keys, orders, salt, desk):
+    """Write units, where the pairs of each start, and keys and orders by unit on the desk; return how many units."""
+    words, who, starts, ends, own_keys, own_orders, table = desk
+    count, room = len(units), 4
+    while room < 2 * count:
+        room *= 2
+    table[:room] = 0
+    found, mask = 0, np.uint64(room - 1)
+    for i in range(count):
+        slot = fold(units[i] ^ salt[4], salt[5]) & mask
+        while table[slot] != 0 and words[table[slot] - 1] != units[i]:
+            slot = (slot + _ONE) & mask
+        if table[slot] == 0:
+            words[found] = units[i]
+            ends[found] = 0
+            found += 1
+            table[slot] = found
+        who[i] = table[slot] - 1
+        ends[who[i]] += 1
+    place = 0
+    for u in range(found):
+        starts[u] = place
+        place += ends[u]
+        ends[u] = starts[u]
+    starts[found] = place
+    for i in range(count):
+        place = ends[who[i]]
+        ends[who[i]] = place + 1
+        own_keys[place], own_orders[place] = keys[i], orders[i]
+    return found
+
+
+@jit(nogil=True)
+def arrange(turn, starts, keys, numbers, held):
+    """Write the keys of each unit, units in the order of `turn`, under new numbers."""
+    place = 0
+    for u in turn:
+        for i in range(starts[u], starts[u + 1]):
+            held[place] = numbers[keys[i]]
+            place += 1
+
+
+@jit(nogil=True)
+def sums(starts, keys, weights, totals, present):
+    """Add to the total of each key the weights of its units, and mark it; units with d keys have weights[d - 1]."""
+    for u in range(len(starts) - 1):
+        weight = weights[min(starts[u + 1] - starts[u], len(weights)) - 1]
+        for i in range(starts[u], starts[u + 1]):
+            totals[keys[i]] += weight
+            present[keys[i]] = True
+
+
+@jit(forceinline=True)
+def _renamed(unit, new_units):
+    return unit if new_units is None else np.uint64(new_units[unit])
+
+
+@jit(forceinline=True)
+def _part(unit, bits, salt):
+    return np.int64(fold(unit ^ salt[6], salt[7]) >> _HALF >> np.uint64(32 - bits))
+
+
+@jit(forceinline=True)
+def _before(order, key, other_order, other_key, names, texts, blocks):
+    if order != other_order or key == other_key:
+        return order < other_order
+    return key < other_key if len(names) == 0 else comes_before(names[key + 1], names[other_key + 1], texts, blocks)
+
+
+@jit()
+def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
+    """Sort from `low` to `high`; the longer part waits, so that at most 64 do.
+
+    Keys with equal hashes may come in an order that someone chose. Where it is divided is secret, so that no order
+    takes much longer than others.
+    """
+    depth = 0
+    while True:
+        while high - low >= _SHORT:
+            secret = fold(np.uint64(low) ^ salt[6], np.uint64(high) ^ salt[7]) >> _HALF
+            middle = low + np.int64(secret * np.uint64(high - low) >> _HALF)
+            for a, b in ((low, middle), (middle, high), (low, middle)):
+                if _before(orders[b], keys[b], orders[a], keys[a], names, texts, blocks):
+                    orders[a], orders[b] = orders[b], orders[a]
+                    keys[a], keys[b] = keys[b], keys[a]
+            order, key = orders[middle], keys[middle]
+            i, j = low, high
+            while i <= j:
+                while _before(orders[i], keys[i], order, key, names, texts, blocks):
+                    i += 1
+                while _before(order, key, orders[j], keys[j], names, texts, blocks):
+                    j -= 1
+                if i <= j:
+                    orders[i], orders[j] = orders[j], orders[i]
+                    keys[i], keys[j] = keys[j], keys[i]
+                    i += 1
+                    j -= 1
+            if j - low > high - i:
+                waiting[depth, 0], waiting[depth, 1] = low, j
+                low = i
+            else:
+                waiting[depth, 0], waiting[depth, 1] = i, high
+                high = j
+            depth += 1
+        for i in range(low + 1, high + 1):
+            order, key, j = orders[i], keys[i], i - 1
+            while j >= low and _before(order, key, orders[j], keys[j], names, texts, blocks):
+                orders[j + 1], keys[j + 1] = orders[j], keys[j]
+                j -= 1
+            orders[j + 1], keys[j + 1] = order, key
+        if depth == 0:
+            return
+        depth -= 1
+        low, high = waiting[depth, 0], waiting[depth, 1]
+
+
+@jit()
+def _numbers(chunk, which, state, numbers, frame, desk):
+    """Write the numbers of a column of a chunk; tell whether there was room for all values."""
+    done, count, values = 0, rows_of(chunk), ints_at(state, numbered_loops.FIELDS)
+    while done < count:
+        done = number(done, count, None, column(chunk, which), False, numbers, values, desk)
+        if done < count:
+            frame[WANTS] = state
+            if not has_grown(frame):
+                return False
+    return True
+
+
+@jit()
+def _note(chunk, frame, numbers, desk):
+    """Note the rows of a chunk; tell whether there was room for them.
+
+    The part is locked, so nothing may fail here: `numbers` and `desk` are room to work in.
+    """
+    count = rows_of(chunk)
+    for which in range(2):
+        if frame[UNITS + which] and not _numbers(chunk, which, frame[UNITS + which], numbers[which], frame, desk):
+            return False
+        if not frame[UNITS + which]:
+            numbers[which] = words_at(column(chunk, which), count).view(np.int64)
+    frame[WANTS] = 0
+    while frame[FILLED] + count > frame[ROOM]:
+        if not has_grown(frame):
+            return False
+    filled, orders = frame[FILLED], column(chunk, 2)
+    units, noted_orders = words_at(frame[NOTED_UNITS], frame[ROOM]), words_at(frame[NOTED_ORDERS], frame[ROOM])
+    keys = words_at(frame[NOTED_KEYS], (frame[ROOM] + 1) // 2).view(np.int32)
+    for i in range(count):
+        units[filled + i], keys[filled + i] = np.uint64(numbers[0, i]), np.int32(numbers[1, i])
+        noted_orders[filled + i] = load_word(orders + 8 * i)
+    frame[FILLED] = filled + count
+    return True
+
+
+@callback("void(int64, int64, int64)")
+def visit(info, chunk, result):
+    """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
+    frame, count = frame_of(info, FIELDS), rows_of(chunk)
+    numbers, desk = np.empty((2, count), np.int64), np.empty(DESK, np.int64)
+    has_taken(frame, wait=True)
+    failed = holds_null(chunk, 0) or holds_null(chunk, 1) or not _note(chunk, frame, numbers, desk)
+    leave(frame)
+    if failed:
+        stop(info, frame)
+    answer(result, count)
+    end(frame, count)

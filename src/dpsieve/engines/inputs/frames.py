@@ -1,0 +1,193 @@
+"""Detect the kind of input without reading rows, and read frames of every library as Arrow."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from dpsieve.engines.inputs.files import DataFiles, DataStream, Files, files_of
+from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
+from dpsieve.values.columns import arrow_column, tried
+
+_ACCEPTED = (
+    "Pass a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table, reader "
+    "or dataset; a DuckDB relation or (connection, table name); a Spark DataFrame; or dpsieve.files(open file)."
+)
+
+DATABASES = ("postgresql://", "postgres://")
+
+
+def is_database(data: Any) -> bool:
+    """Tell whether data is the URL of a database. It may hold a password, so it is in no message."""
+    return isinstance(data, str) and data.lower().lstrip().startswith(DATABASES)
+
+
+class Frame:
+    """Data that lives in this process, or comes from it, as Arrow: a table, reader or dataset, or what becomes one."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def names(self) -> list[str]:
+        """Return the names of all columns that have a text as name."""
+        return list(self.data.schema.names)
+
+    def schema(self) -> pa.Schema:
+        """Return names and types without converting rows; the type is null where a column has none."""
+        return self.data.schema
+
+    def take(self, columns: tuple[str, ...]) -> Any:
+        """Return at least these columns, as something that DuckDB scans: it narrows readers and datasets itself."""
+        return self.data.select(list(columns)) if isinstance(self.data, pa.Table) else self.data
+
+
+class _PandasFrame(Frame):
+    """A pandas DataFrame; see `values.columns` for its types."""
+
+    def names(self) -> list[str]:
+        return [name for name in self.data.columns if isinstance(name, str)]
+
+    def schema(self) -> pa.Schema:
+        names = self.names()
+        once = [name for name in dict.fromkeys(names) if names.count(name) == 1]
+        return pa.schema([(name, _type_of(self.data[name].head(0))) for name in once])
+
+    def take(self, columns: tuple[str, ...]) -> Any:
+        return _converted(lambda: pa.table({name: arrow_column(self.data[name]) for name in columns}))
+
+
+class _PolarsFrame(Frame):
+    """A Polars DataFrame or LazyFrame."""
+
+    def names(self) -> list[str]:
+        return list(self.data.collect_schema().names())
+
+    def schema(self) -> pa.Schema:
+        return _converted(lambda: self.data.lazy().head(0).collect().to_arrow().schema)
+
+    def take(self, columns: tuple[str, ...]) -> Any:
+        import polars as pl
+
+        schema = self.data.collect_schema()
+        if any(schema[name] == pl.Object for name in columns):
+            raise InvalidType("data holds Python objects in a column that is used. Turn them into text first.")
+        frame = _converted(lambda: self._collected(columns))
+        return _converted(lambda: pl.DataFrame([frame.get_column(name) for name in columns]).to_arrow())
+
+    def _collected(self, columns: tuple[str, ...]) -> Any:
+        if not hasattr(self.data, "collect"):
+            return self.data
+        # Polars reads '*' and names such as '^x$' as patterns.
+        plain = not any(name == "*" or name.startswith("^") for name in columns)
+        return (self.data.select(columns) if plain else self.data).collect()
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A DuckDB relation on the user's own connection, which is None where the relation hides it."""
+
+    relation: Any
+    connection: Any
+
+
+Source = Files | Frame | Foreign | DataStream
+
+
+@contextlib.contextmanager
+def unchanged(source: object) -> Iterator[None]:
+    """Refuse files that change between the first look at them, at their header say, and the end of the block.
+
+    Otherwise rows could be read by the header or the schema of other ones, and one unit could count with old rows here
+    and with new ones there. A file that changes in place, to the same size, within one tick of the clock of its file
+    system (a few milliseconds) is not noticed.
+    """
+    before = _stamps(source)
+    yield
+    if _stamps(source) != before:
+        hint = "Nothing was charged. Try again, with a copy of files that are still written to."
+        raise UnreadableData(f"data: a file changed while it was read. {hint}")
+
+
+def _stamps(source: object) -> list[tuple[int, ...] | None]:
+    return [_stamp(path) for path in source.paths] if isinstance(source, Files) else []
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes with a file; None where it cannot be seen."""
+    found, _ = tried(path.stat)
+    return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def opened(data: Any) -> Source:
+    """Return `data` as one of the kinds that engines read, or raise naming what is accepted."""
+    return opener_of(data)(data)
+
+
+def opener_of(data: Any) -> Callable[[Any], Source]:
+    """Return what opens such data, or raise naming what is accepted; nothing is opened or read."""
+    if any(map(is_database, data if isinstance(data, list | tuple) else [data])):
+        hint = "Name one table of it, such as table='shop.orders'; for numbers, pass it as an Arrow table."
+        raise InvalidValue(f"data is a database. {hint}")
+    for fits, opener in _OPENERS:
+        if fits(data):
+            return opener
+    if hasattr(data, "readline"):
+        raise InvalidType("data is an open file. Pass dpsieve.files(file, format='csv'), or its path.")
+    raise InvalidType(f"data must be a table, not {type(data).__name__}. {_ACCEPTED}")
+
+
+def _is(data: Any, module: str, *names: str) -> bool:
+    """Tell whether `data` is of a class of a library, without importing it: an object of it has done so already."""
+    known = sys.modules.get(module)
+    return known is not None and isinstance(data, tuple(getattr(known, name) for name in names))
+
+
+def is_spark(data: Any) -> bool:
+    """Tell whether data is a Spark DataFrame, of a session in this process or of Spark Connect."""
+    return _is(data, "pyspark.sql", "DataFrame")
+
+
+def _table(pair: tuple[Any, ...]) -> Foreign:
+    if len(pair) != 2 or not isinstance(pair[1], str):
+        raise InvalidType("data starts with a DuckDB connection. Pass the pair (connection, name of a table or view).")
+    relation, failure = tried(lambda: pair[0].table(pair[1]))
+    if failure is not None:
+        why = f"cannot be read ({failure.__name__}). Check its name."
+        raise InvalidValue(f"data: table or view {pair[1]!r} of this connection {why}")
+    return Foreign(relation, pair[0])
+
+
+def _stream(data: Any) -> Frame:
+    return Frame(_converted(lambda: pa.RecordBatchReader.from_stream(data)))
+
+
+_OPENERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Source]], ...] = (
+    (lambda data: isinstance(data, DataStream), lambda data: data),
+    (lambda data: isinstance(data, pa.RecordBatch), lambda data: Frame(pa.Table.from_batches([data]))),
+    (lambda data: isinstance(data, pa.Table | pa.RecordBatchReader), Frame),
+    (lambda data: _is(data, "pyarrow.dataset", "Dataset"), Frame),
+    (lambda data: _is(data, "pandas", "DataFrame"), _PandasFrame),
+    (lambda data: _is(data, "polars", "DataFrame", "LazyFrame"), _PolarsFrame),
+    (lambda data: _is(data, "duckdb", "DuckDBPyRelation"), lambda data: Foreign(data, getattr(data, "_con", None))),
+    (lambda data: isinstance(data, tuple) and bool(data) and _is(data[0], "duckdb", "DuckDBPyConnection"), _table),
+    (lambda data: isinstance(data, str | os.PathLike | list | tuple | DataFiles), files_of),
+    (lambda data: hasattr(data, "__arrow_c_stream__"), _stream),
+)
+
+
+def _type_of(column: Any) -> pa.DataType:
+    found, failure = tried(lambda: arrow_column(column).type)
+    return found if failure is None else pa.null()
+
+
+def _converted(convert: Callable[[], Any]) -> Any:
+    table, failure = tried(convert)
+    if failure is not None:
+        hint = "Give each column one name, and values of one type that fit it: whole numbers beyond 64 bits as text."
+        raise UnreadableData(f"data cannot be read as a table ({failure.__name__}). {hint}")
+    return table

@@ -1,0 +1,266 @@
+"""Plans for one histogram: the rate and the threshold, from the exact delta, and how many clients to invite.
+
+Lemma 4 of Bharadwaj and Cormode (AISTATS 2022) contacts a fixed number s = m + c sqrt(m) of n clients, m = rate n, each
+of which takes part with probability m / s. The size of such a sample has variance m (1 - m/s); that of the sample of
+Theorem 2, in which each of the n clients takes part independently, has m (1 - m/n). So they are not the same mechanism.
+`invite_for_sample` and `invite_for_reports` are sound, by exact binomial tails, and each states its guarantee.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Literal
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.accounting.gaussian import positive_delta
+from dpsieve.channels.law import LARGEST_FREQUENCY
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import first_whole
+from dpsieve.exact.binomial import at_least, below
+from dpsieve.federated.plans.search import Search, least_costly
+from dpsieve.noise.sample_threshold_delta import add_remove, lower_tail, roughly_replace, upper_tail
+from dpsieve.privacy import Guarantee
+from dpsieve.validate import Neighbours
+
+from dpsieve.noise.sample_threshold import (  # isort: skip
+    LARGEST_RATE, SMALLEST_RATE, SampleThreshold, check_rate, check_threshold, exact_delta, sample_threshold,
+)  # fmt: skip
+
+Goal = Literal["reach", "error"]
+
+Cost = Callable[[float, int], float]  # of a rate and a threshold
+
+_HIGHEST = 1 << 17  # thresholds that a search tries
+_PASSES = 64
+_NEVER, _MOST_CLIENTS = 1 << 80, 10**12
+
+
+def plan(
+    epsilon: float,
+    delta: float | None = None,
+    *,
+    rate: float | None = None,
+    threshold: int | None = None,
+    neighbours: Neighbours = "add_remove",
+    goal: Goal = "reach",
+    frequency: int | None = None,
+    contacted: int | None = None,
+    population: int | None = None,
+    hostile: int = 0,
+    unit: str = "one client",
+) -> SampleThreshold:
+    """Return the sample-and-threshold mechanism with the best rate and threshold for (epsilon, delta).
+
+    With both given, they are checked; without delta, the exact one is promised. With a rate alone, the threshold is the
+    smallest that keeps the promise; with a threshold alone, the rate is the largest one, to about a thousandth of it.
+    With neither, they are the best for a goal. The exact delta is `certify().worst`. Goals:
+
+    * 'reach': the lowest frequency that is reported with probability one half, for finding which values occur.
+    * 'error': the least mean square error of a count, token / rate or 0 if not reported, at its worst over all values
+      that up to `frequency` clients have. It weighs what sampling costs, frequency (1 - rate) / rate at the top,
+      against what the threshold hides, which grows with the rate.
+
+    Args:
+        epsilon: the budget, above zero.
+        delta: the budget's delta; needed unless rate and threshold are both given.
+        rate: the probability with which each client is sampled.
+        threshold: the least sampled count that is reported.
+        neighbours: 'add_remove' (one client more or less) or 'replace' (one client has another value).
+        goal: 'reach' or 'error'.
+        frequency: for the goal 'error', how many clients the most frequent values of interest have.
+        contacted, population: the most clients to contact, on average, and how many there are: they limit the rate.
+        hostile: how many reports those who see the release may have made up: the threshold is raised by as many.
+        unit: who is protected, for the guarantee.
+
+    >>> best = plan(1.0, 1e-8)
+    >>> round(best.rate, 2), best.threshold
+    (0.24, 19)
+    >>> plan(1.0, 1e-8, rate=0.2).threshold
+    17
+    >>> plan(1.0, rate=0.3, threshold=24).guarantee.delta
+    9.656612843e-09
+    """
+    epsilon, relation = validate.positive_epsilon(epsilon), validate.neighbours(neighbours)
+    most = _most(contacted, population)
+    cost = _cost(goal, frequency)
+    if rate is not None:
+        rate = check_rate(rate)
+        if rate > most:
+            raise InvalidValue(f"rate={rate:g} contacts more clients than `contacted`. Leave one of them out.")
+    hostile = validate.whole("hostile", hostile, high=10**9, hint="Pass how many reports may be made up, such as 5.")
+    if threshold is not None:
+        threshold = check_threshold(threshold) - hostile
+        if threshold < 1:
+            raise InvalidValue(f"hostile={hostile} reports reach the threshold by themselves. Pass a higher threshold.")
+    if rate is None or threshold is None:
+        if delta is None:
+            raise InvalidValue("delta is missing. Pass it, such as delta=1e-8, or both a rate and a threshold.")
+        delta = positive_delta(delta)
+        search = _search(epsilon, delta, relation, most)
+        if rate is not None:
+            threshold = search.smallest_threshold(rate)
+        elif threshold is not None:
+            rate = search.largest_rate(threshold)
+        else:
+            rate, threshold = _best(epsilon, delta, relation, most, cost)
+            if frequency is not None and half_frequency(rate, threshold) > frequency:
+                rarest = half_frequency(*_best(epsilon, delta, relation, most, _cost("reach", None)))
+                hint = f"No plan reports values of fewer than {rarest} clients half of the time."
+                raise InvalidValue(f"frequency={frequency} is too low for goal='error'. {hint} Pass a higher one.")
+    if hostile:
+        kept = sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
+        delta, threshold = kept.guarantee.delta, threshold + hostile
+    return sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
+
+
+@lru_cache(maxsize=32)
+def _search(epsilon: float, delta: float, neighbours: Neighbours, most: float) -> Search:
+    """Return the search of a budget, which caches what it has tried."""
+
+    def exact(rate: float, threshold: int) -> float:
+        return exact_delta(epsilon, rate, threshold, neighbours)
+
+    if neighbours == "add_remove":
+        return Search(delta, exact, lambda rate, t: add_remove(epsilon, rate, t)[0], _HIGHEST, most=most)
+    looser = _search(epsilon, delta, "add_remove", most)  # replacing needs no less
+    return Search(delta, exact, partial(roughly_replace, epsilon), _HIGHEST, most=most, looser=looser)
+
+
+def _best(epsilon: float, delta: float, neighbours: Neighbours, most: float, cost: Cost) -> tuple[float, int]:
+    """Return the rate and the threshold of the least cost."""
+    search, grid = _search(epsilon, delta, neighbours, most), np.geomspace(1, _HIGHEST, 20)
+    if neighbours == "replace":  # each step is slower, and the best is not far from that of add/remove
+        near = _best(epsilon, delta, "add_remove", most, cost)[1]
+        grid = np.geomspace(max(near * 0.7, 1), near * 3 + 2, 7)
+
+    def cost_at(threshold: int) -> float:
+        rate = search.crossing(threshold)
+        return cost(rate, threshold) if rate > SMALLEST_RATE else math.inf
+
+    threshold = least_costly(grid, cost_at, points=7, passes=_PASSES)
+    rate = search.largest_rate(threshold)
+    return rate, search.smallest_threshold(rate) if rate == most else threshold
+
+
+def _cost(goal: str, frequency: int | None) -> Cost:
+    if goal == "reach":
+        if frequency is not None:
+            raise InvalidValue("frequency belongs to goal='error'. Leave it out, or pass that goal.")
+        return lambda rate, threshold: (threshold - 1 / 3) / rate  # about where one half is reached
+    if goal != "error":
+        raise InvalidValue("goal is not known. Choose 'reach' or 'error'.")
+    hint = "For goal='error', pass how many clients frequent values have, such as frequency=1000."
+    if frequency is None:
+        raise InvalidValue(f"goal='error' needs a frequency too. {hint}")
+    most = validate.whole("frequency", frequency, low=1, high=LARGEST_FREQUENCY, hint=hint)
+    return lambda rate, threshold: _worst_error(rate, threshold, most)
+
+
+def _worst_error(rate: float, threshold: int, most: int) -> float:
+    """Return the mean square error of token / rate, or 0 if not reported, at its worst over frequencies w up to `most`.
+
+    It is w (1-p) / p + E[2 w X/p - (X/p)^2; X < t] for X ~ Binomial(w, p), and the restricted moments of X are
+    E[X; X < t] = w p P[X_(w-1) < t-1] and E[X (X-1); X < t] = w (w-1) p^2 P[X_(w-2) < t-2].
+    """
+    low, high, worst = float(min(threshold, most)), float(min(4 * threshold / rate, most)), 0.0
+    for _ in range(3):  # refine around the worst one
+        w = np.append(np.rint(np.geomspace(low, high, 48)), most)
+        once = below(np.maximum(w - 1, 0), threshold - 1, rate) if threshold > 1 else np.zeros(len(w))
+        twice = below(np.maximum(w - 2, 0), threshold - 2, rate) if threshold > 2 else np.zeros(len(w))
+        error = w * (1 - rate) / rate + (2 * w - 1 / rate) * w * once - w * (w - 1) * twice
+        place = int(np.argmax(error[:-1]))
+        low, high = w[max(place - 1, 0)], w[min(place + 1, 47)]
+        worst = max(worst, float(error.max()))
+    return worst
+
+
+def _most(contacted: int | None, population: int | None) -> float:
+    """Return the highest rate that is allowed."""
+    if contacted is None and population is None:
+        return LARGEST_RATE
+    hint = "Pass both, such as contacted=10_000 and population=1_000_000."
+    if contacted is None or population is None:
+        given, needed = ("population", "contacted") if contacted is None else ("contacted", "population")
+        raise InvalidValue(f"{needed} is missing, which {given} needs. {hint}")
+    clients = validate.whole("population", population, low=1, high=LARGEST_FREQUENCY, hint=hint)
+    limit = validate.whole("contacted", contacted, low=1, high=clients, hint=hint)
+    return min(LARGEST_RATE, max(SMALLEST_RATE, limit / clients))
+
+
+def half_frequency(rate: float, threshold: int, levels: int = 1) -> int:
+    """Return the lowest frequency that reaches the threshold at all levels with probability one half or more."""
+    enough = math.ceil((threshold + 1) / rate) if levels == 1 else _NEVER
+    return first_whole(lambda count: float(at_least(count, threshold, rate)) ** levels >= 0.5, threshold, enough)
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """A fixed number of clients to invite, among whom an independent sample of all clients fits.
+
+    Attributes:
+        population, rate: the number of clients, and the rate with which each is sampled.
+        invited: how many clients to invite, chosen at random.
+        overflow: the probability that the sample is larger, rounded up.
+        paper_invited: m + c sqrt(m), with c from the Chernoff bound of Lemma 4, for the same probability.
+    """
+
+    population: int
+    rate: float
+    invited: int
+    overflow: float
+    paper_invited: int
+
+    def guarantee(self, promise: Guarantee) -> Guarantee:
+        """Return the guarantee if the sample is cut to the invited clients: delta + (1 + e^epsilon) overflow.
+
+        The procedure: draw the size N ~ Binomial(population, rate) in secret, invite `invited` random clients, and let
+        the first min(N, invited) of them, in random order, take part. Unless N is too large, these are exactly the
+        clients of an independent sample. So on any input the outputs differ in total variation
+        by at most `overflow`, once for each of the two neighbours.
+        """
+        extra = (1 + math.exp(promise.epsilon)) * self.overflow
+        delta = math.nextafter((promise.delta + extra) * (1 + 2**-50), 2.0)
+        return Guarantee(promise.epsilon, delta, promise.neighbours, promise.unit)
+
+
+def invite_for_sample(population: int, rate: float, *, beta: float = 1e-12) -> Invitation:
+    """Return the fewest clients to invite so that a sample of this rate fits among them except with probability beta.
+
+    P[Binomial(population + 1, rate) > invited] <= beta; one more client, for the neighbour that has it. Where that is
+    more than the population, all clients are invited.
+
+    >>> found = invite_for_sample(1_000_000, 0.1, beta=1e-12)
+    >>> found.invited, found.paper_invited
+    (102117, 102880)
+    """
+    n = validate.whole("population", population, low=1, high=_MOST_CLIENTS, hint="Pass how many clients there are.") + 1
+    p, beta = check_rate(rate), _small(beta)
+    enough = first_whole(lambda count: upper_tail(n, p, count + 1) <= beta, math.floor(n * p) + 1, n)
+    mean = population * p
+    paper = math.ceil(mean + math.sqrt(3 * math.log(1 / beta) * mean))
+    return Invitation(population, p, enough, upper_tail(n, p, enough + 1), min(paper, n))
+
+
+def invite_for_reports(reports: int, rate: float, *, beta: float = 1e-6) -> int:
+    """Return the fewest clients to invite so that at least `reports` of them report, except with probability beta.
+
+    Each invited client reports with probability `rate`, by a coin of its own: P[Binomial(s, rate) < reports] <= beta.
+    The guarantee is that of `sample_threshold(rate, threshold)`, also for those who know who was invited.
+
+    >>> invite_for_reports(1000, 0.1, beta=1e-6)
+    11495
+    """
+    wanted = validate.whole("reports", reports, low=1, high=10**9, hint="Pass how many reports are needed.")
+    p, beta = check_rate(rate), _small(beta)
+    return first_whole(lambda count: lower_tail(count, p, wanted - 1) <= beta, math.ceil(wanted / p), _NEVER)
+
+
+def _small(beta: float) -> float:
+    hint = "Pass a small probability such as beta=1e-6."
+    number = validate.between("beta", beta, 1e-100, 0.5, hint=hint)
+    if number == 0.5:
+        raise InvalidValue(f"beta=0.5 is no small probability. {hint}")
+    return number

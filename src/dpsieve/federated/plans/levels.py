@@ -1,0 +1,402 @@
+"""Plans for several levels: the rate and the threshold where a server asks a trie or a tree level by level.
+
+There are three protocols, all with one threshold for every level:
+
+* 'rounds': every client tosses a new coin at each level. One client may answer at all of them, and the whole is the
+  composition of L mechanisms, charged by the exact pairs of their rows (`federated.plans.rounds`). A trie is
+  `pruned`: it asks a client only while the prefixes of its string survive, and is charged for that alone.
+* 'cohorts': every client draws one level, each with probability 1/L, and tosses its coin there only. The whole costs
+  (epsilon, delta) once. Proof: fix the levels of all clients, which do not depend on their values. With one client
+  more, the levels before its own are the same, its own is one sample-and-threshold histogram with one client more, and
+  later levels depend on earlier outputs and on other clients' data alone: post-processing. So each choice of levels
+  is (epsilon, delta)-private, and by convexity so is their mixture. Nothing else is used, so levels may be known
+  to anyone. When a client replaces its value it keeps its level, and the same argument leaves one histogram in which
+  one client is replaced: so the promise under 'replace' is that of one histogram under 'replace', once. (Lemma 7 of
+  Bharadwaj and Cormode, AISTATS 2022, charges L times.)
+  With `secret_levels`, whoever sees the release knows no client's level, and the others hide a client better. Proof:
+  let p be the coin and r = (p/L) / (1 - p + p/L). By convexity, reveal the level l of the one client, and then, of
+  every other client, whether it reported at another level than l, and what. Nothing else at those levels depends on
+  the client. The others each report at level l with probability r, independently: of those who reported at no other
+  level, a share of 1 - p is silent and p/L reports at l. So the client's cell there has k - 1 coins of r, against these
+  and one of p: `noise.sample_threshold_delta.add_remove` has the exact delta of that, for the worst k. The smaller of
+  both charges is taken; under 'replace' secret levels are charged as known ones. A level that depends on the value is
+  never covered.
+* 'one_round': the last level only, in one histogram. The least privacy cost, but the server sees rare strings in full.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from decimal import ROUND_CEILING, Context
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsieve import validate
+from dpsieve.accounting.gaussian import positive_delta
+from dpsieve.channels.channel import checked_frequencies
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.binomial import at_least
+from dpsieve.federated.client.questions import PROTOCOLS, Protocol, check_protocol
+from dpsieve.federated.client.strings import MOST_LEVELS
+from dpsieve.federated.plans.histogram import half_frequency, plan
+from dpsieve.federated.plans.rounds import rough_rounds_delta, rounds_delta
+from dpsieve.federated.plans.search import Search, least_costly
+from dpsieve.noise.sample_threshold_delta import add_remove
+from dpsieve.privacy import Certificate, Guarantee
+from dpsieve.privacy.certificate import Method, formula
+from dpsieve.privacy.mechanism import Counting, Reading
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Ints
+from dpsieve.validate import Neighbours
+
+from dpsieve.noise.sample_threshold import (  # isort: skip
+    SampleThreshold, check_rate, check_threshold, exact_delta, sample_threshold,
+)  # fmt: skip
+
+_HIGHEST = 1 << 14  # thresholds that a search tries
+_UP = Context(prec=8, rounding=ROUND_CEILING)
+_ULP = 2.0**-52
+_LEVELS = "Pass how many levels there are."
+
+
+@register("levels")
+@dataclass(frozen=True, repr=False)
+class LevelPlan(Counting):
+    """A collection by levels: what is asked at every level, its guarantee, and how the sampled counts are read.
+
+    A node that i clients share has a token X ~ Binomial(i, rate) at its level, reported if X reaches the threshold.
+    Guarantee, `delta` and certificate are those of all levels together.
+
+    Attributes:
+        epsilon, delta_, neighbours, unit: the promise of all levels together.
+        protocol: 'rounds', 'cohorts' or 'one_round'.
+        levels: the number of levels.
+        coin: the probability with which a client answers a question that it receives.
+        threshold: the least sampled count that is reported.
+        pruned: whether a client is asked only while all prefixes of its string survived, as by a trie.
+        secret_levels: with 'cohorts', whether nobody who sees the release knows the level of any client.
+    """
+
+    epsilon: float
+    delta_: float
+    unit: str = field(default="one client", kw_only=True)
+    protocol: Protocol
+    levels: int
+    coin: float
+    threshold: int
+    neighbours: Neighbours = "add_remove"
+    pruned: bool = field(default=False, kw_only=True)
+    secret_levels: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        promise = self.guarantee
+        _check_secrecy(check_protocol(self.protocol), self.secret_levels)
+        if not isinstance(self.pruned, bool):
+            raise InvalidType("pruned must be True or False. Pass True for a trie.")
+        validate.store(
+            self,
+            epsilon=promise.epsilon,
+            delta_=promise.delta,
+            unit=promise.unit,
+            levels=validate.whole("levels", self.levels, low=1, high=MOST_LEVELS, hint=_LEVELS),
+            coin=check_rate(self.coin),
+            threshold=check_threshold(self.threshold),
+        )
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """The promise of all levels together."""
+        return Guarantee(self.epsilon, self.delta_, self.neighbours, self.unit)
+
+    @property
+    def rate(self) -> float:
+        """The share of all clients that answer at one level: coin, or coin / levels with cohorts."""
+        return self.coin / self.levels if self.protocol == "cohorts" else self.coin
+
+    @cached_property
+    def one_level(self) -> SampleThreshold:
+        """The mechanism of a single level, by which tokens are drawn and read."""
+        return sample_threshold(self.rate, self.threshold, epsilon=self.epsilon)
+
+    def __repr__(self) -> str:
+        each = {"rounds": "each client at every level", "cohorts": "each client at one level", "one_round": "once"}
+        asked = each[self.protocol]
+        return f"<{self.levels} levels, {asked}, coin={self.coin:g}, threshold={self.threshold}, {self.guarantee}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def reports(self) -> float:
+        """The largest expected number of reports of a client."""
+        return self.coin * (self.levels if self.protocol == "rounds" else 1)
+
+    @property
+    def exposure(self) -> float:
+        """The largest probability that a client sends any report: what a device's budget is charged."""
+        return -math.expm1(math.log1p(-self.coin) * (self.levels if self.protocol == "rounds" else 1))
+
+    @cached_property
+    def half(self) -> int:
+        """The lowest frequency at which a string is found half of the time, if it shares its prefixes with no other.
+
+        For tiny rates it may be above 10^12, more clients than any count can have.
+        """
+        return half_frequency(self.rate, self.threshold, self.levels)
+
+    def found(self, frequencies: ArrayLike) -> Floats:
+        """Return, for each frequency, the probability that a string which shares no prefix survives all levels.
+
+        Exact except for cohorts: there the counts of the levels are parts of one multinomial, and the answer, their
+        product, is slightly above the exact one.
+        """
+        return at_least(checked_frequencies(frequencies), self.threshold, self.rate) ** self.levels
+
+    def draw(self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None) -> Floats:
+        """Return the tokens of nodes of one level, 0 for those below the threshold.
+
+        `already_sampled` frequencies are sampled counts; others are numbers of clients.
+        """
+        return self.one_level.draw(frequencies, already_sampled=already_sampled, source=source)
+
+    def read(self, tokens: ArrayLike) -> Reading:
+        """Return the likeliest frequency behind each token, its 95 % interval, and its weight in a sum."""
+        return self.one_level.read(tokens)
+
+    def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
+        """Return (low, high) for the frequency behind each token, given that it is reported at its level."""
+        return self.one_level.interval(tokens, level)
+
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
+        """Return what each token adds to an estimate of the sum of g(true frequency)."""
+        return self.one_level.terms(tokens, g)
+
+    def errors(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
+    ) -> tuple[float, float]:
+        """Return the bias and the variance of the sum of weights times `terms`."""
+        return self.one_level.errors(tokens, weights, g)
+
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return an interval that covers the sum of weights times g(true frequency) of these keys."""
+        return self.one_level.sum_interval(tokens, weights, g, level)
+
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether some frequency leads to each of these tokens."""
+        return self.one_level.possible(tokens)
+
+    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+        """Return a delta at which all levels together are (epsilon, delta)-private: the least that is known."""
+        epsilon, relation = validate.epsilon(epsilon), validate.neighbours(neighbours)
+        cost = _Cost(self.protocol, self.levels, self.pruned, self.secret_levels, epsilon, relation)
+        return cost.delta(self.coin, self.threshold)
+
+    def certify(self) -> Certificate:
+        """Return the certificate of all levels together."""
+        return self._certificate
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        each = {
+            "rounds": f"the composed rows of {self.levels} sampled histograms with a threshold"
+            f"{', each asked for what survived the one before' if self.pruned else ''}",
+            "cohorts": "the exact divergence of one sampled histogram with a threshold, one "
+            f"{'secret ' if self.secret_levels else ''}level for each client",
+            "one_round": "the exact divergence of a sampled histogram with a threshold",
+        }
+        worst = self.delta(self.epsilon, self.neighbours)
+        method: Method = "formula" if self.protocol == "rounds" and self.levels > 1 else "balls"
+        return formula(self.guarantee, worst, method, each[self.protocol])
+
+
+class Comparison(NamedTuple):
+    """The three protocols side by side."""
+
+    rounds: LevelPlan
+    cohorts: LevelPlan
+    one_round: LevelPlan
+
+    def __str__(self) -> str:
+        lines = [f"{self.one_round.guarantee}", "protocol   levels    rate  threshold  found half of the time at"]
+        lines += [
+            f"{p.protocol:<10} {p.levels:>6} {p.rate:>7.4f} {p.threshold:>10} {p.half:>18,} clients" for p in self
+        ]
+        return "\n".join(lines)
+
+
+class LevelOptions(TypedDict, total=False):
+    """Options of `level_plan`."""
+
+    protocol: Protocol
+    coin: float | None
+    threshold: int | None
+    neighbours: Neighbours
+    unit: str
+    secret_levels: bool
+
+
+def level_plan(
+    epsilon: float,
+    delta: float,
+    levels: int,
+    *,
+    protocol: Protocol = "rounds",
+    coin: float | None = None,
+    threshold: int | None = None,
+    neighbours: Neighbours = "add_remove",
+    unit: str = "one client",
+    secret_levels: bool = False,
+    pruned: bool = False,
+) -> LevelPlan:
+    """Return the plan that finds the rarest strings within (epsilon, delta).
+
+    Args:
+        epsilon, delta: the budget of all levels together.
+        levels: the number of levels; 1 with 'one_round'.
+        protocol: 'rounds', 'cohorts' or 'one_round'; see the head of this module.
+        coin, threshold: chosen values; their cost is checked.
+        neighbours: 'add_remove' (one client more or less) or 'replace' (one client has another value).
+        unit: who is protected, for the guarantee.
+        secret_levels: with 'cohorts', True where nobody who sees the release can know at which level a client may
+            answer: each draws its level itself, and silent clients send padded messages. It costs less.
+        pruned: whether a client is asked only while all prefixes of its string survived, as by `TrieHeavyHitters` and
+            `Quantiles`, which pass it themselves.
+
+    >>> level_plan(1.0, 1e-8, 10).half, level_plan(1.0, 1e-8, 10, pruned=True).half
+    (131, 118)
+    >>> [level_plan(1.0, 1e-8, 10, protocol="cohorts", secret_levels=secret).half for secret in (False, True)]
+    [1075, 590]
+    """
+    epsilon, delta = validate.positive_epsilon(epsilon), positive_delta(delta)
+    relation, protocol = validate.neighbours(neighbours), check_protocol(protocol)
+    levels = validate.whole("levels", levels, low=1, high=MOST_LEVELS, hint=_LEVELS)
+    _check_secrecy(protocol, secret_levels)
+    levels = 1 if protocol == "one_round" else levels
+    cost = _Cost(protocol, levels, pruned, secret_levels, epsilon, relation)
+    if cost.is_one_histogram:
+        found = plan(epsilon, delta, rate=coin, threshold=threshold, neighbours=relation, unit=unit)
+        coin, threshold = found.rate, found.threshold
+        epsilon, delta = found.guarantee.epsilon, found.guarantee.delta
+    if coin is not None and threshold is not None:
+        coin, threshold = check_rate(coin), check_threshold(threshold)
+    elif coin is not None:
+        coin = check_rate(coin)
+        threshold = _search(delta, cost).smallest_threshold(coin)
+    elif threshold is not None:
+        threshold = check_threshold(threshold)
+        coin = _search(delta, cost).near_largest_rate(threshold, near=levels**-0.25)
+    else:
+        coin, threshold = _best(delta, cost)
+    chosen = LevelPlan(
+        epsilon, delta, protocol, levels, coin, threshold, relation,
+        unit=unit, pruned=pruned, secret_levels=secret_levels,
+    )  # fmt: skip
+    chosen.certify()
+    return chosen
+
+
+def compare(
+    epsilon: float, delta: float, *, max_length: int, step: int = 1, neighbours: Neighbours = "add_remove"
+) -> Comparison:
+    """Return the plans of the three protocols for strings of up to max_length symbols, `step` per level.
+
+    >>> print(compare(1.0, 1e-8, max_length=10))
+    (1, 1e-08)-differential privacy when one client is added or removed.
+    protocol   levels    rate  threshold  found half of the time at
+    ...
+    """
+    levels = count_levels(max_length, step)
+    plans = (level_plan(epsilon, delta, levels, protocol=p, neighbours=neighbours, pruned=True) for p in PROTOCOLS)
+    return Comparison(*plans)
+
+
+def count_levels(max_length: int, step: int) -> int:
+    """Return the number of levels of strings of up to max_length symbols, `step` per level."""
+    hint = "Pass how long strings may be, such as max_length=20."
+    length = validate.whole("max_length", max_length, low=1, high=MOST_LEVELS, hint=hint)
+    step = validate.whole("step", step, low=1, high=length, hint="Pass how many symbols a level adds, such as step=1.")
+    return -(-length // step)
+
+
+def _check_secrecy(protocol: Protocol, secret_levels: object) -> None:
+    if not isinstance(secret_levels, bool):
+        raise InvalidType("secret_levels must be True or False. Pass True where nobody knows the level of a client.")
+    if secret_levels and protocol != "cohorts":
+        raise InvalidValue(f"secret_levels belongs to 'cohorts', not to {protocol!r}. Leave it out.")
+
+
+class _Cost(NamedTuple):
+    """The cost of a protocol, for any coin and threshold."""
+
+    protocol: Protocol
+    levels: int
+    pruned: bool
+    secret_levels: bool
+    epsilon: float
+    neighbours: Neighbours
+
+    @property
+    def is_one_histogram(self) -> bool:
+        """Whether all levels cost exactly what one histogram with the same coin does."""
+        secret = self.secret_levels and self.neighbours == "add_remove"
+        return self.levels == 1 or (self.protocol != "rounds" and not secret)
+
+    def delta(self, coin: float, threshold: int) -> float:
+        """Return a delta for all levels together, rounded up."""
+        if self.protocol == "rounds" and self.levels > 1:
+            found = rounds_delta(self.epsilon, coin, threshold, self.levels, self.neighbours, self.pruned)
+            return _round_up(found)
+        known = exact_delta(self.epsilon, coin, threshold, self.neighbours)
+        if self.is_one_histogram:
+            return known
+        return min(known, _round_up(secret_levels_delta(self.epsilon, coin, threshold, self.levels)))
+
+    def rough(self, coin: float, threshold: int) -> float:
+        """Return about the same, for rounds in a tenth of the time."""
+        if self.protocol == "rounds":
+            return rough_rounds_delta(self.epsilon, coin, threshold, self.levels, self.neighbours, self.pruned)
+        return secret_levels_delta(self.epsilon, coin, threshold, self.levels)
+
+
+def secret_levels_delta(epsilon: float, coin: float, threshold: int, levels: int) -> float:
+    """Return a delta of cohorts for one client more or less, if levels are secret; the head of this module proves it.
+
+    >>> round(secret_levels_delta(1.0, 0.3, 2, 2), 4), round(exact_delta(1.0, 0.3, 2, "add_remove"), 4)  # secret, known
+    (0.0529, 0.09)
+    """
+    share = coin / levels
+    others = math.nextafter(share / (1 - coin + share) * (1 + 4 * _ULP), 1.0)  # delta grows with it
+    return add_remove(epsilon, others, threshold, coin)[0]
+
+
+def _round_up(delta: float) -> float:
+    return min(1.0, float(_UP.create_decimal(max(delta, 1e-300))))
+
+
+def _search(delta: float, cost: _Cost) -> Search:
+    return Search(delta, cost.delta, cost.rough, _HIGHEST, name="coin")
+
+
+@lru_cache(maxsize=256)
+def _best(delta: float, cost: _Cost) -> tuple[float, int]:
+    """Return the coin and the threshold for which about threshold / coin is least."""
+    from scipy.special import gammainccinv
+
+    search, once = _search(delta, cost), plan(cost.epsilon, delta)
+    near = cost.levels**-0.25 * once.rate
+
+    def clients_needed(threshold: int) -> float:
+        nonlocal near
+        near = search.rough_rate(threshold, near)  # that of one threshold is near that of the next
+        # The mean of a sampled count that reaches the threshold at every level half of the time.
+        return float(gammainccinv(threshold, 1 - 0.5 ** (1 / cost.levels))) / near
+
+    grid = np.geomspace(max(once.threshold * 0.5, 2), 4 * once.threshold + 8, 8)
+    threshold = least_costly(grid, clients_needed, points=5, passes=3)
+    return search.near_largest_rate(threshold, near), threshold

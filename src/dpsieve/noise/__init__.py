@@ -1,0 +1,1 @@
+"""Mechanisms with counts whose guarantee is a formula."""

@@ -1,0 +1,248 @@
+"""Counts of keys that are known in advance: every key of a public list is answered, with noise and no threshold.
+
+A unit adds at most r to the count of each of at most m keys. With discrete Laplace noise of scale m r / epsilon on
+every count the release is epsilon-private (Ghosh, Roughgarden and Sundararajan 2012). With Gaussian noise the l2
+distance of neighbours, r sqrt(m), decides: it is rounded to integers, which is post-processing of the Gaussian
+mechanism, so sigma is the smallest that its exact analysis allows (Balle and Wang 2018).
+
+Neighbours are add/remove of one unit. The list itself must not come from the data.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsieve import validate
+from dpsieve.accounting.gaussian import gaussian_delta, gaussian_sigma
+from dpsieve.channels.budget import check_max_keys, check_max_rows
+from dpsieve.channels.channel import Target, checked_frequencies
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import ball, upper
+from dpsieve.privacy import Certificate, DiscreteLaplace, Gaussian, Guarantee, Spend
+from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.guarantee import warn_of_large_delta
+from dpsieve.privacy.mechanism import Counting, Reading
+from dpsieve.privacy.registry import register
+from dpsieve.randomness import discrete_laplace, rounded_gaussian
+from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.types import Floats, Ints
+from dpsieve.values.estimated_sums import HIGHEST_LEVEL, noise_interval
+
+if TYPE_CHECKING:
+    from dpsieve.publication import Release
+
+NOISES = ("auto", "laplace", "gaussian")
+
+
+class NoisyCounts(Counting):
+    """Whole counts with symmetric noise and no threshold: every key is answered, and a token of 0 is a count."""
+
+    reports_all = True
+
+    @property
+    @abstractmethod
+    def deviation(self) -> float:
+        """The standard deviation of the noise, as it is drawn: in whole numbers."""
+
+    @abstractmethod
+    def half_width(self, level: float) -> int:
+        """Return the least h such that the noise is within -h to h with at least this probability."""
+
+    def read(self, tokens: ArrayLike) -> Reading:
+        """Return counts that are not below zero; the weight is the noisy count itself, which is unbiased."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        whole, half = noisy.astype(np.int64), self.half_width(0.95)
+        return Reading(np.maximum(whole, 0), np.maximum(whole - half, 0), np.maximum(whole + half, 0), noisy)
+
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
+        """Return the noisy counts, whose sum is unbiased; with a g, its values at the counts, not below zero."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        return noisy if g is None else Target(g)(np.maximum(noisy, 0).astype(np.int64))
+
+    def errors(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
+    ) -> tuple[float, float]:
+        """Return no bias and the exact variance of the noise; with a g, about what it makes of one deviation."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        up, down = (self.terms(noisy + sign * self.deviation, g) for sign in (1, -1))
+        return 0.0, float(weights**2 @ ((up - down) / 2) ** 2)
+
+    def noise_tail(self, x: Floats) -> Floats:
+        """Return P[noise >= x] for whole numbers x; here for a Gaussian that was rounded."""
+        from scipy.special import ndtr
+
+        return np.asarray(ndtr((0.5 - x) / self.deviation))
+
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return the interval of a sum of some of the counts, from the law of their noise; with a g, of one count."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        if g is not None:
+            if len(noisy) != 1:
+                return None
+            half = self.half_width(level)
+            ends = weights[0] * self.terms(np.array([noisy[0] - half, noisy[0] + half]), g)
+            return float(ends.min()), float(ends.max())
+        value = float(weights @ noisy)
+        if level > HIGHEST_LEVEL and len(noisy):  # all noises are within their bounds at once
+            margin = self.half_width(1 - (1 - level) / len(noisy)) * float(np.abs(weights).sum())
+            return value - margin, value + margin
+        return noise_interval(value, weights, self.noise_tail, self.deviation, level)
+
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether tokens are whole numbers."""
+        return bool(((np.abs(tokens) <= 2.0**53) & (np.rint(tokens) == tokens)).all())
+
+
+def laplace_deviation(scale: float) -> float:
+    """Return the standard deviation of discrete Laplace noise."""
+    return math.sqrt(2 * math.exp(-1 / scale)) / -math.expm1(-1 / scale)
+
+
+def laplace_tail(x: Ints | Floats, scale: float) -> Floats:
+    """Return P[X >= x] of discrete Laplace noise for whole numbers x."""
+    right = np.exp(-np.maximum(x, 0) / scale) / (1 + math.exp(-1 / scale))
+    left = np.exp((np.minimum(x, 0) - 1) / scale) / (1 + math.exp(-1 / scale))
+    return np.where(x > 0, right, 1 - left)
+
+
+def gaussian_deviation(sigma: float) -> float:
+    """Return the standard deviation of rounded Gaussian noise."""
+    if sigma > 2:  # rounding adds the variance of an even spread
+        return math.hypot(sigma, 12**-0.5)
+    tails = [(2 * k - 1) * math.erfc((k - 0.5) / sigma / 2**0.5) for k in range(1, 90)]
+    return math.sqrt(math.fsum(tails))  # E[X^2] = sum over k >= 1 of (2k - 1) P[|X| >= k]
+
+
+def gaussian_half_width(sigma: float, level: float) -> int:
+    """Return the least h such that rounded Gaussian noise is within -h to h with at least this probability."""
+    from scipy.special import ndtri
+
+    edge = float(-ndtri((1 - level) / 2)) * sigma * (1 + 1e-12)
+    return max(0, math.ceil(edge - 0.5))
+
+
+@register("known_keys")
+@dataclass(frozen=True, repr=False)
+class KnownKeys(NoisyCounts):
+    """Noise for the counts of a public list of keys; see `known_keys`.
+
+    Attributes:
+        noise: 'laplace' or 'gaussian'.
+        scale: of the discrete Laplace distribution, or sigma.
+        deviation: the standard deviation of the noise.
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    max_keys: int = 1
+    max_rows: int = 1
+    _: KW_ONLY
+    noise: str = "laplace"
+    unit: str = "one row"
+
+    def __post_init__(self) -> None:
+        hint = "Pass a privacy budget such as epsilon=1.0."
+        epsilon, promise = validate.positive("epsilon", validate.epsilon(self.epsilon), hint=hint), self.guarantee
+        if not isinstance(self.noise, str) or self.noise not in NOISES[1:]:
+            raise InvalidValue(f"noise is not known. Choose one of {', '.join(NOISES[1:])}.")
+        if self.noise == "gaussian" and promise.delta == 0:
+            raise InvalidValue("noise='gaussian' needs a delta above zero. Pass delta=1e-8, or noise='laplace'.")
+        checked = {"epsilon": epsilon, "delta": promise.delta, "unit": promise.unit}
+        bounds = {"max_keys": check_max_keys(self.max_keys), "max_rows": check_max_rows(self.max_rows)}
+        for name, value in {**checked, **bounds}.items():
+            object.__setattr__(self, name, value)
+        self.scale  # noqa: B018  # refuses a budget for which the noise would be too large
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one privacy unit."""
+        return Guarantee(self.epsilon, self.delta, unit=self.unit)
+
+    @cached_property
+    def scale(self) -> float:
+        """The scale of the discrete Laplace distribution, or sigma."""
+        if self.noise == "laplace":
+            return laplace_scale(self.epsilon, self.max_keys * self.max_rows)
+        sigma = gaussian_sigma(self.epsilon, self.delta, sensitivity=float(self.max_rows), count=self.max_keys)
+        hint = "Pass a larger epsilon or delta."
+        return max(validate.between("sigma", sigma, 0.0, LARGEST_SCALE, hint=hint), SMALLEST_SCALE)
+
+    @cached_property
+    def deviation(self) -> float:
+        """The standard deviation of the noise, as it is drawn: in whole numbers."""
+        return laplace_deviation(self.scale) if self.noise == "laplace" else gaussian_deviation(self.scale)
+
+    def __repr__(self) -> str:
+        return f"<known keys, {self.noise} noise of scale {self.scale:.4g}, {self.guarantee}>"
+
+    def certify(self) -> Certificate:
+        """Return the certificate: by exact fractions for Laplace noise, by formulas rounded up for Gaussian noise."""
+        keys, rows = self.max_keys, self.max_rows
+        if self.noise == "laplace":
+            kept = Fraction(self.scale) * Fraction(self.epsilon) >= keys * rows
+            return formula(self.guarantee, 0.0 if kept else 1.0, "balls", "discrete Laplace noise")
+        worst = gaussian_delta(self.scale, self.epsilon, float(rows), count=keys)
+        return formula(self.guarantee, worst, "balls", "the exact analysis of Gaussian noise")
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise itself."""
+        keys, rows = self.max_keys, self.max_rows
+        if self.noise == "laplace":
+            return (DiscreteLaplace(self.scale, rows, keys),)
+        return (Gaussian(self.scale, upper(lambda: ball(keys).sqrt() * rows)),)
+
+    def draw(self, frequencies: ArrayLike, *, source: Source | None = None) -> Floats:
+        """Return each true frequency, 0 included, with noise."""
+        hint = "Pass one whole number for each key, from 0 to 10^12."
+        counts = checked_frequencies(frequencies, hint=hint, least=0)
+        draw_noise = discrete_laplace if self.noise == "laplace" else rounded_gaussian
+        return (counts + draw_noise(self.scale, len(counts), source=resolve(source))).astype(np.float64)
+
+    def release(self, keys: ArrayLike, frequencies: ArrayLike, *, source: Source | None = None) -> "Release":
+        """Answer every key of a public list; `frequencies` are their true counts, 0 for those that do not occur."""
+        from dpsieve.publication.release import draw_release
+
+        warn_of_large_delta(self.guarantee.delta)
+        return draw_release(self, keys, frequencies, source=source)
+
+    def noise_tail(self, x: Floats) -> Floats:
+        """Return P[noise >= x] for whole numbers x."""
+        return laplace_tail(x, self.scale) if self.noise == "laplace" else super().noise_tail(x)
+
+    def half_width(self, level: float) -> int:
+        """Return the least h such that the noise is within -h to h with at least this probability."""
+        if self.noise == "laplace":  # P[|X| > h] = 2 p^(h+1) / (1 + p)
+            tail = (1 - level) * (1 + math.exp(-1 / self.scale)) / 2
+            return max(0, math.ceil(-math.log(tail) * self.scale * (1 + 1e-12) - 1))
+        return gaussian_half_width(self.scale, level)
+
+
+def known_keys(
+    epsilon: float,
+    delta: float = 0.0,
+    max_keys: int = 1,
+    max_rows: int = 1,
+    *,
+    noise: str = "auto",
+    unit: str = "one row",
+) -> KnownKeys:
+    """Return the noise for keys that are known in advance; 'auto' takes the one of the smaller standard deviation.
+
+    Units add at most `max_rows` to the counts of at most `max_keys` keys. With delta = 0 the noise is Laplace's.
+
+    >>> known_keys(1.0, 1e-8, max_keys=10).noise, known_keys(1.0, 1e-8, max_keys=100).noise
+    ('laplace', 'gaussian')
+    """
+    kinds = [noise] if noise != "auto" else ["laplace", "gaussian"] if validate.delta(delta) else ["laplace"]
+    made = [KnownKeys(epsilon, delta, max_keys, max_rows, noise=kind, unit=unit) for kind in kinds]
+    return min(made, key=lambda one: one.deviation)

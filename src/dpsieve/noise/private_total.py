@@ -1,0 +1,144 @@
+"""A private sample of about a chosen size: part of the budget buys the total that the sampling rate is set by."""
+
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dpsieve import validate
+from dpsieve.channels.budget import check_budget, check_max_keys
+from dpsieve.channels.channel import checked_frequencies
+from dpsieve.channels.optimal_channels import optimal
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy import Certificate, DiscreteLaplace, Guarantee, Spend
+from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.composed import Composed, Use, remaining
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.sampling.monotone import raised
+from dpsieve.sampling.schemes import Scheme, ppswor, priority
+from dpsieve.types import Ints
+
+if TYPE_CHECKING:
+    from dpsieve.publication import Release
+
+_FIXED_POINT = 1 << 10
+_METHODS = {"ppswor": ppswor, "priority": priority}
+
+
+@register("private_total")
+@dataclass(frozen=True)
+class PrivateTotal(Mechanism):
+    """The total of w^power over all keys, power <= 1, in parts of 1/1024 and with discrete Laplace noise.
+
+    The total sum_x floor(1024 w_x^power) changes by at most 1025 max_keys when one unit adds or removes one in each of
+    max_keys keys; noise of scale 1025 max_keys / epsilon makes it epsilon-private (Ghosh et al. 2012).
+    """
+
+    epsilon: float
+    max_keys: int = 1
+    _: KW_ONLY
+    unit: str = "one row"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_keys", check_max_keys(self.max_keys))
+        hint = "Pass the part of the budget that buys the total, such as epsilon=0.1."
+        smallest = self.sensitivity / LARGEST_SCALE
+        object.__setattr__(self, "epsilon", validate.between("epsilon", self.epsilon, smallest, 500.0, hint=hint))
+        object.__setattr__(self, "unit", self.guarantee.unit)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one privacy unit."""
+        return Guarantee(self.epsilon, unit=self.unit)
+
+    @property
+    def sensitivity(self) -> int:
+        """By how much one unit changes the total."""
+        return (_FIXED_POINT + 1) * self.max_keys
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise."""
+        return laplace_scale(self.epsilon, self.sensitivity)
+
+    def certify(self) -> Certificate:
+        """Return the certificate, by exact fractions."""
+        kept = Fraction(self.scale) * Fraction(self.epsilon) >= self.sensitivity
+        return formula(self.guarantee, 0.0 if kept else 1.0, "balls", "discrete Laplace noise on a total")
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise."""
+        return (DiscreteLaplace(self.scale, self.sensitivity),)
+
+    def draw(self, frequencies: ArrayLike, power: float = 1.0, *, source: Source | None = None) -> float:
+        """Return the noisy total of frequency^power."""
+        terms = _fixed(checked_frequencies(frequencies), power)
+        exact = (int((terms >> 20).sum()) << 20) + int((terms & (2**20 - 1)).sum())
+        return (exact + int(discrete_laplace(self.scale, 1, source=resolve(source))[0])) / _FIXED_POINT
+
+
+def private_scheme(
+    frequencies: ArrayLike,
+    sample_size: int,
+    *,
+    epsilon: float,
+    max_keys: int = 1,
+    method: str = "ppswor",
+    power: float = 1.0,
+    source: Source | None = None,
+) -> Scheme:
+    """Return a scheme with tau = sample_size / (private total of w^power), which samples about `sample_size` keys.
+
+    The total is that of `PrivateTotal`, and the scheme is post-processing. Fewer keys than `sample_size` are reported,
+    as privacy withholds rare ones.
+    """
+    size = validate.whole("sample_size", sample_size, low=1, hint="Pass about how many keys to sample.")
+    power = validate.between(
+        "power", power, 0.001, 1.0, hint="One unit changes w^power by at most 1 only for power <= 1."
+    )
+    if not isinstance(method, str) or method not in _METHODS:
+        raise InvalidValue("method is neither 'ppswor' nor 'priority'. Pass method='ppswor'.")
+    total = PrivateTotal(epsilon, max_keys).draw(frequencies, power, source=source)
+    return _METHODS[method](size / max(total, size), power)
+
+
+def release_sample(
+    keys: ArrayLike,
+    frequencies: ArrayLike,
+    sample_size: int,
+    *,
+    epsilon: float,
+    delta: float,
+    share: float = 0.05,
+    method: str = "ppswor",
+    power: float = 1.0,
+    unit: str = "one row",
+    keys_only: bool = False,
+    source: Source | None = None,
+) -> "Release":
+    """Release a private weighted sample of about `sample_size` keys within (epsilon, delta).
+
+    `share` of epsilon buys the private total (see `private_scheme`), the rest goes to the optimal channel with that
+    scheme; together they are (epsilon, delta)-private by basic composition, for add/remove neighbours.
+    """
+    from dpsieve.publication.release import draw_release
+
+    epsilon, delta = check_budget(epsilon, delta)
+    share = validate.between("share", share, 0.001, 0.999, hint="Pass a part of the budget such as share=0.05.")
+    total = PrivateTotal(share * epsilon, unit=unit)
+    scheme = private_scheme(frequencies, sample_size, epsilon=total.epsilon, method=method, power=power, source=source)
+    channel = optimal(remaining(epsilon, total.epsilon), delta, scheme, unit=unit)
+    together = Composed(epsilon, delta, (Use(total), Use(channel)))
+    return draw_release(together, keys, frequencies, keys_only=keys_only, source=source)
+
+
+def _fixed(counts: Ints, power: float) -> Ints:
+    if power == 1.0:
+        return counts * _FIXED_POINT
+    return np.floor(raised(counts.astype(np.float64), power) * _FIXED_POINT).astype(np.int64)

@@ -1,0 +1,157 @@
+"""Numba: the largest reporting probability per frequency under the product bound, and Renyi divergences of the rows.
+
+The bound of a pair of rows is that of `accounting.products`, with few points: right to about one in 1,000. It is
+monotone in the step between two rows, which is searched in log-odds.
+
+The cost of many uses is stated in Renyi divergences of the same rows (`widest`). The step from q to p may leak with
+probability d and diverge beyond that: with
+
+    P' = (p - d) / (1 - d)  and  Q' = q / (1 - d)
+
+the coin p is 'reported' with probability d and else a coin P', and q is 'not reported' with probability d and else a
+coin Q'. Where p - q <= d, both can be made the same coin. Otherwise the Renyi divergences of order a of P' and Q', in
+both directions, must be at most T. With S the sum over both outcomes of P'^a Q'^(1-a), a divergence is ln(S) / (a - 1),
+so S - 1 is compared with e^((a-1) T) - 1. With x = ln(P'/Q') and y = ln((1-Q')/(1-P')), both above zero,
+
+    S - 1 = Q' (e^(a x) - 1) + (1 - Q') (e^(-a y) - 1),
+
+a positive term and a negative one. Each is right to 2^-37 of itself: the four probabilities and P' - Q' are right to
+2^-51, hence x and y to 2^-49, and e^(a x) - 1 to 2^-48 (1 + a x), where a x < 710 or the sum is infinite.
+"""
+
+import numpy as np
+
+from dpsieve.accounting.adaptive_loops import product_delta
+from dpsieve.compiled.jit import jit
+from dpsieve.compiled.words import less, sub, to_float
+
+_ROUNDS = 7
+_ERROR = 2.0**-36
+_GRID = 2.0**-128
+_ZERO = np.uint64(0)
+
+
+@jit()
+def _over(q, not_q, odds, shift, uses, epsilon, power, limit, tangents):
+    """Return by how much, as a logarithm, a step to these log-odds is above the limit, in the worse direction."""
+    p, not_p = (1.0, 0.0) if odds == np.inf else (1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds)))
+    up = np.log(product_delta(p, not_p, q, not_q, shift, uses, epsilon, power, limit, tangents, False))
+    down = np.log(product_delta(q, not_q, p, not_p, shift, uses, epsilon, power, limit, tangents, False))
+    return min(max(up, down) - np.log(limit), 1e3)
+
+
+@jit()
+def grow_coins(uses, epsilon, power, limit, first, shift, until, tangents, rows, not_rows):
+    """Fill p(0), p(1), ... and 1 - p until p >= until; return the number of rows, or 0 where there is no way or room.
+
+    From row `first` on a step also moves a Gaussian by `shift` deviations.
+    """
+    absent = np.exp(-power * epsilon) / (2 * np.sqrt(power * (power + 1)))
+    if absent >= limit or len(rows) < 3:
+        return 0
+    rows[0], not_rows[0] = 0.0, 1.0
+    rows[1] = (limit - absent) / uses
+    not_rows[1] = 1 - rows[1]
+    step = 1.0
+    for h in range(2, len(rows)):
+        q, not_q, moved = rows[h - 1], not_rows[h - 1], shift if h > first else 0.0
+        if uses * not_q < limit and _over(q, not_q, np.inf, moved, uses, epsilon, power, limit, tangents) <= 0:
+            rows[h], not_rows[h] = 1.0, 0.0
+            return h + 1
+        start, low, high = np.log(q / not_q), 0.0, step
+        at_low = _over(q, not_q, start, moved, uses, epsilon, power, limit, tangents)
+        at_high = _over(q, not_q, start + high, moved, uses, epsilon, power, limit, tangents)
+        if at_low > 0:
+            return 0
+        while at_high <= 0:
+            low, at_low, high = high, at_high, 1.5 * high
+            if high > 100:
+                return 0
+            at_high = _over(q, not_q, start + high, moved, uses, epsilon, power, limit, tangents)
+        for k in range(3 * _ROUNDS):
+            if high - low <= 1e-5 * high or (k >= _ROUNDS and low > 0 and high - low <= 1e-3 * high):
+                break
+            share = at_low / (at_low - at_high) if k % 3 and at_high < 50 else 0.5
+            middle = low + (high - low) * min(0.95, max(0.05, share))
+            found = _over(q, not_q, start + middle, moved, uses, epsilon, power, limit, tangents)
+            low, at_low, high, at_high = (middle, found, high, at_high) if found <= 0 else (low, at_low, middle, found)
+        if low <= 1e-9:  # it would never end
+            return 0
+        step = 1.05 * low
+        odds = start + low
+        rows[h], not_rows[h] = 1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds))
+        if until < 1 and rows[h] >= until:  # to one only by a step that is allowed, above
+            return h + 1
+    return 0
+
+
+@jit()
+def _moment(low, not_low, high, not_high, x, y, order):
+    """Return the larger S - 1 of both directions, rounded up, given both logarithms."""
+    up, down = order * x, order * y
+    there = low * np.expm1(up) * (1 + _ERROR) + not_low * np.expm1(-down) * (1 - _ERROR)
+    back = not_high * np.expm1(down) * (1 + _ERROR) + high * np.expm1(-up) * (1 - _ERROR)
+    return max(there, back)
+
+
+@jit()
+def _coins(high, low, before, h, dh, dl):
+    """Return Q', 1 - Q', P', 1 - P' and P' - Q' of two rows with the leak d; Q' = 0 where they are not comparable.
+
+    The integers high * 2^64 + low are probabilities in units of 2^-128, and so is the leak, which is rounded down. The
+    first row is zero; the last one and all after it stand for one. Differences are taken in integers, so all that
+    enters a sum is rounded once.
+    """
+    same, apart = (0.5, 0.5, 0.5, 0.5, 0.0), (0.0, 1.0, 1.0, 0.0, 1.0)
+    last = len(high) - 1
+    if before >= last:
+        return same
+    qh, ql = high[before], low[before]
+    nqh, nql = sub(_ZERO, _ZERO, qh, ql)
+    if h >= last:  # to one: the other coin must be within the leak of it
+        return apart if before == 0 or less(dh, dl, nqh, nql) else same
+    ph, pl = high[h], low[h]
+    if less(ph, pl, qh, ql):
+        return apart
+    rise_high, rise_low = sub(ph, pl, qh, ql)
+    if not less(dh, dl, rise_high, rise_low):
+        return same
+    if (qh | ql) == _ZERO:
+        return apart
+    rest = 1 - _float(dh, dl)
+    nph, npl = sub(_ZERO, _ZERO, ph, pl)
+    nqh, nql = sub(nqh, nql, dh, dl)
+    gh, gl = sub(ph, pl, dh, dl)
+    sh, sl = sub(rise_high, rise_low, dh, dl)
+    return (
+        _float(qh, ql) / rest,
+        _float(nqh, nql) / rest,
+        _float(gh, gl) / rest,
+        _float(nph, npl) / rest,
+        _float(sh, sl) / rest,
+    )
+
+
+@jit()
+def widest(high, low, steps, leak_high, leak_low, orders, start, stop, worst):
+    """Fill `worst` with the largest S - 1, rounded up, of each step (a row) and order (a column).
+
+    For each step the rows from `start` on, and before `stop`, are compared with those a step below; beyond the table
+    all are one.
+    """
+    for k in range(len(steps)):
+        worst[k] = 0.0
+        for h in range(start, min(stop, len(high) - 1 + steps[k])):
+            q, not_q, p, not_p, step = _coins(high, low, max(0, h - steps[k]), h, leak_high[k], leak_low[k])
+            if q <= 0 or not_p <= 0:
+                worst[k] = np.inf
+                break
+            if step > 0:
+                x, y = np.log1p(step / q), np.log1p(step / not_p)
+                for i in range(len(orders)):
+                    worst[k, i] = max(worst[k, i], _moment(q, not_q, p, not_p, x, y, orders[i]))
+
+
+@jit()
+def _float(high, low):
+    return to_float(high, low) * _GRID

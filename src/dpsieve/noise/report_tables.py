@@ -1,0 +1,327 @@
+"""Tables of reporting probabilities by frequency, on the 2^-128 grid: growth, check and choice of parameters.
+
+Each row of a table of coins is the largest that the other keys of a unit allow.
+
+A unit is added or removed. It holds at most m keys, fixed before anything is drawn. For a key that i others hold, the
+unit changes the coin p(i) to p(i + 1); from row `first` on it also moves the mean of a count with Gaussian noise by up
+to one step of `distance` deviations, which is published where the coin reports. This is a pair of reports as in
+`accounting.products`: no product of m pairs costs more than the largest bound of a pair, for m equal ones. So all rows
+may grow until each bound is delta.
+
+Rows count in steps of `max_rows`: a unit that adds up to as many rows to a key moves it by one step, or not at all,
+and its count by at most the distance. Both are dominated by a whole step, and a count alone by the last pair.
+
+Parameters are searched from public numbers; any result is valid, only accuracy depends on it. The power is that at
+which the frequency reported half of the time is lowest; the noise is then the least that it allows (goal 'keys'). For
+the goal 'counts' tokens begin where nine of ten keys are reported, and more noise leaves room for the coins from there
+on: it minimises the expected error of what is published, the sum over frequencies i, weighted by 1/i^2 (Zipf's law), of
+i for a key that is not reported, and of the error of its token otherwise.
+"""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import erfcx, ndtr
+
+from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.products import product_deltas
+from dpsieve.errors import InvalidValue, NotCertified
+from dpsieve.exact.balls import ball, minimise, smallest, upper
+from dpsieve.exact.words import floor_words, fraction, split_words
+from dpsieve.randomness.coins import bernoulli_words
+from dpsieve.randomness.source import Source
+from dpsieve.types import Bools, Floats, Ints, Words
+
+MOST_ROWS = 1 << 20
+_SPARE = 0.99  # of delta, for which tables are grown: for few points of the integrals there, and in the check
+_POINTS, _CHECKED = 128, 512
+LONGEST = 120_000
+GOALS = ("counts", "keys")
+_FROM = 0.9  # counts begin where this share of keys shows
+_LEAST = 0.5  # a smaller epsilon has nearly the same best power, in units of 1/epsilon; its tables are only longer
+_NEVER = 1 << 40
+_MOST, _ROUGH = 1 << 15, 32  # rows of a rough table, and points of its integrals
+_NOISES = (1.02, 1.04, 1.07, 1.1, 1.15, 1.2, 1.4)  # over the least
+_STEPS = 8  # to either side of the first guess of a power
+_SPARE_SHARE = 0.995  # of delta, for what the check rounds up
+
+
+@dataclass(frozen=True, eq=False)
+class ReportingTable:
+    """p(h) for h = 0, 1, ..., on the 2^-128 grid. The last row stands for one: sums from there on are always reported.
+
+    A sum of zero is never reported.
+    """
+
+    high: Words
+    low: Words
+
+    @property
+    def last(self) -> int:
+        """The smallest sum that is always reported."""
+        return len(self.high) - 1
+
+    def select(self, sums: Ints, source: Source) -> Bools:
+        """Return which keys are reported, each with exactly the probability of its sum."""
+        rows = np.minimum(sums, self.last)
+        chosen = np.asarray(rows == self.last)
+        open_ = np.flatnonzero((rows > 0) & ~chosen)
+        chosen[open_] = bernoulli_words(self.high[rows[open_]], self.low[rows[open_]], source)
+        return chosen
+
+    def probability(self, sums: Ints) -> Floats:
+        """Return how likely keys with these sums are reported."""
+        rows = np.clip(sums, 0, self.last)
+        return np.where(rows == self.last, 1.0, fraction(self.high[rows], self.low[rows]))
+
+    def crossing(self, probability: float, step: int = 1) -> float:
+        """Return how many steps make a sum that is reported with this probability; a straight line joins the steps."""
+        floats = self.probability(np.arange(0, self.last + step, step))
+        at = int(np.searchsorted(floats, probability))
+        return at - float((floats[at] - probability) / (floats[at] - floats[at - 1]))
+
+    def taus(
+        self,
+        orders: Sequence[float],
+        leak: float,
+        *,
+        bits: int = 0,
+        steps: tuple[int, ...] = (1,),
+        start: int = 1,
+        stop: int = 2 * MOST_ROWS,
+    ) -> list[float]:
+        """Return, for each order, the least tau, rounded up, such that all steps are approximately Renyi private.
+
+        With u = w / 2^bits, the coins p(h - w) and p(h) are (leak u^2)-approximately (order, tau u^2)-Renyi private, in
+        both directions. The rows from `start` on, and before `stop`, are compared with those a step below them.
+        """
+        return list(_taus(self, tuple(orders), leak, bits, steps, start, stop))
+
+
+# Tables never change, so mechanisms made again from their fields share results.
+@lru_cache(maxsize=16)
+def _taus(
+    table: ReportingTable,
+    orders: tuple[float, ...],
+    leak: float,
+    bits: int,
+    steps: tuple[int, ...],
+    start: int,
+    stop: int,
+) -> tuple[float, ...]:
+    from dpsieve.noise.report_loops import widest
+
+    worst = np.empty((len(steps), len(orders)))
+    leaks = split_words([math.floor(Fraction(leak) * step**2 / 4**bits * 2**128) for step in steps])
+    widest(table.high.copy(), table.low.copy(), np.array(steps, np.int64), *leaks, np.array(orders), start, stop, worst)
+
+    def tau(order: float, step: int, sum_: float) -> float:
+        return upper(lambda: ball(sum_).log1p() / (ball(order) - 1) * 4**bits / step**2)
+
+    return tuple(
+        max(map(partial(tau, order), steps, column)) for order, column in zip(orders, worst.T.tolist(), strict=True)
+    )
+
+
+def finish_table(rows: Floats, rest: Floats) -> ReportingTable:
+    """Return the table of these probabilities, rounded down to the grid, given what is left to one as well."""
+    # p = 1 - c rounded down is 2^128 - 1 - floor(c 2^128) on the grid.
+    pairs = zip(floor_words(rows), floor_words(rest), strict=True)
+    high, low = (np.where(rows > 0.5, ~b, a) for a, b in pairs)
+    for one in (high, low):
+        one.flags.writeable = False
+    return ReportingTable(high, low)
+
+
+def half_crossing(rows: Floats) -> float:
+    """Return where rows that end at the first probability of one half or more cross it; infinity for no rows."""
+    return len(rows) - 1 - float((rows[-1] - 0.5) / (rows[-1] - rows[-2])) if len(rows) > 1 else math.inf
+
+
+class Coins(NamedTuple):
+    """What a table is grown for: public numbers. `distance` is what one step adds to a count, in deviations."""
+
+    keys: int
+    epsilon: float
+    delta: float
+    power: float
+    first: int
+    distance: float
+
+
+@lru_cache(maxsize=8)
+def coin_table(coins: Coins) -> ReportingTable:
+    """Return the table of p(0), p(1), ... on the 2^-128 grid; the last row stands for one."""
+    # The last row is `first`, or for slow coins less than three times that: what is longer is no saved one.
+    rows, rest = grown(coins, 1.0, min(LONGEST, 4 * coins.first + 64))
+    if not len(rows):
+        raise InvalidValue("power, first and sigma lead to no table for this epsilon and delta. Pass the saved ones.")
+    return finish_table(rows, rest)
+
+
+def grown(coins: Coins, until: float, most: int, points: int = _POINTS) -> tuple[Floats, Floats]:
+    """Return p(0), p(1), ... up to the first row of at least `until`, and 1 - p; empty where there is no such row."""
+    from dpsieve.noise.report_loops import grow_coins
+
+    rows, rest = np.empty(most), np.empty(most)
+    tangents = np.tan((np.arange(points) + 0.5) * (math.pi / 2 / points)) ** 2
+    keys, epsilon, delta, power, first, distance = coins
+    count = grow_coins(keys, epsilon, power, delta * _SPARE, first, distance, until, tangents, rows, rest)
+    return rows[:count].copy(), rest[:count].copy()
+
+
+@lru_cache(maxsize=64)
+def certify_coins(coins: Coins) -> float:
+    """Return the bound on delta of the table for these coins; raise where there is none, or it breaks the promise."""
+    return worst_delta(coin_table(coins), coins)
+
+
+@lru_cache(maxsize=64)
+def delta_of_one_key(coins: Coins) -> float:
+    """Return the bound on delta of a single key; it is far below delta, so few points say enough."""
+    return worst_delta(coin_table(coins), coins._replace(keys=1), points=_CHECKED // 4)
+
+
+def delta_of_noise(coins: Coins) -> float:
+    """Return the delta bound for keys that are always reported: that of their noise."""
+    sure, distance = np.array([[1.0, 0.0]]), np.array([coins.distance])
+    return float(product_deltas(sure, sure, distance, coins.keys, coins.epsilon, power=coins.power)[0])
+
+
+def worst_delta(table: ReportingTable, coins: Coins, points: int = _CHECKED) -> float:
+    """Return the largest number of all pairs of neighbouring rows, in both directions, from the integers drawn from.
+
+    It bounds delta of a whole unit. A table that falls somewhere, or shows a key that nobody holds, is refused.
+    """
+    high, low, last = table.high, table.low, table.last
+    falls = (high[1:] < high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] < low[:-1]))
+    if high[0] or low[0] or falls[:-1].any():
+        raise NotCertified("a key that nobody holds could be shown, or a more frequent one shows less often")
+    shown = fraction(high, low)
+    silent = fraction(~high, ~low) + 2.0**-128
+    shown[last], silent[last] = 1.0, 0.0
+    rows = np.column_stack((shown, silent))
+    shifts = np.where(np.arange(last) >= coins.first, coins.distance, 0.0)
+    worst = delta_of_noise(coins)
+    for ours, theirs in ((rows[:-1], rows[1:]), (rows[1:], rows[:-1])):
+        found = np.full(last, math.inf)
+        for finer in (points, 16 * points):  # more points only for pairs that are not clearly below delta
+            some = np.flatnonzero(found > coins.delta)
+            use = (shifts[some], coins.keys, coins.epsilon)
+            found[some] = product_deltas(ours[some], theirs[some], *use, power=coins.power, points=finer)
+        if (found > coins.delta).any():
+            at = int(np.argmax(found > coins.delta))
+            raise NotCertified(f"the coins of rows {at:,} and {at + 1:,} differ by more than a step may")
+        worst = max(worst, float(found.max()))
+    return worst
+
+
+@lru_cache(maxsize=64)
+def choose_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[float, int, float]:
+    """Return the power, the row from which on tokens count, and the deviation of their noise."""
+    rough = max(epsilon, _LEAST)
+    search, real = _Search(rough, delta, keys), _Search(epsilon, delta, keys)
+    power = search.power()
+    if 2 * search.half(power) * rough / epsilon > LONGEST:
+        raise InvalidValue(f"epsilon={epsilon:g} needs too long a table for {keys:,} keys. Use mechanism 'gaussian'.")
+    real_power = power * rough / epsilon
+    sigma, choices = real.sigma(real_power), [1.0]
+    if goal == "counts":
+        least = search.sigma(power)
+        choices = [*sorted(_NOISES, key=lambda noise: search.cost(power, noise * least)), 1.0]
+    for noise in choices:
+        rows, first = real.counted(real_power, sigma * noise, counts=noise > 1)
+        with suppress(InvalidValue, NotCertified):  # floats may miss the limit in some far corner
+            if len(rows):
+                certify_coins(Coins(keys, epsilon, delta, real_power, first, upper(lambda: 1 / ball(sigma * noise))))  # noqa: B023
+                return real_power, first, sigma * noise
+    raise InvalidValue(f"epsilon={epsilon:g} leaves no room for {keys:,} keys. Use mechanism 'gaussian'.")
+
+
+@lru_cache(maxsize=64)
+def rough_half(epsilon: float, delta: float, keys: int) -> float:
+    """Return nearly the frequency at which keys show half of the time."""
+    search = _Search(max(epsilon, _LEAST), delta, keys)
+    return search.half(search.power()) * search.epsilon / epsilon
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A budget for units of some keys, and what choices make of it."""
+
+    epsilon: float
+    delta: float
+    keys: int
+
+    def rows(
+        self, power: float, first: int = _NEVER, sigma: float = math.inf, until: float = 0.5, most: int = _MOST
+    ) -> Floats:
+        """Return the coins; none where there is no table of that length."""
+        points = {} if most == LONGEST else {"points": _ROUGH}
+        return grown(Coins(self.keys, self.epsilon, self.delta, power, first, 1 / sigma), until, most, **points)[0]
+
+    def half(self, power: float, most: int = _MOST) -> float:
+        """Return the frequency at which keys show half of the time; infinity where that needs more than `most` rows."""
+        return half_crossing(self.rows(power, most=most))
+
+    def power(self) -> float:
+        """Return a good power."""
+        guess = 1.4 * math.log(1 / self.delta) / self.epsilon
+
+        def half(x: float, most: float = math.inf) -> float:
+            return self.half(guess * math.exp(x), int(min(_MOST, most)))
+
+        start, best = 0, math.inf
+        for way in (1, -1):  # downhill in steps of 0.2, and no table longer than the best one is of use
+            x = start if best == math.inf else start + way
+            while abs(x) <= _STEPS and ((found := half(x / 5, best + 3)) < best or best == math.inf):
+                start, best, x = x, found, x + way
+        return guess * math.exp(minimise(half, start / 5 - 0.2, start / 5 + 0.2, rounds=8))
+
+    def sigma(self, power: float) -> float:
+        """Return the least deviation of noise that keys which always show may have.
+
+        For a Gaussian pair of distance mu, the bound of `accounting.products` for m keys is
+        e^(x^2 - power epsilon) erfcx(x) / (2c) with x = c mu sqrt(m/2).
+        """
+        c = math.sqrt(power * (power + 1))
+
+        def kept(sigma: float) -> bool:
+            x = c * math.sqrt(self.keys / 2) / sigma
+            number = x * x - power * self.epsilon + math.log(erfcx(x)) - math.log(2 * c)
+            return number <= math.log(self.delta * _SPARE_SHARE)
+
+        least = gaussian_sigma(self.epsilon, self.delta, count=self.keys)
+        return smallest(kept, 0.99 * least, 100 * least, tolerance=1e-9) if kept(100 * least) else math.inf
+
+    def counted(self, power: float, sigma: float, *, counts: bool = True, most: int = LONGEST) -> tuple[Floats, int]:
+        """Return the coins, and the row from which on tokens count: where nine of ten keys show, or else all do."""
+        if not counts:
+            rows = self.rows(power, until=1.0, most=most)
+            return rows, len(rows) - 1
+        first = len(self.rows(power, until=_FROM, most=most)) - 1
+        return (self.rows(power, first, sigma, until=1.0, most=most), first) if first > 0 else (np.empty(0), 0)
+
+    def cost(self, power: float, sigma: float) -> float:
+        """Return the expected error of what is published."""
+        rows, first = self.counted(power, sigma, most=_MOST)
+        return expected_error(rows, first, sigma) if len(rows) else math.inf
+
+
+def expected_error(rows: Floats, first: int, sigma: float) -> float:
+    """Return the expected error of what is published where frequencies follow Zipf's law; see the head of this module.
+
+    `rows` are the probabilities that keys of frequency 0, 1, ... show; from the last one on all do.
+    """
+    i = np.arange(1, 4 * len(rows))
+    shown = np.append(rows[1:], np.ones(len(i) - len(rows) + 1))
+    off = np.maximum(first - i, 0) / sigma
+    error = sigma * (math.sqrt(2 / math.pi) * np.exp(-(off**2) / 2) + off * (1 - 2 * ndtr(-off)))
+    later = sigma * math.sqrt(2 / math.pi) / (4 * len(rows))
+    return float((((1 - shown) * i + shown * error) / i**2).sum()) + later

@@ -1,0 +1,1 @@
+"""Private sums, means and quantiles."""

@@ -1,0 +1,269 @@
+"""Quantiles by the exponential mechanism on the gaps between sorted rows, and by recursive halving for many.
+
+One quantile q (Smith 2011): the point k of the grid is drawn with probability proportional to e^(-c u(k)), where u(k)
+is how many rows it is off (`grid_quantiles`). Between two neighbouring rows u is constant, so a gap of L points has the
+weight L e^(-c u), a row itself the weight e^(-c u); one of these is drawn, then a point of it.
+
+Privacy. One row moves every u(k) by at most s = D/B, up for some points and down for others (a row below the target
+makes points between it and the target better, those above the target worse). So ln P'(k)/P(k) ranges over at most
+2 s c: the factor 2 is needed. With c = e/(2 s) the pick is e-private, and as its loss has a range of e, it is
+e^2/8-zCDP (Durfee and Rogers 2019; Cesar and Rogers 2021).
+
+Many quantiles (Kaplan, Schnapp and Stemmer 2022): first the middle one, from all rows; then those below it from the
+rows below the found point, those above from the rows above it, and so on. Between the found points for q_a and q_b, the
+quantile q becomes q' = (q - q_a)/(q_b - q_a) of the rows there. A row takes part in one pick of each level, so a row
+that is added costs L = log2(m) + 1 picks. A row that is replaced may leave one node and enter another of its level.
+There s = 2 max(q', 1 - q') is enough: each of both picks has a range of 2 c s/2 = e/2; and if it stays in its node, the
+range is 2 c = e/s <= e. Which node a row is in depends on points found before and on the row alone, so levels compose:
+the sum of e, or of e^2/8 under zCDP. Lower levels have more picks, and get a larger e: 9/8 of that above.
+
+A replaced row costs less under zCDP. Let x < x' be the old and the new row. While they share a node, t is the same and
+u changes only at points from x to x', by at most 1; once such a point is picked, they never share a node again. Then a
+level costs 2 (e/2)^2/8 = e^2/16, as two picks have a range of e/2 each (in a level of a single node, one pick of range
+e max(q', 1 - q')). Let A be what the levels after this one cost for rows that are apart, and B for rows that share
+a node. Then this level and those after it cost at most max(A + 5 e^2/32, B + e^2/32) for rows that share a node, or
+e^2/8 if none come after. Proof, for any order a > 1: the pick has P'/P = w/Z with w = 1 outside of x, ..., x', and
+e^(-c) <= w <= e^c within, c <= e/2. Let p and p' = 1 - p be the probabilities of both under P, and S the mean of w
+within, so that Z = p + p' S. A number w > 0 whose logarithm has a range of r satisfies (*)
+mean(w^a) <= mean(w)^a e^(a(a-1) r^2/8). So within, mean(w^a) <= S^a e^(a(a-1) c^2/2), and p + p' S^a is at most
+Z^a e^(a(a-1) c^2/8), as S is from e^(-c) to e^c. With what comes after,
+
+    (p e^(a(a-1) B) + p' mean(w^a) e^(a(a-1) A)) / Z^a <= e^(a(a-1) (c^2/8 + max(B, A + c^2/2))).
+
+A row that is left out, not replaced, costs less: one pick in each level, of range e/2, or e max(q', 1 - q') in a level
+of a single node.
+(*) holds because K(a) = ln mean(w^a) has K'' <= r^2/4, and K(a) - a K(1) is K'' integrated against a kernel of mass
+a(a-1)/2; it also says that a pick of range r is r^2/8-zCDP.
+
+A unit of at most m rows moves every u(k) by m s at most (`grid_quantiles`), and its rows may be in several nodes of a
+level: added or removed one by one, each row has a range of 2 c s in one of them. So with c = e/(2 m s) the ranges of a
+level add up to e. If a unit is replaced, in a level of several nodes, at most m rows leave and m enter, each with a
+range of 2 c s/2 = e/(2 m): e in all, and e^2/8.
+
+Equal rows would all go to one side, or to none. So for many quantiles each point is divided into 2^20, and each row is
+put to a random one of its own, whatever the other rows are; the private points are then rounded down to the grid.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsieve.accounting.spends import BoundedRange, Spend, ZeroConcentrated
+from dpsieve.exact.balls import ball, lower, upper
+from dpsieve.numbers.grid_quantiles import UNCERTAIN, GridQuantiles, sensitivity
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.picks import uniform_integers, weighted_pick
+from dpsieve.randomness.source import Source
+from dpsieve.types import Ints
+
+PARTS_BITS = 20
+"""Into how many parts (as a power of two) a point is divided for many quantiles."""
+_FINEST_PART = 10**8
+_GROWTH = 9 / 8  # of the budget from level to level; its powers up to the 16th are floats
+
+
+class Node(NamedTuple):
+    """One pick of the recursive halving.
+
+    Attributes:
+        level: from 0 on.
+        place: which quantile it finds.
+        left, right: which quantiles, found before, its rows lie between; -1 and the number of quantiles for none.
+        share: q', the quantile among those rows.
+        alone: whether its level has no other.
+    """
+
+    level: int
+    place: int
+    left: int
+    right: int
+    share: Fraction
+    alone: bool
+
+    def sensitivity(self, neighbours: str) -> int:
+        """Return D = s B for this pick, B the denominator of its share."""
+        if neighbours == "replace" and not self.alone:
+            return 2 * sensitivity(self.share, "add_remove")
+        return sensitivity(self.share, neighbours)  # type: ignore[arg-type]
+
+
+@register("gap_quantiles")
+@dataclass(frozen=True, repr=False)
+class GapQuantiles(GridQuantiles):
+    """Quantiles by the exponential mechanism on gaps: one pick, or recursive halving; see the head of this module.
+
+    Attributes:
+        levels: L, how many picks a row takes part in.
+        pick_epsilons: e for each level, the range of the loss of all its picks.
+        pure_epsilon: their sum, which is kept without any delta.
+
+    >>> made = GapQuantiles(1.0, (0.25, 0.5, 0.75), 0.0, 100.0)
+    >>> made.levels, [round(one, 3) for one in made.pick_epsilons], made.rank_errors
+    (2, [0.471, 0.529], (161.0, 85.0, 161.0))
+    """
+
+    @property
+    def levels(self) -> int:
+        """How many picks a row takes part in."""
+        return len(self.shares).bit_length()
+
+    @cached_property
+    def pick_epsilons(self) -> tuple[float, ...]:
+        """The range of the loss of each level."""
+        weights = [_GROWTH**level for level in range(self.levels)]
+        if self.rho:
+            cost = self.rho_of(weights)
+            first = lower(lambda: (ball(self.rho) * cost.denominator / cost.numerator).sqrt())
+        else:
+            first = lower(lambda: ball(self.epsilon) / ball(sum(weights)))
+        return tuple(_below(first, weight) for weight in weights)
+
+    def rho_of(self, picks: Sequence[float]) -> Fraction:
+        """Return the zCDP cost of levels whose losses have these ranges; see the head of this module."""
+        squares = [Fraction(one) ** 2 for one in picks]
+        plain = sum(squares, Fraction(0)) / 8
+        if self.neighbours != "replace" or self.rows_per_unit > 1:
+            return plain
+        single = {node.level: max(node.share, 1 - node.share) ** 2 / 8 for node in self.nodes if node.alone}
+        apart, shared = Fraction(0), squares[-1] / 8
+        for level in reversed(range(1, len(squares))):
+            apart += squares[level] * single.get(level, Fraction(1, 16))
+            shared = max(apart + 5 * squares[level - 1] / 32, shared + squares[level - 1] / 32)
+        return min(plain, shared)
+
+    @cached_property
+    def pure_epsilon(self) -> float:
+        """The epsilon that is kept without any delta."""
+        return upper(lambda: sum((ball(one) for one in self.pick_epsilons), ball(0)))
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The picks, level by level."""
+        shares, found = self.shares, []
+        ends = {-1: Fraction(0), len(shares): Fraction(1), **dict(enumerate(shares))}
+        level, depth = [(-1, len(shares))], 0
+        while level:
+            for left, right in level:
+                place = (left + right) // 2
+                part = (ends[place] - ends[left]) / (ends[right] - ends[left])
+                share = part.limit_denominator(_FINEST_PART)
+                found.append(Node(depth, place, left, right, share, len(level) == 1))
+            halves = [half for a, b in level for half in ((a, (a + b) // 2), ((a + b) // 2, b))]
+            level, depth = [(a, b) for a, b in halves if b - a > 1], depth + 1
+        return tuple(found)
+
+    @cached_property
+    def rank_errors(self) -> tuple[float, ...]:
+        """How many rows each value is off at most, all of them with probability 0.95.
+
+        Some point has u = 0, so one pick among G points misses by r or more with probability at most G e^(-c r).
+        Rows at found points, which no later pick looks at, are left out here: for many quantiles, each level after
+        the first may add as many rows as one part of a point holds, a few unless millions of rows are equal.
+        """
+        log_size = math.log(self.grid.size) + self._parts * math.log(2)
+        off = self._added_up(log_size + math.log(len(self.shares) / UNCERTAIN))
+        return tuple(float(math.ceil(one)) for one in off)
+
+    @property
+    def typical_error(self) -> float:
+        """About how many rows the values are off where rows are spread: a pick has a mean error of 1/c there."""
+        return max(self._added_up(1.0))
+
+    def _added_up(self, miss: float) -> list[float]:
+        """Return how far each value is off if every pick misses by miss/c.
+
+        But for rows at the found points, a target between two of them is off by a mean of what these are off, so that
+        a node adds the larger of both at most.
+        """
+        off = {-1: 0.0, len(self.shares): 0.0}
+        for node in self.nodes:
+            rate = self.pick_epsilons[node.level] / 2 * node.share.denominator / self._change(node)
+            off[node.place] = miss / rate + max(off[node.left], off[node.right])
+        return [off[place] for place in range(len(self.shares))]
+
+    @property
+    def _parts(self) -> int:
+        return PARTS_BITS if len(self.shares) > 1 else 0
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the zCDP budget where the mechanism has one; else the picks of each level, by the range of their loss.
+
+        A replaced row may cost less zCDP than that (`rho_of`), and then costs this.
+        """
+        if self.rho:
+            return super().spends()
+        rho = self.rho_of(self.pick_epsilons)
+        if rho < sum(Fraction(one) ** 2 for one in self.pick_epsilons) / 8:
+            return (ZeroConcentrated(upper(lambda: ball(rho.numerator) / rho.denominator)),)
+        return tuple(BoundedRange(one) for one in self.pick_epsilons)
+
+    def certify(self) -> Certificate:
+        """Return the certificate: the picks are drawn exactly, and their losses composed by bounds rounded up."""
+        kept = self.rho and self.rho_of(self.pick_epsilons) <= Fraction(self.rho)
+        worst = 0.0 if self.pure_epsilon <= self.epsilon else self.delta_at_epsilon() if kept else 1.0
+        return formula(self.guarantee, worst, "balls", f"{self.levels:,} picks by the exponential mechanism")
+
+    def draw_sorted(self, rows: Ints, source: Source) -> Ints:
+        """Return a point for each of `shares`, in order, from the sorted points of the rows."""
+        size = self.grid.size << self._parts
+        if self._parts:
+            spare = np.uint64(64 - self._parts)
+            rows = np.sort((rows << self._parts) + (source.words(len(rows)) >> spare).view(np.int64))
+        found = {-1: 0, len(self.shares): size - 1}
+        for node in self.nodes:
+            # The rows between the points to the left and to the right, without those at them; at the ends, all.
+            start = 0 if node.left < 0 else int(np.searchsorted(rows, found[node.left], "right"))
+            last = node.right == len(self.shares)
+            stop = len(rows) if last else max(start, int(np.searchsorted(rows, found[node.right], "left")))
+            found[node.place] = self._pick(rows[start:stop], found[node.left], found[node.right], node, source)
+        return np.array([found[place] for place in range(len(self.shares))]) >> self._parts
+
+    def _change(self, node: Node) -> int:
+        """Return m D of a pick."""
+        return node.sensitivity(self.neighbours) * self.rows_per_unit
+
+    def _pick(self, rows: Ints, low: int, high: int, node: Node, source: Source) -> int:
+        return pick_point(rows, (low, high), node.share, self.pick_epsilons[node.level], self._change(node), source)
+
+
+def pick_point(rows: Ints, ends: tuple[int, int], share: Fraction, epsilon: float, change: int, source: Source) -> int:
+    """Return a point between both ends by the exponential mechanism, from sorted rows there.
+
+    A unit moves B u(k) by at most `change`, for B the denominator of the share; then the loss has a range of epsilon.
+    """
+    starts, lengths, misses = segments(rows, *ends, share)
+    at = weighted_pick(lengths, misses, epsilon, 2 * change, source)
+    return int(starts[at] + uniform_integers(1, int(lengths[at]), source)[0])
+
+
+def _below(one: float, other: float) -> float:
+    """Return the product of two floats, rounded down."""
+    return lower(lambda: ball(one) * ball(other))
+
+
+def segments(rows: Ints, low: int, high: int, share: Fraction, rank: int | None = None) -> tuple[Ints, Ints, Ints]:
+    """Cut the points low, ..., high into gaps and rows: return where each starts, its length, and B u there.
+
+    `rows` are sorted points within; B times the target is A times their number, or `rank`. A segment may have the
+    length 0; the points of all others are all points, once.
+
+    >>> [part.tolist() for part in segments(np.array([2, 2, 5]), 0, 9, Fraction(1, 2))]
+    [[0, 3, 6, 2, 5], [2, 2, 4, 1, 1], [3, 1, 3, 0, 1]]
+    """
+    last = np.flatnonzero(np.append(rows[1:] != rows[:-1], True)) if len(rows) else np.empty(0, np.int64)
+    values, upto = rows[last], np.append(0, last + 1)
+    starts = np.append(low, values + 1)
+    lengths = np.append(values, high + 1) - starts
+    a, b = share.numerator, share.denominator
+    above = upto * b - (a * len(rows) if rank is None else rank)  # B (rank - t), in each gap
+    misses = np.maximum(np.maximum(above[:-1], -above[1:]), 0)
+    ones = np.ones(len(values), np.int64)
+    return (
+        np.concatenate([starts, values]), np.concatenate([lengths, ones]), np.concatenate([np.abs(above), misses])
+    )  # fmt: skip

@@ -1,0 +1,181 @@
+"""What all private quantiles share: where the target rank is, how much one row moves it, and what is published.
+
+For the quantile q of N rows the target rank is t = q N. A point k of the grid misses it by
+
+    u(k) = max(0, #(rows < k) - t, t - #(rows <= k))
+
+rows: 0 where k is a q-quantile. With q = A/B all of it is in whole numbers, B u(k). One row changes B u(k) by at most
+
+    D = max(A, B - A)  when a row is added or removed (t moves by q, the counts by 0 or 1), and
+    D = B              when a row is replaced (t stays, the counts move by at most 1).
+
+A unit of at most m rows changes it by at most m D. With 'replace' one unit may have fewer rows than the other, so that
+t moves as well: then B #(rows < k) - B t is a sum over rows of numbers from -A to B - A, so that of one unit is from
+-m A to m (B - A), whose distance is m B; the same holds for B t - B #(rows <= k).
+"""
+
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.accounting.renyi import zcdp_delta
+from dpsieve.accounting.spends import Spend, ZeroConcentrated
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.numbers.dyadic_grid import DyadicGrid
+from dpsieve.numbers.estimate import Estimating, unit_rows
+from dpsieve.privacy.guarantee import Guarantee, shown
+from dpsieve.randomness.source import Source, resolve
+from dpsieve.types import Floats, Ints
+from dpsieve.validate import Neighbours
+
+FINEST_SHARE = 10**5
+"""Quantiles are taken to the nearest fraction with at most this denominator."""
+MOST_QUANTILES = 10_000
+UNCERTAIN = 0.05
+"""The probability that any quantile of a publication misses its rank by more than is said."""
+
+
+@dataclass(frozen=True, repr=False)
+class GridQuantiles(Estimating):
+    """Quantiles of one column of numbers, as points of a public grid.
+
+    Attributes:
+        epsilon, delta: what is promised.
+        quantiles: which, each from 0 to 1.
+        low, high, steps, scale: of the grid (`DyadicGrid`).
+        rho: the zCDP budget; 0 for a mechanism that keeps a pure epsilon.
+        neighbours: 'add_remove' or 'replace' of one unit.
+        rows_per_unit: m, how many rows a unit has at most.
+        rank_errors: how many rows each value is off its target rank at most, all of them with probability 0.95. Rows
+            count as the grid points they are rounded up to.
+    """
+
+    epsilon: float
+    quantiles: tuple[float, ...]
+    low: float
+    high: float
+    _: KW_ONLY
+    delta: float = 0.0
+    rho: float = 0.0
+    steps: int = 32
+    scale: str = "linear"
+    neighbours: Neighbours = "add_remove"
+    rows_per_unit: int = 1
+    unit: str = "one row"
+
+    def __post_init__(self) -> None:
+        hint = "Pass a privacy budget such as epsilon=1.0."
+        epsilon = validate.between("epsilon", self.epsilon, 1e-6, 500.0, hint=hint)
+        rho = validate.between("rho", self.rho, 0.0, 1e6, hint="Pass a zCDP budget such as rho=0.1, or none.")
+        if 0 < rho < 1e-12:
+            raise InvalidValue("rho is too small for any answer. Pass a zCDP budget such as rho=0.1.")
+        promise = Guarantee(epsilon, self.delta, self.neighbours, self.unit)
+        grid = DyadicGrid(self.low, self.high, self.steps, self.scale)
+        checked = {"low": grid.low, "high": grid.high, "steps": grid.steps, "quantiles": several(self.quantiles)}
+        checked |= {"delta": promise.delta, "neighbours": promise.neighbours, "unit": promise.unit}
+        validate.store(self, epsilon=epsilon, rho=rho, rows_per_unit=unit_rows(self.rows_per_unit), **checked)
+        self.rank_errors  # noqa: B018 (refuses a budget for which the noise would be too large)
+
+    def __repr__(self) -> str:
+        count = "1 quantile" if self.size == 1 else f"{self.size:,} quantiles"
+        return f"<{self.name} for {count}, epsilon={shown(self.epsilon)}, delta={shown(self.delta)}>"
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one privacy unit."""
+        return Guarantee(self.epsilon, self.delta, self.neighbours, self.unit)
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the zCDP budget, or the pure epsilon."""
+        return (ZeroConcentrated(self.rho),) if self.rho else super().spends()
+
+    def delta_at_epsilon(self) -> float:
+        """Return the delta of the zCDP budget at the promised epsilon, rounded up."""
+        return zcdp_delta(self.rho, self.epsilon)
+
+    @cached_property
+    def grid(self) -> DyadicGrid:
+        """The points that can be published."""
+        return DyadicGrid(self.low, self.high, self.steps, self.scale)
+
+    @cached_property
+    def shares(self) -> tuple[Fraction, ...]:
+        """The distinct quantiles as fractions, in order."""
+        return tuple(sorted({as_share(q) for q in self.quantiles}))
+
+    @property
+    def size(self) -> int:
+        """How many quantiles are published."""
+        return len(self.quantiles)
+
+    @property
+    @abstractmethod
+    def rank_errors(self) -> tuple[float, ...]:
+        """For each of `shares`, a bound on u of the published value; all hold together with probability 0.95."""
+
+    @property
+    @abstractmethod
+    def typical_error(self) -> float:
+        """About how many rows the values are off where rows are spread over the range; method='auto' goes by it."""
+
+    @abstractmethod
+    def draw_sorted(self, rows: Ints, source: Source) -> Ints:
+        """Return a point for each of `shares`, in order, from the sorted points of the rows."""
+
+    def draw(self, values: Floats, source: Source | None = None) -> Floats:
+        """Return the private quantiles of a flat array of floats without NaN, in the order of `quantiles`."""
+        rows = self.grid.index(values)
+        rows.sort()
+        return self.grid.points(self.draw_sorted(rows, resolve(source)))[self._places]
+
+    def columns(self, values: Floats) -> dict[str, Floats]:
+        """Return how far each value may be off its rank."""
+        return {"rank_error": np.array(self.rank_errors)[self._places]}
+
+    def possible(self, values: Floats) -> bool:
+        """Return whether values are points of the grid, and grow with their quantiles."""
+        found = np.empty(len(self.shares))
+        found[self._places] = values
+        return bool((found[self._places] == values).all() and (np.diff(found) >= 0).all() and self.grid.holds(found))
+
+    @cached_property
+    def _places(self) -> Ints:
+        known = {share: place for place, share in enumerate(self.shares)}
+        return np.array([known[as_share(q)] for q in self.quantiles])
+
+
+_NEAR_ENOUGH = Fraction(1, 10**9)
+
+
+def as_share(q: float) -> Fraction:
+    """Return the nearest fraction with a denominator of at most 10^5."""
+    return Fraction(q).limit_denominator(FINEST_SHARE)
+
+
+def sensitivity(share: Fraction, neighbours: Neighbours) -> int:
+    """Return D, by how much one row changes B u(k) for the share A/B; see the head of this module.
+
+    >>> sensitivity(Fraction(1, 2), "add_remove"), sensitivity(Fraction(1, 2), "replace")
+    (1, 2)
+    """
+    a, b = share.numerator, share.denominator
+    return b if neighbours == "replace" else max(a, b - a)
+
+
+def several(quantiles: Any) -> tuple[float, ...]:
+    """Return quantiles as a tuple of floats from 0 to 1."""
+    hint = "Pass quantiles from 0 to 1, such as 0.5 or [0.25, 0.5, 0.75]."
+    if not isinstance(quantiles, tuple | list):
+        raise InvalidType(f"quantiles must be a list of numbers. {hint}")
+    if not 1 <= len(quantiles) <= MOST_QUANTILES:
+        raise InvalidValue(f"quantiles holds none, or more than {MOST_QUANTILES:,}. {hint}")
+    found = tuple(validate.between("q", one, 0.0, 1.0, hint=hint) for one in quantiles)
+    for one in found:
+        if abs(Fraction(one) - as_share(one)) > _NEAR_ENOUGH:
+            raise InvalidValue(f"q={one!r} is no fraction with a denominator of at most 10^5. Pass a rounder one.")
+    return found

@@ -1,0 +1,1 @@
+"""Missing mass: policies, repeated rounds, limited domain, bounds on utility."""

@@ -1,0 +1,140 @@
+"""Set union in several rounds: what a round finds is dropped, and units put their weight on the rest.
+
+Swanberg, Desfontaines and Haney, "DP-SIPS: A simpler, more scalable mechanism for differentially private partition
+selection", PoPETs 2023.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.channels.budget import check_budget, check_max_keys
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.selector import Selector
+from dpsieve.discovery.weighted_gaussian import BITS, leak, select_by_noise
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.balls import minimise, smallest
+from dpsieve.privacy import Approximate, Certificate, Composition, Gaussian, Spend
+from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.source import Source
+from dpsieve.types import Bools
+
+MOST_ROUNDS = 8
+_SAVED = "Pass the saved ones."
+
+
+def repeated_rounds(
+    epsilon: float, delta: float, max_keys: int, *, rounds: int = 3, growth: float = 5.0, unit: str = "one row"
+) -> "RepeatedRounds":
+    """Return the weighted Gaussian mechanism in several rounds, each with `growth` times the budget of the one before.
+
+    The budget of a round is 1/sigma^2 and its share of what may leak. How much of delta may leak in all is chosen so
+    that the threshold of the last round is lowest.
+
+    Args:
+        epsilon, delta: what is promised to one unit.
+        max_keys: how many keys a unit keeps, up to 10,000.
+        rounds: how many rounds, 1 to 8.
+        growth: how much larger the budget of each round is, 1 to 100.
+        unit: who is protected, in words, for the guarantee.
+
+    >>> [round(one, 1) for one in repeated_rounds(1.0, 1e-5, 100).thresholds]
+    [127.5, 54.5, 23.2]
+    """
+    (epsilon, delta), keys = check_budget(epsilon, delta), check_max_keys(max_keys)
+    rounds = validate.whole("rounds", rounds, low=1, high=MOST_ROUNDS, hint="Pass how many rounds, such as 3.")
+    growth = validate.between("growth", growth, 1.0, 100.0, hint="Pass a factor such as growth=5.")
+    shares = growth ** np.arange(rounds)
+    shares /= shares.sum()
+
+    def made(leaking: float) -> tuple[list[float], list[float]]:
+        least = gaussian_sigma(epsilon, delta * (1 - leaking) * (1 - 1e-6))
+        sigmas = [float(least / np.sqrt(share)) * (1 + 1e-12) for share in shares]
+        parts = [float(delta * leaking * share) * (1 - 1e-6) for share in shares]
+        return sigmas, [_threshold(sigma, part, keys) for sigma, part in zip(sigmas, parts, strict=True)]
+
+    sigmas, thresholds = made(minimise(lambda leaking: made(leaking)[1][-1], 0.05, 0.95, rounds=12))
+    return RepeatedRounds(epsilon, delta, keys, tuple(sigmas), tuple(thresholds), unit=unit)
+
+
+@register("repeated_rounds")
+@dataclass(frozen=True, repr=False)
+class RepeatedRounds(Selector):
+    """The weighted Gaussian mechanism again and again, on the keys that no earlier round has selected.
+
+    In each round a unit with s of its keys left adds 1/sqrt(s) to each of them, and a key is selected when its sum plus
+    N(0, sigma_r^2) reaches T_r. What is published is all that was selected.
+
+    Guarantee, for add/remove of one unit: with d_r the probability that round r shows a key of a unit whose keys nobody
+    else holds, 1 - d = prod (1 - d_r), and mu^2 = sum 1/sigma_r^2,
+
+        delta(eps) = d + (1 - d) (Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)).
+
+    Proof. Given what earlier rounds selected, a round is the weighted Gaussian mechanism: which keys the other units
+    have left, and so their weights, depends on those results alone, so neighbours still differ by one unit with at most
+    max_keys keys. Whatever the results were, the outputs of a round are at worst those of a mechanism that leaks
+    everything with probability d_r, and else of a Gaussian of distance 1/sigma_r (see `WeightedGaussian`). Pairs that
+    dominate each round, for all earlier results, compose to one that dominates the whole (Zhu, Dong and Wang, AISTATS
+    2022, Theorem 10); that is the formula.
+    """
+
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        "sigmas": lambda data: _floats("sigmas", data),
+        "thresholds": lambda data: _floats("thresholds", data),
+    }
+
+    sigmas: tuple[float, ...]
+    thresholds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sigmas, thresholds = _floats("sigmas", self.sigmas), _floats("thresholds", self.thresholds)
+        if not 1 <= len(sigmas) == len(thresholds) <= MOST_ROUNDS:
+            raise InvalidValue(f"sigmas and thresholds are not 1 to {MOST_ROUNDS} of each. {_SAVED}")
+        for sigma, threshold in zip(sigmas, thresholds, strict=True):
+            validate.between("sigmas", sigma, 0.025, 1e7, hint=_SAVED)
+            validate.between("thresholds", threshold, 0.0, 1e8, hint=_SAVED)
+        self._set(sigmas=sigmas, thresholds=thresholds)
+        self.certify()
+
+    def select(self, held: Incidence, source: Source) -> Bools:
+        """Return which keys any of the rounds selects."""
+        selected = np.zeros(held.keys.num_rows, np.bool_)
+        for sigma, threshold in zip(self.sigmas, self.thresholds, strict=True):
+            weights = held.keeping(~selected[held.held]).weights(Weight(BITS))
+            selected |= select_by_noise(weights, threshold, sigma, source)
+        return selected
+
+    def certify(self) -> Certificate:
+        """Return the certificate, by formulas in floating point that are rounded up."""
+        return self._certificate
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        covers = f"{len(self.sigmas)} rounds of weights, Gaussian noise and a threshold, composed"
+        return formula(self.guarantee, Composition(self.spends()).delta(self.epsilon), "formula", covers)
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return, for each round, the Gaussian curve of its noise and what it may leak."""
+        noise = [Gaussian(sigma) for sigma in self.sigmas]
+        pairs = zip(self.sigmas, self.thresholds, strict=True)
+        return *noise, *(Approximate(0.0, leak(sigma, threshold, self.max_keys)) for sigma, threshold in pairs)
+
+
+def _threshold(sigma: float, delta: float, max_keys: int) -> float:
+    """Return the lowest threshold with which a unit shows any of its own keys with probability delta at most."""
+    return smallest(lambda at: leak(sigma, at, max_keys) <= delta, 0.01, 61 * sigma + 2, tolerance=1e-10)
+
+
+def _floats(name: str, values: Any) -> tuple[float, ...]:
+    numbers = tuple(values) if isinstance(values, Iterable) else ()
+    if not numbers or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers):
+        raise InvalidType(f"{name} must be a list of numbers. {_SAVED}")
+    return tuple(map(float, numbers))

@@ -1,0 +1,221 @@
+"""Releases of several streams, made private before anyone merges them: for an aggregator who is not trusted.
+
+Each source releases its own sketch (`MisraGries.release`) with the same settings, and the aggregator adds the published
+tables up. That is post-processing. Neighbours are add/remove of one item of one stream, or of a unit with at most m
+items in any of them: the others' releases stay as they are, and m steps of one item each cost what they cost in one
+stream. So the whole has the guarantee of one release, and nothing more is spent.
+
+What it costs is accuracy (Section 3.7 of the thesis): the noises of all sources add up, and each of them withholds what
+is below its own threshold t. In a source with noisy loss g = gamma - Y, a key that was published as c + X + Y has a
+true frequency of at least c and at most (c + X + Y) + g - X. A key that was not published has at most (t - 1) + g - X,
+or, where the sketch did not hold it, gamma = g + Y. So with bounds on all X + Y, on all -X, and on Y, which hold
+together with probability 0.95 over all sources, the sums of these are intervals for the sums.
+
+A token tells the sum T of the published counters and the number of sources that published it, p: T + p / (sources + 1).
+The count adds the loss of these sources, at p / sources of the noisy loss of all: what they have lost on average.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.noise.known_keys import laplace_deviation
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.mechanism import Counting
+from dpsieve.privacy.registry import register
+from dpsieve.publication.publication import Notes
+from dpsieve.publication.release import Release, release_of
+from dpsieve.randomness.source import resolve
+
+from dpsieve.sketches.laplace_noise import (  # isort: skip
+    MISSED, NoisySketch, SketchReading, any_above, drawn_number, least_threshold, read_estimates,
+)  # fmt: skip
+from dpsieve.types import Floats, Ints
+
+MOST_RELEASES = 10_000
+_LARGEST = 2.0**38  # sums of counts, so that a token is exact
+
+
+@register("misra_gries_releases")
+@dataclass(frozen=True, repr=False)
+class SummedReleases(Counting):
+    """What published releases of several streams tell together, from public numbers alone.
+
+    Attributes:
+        epsilon, delta, counters, items_per_unit: the settings that all releases share.
+        sources: how many streams were released.
+        decrements: the sum of their noisy numbers of decrements.
+        unit: what is protected, in words; it follows from items_per_unit.
+
+    >>> print(SummedReleases(1.0, 1e-8, 1024, sources=10).guarantee)
+    (1, 1e-08)-differential privacy when one item is added or removed.
+    """
+
+    epsilon: float
+    delta: float
+    counters: int
+    items_per_unit: int = 1
+    sources: int = 1
+    decrements: int = 0
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        one = NoisySketch(self.epsilon, self.delta, self.counters, self.items_per_unit, unit=self.unit)
+        hint = f"Pass how many streams were released, {MOST_RELEASES:,} at most."
+        sources = validate.whole("sources", self.sources, low=1, high=MOST_RELEASES, hint=hint)
+        lost = drawn_number("decrements", self.decrements)
+        if lost is None:
+            raise InvalidType("decrements must be a whole number, not None.")
+        shared = {"epsilon": one.epsilon, "delta": one.delta, "counters": one.counters, "unit": one.unit}
+        validate.store(self, **shared, items_per_unit=one.items_per_unit, sources=sources, decrements=lost)
+
+    def __repr__(self) -> str:
+        return f"<{self.sources:,} releases of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
+
+    @cached_property
+    def each(self) -> NoisySketch:
+        """What every source used."""
+        return NoisySketch(self.epsilon, self.delta, self.counters, self.items_per_unit)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is promised to one unit: that of one release."""
+        return self.each.guarantee
+
+    @property
+    def threshold(self) -> int:
+        """What a count must reach in one source."""
+        return self.each.threshold
+
+    @property
+    def most_keys(self) -> int:
+        """The most keys that the releases may have together."""
+        return self.counters * self.sources
+
+    def certify(self) -> Certificate:
+        """Return the certificate of one release: each item is in one stream."""
+        one = self.each.certify()
+        covers = f"{self.sources:,} streams that share no item, each released by {one.parts[-1].covers}"
+        return formula(self.guarantee, one.worst, one.parts[-1].method, covers)
+
+    def read(self, tokens: ArrayLike) -> SketchReading:
+        """Return sums of counts, and intervals for the true frequencies over all streams.
+
+        All of them hold at once with probability 0.95.
+        """
+        total, shown = self._parts(np.asarray(tokens, dtype=np.float64))
+        below, above = self._margins
+        low = np.maximum(total - shown * below, shown)
+        silent = (self.sources - shown) * (self.threshold - 1)
+        high = np.maximum(total + self.decrements + self.sources * above + silent, low)
+        return read_estimates(self.terms(tokens, None), low, high, total.astype(np.float64))
+
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
+        """Return the sums of noisy counters plus what their sources may have lost, or g of that."""
+        total, shown = self._parts(np.asarray(tokens, dtype=np.float64))
+        sums = total + max(self.decrements, 0) * (shown / self.sources)
+        return sums if g is None else np.asarray(g(np.maximum(sums, 0)), dtype=np.float64)
+
+    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
+        """Return no bias, and an upper bound on the variance of the noise; with a g, about what one deviation makes.
+
+        A source shares one noise among its keys; that it cancels in part is not counted. Nor is what was withheld.
+        """
+        total, shown = self._parts(np.asarray(tokens, dtype=np.float64))
+        one = laplace_deviation(self.each.scale)
+        slopes = np.abs(weights)
+        if g is not None:
+            step = one * np.sqrt(2.0 * shown)
+            lost = max(self.decrements, 0) * (shown / self.sources)
+            up, down = (np.asarray(g(np.maximum(total + lost + sign * step, 0)), dtype=np.float64) for sign in (1, -1))
+            slopes = np.abs(weights * (up - down)) / (2 * step)
+        alone, together = slopes @ (slopes * shown), (slopes @ np.sqrt(shown)) ** 2
+        return 0.0, float(one**2 * (alone + together))
+
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether all tokens tell sums that as many sources as they name can have published."""
+        total, shown = self._parts(tokens)
+        sound = (np.abs(tokens) <= _LARGEST) & (shown >= 1) & (total >= shown * self.threshold)
+        return bool((sound & (self.token(total, shown) == tokens)).all())
+
+    def token(self, total: Ints, shown: Ints) -> Floats:
+        """Return the token of a sum of counts that `shown` sources have published."""
+        return total + shown / (self.sources + 1)
+
+    def _parts(self, tokens: Floats) -> tuple[Ints, Ints]:
+        """Return the sums of counts, and by how many sources."""
+        total = np.floor(np.clip(tokens, -_LARGEST, _LARGEST))
+        shown = np.rint((np.clip(tokens, -_LARGEST, _LARGEST) - total) * (self.sources + 1))
+        return total.astype(np.int64), shown.astype(np.int64)
+
+    @cached_property
+    def _margins(self) -> tuple[int, int]:
+        """Bounds in every source: on all X_i + Y from above, and on all -X_i; Y exceeds the second by less than t."""
+        keys, half, scale = self.counters, MISSED / 2 / self.sources, self.each.scale
+        below = least_threshold(lambda t: any_above(t, {0: keys}, scale), half) - 1
+        return below, least_threshold(lambda t: (keys + 1) * self.each._tail(t), half) - 1
+
+
+def merge_releases(*releases: Release) -> Release:
+    """Add up releases of several streams that share no item, for an aggregator who sees nothing else.
+
+    Each is from `MisraGries.release(epsilon, delta)` with the same settings, or from this function. The guarantee is
+    that of one of them, and no ledger is charged: the sources have paid. The intervals are for the true frequencies
+    over all streams, and hold together with probability 0.95; the count of a key adds the average loss of the sources
+    that published it to the sum of their counters. `aggregation_errors` returns what this costs beside a trusted
+    aggregator, who merges the sketches themselves.
+
+    >>> from dpsieve import MisraGries
+    >>> first, second = MisraGries(10), MisraGries(10)
+    >>> first.update(["tea"] * 500)
+    >>> second.update(["tea"] * 300)
+    >>> whole = merge_releases(first.release(1.0, 1e-8), second.release(1.0, 1e-8))
+    >>> whole.table["key"].to_pylist(), str(whole.guarantee)
+    (['tea'], '(1, 1e-08)-differential privacy when one item is added or removed.')
+    """
+    if not releases:
+        raise InvalidValue("there are no releases to merge. Pass one or more.")
+    parts = [_summed(release) for release in releases]
+    if len({id(release) for release in releases}) < len(releases):
+        raise InvalidValue("a release would be merged with itself. Pass releases of streams that share no item.")
+    if len({(p.epsilon, p.delta, p.counters, p.items_per_unit) for p in parts}) > 1:
+        raise InvalidValue("releases differ in their settings. Release all streams with the same epsilon and counters.")
+    kinds = {release.table["key"].type for release in releases if len(release)}
+    if len(kinds) > 1:
+        raise InvalidType("releases hold different kinds of keys. Merge releases of the same kind.")
+    made = replace(parts[0], sources=sum(p.sources for p in parts), decrements=sum(p.decrements for p in parts))
+    tables = []
+    for release, part in zip(releases, parts, strict=True):
+        tokens = cast(Floats, release.tokens)
+        total, shown = part._parts(tokens) if isinstance(release.mechanism, SummedReleases) else _once(tokens)
+        if len(release):
+            tables.append(pa.table({"key": release.table["key"], "total": total, "shown": shown}))
+    keys, tokens = releases[0].table["key"], np.empty(0)
+    if tables:
+        whole = pa.concat_tables(tables).group_by("key").aggregate([("total", "sum"), ("shown", "sum")])
+        keys, tokens = whole["key"], made.token(whole["total_sum"].to_numpy(), whole["shown_sum"].to_numpy())
+    notes = Notes(reason=f"{made.sources:,} releases added up, for an aggregator who is not trusted")
+    merged = release_of(made, keys.combine_chunks(), tokens, source=resolve(None), notes=notes)
+    return replace(merged, unsafe_to_publish=any(release.unsafe_to_publish for release in releases))
+
+
+def _summed(release: Release) -> SummedReleases:
+    """Return what one release tells, as a sum of one."""
+    made = release.mechanism if isinstance(release, Release) else None
+    if isinstance(made, SummedReleases):
+        return made
+    if not isinstance(made, NoisySketch) or made.standard or made.decrements is None:
+        raise InvalidType("releases to merge are from MisraGries.release(epsilon, delta), without a universe.")
+    return SummedReleases(made.epsilon, made.delta, made.counters, made.items_per_unit, 1, made.decrements)
+
+
+def _once(tokens: Floats) -> tuple[Ints, Ints]:
+    return tokens.astype(np.int64), np.ones(len(tokens), np.int64)

@@ -1,0 +1,27 @@
+"""What 'private weighted sampling' describes beyond the product: order statistics, forecasts, estimators, streams.
+
+Edith Cohen, Ofir Geri, Tamas Sarlos, Uri Stemmer: Differentially Private Weighted Sampling, AISTATS 2021
+(arXiv:2010.13048; some formulas are in its first version of 2020 only). The channels of the paper are in
+`dpsieve.channels`, its sampling schemes and samples in `dpsieve.sampling`, its estimators in `dpsieve.estimation`.
+"""
+
+from dpsieve.papers.weighted_sampling.baseline_estimators import NoisyCount, Scaled, noisy_count, scaled
+from dpsieve.papers.weighted_sampling.forecasts import Forecast, SumError, forecast, sum_error, zipf
+from dpsieve.papers.weighted_sampling.minimax import Minimax, minimax
+from dpsieve.papers.weighted_sampling.order_statistics import (
+    KeysAbove,
+    concordance,
+    frequency_quantiles,
+    kendall_tau,
+    key_concordance,
+    keys_above,
+    subset_concordance,
+    top_k_recall,
+)
+from dpsieve.papers.weighted_sampling.stream_samples import StreamSample
+
+__all__ = [
+    "Forecast", "KeysAbove", "Minimax", "NoisyCount", "Scaled", "StreamSample", "SumError", "concordance", "forecast",
+    "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above", "minimax", "noisy_count", "scaled",
+    "subset_concordance", "sum_error", "top_k_recall", "zipf",
+]  # fmt: skip

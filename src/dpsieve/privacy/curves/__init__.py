@@ -1,1 +1,0 @@
-"""Privacy curves: what a mechanism costs at every epsilon."""

@@ -1,0 +1,294 @@
+"""Sums of Misra-Gries sketches for unknown keys: small values are rounded at random, then noise and a threshold.
+
+Values V are those of `sketches.summed_noise`, whole numbers in units of 1/(k+1). A value below S becomes S with
+probability V/S, and else nothing; discrete Laplace noise X of scale b goes to all that is left, and to the number of
+items N; what reaches L comes out. (Section 3.6 of the thesis, by its Algorithm 9: S = 2k + 2 and b = S/epsilon.)
+Neighbours are add/remove of one item of one stream: one value grows by at most k while at most k - 1 others fall by 1,
+or at most k fall by 1; and N changes by 1.
+
+Let row(V) be the law of what comes out for V, tau(x) = P[x + X >= L], and D the hockey-stick divergence at epsilon of
+the laws P and Q of two neighbours. Values are independent.
+
+1. Values from S on. This is post-processing of V + X. Noise that is log-concave is told from itself moved by m best by
+   whether it exceeds a point, and the farther it is moved the better. Noise that is moved by 1 has the loss +1/b with
+   probability q = 1 / (1 + e^(-1/b)), and else -1/b. With J binomial in n and q, and F the distribution function of X,
+
+       H(m, n) = E[h(epsilon - (2J - n)/b)],   h(e) = max over t of F(t) - e^e F(t - m)
+
+   is the divergence of one noise moved by m beside n moved by 1. It grows with m and n, and is 0 if m + n <= b epsilon.
+   At worst one value moves by k, k - 1 others and N by 1: H(k, k). But the k losses of 1/b nearly cancel: with many
+   counters b may be little more than k/epsilon, as if the one large change were alone.
+2. Values up to S that are larger in P. row(V) is row(S) with probability V/S and else 'nothing', so a change by j moves
+   a mass of j/S tau(S). This is added to D: replace P's row by that of Q.
+3. One value that is S - i in Q and S + j in P, where i + j <= k. Q's row is a mixture of row(S) and, with probability
+   i/S, of 'nothing'. D is jointly convex, so it is at most that with row(S), plus i/S times that with 'nothing'; in the
+   latter all but the tau(S + j) that comes out is hidden.
+4. Values that are larger in Q. Below S, a change by j leaves P's row at most 1 + j tau(S) / (S (1 - tau(S))) times that
+   of Q: only 'nothing' grows. If a value is S - i in P and S + j in Q, this holds for row(S) in place of Q's. At
+   most k such steps together are at most e^u, u = k tau(S) / (S (1 - tau(S))). If the loss of all that is left is M,
+   whose divergence is at most H, then D is at most H + (e^u - 1) P[M > epsilon - u]. Put back what was left out: a
+   value moved by more, or some moved by 1. With probability 1/2 and 1/4 at least, that makes the loss larger by 1/b or
+   more. So P[M > epsilon - u] <= 8 G, where G is the probability that the whole loss of 1 exceeds epsilon + 1/b - u.
+
+A change that takes mass (2, 3) is no longer there to move noise (1). Call the value that may change by more than 1 the
+large one; the others, at most k - 1, all move by 1 and to the other side, or there are k that move by 1 to one side.
+Let b epsilon >= k, and tau(S) / (S (1 - tau(S))) <= 1/b, so that a step of 4 has no larger loss than a noise moved by
+1. Then all numbers but the large one have losses of at most k/b <= epsilon together: on their own, their D is 0.
+
+- The large one is larger in P. If it takes mass by 2, the others and N are left: D <= k/S tau(S). If it takes mass by
+  3, from S - i to at most S + k - i, the part with row(S) is 1 and 4 with a move by k - i, the part with 'nothing'
+  leaves the others: D <= H(k - i, k) + 8 (e^u - 1) G + i/S tau(S + k - i). If it takes none: the same with i = 0.
+- The large one is larger in Q, and r < k others take mass by 2: D <= H(k, k - r) + 8 (e^u - 1) G + r/S tau(S).
+- Some of k values that move by 1 to one side take mass: the others and N are left, D <= k/S tau(S). If none does, D is
+  at most H(1, k) + 8 (e^u - 1) G.
+
+So the cases exclude each other, and the largest counts: the release is (epsilon, delta)-private with
+
+    delta = 8 (e^u - 1) G + max { k/S tau(S),  max over r < k of H(k, k - r) + r/S tau(S),
+                                  max over i <= min(k, S) of H(k - i, k) + i/S tau(S + k - i) },    L > S + k.
+
+H falls with r and i, and what is added grows with r, and with i up to i = b. The maxima are taken over blocks, 64 at
+most, with H at the start of a block and the largest of what is added in it.
+
+The thesis's union bound gives the threshold 4 + 2 ln(1/delta)/epsilon. Here b is chosen among 65 values, from the least
+scale above k/epsilon at which H(k, k) leaves a twentieth of delta up to 2k/epsilon, so that L is lowest, and S = b,
+where L = S + b ln(1/S) + ... is lowest too. Any choice that the formula admits keeps the promise.
+
+A unit of m items is m steps of (epsilon/m, delta_1), as for one sketch. Sums of floats are rounded up by one millionth.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import gammaln
+
+from dpsieve.channels.budget import check_budget
+from dpsieve.exact.balls import first_whole
+from dpsieve.noise.known_keys import laplace_tail
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.noise import SMALLEST_SCALE, laplace_scale
+from dpsieve.randomness.picks import uniform_integers
+from dpsieve.randomness.source import Source
+from dpsieve.sketches.laplace_noise import SketchReading, group_delta, read_estimates
+from dpsieve.sketches.summed_noise import SketchSum
+from dpsieve.types import Floats, Ints
+
+_SAFE = 1 + 1e-6
+_PARTS = 1 << 20  # where the least scale is searched, between half of that for the l1 sensitivity and all of it
+_STEPS = 64  # scales to choose from, between the least one and that for the l1 sensitivity
+_BLOCKS, _HALVINGS = 64, 40
+_NOISE_SHARE = 0.95  # of delta, for the noise of values from S on
+_BEYOND = 1e-40  # bounds the probability of what is left out of a binomial distribution
+
+
+Block = tuple[int, int, float]  # first, last, and the losses of the first
+
+
+class Choice(NamedTuple):
+    """The scale of the noise, the value below which values are rounded, and the threshold, in units of 1/(k+1)."""
+
+    scale: float
+    full: int
+    least: int
+
+
+@register("misra_gries_rounded_sum")
+@dataclass(frozen=True, repr=False)
+class RoundedSketch(SketchSum):
+    """Random rounding, noise and a threshold for a sum of post-processed sketches, from public numbers alone.
+
+    >>> [round(RoundedSketch(1.0, 1e-8, counters).threshold, 1) for counters in (16, 1024, 65536)]
+    [34.0, 21.2, 19.0]
+    """
+
+    epsilon: float
+    delta: float
+    counters: int
+    sources: int = 1
+    items_per_unit: int = 1
+    items: int | None = None
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        epsilon, delta = check_budget(self.epsilon, self.delta)
+        self._store(epsilon=epsilon, delta=delta)
+
+    def __repr__(self) -> str:
+        return f"<rounded sum of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
+
+    @cached_property
+    def choice(self) -> Choice:
+        """What the mechanism works with."""
+        return _choice(self.epsilon, self.delta, self.counters, self.items_per_unit)
+
+    @property
+    def scale(self) -> float:
+        """The scale of all noises."""
+        return self.choice.scale
+
+    @property
+    def least(self) -> int:
+        """What a noisy value must reach, in units of 1/(k+1)."""
+        return self.choice.least
+
+    def certify(self) -> Certificate:
+        """Return the certificate: the formula at the head of this module, evaluated at the threshold."""
+        worst = _delta(self.epsilon, self.counters, self.items_per_unit, self.choice)
+        noise = f"noise of scale {self.scale / self.parts:.4g} and a threshold of {self.threshold:.4g}"
+        covers = f"sum of sketches, rounded below {self.choice.full / self.parts:.4g}, with discrete Laplace {noise}"
+        return formula(self.guarantee, worst, "formula", covers)
+
+    def draw(self, values: Ints, items: int, source: Source) -> tuple["RoundedSketch", Floats]:
+        """Return this mechanism with the noisy N, and a token for each value above zero, 0 for 'nothing'."""
+        tokens = np.zeros(len(values))
+        full = self.choice.full
+        kept = np.flatnonzero(uniform_integers(len(values), full, source) < values)
+        made, tokens[kept] = super().draw(np.maximum(values[kept], full), items, source)
+        return made, tokens
+
+    def read(self, tokens: ArrayLike) -> SketchReading:
+        """Return estimates, and intervals for the true frequencies that all hold at once with probability 0.95.
+
+        What may have been rounded up is at least 1.
+        """
+        reading = super().read(tokens)
+        noisy, full = np.asarray(tokens, dtype=np.float64), self.choice.full
+        exact = np.rint(noisy * self.parts) - self._margins[0] > full
+        low = np.where(exact, reading.low, 1)
+        high = np.maximum(reading.high, low)
+        return read_estimates(reading.weight, low, high, reading.counter)
+
+
+@lru_cache(maxsize=64)
+def _choice(epsilon: float, delta: float, counters: int, items_per_unit: int) -> Choice:
+    """Return the scale of the lowest threshold, out of a few that lie closer where they are small."""
+    widest = max(laplace_scale(epsilon, 2 * counters * items_per_unit), SMALLEST_SCALE)
+    allowed = delta / (group_delta(1e-30, epsilon, items_per_unit) * 1e30) / _SAFE
+    step = _step(epsilon, items_per_unit)
+
+    def scale_at(part: int) -> float:
+        return max(widest * (1 + part / _PARTS) / 2, SMALLEST_SCALE)
+
+    def leaves_some(part: int) -> bool:
+        return _losses(step, counters, counters, scale_at(part)) <= _NOISE_SHARE * allowed
+
+    first = scale_at(first_whole(leaves_some, 0, _PARTS))
+    scales = (first + (widest - first) * (part / _STEPS) ** 2 for part in range(_STEPS + 1))
+    best = min((_guess(step, counters, scale, allowed) for scale in scales), key=lambda choice: choice.least)
+
+    def holds(least: int) -> bool:
+        return _delta(epsilon, counters, items_per_unit, best._replace(least=least)) <= delta
+
+    return best._replace(least=first_whole(holds, best.full + counters + 1, 1 << 60))
+
+
+def _guess(step: float, counters: int, scale: float, allowed: float) -> Choice:
+    """Return about the lowest threshold at a scale, from the first and the last case of each kind alone."""
+    full = max(1, round(scale))
+    most = max(counters, _straddling(0, min(counters, full), counters, scale)) / counters  # of what is added, over u
+    noise, u = _losses(step, counters, counters, scale) / _NOISE_SHARE, allowed / most
+    for _ in range(_HALVINGS):
+        steps = 8 * math.expm1(u) * _far(step, counters, scale, u)
+        if noise + steps <= allowed:
+            break
+        u /= 2
+    tau = min(u, max(allowed - steps, u / 2) / most) * full / counters
+    beyond = -scale * math.log(min(1.0, tau * (1 + math.exp(-1 / scale))))
+    return Choice(scale, full, full + max(math.ceil(beyond), counters + 1))
+
+
+def _delta(epsilon: float, counters: int, items_per_unit: int, choice: Choice) -> float:
+    """Return the delta of one unit: the formula at the head of this module."""
+    scale, full, least = choice
+    tau, step = float(laplace_tail(np.array([least - full]), scale)[0]), _step(epsilon, items_per_unit)
+    wide = Fraction(scale) * Fraction(step) >= counters and tau * scale <= full * (1 - tau) / _SAFE
+    if least <= full + counters or not wide:
+        return 1.0
+    u = counters * tau / (full * (1 - tau))
+    one = _largest_case(step, counters, scale, full, tau) + 8 * math.expm1(u) * _far(step, counters, scale, u)
+    return group_delta(min(1.0, one * _SAFE), epsilon, items_per_unit)
+
+
+def _largest_case(step: float, counters: int, scale: float, full: int, tau: float) -> float:
+    """Return the largest of the cases that exclude each other, but for what steps of 4 add."""
+    fewer, nearer = _losses_by_block(step, counters, scale, full)
+    others = max(losses + end / full * tau for _, end, losses in fewer)
+    large = max(losses + _straddling(start, end, counters, scale) / full * tau for start, end, losses in nearer)
+    return max(counters / full * tau, others, large)
+
+
+@lru_cache(maxsize=64)
+def _losses_by_block(step: float, counters: int, scale: float, full: int) -> tuple[list[Block], list[Block]]:
+    """Return H(k, k - r) for blocks of r < k, and H(k - i, k) for blocks of i <= min(k, S)."""
+    fewer = [(r, end, _losses(step, counters, counters - r, scale)) for r, end in _blocks(counters - 1)]
+    nearer = [(i, end, _losses(step, counters - i, counters, scale)) for i, end in _blocks(min(counters, full))]
+    return fewer, nearer
+
+
+def _blocks(last: int) -> list[tuple[int, int]]:
+    """Return first and last numbers of blocks that cover 0 to `last`."""
+    size = -(-(last + 1) // _BLOCKS)
+    return [(start, min(start + size - 1, last)) for start in range(0, last + 1, size)]
+
+
+def _straddling(start: int, end: int, counters: int, scale: float) -> float:
+    """Return the largest i tau(S + k - i) / tau(S) of a block, which rises up to i = b and then falls."""
+    near = (min(max(start, round(scale) + shift), end) for shift in (-1, 0, 1))
+    return max(i * math.exp((counters - i) / scale) for i in near)
+
+
+def _step(epsilon: float, items_per_unit: int) -> float:
+    """Return the epsilon of one item, rounded down."""
+    return math.nextafter(epsilon / items_per_unit, 0) if items_per_unit > 1 else epsilon
+
+
+def _losses(step: float, by: int, units: int, scale: float) -> float:
+    """Return H(by, units): the divergence of a noise that is moved by some, beside others that are moved by 1."""
+    if Fraction(scale) * Fraction(step) >= by + units:
+        return 0.0
+    j, mass = _signs(step, by, units, scale)
+    return float(mass @ _moved(step - (2 * j - units) / scale, by, scale)) + _BEYOND
+
+
+def _far(step: float, counters: int, scale: float, u: float) -> float:
+    """Return G: the probability that the loss of a noise moved by k, beside k moved by 1, exceeds step + 1/b - u."""
+    loss = step + 1 / scale - u
+    j, mass = _signs(loss, counters, counters, scale)
+    return float(mass @ _exceeds(loss - (2 * j - counters) / scale, counters, scale)) + _BEYOND
+
+
+def _signs(loss: float, by: int, units: int, scale: float) -> tuple[Ints, Floats]:
+    """Return how many losses of 1/b are positive, as far as a total above `loss` is possible, with probabilities."""
+    q, far = 1 / (1 + math.exp(-1 / scale)), math.sqrt(units * math.log(2 / _BEYOND) / 2)
+    first, last = max(units * q - far, (loss * scale + units - by) / 2 - 1), min(units, math.ceil(units * q + far))
+    j = np.arange(max(0, math.floor(first)), last + 1)
+    ways = gammaln(units + 1) - gammaln(j + 1) - gammaln(units - j + 1)
+    return j, np.exp(ways + j * math.log(q) + (units - j) * math.log1p(-q))
+
+
+def _moved(epsilon: Floats, by: int, scale: float) -> Floats:
+    """Return the divergence h of noise and the same noise moved `by` places, at each epsilon."""
+    point = _point(epsilon, by, scale)
+    # Within the reach of the losses: F(t) = 1 - P[X >= t + 1], and F(t - by) = P[X >= by - t].
+    between = (
+        1 - laplace_tail(point + 1, scale) - np.exp(np.minimum(epsilon, by / scale)) * laplace_tail(by - point, scale)
+    )
+    return np.where(epsilon * scale >= by, 0.0, np.where(epsilon * scale <= -by, -np.expm1(epsilon), between))
+
+
+def _exceeds(loss: Floats, by: int, scale: float) -> Floats:
+    """Return the probability that the loss of noise moved `by` places is above each `loss`."""
+    between = 1 - laplace_tail(_point(loss, by, scale) + 1, scale)
+    return np.where(loss * scale >= by, 0.0, np.where(loss * scale < -by, 1.0, between))
+
+
+def _point(loss: Floats, by: int, scale: float) -> Ints:
+    """Return the largest t from 0 to `by` - 1 at which the loss (by - 2t)/scale is above each `loss`."""
+    point: Ints = np.clip(np.ceil((by - loss * scale) / 2) - 1, 0, by - 1).astype(np.int64)
+    return point

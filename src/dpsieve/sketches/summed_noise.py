@@ -1,0 +1,236 @@
+"""Noise for merged Misra-Gries sketches over a known universe: the sum of sketches, or their bounded merge.
+
+From a sketch of k counters c, lowered gamma times over n items, take v = max(0, c + gamma - n/(k+1)): at most n/(k+1)
+below the true frequency and never above it (Section 3.6 of the thesis). Everything is counted in units of 1/(k+1),
+where V = max(0, (k+1)(c + gamma) - n) is a whole number. One item more leaves two sketches in one of the relations
+A and B at the head of `sketches.laplace_noise`, so that
+
+    A: c + gamma stays everywhere and n grows by 1. At most k values fall, by 1 each.
+    B: c + gamma grows by 1 for one key, n grows by 1. One value grows by at most k, at most k - 1 others fall by 1.
+
+(Keys that one sketch holds alone have counters of 1 at most. A counter of 0 has V = 0, as (k+1) gamma <= n. A counter
+of 1 that is new goes from V = 0 to k + 1 - (n - (k+1) gamma) <= k, since n - (k+1) gamma is the sum of the counters, at
+least 1.) So all values change by at most 2k - 1 together, and with the number of items beside them by at most 2k; this
+holds for the sum of such sketches over any number of streams too (Section 3.7). The thesis has 1 + k/(k+1) counts, 2k +
+1 of our units, without n. Discrete Laplace noise of scale 2k/epsilon on all of it is epsilon-private, and the noisy
+number of items bounds from above what the sketches have lost.
+
+The bounded merge (`sketches.one_sided`) changes by at most 1 in each of k counters, all in one direction, and in what
+was lost: noise of scale (k+1)/epsilon, in units of whole counts. That is always more than the 2k/(k+1) of the sum, but
+the sum takes N/(k+1) from every key, where the bounded merge may have lost much less.
+
+Every element of the universe gets its noise, also those with a value of 0, and those that reach a public threshold
+come out. How many of the zeros do is a binomial draw, which ones a uniform choice, and by how much a geometric
+draw, so no other element of a large universe is touched. Pure privacy, delta = 0. A unit of m items is m steps of
+epsilon/m.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from flint import arb
+from numpy.typing import ArrayLike
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.coins import binomial
+from dpsieve.randomness.noise import discrete_laplace
+from dpsieve.randomness.picks import distinct
+from dpsieve.randomness.source import Source
+from dpsieve.randomness.tables import ExactTable
+
+from dpsieve.sketches.laplace_noise import (  # isort: skip
+    MISSED, LaplaceSketch, SketchReading, any_above, are_parts, drawn_number, least_threshold, read_estimates,
+)  # fmt: skip
+from dpsieve.types import Floats, Ints
+
+MOST_KEYS = 10**12  # of a universe
+MOST_SOURCES = 10**9
+
+
+class SketchSum(LaplaceSketch):
+    """What a release of merged sketches tells: noisy values, and noise on a bound of what they are too low by.
+
+    Attributes:
+        sources: how many sketches were merged.
+        items: that bound with noise, in units of 1/parts: the number of items, or what a bounded merge has lost; None
+            before it is drawn.
+    """
+
+    sources: int
+    items: int | None
+
+    def _store(self, **checked: Any) -> None:
+        hint = "Pass how many sketches are added up."
+        sources = validate.whole("sources", self.sources, low=1, high=MOST_SOURCES, hint=hint)
+        super()._store(sources=sources, items=drawn_number("items", self.items), **checked)
+
+    @property
+    def parts(self) -> int:
+        """Values are sums of counters plus parts of what was lost, in units of 1/(k+1)."""
+        return self.counters + 1
+
+    @property
+    def sensitivity(self) -> int:
+        """Of all values and the number of items together, in units of 1/(k+1)."""
+        return 2 * self.counters
+
+    @property
+    def lost(self) -> int | None:
+        """The bound with noise."""
+        return self.items
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether the noise of that bound is in all estimates."""
+        return self.items is not None and self.items > 0
+
+    @property
+    def most_keys(self) -> int:
+        """The most keys that a release may have."""
+        return self.counters * self.sources
+
+    @property
+    def noisy_keys(self) -> int:
+        """How many keys may get noise."""
+        return self.most_keys
+
+    @property
+    @abstractmethod
+    def least(self) -> int:
+        """What a noisy value must reach, in units of 1/parts."""
+
+    @property
+    def threshold(self) -> float:
+        """What a noisy value must reach, in units of frequency."""
+        return self.least / self.parts
+
+    def draw(self, values: Ints, items: int, source: Source) -> tuple[Self, Floats]:
+        """Return this mechanism with the noisy bound, and a token for each value above zero, 0 for 'nothing'."""
+        noisy = values + discrete_laplace(self.scale, len(values), source=source)
+        counted = items + int(discrete_laplace(self.scale, 1, source=source)[0])
+        return self._with_drawn(items=counted), np.where(noisy >= self.least, noisy, 0) / self.parts
+
+    def read(self, tokens: ArrayLike) -> SketchReading:
+        """Return estimates, and intervals for the true frequencies that all hold at once with probability 0.95.
+
+        A true frequency is at least v = token - X, and at most v plus what may be lost. Common keys have lost nearly
+        all of that: a key that is held from its first item on has v plus what was lost, exactly. So that is the count.
+        """
+        noisy = np.asarray(tokens, dtype=np.float64)
+        below, above = self._margins
+        low = np.maximum(np.ceil(noisy - below / self.parts), 0).astype(np.int64)
+        high = np.maximum(np.floor(noisy + ((self.items or 0) + above) / self.parts).astype(np.int64), low)
+        return read_estimates(self.terms(noisy, None), low, high, noisy)
+
+    def possible(self, tokens: Floats) -> bool:
+        """Return whether all tokens are whole numbers of 1/parts, from the threshold on."""
+        return are_parts(tokens, self.parts, self.least)
+
+    @cached_property
+    def _margins(self) -> tuple[int, int]:
+        """Bounds on all X_i, and on all -X_i plus the noise of N, that fail with half of what is allowed each."""
+        keys, half = self.noisy_keys, MISSED / 2
+        below = least_threshold(lambda t: keys * self._tail(t), half) - 1
+        return below, least_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
+
+
+@register("misra_gries_sum")
+@dataclass(frozen=True, repr=False)
+class SummedSketch(SketchSum):
+    """Noise for merged sketches over a known universe, from public numbers alone.
+
+    Attributes:
+        delta: 0, as the release is purely private.
+        universe: how many elements the known universe has.
+        false_keys: how many elements that do not occur are expected to come out.
+        bounded: the values are those of the bounded merge, instead of the sum.
+
+    >>> round(SummedSketch(1.0, 0.0, 1024, universe=10**9).threshold, 1)
+    40.0
+    """
+
+    epsilon: float
+    delta: float
+    counters: int
+    sources: int = 1
+    universe: int | None = None
+    false_keys: float = 1.0
+    items_per_unit: int = 1
+    items: int | None = None
+    unit: str | None = None
+    bounded: bool = False
+
+    def __post_init__(self) -> None:
+        if validate.delta(self.delta) or self.universe is None:
+            raise InvalidValue("delta must be 0, and universe how many keys can occur. Without one, use RoundedSketch.")
+        if not isinstance(self.bounded, bool):
+            raise InvalidType(f"bounded must be True or False, not {type(self.bounded).__name__}.")
+        epsilon, hint = validate.positive_epsilon(self.epsilon), "Pass how many keys can occur."
+        universe = validate.whole("universe", self.universe, low=1, high=MOST_KEYS, hint=hint)
+        hint = "Pass how many false keys to expect, such as 1.0."
+        false_keys = validate.positive("false_keys", self.false_keys, hint=hint)
+        self._store(epsilon=epsilon, delta=0.0, universe=universe, false_keys=false_keys)
+
+    def __repr__(self) -> str:
+        return f"<{self._what} of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
+
+    @property
+    def _what(self) -> str:
+        return "bounded merge" if self.bounded else "sum"
+
+    @property
+    def parts(self) -> int:
+        """Counters of the bounded merge are whole numbers; values of the sum are multiples of 1/(k+1)."""
+        return 1 if self.bounded else super().parts
+
+    @property
+    def sensitivity(self) -> int:
+        """In units of 1/parts: k counters and what they have lost, or all values and the number of items."""
+        return self.counters + 1 if self.bounded else super().sensitivity
+
+    @property
+    def most_keys(self) -> int:
+        """The most keys that a release may have."""
+        return min(self.counters * (1 if self.bounded else self.sources), self.noisy_keys)
+
+    @property
+    def noisy_keys(self) -> int:
+        """All elements of the universe get noise."""
+        assert self.universe is not None
+        return self.universe
+
+    @cached_property
+    def least(self) -> int:
+        """What a noisy value must reach, in units of 1/parts."""
+        return least_threshold(lambda t: self.noisy_keys * self._tail(t), self.false_keys)
+
+    def certify(self) -> Certificate:
+        """Return the certificate: one comparison of exact fractions."""
+        noise = f"discrete Laplace noise of scale {self.scale / self.parts:.4g}"
+        return formula(self.guarantee, 0.0 if self._is_wide else 1.0, "balls", f"{self._what} of sketches with {noise}")
+
+    def draw_zeros(self, held: Ints, source: Source) -> tuple[Ints, Floats]:
+        """Return which places of the universe without a value come out, and their tokens; `held` have a value."""
+        zeros = self.noisy_keys - len(held)
+        rate = min(1.0, self._tail(self.least) * (1 + 1e-12))  # a little more often, then thinned to the exact rate
+        candidates = int(binomial(np.array([zeros]), rate, source=source)[0])
+        chosen = distinct(candidates, self.noisy_keys, held, source)
+        chosen = chosen[_coin(self.least, self.scale, rate).draw(candidates, source) == 1]
+        noise = discrete_laplace(self.scale, len(chosen), source=source)
+        beyond = np.where(noise >= 0, noise, -1 - noise)  # geometric: P[g] is proportional to p^g + p^(g+1)
+        return chosen, (self.least + beyond) / self.parts
+
+
+def _coin(least: int, scale: float, rate: float) -> ExactTable:
+    """Return a table that gives 1 with probability P[X >= least] / rate, for least >= 1."""
+
+    def tails() -> arb:
+        return 1 - (-arb(least) / arb(scale)).exp() / (1 + (-1 / arb(scale)).exp()) / arb(rate)
+
+    return ExactTable(lambda k: arb(0) if k < 0 else tails() if k == 0 else arb(1))

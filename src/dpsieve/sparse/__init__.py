@@ -1,0 +1,1 @@
+"""Private sparse vectors with random access."""

@@ -1,0 +1,209 @@
+"""Small numbers side by side in words.
+
+The bits of entries: a column of places for each level, and in every column one place for each entry.
+
+The place of an entry in column c of s places is floor(u s / 2^32), where u is the upper half of splitmix64's
+finaliser at a + (c + 1) b modulo 2^64, and a and b are the two words of the entry. Bit c s + place of the cells is it.
+Loops run without the lock of the interpreter, so that callers can share the work among threads.
+
+Chances of random walks of whole steps: `up` with probability `chance`, else `down`; arrays have one a step.
+"""
+
+import numpy as np
+
+from dpsieve.compiled.jit import jit
+
+_ONE, _WORD, _INSIDE = np.uint64(1), np.uint64(64), np.uint64(63)
+
+
+@jit(nogil=True)
+def pack(values, bits, words):
+    """Write numbers below 2^bits, one after the other, into words that are all 0."""
+    for i in range(len(values)):
+        at, shift = i * bits >> 6, np.uint64(i * bits) & _INSIDE
+        words[at] |= values[i] << shift
+        if shift + np.uint64(bits) > _WORD:
+            words[at + 1] |= values[i] >> (_WORD - shift)
+
+
+@jit(nogil=True)
+def unpack(words, bits, cells):
+    """Return the numbers of these cells."""
+    found = np.empty(len(cells), np.uint64)
+    mask = (_ONE << np.uint64(bits)) - _ONE
+    for i in range(len(cells)):
+        at, shift = cells[i] * bits >> 6, np.uint64(cells[i] * bits) & _INSIDE
+        value = words[at] >> shift
+        if shift + np.uint64(bits) > _WORD:
+            value |= words[at + 1] << (_WORD - shift)
+        found[i] = value & mask
+    return found
+
+
+_ONE, _SIX, _HALF = np.uint64(1), np.uint64(6), np.uint64(32)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+@jit(forceinline=True)
+def _bit(a, b, column, places):
+    z = a + np.uint64(column + 1) * b
+    z = (z ^ (z >> np.uint64(30))) * _FIRST
+    z = (z ^ (z >> np.uint64(27))) * _SECOND
+    z ^= z >> np.uint64(31)
+    return np.uint64(column) * places + ((z >> _HALF) * places >> _HALF)
+
+
+@jit(nogil=True)
+def set_bits(levels, words, places, columns, negative, first, last, cells):
+    """Set the bits of all entries, in the words of `cells` from `first` to before `last`.
+
+    The first `negative` columns stand for the levels -1, -2, ..., the others for 1, 2, ...
+    """
+    size = np.uint64(places)
+    for column in range(64 * first // places, min(columns, 64 * last // places + 1)):
+        sign, level = (-1, column + 1) if column < negative else (1, column - negative + 1)
+        for i in range(len(levels)):
+            if sign * levels[i] >= level:
+                bit = _bit(words[i, 0], words[i, 1], column, size)
+                if first <= np.int64(bit >> _SIX) < last:
+                    cells[bit >> _SIX] |= _ONE << (bit & np.uint64(63))
+
+
+@jit(forceinline=True)
+def _steps(a, b, cells, places, columns, ones, zeros, steps):
+    """Set the step of each column. It is apart from the walk, so that no branch waits for memory."""
+    for t in range(len(columns)):
+        bit = _bit(a, b, columns[t], places)
+        seen = np.int64(cells[bit >> _SIX] >> (bit & np.uint64(63)) & _ONE)
+        steps[t] = zeros[t] + seen * (ones[t] - zeros[t])
+
+
+@jit(nogil=True)
+def highest_points(words, cells, places, columns, ones, zeros, average, out):
+    """Walk along the columns of each entry, and set where the walk is highest, as a number of steps.
+
+    A step is ones[t] or zeros[t], by the bit in columns[t]. Of several highest points it is the average of all, or the
+    middle between the first and the last.
+    """
+    steps = np.empty(len(columns), np.int64)
+    for i in range(len(words)):
+        _steps(words[i, 0], words[i, 1], cells, np.uint64(places), columns, ones, zeros, steps)
+        height = best = first = last = total = 0
+        count = 1
+        for t in range(len(steps)):
+            height += steps[t]
+            above, level = height > best, height >= best
+            best = max(best, height)
+            first = t + 1 if above else first
+            last = t + 1 if level else last
+            if average:
+                total = (0 if above else total) + (t + 1 if level else 0)
+                count = (0 if above else count) + (1 if level else 0)
+        out[i] = total / count if average else (first + last) / 2
+
+
+@jit(nogil=True)
+def medians(words, cells, places, columns, ones, zeros, prior, out):
+    """Set the median of each entry's value, as a number of steps, which is whole or half way between two.
+
+    `prior` has the chances of 0, 1/2, 1, ... steps; a value half way is rounded either way with probability 1/2. Steps
+    are logarithms of likelihood ratios, in units of 1/1024.
+    """
+    steps, chances = np.empty(len(columns), np.int64), np.empty(len(columns) + 1)
+    for i in range(len(words)):
+        _steps(words[i, 0], words[i, 1], cells, np.uint64(places), columns, ones, zeros, steps)
+        height = best = 0
+        for t in range(len(steps)):
+            height += steps[t]
+            best = max(best, height)
+        height = -best
+        for t in range(len(chances)):
+            chances[t] = np.exp(height / 1024) if height > -40_000 else 0.0
+            height += steps[t] if t < len(steps) else 0
+        total = prior[0] * chances[0]
+        for t in range(len(steps)):
+            total += prior[2 * t + 1] * (chances[t] + chances[t + 1]) / 2 + prior[2 * t + 2] * chances[t + 1]
+        at, below = 0, prior[0] * chances[0]
+        while 2 * below < total and at < 2 * len(steps):
+            at += 1
+            t = at // 2
+            below += prior[at] * (chances[t] if at % 2 == 0 else (chances[t] + chances[t + 1]) / 2)
+        out[i] = at / 2
+
+
+@jit(nogil=True)
+def climbs(chance, up, down, steps, begin):
+    """Return P[height after t steps is x, above 0 in all of them] for all t and x, from these chances at the beginning.
+
+    All steps are of one kind. What is above the highest x of `begin` is left out.
+    """
+    highest = len(begin) - 1
+    out = np.zeros((steps + 1, highest + 1))
+    out[0] = begin
+    for t in range(steps):
+        for x in range(highest + 1):
+            mass = out[t, x]
+            if mass == 0.0:
+                continue
+            if x + up <= highest:
+                out[t + 1, x + up] += mass * chance
+            if x > down:
+                out[t + 1, x - down] += mass * (1 - chance)
+    return out
+
+
+@jit(nogil=True)
+def returns(chance, up, down, start, deepest):
+    """Return P[height after t steps is 0, never above 0] for all t, with the steps from `start` on."""
+    steps = len(chance) - start
+    out = np.zeros(steps + 1)
+    here, there = np.zeros(deepest + 1), np.zeros(deepest + 1)
+    here[0] = out[0] = 1.0
+    for t in range(steps):
+        i = start + t
+        there[:] = 0.0
+        for x in range(deepest + 1):  # x below 0
+            mass = here[x]
+            if mass == 0.0:
+                continue
+            if x >= up[i]:
+                there[x - up[i]] += mass * chance[i]
+            if x + down[i] <= deepest:
+                there[x + down[i]] += mass * (1 - chance[i])
+        here, there = there, here
+        out[t + 1] = here[0]
+    return out
+
+
+@jit(nogil=True)
+def stays(chance, up, down, deepest):
+    """Return P[below 0 in all steps from t on] for all t. What is below `deepest` is taken to stay below 0."""
+    steps = len(chance)
+    out = np.ones(steps + 1)
+    later, now = np.ones(deepest + 1), np.ones(deepest + 1)
+    for t in range(steps - 1, -1, -1):
+        out[t] = (1 - chance[t]) * (later[down[t]] if down[t] <= deepest else 1.0)
+        for x in range(1, deepest + 1):
+            risen = later[x - up[t]] if x > up[t] else 0.0
+            fallen = later[x + down[t]] if x + down[t] <= deepest else 1.0
+            now[x] = chance[t] * risen + (1 - chance[t]) * fallen
+        later, now = now, later
+    return out
+
+
+@jit(nogil=True)
+def spread(weights, back, stay, out):
+    """Add the chance that the first highest point is f and the last one l to out[f + l]; return the sums over l.
+
+    It is weights[f] times P[back at that height at l, never above it] times P[below it after l]; the sums are without
+    the weights. `back` has a row for each f, or a single one if all are alike.
+    """
+    steps = len(stay)
+    ends = np.zeros(steps)
+    for f in range(steps):
+        row = back[f] if len(back) > 1 else back[0]
+        for last in range(f, steps):
+            mass = row[last - f] * stay[last]
+            ends[f] += mass
+            out[f + last] += weights[f] * mass
+    return ends

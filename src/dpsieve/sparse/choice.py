@@ -1,0 +1,311 @@
+"""Which mechanisms a private sparse vector is made of, chosen from public numbers by their expected error."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.composed import Composed, Use, remaining
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.sparse.alp import Alp
+from dpsieve.sparse.alp_parameters import alp
+from dpsieve.sparse.dense import MOST_ENTRIES, DenseLaplace
+from dpsieve.sparse.digests import Dimension, checked_dimension
+from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, relation
+from dpsieve.sparse.entry_list import EntryList, entry_list
+from dpsieve.sparse.independence import WINDOW, least_starts
+from dpsieve.sparse.max_projection import max_projection
+from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
+from dpsieve.sparse.retrieval import FEWEST_BITS, MOST_BITS, retrieval
+
+VARIANTS = (
+    "auto", "retrieval", "alp", "histogram", "multiplicative", "max_projection", "dense", "cormode", "korolova",
+)  # fmt: skip
+SHARE_FOR_SIZE = 0.05  # of epsilon, for the number of entries or their total, where none is promised
+LIST_SHARES = (0.15, 0.25, 0.35, 0.5)  # of the rest, for large entries listed by name
+BITS = 300.0  # an entry, of the variants with levels
+LEAST_FOR_RETRIEVAL = 0.01  # epsilon, of 'auto': tables of noise get long below
+MOST_FOR_RETRIEVAL = 2**28  # beyond that, rare answers far off weigh more than the noise
+LARGEST_COUNT = 2**20  # of 'retrieval', where no bound is given
+REFERENCE = 10**6  # entries, for which variants are compared: their errors depend on bits an entry, hardly on entries
+MOST_SIZE, _MOST_TOTAL = 10**9, 2**36  # no larger size is bought
+MISS = 1e-6  # the chance that a bought size is too small, where that costs accuracy alone
+_LONGEST = 1000
+_DENSE = 4096  # so few indices are answered one by one
+_DENSE_BITS = 64
+
+
+class Recipe(NamedTuple):
+    """What is drawn: large entries listed by name, and cells for all of them; either may be left out."""
+
+    entry_list: EntryList | None
+    embedding: Embedding | None
+    reason: str = ""
+
+    def errors(self, value: float) -> Errors:
+        """Return the distribution of estimate - value for an entry of this value, 0 for one that is not there."""
+        rest = Errors.of(np.array([-value]), np.ones(1)) if self.embedding is None else self.embedding.errors(value)
+        if self.entry_list is None:
+            return rest
+        share, listed = self.entry_list.listed(value)
+        return listed.mixed(rest, share)
+
+    def expected_error(self, values: Iterable[float]) -> float:
+        """Return the mean error over entries of these values, 0 for one that is not there."""
+        return float(np.mean([self.errors(value).mean for value in values]))
+
+
+class Cells(NamedTuple):
+    """Cells as they were chosen: with which budget, up to which value, how far apart levels are, and beside what."""
+
+    variant: str
+    epsilon: float
+    largest: float
+    alpha: float | None
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a user wants of a private sparse vector, checked; see `SparseVector.private`."""
+
+    neighbours: Relation
+    dimension: Dimension
+    epsilon: float
+    delta: float
+    variant: str
+    max_value: float | None
+    sparsity: int | None
+    total: float | None
+    signed: bool
+    threshold: bool | None
+    bits: float | None
+    alpha: float | None
+    unit: str
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Take the arguments by their names, and check them."""
+        asked = {field.name: given[field.name] for field in fields(cls)}
+        asked["unit"] = asked["unit"] or UNITS[relation(asked["neighbours"])]
+        return cls(**asked)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.variant, str) or self.variant not in VARIANTS:
+            raise InvalidValue(f"variant is not known. Choose one of {', '.join(VARIANTS)}.")
+        if not isinstance(self.signed, bool) or not (self.threshold is None or isinstance(self.threshold, bool)):
+            raise InvalidType("signed and threshold must be True or False.")
+        positive = {
+            "max_value": "Pass a bound on values, such as max_value=1000.",
+            "total": "Pass a bound on the sum of all absolute values.",
+            "bits": "Pass how many bits to use for an entry, such as bits=300.",
+            "alpha": "Pass a number such as alpha=3.0.",
+        }
+        checked = {
+            name: validate.between(name, getattr(self, name), 1e-9, 2.0**53, hint=hint)
+            for name, hint in positive.items()
+            if getattr(self, name) is not None
+        }
+        if self.sparsity is not None:
+            hint = "Pass a bound on the number of entries, such as sparsity=100_000."
+            checked["sparsity"] = validate.whole("sparsity", self.sparsity, low=1, high=MOST_SIZE, hint=hint)
+        validate.store(
+            self,
+            neighbours=relation(self.neighbours),
+            dimension=checked_dimension(self.dimension),
+            epsilon=validate.positive_epsilon(self.epsilon),
+            delta=validate.delta(self.delta),
+            **checked,
+        )
+        validate.store(self, unit=self.guarantee.unit)
+        if len(self.unit) > _LONGEST:
+            raise InvalidValue("unit is longer than 1,000 characters. Say shortly who is protected.")
+        self._refuse()
+
+    def _refuse(self) -> None:
+        """Raise where the variant cannot do what is asked."""
+        variant = self.chosen
+        if variant in ("retrieval", "histogram") and self.neighbours == "l1":
+            why = "as one unit of l1 distance may change many entries"
+            raise InvalidValue(f"variant={variant!r} is for neighbours='one_entry', {why}. Use variant='alp'.")
+        if variant in ("retrieval", "korolova") and self.delta == 0:
+            raise InvalidValue(f"variant={variant!r} needs a delta above zero. Pass delta=1e-8.")
+        if variant in ("dense", "cormode") and isinstance(self.dimension, str):
+            why = "noise goes to every index that there is, and keys have no last one"
+            raise InvalidValue(f"variant={variant!r} needs a number as dimension: {why}.")
+        if variant == "korolova" and self.dimension == "any":
+            raise InvalidValue("variant='korolova' lists keys by name, and dimension='any' has none. Use 'retrieval'.")
+        if variant in ("dense", "cormode", "korolova", "retrieval") and self.threshold is not None:
+            raise InvalidValue(f"threshold is not for variant={variant!r}. Leave it out.")
+        if variant not in ("alp", "histogram", "multiplicative") and self.alpha is not None:
+            raise InvalidValue(f"alpha is not for variant={variant!r}. Leave it out.")
+        if variant == "max_projection" and self.signed:
+            raise InvalidValue("signed is not for variant='max_projection', of largest values. Use variant='alp'.")
+        levels = variant not in ("dense", "cormode", "korolova", "retrieval")
+        if levels and not self._may_list and (self.threshold or self._top is None):
+            why = "needs a number as dimension, or keys of one kind and a delta above zero"
+            raise InvalidValue(f"a list of large entries {why}. Pass max_value and no threshold, or delta=1e-8.")
+        if levels and self._top is None and self.threshold is False:
+            raise InvalidValue("threshold=False needs a bound on values. Pass max_value.")
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised."""
+        return Guarantee(self.epsilon, self.delta, unit=self.unit)
+
+    @property
+    def counted(self) -> float:
+        """Up to where values count for the size that is bought."""
+        return self.cells.largest if self.neighbours == "l1" else math.inf
+
+    @cached_property
+    def chosen(self) -> str:
+        """The variant: the one that was asked for, or the one with the least expected error of its kind."""
+        if self.variant != "auto":
+            return self.variant
+        if not isinstance(self.dimension, str) and self.dimension <= MOST_ENTRIES:
+            budget = (self.bits or BITS) * (self.sparsity or 0)
+            if self.dimension <= _DENSE or _DENSE_BITS * self.dimension <= budget:
+                return "dense"
+        if self.neighbours == "l1":
+            return "alp"
+        fits = self.epsilon >= LEAST_FOR_RETRIEVAL and (self.max_value or 0) <= MOST_FOR_RETRIEVAL
+        return "retrieval" if self.delta and fits else "histogram"
+
+    @cached_property
+    def bought(self) -> PrivateSparsity | PrivateNorm | None:
+        """What tells the size, where none is promised and one is needed."""
+        if self.sparsity or self.total or self.chosen in ("dense", "cormode", "korolova"):
+            return None
+        share = self.epsilon * SHARE_FOR_SIZE
+        if self.neighbours == "l1":
+            return PrivateNorm(share, MISS, "l1", self.unit)
+        if self.chosen == "retrieval":
+            return PrivateSparsity(share, self.delta / 2, unit=self.unit, needed=True)
+        return PrivateSparsity(share, MISS, unit=self.unit)
+
+    def recipe(self, size: int | None = None) -> Recipe:
+        """Return what is drawn, given the size that was bought, if any was."""
+        if self.chosen == "dense":
+            made = DenseLaplace(self.epsilon, self.neighbours, cast(int, self.dimension), self.signed, self.unit)
+            return Recipe(None, made, "few indices: noise on each of them")
+        if self.chosen in ("cormode", "korolova"):
+            part = self._list(self.epsilon, self.delta if self.chosen == "korolova" else 0.0)
+            return Recipe(part, None, "large entries by name alone")
+        count, total = self.sparsity, self.total
+        if size is not None:
+            count, total = (None, min(size, _MOST_TOTAL)) if self.neighbours == "l1" else (min(size, MOST_SIZE), None)
+        if self.chosen == "retrieval":
+            return self._retrieval(count or math.ceil(total or 1))
+        best = self.cells
+        return best.recipe._replace(
+            embedding=self._cells(best.variant, best.epsilon, best.largest, best.alpha, count, total)
+        )
+
+    def mechanism(self, recipe: Recipe) -> Mechanism:
+        """Return all that is drawn as one mechanism with the guarantee that was asked for."""
+        parts = [part for part in (self.bought, recipe.entry_list, recipe.embedding) if part is not None]
+        return parts[0] if len(parts) == 1 else Composed(self.epsilon, self.delta, tuple(Use(part) for part in parts))
+
+    @property
+    def cells(self) -> "Cells":
+        """Levels or maxima, with a list of large entries or without, whichever errs less for a million entries."""
+        return _best_cells(self)
+
+    def best_cells(self) -> "Cells":
+        """Compute `cells`: the least mean error of absent entries, of small and of middling ones, and of the largest.
+
+        Small is about twice the noise 1/epsilon, and middling 12 times: below where entries are listed by name.
+        """
+        other = self.variant == "auto" and not self.signed and self.alpha is None
+        tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self._tried(variant)]
+        largest = self._top or 2 * max(made.largest for made in tried)
+        step = 1 / self.epsilon if self.neighbours == "l1" else max(1.0, 1 // self.epsilon)
+        values = [min(value, largest) for value in (0.0, 2 * step, 12 * step, largest)]
+        return min(tried, key=lambda made: made.recipe.expected_error(values))
+
+    def _tried(self, variant: str) -> Iterator["Cells"]:
+        """Return cells for all values, and cells beside a list of large entries, as far as they are allowed."""
+        plain = self._top is not None and self.threshold is not True
+        if self._top is not None and plain:
+            yield self._with_cells(variant, self._left, self._top, None, f"{variant} for all values")
+        proportional = variant == "multiplicative" and plain  # its aim is no small error of large values
+        if self._may_list and self.threshold is not False and not proportional:
+            for share in LIST_SHARES:
+                part = self._list(self._left * share, self.delta)
+                if plain and part.threshold >= (self._top or 0.0):  # nothing would be listed
+                    continue
+                why = f"large entries by name with {share:.0%} of the budget, {variant} for smaller values"
+                yield self._with_cells(variant, remaining(self._left, part.epsilon), part.threshold, part, why)
+
+    def _with_cells(
+        self, variant: str, epsilon: float, largest: float, entry_list: EntryList | None, reason: str
+    ) -> "Cells":
+        made = self._cells(variant, epsilon, largest, self.alpha, REFERENCE, None)
+        alpha = made.gap * (1.0 if made.neighbours == "one_entry" else epsilon) if isinstance(made, Alp) else None
+        return Cells(variant, epsilon, largest, alpha, Recipe(entry_list, made, reason))
+
+    def _cells(
+        self, variant: str, epsilon: float, largest: float, alpha: float | None, count: int | None, total: float | None
+    ) -> Embedding:
+        near: Relation = "l1" if variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
+        bits = self.bits or BITS
+        if variant == "max_projection":
+            # Section 2.8: with a total n, the error by collisions is at most n / places, here about 1 / (4 epsilon).
+            count = count or max(1, math.ceil((total or 1.0) * epsilon / 8))
+            return max_projection(epsilon, count, largest, neighbours=near, bits=bits, unit=self.unit)
+        if alpha is not None and near == "one_entry":
+            alpha *= epsilon
+        shape = "geometric" if variant == "multiplicative" else "even"
+        # With a total n, entries at the first level or above are at most about n / gap.
+        count = count or max(1, math.ceil((total or 1.0) * epsilon / (alpha or 1.0)))
+        more = {"shape": shape, "signed": self.signed, "unit": self.unit}
+        return alp(epsilon, count, largest, neighbours=near, alpha=alpha, bits=bits, **more)  # type: ignore[arg-type]
+
+    def _retrieval(self, count: int) -> Recipe:
+        delta = remaining(self.delta, self.bought.guarantee.delta) if self.bought else self.delta
+        most = math.floor(min(self.max_value or LARGEST_COUNT, self.total or math.inf)) or 1
+        room, bits = least_starts(count + 1, delta) + WINDOW, None
+        if self.bits is not None:
+            bits = min(max(int(self.bits * count / room), FEWEST_BITS), MOST_BITS)
+        try:
+            made = retrieval(self._left, delta, count, most, signed=self.signed, bits=bits, unit=self.unit)
+        except InvalidValue:
+            few = f", with bits={self.bits:g} an entry" if bits else ""
+            why = f"values up to {most:,} cannot be told apart at epsilon={self.epsilon:g}{few}"
+            fix = "Pass a lower max_value, other bits, or variant='max_projection'."
+            raise InvalidValue(f"variant='retrieval' does not fit: {why}. {fix}") from None
+        reason = "delta allows the values themselves, behind a random linear system"
+        promise = "" if self.bought else f"; private as long as there are at most {count:,} entries"
+        return Recipe(None, made, reason + promise)
+
+    def _list(self, epsilon: float, delta: float) -> EntryList:
+        near, signed, unit = self.neighbours, self.signed, self.unit
+        return entry_list(epsilon, delta, neighbours=near, dimension=self.dimension, signed=signed, unit=unit)
+
+    @property
+    def _left(self) -> float:
+        """What the size leaves of epsilon."""
+        return self.epsilon if self.bought is None else remaining(self.epsilon, self.bought.guarantee.epsilon)
+
+    @property
+    def _top(self) -> float | None:
+        """The largest value that is told apart, where a bound is known."""
+        bounds = [bound for bound in (self.max_value, self.total) if bound is not None]
+        return max(min(bounds), 1.0 if self.neighbours == "one_entry" else 0.0) if bounds else None
+
+    @property
+    def _may_list(self) -> bool:
+        """Whether large entries can be listed by name."""
+        return self.dimension != "any" and (bool(self.delta) or not isinstance(self.dimension, str))
+
+
+@lru_cache(maxsize=64)
+def _best_cells(ask: Ask) -> Cells:
+    return ask.best_cells()

@@ -1,0 +1,244 @@
+"""Lists of large entries: keys whose value with noise reaches a threshold, and these noisy values."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dpsieve import validate
+from dpsieve.accounting.spends import Approximate, Spend
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import Ball, upper
+from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.source import Source
+from dpsieve.sparse.digests import Dimension, checked_dimension
+from dpsieve.sparse.embedding import Errors, Relation
+from dpsieve.sparse.false_entries import binomial_of_rare, distinct_places
+from dpsieve.sparse.grid_noise import MOST_VALUE, GridNoise, checked_noise, clamped, heads, yes_or_no
+from dpsieve.types import Floats, Ints
+
+_MOST_FALSE = 2.0**24
+_ENOUGH = "Pass what entry_list computes, or more."
+
+
+@register("entry_list")
+@dataclass(frozen=True)
+class EntryList(Mechanism):
+    """The entries that with noise X (`grid_noise`) reach the threshold t; what is not listed counts as 0.
+
+    Neighbouring vectors are those of `neighbours`, see `Embedding`. Values are clamped to 2^40; where `signed` is
+    False, also to 0 from below.
+
+    With delta = 0 (Cormode, Procopiuc, Srivastava and Tran 2012): every one of the d = `dimension` entries gets noise,
+    zeros too, and is listed if x_i + X_i >= t; where `signed`, if |x_i + X_i| >= t. This reads nothing but noisy
+    entries, so it is epsilon-private for any t. A zero is listed with a probability q above 0, so d must be a number:
+    among all possible texts, those that are listed falsely could not be drawn.
+
+    With delta > 0 (Korolova, Kenthapadi, Mishra and Ntoulas 2009): only entries other than 0 get noise, and one is
+    listed if it reaches t on its own side of 0. A real value |x_i| < 1 is first made its sign, with probability |x_i|,
+    or else 0, which is not listed. With q = P[1 + X >= t] the list is (epsilon, q)-private for both relations, and
+    no better: an entry of value 1, that the neighbour does not have, is listed with probability q.
+
+    Proof. Let L be the distribution of a listed entry of value 1. An entry |x| <= 1 is listed with probability |x| q,
+    as L; a larger one as its noise says. For whole values, an entry that appears or disappears costs q, and any other
+    change is one between noisy values. For real values, go from x to x' in two steps.
+
+    (1) Entries |x_i| <= 1 move towards x'_i, up to 1 or -1 at most: a move by a_i changes the probability of any set of
+    outputs by at most a_i q. (2) The others move by d_i. If they stay at 1 or above, that costs a factor
+    e^(epsilon d_i). Else x_i = 1 + b and x'_i = 1 - a with a + b = d_i (or both negative). An output o has
+    P[o | x_i] <= e^(epsilon b) q L(o) and P[o | x'_i] = (1 - a) q L(o), and not to be listed is likelier for x'_i. So
+    P[. | x_i] <= e^(epsilon d_i) P[. | x'_i] plus a measure of mass
+    r_i = q e^(epsilon d_i) max(0, e^(-epsilon a) - (1 - a)) <= a q e^(-epsilon (1 - d_i)), as
+    e^(-epsilon a) - (1 - a) is convex, 0 at a = 0 and e^(-epsilon) at a = 1. When the entries are exchanged one after
+    another, r_i is multiplied by at most e^(epsilon D), where D <= 1 - d_i is the sum of the other d: at most a q.
+
+    Together, the factors are at most e^epsilon, and the rest is at most q times the sum of all a, which is at most q.
+
+    Attributes:
+        dimension: the number of indices, or the kind of keys (see `places`).
+        threshold: t, a whole number of steps of the grid of the noise.
+    """
+
+    epsilon: float
+    delta: float
+    neighbours: Relation
+    dimension: Dimension
+    threshold: float
+    signed: bool = False
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        epsilon, near, unit = checked_noise(self.epsilon, self.neighbours, self.unit)
+        delta, dimension = validate.delta(self.delta), checked_dimension(self.dimension)
+        validate.store(self, epsilon=epsilon, neighbours=near, unit=unit, delta=delta, dimension=dimension)
+        validate.store(self, signed=yes_or_no("signed", self.signed))
+        hint = "Pass a value above 0 and at most 2^40."
+        limit = validate.positive("threshold", self.threshold, hint=hint)
+        validate.store(self, threshold=validate.between("threshold", limit, 0.0, MOST_VALUE, hint=hint))
+        if not (limit * 2.0**self.noise.digits).is_integer():
+            step = 2.0**-self.noise.digits
+            raise InvalidValue(f"threshold={limit!r} is not a multiple of {step}, the step of values. {_ENOUGH}")
+        if delta == 0 and isinstance(dimension, str):
+            hint = "Pass the number of indices as dimension, or a delta such as 1e-8."
+            raise InvalidValue(f"delta=0 lists false entries too, which cannot be drawn from all possible keys. {hint}")
+        if delta == 0 and self.false_entries > _MOST_FALSE:
+            raise InvalidValue(f"threshold={limit:g} lists more than 2^24 entries falsely. Pass a larger threshold.")
+        if delta and (limit < 1 or upper(self._shown) > delta):
+            raise InvalidValue(f"threshold={limit:g} shows rare entries more often than delta. {_ENOUGH}")
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised for neighbouring vectors."""
+        return Guarantee(self.epsilon, self.delta, unit=self.unit)
+
+    @cached_property
+    def noise(self) -> GridNoise:
+        """The noise of listed values."""
+        return GridNoise(self.epsilon, self.neighbours)
+
+    @property
+    def false_entries(self) -> float:
+        """How many zeros are listed, in the mean, if all entries are 0."""
+        return 0.0 if isinstance(self.dimension, str) or self.delta else self.dimension * float(upper(self._lifted))
+
+    def certify(self) -> Certificate:
+        """Return the certificate, by proven bounds on the noise and on its tail."""
+        covers = "noise on all entries, of which the large ones are listed"
+        if self.delta:
+            covers = "noise on entries that are not 0, and the probability that one of value 1 is listed"
+        return self.noise.certificate(self.guarantee, covers, upper(self._shown) if self.delta else 0.0)
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise, where nothing else is spent."""
+        return (Approximate(self.epsilon, self.delta),) if self.delta else self.noise.spends()
+
+    def draw(self, keys: pa.Array, values: Any, source: Source) -> tuple[pa.Array, Floats]:
+        """Return the keys of the listed entries, sorted, and their noisy values.
+
+        Args:
+            keys: of the entries, distinct, as `places.items_of` returns them.
+            values: of the entries: int64 where `neighbours` is 'one_entry', else float64.
+            source: of randomness.
+        """
+        real = clamped(values, -MOST_VALUE if self.signed else 0.0)
+        if self.delta:
+            kept, steps = self._own_side(real, source)
+            keys = keys.filter(pa.array(kept))
+        else:
+            noisy = self.noise.noisy(self.noise.steps(real, source), source)
+            kept = (np.abs(noisy) if self.signed else noisy) >= self._least
+            indices, steps = self._with_false(keys.to_numpy(zero_copy_only=False), kept, noisy[kept], source)
+            keys = pa.array(indices)
+        order = pc.array_sort_indices(keys)
+        return keys.take(order), self.noise.values(steps[order.to_numpy()])
+
+    def share(self, value: float) -> float:
+        """Return the probability that an entry of this value is listed."""
+        return self.listed(value)[0]
+
+    def listed(self, value: float) -> tuple[float, Errors]:
+        """Return the probability that an entry of this value is listed, and how the error is distributed if it is."""
+        near = float(np.clip(value, -MOST_VALUE if self.signed else 0.0, MOST_VALUE))
+        sides = list(self._sides(near))
+        share = math.fsum(part for part, _ in sides)
+        if not share:
+            return 0.0, Errors.of(np.zeros(1), np.ones(1))
+        values = np.concatenate([errors.values for _, errors in sides]) + (near - value)
+        return share, Errors.of(values, np.concatenate([part / share * errors.masses for part, errors in sides]))
+
+    def errors(self, value: float) -> Errors:
+        """Return how answers are distributed around an entry of this value, where one that is not listed is 0."""
+        share, errors = self.listed(value)
+        return errors.mixed(Errors.of(np.array([-float(value)]), np.ones(1)), share)
+
+    def possible(self, values: Floats) -> bool:
+        """Return whether these may be listed values: on the grid, and at the threshold or beyond."""
+        steps = values * 2.0**self.noise.digits
+        reached = np.abs(values) if self.signed else values
+        return bool((np.isfinite(values) & (np.rint(steps) == steps) & (reached >= self.threshold)).all())
+
+    @property
+    def _least(self) -> int:
+        return int(self.threshold * 2.0**self.noise.digits)
+
+    def _shown(self) -> Ball:
+        """Enclose P[1 + X >= t]."""
+        return self.noise.tail(self._least - (1 << self.noise.digits))
+
+    def _lifted(self) -> Ball:
+        """Enclose the probability that noise lifts a zero to the threshold."""
+        return self.noise.tail(self._least) * (2 if self.signed else 1)
+
+    def _own_side(self, values: Any, source: Source) -> tuple[Any, Ints]:
+        """Return which entries are listed with delta > 0, and the steps of those."""
+        size, sign = np.abs(values), np.sign(values).astype(np.int64)
+        there = size >= 1
+        if self.neighbours == "l1":
+            small = np.flatnonzero(~there)
+            there[small] = heads(size[small], source)
+        noisy = self.noise.noisy(self.noise.steps(np.maximum(size, 1), source), source)
+        kept = there & (noisy >= self._least)
+        return kept, (sign * noisy)[kept]
+
+    def _with_false(self, indices: Any, kept: Any, steps: Ints, source: Source) -> tuple[Any, Ints]:
+        """Return the kept indices and their steps together with those of zeros that noise lifted."""
+        total = int(self.dimension)
+        count = binomial_of_rare(total - len(indices), self._lifted, source)
+        places = distinct_places(count, total, np.sort(indices), source)
+        lifted = self._least + self.noise.excess(count, source)
+        if self.signed:
+            lifted = np.where(source.words(count) >> np.uint64(63), lifted, -lifted)
+        return np.concatenate([indices[kept], places]), np.concatenate([steps, lifted])
+
+    def _sides(self, value: float) -> Iterator[tuple[float, Errors]]:
+        """Return the probability to be listed above 0, and below, each with the errors given that."""
+        for sign in (1, -1) if self.signed else (1,):
+            own, weight = sign * value, 1.0
+            if self.delta and own < 1:
+                weight, own = max(own, 0.0), 1.0
+            share = weight * sum(part * self.noise.share_from(self._least - at) for at, part in self.noise.spread(own))
+            if share:
+                found = self.noise.errors(own, self._least)
+                yield share, Errors.of(sign * (found.values + own) - value, found.masses)
+
+
+def entry_list(
+    epsilon: float,
+    delta: float = 0.0,
+    *,
+    neighbours: Relation,
+    dimension: Dimension,
+    threshold: float | None = None,
+    false_entries: float = 1.0,
+    signed: bool = False,
+    unit: str = "",
+) -> EntryList:
+    """Return the list of large entries with this threshold, rounded up to a step, or the best one for its budget.
+
+    With delta > 0 that is the least private one; with delta = 0 the least with at most `false_entries` zeros listed in
+    the mean (1/(2 dimension) gives 2 ln(dimension)/epsilon, as Aumueller, Lebeda and Pagh 2022 have it).
+
+    >>> entry_list(1.0, 1e-8, neighbours="one_entry", dimension="text").threshold
+    20.0
+    """
+    noise = GridNoise(*checked_noise(epsilon, neighbours, unit)[:2])
+    delta, dimension, ones = validate.delta(delta), checked_dimension(dimension), 1 << noise.digits
+    if threshold is not None:
+        given = validate.between("threshold", threshold, 0.0, MOST_VALUE, hint="Pass a value above 0, at most 2^40.")
+        steps = math.ceil(given * ones)
+    elif delta:
+        steps = ones + noise.tail_at_most(delta)
+    else:
+        hint = "Pass how many zeros may be listed in the mean, such as false_entries=1.0."
+        mean = validate.between("false_entries", false_entries, 1e-30, _MOST_FALSE, hint=hint)
+        trials = (2 if signed else 1) * (dimension if isinstance(dimension, int) else 1)
+        steps = max(1, noise.tail_at_most(min(mean / trials, 1.0)))
+    return EntryList(noise.epsilon, delta, noise.neighbours, dimension, steps / ones, signed, unit)

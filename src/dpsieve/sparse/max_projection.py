@@ -1,0 +1,169 @@
+"""A table of maxima with noise: a look-up reads one cell."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.accounting.spends import Spend
+from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.source import Source
+from dpsieve.sparse.digests import KEY_WORDS, words_of
+from dpsieve.sparse.embedding import Embedding, Errors, Relation
+from dpsieve.sparse.grid_noise import MOST_VALUE, GridNoise, checked_noise, clamped
+from dpsieve.types import Floats, Ints, Words
+
+MOST_PLACES = 2**36
+_FINE = 8  # bits of the grid of real noise that cells leave out
+_CHUNK = 1 << 18  # cells at a time, a multiple of 64
+
+
+@register("max_projection")
+@dataclass(frozen=True)
+class MaxProjection(Embedding):
+    """Each entry is hashed to one of `places` cells; a cell is the maximum of its entries, with noise (`grid_noise`).
+
+    Epsilon-private for both relations (Aumueller, Lebeda and Pagh 2022, Section 2.8): the hash key is drawn without the
+    data, and given the key, a change of an entry by d changes one maximum by at most d, so that all cells together
+    change by no more than the vector. Cells that hold no entry are 0. Values are clamped to [0, max_value], which
+    brings no vectors further apart; negative values are not for this mechanism.
+
+    Cells hold [0, max_value] in whole numbers, or for real values in quarters of 1/epsilon, in as few bits as possible;
+    they are rounded after the noise. So there are many cells for few bits, and few entries share one.
+
+    An answer is wrong by noise alone unless the entry shares its cell with a larger one, which happens to an entry with
+    probability at most sparsity / places; more entries than `sparsity` make it more likely, and nothing else.
+
+    Attributes:
+        places: the number of cells.
+        sparsity: the number of entries that errors are computed for.
+        max_value: the largest value that is stored.
+    """
+
+    epsilon: float
+    neighbours: Relation
+    places: int
+    sparsity: int
+    max_value: float
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        epsilon, near, unit = checked_noise(self.epsilon, self.neighbours, self.unit)
+        hint = "Pass how many cells to store, such as places=1_000_000."
+        places = validate.whole("places", self.places, low=1, high=MOST_PLACES, hint=hint)
+        sparsity, most = checked_size(self.sparsity, self.max_value)
+        validate.store(self, epsilon=epsilon, neighbours=near, unit=unit)
+        validate.store(self, places=places, sparsity=sparsity, max_value=most)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised for neighbouring vectors."""
+        return Guarantee(self.epsilon, unit=self.unit)
+
+    @cached_property
+    def noise(self) -> GridNoise:
+        """The noise of each cell."""
+        return GridNoise(self.epsilon, self.neighbours)
+
+    @property
+    def cell_bits(self) -> int:
+        """How many bits a cell has."""
+        return math.ceil(math.ldexp(self.max_value, self._kept)).bit_length()
+
+    @property
+    def words(self) -> int:
+        """How many words it stores."""
+        return KEY_WORDS + -(-self.places * self.cell_bits // 64)
+
+    def certify(self) -> Certificate:
+        """Return the certificate, by proven bounds on the noise."""
+        return self.noise.certificate(self.guarantee, "noise on every cell of a table of maxima")
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise: one whole value more changes one cell by 1 at most."""
+        return self.noise.spends()
+
+    def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
+        """Return the hash key and the noisy maxima, in steps."""
+        key = source.words(KEY_WORDS) if key is None else key
+        from dpsieve.sparse.bit_loops import pack
+
+        real, cells = clamped(values, 0.0, self.max_value), self._cells(key, digests)
+        order = np.argsort(cells, kind="stable")
+        real, cells = real[order], cells[order]
+        packed = np.zeros(self.words - KEY_WORDS, np.uint64)
+        for start in range(0, self.places, _CHUNK):
+            size = min(_CHUNK, self.places - start)
+            first, last = np.searchsorted(cells, [start, start + size])
+            largest = np.zeros(size, real.dtype)
+            np.maximum.at(largest, cells[first:last] - start, real[first:last])
+            noisy = self.noise.noisy(self.noise.steps(largest, source), source)
+            pack(self._stored(noisy).view(np.uint64), self.cell_bits, packed[start // 64 * self.cell_bits :])
+        return np.concatenate([key, packed])
+
+    def get(self, cells: Words, digests: Words) -> Floats:
+        """Return what each cell says, from 0 to `max_value`."""
+        from dpsieve.sparse.bit_loops import unpack
+
+        stored = unpack(cells[KEY_WORDS:], self.cell_bits, self._cells(cells[:KEY_WORDS], digests))
+        return self._read(stored.astype(np.float64))
+
+    def errors(self, value: float) -> Errors:
+        """Return the errors where `sparsity` entries are there, and all others have `max_value`, the worst case."""
+        near = float(np.clip(value, 0.0, self.max_value))
+        others = self.sparsity - (1 if value else 0)
+        alone = math.exp(others * math.log1p(-1 / self.places)) if self.places > 1 else float(others == 0)
+        return self._answers(near, value).mixed(self._answers(self.max_value, value), alone)
+
+    def _answers(self, stored: float, value: float) -> Errors:
+        if self.neighbours == "one_entry":
+            stored = math.floor(stored)
+        noisy = self.noise.errors(stored)
+        steps = np.rint(np.ldexp(noisy.values + stored, self.noise.digits)).astype(np.int64)
+        return Errors.of(self._read(self._stored(steps).astype(np.float64)) - value, noisy.masses)
+
+    @property
+    def _kept(self) -> int:
+        """The binary digits after the point that cells have."""
+        return max(self.noise.digits - _FINE, 0)
+
+    def _stored(self, steps: Ints) -> Ints:
+        """Return noisy steps as whole numbers of cells."""
+        left_out = self.noise.digits - self._kept
+        if left_out:
+            steps = (steps + (1 << (left_out - 1))) >> left_out
+        return np.clip(steps, 0, math.ceil(math.ldexp(self.max_value, self._kept)))
+
+    def _read(self, stored: Floats) -> Floats:
+        return np.minimum(np.ldexp(stored, -self._kept), self.max_value)
+
+    def _cells(self, key: Words, digests: Words) -> Ints:
+        return (words_of(key, digests, 1)[:, 0] % np.uint64(self.places)).view(np.int64)
+
+
+def max_projection(
+    epsilon: float, sparsity: int, max_value: float, *, neighbours: Relation, bits: float = 300.0, unit: str = ""
+) -> MaxProjection:
+    """Return the table of maxima with about `bits` bits for each of `sparsity` entries.
+
+    >>> made = max_projection(1.0, 1000, 60, neighbours="one_entry")
+    >>> made.places, made.cell_bits
+    (50000, 6)
+    """
+    sparsity, most = checked_size(sparsity, max_value)
+    bits = validate.between("bits", bits, 1.0, 2.0**20, hint="Pass bits for each entry, such as bits=300.")
+    each = MaxProjection(epsilon, neighbours, 1, sparsity, most, unit).cell_bits
+    return MaxProjection(epsilon, neighbours, max(1, int(bits * sparsity / each)), sparsity, most, unit)
+
+
+def checked_size(sparsity: object, max_value: object) -> tuple[int, float]:
+    """Return the public bounds of a vector: on the number of its entries, and on their values."""
+    count = validate.whole("sparsity", sparsity, low=1, high=2**40, hint="Pass about how many entries there are.")
+    hint = "Pass a bound on the values, at most 2^40, such as max_value=100."
+    most = validate.positive("max_value", max_value, hint=hint)
+    return count, validate.between("max_value", most, 0.0, MOST_VALUE, hint=hint)

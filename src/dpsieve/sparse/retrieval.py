@@ -1,0 +1,237 @@
+"""A table of noisy values that only those who name a key can read: one random linear equation for each key.
+
+The content of a key (`retrieval_code`) is its value with nearly geometric noise, coded so that the value 0 gives b fair
+bits. A hash gives each key a window of 256 random bits that starts at a random column of a table with cells of b bits.
+The table is drawn uniformly among those in which, for each key, the exclusive or of the cells at the set bits of its
+window is its content. A key that was not put in reads b fair bits, the content of the value 0.
+
+This carries the retrieval structures of Dietzfelbinger and Walzer 2019 (windows) from sets (Patel, Persiano, Seo and
+Yeo 2024) to counts.
+"""
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.balls import first_whole
+from dpsieve.privacy.certificate import Certificate, Part, whole_unit
+from dpsieve.privacy.guarantee import Guarantee, shown
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.source import Source
+from dpsieve.sparse.digests import KEY_WORDS, words_of
+from dpsieve.sparse.embedding import UNITS, Embedding, Errors
+from dpsieve.sparse.independence import WINDOW, failure, least_starts
+from dpsieve.sparse.retrieval_code import ContentCode, content_code
+from dpsieve.types import Floats, Ints, Words
+
+FEWEST_BITS, MOST_BITS = 8, 63
+MOST_ENTRIES, MOST_VALUE = 10**9, 2**40
+_BLOCKS = 3  # of two words: four of the window, one for its start, and one to spare
+_CHUNK = 1 << 16
+_NEAR = 1.05
+_SMALL = 0.01
+
+
+@register("retrieval")
+@dataclass(frozen=True, repr=False)
+class Retrieval(Embedding):
+    """Values of keys behind a random linear system; (epsilon, delta)-private where one entry changes by 1.
+
+    Neighbours x, x' are whole vectors that differ by 1 in one entry, one of them with at most `sparsity` entries that
+    are not 0, so that together they have at most one more.
+
+    Privacy: let J be the keys of x and of x'. Draw the hash key. With probability at least 1 - delta the rows of J are
+    linearly independent (`rank_bound`). Then, for both vectors, the table is distributed like this: draw a content for
+    each key of J, independently, b fair bits where the value is 0; then draw the table uniformly among the solutions.
+    (For a key of value 0 that leads to the uniform distribution on the solutions for the other keys, since all its
+    contents have equally many solutions; and that is how the table is drawn without it.) The two differ in the content
+    of one key alone, whose value changes by 1, and so by a factor of at most e^epsilon (`retrieval_code`). So
+    P[T] <= e^epsilon P'[T] + delta.
+
+    Where the rows of the keys at hand depend on each other the whole table is uniform. The hash key is never drawn
+    anew, and no entry is left out: either would tell something about the others. With more entries than `sparsity` all
+    this holds with `failure(entries)` in the place of delta, and beyond about starts + 255 entries the table is uniform
+    with certainty, so that all estimates are those of absent entries.
+
+    Attributes:
+        epsilon, delta: the promise.
+        sparsity: the largest number of entries that are not 0.
+        max_value: U; values are clamped to [0, U], or to [-U, U] where `signed`.
+        signed: whether values may be below 0.
+        bits: b, of a content and so of a cell.
+        starts: n, the number of columns at which a window may start; the table has n + 255 columns.
+        unit: what one entry changes by.
+    """
+
+    neighbours = "one_entry"
+
+    epsilon: float
+    delta: float
+    sparsity: int
+    max_value: int
+    _: KW_ONLY
+    signed: bool = False
+    bits: int
+    starts: int
+    unit: str = UNITS["one_entry"]
+
+    def __post_init__(self) -> None:
+        epsilon, delta, sparsity, max_value = _checked(self.epsilon, self.delta, self.sparsity, self.max_value)
+        if not isinstance(self.signed, bool):
+            raise InvalidType("signed must be True or False. Pass signed=True where values may be below 0.")
+        hint = f"Pass the bits of a cell, from {FEWEST_BITS} to {MOST_BITS}, or use the maker `retrieval`."
+        bits = validate.whole("bits", self.bits, low=FEWEST_BITS, high=MOST_BITS, hint=hint)
+        hint = "Pass the number of columns at which a window may start, or use the maker `retrieval`."
+        starts = validate.whole("starts", self.starts, low=1, high=2**40, hint=hint)
+        validate.store(self, epsilon=epsilon, delta=delta, sparsity=sparsity, max_value=max_value)
+        validate.store(self, bits=bits, starts=starts, unit=self.guarantee.unit)
+        self.code  # noqa: B018  # refuses bits that are too few
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """What is promised when one entry changes by 1."""
+        return Guarantee(self.epsilon, self.delta, unit=self.unit)
+
+    @property
+    def code(self) -> ContentCode:
+        """How values become contents."""
+        return content_code(self.epsilon, -self.max_value if self.signed else 0, self.max_value, self.bits)
+
+    @property
+    def words(self) -> int:
+        """How many words it stores."""
+        return KEY_WORDS + -(-(self.starts + WINDOW - 1) // 64) * self.bits
+
+    def failure(self, entries: int) -> float:
+        """Return the delta that holds for this many entries: a bound on the chance that their rows are dependent."""
+        entries = validate.whole("entries", entries, low=1, high=2**40, hint="Pass how many entries are not 0.")
+        return failure(entries, self.starts)
+
+    def certify(self) -> Certificate:
+        """Return the certificate: contents by the integers that are drawn from, the rank by a proven bound."""
+        self.code.check()
+        covers = f"contents of {self.bits} bits, each step of a value up to {self.max_value:,}, and 0 is uniform"
+        content = Part("one key", "kernel", covers, self.epsilon, 0.0, 0.0)
+        covers = (
+            f"for at most {self.sparsity:,} entries, their rows are linearly independent but with probability delta"
+        )
+        whole = whole_unit(self.guarantee, self.failure(self.sparsity + 1), "balls", covers)
+        return Certificate(self.guarantee, (content, whole))
+
+    def draw(self, digests: Words, values: Ints, source: Source, key: Words | None = None) -> Words:
+        """Return the table, after the words of the hash key; values outside the range are clamped."""
+        from dpsieve.sparse.banded_loops import solve, starts_of
+
+        key = source.words(KEY_WORDS) if key is None else key
+        table = source.words(self.words - KEY_WORDS)
+        windows, contents = np.empty((len(digests), WINDOW // 64), np.uint64), np.empty(len(digests), np.uint64)
+        starts = np.empty(len(digests), np.int64)
+        for at in range(0, len(digests), _CHUNK):
+            part = slice(at, at + _CHUNK)
+            words = words_of(key, digests[part], _BLOCKS)
+            windows[part], starts[part] = words[:, :4], starts_of(words[:, 4], self.starts)
+            contents[part] = self.code.draw(values[part], source)
+        order = np.argsort(starts)
+        solve(windows[order], starts[order], contents[order], table, self.bits)
+        return np.concatenate([key, table])
+
+    def get(self, cells: Words, digests: Words) -> Floats:
+        """Return the outcome that each entry reads."""
+        from dpsieve.sparse.banded_loops import look_up, starts_of
+
+        key, table = cells[:KEY_WORDS], cells[KEY_WORDS:]
+        found = np.empty(len(digests))
+
+        def answer(at: int) -> None:
+            words = words_of(key, digests[at : at + _CHUNK], _BLOCKS)
+            contents = look_up(table, self.bits, words, starts_of(words[:, 4], self.starts))
+            found[at : at + _CHUNK] = self.code.read(contents)
+
+        parts = range(0, len(digests), _CHUNK)
+        if len(parts) < 2:
+            for part in parts:
+                answer(part)
+        else:
+            with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1)) as pool:
+                list(pool.map(answer, parts))
+        return found
+
+    def errors(self, value: float) -> Errors:
+        """Return how estimate - value is distributed for an entry of this value, where the rows are independent."""
+        return self.code.errors(validate.real("value", value, hint="Pass the value of an entry, such as 3."))
+
+    def __repr__(self) -> str:
+        return (
+            f"<retrieval table of {self.bits} bits an entry, epsilon={shown(self.epsilon)}, delta={shown(self.delta)}>"
+        )
+
+
+def retrieval(
+    epsilon: float,
+    delta: float,
+    sparsity: int,
+    max_value: int,
+    *,
+    signed: bool = False,
+    bits: int | None = None,
+    unit: str | None = None,
+) -> Retrieval:
+    """Return the smallest table that keeps the promise for up to `sparsity` entries.
+
+    Without `bits`, they are the fewest for which the mean error of entries of value 0 and 1 is within 5 % (or 0.01) of
+    that of geometric noise, and 63 where none are: such a range is too wide for outcomes that are all told apart.
+
+    >>> made = retrieval(1.0, 1e-8, 100_000, 60)
+    >>> made.bits, round(made.words * 64 / made.sparsity, 1), round(made.errors(0).mean, 2)
+    (16, 17.3, 0.45)
+    """
+    epsilon, delta, sparsity, max_value = _checked(epsilon, delta, sparsity, max_value)
+    if bits is None:
+        bits = _enough_bits(epsilon, -max_value if signed else 0, max_value)
+    unit, starts = UNITS["one_entry"] if unit is None else unit, least_starts(sparsity + 1, delta)
+    return Retrieval(epsilon, delta, sparsity, max_value, signed=signed, bits=bits, starts=starts, unit=unit)
+
+
+def _checked(epsilon: object, delta: object, sparsity: object, max_value: object) -> tuple[float, float, int, int]:
+    hint = "Pass a small probability such as delta=1e-8."
+    return (
+        validate.positive_epsilon(epsilon),
+        validate.positive("delta", validate.delta(delta), hint=hint),
+        validate.whole("sparsity", sparsity, low=1, high=MOST_ENTRIES, hint="Pass the largest number of entries."),
+        validate.whole("max_value", max_value, low=1, high=MOST_VALUE, hint="Pass the largest value of an entry."),
+    )
+
+
+def _enough_bits(epsilon: float, low: int, high: int) -> int:
+    ratio = math.exp(-epsilon)
+
+    def part(steps: int) -> float:  # the mean of geometric noise to one side, clamped
+        return ratio * -math.expm1(-epsilon * steps) / (-math.expm1(-epsilon) * (1 + ratio))
+
+    best = sum(part(high - value) + part(value - low) for value in (0, 1))
+
+    def enough(bits: int) -> bool:
+        try:
+            code = content_code(epsilon, low, high, bits)
+        except InvalidValue:
+            return False
+        return code.errors(0, 64).mean + code.errors(1, 64).mean <= max(_NEAR * best, best + 2 * _SMALL)
+
+    found = first_whole(enough, FEWEST_BITS, MOST_BITS)
+    while found > FEWEST_BITS and not _possible(epsilon, low, high, found):  # small epsilons: too long a table
+        found -= 1
+    return found
+
+
+def _possible(epsilon: float, low: int, high: int, bits: int) -> bool:
+    try:
+        content_code(epsilon, low, high, bits)
+    except InvalidValue:
+        return False
+    return True

@@ -1,1 +1,0 @@
-"""Sparse vectors with random access: a small private structure that answers for any index, present or not."""

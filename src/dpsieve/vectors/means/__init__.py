@@ -1,1 +1,0 @@
-"""Private sums, quantiles and means of numbers and vectors."""

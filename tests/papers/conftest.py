@@ -1,0 +1,3 @@
+"""Channels to estimate from."""
+
+from wobbly_channels import *  # noqa: F403
