@@ -168,7 +168,7 @@ def main() -> None:
             "engine: incidence": [*engine, "incidence"],
             "DuckDB: distinct pairs GROUP BY": [sys.executable, "-c", PLAIN, str(path)],
             "discover": ours(path, "discover"),
-            **{f"discover, {mechanism}": ours(path, "discover", mechanism=mechanism) for mechanism in MECHANISMS},
+            **{f"discover, {mechanism}": ours(path, "discover", method=mechanism) for mechanism in MECHANISMS},
             "top_k, k = 200": ours(path, "top_k", k=200),
             "hitting_set, k = 200": ours(path, "hitting_set", k=200),
         }
@@ -183,7 +183,7 @@ def main() -> None:
             rates.add_row(policy, *shown)
         Console(width=120).print(rates)
         jobs = {
-            "discover, weighted_gaussian": ours(cut, "discover", mechanism="weighted_gaussian"),
+            "discover, weighted_gaussian": ours(cut, "discover", method="weighted_gaussian"),
             "plain Python": [sys.executable, "-c", PYTHON, str(cut), str(KEYS)],
         }
         home = ROOT / ".venv-peer-pipelinedp"

@@ -69,7 +69,7 @@ OURS = """
 import sys, dpsieve as ds
 from measure import measure
 path, keys = sys.argv[1], int(sys.argv[2])
-how = {"privacy_unit": "user", "max_keys_per_unit": keys, "tell_kept": False}
+how = {"privacy_unit": "user", "max_keys_per_unit": keys, "report_coverage": False}
 measure(lambda: len(ds.release(path, key="key", epsilon=1.0, delta=1e-8, **how)))
 """
 
@@ -78,7 +78,7 @@ import json, sys, time, duckdb, pyarrow, dpsieve as ds
 from dpsieve.engines import DuckDB
 path, keys, threads, rounds, plain, *wanted = sys.argv[1:]
 keys, threads, rounds = int(keys), int(threads), int(rounds)
-how = {"privacy_unit": "user", "max_keys_per_unit": keys, "tell_kept": False, "epsilon": 1.0, "delta": 1e-8}
+how = {"privacy_unit": "user", "max_keys_per_unit": keys, "report_coverage": False, "epsilon": 1.0, "delta": 1e-8}
 release = ds.release
 def ours(): return release(path, key="key", engine=DuckDB(threads=threads), **how)
 def sql(text):

@@ -87,7 +87,7 @@ def main() -> None:
         ).reporting_probability,
     }
     request = ReleaseRequest(
-        key=("key",), privacy_unit="unit", epsilon=1.0, delta=1e-8, max_keys_per_unit=10, mechanism="optimal"
+        key=("key",), privacy_unit="unit", epsilon=1.0, delta=1e-8, max_keys_per_unit=10, method="optimal"
     )
     divided = make_plan(request).each
     assert isinstance(divided, ch.Channel)

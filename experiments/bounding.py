@@ -7,7 +7,7 @@ m of them. Keys out are expected numbers, exactly: the sum of the reporting prob
 the mechanism that `auto` takes for m. A fixed m has the whole epsilon. `max_keys_per_unit="auto"` pays 2 % of it for
 the histogram, which is drawn 200 times: its expected keys out are the mean over these draws, and the worst draw. Pairs
 kept are of at most 1,000 keys a unit. The interval is that which a release tells: after 'auto' chose the bound by the
-same histogram, and for the fixed bound 10 of `tell_kept`, where nothing is chosen. Each set is also shown with one in
+same histogram, and for the fixed bound 10 of `report_coverage`, where nothing is chosen. Each set is also shown with one in
 20 of its units, where the noise of the histogram matters more.
 
 The third table is about counts, at epsilon 1: the mean error of the 100 keys that most units hold (a key that is not
@@ -30,7 +30,7 @@ from dpsieve.jobs.bounds import CANDIDATES, histogram_for, with_bound
 from dpsieve.jobs.plan import behind, make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.jobs.two_steps import count_found
-from dpsieve.noise.keys_per_unit import MOST, Kept, units_by_size
+from dpsieve.noise.keys_per_unit import MOST, Coverage, units_by_size
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
 
@@ -57,7 +57,7 @@ def share_kept(sizes: Ints, bound: int, most: int = MOST) -> float:
     return float(np.minimum(sizes, bound).sum() / np.minimum(sizes, most).sum())
 
 
-def told(asked: ReleaseRequest, sizes: Ints) -> tuple[int, Kept | None]:
+def told(asked: ReleaseRequest, sizes: Ints) -> tuple[int, Coverage | None]:
     """Return the bound of one draw of the histogram, and what is said about it."""
     histogram = histogram_for(asked)
     assert histogram is not None
@@ -67,7 +67,7 @@ def told(asked: ReleaseRequest, sizes: Ints) -> tuple[int, Kept | None]:
     return bound, drawn.kept(bound)
 
 
-def holds(draws: list[tuple[int, Kept | None]], sizes: Ints) -> float:
+def holds(draws: list[tuple[int, Coverage | None]], sizes: Ints) -> float:
     """Return how often the interval, where one is told, holds the true share."""
     found = [k.low <= share_kept(sizes, bound, k.most) <= k.high for bound, k in draws if k is not None]
     return float(np.mean(found)) if found else float("nan")
@@ -90,7 +90,7 @@ def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
         bounds = Counter(bound for bound, _ in draws)
         true = np.mean([share_kept(sizes, bound) for bound, _ in draws])
         said = np.mean([each[:3] for _, each in draws if each is not None] or [(np.nan,) * 3], axis=0)
-        plain = [told(request(epsilon, max_keys_per_unit=10, tell_kept=True), sizes) for _ in range(DRAWS)]
+        plain = [told(request(epsilon, max_keys_per_unit=10, report_coverage=True), sizes) for _ in range(DRAWS)]
         shown = [f"{100 * share:.1f}" for share in (true, *said, holds(draws, sizes), holds(plain, sizes))]
         kept.add_row(label, f"{epsilon:g}", ", ".join(f"{m} ({n})" for m, n in bounds.most_common()), *shown)
 
@@ -137,7 +137,7 @@ def main() -> None:
     kept = Table(title="share of pairs kept, and how often the interval holds it")
     for name in ("data", "epsilon", *(f"{m:,}" for m in CANDIDATES), "auto: mean", "worst draw", "of the best"):
         found.add_column(name, justify="right")
-    for name in ("data", "epsilon", "bounds chosen (draws)", "true", "told", "low", "high", "holds", "tell_kept, 10"):
+    for name in ("data", "epsilon", "bounds chosen (draws)", "true", "told", "low", "high", "holds", "report_coverage, 10"):
         kept.add_column(name, justify="right")
     for name in chosen([*MORE, "Amazon Magazine"]):
         held = bounded(load(name))

@@ -40,7 +40,7 @@ Numbers = tuple[float, float, float]
 def planned(mechanism: str, epsilon: float, delta: float, keys: int) -> Plan:
     """Return the plan for units of this many keys."""
     request = ReleaseRequest(
-        key=("key",), privacy_unit=("unit",), epsilon=epsilon, delta=delta, max_keys_per_unit=keys, mechanism=mechanism
+        key=("key",), privacy_unit=("unit",), epsilon=epsilon, delta=delta, max_keys_per_unit=keys, method=mechanism
     )
     return make_plan(request)
 

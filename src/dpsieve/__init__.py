@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK
     from dpsieve.engines.inputs.files import files
-    from dpsieve.jobs.collect import collect_numbers, collect_strings, collect_table
+    from dpsieve.jobs.collect import collect_heavy_hitters, collect_histogram, collect_quantiles
     from dpsieve.jobs.discover import discover, hitting_set, top_k
     from dpsieve.jobs.numbers import mean_of, quantile_of, sum_of
-    from dpsieve.jobs.release import preview, release
+    from dpsieve.jobs.preview import preview
+    from dpsieve.jobs.release import release
     from dpsieve.jobs.release_counts import release_counts
     from dpsieve.numbers.estimate import Estimate
     from dpsieve.numbers.mean import private_mean
@@ -49,9 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Certificate", "Estimate", "EstimatedSum", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release",
-    "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "collect_numbers", "collect_strings",
-    "collect_table", "discover", "engines", "errors", "estimation", "everything", "federated", "files", "hitting_set",
-    "mean_of", "papers", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean", "private_quantile",
+    "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "collect_heavy_hitters", "collect_histogram",
+    "collect_quantiles", "discover", "engines", "errors", "estimation", "everything", "federated", "files",
+    "hitting_set", "mean_of", "papers", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean", "private_quantile",
     "private_sum", "quantile_of", "randomness", "release", "release_counts", "sampling", "sketches", "sum_of",
     "testing", "top_k",
 ]  # fmt: skip
@@ -60,10 +61,11 @@ __all__ = [
 _NAMES = {
     "discovery.key_sets": "HittingSet KeySet TopK",
     "engines.inputs.files": "files",
-    "jobs.collect": "collect_numbers collect_strings collect_table",
+    "jobs.collect": "collect_heavy_hitters collect_histogram collect_quantiles",
     "jobs.discover": "discover hitting_set top_k",
     "jobs.numbers": "mean_of quantile_of sum_of",
-    "jobs.release": "preview release",
+    "jobs.preview": "preview",
+    "jobs.release": "release",
     "jobs.release_counts": "release_counts",
     "privacy": "Certificate Guarantee",
     "privacy.ledger": "Ledger",

@@ -14,7 +14,7 @@ from command import run
 from rich.console import Console
 
 import dpsieve as ds
-from dpsieve.cli.release import show_rows
+from dpsieve.cli.output import show_rows
 from dpsieve.synthetic import query_log
 
 pytestmark = pytest.mark.usefixtures("one_database")
@@ -136,7 +136,7 @@ def test_preview_spends_and_reads_nothing(folder):
         (["log.csv", "--key", "query", "--epsilon", "0", "--delta", "1e-6"], "epsilon"),
         (["log.csv", "--key", "query", "--epsilon", "1", "--delta", "0"], "delta"),
         (["log.csv", "--key", "query", *BUDGET, "--ledger", "missing.ledger"], "missing.ledger"),
-        (["log.csv", "--key", "query", *BUDGET, "--mechanism", "magic"], "mechanism"),
+        (["log.csv", "--key", "query", *BUDGET, "--method", "magic"], "mechanism"),
     ],
 )
 def test_mistakes_are_answered_with_the_fix(folder, arguments, said):

@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
 @by_command
 def test_to_the_screen_and_to_a_folder(command, folder):
     out, more = f"published {command}", COMMANDS[command]
-    done = run(command, "sales.csv", *COLUMN, *more, "--max-rows", 2, "--epsilon", 1, "--out", out, cwd=folder)
+    done = run(command, "sales.csv", *COLUMN, *more, "--max-rows-per-unit", 2, "--epsilon", 1, "--out", out, cwd=folder)
     assert done.returncode == 0, done.stderr
     relation = "replaced by another" if command == "mean" else "added or removed"
     assert f"Guarantee: 1-differential privacy when one user is {relation}." in done.stdout
@@ -88,7 +88,7 @@ def test_one_pair_of_bounds_serves_all_columns(folder):
     (["--column", "price", "--bounds", "0,nan", "--epsilon", 1], "not finite"),
     (["--column", "price", "--bounds", "0,1"], "epsilon"),
     (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--rho", 1], "rho"),
-    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--max-rows", 2], "--max-rows needs a --unit: without"),
+    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--max-rows-per-unit", 2], "--max-rows needs a --unit: without"),
     (["--column", "price", "--epsilon", 1], "--bounds"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said(command, wrong, message, folder):

@@ -15,7 +15,7 @@ import pytest
 from command import run
 
 import dpsieve as ds
-from dpsieve.cli.release import keep
+from dpsieve.cli.output import save_paid as keep
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType
 from dpsieve.publication.folders import Reserved
 
@@ -185,7 +185,7 @@ import sys
 from dpsieve.__main__ import main
 class Interrupt:
     def find_spec(self, name, *_):
-        if name == "dpsieve.cli.release":
+        if name == "dpsieve.cli.output":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupt())
 main()

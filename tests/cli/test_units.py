@@ -60,10 +60,12 @@ def test_preview_and_no_unit_at_all(folder):
 
 def test_messages_name_the_option(folder):
     done = run("release", "holes.parquet", *KEY, *UNIT, cwd=folder)
-    assert done.returncode == 2 and "--unit tenant --unit user_id holds nulls" in " ".join(done.stderr.split())
+    assert done.returncode == 2 and "--privacy-unit tenant --privacy-unit user_id holds nulls" in " ".join(
+        done.stderr.split()
+    )
     assert run("release", "holes.parquet", *KEY, *UNIT, "--allow-null-units", cwd=folder).returncode == 0
     done = run("release", "log.parquet", *KEY, "--unit", "a,b", cwd=folder)
     said = " ".join(done.stderr.split())
-    assert "--unit a,b is not a column" in said and "one by one: --unit a --unit b." in said
+    assert "--privacy-unit a,b is not a column" in said and "one by one: --privacy-unit a --privacy-unit b." in said
     done = run("sum", "log.parquet", *NUMBER, "--unit", "tenant", "--unit", "tenant", cwd=folder)
-    assert done.returncode == 2 and "--unit names a column twice" in done.stderr
+    assert done.returncode == 2 and "--privacy-unit names a column twice" in done.stderr

@@ -42,7 +42,7 @@ def test_common_keys_come_out_with_counts_near_the_truth(ordinary):
     errors = [abs(true[key] - counted.get(key, 0)) for key in common]
     assert found.mechanism.keys in (5, 7, 10, 14, 20, 30, 50) and np.mean(errors) < 2 * found.mechanism.scale
     assert found.kept.key == KINDS_OF_KEYS[1] and found.kept.low <= found.kept.share <= found.kept.high
-    assert found.mechanism.tells_kept and not dataclasses.replace(ordinary, kept_epsilon=0.0).tells_kept
+    assert found.mechanism.reports_coverage and not dataclasses.replace(ordinary, kept_epsilon=0.0).reports_coverage
 
 
 def test_the_noise_is_the_only_error_where_no_unit_is_cut():

@@ -83,7 +83,7 @@ def main(folder: Path) -> None:
         users = np.arange(3_000)
         frame = spark.createDataFrame(pa.table({"user": users, "query": [f"q{u % 40}" for u in users]}))
         spark_engine.draw_batches = partial(slow_once, str(folder / "noted"))
-        engine, how = Spark(folder=folder / "written"), {"epsilon": 1.0, "delta": 1e-8, "tell_kept": False}
+        engine, how = Spark(folder=folder / "written"), {"epsilon": 1.0, "delta": 1e-8, "report_coverage": False}
         made = ds.release(frame, engine=engine, key="query", privacy_unit="user", max_keys_per_unit=1, **how)
         print(json.dumps(dict(zip(made.keys.column("query").to_pylist(), made.tokens.tolist(), strict=True))))
 

@@ -314,7 +314,7 @@ WAYS = {
     "listed": {"known_keys": ["tea", "milk"], "max_keys_per_unit": 3},
     "keys alone, one of each": {"keys_only": True, "max_keys_per_unit": 1},
     "each row": {"privacy_unit": None},
-    "three keys": {"max_keys_per_unit": 3, "tell_kept": False},
+    "three keys": {"max_keys_per_unit": 3, "report_coverage": False},
 }
 
 
@@ -366,7 +366,7 @@ WRONG = {
     "no such unit": ({"privacy_unit": "usr"}, "privacy_unit='usr' is not a column of the data. Did you mean 'user'?"),
     "null units": ({}, "privacy_unit='user' holds nulls, and nobody knows"),
     "null units, bounded": (
-        {"max_keys_per_unit": 2, "tell_kept": False},
+        {"max_keys_per_unit": 2, "report_coverage": False},
         "privacy_unit='user' holds nulls, and nobody",
     ),
     "a list": ({"key": "list"}, "key='list' has the type "),

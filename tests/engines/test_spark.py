@@ -25,7 +25,7 @@ from dpsieve.testing import insecure_source
 
 SALT = 8_234_567_890_123_456_789  # as one that is drawn; it must show nowhere
 BUDGET = {"key": "query", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8}
-ONE = {"max_keys_per_unit": 1, "tell_kept": False}
+ONE = {"max_keys_per_unit": 1, "report_coverage": False}
 
 
 def searches(units=3_000):
@@ -146,7 +146,7 @@ def test_discovery_takes_what_looks_at_weights_alone(spark):
     made = ds.discover(frame, **BUDGET)
     assert made.notes.reason == "Spark gives sums of weights" and "tea" in made.table.column(0).to_pylist()
     with pytest.raises(InvalidValue, match=r"mechanism='greedy' needs to know .* Choose 'auto', 'renyi'"):
-        ds.discover(frame, mechanism="greedy", **BUDGET)
+        ds.discover(frame, method="greedy", **BUDGET)
     with pytest.raises(InvalidType, match="Spark does not tell which units hold which keys"):
         ds.top_k(frame, k=3, **BUDGET)
 

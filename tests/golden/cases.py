@@ -89,34 +89,34 @@ def release_counts(**options: Any) -> Any:
 add("release: automatic bound", release)
 add("release: automatic bound, files and ledger", release_files)
 add("release: automatic bound, small epsilon", release, epsilon=0.5)
-add("release: automatic bound, coverage not reported", release, tell_kept=False)
+add("release: automatic bound, coverage not reported", release, report_coverage=False)
 add("release: automatic bound, counts first", release, goal="counts")
 add("release: automatic bound, keys only", release, keys_only=True)
 add("release: fixed bound", release, max_keys_per_unit=3)
-add("release: fixed bound, coverage not reported", release, max_keys_per_unit=3, tell_kept=False)
+add("release: fixed bound, coverage not reported", release, max_keys_per_unit=3, report_coverage=False)
 add("release: fixed bound, counts first", release, max_keys_per_unit=3, goal="counts")
 add("release: fixed bound, keys only", release, max_keys_per_unit=3, keys_only=True)
-add("release: large bound", release, max_keys_per_unit=40, tell_kept=False)
-add("release: two key columns", release, key=["a", "b"], max_keys_per_unit=3, tell_kept=False)
+add("release: large bound", release, max_keys_per_unit=40, report_coverage=False)
+add("release: two key columns", release, key=["a", "b"], max_keys_per_unit=3, report_coverage=False)
 add("release: two unit columns", release, privacy_unit=["user", "b"], max_keys_per_unit=4)
 add("release: one key per unit", release, max_keys_per_unit=1)
 add("release: rows as units", release, privacy_unit=None)
 add("release: rows as units, sampled", release, privacy_unit=None, scheme=ds.ppswor(0.01))
 for mechanism in ("optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count"):
-    add(f"release: {mechanism}, 3 keys", release, mechanism=mechanism, max_keys_per_unit=3)
+    add(f"release: {mechanism}, 3 keys", release, method=mechanism, max_keys_per_unit=3)
 for mechanism in ("auto", "simple", "gaussian", "report_then_count"):
     rows_per_key = {"max_keys_per_unit": 2, "max_rows_per_key": 2}
-    add(f"release: {mechanism}, 2 rows per key", release, mechanism=mechanism, **rows_per_key)
+    add(f"release: {mechanism}, 2 rows per key", release, method=mechanism, **rows_per_key)
 add("release: 2 rows per key, 1 key", release, max_keys_per_unit=1, max_rows_per_key=2)
 add("release: sample size", release, sample_size=3)
 add("release: sample size, 3 keys", release, sample_size=4, max_keys_per_unit=3)
 add("release: priority scheme", release, scheme=ds.priority(0.05), max_keys_per_unit=2)
 add("release: known keys, pure", release, known_keys=["k0", "k1", "absent"], delta=0.0)
 add("release: known keys, 3 keys", release, known_keys=["k0", "k1", "absent"], max_keys_per_unit=3)
-add("release: known keys, gaussian", release, known_keys=["k0", "z"], mechanism="gaussian", max_keys_per_unit=3)
-add("release: known keys, laplace", release, known_keys=["k0", "z"], mechanism="laplace", max_rows_per_key=2)
+add("release: known keys, gaussian", release, known_keys=["k0", "z"], method="gaussian", max_keys_per_unit=3)
+add("release: known keys, laplace", release, known_keys=["k0", "z"], method="laplace", max_rows_per_key=2)
 add("release of counts", release_counts)
-add("release of counts, 3 keys", release_counts, max_keys_per_unit=3, mechanism="gaussian")
+add("release of counts, 3 keys", release_counts, max_keys_per_unit=3, method="gaussian")
 add("release of counts, keys only", release_counts, keys_only=True, scheme=ds.ppswor(0.05))
 
 
@@ -163,10 +163,10 @@ def discover(call: Callable[..., Any], **options: Any) -> Any:
 SELECTORS = ("greedy", "policy_gaussian", "policy_greedy", "renyi", "renyi_two_rounds", "repeated_rounds",
              "weighted_gaussian")  # fmt: skip
 for mechanism in SELECTORS:
-    add(f"discover: {mechanism}", discover, ds.discover, mechanism=mechanism)
-    add(f"discover: hitting set by {mechanism}", discover, ds.hitting_set, mechanism=mechanism, k=2, epsilon=4.0)
-    add(f"discover: top 2 by {mechanism}", discover, ds.top_k, mechanism=mechanism, k=2, epsilon=4.0)
-add("discover: one_key", discover, ds.discover, mechanism="one_key", max_keys_per_unit=1)
+    add(f"discover: {mechanism}", discover, ds.discover, method=mechanism)
+    add(f"discover: hitting set by {mechanism}", discover, ds.hitting_set, method=mechanism, k=2, epsilon=4.0)
+    add(f"discover: top 2 by {mechanism}", discover, ds.top_k, method=mechanism, k=2, epsilon=4.0)
+add("discover: one_key", discover, ds.discover, method="one_key", max_keys_per_unit=1)
 add("discover: automatic", discover, ds.discover)
 add("discover: automatic, no bound", discover, ds.discover, max_keys_per_unit=None)
 add("discover: automatic, rows as units", discover, ds.discover, privacy_unit=None, max_keys_per_unit=None)
@@ -177,7 +177,7 @@ add("discover: two key columns", discover, ds.discover, key=["a", "b"])
 add("discover: hitting set", discover, ds.hitting_set, k=2)
 add("discover: top 2", discover, ds.top_k, k=2)
 for mechanism in ("auto", "renyi", "renyi_two_rounds"):
-    add(f"discover: top 2 with counts, {mechanism}", discover, ds.top_k, mechanism=mechanism, k=2, counts=True)
+    add(f"discover: top 2 with counts, {mechanism}", discover, ds.top_k, method=mechanism, k=2, counts=True)
 
 
 # Sums, means and quantiles.

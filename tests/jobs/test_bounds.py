@@ -11,7 +11,8 @@ from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
-from dpsieve.jobs.bounds import CANDIDATES, halves, histogram_for, with_bound
+from dpsieve.jobs.bounds import CANDIDATES, choose_bound, histogram_for
+from dpsieve.jobs.mechanisms import half_reported
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.keys_per_unit import EDGES, Sizes, units_by_size
 from dpsieve.randomness import SystemSource
@@ -40,16 +41,15 @@ def test_units_with_one_key_keep_one_and_units_with_many_keep_more():
 
 
 def test_the_choice_is_by_pairs_over_the_frequency_reported_half_of_the_time():
-    request = ReleaseRequest(**{**NUMBERS, "key": ("key",)}, max_keys_per_unit="auto")
-    half = halves(0.98, 1e-6)
+    half = {keys: half_reported(0.98, 1e-6, keys) for keys in CANDIDATES}
     assert sorted(half, key=half.get) == list(CANDIDATES)
     for place, edge in enumerate(EDGES[:-3]):
         units = np.zeros(len(EDGES))
         units[place] = 1e6
-        chosen = with_bound(request, Sizes(EDGES, tuple(units), 50.0), 0.98).max_keys_per_unit
+        chosen = choose_bound(Sizes(EDGES, tuple(units), 50.0), 0.98, 1e-6)
         assert chosen == max(CANDIDATES, key=lambda m, edge=edge: min(m, edge) / half[m])
     nothing = Sizes(EDGES, (0.0,) * len(EDGES), 50.0)
-    assert with_bound(request, nothing, 0.98).max_keys_per_unit == 1
+    assert choose_bound(nothing, 0.98, 1e-6) == 1
 
 
 def test_the_budget_is_told_and_charged_once(tmp_path):
@@ -67,13 +67,13 @@ def test_the_budget_is_told_and_charged_once(tmp_path):
 
 def test_what_is_kept_is_told_where_there_are_units_enough(tmp_path):
     table = events([["a", "b", "c", "d"]] * 900)
-    few = ds.release(table, **NUMBERS, max_keys_per_unit=2, tell_kept=True, source=insecure_source(1))
-    assert few.notes.bounded.endswith("too few units to tell which share of their keys that keeps.")
-    assert few.notes.kept is None
+    few = ds.release(table, **NUMBERS, max_keys_per_unit=2, report_coverage=True, source=insecure_source(1))
+    assert few.notes.bounded.endswith("too few units to report coverage.")
+    assert few.notes.coverage is None
     sure = {**NUMBERS, "epsilon": 40.0, "source": insecure_source(1)}
-    release = ds.release(events([["a", "b", "c", "d"]] * 20_000), **sure, max_keys_per_unit=2, tell_kept=True)
-    assert release.notes.kept.low <= 0.5 <= release.notes.kept.high < release.notes.kept.low + 0.6
-    assert f"once each: {release.notes.kept}." in release.notes.bounded
+    release = ds.release(events([["a", "b", "c", "d"]] * 20_000), **sure, max_keys_per_unit=2, report_coverage=True)
+    assert release.notes.coverage.low <= 0.5 <= release.notes.coverage.high < release.notes.coverage.low + 0.6
+    assert f"once each: {release.notes.coverage}." in release.notes.bounded
     again = ds.Release.load(release.save(tmp_path / "out"))
     assert again.notes == release.notes and again.guarantee == release.guarantee
     assert again.table.equals(release.table)
@@ -84,7 +84,6 @@ OWN = [
     {},
     {"goal": "counts"},
     {"goal": "counts", "max_keys_per_unit": 3},
-    {"keys_only": True},
 ]
 
 
@@ -105,11 +104,11 @@ def test_a_unit_with_keys_of_its_own(how):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"privacy_unit": None}, "privacy_unit"),
-        ({"max_rows_per_key": 2}, "max_rows_per_key"),
-        ({"known_keys": ["a"]}, "known_keys"),
-        ({"sample_size": 10}, "sample_size"),
-        ({"mechanism": "optimal"}, "mechanism"),
+        ({"privacy_unit": None, "report_coverage": True}, "privacy_unit"),
+        ({"max_rows_per_key": 2, "report_coverage": True}, "max_rows_per_key"),
+        ({"known_keys": ["a"], "report_coverage": True}, "known_keys"),
+        ({"sample_size": 10, "report_coverage": True}, "sample_size"),
+        ({"method": "optimal", "goal": "counts"}, "method"),
         ({"max_keys_per_unit": "Auto"}, "max_keys_per_unit"),
         ({"max_keys_per_unit": 0}, "max_keys_per_unit"),
     ],
@@ -135,7 +134,9 @@ def test_a_unit_that_changes_the_choice_changes_its_chances_by_its_share_of_epsi
     histogram = histogram_for(request)
     assert histogram.epsilon == pytest.approx(1.0)
     alone, both = np.ones(4, np.int64), np.array([1, 1, 1, 1, 1_000])
-    half = halves(1.0, 1e-6)  # as if what is left were 1, so that one unit matters
+    half = {
+        keys: half_reported(1.0, 1e-6, keys) for keys in CANDIDATES
+    }  # as if what is left were 1, so that one unit matters
     draws, chances = 2_000, []
     for sizes in (alone, both):
         seen = dict.fromkeys(CANDIDATES, 0)
@@ -152,10 +153,10 @@ def test_a_unit_that_changes_the_choice_changes_its_chances_by_its_share_of_epsi
 def test_goals_and_defaults_are_told():
     """With a unit the bound is chosen, and what it keeps told; without one, or with a way of one's own, it is one."""
     plain = ReleaseRequest(**{**NUMBERS, "key": ("key",)})
-    assert plain.chooses_bound and plain.tell_kept and not plain.two_steps
-    for change in ({"privacy_unit": None}, {"known_keys": ["a"]}, {"scheme": ds.ppswor(0.1)}, {"mechanism": "simple"}):
+    assert plain.chooses_bound and plain.report_coverage and not plain.two_steps
+    for change in ({"privacy_unit": None}, {"known_keys": ["a"]}, {"scheme": ds.ppswor(0.1)}, {"method": "simple"}):
         fixed = ReleaseRequest(**{**NUMBERS, "key": ("key",), **change})
-        assert fixed.contribution.keys == 1 and bool(fixed.tell_kept) == ("mechanism" in change)
+        assert fixed.contribution.keys == 1 and not fixed.chooses_bound and not fixed.report_coverage
     two = ReleaseRequest(**{**NUMBERS, "key": ("key",)}, goal="counts")
     assert (
         two.two_steps
@@ -167,7 +168,7 @@ def test_goals_and_defaults_are_told():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"goal": "both"}, {"goal": 1}, {"goal": "counts", "keys_only": True}, {"goal": "counts", "known_keys": ["a"]}],
+    [{"goal": "both"}, {"goal": 1}, {"goal": "counts", "method": "simple"}, {"goal": "counts", "known_keys": ["a"]}],
 )
 def test_goals_that_are_refused(wrong):
     with pytest.raises(DpsieveError, match="goal"):
@@ -187,15 +188,6 @@ def test_counts_in_two_steps_through_the_whole_path(tmp_path):
     again = ds.Release.load(release.save(tmp_path / "out"))
     assert again.table.equals(release.table) and again.mechanism == release.mechanism and again.notes == release.notes
     assert "of the published keys, those found most common first" in again.notes.bounded
-
-
-def test_keys_alone_are_found_as_discovery_finds_them(tmp_path):
-    table = events([["a", "b", "c", f"own {user}"] for user in range(2_000)])
-    release = ds.release(table, **NUMBERS, keys_only=True, source=insecure_source(4))
-    assert release.table.column_names == ["key"] and release.table["key"].to_pylist() == ["a", "b", "c"]
-    assert "private median" in release.notes.reason
-    again = ds.Release.load(release.save(tmp_path / "out"))
-    assert again.table.equals(release.table) and again.guarantee == release.guarantee
 
 
 def test_few_keys_come_with_what_would_report_more():

@@ -79,13 +79,15 @@ def means(tmp_path, **how):
 
 JOBS = {
     "release": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, **how),
-    "one key": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, max_keys_per_unit=1, tell_kept=False, **how),
+    "one key": lambda _, **how: ds.release(
+        TABLE, **COLUMNS, **BUDGET, max_keys_per_unit=1, report_coverage=False, **how
+    ),
     "known keys": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, known_keys=["tea", "milk"], **how),
     "sample size": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, sample_size=2, **how),
     "counts": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, goal="counts", **how),
     "keys only": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, keys_only=True, **how),
     "discover": lambda _, **how: ds.discover(TABLE, **COLUMNS, **BUDGET, **how),
-    "discover by weights": lambda _, **how: ds.discover(TABLE, **COLUMNS, **BUDGET, mechanism="renyi", **how),
+    "discover by weights": lambda _, **how: ds.discover(TABLE, **COLUMNS, **BUDGET, method="renyi", **how),
     "top_k": lambda _, **how: ds.top_k(TABLE, **COLUMNS, **BUDGET, k=2, counts=True, **how),
     "hitting_set": lambda _, **how: ds.hitting_set(TABLE, **COLUMNS, **BUDGET, k=1, **how),
     "sum_of": lambda _, **how: ds.sum_of(TABLE, **NUMBERS, epsilon=1.0, **how),

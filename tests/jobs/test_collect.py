@@ -7,13 +7,13 @@ than once in 10^9 runs.
 import numpy as np
 import pyarrow as pa
 import pytest
+from dpsieve.jobs.collect_request import DistributionRequest, HistogramRequest, HittersRequest
 
 import dpsieve as ds
 from dpsieve import collect_numbers, collect_strings
 from dpsieve.channels import frequency_at
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue
 from dpsieve.federated import Quantiles, TrieHeavyHitters
-from dpsieve.jobs.collect_request import DistributionRequest, HistogramRequest, HittersRequest
 from dpsieve.testing import insecure_source
 
 pytestmark = pytest.mark.usefixtures("one_database")

@@ -44,7 +44,7 @@ DRINKS = log(
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_common_keys_are_found_and_keys_of_one_unit_are_not(mechanism):
-    found = ds.discover(DRINKS, **COLUMNS, mechanism=mechanism, **BUDGET)
+    found = ds.discover(DRINKS, **COLUMNS, method=mechanism, **BUDGET)
     assert found.table.column_names == ["drink"]
     names = found.table["drink"].to_pylist()
     assert names == sorted(names) and {"tea", "water"} <= set(names) and len(names) <= 3
@@ -103,7 +103,7 @@ def test_a_hitting_set_reaches_who_is_not_reached_yet():
 @by_call
 @pytest.mark.parametrize("mechanism", ["renyi_two_rounds", "weighted_gaussian", "one_key"])
 def test_every_selector_serves_every_call(call, mechanism):
-    made = call(DRINKS, **COLUMNS, mechanism=mechanism, **BUDGET)
+    made = call(DRINKS, **COLUMNS, method=mechanism, **BUDGET)
     assert "water" in made.table["drink"].to_pylist()
     made.check()
 
@@ -148,7 +148,7 @@ def test_the_rate_of_keys_that_one_unit_alone_holds(mechanism):
     """Many units with keys of their own: each shows any of them with probability delta at most, and some do."""
     delta, units = 0.05, 4000
     data = log([(u, f"{u} {k}") for u in range(units) for k in range(4)])
-    found = ds.discover(data, **COLUMNS, epsilon=1.0, delta=delta, mechanism=mechanism, max_keys_per_unit=4)
+    found = ds.discover(data, **COLUMNS, epsilon=1.0, delta=delta, method=mechanism, max_keys_per_unit=4)
     shown = {key.split()[0] for key in found.table["drink"].to_pylist()}
     assert 0 < len(shown) <= binomial_band(units, delta)[1]
 
@@ -169,7 +169,7 @@ def test_more_units_than_a_policy_allows_are_refused_before_they_are_paid(call, 
     monkeypatch.setattr(policies, "policy_gaussian", partial(policies.policy_gaussian, max_units=100))
     ledger = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6, unit="one user")
     with pytest.raises(DpsieveError, match="more units than policy_gaussian allows, 100"):
-        call(DRINKS, **COLUMNS, mechanism="policy_gaussian", ledger=ledger, **BUDGET)
+        call(DRINKS, **COLUMNS, method="policy_gaussian", ledger=ledger, **BUDGET)
     assert len(ledger) == 0
 
 
@@ -179,7 +179,7 @@ def test_more_units_than_a_policy_allows_are_refused_before_they_are_paid(call, 
     [
         ({"epsilon": 0.0}, "epsilon"),
         ({"delta": 0.0}, "delta"),
-        ({"mechanism": "magic"}, "mechanism is not known"),
+        ({"method": "magic"}, "method is not known"),
         ({"typical_keys": 0}, "typical_keys"),
         ({"max_keys_per_unit": 0}, "max_keys_per_unit"),
         ({"max_keys_per_unit": 20_000}, "max_keys_per_unit"),
@@ -221,9 +221,9 @@ def test_every_budget_that_is_accepted_is_served(call, epsilon, delta, tmp_path)
 def test_halves_and_counts_are_named_as_the_caller_knows_them():
     budget = {"epsilon": 0.0015, "delta": 1e-6}
     with pytest.raises(DpsieveError, match=r"epsilon=0\.0015 and delta=1e-06 are too small to be halved for greedy"):
-        ds.top_k(DRINKS, **COLUMNS, k=2, mechanism="greedy", **budget)
-    with pytest.raises(DpsieveError, match="counts needs a mechanism that shares its budget"):
-        ds.top_k(DRINKS, **COLUMNS, k=2, mechanism="greedy", counts=True, **BUDGET)
+        ds.top_k(DRINKS, **COLUMNS, k=2, method="greedy", **budget)
+    with pytest.raises(DpsieveError, match="counts needs a method that shares its budget"):
+        ds.top_k(DRINKS, **COLUMNS, k=2, method="greedy", counts=True, **BUDGET)
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.5, 1001])
@@ -242,6 +242,6 @@ def test_a_publication_is_saved_and_pickled(call, tmp_path):
 
 
 def test_a_saved_contribution_is_that_of_the_mechanism():
-    made = ds.discover(DRINKS, **COLUMNS, mechanism="greedy", **BUDGET)
+    made = ds.discover(DRINKS, **COLUMNS, method="greedy", **BUDGET)
     with pytest.raises(DpsieveError, match="another contribution"):
         replace(made, notes=replace(made.notes, contribution="at most 3 keys, once each")).check()

@@ -106,7 +106,7 @@ def test_one_unit_more_or_less_as_measured(keys):
     for held in (0, 1):
         data = table([(user, name) for user, name in enumerate(names)] if held else [(0, "other")])
         budget = {"epsilon": 1.5, "delta": 0.0, "max_keys_per_unit": keys}
-        release = ds.release(data, key="key", privacy_unit="user", known_keys=names, mechanism="laplace", **budget)
+        release = ds.release(data, key="key", privacy_unit="user", known_keys=names, method="laplace", **budget)
         x = np.arange(-12 * keys, 12 * keys + 2)
         probabilities = (1 - p) / (1 + p) * p ** np.abs(x - held)
         assert_follows(release.tokens, x, probabilities)
@@ -139,8 +139,7 @@ def test_a_ledger_is_charged(tmp_path):
         ({"known_keys": [("tea", 1)], "key": ["key", "user"], "privacy_unit": None, "epsilon": -1.0}, "epsilon"),
         ({"known_keys": ["x"], "key": "user", "privacy_unit": None}, "types of the key columns"),
         ({"known_keys": [1.4], "key": "user", "privacy_unit": None}, "types of the key columns"),
-        ({"mechanism": "optimal"}, "laplace"),
-        ({"keys_only": True}, "keys_only"),
+        ({"method": "optimal"}, "laplace"),
         ({"sample_size": 10}, "sample_size"),
         ({"scheme": ds.ppswor(0.1)}, "scheme"),
     ],

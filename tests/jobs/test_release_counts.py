@@ -219,7 +219,7 @@ def test_what_is_refused_before_anything_is_read(tmp_path):
 
 def test_the_bounds_that_the_caller_promises_are_in_the_guarantee(tmp_path):
     bounds = {"max_keys_per_unit": 5, "max_rows_per_key": 2}
-    made = release(batches(), tmp_path / "a", privacy_unit="user", mechanism="gaussian", **bounds)
+    made = release(batches(), tmp_path / "a", privacy_unit="user", method="gaussian", **bounds)
     again = ds.Release.load(tmp_path / "a")
     assert again.notes.contribution == made.notes.contribution == "at most 5 keys, 2 rows each"
     assert made.guarantee.epsilon == 1.0 and made.guarantee == again.guarantee

@@ -7,13 +7,13 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
+from dpsieve.jobs.plan import make_plan
 from shown_keys import coin, noise
 from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
 from dpsieve.channels import gaussian, report_then_count
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
-from dpsieve.jobs.plan import make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.report_tables import ReportingTable, worst_delta
 from dpsieve.privacy.registry import from_json
@@ -63,7 +63,7 @@ class TestWhatIsDrawn:
         names = [f"{u} {k}" for u, k in zip(user.tolist(), (rest // rows).tolist(), strict=True)]
         release = ds.release(
             pa.table({"user": user, "key": names}), key="key", privacy_unit="user", epsilon=1.0, delta=delta,
-            max_keys_per_unit=keys, max_rows_per_key=rows, mechanism="report_then_count", tell_kept=False,
+            max_keys_per_unit=keys, max_rows_per_key=rows, method="report_then_count", report_coverage=False,
         )  # fmt: skip
         exposed = len({name.split()[0] for name in release.table["key"].to_pylist()})
         chance = 1 - (1 - float(coin(release.mechanism, rows))) ** keys
@@ -204,7 +204,7 @@ class TestWhatIsRefused:
 
 def planned(epsilon, delta, keys, rows=1, **more):
     numbers = {"epsilon": epsilon, "delta": delta, "max_keys_per_unit": keys, "max_rows_per_key": rows}
-    return make_plan(ReleaseRequest(key="word", privacy_unit="user", tell_kept=False, **numbers, **more))
+    return make_plan(ReleaseRequest(key="word", privacy_unit="user", report_coverage=False, **numbers, **more))
 
 
 class TestWhenItIsChosen:
@@ -225,7 +225,7 @@ class TestWhenItIsChosen:
 
     def test_preview_and_release_agree(self):
         numbers = {"key": "key", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-4, "max_keys_per_unit": 5}
-        numbers["tell_kept"] = False
+        numbers["report_coverage"] = False
         table = pa.table({"user": np.arange(3000) % 600, "key": [f"k{i // 600}" for i in range(3000)]})
         seen, made = ds.preview(**numbers), ds.release(table, **numbers)
         assert seen.mechanism == made.mechanism.name == "report_then_count"

@@ -29,7 +29,7 @@ def several_keys(**options):
     rows = [(u, f"k{k}", u % 2) for u in range(300) for k in range(3)]
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(("user", "a", "b"))})
     return ds.release(
-        table, key=["a", "b"], privacy_unit="user", max_keys_per_unit=3, tell_kept=False, epsilon=2.0, delta=1e-3,
+        table, key=["a", "b"], privacy_unit="user", max_keys_per_unit=3, report_coverage=False, epsilon=2.0, delta=1e-3,
         source=insecure_source(5), **options,
     )  # fmt: skip
 
@@ -80,8 +80,8 @@ def releases():
         "optimal": ds.channels.optimal(1.0, 1e-3).release([3, 7, 9], [100, 90, 80], source=source),
         "empty": simple.release([], [], source=source),
         "keys only": simple.release(KEYS, FREQUENCIES, keys_only=True, source=source),
-        "several": several_keys(mechanism="simple"),
-        "gaussian": several_keys(mechanism="gaussian"),
+        "several": several_keys(method="simple"),
+        "gaussian": several_keys(method="gaussian"),
         "stability": ds.channels.stability(1.0, 1e-3, ds.priority(0.05)).release(KEYS, FREQUENCIES, source=source),
         "sampled": ds.channels.simple(1.0, 1e-2, ds.priority(0.1)).release(KEYS, FREQUENCIES, source=source),
         "sized": release_sample(KEYS, FREQUENCIES, 4, epsilon=2.0, delta=1e-2, method="priority", source=source),
@@ -94,10 +94,10 @@ def releases():
         "universe, bounded": merged.release(1.0, universe=range(50), method="bounded", source=source),
         "releases added up": merge_releases(*(sketch.release(1.0, 1e-3, source=source) for _ in range(3))),
         "users": users.release(1.0, 1e-3, source=source),
-        "key set": discovered(mechanism="greedy"),
-        "key set, renyi": discovered(mechanism="renyi", typical_keys=3),
+        "key set": discovered(method="greedy"),
+        "key set, renyi": discovered(method="renyi", typical_keys=3),
         "key set, two rounds": discovered(),
-        "key set, noise": discovered(mechanism="weighted_gaussian"),
+        "key set, noise": discovered(method="weighted_gaussian"),
         "top": discovered(ds.top_k, k=2, counts=True),
         "hitting set": discovered(ds.hitting_set, k=2),
         "distribution": answers.run(np.linspace(0, 1, 4000), source=source),

@@ -55,7 +55,7 @@ def test_a_release_of_a_table_tells_how_its_budget_is_used(tmp_path, options, us
         key="item",
         privacy_unit="user",
         max_keys_per_unit=3,
-        tell_kept=False,
+        report_coverage=False,
         epsilon=1.3,
         delta=1e-3,
         **options,
@@ -155,7 +155,7 @@ def test_a_false_record_is_refused_although_its_seal_fits(tmp_path):
 
 
 def test_a_false_number_of_keys_is_refused(tmp_path):
-    saved = Saved(several_keys(mechanism="simple"), tmp_path / "x")
+    saved = Saved(several_keys(method="simple"), tmp_path / "x")
     mechanism, uses = saved.record["mechanism"], saved.record["mechanism"]["uses"]
     assert uses[0]["times"] == 3
     changed(saved, mechanism={**mechanism, "uses": [{**uses[0], "times": 4}]})

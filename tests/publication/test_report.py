@@ -16,7 +16,7 @@ import dpsieve as ds
 from dpsieve.channels import gaussian, optimal, rows_of_units, stability
 from dpsieve.display import interval_words
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.noise.keys_per_unit import Kept
+from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.report import _baseline, report_page
 
@@ -57,7 +57,7 @@ def test_names_of_columns_and_units_are_text():
 def test_what_bounding_kept_and_the_ledger_entry_have_their_place():
     made = optimal(1.0, 1e-3).release(["tea"], [900])
     assert "What bounding kept" not in report_page(made) and "entry in the ledger" not in report_page(made)
-    notes = Notes("at most 5 keys, once each", kept=Kept(0.38, 0.35, 0.41), entry=3)
+    notes = Notes("at most 5 keys, once each", kept=Coverage(0.38, 0.35, 0.41), entry=3)
     page = report_page(replace(made, notes=notes))
     kept = (
         "A unit adds at most 5 keys, once each: about 38 % (35 to 41 %) of all pairs of a unit and a key, counting at "
@@ -96,7 +96,7 @@ def test_an_interval_with_an_upper_end_only_has_no_low_end():
 def test_numbers_of_a_certificate_are_short_and_never_too_small():
     made = ds.release(
         pa.table({"user": range(900), "key": ["tea"] * 900}), key="key", privacy_unit="user", epsilon=1.0, delta=1e-8,
-        max_keys_per_unit=3, mechanism="optimal",
+        max_keys_per_unit=3, method="optimal",
     )  # fmt: skip
     exact = [value for part in made.certificate.parts for value in (part.epsilon, part.delta, part.worst)]
     short = [text for line in made.certificate.lines() for text in line[2:5]]

@@ -1,4 +1,4 @@
-"""The command line. Each command is a file; this one only collects them and turns errors into messages."""
+"""The command line: collects the commands and turns errors into messages."""
 
 import io
 import os
@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from dpsieve import __version__
-from dpsieve.cli import collect, demo, discover, ledger, numbers, release, stream
+from dpsieve.cli import demo, ledger, output, stream
 from dpsieve.cli.command import Command, Group
-from dpsieve.cli.messages import as_typed, notes_of
+from dpsieve.cli.jobs import add_jobs
+from dpsieve.cli.messages import notes_of, spell_options
 from dpsieve.errors import DpsieveError, PrivacyWarning
 from dpsieve.locks import cleaned_up
 
@@ -25,17 +26,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-app.command(cls=Command)(release.release)
-app.command(cls=Command)(release.preview)
-app.command(cls=Command)(release.report)
-app.command(cls=Command)(discover.discover)
-app.command(cls=Command)(discover.top_k)
-app.command(cls=Command)(discover.hitting_set)
-app.command("sum", cls=Command)(numbers.sum_)
-app.command(cls=Command)(numbers.mean)
-app.command(cls=Command)(numbers.quantile)
+add_jobs(app)
+app.command(cls=Command)(output.report)
 app.command(cls=Command)(stream.stream)
-app.add_typer(collect.app, name="collect")
 app.add_typer(ledger.app, name="ledger")
 app.command(cls=Command)(demo.demo)
 
@@ -81,7 +74,7 @@ def main() -> None:
         # Its message may hold data; where it comes from does not.
         places = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
         where = f"{type(error).__name__} at {', '.join(places[-3:])}"
-        _stop(f"this should not happen: {where}. Please report it.{notes_of(error)}", 1)
+        _stop(f"internal error: {where}. Please report it.{notes_of(error)}", 1)
 
 
 def _one_line(show_other: Callable[..., None]) -> Callable[..., None]:
@@ -93,7 +86,7 @@ def _one_line(show_other: Callable[..., None]) -> Callable[..., None]:
             show_other(message, category, *place)
         elif not said:
             said.append(message)
-            typer.echo(f"warning: {as_typed(str(message), {'delta': 'delta'})}", err=True)
+            typer.echo(f"warning: {spell_options(str(message), frozenset({'delta'}))}", err=True)
 
     return show
 

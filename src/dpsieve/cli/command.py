@@ -1,4 +1,4 @@
-"""How every command behaves: plain help, and whatever is wrong said in one line, in the words of the command line."""
+"""Behaviour of all commands: plain help, and errors in one line that name options."""
 
 import re
 from pathlib import Path
@@ -8,43 +8,40 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dpsieve import validate
-from dpsieve.cli.messages import as_typed, notes_of
+from dpsieve.cli.messages import notes_of, spell_options
 from dpsieve.errors import DpsieveError, InvalidValue
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # of the click that typer has inside, or beside it
 
-# What stands for the value of an option in the help: by the name of the option, or else by its kind.
+# The placeholder of a value in the help, by its type.
 _WORDS = {
-    "key": "COLUMN", "unit": "COLUMN", "column": "COLUMN", "bounds": "LOW,HIGH",
     "<str>": "TEXT", "<list[str]>": "TEXT", "<int>": "NUMBER", "<int range>": "NUMBER", "<float>": "NUMBER",
     "<path>": "PATH", "<list[path]>": "PATH", "<list[Path]>": "PATH", "<bool>": None,
 }  # fmt: skip
 
-# How parsers of options word a value that they cannot read, and how it is said here.
+# Messages of the option parser, and what is shown instead.
 _UNREADABLE = {
     "valid integer": "is not a whole number",
     "valid number|valid float": "is not a number",
     r"greater than or equal to ([\d.]+)": r"is below \1",
     r"less than or equal to ([\d.]+)": r"is above \1",
 }
-# Arguments of the library for options of another name.
-_ALSO = {"memory_limit": "memory", "folder": "out", "path": "out", "form": "format"}
 
 
-class _Manners(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
+class _Formatting(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return all parameters; their help shows no type of Python."""
+        """Return all parameters; their help shows no Python types."""
         params: list[Any] = super().get_params(ctx)
         for param in params:
             if hasattr(param, "display_type"):
                 kind = param.display_type(ctx)
                 is_option = param.param_type_name == "option"
-                word = (param.metavar or _WORDS.get(str(param.name), _WORDS.get(kind, kind))) if is_option else None
+                word = (param.metavar or _WORDS.get(kind, kind)) if is_option else None
                 param.display_type_rich = lambda ctx, word=word: word
         return params
 
     def make_parser(self, ctx: Any) -> Any:
-        """Return a parser that refuses an option with one value that is given twice, where others take the last."""
+        """Return a parser that refuses an option with a single value that is given twice."""
         parser: Any = super().make_parser(ctx)
         parse = parser.parse_args
 
@@ -60,7 +57,7 @@ class _Manners(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
         return parser
 
     def make_context(self, *arguments: Any, **more: Any) -> Any:
-        """Read the arguments; raise in one line what is wrong with them."""
+        """Read the arguments; raise errors about them in one line."""
         try:
             return super().make_context(*arguments, **more)
         except _UsageError as error:
@@ -74,8 +71,8 @@ class _Manners(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]
             raise _plain(error) from None
 
 
-class Command(_Manners, TyperCommand):
-    """A command that speaks of its options where the library speaks of arguments."""
+class Command(_Formatting, TyperCommand):
+    """A command whose errors name options."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -88,25 +85,21 @@ class Command(_Manners, TyperCommand):
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             book = ctx.params.get("ledger")
-            ask = "" if book is None else f" dpsieve ledger history {book} tells whether it was charged."
+            ask = "" if book is None else f" dpsieve ledger history {book} shows whether it was charged."
             typer.echo(f"interrupted.{notes_of(error) or ask}", err=True)
             raise typer.Exit(130) from None
         except DpsieveError as error:
-            options = {
-                p.name: max(p.opts, key=len).removeprefix("--") for p in self.params if "".join(p.opts)[:1] == "-"
-            }
-            taken = {param.name for param in self.params}
-            also = {name: other for name, other in _ALSO.items() if name not in taken and other in options.values()}
-            error.args = (as_typed(str(error), {**options, **also}), *error.args[1:])
+            names = frozenset(str(param.name) for param in self.params if param.opts[0].startswith("-"))
+            error.args = (spell_options(str(error), names), *error.args[1:])
             raise
 
 
-class Group(_Manners, TyperGroup):
+class Group(_Formatting, TyperGroup):
     """A list of commands."""
 
 
 def _plain(error: Any) -> Exception:
-    """Return what is wrong with arguments as an error with a fix, in one line."""
+    """Return an error about arguments as one line with a fix."""
     if type(error).__name__ == "NoArgsIsHelpError":  # the help itself
         return error  # type: ignore[no-any-return]
     param, said = getattr(error, "param", None), str(error.message)

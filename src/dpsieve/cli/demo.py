@@ -2,7 +2,6 @@
 
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +20,7 @@ def demo(
     """
     from rich.console import Console
 
-    from dpsieve.cli.release import finish, show_release
+    from dpsieve.cli.output import finish
     from dpsieve.jobs.release import release as publish
     from dpsieve.synthetic import query_log
 
@@ -33,7 +32,7 @@ def demo(
         release = publish(log, key="query", privacy_unit="user_id", epsilon=epsilon, delta=delta)
     seconds = time.perf_counter() - start
     console.print(f"{rows:,} made-up events of {users:,} users.\n")
-    finish(release, None, partial(show_release, release, 10), as_json=False)
+    finish(release, None)
     console.print(f"{len(release):,} queries released, in {seconds:.2f} s.")
     console.print(f"Certificate: {release.certificate}")
     page = release.report(Path(tempfile.mkdtemp(prefix="dpsieve-demo-")) / "report.html")

@@ -1,4 +1,4 @@
-"""`dpsieve ledger`: make, show and verify a privacy budget, and list its spends."""
+"""`dpsieve ledger`: create, show and verify a privacy budget, and list its entries."""
 
 import os
 from pathlib import Path
@@ -21,8 +21,9 @@ def create(
     path: File,
     epsilon: Annotated[float, typer.Option(help="The whole budget.")],
     delta: Annotated[float, typer.Option(help="The whole budget.")],
-    unit: Annotated[
-        list[str], typer.Option(help="Who is protected: the unit of all releases; give it again for several columns.")
+    privacy_unit: Annotated[
+        list[str],
+        typer.Option("--privacy-unit", "--unit", help="The privacy unit of all releases; repeat for several columns."),
     ],
     neighbours: Annotated[
         str,
@@ -31,18 +32,18 @@ def create(
         ),
     ] = "add_remove",
 ) -> None:
-    """Make a new ledger.
+    """Create a ledger.
 
-    Example: dpsieve ledger create budget.ledger --epsilon 4 --delta 1e-6 --unit user_id
+    Example: dpsieve ledger create budget.ledger --epsilon 4 --delta 1e-6 --privacy-unit user_id
     """
     from dpsieve.privacy.ledger import Ledger
 
     if os.path.lexists(path):
         raise InvalidValue(f"{str(path)!r} exists already. Pass a new name, or see dpsieve ledger show.")
     relation = validate.neighbours(neighbours)
-    whom = unit[0] if len(unit) == 1 else unit
-    made = Ledger(path, epsilon, delta, neighbours=relation, unit=whom)
-    typer.echo(f"{path}: {made.budget}")
+    unit = privacy_unit[0] if len(privacy_unit) == 1 else privacy_unit
+    created = Ledger(path, epsilon, delta, neighbours=relation, unit=unit)
+    typer.echo(f"{path}: {created.budget}")
 
 
 @app.command(cls=Command)
@@ -76,7 +77,7 @@ def show(path: File, as_json: AsJson = False) -> None:
 
 @app.command(cls=Command)
 def history(path: File, as_json: AsJson = False) -> None:
-    """List every spend.
+    """List all entries.
 
     Example: dpsieve ledger history budget.ledger
     """
@@ -113,8 +114,8 @@ def verify(
     if as_json:
         typer.echo(json_text({"entries": len(hashes), "head": ledger.head, "entries_since": since}))
         return
-    typer.echo(f"whole   {len(hashes):,} entries, each chained to the one before")
+    typer.echo(f"valid   {len(hashes):,} {'entry' if len(hashes) == 1 else 'entries'}")
     typer.echo(f"head    {ledger.head}")
     if since is not None:
         ago = f"{since:,} {'entry' if since == 1 else 'entries'} ago"
-        typer.echo(f"noted   {f'part of the history, {ago}' if since else 'the present head'}")
+        typer.echo(f"noted   {f'matches an entry {ago}' if since else 'matches the present head'}")

@@ -1,16 +1,21 @@
-"""Options that commands share: those of a request, in one list, so that commands cannot drift apart."""
+"""Options of commands. Those of a job are generated from the fields of its request."""
 
 import inspect
 import sys
-from collections.abc import Callable
-from functools import partial, wraps
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from dpsieve.cli.messages import errors_as_typed
 from dpsieve.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from dpsieve.engines import Engine
+    from dpsieve.jobs.request import Request
 
 
 def _log(context: typer.Context, wanted: bool) -> None:
@@ -36,13 +41,18 @@ Data = Annotated[
         help="Files or globs (Parquet, CSV, JSON lines), - for standard input, CSV by default, or a database URL."
     ),
 ]
-DataFiles = Annotated[  # for commands without --table
-    list[str],
-    typer.Argument(help="Files or globs (Parquet, CSV, JSON lines), or - for standard input, CSV by default."),
+OptionalData = Annotated[list[str] | None, typer.Argument(help="Files, to check that the columns are there.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be published; reads no rows, spends and writes nothing.")
 ]
-Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
 EngineName = Annotated[str, typer.Option("--engine", help="Where to count and draw: duckdb, or spark.")]
-Note = Annotated[str, typer.Option(help="What this is for, kept in the ledger.")]
+Format = Annotated[
+    str | None, typer.Option(help="Format of the data: csv, tsv, jsonl or parquet; default by file name.")
+]
+Header = Annotated[str | None, typer.Option(help="The header line that CSV data lacks, such as user,query.")]
+LedgerPath = Annotated[Path | None, typer.Option("--ledger", help="The ledger to charge; see dpsieve ledger create.")]
+Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
+Note = Annotated[str, typer.Option(help="What this is for; kept in the ledger.")]
 Out = Annotated[
     Path | None,
     typer.Option(help="A new folder for release.parquet and release.json; or a new .csv, .jsonl, .parquet."),
@@ -50,19 +60,75 @@ Out = Annotated[
 TableName = Annotated[str | None, typer.Option("--table", help="The table of a database to read, such as shop.orders.")]
 Top = Annotated[int, typer.Option(help="Rows to show.", min=1)]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", callback=_log, help="Log the engine, the mechanism and seconds for each phase.")
+    bool, typer.Option("--verbose", callback=_log, help="Log the engine, the mechanism and seconds per phase.")
 ]
-LedgerPath = Annotated[Path | None, typer.Option("--ledger", help="The ledger to charge; see dpsieve ledger create.")]
 
 
-def _option(
-    name: str,
-    kind: Any,
-    help: str,  # noqa: A002
-    default: Any = inspect.Parameter.empty,
-    **more: Any,
-) -> tuple[str, Any, Any]:
-    return name, Annotated[kind, typer.Option(f"--{name.replace('_', '-')}", help=help, **more)], default
+_FIRST = ("key", "column", "bounds", "quantile", "k", "privacy_unit", "epsilon", "delta", "rho")
+
+
+def request_parameters(request: "type[Request]") -> list[inspect.Parameter]:
+    """Return one keyword parameter, with its option, per field of a request; columns and budget come first."""
+    offered = [field for field in fields(request) if field.metadata["option"]]
+    places = {name: place for place, name in enumerate(_FIRST)}
+    return [_parameter(field) for field in sorted(offered, key=lambda field: places.get(field.name, len(places)))]
+
+
+def _parameter(field: "Field[Any]") -> inspect.Parameter:
+    names = [f"--{field.name.replace('_', '-')}", *([f"--{alias}"] if (alias := field.metadata["alias"]) else [])]
+    kind, more = _kind(field)
+    help_text = field.metadata["help"][:1].upper() + field.metadata["help"][1:].replace("`", "")
+    option = typer.Option(*names, help=help_text, **more)
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(field.name, keyword, default=default, annotation=Annotated[kind, option])
+
+
+def _kind(field: "Field[Any]") -> tuple[Any, dict[str, Any]]:
+    """Return the type of an option, and further settings; `parse_values` turns what is typed into arguments."""
+    form, optional = field.metadata["form"], field.default is None
+    parts = get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
+    more = {"metavar": form} if form else {}
+    if form == "NUMBER|auto":
+        return Any, {"parser": _number_or_auto, **more}
+    if parts == (bool, types.NoneType):
+        return Any, {"parser": _yes_or_no, "metavar": "yes|no"}
+    if form == "PATH":
+        return Path | None, more
+    if any(get_origin(part) is tuple and get_args(part)[-1] is ... for part in parts):  # may be given again
+        return (list[str] | None if optional else list[str]), more
+    if form:  # numbers separated by commas, or one column
+        return str, more
+    simple: Any = next((part for part in (int, float, bool, str) if part in parts), str)
+    if get_origin(field.type) is Literal:
+        simple = str
+    return (simple | None if optional else simple), more
+
+
+def parse_values(request: "type[Request]", values: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a request among the values of a command, and remove them there."""
+    given = {field.name: values.pop(field.name) for field in fields(request) if field.name in values}
+    given["privacy_unit"] = given["privacy_unit"] or None
+    if given.get("bounds") is not None:
+        pairs = [given["bounds"]] if isinstance(given["bounds"], str) else given["bounds"]
+        numbers = [parse_numbers("bounds", pair, "0,100") for pair in pairs]
+        given["bounds"] = numbers[0] if len(numbers) == 1 else numbers
+    if "quantile" in given:
+        quantiles = parse_numbers("quantile", given["quantile"], "0.5,0.9")
+        given["quantile"] = quantiles[0] if len(quantiles) == 1 else quantiles
+    if given.get("known_keys") is not None:
+        from dpsieve.values.keys import read_known
+
+        given["known_keys"] = read_known(given["known_keys"], given.get("key") or [given["column"]])
+    return given
+
+
+def parse_numbers(option: str, text: str, example: str) -> list[float]:
+    """Return numbers that are separated by commas."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidValue(f"--{option} is not numbers separated by commas. Pass --{option} {example}.") from None
 
 
 def _number_or_auto(text: str) -> int | str:
@@ -78,218 +144,35 @@ def _yes_or_no(text: str) -> bool:
     return text == "yes"
 
 
-# For each field of a request: the name of its option, the option, and its default.
-Options = dict[str, tuple[str, Any, Any]]
-_SHARED: Options = {
-    "key": _option("key", list[str], "The column to publish; give it again for several."),
-    "privacy_unit": _option(
-        "unit",
-        list[str] | None,
-        "The column that says who is protected; give it again for several; else each row.",
-        None,
-    ),
-    "epsilon": _option("epsilon", float, "Privacy budget: smaller is more private."),
-    "delta": _option("delta", float, "Probability that a key of one unit may show; far below 1 / units."),
-    "allow_null_units": _option("allow_null_units", bool, "Leave out rows without a unit.", False),
-}
-RELEASE: Options = {
-    **_SHARED,
-    "max_keys_per_unit": _option(
-        "max_keys", Any,
-        "Keys that one unit may add; auto: chosen privately, for 2 % of epsilon. Default auto with --unit, else 1.",
-        None, parser=_number_or_auto, metavar="NUMBER|auto",
-    ),
-    "goal": _option("goal", str, "keys: find most keys; counts: the best counts of common keys.", "keys"),
-    "max_rows_per_key": _option("max_rows", int, "Rows of a unit that count in one key.", 1),
-    "mechanism": _option(
-        "mechanism", str,
-        "auto, optimal, simple, truncated_geometric, stability; for several keys a unit report_then_count, gaussian; "
-        "with --known-keys laplace, gaussian.", "auto",
-    ),
-    "known_keys": _option(
-        "known_keys", Path | None, "A public list: one key a line, or Parquet or CSV with the key columns.", None
-    ),
-    "sample_size": _option("sample_size", int | None, "Sample about this many keys.", None),
-    "keys_only": _option("keys_only", bool, "Publish keys without counts.", False),
-    "tell_kept": _option(
-        "tell_kept", Any, "Tell which share of all pairs of unit and key is kept; no saves 1 % of epsilon.", None,
-        parser=_yes_or_no, metavar="yes|no",
-    ),
-}  # fmt: skip
-DISCOVER: Options = {
-    **_SHARED,
-    "max_keys_per_unit": _option("max_keys", int | None, "Keys that one unit may add; default 100.", None),
-    "mechanism": _option(
-        "mechanism", str,
-        "auto, renyi, renyi_two_rounds, greedy, one_key, weighted_gaussian, policy_gaussian, policy_greedy, "
-        "repeated_rounds.", "auto",
-    ),
-    "typical_keys": _option(
-        "typical_keys", int | None, "Typical keys per unit, if public; else a private median, for 0.5 % of epsilon.",
-        None,
-    ),
-}  # fmt: skip
-HITS: Options = {
-    **DISCOVER,
-    "typical_keys": _option("typical_keys", int | None, "Keys that a unit typically holds, if that is public.", None),
-    "k": _option("k", int, "How many keys to find, up to 1,000."),
-}
-_BOUNDS = "Its public bounds: LOW,HIGH; once for all columns, or for each in order."
-_NUMBERS: Options = {
-    "column": _option("column", list[str], "A column of numbers; give it again for several."),
-    "bounds": _option("bounds", list[str], _BOUNDS),
-    "privacy_unit": _SHARED["privacy_unit"],
-    "max_rows_per_unit": _option("max_rows", int, "Rows of one unit that count.", 1),
-    "epsilon": _option("epsilon", float | None, "Privacy budget; alone, it is a pure one.", None),
-    "delta": _option("delta", float | None, "With epsilon: for (epsilon, delta). With rho: where it is stated.", None),
-    "rho": _option("rho", float | None, "Privacy budget in zCDP, instead of epsilon.", None),
-    "allow_null_units": _SHARED["allow_null_units"],
-}
-_RELATION = _option("neighbours", str, "add_remove, or replace: a unit's rows are exchanged for others.", "add_remove")
-_MOMENT = _option(
-    "p", float | None, "For columns in one unit of measure: the moment of their total error to make small.", None
-)
-SUM: Options = {**_NUMBERS, "neighbours": _RELATION, "p": _MOMENT}
-MEAN: Options = {
-    **_NUMBERS,
-    "bounds": _option("bounds", list[str] | None, f"{_BOUNDS} Not with --kind binary.", None),
-    "kind": _option("kind", str, "real, or binary: columns of zeros and ones.", "real"),
-    "p": _MOMENT,
-    "neighbours": _option(
-        "neighbours", str, "replace (the number of units is public), or add_remove (it is private).", "replace"
-    ),
-    "method": _option(
-        "method", str, "box (noise for the bounds), plan (for many columns, or wide bounds), or auto.", "auto"
-    ),
-}
-QUANTILE: Options = {
-    **_NUMBERS,
-    "column": _option("column", list[str], "The column of numbers."),
-    "q": _option("quantile", str, "Which, from 0 to 1; several with commas."),
-    "neighbours": _RELATION,
-    "method": _option("method", str, "search, gaps, halving, or auto.", "auto"),
-    "scale": _option("scale", str, "linear, or log: a grid with spacing relative to the value.", "linear"),
-}
-_COLLECT: Options = {
-    "column": _option("column", str, "The column of values: each client has one."),
-    "privacy_unit": _option(
-        "unit",
-        list[str] | None,
-        "The column that says whose row it is; give it again for several; else each row is a client. "
-        "One value of each counts.",
-        None,
-    ),
-    "epsilon": _SHARED["epsilon"],
-    "delta": _option("delta", float, "Probability that a value of one client may show; far below 1 / clients."),
-    "neighbours": _option("neighbours", str, "add_remove, or replace: a client has another value.", "add_remove"),
-    "threshold": _option("threshold", int | None, "Reports that a value needs; left out, the best.", None),
-    "allow_null_units": _SHARED["allow_null_units"],
-}
-HISTOGRAM: Options = {
-    **_COLLECT,
-    "delta": _option(
-        "delta", float | None,
-        "Probability that a value of one client may show; left out with --rate and --threshold, the exact one.", None,
-    ),
-    "values": _option("known_keys", Path | None, "A public list of the values that count, one a line.", None),
-    "rate": _option("rate", float | None, "The share of clients that answer; left out, the best.", None),
-    "goal": _option("goal", str, "reach: the rarest values; error: the least error up to --frequency.", "reach"),
-    "frequency": _option("frequency", int | None, "For --goal error: clients of the most frequent values.", None),
-    "contacted": _option("contacted", int | None, "The most clients to contact, of --population.", None),
-    "population": _option("population", int | None, "How many clients there are, if that is public.", None),
-    "hostile": _option("hostile", int, "Reports that may be made up by those who see the release.", 0),
-}  # fmt: skip
-_LEVELS: Options = {
-    **_COLLECT,
-    "protocol": _option(
-        "protocol", str, "rounds: a coin at each level; cohorts: each client at one level; one_round.", "rounds"
-    ),
-    "coin": _option("coin", float | None, "The probability with which a client answers; left out, the best.", None),
-}
-HITTERS: Options = {
-    **_LEVELS,
-    "max_length": _option("max_length", int, "Symbols of the longest string; clients with longer ones are silent."),
-    "min_length": _option("min_length", int, "Symbols of the shortest string.", 0),
-    "alphabet": _option("alphabet", str | None, "All characters that strings may have; left out, any.", None),
-    "step": _option("step", int, "Symbols that each level adds.", 1),
-}
-DISTRIBUTION: Options = {
-    **_LEVELS,
-    "bounds": _option("bounds", str, "Public bounds of the numbers: LOW,HIGH."),
-    "branching": _option("branching", int, "Parts into which each level cuts a range.", 4),
-    "depth": _option("depth", int, "Levels: branching^depth cells in all.", 5),
-    "outside": _option("outside", str, "Numbers outside of the bounds: clip, or silent.", "clip"),
-    "confidence": _option("confidence", float, "With which all intervals hold together.", 0.95),
-}
-_FORMAT: Options = {  # of the data, beside the request
-    "format": _option(
-        "format", str | None, "What the data holds: csv, tsv, jsonl or parquet; else by the names.", None
-    ),
-    "header": _option("header", str | None, "The first line that CSV data lacks, such as user,query.", None),
-}
-TOP: Options = {**HITS, "counts": _option("counts", bool, "Publish noisy counts of the keys too.", False)}
-
-
-def takes_request(options: Options) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a command these options, as the dict `request`, and data of any format."""
-    return partial(_with_options, options)
-
-
-def _with_options(options: Options, command: Callable[..., None]) -> Callable[..., None]:
-    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "request"]
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    shared = [
-        inspect.Parameter(name, keyword, default=value, annotation=kind)
-        for name, kind, value in [*options.values(), *_FORMAT.values()]
-    ]
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        from dpsieve.privacy.guarantee import warn_of_large_delta
-
-        request = {field: values.pop(name) for field, (name, _, _) in options.items()}
-        values.pop("verbose")
-        request["privacy_unit"] = request["privacy_unit"] or None
-        if "key" in request:
-            warn_of_large_delta(request["delta"])
-        if request.get("known_keys") is not None:
-            from dpsieve.values.keys import read_known
-
-            request["known_keys"] = read_known(request["known_keys"], request["key"])
-        told = {name: values.pop(name) for name in _FORMAT}
-        with errors_as_typed(typed({**options, **_FORMAT})):
-            if "table" not in values:
-                _refuse_databases(values["data"])
-            command(request=request, **values | {"data": _source(values["data"], told)})
-
-    shared.append(inspect.Parameter("verbose", keyword, default=False, annotation=Verbose))
-    parameters = [*(p.replace(kind=keyword) for p in own[:1]), *shared, *(p.replace(kind=keyword) for p in own[1:])]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
-    return run
-
-
-def _refuse_databases(names: list[str]) -> None:
-    from dpsieve.engines import is_database
-
-    if any(map(is_database, names)):
-        raise InvalidValue("DATA is a database, and this command reads files. Save the table to a Parquet file first.")
-
-
-def _source(names: list[str] | None, told: dict[str, str | None]) -> Any:
+def open_data(names: list[str] | None, format_name: str | None, header: str | None) -> Any:
     """Return the data that a command was given: files, or standard input for '-'."""
     from dpsieve.engines import files
 
     if names == ["-"]:
-        return files(sys.stdin.buffer, **told)
+        return files(sys.stdin.buffer, format=format_name, header=header)
     data = names[0] if names and len(names) == 1 else names
-    if told == dict.fromkeys(told):
+    if format_name is None and header is None:
         return data
     if not data:
-        raise InvalidValue("--format and --header are about data. Pass files too, or leave them out.")
-    return files(data, **told)
+        raise InvalidValue("--format and --header describe data. Pass files too, or leave them out.")
+    return files(data, format=format_name, header=header)
 
 
-def typed(options: Options) -> dict[str, str]:
-    """Return how each field of a request is typed."""
-    return {field: name.replace("_", "-") for field, (name, _, _) in options.items()}
+def engine_for(data: Any, memory: str | None, name: str = "duckdb") -> "Engine | None":
+    """Return the engine for the data that a command was given: None for a database, which counts itself."""
+    from dpsieve.engines import DuckDB, Spark, is_database
+
+    if name not in ("duckdb", "spark"):
+        raise InvalidValue("--engine is neither duckdb nor spark. Choose one, or leave it out.")
+    if name == "duckdb" and not is_database(data):
+        return DuckDB(memory_limit=memory)
+    if memory is not None:
+        raise InvalidValue("--memory is for files and duckdb. Leave it out: databases and Spark have their own.")
+    return Spark() if name == "spark" else None
+
+
+def with_parameters(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    """Return the command with the signature that typer is to read."""
+    command.__signature__ = inspect.Signature(list(parameters))  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command

@@ -1,15 +1,13 @@
 """`dpsieve stream`: heavy hitters of a stream of items, in the memory of a sketch."""
 
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.messages import errors_as_typed
 from dpsieve.cli.options import AsJson, Note, Out, Top, Verbose
-from dpsieve.cli.release import finish, reserved, show_release
+from dpsieve.cli.output import finish, reserve
 from dpsieve.cli.state import is_there, load, locked, save
 from dpsieve.cli.stream_files import named_files, read_one, read_parallel
 from dpsieve.errors import InvalidValue
@@ -26,7 +24,7 @@ def stream(
     counters: Annotated[
         int | None, typer.Option(help="Size of a new sketch, default 1,024; finds keys above a share of 1/counters.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget; without it, the sketch is only kept.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon. Omit it to update --state without releasing.")] = None,
     delta: Annotated[float, typer.Option(help="Far below 1 / items; 0 with a universe.")] = 0.0,
     column: Annotated[
         str | None, typer.Option(help="The column of Parquet, CSV or JSON lines that holds the items.")
@@ -64,7 +62,7 @@ def stream(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Publish the most common items of a stream, read once, in little memory. Protected is one item.
+    """Publish the most common items of a stream, read once, in little memory. The privacy unit is one item.
 
     Example: dpsieve stream events/*.parquet --column query --counters 1024 --epsilon 1 --delta 1e-8
     """
@@ -86,8 +84,7 @@ def stream(
     from dpsieve.sketches import MergedSketch
 
     warn_of_large_delta(delta)
-    with errors_as_typed({"header": "header"}):
-        Format("csv", header)
+    Format("csv", header)
     if note and ledger is None:
         raise InvalidValue("--note is kept in a ledger. Pass --ledger too, or leave it out.")
     # Whatever can be wrong is found before a file is read: what was read is in the state, and would count twice.
@@ -97,7 +94,7 @@ def stream(
     if items_per_unit != 1:
         options["items_per_unit"] = items_per_unit
     writes = state is not None and (files or epsilon is None)
-    with reserved(out) as place, locked(state) if state is not None and writes else nullcontext():
+    with reserve(out) as place, locked(state) if state is not None and writes else nullcontext():
         continued = state is not None and is_there(state)
         sketch, others = _opened(state, counters, files, merge, parallel, keep=epsilon is None)
         if items_per_unit != 1 and (others or parallel > 1 or not hasattr(sketch, "update")):
@@ -118,8 +115,7 @@ def stream(
             if not as_json:
                 typer.echo(f"Kept in {state}. It holds true keys and counts: guard it like the data.")
             return
-        made = whole.release(epsilon, delta, **options)
-        finish(made, place, partial(show_release, made, top), as_json=as_json)
+        finish(whole.release(epsilon, delta, **options), place, top=top, as_json=as_json)
 
 
 def _ledger(path: Path | None, items_per_unit: int) -> "Ledger | None":

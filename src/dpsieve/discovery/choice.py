@@ -48,7 +48,7 @@ def make_selector(
 ) -> Selector:
     """Return the selector of this name; `typical_keys`, a public number, shapes those that can use it."""
     if not isinstance(name, str) or name not in _MAKERS:
-        raise InvalidValue(f"mechanism is not known. Choose one of {', '.join(MECHANISMS)}.")
+        raise InvalidValue(f"method is not known. Choose one of {', '.join(MECHANISMS)}.")
     home, maker, shaped = _MAKERS[name]
     make: Callable[..., Selector] = getattr(import_module(f"dpsieve.{home}"), maker)
     more: dict[str, Any] = {"typical_keys": typical_keys} if shaped else {}

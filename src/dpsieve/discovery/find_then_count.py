@@ -38,7 +38,7 @@ from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_two_rounds import TwoRounds, two_rounds
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
-from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Kept, KeysPerUnit, units_by_size
+from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Coverage, KeysPerUnit, units_by_size
 from dpsieve.noise.known_keys import NoisyCounts, gaussian_deviation, gaussian_half_width
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.registry import register
@@ -61,7 +61,7 @@ class Found(NamedTuple):
     keys: pa.Table
     tokens: Floats
     mechanism: "FindThenCount"
-    kept: Kept | None
+    kept: Coverage | None
 
 
 def find_then_count(
@@ -138,7 +138,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
         return upper(lambda: ball(self.sigma) * ball(self.keys).sqrt())
 
     @property
-    def tells_kept(self) -> bool:  # type: ignore[override]
+    def reports_coverage(self) -> bool:  # type: ignore[override]
         """Whether it pays for telling what bounding kept."""
         return self.kept_epsilon > 0
 
@@ -185,7 +185,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
         scores = -self.losses(ranked) - np.rint(noise).astype(np.int64)
         return CANDIDATES[int(noisy_top(scores, 1, scale=scale, source=source)[0])]
 
-    def _kept(self, ranked: Incidence, source: Source) -> Kept | None:
+    def _kept(self, ranked: Incidence, source: Source) -> Coverage | None:
         """Return which share of all pairs of a unit and a found key is counted; None where that cannot be told."""
         told = KeysPerUnit(self.kept_epsilon, min(self.keys, MOST), unit=self.unit)
         kept = told.draw(units_by_size(ranked.sizes), source).kept(told.bound)

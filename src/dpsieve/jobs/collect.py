@@ -1,211 +1,294 @@
-"""Sample-and-threshold on a table: what clients would have sent, drawn at once.
+"""Collect from the rows of a table by sample-and-threshold: what clients would have sent, drawn at once.
 
-Each row is a client with one value, or each combination of values in the columns `client` is: then it keeps one of its
-values, by a hash with a fresh secret salt, and counts once. The order is always: check, read, charge the ledger, draw.
+Each row is a client with one value; where `privacy_unit` names columns, each unit is: it keeps one of its values, by a
+hash with a fresh secret salt, and counts once. The guarantee names the unit.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from dpsieve import validate
-from dpsieve.engines import Columns, Engine, NumberColumns, Progress, choose
-from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, not_unicode, too_large
-from dpsieve.federated.server.distribution import Distribution, Quantiles, check_confidence
+from dpsieve.channels import frequency_at
+from dpsieve.channels.law import LARGEST_FREQUENCY
+from dpsieve.engines import Engine, NumberRows, Progress
+from dpsieve.engines.true_data import Counted
+from dpsieve.errors import InvalidType
+from dpsieve.exact.balls import first_whole
+from dpsieve.federated.plans.histogram import plan as plan_sample
+from dpsieve.federated.plans.levels import LevelPlan
+from dpsieve.federated.server.distribution import Distribution, Quantiles
 from dpsieve.federated.server.histogram import Histogram, contribution, reason
 from dpsieve.federated.server.simulated_clients import string_type
-from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
-from dpsieve.noise.sample_threshold import SampleThreshold
+from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease, describe_levels
+from dpsieve.jobs.preview import Preview
+from dpsieve.jobs.request import document
+from dpsieve.jobs.run import Plan, run
+from dpsieve.jobs.table import Table
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.ledger import AnyLedger, charge, opened, report_charge
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
-from dpsieve.randomness.source import Source, resolve, uniform_bits
-from dpsieve.types import Ints
+from dpsieve.randomness.source import Source
+from dpsieve.validate import Neighbours
 from dpsieve.values.keys import known_table
 
+from dpsieve.jobs.number_request import (  # isort: skip
+    CollectRequest, DistributionRequest, HeavyHittersRequest, HistogramRequest, Protocol,
+)  # fmt: skip
 
-def collect_table(
+
+@document(HistogramRequest)
+def collect_histogram(
     data: Any,
     *,
-    value: str,
-    client: str | Sequence[str] | None = None,
-    plan: SampleThreshold,
-    values: Any = None,
+    column: str,
+    epsilon: float,
+    delta: float | None = None,
+    privacy_unit: str | Sequence[str] | None = None,
+    known_keys: Any = None,
+    rate: float | None = None,
+    threshold: int | None = None,
+    neighbours: Neighbours = "add_remove",
+    goal: Literal["reach", "error"] = "reach",
+    frequency: int | None = None,
+    contacted: int | None = None,
+    population: int | None = None,
+    hostile: int = 0,
+    allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: AnyLedger = None,
     note: str = "",
-    allow_null_clients: bool = False,
     progress: Progress | bool | None = None,
     source: Source | None = None,
 ) -> Release:
     """Release the values in a table by sample-and-threshold, as if each client had tossed its own coin.
 
-    Each client keeps one of its values, by a hash with a fresh salt, and counts once. The sampled count of a value that
-    w clients have is drawn as Binomial(w, rate), exactly: the distribution of w coins. The guarantee is the plan's; its
-    `unit` should say who a client is here.
+    The sampled count of a value that w clients have is drawn exactly as Binomial(w, rate), that of w coins.
+    The rate and the threshold are those of `dpsieve.federated.plan`, and so is the guarantee.
 
-    The order is fixed: check, count, charge the ledger, draw.
-
-    Args:
-        data: see `dpsieve.release`.
-        value: the column of values. Rows that are null there are left out.
-        client: the column that says whose row it is, or several; without it, each row is a client of its own.
-        plan: from `dpsieve.federated.plan`.
-        values: a public list of the values that count; rows of others are left out before a client's value is chosen.
-        allow_null_clients: leave out rows whose client is null, instead of refusing them.
-        engine, ledger, note, progress, source: see `dpsieve.release`.
+    [arguments]
 
     >>> import pyarrow as pa
-    >>> from dpsieve.federated import plan
     >>> sales = pa.table({"drink": ["tea"] * 600 + ["secret"] * 5})
-    >>> collect_table(sales, value="drink", plan=plan(1.0, 1e-8)).table.column("drink").to_pylist()
+    >>> collect_histogram(sales, column="drink", epsilon=1.0, delta=1e-8).table.column("drink").to_pylist()
     ['tea']
     """
-    columns = Columns(*_columns(value, client))
-    buckets, source = Histogram(plan, values).buckets, resolve(source)
-    book = opened(ledger, note)
-    if book is not None:
-        book.check(plan)
-    known = None if buckets.listed is None else known_table(buckets.listed, columns.key)
-    how: Any = {"known": known, "allow_null_units": allow_null_clients, "progress": progress}
-    keys, frequencies = _counted(data, columns, engine, source, how)
-
-    def rehearse() -> None:
-        draw_release(plan, ["a key"], [1])
-
-    with charge(book, plan, note, rehearse) as entry:
-        notes = Notes(contribution(buckets), reason(plan), entry=entry)
-        return draw_release(plan, keys, frequencies, notes=notes, source=source)
+    request = HistogramRequest.of(locals())
+    plan = plan_histogram(request, Table.of(data, table, engine, request.allow_null_units, progress))
+    return run(plan, ledger=ledger, note=note, source=source)
 
 
-def collect_strings(
+@document(HeavyHittersRequest)
+def collect_heavy_hitters(
     data: Any,
     *,
-    value: str,
-    client: str | Sequence[str] | None = None,
-    server: TrieHeavyHitters,
+    column: str,
+    epsilon: float,
+    delta: float,
+    max_length: int,
+    min_length: int = 0,
+    alphabet: str | bytes | None = None,
+    step: int = 1,
+    privacy_unit: str | Sequence[str] | None = None,
+    protocol: Protocol = "rounds",
+    coin: float | None = None,
+    threshold: int | None = None,
+    neighbours: Neighbours = "add_remove",
+    allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: AnyLedger = None,
     note: str = "",
-    allow_null_clients: bool = False,
     progress: Progress | bool | None = None,
     source: Source | None = None,
 ) -> TrieRelease:
-    """Find the heavy strings of a table, as if each client had answered the questions of the server.
+    """Find the heavy strings of a table, as if each client had answered the questions of a server (TrieHH++).
 
-    The guarantee is that of the server, whose `unit` should say who a client is here. Whole numbers are taken as their
-    digits; a client whose value is no string of the server's alphabet and length stays silent.
+    Whole numbers are taken as their digits; a client whose value is no string of this alphabet and length stays silent.
+    See `dpsieve.federated.TrieHeavyHitters`.
 
-    Args:
-        server: a new `dpsieve.federated.TrieHeavyHitters`.
-        data, value, client, engine, ledger, note, allow_null_clients, progress, source: see `collect_table`.
+    [arguments]
 
     >>> import pyarrow as pa
     >>> words = pa.table({"word": ["sieve"] * 900 + ["secret"] * 5})
-    >>> server = TrieHeavyHitters(1.0, 1e-8, max_length=6, step=3)
-    >>> collect_strings(words, value="word", server=server).table.column("key").to_pylist()
+    >>> budget = {"epsilon": 1.0, "delta": 1e-8}
+    >>> collect_heavy_hitters(words, column="word", max_length=6, step=3, **budget).table.column("key").to_pylist()
     ['sieve']
     """
-    columns, source, book = Columns(*_columns(value, client)), resolve(source), opened(ledger, note)
-    if book is not None:
-        book.check(server.plan)
-    how: Any = {"allow_null_units": allow_null_clients, "progress": progress}
-    keys, frequencies = _counted(data, columns, engine, source, how)
-    distinct = keys.column(0).combine_chunks()
-    wide = string_type(server.strings)  # all clients together may be more than 2 GB
-    short = pa.binary() if server.strings.of_bytes else pa.string()
-    if distinct.type not in (wide, short) and (server.strings.of_bytes or not types.is_integer(distinct.type)):
-        fix = "Name a column of text or of whole numbers, or convert it first."
-        raise InvalidType(f"value={value!r} has the type {distinct.type}, which is no string. {fix}")
-    distinct = distinct.cast(short).cast(wide)
-    strings = distinct.take(pa.array(np.repeat(np.arange(len(distinct)), frequencies)))
-    return server.run(strings, ledger=book, note=note, source=source)
+    request = HeavyHittersRequest.of(locals())
+    plan = plan_heavy_hitters(request, Table.of(data, table, engine, request.allow_null_units, progress))
+    return run(plan, ledger=ledger, note=note, source=source)
 
 
-def collect_numbers(
+@document(DistributionRequest)
+def collect_quantiles(
     data: Any,
     *,
-    value: str,
-    client: str | Sequence[str] | None = None,
-    server: Quantiles,
-    confidence: float = 0.95,
+    column: str,
+    bounds: Sequence[float],
+    epsilon: float,
+    delta: float,
+    branching: int = 4,
+    depth: int = 5,
+    outside: Literal["clip", "silent"] = "clip",
+    level: float = 0.95,
+    privacy_unit: str | Sequence[str] | None = None,
+    protocol: Protocol = "rounds",
+    coin: float | None = None,
+    threshold: int | None = None,
+    neighbours: Neighbours = "add_remove",
+    allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: AnyLedger = None,
     note: str = "",
-    allow_null_clients: bool = False,
     progress: Progress | bool | None = None,
     source: Source | None = None,
 ) -> Distribution:
-    """Find how the numbers of a table are distributed, as if each client had answered the questions of the server.
+    """Find the distribution of the numbers of a table, as if each client had answered the questions of a server.
 
-    The guarantee is that of the server, whose `unit` should say who a client is here. Rows without a number are left
-    out (null or NaN; in a text file, a text that is no number).
+    Rows without a number (null or NaN; in a text file, a text that is not a number) are left out. See
+    `dpsieve.federated.Quantiles`.
 
-    Args:
-        server: a new `dpsieve.federated.Quantiles`.
-        confidence: with which all intervals hold together.
-        data, value, client, engine, ledger, note, allow_null_clients, progress, source: see `collect_table`.
+    [arguments]
 
     >>> import pyarrow as pa
     >>> ages = pa.table({"age": [i % 100 for i in range(50_000)]})
-    >>> found = collect_numbers(ages, value="age", server=Quantiles(0.0, 100.0, epsilon=1.0, delta=1e-8, depth=3))
+    >>> found = collect_quantiles(ages, column="age", bounds=(0, 100), epsilon=1.0, delta=1e-8, depth=3)
     >>> 40 < found.quantile(0.5).value < 60
     True
     """
-    columns, source, book = NumberColumns(*_columns(value, client)), resolve(source), opened(ledger, note)
-    check_confidence(confidence)
-    if book is not None:
-        book.check(server.plan)
-    how: Any = {"allow_null_units": allow_null_clients, "progress": progress}
-    try:
-        rows = choose(data, engine).numbers(data, columns, 1, salt=uniform_bits(source, 63), **how)
-    except DpsieveError as error:
-        raise _in_these_words(error) from None
-    server.run(np.ascontiguousarray(rows.values[:, 0]), ledger=book, note=note, source=source)
-    with report_charge(server.entry):
-        return server.release(confidence=confidence)
+    request = DistributionRequest.of(locals())
+    plan = plan_distribution(request, Table.of(data, table, engine, request.allow_null_units, progress))
+    return run(plan, ledger=ledger, note=note, source=source)
 
 
-def _columns(value: object, client: str | Sequence[str] | None) -> tuple[tuple[str], tuple[str, ...]]:
-    """Return the column of values, and those that say whose row it is."""
-    column = validate.text("value", value, hint="Name the column of values, such as value='query'.")
-    names = () if client is None else (client,) if isinstance(client, str) else tuple(client)
-    if column in [validate.text("client", name, hint="Name the column of clients.") for name in names]:
-        raise InvalidValue("client is also the value, so every client would be counted. Name another column.")
-    return (column,), names
+def plan_histogram(request: HistogramRequest, table: Table | None) -> Plan[Any, Release]:
+    """Return the plan of a histogram; without a table it can only be previewed."""
+    names = ("epsilon", "delta", "rate", "threshold", "neighbours", "goal", "frequency", "contacted", "population")
+    chosen: Any = {name: getattr(request, name) for name in (*names, "hostile")}
+    mechanism = plan_sample(unit=request.unit, **chosen)
+    listed = request.known_keys
+    known = None if listed is None else known_table(listed, (request.column,))
+    buckets = Histogram(mechanism, None if known is None else known.column(0)).buckets
+
+    def finish(counted: Counted, source: Source) -> Release:
+        present = np.flatnonzero(counted.frequencies)
+        keys, frequencies = counted.keys.take(present), counted.frequencies[present]
+        notes = Notes(contribution(buckets), reason(mechanism))
+        return draw_release(mechanism, keys, frequencies, notes=notes, source=source)
+
+    def rehearse(_: Counted, source: Source) -> None:
+        draw_release(mechanism, ["a key"], [1], source=source)
+
+    def describe() -> Preview:
+        rarely, half, surely = (frequency_at(mechanism, share) for share in (0.05, 0.5, 0.95))
+        return _preview(mechanism, reason(mechanism), contribution(buckets), mechanism.rate, (rarely, half, surely))
+
+    read = _read_counts(request, table, known)
+    return Plan(mechanism, read, finish, rehearse, _check(request, table), describe)
 
 
-def _counted(
-    data: Any, columns: Columns, engine: Engine | None, source: Source, how: dict[str, Any]
-) -> tuple[pa.Table, Ints]:
-    """Return the values that clients have, one each, and how many have them."""
-    try:
-        counted = choose(data, engine).aggregate(data, columns, Contribution(), salt=uniform_bits(source, 63), **how)
-    except DpsieveError as error:
-        raise _in_these_words(error) from None
-    held = np.flatnonzero(counted.frequencies)
-    keys = counted.keys.take(held)
-    return keys, counted.frequencies[held]
+def plan_heavy_hitters(request: HeavyHittersRequest, table: Table | None) -> Plan[Any, TrieRelease]:
+    """Return the plan of heavy hitters; without a table it can only be previewed."""
+
+    def new_server() -> TrieHeavyHitters:
+        names = ("max_length", "min_length", "alphabet", "step")
+        strings: Any = {name: getattr(request, name) for name in names}
+        return TrieHeavyHitters(request.epsilon, request.delta, **strings, **request.options)
+
+    server = new_server()
+
+    def read(source: Source) -> pa.Array:
+        counted = _read_counts(request, table, None)(source)
+        return _client_strings(server, counted, request.column)
+
+    def finish(strings: pa.Array, source: Source) -> TrieRelease:
+        return new_server().run(strings, source=source)
+
+    def rehearse(strings: pa.Array, source: Source) -> None:
+        finish(strings.slice(0, 0), source)
+
+    return Plan(server.plan, read, finish, rehearse, _check(request, table), lambda: _describe_levels(server.plan))
 
 
-def _in_these_words(error: DpsieveError) -> DpsieveError:
-    """Return the error of an engine with the argument names of `collect_table`."""
-    message = str(error)
-    if "(UnicodeEncodeError)" in message:
-        return not_unicode("data")
-    if "(OverflowError)" in message:
-        return too_large("data")
-    words = {
-        "privacy_unit": "client",
-        "allow_null_units": "allow_null_clients",
-        "known_keys": "values",
-        "column=": "value=",
-        "key=": "value=",
-    }
-    for theirs, ours in words.items():
-        message = message.replace(theirs, ours)
-    return type(error)(message)
+def plan_distribution(request: DistributionRequest, table: Table | None) -> Plan[Any, Distribution]:
+    """Return the plan of a distribution; without a table it can only be previewed."""
+
+    def new_server() -> Quantiles:
+        cells: Any = {name: getattr(request, name) for name in ("epsilon", "delta", "branching", "depth", "outside")}
+        return Quantiles(*request.bounds, **cells, **request.options)
+
+    server = new_server()
+
+    def read(source: Source) -> NumberRows:
+        assert table is not None
+        return table.numbers(request.columns, 1, source)  # type: ignore[arg-type]
+
+    def finish(rows: NumberRows, source: Source) -> Distribution:
+        asked = new_server()
+        asked.run(np.ascontiguousarray(rows.values[:, 0]), source=source)
+        return asked.release(confidence=request.level)
+
+    def rehearse(_: NumberRows, source: Source) -> None:
+        new_server().run(np.zeros(1), source=source)
+
+    return Plan(server.plan, read, finish, rehearse, _check(request, table), lambda: _describe_levels(server.plan))
+
+
+def _read_counts(request: CollectRequest, table: Table | None, known: pa.Table | None) -> Callable[[Source], Counted]:
+    """Return the function that reads the values that clients have, one each, and how many have them."""
+
+    def read(source: Source) -> Counted:
+        assert table is not None
+        return table.counts(request.columns, Contribution(), source, known=known)
+
+    return read
+
+
+def _check(request: CollectRequest, table: Table | None) -> Callable[[], None] | None:
+    return None if table is None else lambda: table.check(request.columns)
+
+
+def _client_strings(server: TrieHeavyHitters, counted: Counted, column: str) -> pa.Array:
+    """Return the string of each client."""
+    distinct = counted.keys.column(0).combine_chunks()
+    wide = string_type(server.strings)  # all clients together may exceed 2 GB
+    short = pa.binary() if server.strings.of_bytes else pa.string()
+    if distinct.type not in (wide, short) and (server.strings.of_bytes or not types.is_integer(distinct.type)):
+        fix = "Name a column of text or of whole numbers, or convert it first."
+        raise InvalidType(f"column={column!r} has the type {distinct.type}, which is not a string. {fix}")
+    distinct = distinct.cast(short).cast(wide)
+    return distinct.take(pa.array(np.repeat(np.arange(len(distinct)), counted.frequencies)))
+
+
+def _describe_levels(plan: LevelPlan) -> Preview:
+    def needed(share: float) -> int | None:
+        """Return how many clients a string needs to be found with this probability; None if no number is enough."""
+        found = first_whole(lambda n: float(plan.found([n])[0]) >= share, plan.threshold, LARGEST_FREQUENCY)
+        return found if found < LARGEST_FREQUENCY else None
+
+    shares = (needed(0.05), needed(0.5), needed(0.95))
+    return _preview(plan, describe_levels(plan), "one value", plan.reports, shares, plan.exposure)
+
+
+def _preview(
+    mechanism: Any,
+    how: str,
+    adds: str,
+    reports: float,
+    needed: tuple[int | None, ...],
+    exposure: float | None = None,
+) -> Preview:
+    promise = mechanism.guarantee
+    charged = f"epsilon {promise.epsilon:g}, delta {promise.delta:g}, exposure {exposure or reports:.3g}"
+    words = ["no number of clients" if number is None else f"{number:,} clients" for number in needed]
+    details = [("reports per client, on average", f"{reports:.3g}"), ("charged by a device's budget", charged)]
+    details += [(f"found with probability {p}", word) for p, word in zip(("0.05", "0.5", "0.95"), words, strict=True)]
+    rarely, half, surely = needed
+    found: Any = {"rarely": rarely, "half": half, "surely": surely}
+    return Preview(promise, mechanism.name, how, adds, details=tuple(details), **found)

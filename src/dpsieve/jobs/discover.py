@@ -1,11 +1,7 @@
-"""Discovery on a table, in one call: which keys occur, the k most frequent, and k keys that reach most units.
-
-The order is that of `jobs.release`: check the arguments and the columns, bound and read, write the spend down, draw.
-"""
+"""Discover keys: which occur, the k most frequent, and k keys that reach most units."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -14,29 +10,29 @@ from dpsieve.channels.budget import SMALLEST_EPSILON
 from dpsieve.discovery.after_selection import KeyPicker
 from dpsieve.discovery.choice import best_for, make_selector, shared_selector
 from dpsieve.discovery.hitting_set import hitting_keys
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
 from dpsieve.discovery.median_keys import SHARE_FOR_SIZE, median_first
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.discovery.top_k import top_keys
-from dpsieve.engines import Engine, choose, located
-from dpsieve.engines.true_data import Counted
+from dpsieve.engines import Engine
+from dpsieve.engines.true_data import Counted, Incidence
 from dpsieve.errors import InvalidValue
-from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
+from dpsieve.jobs.preview import Preview
+from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, KeyRequest, TopKRequest, document
+from dpsieve.jobs.run import Plan, run
+from dpsieve.jobs.table import ALL_KEYS, Table
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.randomness.source import Source, resolve, uniform_bits
+from dpsieve.randomness.source import Source
 from dpsieve.types import Ints
 from dpsieve.values.keys import published
 
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
-ALL_KEYS = Contribution(10**12)
 
 Progress = Callable[[float], None] | bool | None
-_Picked = TypeVar("_Picked", TopK, HittingSet)
 
 
 class Selection(NamedTuple):
@@ -47,6 +43,7 @@ class Selection(NamedTuple):
     reason: str
 
 
+@document(DiscoverRequest)
 def discover(
     data: Any,
     *,
@@ -55,7 +52,7 @@ def discover(
     delta: float,
     privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int | None = None,
-    mechanism: str = "auto",
+    method: str = "auto",
     typical_keys: int | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
@@ -70,14 +67,7 @@ def discover(
     Neighbours are add/remove of one privacy unit with all its rows. Each unit keeps at most `max_keys_per_unit` of its
     distinct keys, chosen by a hash with a fresh secret salt. Only keys are published; `dpsieve.release` adds counts.
 
-    Args:
-        data, key, privacy_unit, allow_null_units, engine, table, ledger, note, progress, source: see `dpsieve.release`.
-        epsilon, delta: the budget of this discovery.
-        max_keys_per_unit: how many keys a unit may add; default 100.
-        mechanism: 'auto', or the name of a selector: 'renyi', 'renyi_two_rounds', 'greedy', 'one_key',
-            'weighted_gaussian', 'policy_gaussian', 'policy_greedy', 'repeated_rounds'; see the page on discovery.
-        typical_keys: how many distinct keys a unit typically holds, if that is public knowledge. 'auto' chooses by it;
-            without it, 1 % of epsilon buys a private median.
+    [arguments]
 
     >>> import pyarrow as pa
     >>> log = pa.table({"user": [*range(400), *range(400)], "query": ["tea"] * 400 + ["milk"] * 399 + ["secret"]})
@@ -85,38 +75,11 @@ def discover(
     ['milk', 'tea']
     """
     request = DiscoverRequest.of(locals())
-    data, engine = located(data, table, engine)
-    chosen, book, source = choose(data, engine), opened(ledger, note), resolve(source)
-    found = _known_selection(request, chosen)
-    cost = Guarantee(request.epsilon, request.delta, unit=request.unit) if found is None else found.mechanism
-    if book is not None:
-        book.check(cost, note)
-    options = _options(request, source, progress)
-    if found is not None and isinstance(found.selector, WeightSelector):
-        kept = Contribution(found.selector.max_keys)
-        counted = chosen.aggregate(data, request.columns, kept, found.selector.weight, **options)
-        selection, invented = found, Incidence.of([["a key"]])
-        sums = Counted(invented.keys, invented.weights(found.selector.weight))
-        with charge(book, cost, note, lambda: sums.drawn(selection.selector, resolve(None))) as entry:
-            keys, _ = counted.drawn(found.selector, source)
-    else:
-        held = chosen.incidence(data, request.columns, request.contribution, **options)
-        if found is not None:
-            found.selector.check(held)
-        with charge(book, cost, note, lambda: _selected(request, found, held.invented(), resolve(None))) as entry:
-            selection, keys = _selected(request, found, held, source)
-    made = KeySet.of(selection.mechanism, selected_table(keys), source=source, reason=selection.reason)
-    return replace(made, notes=replace(made.notes, entry=entry))
+    plan = plan_discover(request, Table.of(data, table, engine, request.allow_null_units, progress))
+    return run(plan, ledger=ledger, note=note, source=source)
 
 
-def _selected(
-    request: DiscoverRequest, known: Selection | None, held: Incidence, source: Source
-) -> tuple[Selection, pa.Table]:
-    """Return the selector, and the keys that it selects from what is paid for."""
-    selection = known or _bought_selection(request, held.sizes, source)
-    return selection, held.keys.filter(selection.selector.select(held, source))
-
-
+@document(TopKRequest)
 def top_k(
     data: Any,
     *,
@@ -127,7 +90,7 @@ def top_k(
     counts: bool = False,
     privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int | None = None,
-    mechanism: str = "auto",
+    method: str = "auto",
     typical_keys: int | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
@@ -140,36 +103,22 @@ def top_k(
     """Find the k keys that most units hold, the most common first, with (epsilon, delta)-differential privacy.
 
     First keys are discovered, then k of them are picked by noisy order. `max_keys_per_unit` bounds what a unit adds to
-    the discovery; the order counts all its keys. Fewer than k rows mean that fewer keys were discovered.
+    the discovery; the order counts all its keys. Fewer than k rows mean that fewer keys were discovered. A Renyi
+    selector ('auto' takes one) shares one budget with the picks; others get half of epsilon and delta.
 
-    Args:
-        k: how many keys to find.
-        counts: publish noisy counts of the found keys too, for a fifth of the budget that discovery leaves.
-        mechanism: the selector that discovers keys; 'auto' and the Renyi ones share one budget with the picks, others
-            get half of epsilon and delta.
-        data, key, epsilon, delta, privacy_unit, max_keys_per_unit, typical_keys, allow_null_units, engine, table,
-            ledger, note, progress, source: see `dpsieve.discover`.
+    [arguments]
 
     >>> import pyarrow as pa
     >>> log = pa.table({"drink": ["tea"] * 4000 + ["milk"] * 3000 + ["mate"] * 2000})
     >>> top_k(log, key="drink", k=2, epsilon=1.0, delta=1e-8).table.column("drink").to_pylist()
     ['tea', 'milk']
     """
-    request = TopRequest.of(locals())
-    data, engine = located(data, table, engine)
-    share = SHARE_FOR_COUNTS if request.counts else 0.0
-    made = top_keys(**_budget(request, 0.15), count_share=share)
-
-    def pick(held: Incidence, source: Source) -> TopK:
-        found = made.selector.select(held.bounded(made.max_keys), source)
-        numbers, keys = held.counts()[found], held.keys.filter(found)
-        order = made.pick(numbers, source)
-        noisy = made.noisy_counts(numbers[order], source) if request.counts else None
-        return TopK.of(made, top_table(made, keys.take(pa.array(order)), noisy), source=source, reason=_by(made))
-
-    return _picked(pick, data, request, made, engine, ledger, note, progress, source)
+    request = TopKRequest.of(locals())
+    plan = plan_top_k(request, Table.of(data, table, engine, request.allow_null_units, progress))
+    return run(plan, ledger=ledger, note=note, source=source)
 
 
+@document(HittingSetRequest)
 def hitting_set(
     data: Any,
     *,
@@ -179,7 +128,7 @@ def hitting_set(
     k: int,
     privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int | None = None,
-    mechanism: str = "auto",
+    method: str = "auto",
     typical_keys: int | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
@@ -192,13 +141,10 @@ def hitting_set(
     """Find k keys such that most units hold at least one of them, with (epsilon, delta)-differential privacy.
 
     First keys are discovered, then picked one after the other, each by the noisy number of units that hold it and no
-    earlier one. `max_keys_per_unit` bounds what a unit adds to the discovery; the picks see all its keys.
+    earlier one. `max_keys_per_unit` bounds what a unit adds to the discovery; the picks see all its keys. Budgets are
+    shared as in `dpsieve.top_k`.
 
-    Args:
-        k: how many keys to find.
-        mechanism: the selector that discovers keys, as for `dpsieve.top_k`.
-        data, key, epsilon, delta, privacy_unit, max_keys_per_unit, typical_keys, allow_null_units, engine, table,
-            ledger, note, progress, source: see `dpsieve.discover`.
+    [arguments]
 
     >>> import pyarrow as pa
     >>> log = pa.table({"user": [*range(400), *range(300), *range(300, 400)],
@@ -206,104 +152,166 @@ def hitting_set(
     >>> hitting_set(log, key="drink", privacy_unit="user", k=1, epsilon=1.0, delta=1e-8).table.column(0).to_pylist()
     ['water']
     """
-    request = HitRequest.of(locals())
-    data, engine = located(data, table, engine)
-    made = hitting_keys(**_budget(request, 0.5))
-
-    def pick(held: Incidence, source: Source) -> HittingSet:
-        among = held.restricted(made.selector.select(held.bounded(made.max_keys), source))
-        table = published(among.keys.take(pa.array(made.pick(among, source))))
-        return HittingSet.of(made, table, source=source, reason=_by(made))
-
-    return _picked(pick, data, request, made, engine, ledger, note, progress, source)
+    request = HittingSetRequest.of(locals())
+    plan = plan_hitting_set(request, Table.of(data, table, engine, request.allow_null_units, progress))
+    return run(plan, ledger=ledger, note=note, source=source)
 
 
-def _options(request: DiscoverRequest, source: Source, progress: Progress) -> dict[str, Any]:
-    """Return how an engine reads the data of a request, with a fresh salt."""
-    salt = uniform_bits(source, 63)
-    return {"salt": salt, "allow_null_units": request.allow_null_units, "progress": progress}
+def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, KeySet]:
+    """Return the plan of a discovery; without a table it can only be previewed."""
+    selection = _select_publicly(request, None if table is None else table.engine)
+    promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
+
+    def finish(pairs: Incidence, source: Source) -> KeySet:
+        chosen = selection or _select_by_median(request, pairs.sizes, source)
+        return publish(chosen, pairs.keys.filter(chosen.selector.select(pairs, source)), source)
+
+    def publish(chosen: Selection, keys: pa.Table, source: Source) -> KeySet:
+        return KeySet.of(chosen.mechanism, selected_table(keys), source=source, reason=chosen.reason)
+
+    def describe() -> Preview:
+        name, reason = ("auto", "a private median of keys per unit chooses the selector")
+        if selection is not None:
+            name, reason = selection.selector.name, selection.reason
+        return Preview(promise, name, reason, str(request.contribution))
+
+    if selection is not None and isinstance(selection.selector, WeightSelector):
+        selector = selection.selector
+
+        def finish_sums(sums: Counted, source: Source) -> KeySet:
+            return publish(selection, sums.drawn(selector, source)[0], source)
+
+        def rehearse(_: Counted, source: Source) -> None:
+            invented = Incidence.of([["a key"]])
+            finish_sums(Counted(invented.keys, invented.weights(selector.weight)), source)
+
+        def read(source: Source) -> Counted:
+            assert table is not None
+            kept = Contribution(selector.max_keys)
+            return table.counts(request.columns, kept, source, measure=selector.weight)
+
+        return Plan(selection.mechanism, read, finish_sums, rehearse, _check(request, table), describe)
+
+    def read_pairs(source: Source) -> Incidence:
+        assert table is not None
+        pairs = table.pairs(request.columns, request.contribution, source)
+        if selection is not None:
+            selection.selector.check(pairs)
+        return pairs
+
+    cost = promise if selection is None else selection.mechanism
+    rehearse_pairs = lambda pairs, source: finish(pairs.invented(), source)  # noqa: E731
+    return Plan(cost, read_pairs, finish, rehearse_pairs, _check(request, table), describe)
 
 
-def _known_selection(request: DiscoverRequest, engine: Engine) -> Selection | None:
+def plan_top_k(request: TopKRequest, table: Table | None) -> Plan[Any, TopK]:
+    """Return the plan of a top-k; without a table it can only be previewed."""
+    picker = top_keys(**_budget(request, 0.15), count_share=SHARE_FOR_COUNTS if request.counts else 0.0)
+
+    def finish(pairs: Incidence, source: Source) -> TopK:
+        found = picker.selector.select(pairs.bounded(picker.max_keys), source)
+        numbers, keys = pairs.counts()[found], pairs.keys.filter(found)
+        order = picker.pick(numbers, source)
+        noisy = picker.noisy_counts(numbers[order], source) if request.counts else None
+        rows = top_table(picker, keys.take(pa.array(order)), noisy)
+        return TopK.of(picker, rows, source=source, reason=_reason(picker))
+
+    return _plan_picks(request, table, picker, finish)
+
+
+def plan_hitting_set(request: HittingSetRequest, table: Table | None) -> Plan[Any, HittingSet]:
+    """Return the plan of a hitting set; without a table it can only be previewed."""
+    picker = hitting_keys(**_budget(request, 0.5))
+
+    def finish(pairs: Incidence, source: Source) -> HittingSet:
+        found = pairs.restricted(picker.selector.select(pairs.bounded(picker.max_keys), source))
+        rows = published(found.keys.take(pa.array(picker.pick(found, source))))
+        return HittingSet.of(picker, rows, source=source, reason=_reason(picker))
+
+    return _plan_picks(request, table, picker, finish)
+
+
+def _plan_picks(
+    request: HittingSetRequest, table: Table | None, picker: KeyPicker, finish: Callable[[Incidence, Source], Any]
+) -> Plan[Any, Any]:
+    """Return the plan that reads all keys of all units and picks among those that are discovered."""
+
+    def read(source: Source) -> Incidence:
+        assert table is not None
+        pairs = table.pairs(request.columns, ALL_KEYS, source)
+        picker.selector.check(pairs)
+        return pairs
+
+    def describe() -> Preview:
+        return Preview(picker.guarantee, picker.name, _reason(picker), str(request.contribution))
+
+    rehearse = lambda pairs, source: finish(pairs.invented(), source)  # noqa: E731
+    return Plan(picker, read, finish, rehearse, _check(request, table), describe)
+
+
+def _select_publicly(request: DiscoverRequest, engine: Engine | None) -> Selection | None:
     """Return the selector of a request; None where a private median decides.
 
-    Where the engine does not tell which units hold which keys, it is one that looks at sums of weights alone.
+    Where the engine does not report which units hold which keys, it is one that needs sums of weights only.
     """
     keys, typical = request.contribution.keys, request.typical_keys
-    if request.mechanism != "auto":
-        name, reason = request.mechanism, "requested by the caller"
+    has_pairs = engine is None or engine.tells_units
+    if request.method != "auto":
+        name, reason = request.method, "requested by the caller"
     elif keys == 1:
         name, reason = "one_key", "no private mechanism reports keys of units with one key more often"
-    elif not engine.tells_units:
+    elif not has_pairs:
         name, reason = "renyi", f"{type(engine).__name__} gives sums of weights"
     elif typical is not None:
         name, reason = best_for(typical)
     elif request.epsilon * (1 - SHARE_FOR_SIZE) < SMALLEST_EPSILON * 1.001:
-        name, reason = "renyi", "epsilon is too small to buy the typical number of keys"
+        name, reason = "renyi", "epsilon is too small to pay for the typical number of keys"
     else:
         return None
     selector = make_selector(name, request.epsilon, request.delta, keys, typical_keys=typical, unit=request.unit)
-    if not engine.tells_units and not isinstance(selector, WeightSelector):
-        why = f"needs to know which units hold which keys, which {type(engine).__name__} does not tell"
-        fix = "Choose 'auto', 'renyi' or 'weighted_gaussian', or 'one_key' for one key a unit."
-        raise InvalidValue(f"mechanism={name!r} {why}. {fix}")
+    if not has_pairs and not isinstance(selector, WeightSelector):
+        why = f"needs to know which units hold which keys, which {type(engine).__name__} does not report"
+        fix = "Choose 'auto', 'renyi' or 'weighted_gaussian', or 'one_key' for one key per unit."
+        raise InvalidValue(f"method={name!r} {why}. {fix}")
     return Selection(selector, selector, reason)
 
 
-def _bought_selection(request: DiscoverRequest, sizes: Ints, source: Source) -> Selection:
-    """Spend a part of epsilon on the typical number of keys, and return the selector for it.
+def _select_by_median(request: DiscoverRequest, sizes: Ints, source: Source) -> Selection:
+    """Spend a part of epsilon on the median number of keys per unit, and return the selector for it.
 
     The median is an output, by which an adversary could choose among selectors. Each of them is for a smaller delta,
-    and either for all of epsilon and not steeper than `privacy.stages.steepest`, or for what the median leaves of it.
+    and either for all of epsilon and not steeper than `accounting.stages.steepest`, or for what the median leaves.
     """
     keys, most = request.contribution.keys, steepest(request.epsilon, request.delta)
-    size = median_first(request.epsilon, keys, unit=request.unit)
-    typical, delta = size.draw(sizes, source), size.delta_left(request.epsilon, request.delta)
-    left = remaining(request.epsilon, size.epsilon)
+    median = median_first(request.epsilon, keys, unit=request.unit)
+    typical, delta = median.draw(sizes, source), median.delta_left(request.epsilon, request.delta)
+    left = remaining(request.epsilon, median.epsilon)
 
-    def made(name: str, epsilon: float) -> Selector:
+    def make(name: str, epsilon: float) -> Selector:
         return make_selector(name, epsilon, delta, keys, typical_keys=typical, unit=request.unit)
 
     name, reason = best_for(typical)
     try:
-        selector = made(name, left if name == "greedy" else request.epsilon)
+        selector = make(name, left if name == "greedy" else request.epsilon)
         if selector.steepness > most:
-            selector = made(name, left)
+            selector = make(name, left)
     except InvalidValue:  # it is paid for: take what serves every budget
-        selector = made("greedy", left)
+        selector = make("greedy", left)
         reason = f"no {name} table fits this budget, chosen"
-    mechanism = Composed(request.epsilon, request.delta, (Use(size), Use(selector)))
+    mechanism = Composed(request.epsilon, request.delta, (Use(median), Use(selector)))
     return Selection(selector, mechanism, f"{reason}, by a private median")
 
 
-def _budget(request: HitRequest, share: float) -> dict[str, Any]:
-    """Return what makers of pickers take; the selector gets a share of their Renyi budget, or half of epsilon."""
+def _budget(request: HittingSetRequest, share: float) -> dict[str, Any]:
+    """Return the arguments of a picker; the selector gets a share of its Renyi budget, or half of epsilon and delta."""
     epsilon, delta, keys, unit = request.epsilon, request.delta, request.contribution.keys, request.unit
-    selector = shared_selector(request.mechanism, epsilon, delta, keys, share, request.typical_keys, unit)
+    selector = shared_selector(request.method, epsilon, delta, keys, share, request.typical_keys, unit)
     return {"epsilon": epsilon, "delta": delta, "max_keys": selector.max_keys, "k": request.k, "selector": selector}
 
 
-def _picked(
-    pick: Callable[[Incidence, Source], _Picked],
-    data: Any,
-    request: HitRequest,
-    made: KeyPicker,
-    engine: Engine | None,
-    ledger: AnyLedger,
-    note: str,
-    progress: Progress,
-    source: Source | None,
-) -> _Picked:
-    """Read all keys of all units, charge the mechanism, and pick."""
-    book, source = opened(ledger, note), resolve(source)
-    if book is not None:
-        book.check(made, note)
-    held = choose(data, engine).incidence(data, request.columns, ALL_KEYS, **_options(request, source, progress))
-    made.selector.check(held)
-    with charge(book, made, note, lambda: pick(held.invented(), resolve(None))) as entry:
-        found = pick(held, source)
-    return replace(found, notes=replace(found.notes, entry=entry))
+def _reason(picker: KeyPicker) -> str:
+    return f"{picker.k:,} picks among the keys of {picker.selector.name} selection"
 
 
-def _by(made: KeyPicker) -> str:
-    return f"{made.k:,} picks among the keys of {made.selector.name} selection"
+def _check(request: KeyRequest, table: Table | None) -> Callable[[], None] | None:
+    return None if table is None else lambda: table.check(request.columns)

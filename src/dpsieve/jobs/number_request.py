@@ -1,147 +1,164 @@
-"""Requests for numbers of a table: what a user wants, one value behind library and command line."""
+"""Requests for numbers of a table, and for collections from the rows of a table."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpsieve import validate
-from dpsieve.engines import NumberColumns
-from dpsieve.engines.engine import unit_columns
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.numbers.estimate import MOST_ROWS_PER_UNIT
-from dpsieve.numbers.mean_plan import KINDS
-from dpsieve.numbers.sums import LARGEST_BOUND, SMALLEST_BOUND
-from dpsieve.privacy.guarantee import unit_words
-from dpsieve.types import Floats
+from dpsieve.jobs.request import Request, argument
 from dpsieve.validate import Neighbours
 
+if TYPE_CHECKING:
+    from dpsieve.engines import Columns, NumberColumns
+    from dpsieve.types import Floats
+
+MeanMethod = Literal["auto", "box", "plan"]
+QuantileMethod = Literal["auto", "search", "gaps", "halving"]
+Kind = Literal["real", "binary"]
+Scale = Literal["linear", "log"]
+Protocol = Literal["rounds", "cohorts", "one_round"]
+
+_MOST_COLUMNS = 256  # where rows are chosen per unit
+_MOST_ROWS = 10_000
 _COLUMN = "Name the column of numbers, such as column='price', or several."
-_MOST_COLUMNS = 256  # of rows that are chosen for units
 _BOUNDS = "Pass public bounds of the numbers, such as bounds=(0, 100), or a pair for each column."
-MEAN_METHODS = ("auto", "box", "plan")
+_RELATION = (
+    "'add_remove' (one unit more or less), or 'replace' (a unit's rows are exchanged for others). With 'replace', the "
+    "number of units that have a row is public."
+)
+_MOMENT = (
+    "where all columns have one unit of measure, the moment of the total error that the split of noise minimises, such "
+    "as 2; left out, each column has noise in proportion to its bounds."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberRequest:
-    """What every job on numbers of a table is told, checked; the budget is checked by who makes the mechanism."""
+class NumberRequest(Request):
+    """A job on columns of numbers, or on an array where `column` is left out."""
 
-    column: tuple[str, ...]
-    bounds: tuple[tuple[float, float], ...]
-    privacy_unit: tuple[str, ...] = None  # type: ignore[assignment]  # one name, or None, may be given
-    max_rows_per_unit: int = 1
-    epsilon: float | None = None
-    delta: float | None = None
-    rho: float | None = None
-    allow_null_units: bool = False
+    column: tuple[str, ...] | None = argument(
+        "the column of numbers, or several. Rows without a number (null or NaN; in a text file, a text that is not a "
+        "number) in one of them are left out. Leave it out where data is an array.", None, form="COLUMN",
+    )  # fmt: skip
+    bounds: tuple[tuple[float, float], ...] = argument(
+        "a public pair (low, high) for all columns, or one for each; numbers outside are clipped.", form="LOW,HIGH"
+    )
+    max_rows_per_unit: int = argument("the number of rows of a unit that count.", 1)
+    epsilon: float | None = argument("epsilon of the budget. Without delta: pure differential privacy.", None)
+    delta: float | None = argument("delta of the budget; with rho, the delta at which epsilon is reported.", None)
+    rho: float | None = argument("the budget in zCDP, instead of epsilon.", None)
 
     def __post_init__(self) -> None:
-        given: Any = self.column
-        names = (given,) if isinstance(given, str) else given
-        if not isinstance(names, Sequence) or not names:
-            raise InvalidType(f"column must be a column name or a list of them. {_COLUMN}")
-        names = NumberColumns(tuple(names)).key
-        bounds, unit = _pairs(self.bounds, len(names)), unit_columns(self.privacy_unit)
-        validate.store(self, column=names, bounds=bounds, privacy_unit=unit)
-        hint = "Pass how many rows of a unit count, such as max_rows_per_unit=1."
-        validate.whole("max_rows_per_unit", self.max_rows_per_unit, low=1, high=MOST_ROWS_PER_UNIT, hint=hint)
-        if not isinstance(self.allow_null_units, bool):
-            raise InvalidType("allow_null_units must be True or False. Pass allow_null_units=True, or leave it out.")
-        if not unit:
-            if self.max_rows_per_unit > 1:
+        super().__post_init__()
+        if self.column is not None:
+            validate.store(self, column=_columns(self.column))
+            validate.store(self, bounds=_pairs(self.bounds, len(self.column)))
+            self._check_units()
+        hint = "Pass the number of rows of a unit that count, such as max_rows_per_unit=1."
+        validate.whole("max_rows_per_unit", self.max_rows_per_unit, low=1, high=_MOST_ROWS, hint=hint)
+
+    def _check_units(self) -> None:
+        assert self.column is not None
+        if not self.privacy_unit:
+            if self.max_rows_per_unit != 1:
                 raise InvalidValue(
                     "max_rows_per_unit needs a privacy_unit: without one each row is its own unit. "
-                    "Name the column that says who is protected, such as privacy_unit='user_id'."
+                    "Name the column that identifies who is protected, such as privacy_unit='user_id'."
                 )
-        elif set(unit) & set(names):
+        elif set(self.privacy_unit) & set(self.column):
             raise InvalidValue("privacy_unit is among the columns of numbers. Name another column.")
-        elif len(names) > _MOST_COLUMNS:
-            fix = "Keep one row for each unit yourself, and leave privacy_unit out; or pass fewer columns."
-            raise InvalidValue(f"column names more than {_MOST_COLUMNS} columns, which are too many with a unit. {fix}")
-
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> Self:
-        """Return the request among the arguments of a function."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+        elif len(self.column) > _MOST_COLUMNS:
+            fix = "Keep one row per unit yourself, and leave privacy_unit out; or pass fewer columns."
+            raise InvalidValue(f"column names more than {_MOST_COLUMNS} columns, too many with a unit. {fix}")
 
     @property
     def split(self) -> dict[str, Any]:
-        """How noise is divided among columns: by their widths, or so that a moment of the total error is least."""
+        """How noise is split between columns: by their widths, or to minimise a moment of the total error."""
         moment = getattr(self, "p", None)
         return {"p": 2.0 if moment is None else moment, "shape": "proportional" if moment is None else "best"}
 
     @property
-    def columns(self) -> NumberColumns:
-        """What is read."""
+    def columns(self) -> "NumberColumns":
+        """The columns that are read."""
+        from dpsieve.engines import NumberColumns
+
+        assert self.column is not None
         return NumberColumns(self.column, self.privacy_unit)
 
     @property
-    def unit(self) -> str:
-        """Who is protected, in words."""
-        return unit_words(self.privacy_unit)
-
-    @property
-    def box(self) -> tuple[Floats, Floats]:
+    def box(self) -> "tuple[Floats, Floats]":
         """The lower and the upper bound of each column."""
+        import numpy as np
+
         lows, highs = np.array(self.bounds).T
         return lows, highs
 
     @property
     def budget(self) -> dict[str, Any]:
-        """The budget, and whom it protects, as the mechanisms take it."""
+        """The budget and the unit, as mechanisms take them."""
         return {"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho, "unit": self.unit}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumRequest(NumberRequest):
-    """The arguments of `dpsieve.sum_of` that say what is wanted; see there for their meaning."""
+    """Sums of columns."""
 
-    neighbours: Neighbours = "add_remove"
-    p: float | None = None
+    neighbours: Neighbours = argument(_RELATION, "add_remove", choices=Neighbours)
+    p: float | None = argument(_MOMENT, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuantileRequest(NumberRequest):
-    """The arguments of `dpsieve.quantile_of` that say what is wanted; see there for their meaning."""
+    """Quantiles of a column."""
 
-    q: float | Sequence[float]
-    neighbours: Neighbours = "add_remove"
-    method: str = "auto"
-    scale: str = "linear"
+    quantile: float | Sequence[float] = argument("the quantile, from 0 to 1, or several.", form="NUMBER,...")
+    neighbours: Neighbours = argument(_RELATION, "add_remove", choices=Neighbours)
+    method: QuantileMethod = argument(
+        "'search' (one quantile by noisy bisection), 'gaps' (the exponential mechanism), 'halving' (several quantiles, "
+        "recursively), or 'auto'.", "auto", choices=QuantileMethod,
+    )  # fmt: skip
+    scale: Scale = argument(
+        "'linear', or 'log': a grid whose spacing is relative to the value.", "linear", choices=Scale
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.column) > 1:
+        if self.column is not None and len(self.column) > 1:
             raise InvalidValue("column names several columns, and quantiles are of one. Name one column.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeanRequest(NumberRequest):
-    """The arguments of `dpsieve.mean_of` that say what is wanted; see there for their meaning."""
+    """Means of columns over units."""
 
-    bounds: tuple[tuple[float, float], ...] = None  # type: ignore[assignment] # left out for zeros and ones
-    p: float | None = None
-    method: str = "auto"
-    kind: str = "real"
-    neighbours: Neighbours = "replace"
+    bounds: tuple[tuple[float, float], ...] = argument(
+        "a public pair (low, high) for all columns, or one for each; numbers outside are clipped. Not with "
+        "kind='binary'.", None, form="LOW,HIGH",
+    )  # fmt: skip
+    p: float | None = argument(_MOMENT, None)
+    method: MeanMethod = argument(
+        "'box' (noise for the bounds; no other clipping), 'plan' (PLAN: finds centre and spread privately and clips "
+        "outliers; for many columns, or bounds much wider than the data), or 'auto', which compares their noise.",
+        "auto", choices=MeanMethod,
+    )  # fmt: skip
+    kind: Kind = argument("'real', or 'binary' for columns of zeros and ones.", "real", choices=Kind)
+    neighbours: Neighbours = argument(
+        "'replace' (the number of units is public), or 'add_remove' (it is private, and a part of the budget counts "
+        "units; method 'box' only).", "replace", choices=Neighbours,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
-        given: Any = self.bounds
-        if not isinstance(self.kind, str) or self.kind not in KINDS:
-            raise InvalidValue("kind is not known. Choose 'real', or 'binary' for columns of zeros and ones.")
         if self.kind == "binary":
-            if given is not None:
+            if self.bounds is not None:
                 raise InvalidValue("bounds are 0 and 1 for kind='binary'. Leave out the bounds=(0, 1).")
             validate.store(self, bounds=(0.0, 1.0))
-        elif given is None:
+        elif self.bounds is None:
             raise InvalidValue(f"bounds are missing. {_BOUNDS}")
         super().__post_init__()
-        if not isinstance(self.method, str) or self.method not in MEAN_METHODS:
-            raise InvalidValue(f"method is not known. Choose one of {', '.join(MEAN_METHODS)}.")
         if self.method == "plan" and self.pure:
             raise InvalidValue("method='plan' has no pure epsilon. Pass delta=1e-8 too, or method='box'.")
-        if validate.neighbours(self.neighbours) == "add_remove" and self.method == "plan":
+        if self.neighbours == "add_remove" and self.method == "plan":
             fix = "Pass neighbours='replace', or method='box'."
             raise InvalidValue(f"method='plan' needs a public number of units, which 'add_remove' hides. {fix}")
 
@@ -151,15 +168,129 @@ class MeanRequest(NumberRequest):
         return self.rho is None and not self.delta
 
 
+@dataclass(frozen=True, kw_only=True)
+class CollectRequest(Request):
+    """A collection by sample-and-threshold from the rows of a table, as if they were clients.
+
+    Each row is a client with one value; where `privacy_unit` names columns, each unit is, and keeps one of its values.
+    """
+
+    column: str = argument("the column of values: each client has one.", form="COLUMN")
+    neighbours: Neighbours = argument(
+        "'add_remove' (one client more or less), or 'replace' (a client has another value).", "add_remove",
+        choices=Neighbours,
+    )  # fmt: skip
+    threshold: int | None = argument("the number of reports that a value needs; left out, the best.", None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        hint = "Name the column of values, such as column='query'."
+        if validate.text("column", self.column, hint=hint) in self.privacy_unit:
+            raise InvalidValue("privacy_unit is also the column, so every unit would be counted. Name another column.")
+
+    @property
+    def columns(self) -> "Columns":
+        """The columns that are read."""
+        from dpsieve.jobs.table import ValueColumns
+
+        return ValueColumns((self.column,), self.privacy_unit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistogramRequest(CollectRequest):
+    """A histogram of values."""
+
+    delta: float | None = argument("delta of the budget; left out with a rate and a threshold, the exact one.", None)
+    known_keys: Any = argument(
+        "a public list of the values that count, or a file with one per line; other rows are left out.", None,
+        form="PATH",
+    )  # fmt: skip
+    rate: float | None = argument("the share of clients that answer; left out, the best.", None)
+    goal: Literal["reach", "error"] = argument(
+        "'reach' (the rarest values), or 'error' (the least error up to `frequency`).",
+        "reach",
+        choices=("reach", "error"),
+    )
+    frequency: int | None = argument("with goal='error': the number of clients of the most frequent values.", None)
+    contacted: int | None = argument("the most clients to contact, of the population.", None)
+    population: int | None = argument("the number of clients, if that is public.", None)
+    hostile: int = argument("the number of reports that may be made up by those who see the release.", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelRequest(CollectRequest):
+    """A collection by levels."""
+
+    protocol: Protocol = argument(
+        "'rounds' (a coin at each level), 'cohorts' (each client at one level), or 'one_round'.", "rounds",
+        choices=Protocol,
+    )  # fmt: skip
+    coin: float | None = argument("the probability with which a client answers; left out, the best.", None)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of a server by levels."""
+        return {name: getattr(self, name) for name in ("protocol", "coin", "threshold", "neighbours", "unit")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyHittersRequest(LevelRequest):
+    """Strings that many clients have."""
+
+    max_length: int = argument("the number of symbols of the longest string; clients with longer ones are silent.")
+    min_length: int = argument("the number of symbols of the shortest string.", 0)
+    alphabet: str | bytes | None = argument("all characters that strings may have; left out, any.", None)
+    step: int = argument("the number of symbols per level.", 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributionRequest(LevelRequest):
+    """The distribution of a number."""
+
+    bounds: tuple[float, float] = argument("public bounds (low, high) of the numbers.", form="LOW,HIGH")
+    branching: int = argument("the number of parts into which each level cuts a range.", 4)
+    depth: int = argument("the number of levels: branching^depth cells in all.", 5)
+    outside: Literal["clip", "silent"] = argument(
+        "numbers outside of the bounds: 'clip', or 'silent'.", "clip", choices=("clip", "silent")
+    )
+    level: float = argument("the confidence level of all intervals jointly.", 0.95)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.between("level", self.level, 0.01, 1 - 1e-9, hint="Pass a probability such as level=0.95.")
+        validate.store(self, bounds=_pairs(self.bounds, 1)[0])
+
+    @property
+    def columns(self) -> "Columns":
+        """The columns that are read."""
+        from dpsieve.engines import NumberColumns
+
+        return NumberColumns((self.column,), self.privacy_unit)
+
+
+def _columns(column: Any) -> tuple[str, ...]:
+    names = (column,) if isinstance(column, str) else column
+    if not isinstance(names, Sequence) or not names:
+        raise InvalidType(f"column must be a column name or a list of them. {_COLUMN}")
+    checked = tuple(validate.text("column", name, hint=_COLUMN) for name in names)
+    if len(set(checked)) < len(checked):
+        raise InvalidValue("column names a column twice. Name each column once.")
+    return checked
+
+
 def _pairs(bounds: Any, count: int) -> tuple[tuple[float, float], ...]:
     """Return a pair of bounds for each column."""
+    import numpy as np
+
+    from dpsieve.numbers.sums import LARGEST_BOUND, SMALLEST_BOUND
+
     given = validate.finite("bounds", bounds, hint=_BOUNDS)
     if given.shape not in ((2,), (1, 2), (count, 2)):
-        raise InvalidValue(f"bounds must be one pair, or as many as there are columns, {count:,}. {_BOUNDS}")
+        raise InvalidValue(f"bounds must be one pair, or one per column, {count:,}. {_BOUNDS}")
     given = np.broadcast_to(given, (count, 2))
     if (given[:, 0] >= given[:, 1]).any():
-        raise InvalidValue(f"bounds holds a pair whose low is not below its high. {_BOUNDS}")
+        raise InvalidValue(f"bounds has a pair whose low is not below its high. {_BOUNDS}")
     sizes = np.abs(given)
     if ((sizes > 0) & ((sizes < SMALLEST_BOUND) | (sizes > LARGEST_BOUND))).any():
-        raise InvalidValue("bounds holds a number below 10^-60 or above 10^60. Rescale the data.")
+        raise InvalidValue("bounds has a number below 10^-60 or above 10^60. Rescale the data.")
     return tuple((low, high) for low, high in given.tolist())

@@ -1,241 +1,324 @@
-"""Sums, quantiles and means of columns of a table, in one call.
-
-The order is that of `jobs.release`: check the arguments and the ledger, bound and read, write the spend down, draw.
-"""
+"""Sums, means and quantiles of columns of a table, or of an array."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cache, partial
+from typing import Any, TypeVar
 
 import numpy as np
 
-from dpsieve.engines import Engine, NumberRows, choose
+from dpsieve.engines import Engine, NumberRows
 from dpsieve.errors import InvalidValue
-from dpsieve.jobs.number_request import MeanRequest, NumberRequest, QuantileRequest, SumRequest
-from dpsieve.numbers.box_mean import box_mean_noise, unit_means_noise
-from dpsieve.numbers.estimate import Estimate, bounded_words
-from dpsieve.numbers.mean import private_mean
-from dpsieve.numbers.mean_plan import MeanPlan, preview_mean
-from dpsieve.numbers.quantiles import best_quantiles, publish_quantiles
-from dpsieve.numbers.scaled_noise import ScaledNoise
-from dpsieve.numbers.sums import best_noise, private_sum
-from dpsieve.privacy.ledger import AnyLedger, Ledger, charge, opened
+from dpsieve.jobs.preview import Preview
+from dpsieve.jobs.request import document
+from dpsieve.jobs.run import Plan, run
+from dpsieve.jobs.table import Array, Table, clip_rows
+from dpsieve.numbers.box import best_noise, box_mean_noise, sum_noise, unit_means_noise
+from dpsieve.numbers.estimate import Estimate, describe_contribution
+from dpsieve.numbers.mean import PreparedMean, prepare_mean
+from dpsieve.numbers.mean_plan import MeanPlan
+from dpsieve.numbers.noise import ScaledNoise
+from dpsieve.numbers.quantiles import INVENTED, choose_quantiles, draw_quantiles
+from dpsieve.numbers.sums import draw_sums
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.randomness.source import Source, resolve, uniform_bits
+from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 
+from dpsieve.jobs.number_request import (  # isort: skip
+    Kind, MeanMethod, MeanRequest, NumberRequest, QuantileMethod, QuantileRequest, Scale, SumRequest,
+)  # fmt: skip
+
 Progress = Callable[[float], None] | bool | None
 Bounds = Sequence[float] | Sequence[Sequence[float]]
-_USUAL_WIDTHS = 10  # deviations between the bounds, where nothing is known
+_Numbers = TypeVar("_Numbers", SumRequest, MeanRequest, QuantileRequest)
+_USUAL_WIDTHS = 10  # standard deviations between the bounds, where nothing is known
+_FEW = 16  # rows of a rehearsal
 
 
-def sum_of(
+@document(SumRequest)
+def sum(  # noqa: A001
     data: Any,
     *,
-    column: str | Sequence[str],
+    column: str | Sequence[str] | None = None,
     bounds: Bounds,
     privacy_unit: str | Sequence[str] | None = None,
     max_rows_per_unit: int = 1,
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
-    allow_null_units: bool = False,
     neighbours: Neighbours = "add_remove",
     p: float | None = None,
+    allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: AnyLedger = None,
     note: str = "",
     progress: Progress = None,
     source: Source | None = None,
 ) -> Estimate:
-    """Publish the sums of columns of a table, with differential privacy for one unit with all its rows.
+    """Publish the sums of columns of a table, or of an array, with differential privacy for one unit with all its rows.
 
     Each unit keeps at most `max_rows_per_unit` of its rows, chosen by a hash with a fresh secret salt, and each number
-    is limited to the bounds of its column. So one unit moves a sum by at most `max_rows_per_unit` times the larger
-    bound in size, and the noise is for that (`dpsieve.private_sum`).
+    is clipped to the bounds of its column. So one unit moves a sum by at most `max_rows_per_unit` times the larger
+    bound in size, and the noise is for that. The rows of an array are taken as units, or, with `max_rows_per_unit`
+    above 1, as units of at most so many rows.
 
-    Args:
-        data: see `dpsieve.release`.
-        column: the column of numbers, or several. Rows without a number (null or NaN; in a text file, a text that is no
-            number) in one of them are left out.
-        bounds: a public pair (low, high) for all columns, or one for each.
-        privacy_unit: the column that says who is protected, or several: then a unit is one combination of their values.
-            Without it, each row is its own unit.
-        max_rows_per_unit: how many rows of a unit count; the noise grows with it.
-        epsilon, delta, rho: the budget: epsilon alone for pure privacy, epsilon and delta, or rho for zCDP.
-        allow_null_units: drop rows with a null unit instead of refusing the data.
-        neighbours: 'add_remove' (a unit more or less), or 'replace' (a unit's rows are exchanged for others). With
-            'replace' and one row a unit, how many units have a row that is not left out is taken as public.
-        p: where all columns are in one unit of measure, the moment of the total error that the split of noise makes
-            least, such as 2; left out, each column has noise in proportion to its bounds.
-        engine, ledger, note, progress, source: see `dpsieve.release`.
+    [arguments]
 
     >>> import pyarrow as pa
     >>> sales = pa.table({"customer": [1, 1, 2, 3], "price": [20.0, 80.0, 30.0, 1e9]})
     >>> options = {"column": "price", "bounds": (0, 100), "privacy_unit": "customer", "max_rows_per_unit": 2}
-    >>> total = sum_of(sales, **options, epsilon=500.0)
+    >>> total = sum(sales, **options, epsilon=500.0)
     >>> abs(total.value - 230) < 10
     True
     >>> print(total.guarantee)
     500-differential privacy when one customer is added or removed.
+    >>> abs(sum([20.0, 30.0], bounds=(0, 100), epsilon=500.0).value - 50) < 10
+    True
     """
-    request, source, book = SumRequest.of(locals()), resolve(source), opened(ledger, note)
-    lows, highs = request.box
-    shared: Any = {"neighbours": request.neighbours, "rows_per_unit": request.max_rows_per_unit, **request.split}
-    made, _ = best_noise(lows, highs, noise="auto", **shared, **request.budget)
-    values = _read(data, request, made, engine, book, note, progress, source).values
-    x, widths = _one_or_many(np.clip(values, lows, highs)), np.column_stack([lows, highs])
-    names = list(request.column)
-    return private_sum(x, widths, names=names, ledger=book, note=note, source=source, **shared, **request.budget)
+    request = SumRequest.of(locals())
+    return run(plan_sum(*_locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
 
 
-def quantile_of(
+@document(QuantileRequest)
+def quantile(
     data: Any,
     *,
-    column: str | Sequence[str],
+    column: str | Sequence[str] | None = None,
     bounds: Bounds,
-    q: float | Sequence[float],
+    quantile: float | Sequence[float],
     privacy_unit: str | Sequence[str] | None = None,
     max_rows_per_unit: int = 1,
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
-    allow_null_units: bool = False,
     neighbours: Neighbours = "add_remove",
-    method: str = "auto",
-    scale: str = "linear",
+    method: QuantileMethod = "auto",
+    scale: Scale = "linear",
+    allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: AnyLedger = None,
     note: str = "",
     progress: Progress = None,
     source: Source | None = None,
 ) -> Estimate:
-    """Publish quantiles of a column of a table, with differential privacy for one unit with all its rows.
+    """Publish quantiles of a column of a table, or of an array, with differential privacy for one unit.
 
-    They are those of the rows that units keep, at most `max_rows_per_unit` of each. The number of rows is private,
-    under both relations.
+    They are those of the rows that units keep, at most `max_rows_per_unit` of each. The number of rows of a table is
+    private, under both relations. The values are points of a public grid between the bounds; `rank_error` bounds the
+    number of rows between a value and its rank, for all quantiles together with probability 0.95.
 
-    Args:
-        q: the quantile, from 0 to 1, or a list of them.
-        method, scale: see `dpsieve.private_quantile`.
-        data, column, bounds, privacy_unit, max_rows_per_unit, epsilon, delta, rho, allow_null_units, neighbours,
-            engine, ledger, note, progress, source: see `dpsieve.sum_of`; there is one column.
+    [arguments]
 
     >>> import pyarrow as pa
     >>> visits = pa.table({"minutes": list(range(10_001))})
-    >>> median = quantile_of(visits, column="minutes", q=0.5, bounds=(0, 1_000_000), epsilon=1.0)
+    >>> median = quantile(visits, column="minutes", quantile=0.5, bounds=(0, 1_000_000), epsilon=1.0)
     >>> abs(median.value - 5_000) <= 100
     True
     """
-    request, source, book = QuantileRequest.of(locals()), resolve(source), opened(ledger, note)
-    if request.method == "slices":
-        why = "needs a public number of rows, and that of a table is private"
-        raise InvalidValue(f"method='slices' {why}. Pass method='halving', or use private_quantile.")
-    options: Any = {"bounds": request.bounds[0], "neighbours": request.neighbours, "method": request.method}
-    options |= {"scale": request.scale, "rows_per_unit": request.max_rows_per_unit, **request.budget}
-    made, reason = best_quantiles(request.q, **options)
-    values = _read(data, request, made, engine, book, note, progress, source).values
-    column_values, single = np.ascontiguousarray(values[:, 0]), not isinstance(request.q, Sequence)
-    return publish_quantiles(column_values, made, reason, single=single, ledger=book, note=note, source=source)
+    request = QuantileRequest.of(locals())
+    return run(plan_quantile(*_locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
 
 
-def mean_of(
+@document(MeanRequest)
+def mean(
     data: Any,
     *,
-    column: str | Sequence[str],
+    column: str | Sequence[str] | None = None,
     bounds: Bounds | None = None,
     privacy_unit: str | Sequence[str] | None = None,
     max_rows_per_unit: int = 1,
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
-    allow_null_units: bool = False,
     p: float | None = None,
-    method: str = "auto",
-    kind: str = "real",
+    method: MeanMethod = "auto",
+    kind: Kind = "real",
     neighbours: Neighbours = "replace",
+    allow_null_units: bool = False,
     engine: Engine | None = None,
+    table: str | None = None,
     ledger: AnyLedger = None,
     note: str = "",
     progress: Progress = None,
     source: Source | None = None,
 ) -> Estimate:
-    """Publish the means of columns of a table over its units, with differential privacy for one unit with all its rows.
+    """Publish the means of columns of a table over its units, or of the rows of an array, with differential privacy.
 
-    A unit counts once: with the mean of the rows that it keeps, at most `max_rows_per_unit`, each number limited to its
+    A unit counts once: with the mean of the rows that it keeps, at most `max_rows_per_unit`, each number clipped to its
     bounds. So the noise does not grow with `max_rows_per_unit`. The table has a 95 % interval for the mean of the
-    units, or nulls where none can be stated.
+    units, or nulls where none can be stated. 'auto' takes 'plan' where there are enough units for it, and the noise of
+    'box' would exceed what the mean of as many units varies by itself, were the bounds ten deviations wide.
 
-    Args:
-        p: where all columns are in one unit of measure, the norm of the total error that is made small, such as 2; left
-            out, 'box' has noise in proportion to the bounds of each column, and 'plan' takes 2.
-        method: 'box' (the sum's noise, for what the bounds allow; no other clipping), 'plan' (PLAN: finds centre and
-            spread privately and clips what is far from them; for many columns, or bounds much wider than the data; see
-            `dpsieve.private_mean`), or 'auto': 'plan' where there are enough units for it, and the noise of 'box'
-            would be above what the mean of as many units varies by itself, were the bounds ten deviations wide.
-        kind: 'real', or 'binary' for columns of zeros and ones: what share of the units is one. Bounds are left out
-            then, as they are 0 and 1; a number outside counts as the nearer one.
-        neighbours: 'replace' (one unit is replaced by another: the number of units that have a row which is not left
-            out is public), or 'add_remove' (a unit more or less: their number is private, and part of the budget counts
-            them; method 'box' alone). With 'add_remove' one ledger serves counts, sums, quantiles and means.
-        data, column, bounds, privacy_unit, max_rows_per_unit, epsilon, delta, rho, allow_null_units, engine, ledger,
-            note, progress, source: see `dpsieve.sum_of`.
+    [arguments]
 
     >>> import pyarrow as pa
     >>> visits = pa.table({"visitor": [i % 5_000 for i in range(10_000)], "minutes": [i % 61 for i in range(10_000)]})
     >>> options = {"column": "minutes", "bounds": (0, 60), "privacy_unit": "visitor", "max_rows_per_unit": 2}
-    >>> mean = mean_of(visits, **options, epsilon=1.0)
-    >>> abs(mean.value - 30) < 1
+    >>> average = mean(visits, **options, epsilon=1.0)
+    >>> abs(average.value - 30) < 1
     True
-    >>> print(mean.guarantee)
+    >>> print(average.guarantee)
     1-differential privacy when one visitor is replaced by another.
     """
-    request, source, book = MeanRequest.of(locals()), resolve(source), opened(ledger, note)
-    options: Any
+    request = MeanRequest.of(locals())
+    return run(plan_mean(*_locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
+
+
+def _locate(
+    request: _Numbers, data: Any, table: str | None, engine: Engine | None, progress: Progress
+) -> tuple[_Numbers, Table | Array]:
+    """Return the request and the table to read; an array gives the request the names of its coordinates."""
+    if request.column is not None:
+        return request, Table.of(data, table, engine, request.allow_null_units, progress)
+    if request.privacy_unit or table is not None or engine is not None:
+        fix = "Name the column of numbers, such as column='price', or leave out privacy_unit, table and engine."
+        raise InvalidValue(f"column is missing, which a table needs. {fix}")
+    array = Array.of(data)
+    return replace(request, column=tuple(array.names)), array
+
+
+def plan_sum(request: SumRequest, table: Table | Array | None) -> Plan[Any, Estimate]:
+    """Return the plan of a sum; without a table it can only be previewed."""
+    assert request.column is not None
     lows, highs = request.box
+    shared: Any = {"neighbours": request.neighbours, "rows_per_unit": request.max_rows_per_unit, **request.split}
+    mechanism, grid = best_noise(lows, highs, **shared, **request.budget)
+    split = f"best for moment {request.p:g} of the error" if request.p is not None else "like the widths"
+    notes: Any = {"reason": f"{mechanism.noise} noise, its split {split}", "single": _is_single(request, table)}
+    notes["contribution"] = describe_contribution(request.max_rows_per_unit)
+
+    def finish(rows: NumberRows, source: Source) -> Estimate:
+        drawn = sum_noise(mechanism, grid, rows.values.shape[0])
+        return draw_sums(grid.sums(clip_rows(rows.values, lows, highs)), drawn, source, request.column, **notes)
+
+    return _plan(request, table, mechanism, finish, notes)
+
+
+def plan_quantile(request: QuantileRequest, table: Table | Array | None) -> Plan[Any, Estimate]:
+    """Return the plan of quantiles; without a table it can only be previewed."""
+    options: Any = {"bounds": request.bounds[0], "neighbours": request.neighbours, "method": request.method}
+    options |= {"scale": request.scale, "rows_per_unit": request.max_rows_per_unit, **request.budget}
+    mechanism, reason = choose_quantiles(request.quantile, **options)
+    single = not isinstance(request.quantile, Sequence)
+
+    def finish(rows: NumberRows, source: Source) -> Estimate:
+        values = np.ascontiguousarray(rows.values[:, 0])
+        return draw_quantiles(values, mechanism, source, reason=reason, single=single)
+
+    notes = {"reason": reason, "contribution": describe_contribution(request.max_rows_per_unit)}
+    return _plan(request, table, mechanism, finish, notes, len(INVENTED))
+
+
+def plan_mean(request: MeanRequest, table: Table | Array | None) -> Plan[Any, Estimate]:
+    """Return the plan of a mean; without a table it can only be previewed.
+
+    Under 'replace' the number of units is public, and both the choice of the method and the cost depend on it.
+    """
+    assert request.column is not None
+    lows, highs = request.box
+    names, single = list(request.column), _is_single(request, table)
+    rows = describe_contribution(request.max_rows_per_unit)
+    adds = rows if request.max_rows_per_unit == 1 else f"the mean of {rows}"
+
+    def notes_of(mechanism: ScaledNoise) -> Any:
+        return {"reason": f"{mechanism.noise} noise for the bounds", "contribution": adds, "single": single}
+
     if request.neighbours == "add_remove":
         counted, sums_of = unit_means_noise(lows, highs, **request.budget, **request.split)
-        units = _read(data, request, counted, engine, book, note, progress, source).unit_means(lows, highs)
-        sums = sums_of(units)
-        with charge(book, counted, note, lambda: counted.draw(np.zeros_like(sums), resolve(None))) as entry:
-            *values, count = counted.draw(sums, source).tolist()
-            return _box_estimate(request, replace(counted, units=count), np.array(values), source, entry)
-    budget = {**request.budget, "p": request.split["p"]}
-    made, _ = box_mean_noise(1, lows, highs, **request.budget, **request.split)
+
+        def finish_counted(rows: NumberRows, source: Source) -> Estimate:
+            *values, count = counted.draw(sums_of(_unit_means(rows, lows, highs)), source).tolist()
+            drawn = replace(counted, units=count)
+            return Estimate.of(drawn, np.array(values), names, source=source, **notes_of(counted))
+
+        return _plan(request, table, counted, finish_counted, notes_of(counted))
+    one, _ = box_mean_noise(1, lows, highs, **request.budget, **request.split)
     if request.method != "box" and not request.pure:
-        _planned(request, 1)
-    units = _read(data, request, made, engine, book, note, progress, source).unit_means(lows, highs)
-    made, grid = box_mean_noise(len(units), lows, highs, **request.budget, **request.split)
-    if _takes_plan(request, len(units), made.deviations, highs - lows):
-        x, bound = _one_or_many(units), _bound(request)
-        options = {"bound": bound, "kind": request.kind, "names": list(request.column), **budget}
-        found = private_mean(x, ledger=book, note=note, source=source, **options)
-    else:
-        sums = grid.sums(units)
-        with charge(book, made, note, lambda: made.draw(np.zeros_like(sums), resolve(None))) as entry:
-            return _box_estimate(request, made, made.draw(sums, source), source, entry)
-    return replace(found, notes=replace(found.notes, contribution=_held(request)))
+        _mean_plan(request, 1)  # raises for a budget or a moment that it does not take
+
+    @cache
+    def choose(count: int) -> PreparedMean | tuple[ScaledNoise, Any]:
+        box, grid = box_mean_noise(count, lows, highs, **request.budget, **request.split)
+        if _takes_plan(request, count, box.deviations, highs - lows):
+            return _prepared(request, count)
+        return box, grid
+
+    def cost_of(rows: NumberRows) -> Mechanism:
+        chosen = choose(len(rows.starts) - 1)
+        return chosen.cost if isinstance(chosen, PreparedMean) else chosen[0]
+
+    def finish(rows: NumberRows, source: Source) -> Estimate:
+        units = _unit_means(rows, lows, highs)
+        chosen = choose(units.shape[0])
+        if not isinstance(chosen, PreparedMean):
+            box, grid = chosen
+            return draw_sums(grid.sums(units), box, source, names, **notes_of(box))
+        estimate = chosen.draw(chosen.bounded(units), source, names, single=single)
+        return replace(estimate, notes=replace(estimate.notes, contribution=adds))
+
+    def rehearse(rows: NumberRows, source: Source) -> None:
+        units = np.zeros((len(rows.starts) - 1, len(names)))
+        chosen = choose(len(units))
+        if isinstance(chosen, PreparedMean):
+            chosen.draw(chosen.bounded(units[:_FEW]), source, names, single=single)
+        else:
+            chosen[0].draw(np.zeros(len(names), np.int64), source)
+
+    plan = _plan(request, table, one, finish, notes_of(one))
+    return replace(plan, final_cost=cost_of, rehearse=rehearse)
 
 
-def _box_estimate(
-    request: MeanRequest, made: ScaledNoise, values: Floats, source: Source, entry: int | None
-) -> Estimate:
-    reason, single = f"{made.noise} noise for all that the bounds allow", len(request.column) == 1
-    words: Any = {"reason": reason, "contribution": _held(request), "single": single, "entry": entry}
-    return Estimate.of(made, values, list(request.column), source=source, **words)
+def _plan(
+    request: NumberRequest,
+    table: Table | Array | None,
+    mechanism: Mechanism,
+    finish: Callable[[NumberRows, Source], Estimate],
+    notes: dict[str, Any],
+    rehearsed: int = 1,
+) -> Plan[Any, Estimate]:
+    """Return the plan that reads rows of numbers; `rehearsed` is the number of invented rows."""
+    assert request.column is not None
+
+    def read(source: Source) -> NumberRows:
+        assert table is not None
+        return table.numbers(request.columns, request.max_rows_per_unit, source)
+
+    def rehearse(_: NumberRows, source: Source) -> None:
+        assert request.column is not None
+        finish(NumberRows(np.zeros((rehearsed, len(request.column))), np.arange(rehearsed + 1)), source)
+
+    def describe() -> Preview:
+        deviations: Floats | None = getattr(mechanism, "deviations", None)
+        per_column = request.neighbours == "add_remove" or not isinstance(request, MeanRequest)  # type: ignore[attr-defined]
+        details = ()
+        if deviations is not None and per_column and isinstance(request, SumRequest):
+            shown = ", ".join(f"{deviation:.4g}" for deviation in deviations)
+            details = (("standard deviation of the noise", shown),)
+        return Preview(mechanism.guarantee, mechanism.name, notes["reason"], notes["contribution"], details=details)
+
+    check = None if table is None else partial(table.check, request.columns)
+    return Plan(mechanism, read, finish, rehearse, check, describe)
 
 
-def _held(request: MeanRequest) -> str:
-    held = bounded_words(request.max_rows_per_unit)
-    return held if request.max_rows_per_unit == 1 else f"the mean of {held}"
+def _is_single(request: NumberRequest, table: Table | Array | None) -> bool:
+    """Return whether the result is one number, not an array of them."""
+    return table.is_flat if isinstance(table, Array) else len(request.column or ()) == 1
+
+
+def _unit_means(rows: NumberRows, lows: Floats, highs: Floats) -> Any:
+    """Return the mean of the rows of each unit; a sparse matrix has one row per unit, and stays sparse."""
+    return rows.values if hasattr(rows.values, "tocsr") else rows.unit_means(lows, highs)
 
 
 def _takes_plan(request: MeanRequest, count: int, deviations: Floats, widths: Floats) -> bool:
     if request.method == "box" or request.pure:
         return False
-    plan = _planned(request, count)
+    plan = _mean_plan(request, count)
     if request.method == "plan":
         if not plan.useful:
             needed = f"{plan.rows_needed:,}" if plan.rows_needed else "more than all"
@@ -246,33 +329,19 @@ def _takes_plan(request: MeanRequest, count: int, deviations: Floats, widths: Fl
     return plan.useful and noise > usual / math.sqrt(count)
 
 
-def _planned(request: MeanRequest, count: int) -> MeanPlan:
-    budget: Any = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta, "p": request.split["p"]}
-    return preview_mean(count, len(request.column), bound=_bound(request), kind=request.kind, **budget)
+def _mean_plan(request: MeanRequest, count: int) -> MeanPlan:
+    assert request.column is not None
+    options: Any = {"kind": request.kind, "mode": "best", "variances_known": False}
+    return MeanPlan.make(count, len(request.column), **_mean_budget(request), **options)
 
 
-def _bound(request: MeanRequest) -> float | None:
-    return None if request.kind == "binary" else float(np.abs(request.box).max())
+def _prepared(request: MeanRequest, count: int) -> PreparedMean:
+    assert request.column is not None
+    options: Any = {"kind": request.kind, "unit": request.unit}
+    return prepare_mean(count, len(request.column), **_mean_budget(request), **options)
 
 
-def _read(
-    data: Any,
-    request: NumberRequest,
-    cost: Mechanism,
-    engine: Engine | None,
-    book: Ledger | None,
-    note: str,
-    progress: Progress,
-    source: Source,
-) -> NumberRows:
-    """Return the bounded rows of a request, once the ledger says that the cost would fit."""
-    if book is not None:
-        book.check(cost, note)
-    options: Any = {"salt": uniform_bits(source, 63), "allow_null_units": request.allow_null_units}
-    chosen = choose(data, engine)
-    return chosen.numbers(data, request.columns, request.max_rows_per_unit, progress=progress, **options)
-
-
-def _one_or_many(values: Floats) -> Floats:
-    """Return one column as a flat array."""
-    return values[:, 0] if values.shape[1] == 1 else values
+def _mean_budget(request: MeanRequest) -> dict[str, Any]:
+    bound = None if request.kind == "binary" else float(np.abs(request.box).max())
+    budget = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta}
+    return {"bound": bound, **budget, "p": request.split["p"]}

@@ -1,97 +1,113 @@
-"""What a release would do, before any budget is spent: from public numbers alone."""
+"""Previews: what a job would do, before any budget is spent, from public numbers alone."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import MISSING, dataclass, fields
+from importlib import import_module
+from typing import Any, Literal
 
 import numpy as np
 
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.display import html_table
-from dpsieve.jobs.plan import Plan
+from dpsieve.engines import Engine
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.jobs.mechanisms import Choice
+from dpsieve.jobs.request import Request
+from dpsieve.jobs.run import Plan
+from dpsieve.jobs.table import Table
 from dpsieve.noise.known_keys import KnownKeys
 from dpsieve.noise.report_then_count import ReportThenCount
 from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import warn_of_large_delta
+from dpsieve.privacy.ledger import AnyLedger, open_ledger
 
+Job = Literal[
+    "release", "discover", "top_k", "hitting_set", "sum", "mean", "quantile", "collect_histogram",
+    "collect_heavy_hitters", "collect_quantiles",
+]  # fmt: skip
+# For each job: its module, its request, and the function that plans it.
+_JOBS = {
+    "release": ("release", "ReleaseRequest", "plan_release"),
+    "discover": ("discover", "DiscoverRequest", "plan_discover"),
+    "top_k": ("discover", "TopKRequest", "plan_top_k"),
+    "hitting_set": ("discover", "HittingSetRequest", "plan_hitting_set"),
+    "sum": ("numbers", "SumRequest", "plan_sum"),
+    "mean": ("numbers", "MeanRequest", "plan_mean"),
+    "quantile": ("numbers", "QuantileRequest", "plan_quantile"),
+    "collect_histogram": ("collect", "HistogramRequest", "plan_histogram"),
+    "collect_heavy_hitters": ("collect", "HeavyHittersRequest", "plan_heavy_hitters"),
+    "collect_quantiles": ("collect", "DistributionRequest", "plan_distribution"),
+}
 _WIDE = 500.0  # the sigma of Gaussian noise from which on intervals are as long as those of real noise, and a bit
-
-_AFTER_CHOICE = "chosen with the bound, from a private histogram of keys per unit"
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a release would add, withhold and promise.
+    """What a job would add, withhold and promise.
 
     Attributes:
-        mechanism, reason: what would be used, and why.
-        guarantee: what the release would promise.
-        each_key: the (epsilon, delta) that one key of a unit gets.
+        guarantee: what it would promise.
+        mechanism, reason: the mechanism, and why it would be used.
+        contribution: what a unit may add.
+        each_key: the (epsilon, delta) that one key of a unit gets; None where keys have no share of their own.
         rarely, half, surely: the true frequency that is reported with probability 0.05, 0.5 and 0.95 (None: never, or
             not chosen yet; 0 with known keys, which are always answered).
-        width: the widest 95 % interval of a key that is far above the threshold, from its low to its high end; None if
-            not chosen yet.
-        contribution: what a unit's rows are cut to, in words.
-        counts_from: with `report_then_count`, the frequency below which a reported key only has an upper end.
-        rarer: what would report rarer keys, in words.
+        width: the widest 95 % interval of a key that is far above the threshold; None if not chosen yet.
+        counts_from: with `report_then_count`, the frequency below which a reported key only has an upper bound.
+        rarer: what would report rarer keys.
+        details: further lines of the job, as pairs of a name and a value.
     """
 
+    guarantee: Guarantee
     mechanism: str
     reason: str
-    guarantee: Guarantee
-    each_key: tuple[float, float]
-    rarely: int | None
-    half: int | None
-    surely: int | None
-    width: int | None
     contribution: str
+    each_key: tuple[float, float] | None = None
+    rarely: int | None = None
+    half: int | None = None
+    surely: int | None = None
+    width: int | None = None
     counts_from: int | None = None
     rarer: str = ""
+    details: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, plan: Plan, contribution: str, rarer: str = "") -> "Preview":
-        """Read a plan."""
-        each = plan.each
-        one_key = each.each_key if isinstance(each, ReportedCounts) else each.guarantee
-        shares = (0.05, 0.5, 0.95)
-        rarely, half, surely = (frequency_at(each, p) if isinstance(each, ReportedCounts) else 0 for p in shares)
+    def of(cls, choice: Choice, contribution: str, rarer: str = "") -> "Preview":
+        """Return the preview of a mechanism that reports keys with counts."""
+        each = choice.mechanism.last
+        reports = isinstance(each, ReportedCounts)
+        per_key = each.each_key if isinstance(each, ReportedCounts) else each.guarantee
+        rarely, half, surely = (frequency_at(each, share) if reports else 0 for share in (0.05, 0.5, 0.95))
         return cls(
-            plan.name, plan.reason, plan.guarantee, (one_key.epsilon, one_key.delta), rarely, half, surely,
-            _width(each), contribution,
+            choice.mechanism.guarantee, choice.name, choice.reason, contribution, (per_key.epsilon, per_key.delta),
+            rarely, half, surely, _width(each),
             each.first * each.max_rows if isinstance(each, ReportThenCount) else None, rarer,
         )  # fmt: skip
 
-    @classmethod
-    def before_choice(
-        cls, guarantee: Guarantee, epsilon: float, contribution: str, why: str = _AFTER_CHOICE
-    ) -> "Preview":
-        """Say what is known before the bound on keys is chosen, and the mechanism with it."""
-        return cls("auto", why, guarantee, (epsilon, guarantee.delta), None, None, None, None, contribution)
-
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain JSON values."""
-        return {**self.__dict__, "guarantee": self.guarantee.to_json(), "each_key": list(self.each_key)}
+        each_key = None if self.each_key is None else list(self.each_key)
+        changed = {"guarantee": self.guarantee.to_json(), "each_key": each_key, "details": dict(self.details)}
+        return {**self.__dict__, **changed}
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what to show, as pairs of a name and a value."""
-        head = [("guarantee", str(self.guarantee)), ("mechanism", f"{self.mechanism}: {self.reason}")]
+        lines = [("guarantee", str(self.guarantee)), ("mechanism", f"{self.mechanism}: {self.reason}")]
+        lines.append(("a unit adds", self.contribution))
         if self.surely == 0:
-            width = f"at most {self.width:,} wide"
-            reported = "every key of the list, and no other"
-            return [*head, ("a unit adds", self.contribution), ("reported", reported), ("95 % interval", width)]
-        if self.width is None:
-            return [*head, ("a unit adds", self.contribution)]
-        begin = f"frequency {self.counts_from or 0:,}; a rarer key that is reported is 'at most about' that"
-        return [
-            *head,
-            ("each key gets", f"epsilon {self.each_key[0]:.4g}, delta {self.each_key[1]:.4g}"),
-            ("a unit adds", self.contribution),
-            ("reported with probability 0.05", _frequency(self.rarely)),
-            ("reported with probability 0.5", _frequency(self.half)),
-            ("reported with probability 0.95", _frequency(self.surely)),
-            *([("counts begin at", begin)] if self.counts_from else []),
-            ("95 % interval of a common key", f"at most {self.width:,} wide"),
-            *([("for rarer keys", self.rarer)] if self.rarer else []),
-        ]
+            lines.append(("reported", "every key of the list, and no other"))
+        elif self.width is not None and self.each_key is not None:
+            shares = {"0.05": self.rarely, "0.5": self.half, "0.95": self.surely}
+            lines.append(("each key gets", f"epsilon {self.each_key[0]:.4g}, delta {self.each_key[1]:.4g}"))
+            lines += [(f"reported with probability {share}", _frequency(value)) for share, value in shares.items()]
+        if self.counts_from:
+            below = "; below that, only an upper bound is reported"
+            lines.append(("counts begin at", f"frequency {self.counts_from:,}{below}"))
+        if self.width is not None:
+            lines.append(("95 % interval of a common key", f"at most {self.width:,} wide"))
+        if self.rarer:
+            lines.append(("for rarer keys", self.rarer))
+        return [*lines, *self.details]
 
     def _repr_html_(self) -> str:
         """Return the same as a table, for a notebook."""
@@ -118,3 +134,60 @@ def _width(each: object) -> int:
     low, high = each.interval(row.right, 0.95)
     likely = row.mass > row.mass.max() * 1e-3
     return int(np.max((high - low)[likely]))
+
+
+def check_plan(plan: Plan[Any, Any], ledger: AnyLedger = None, note: str = "") -> Preview:
+    """Return the preview of a plan; raise what `run` would raise before it reads rows."""
+    book = open_ledger(ledger, note)
+    warn_of_large_delta((plan.cost if isinstance(plan.cost, Guarantee) else plan.cost.guarantee).delta)
+    if book is not None:
+        book.check(plan.cost, note)
+    if plan.check is not None:
+        plan.check()
+    assert plan.describe is not None
+    seen: Preview = plan.describe()
+    return seen
+
+
+def preview(
+    data: Any = None,
+    *,
+    job: Job = "release",
+    engine: Engine | None = None,
+    table: str | None = None,
+    ledger: AnyLedger = None,
+    note: str = "",
+    **arguments: Any,
+) -> Preview:
+    """Return what a job would do with the same arguments; it spends nothing, and reads no more than the schema of data.
+
+    A ledger refuses here what it would refuse then. Arguments of the job that only concern its run (`progress`,
+    `source`) are accepted and change nothing.
+
+    Args:
+        data: the data of the job, to check its columns; left out, only public numbers are looked at.
+        job: the name of the job: 'release', 'discover', 'top_k', 'hitting_set', 'sum', 'mean', 'quantile',
+            'collect_histogram', 'collect_heavy_hitters' or 'collect_quantiles'.
+        engine, table, ledger, note, arguments: those of the job.
+
+    >>> preview(epsilon=1.0, delta=1e-8).half
+    19
+    """
+    if not isinstance(job, str) or job not in _JOBS:
+        raise InvalidValue(f"job is not known. Choose one of {', '.join(map(repr, _JOBS))}.")
+    module, kind, plan_for = _JOBS[job]
+    home = import_module(f"dpsieve.jobs.{module}")
+    request: type[Request] = getattr(home, kind)
+    names = {field.name for field in fields(request)}
+    for name in [name for name in ("key", "column") if data is None and name in names]:
+        arguments.setdefault(name, name)  # without data there is no column to name
+    unknown = arguments.keys() - names - {"progress", "source"}
+    if unknown:
+        raise InvalidType(f"{min(unknown)} is not an argument of {job}. Leave it out.")
+    missing = {f.name for f in fields(request) if f.default is MISSING} - arguments.keys()
+    if missing:
+        raise InvalidType(f"{min(missing)} is missing. Pass it as for {job}.")
+    asked = request(**{name: value for name, value in arguments.items() if name in names})
+    where = None if data is None else Table.of(data, table, engine, asked.allow_null_units)
+    plan: Plan[Any, Any] = getattr(home, plan_for)(asked, where)
+    return check_plan(plan, ledger, note)

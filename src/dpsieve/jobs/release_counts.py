@@ -12,10 +12,11 @@ from dpsieve import validate
 from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.engines import Columns
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.jobs.plan import make_plan
-from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.mechanisms import choose_mechanism
+from dpsieve.jobs.request import CountsRequest, Method
+from dpsieve.jobs.run import charge
 from dpsieve.locks import private_folder
-from dpsieve.privacy.ledger import Ledger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger, open_ledger
 from dpsieve.publication.folders import Reserved
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release
@@ -43,9 +44,9 @@ def release_counts(
     max_keys_per_unit: int = 1,
     max_rows_per_key: int = 1,
     scheme: Scheme | None = None,
-    mechanism: str = "auto",
+    method: Method = "auto",
     keys_only: bool = False,
-    ledger: Ledger | str | os.PathLike[str] | None = None,
+    ledger: AnyLedger = None,
     note: str = "",
     source: Source | None = None,
 ) -> Release:
@@ -68,7 +69,7 @@ def release_counts(
         count: the column with the true counts, whole numbers.
         privacy_unit: who is protected, as the guarantee calls it; the batches need no such column.
         max_keys_per_unit, max_rows_per_key: what the counts were bounded to.
-        scheme, mechanism, keys_only, ledger, note, source: see `dpsieve.release`.
+        scheme, method, keys_only, ledger, note, source: see `dpsieve.release`.
 
     Returns the release, whose rows are read from the folder when they are first asked for.
 
@@ -79,26 +80,14 @@ def release_counts(
     >>> made.table.column("drink").to_pylist()
     ['mate', 'tea']
     """
-    request = ReleaseRequest(
-        key=key,  # type: ignore[arg-type]
-        epsilon=epsilon,
-        delta=delta,
-        privacy_unit=privacy_unit,  # type: ignore[arg-type]
-        max_keys_per_unit=max_keys_per_unit,
-        max_rows_per_key=max_rows_per_key,
-        scheme=scheme,
-        mechanism=mechanism,
-        keys_only=keys_only,
-        tell_kept=False,
-    )
-    if request.chooses_bound:
-        raise InvalidValue("max_keys_per_unit='auto' needs the rows of units. Pass what the counts were bounded to.")
-    plan, book, source = make_plan(request), opened(ledger, note), resolve(source)
-    last: Any = plan.each
-    made = StreamedRelease(plan.mechanism, Notes(str(request.contribution), plan.reason), not source.publishable)
-    plan.mechanism.certify()
+    request = CountsRequest.of(locals())
+    choice = choose_mechanism(request, request.contribution, scheme=request.scheme, keys_only=request.keys_only)
+    notes, source = Notes(str(request.contribution), choice.reason), resolve(source)
+    release = StreamedRelease(choice.mechanism, notes, not source.publishable)
+    last: Any = choice.mechanism.last
+    book = open_ledger(ledger, note)
     if book is not None:
-        book.check(plan.mechanism, note)
+        book.check(choice.mechanism, note)
     with Reserved(out, "out") as place, private_folder() as folder:
         if place.target.suffix.lower() in (*CONTENT, *NOT_WRITTEN):
             raise InvalidValue("out ends like a file, and a folder is written. Pass a name such as out='published'.")
@@ -106,15 +95,15 @@ def release_counts(
         rows = ReportedRows(folder, counts.schema)
         try:
             one = np.ones(1, np.int64)
-            with charge(book, plan.mechanism, note, lambda: last.draw(one, source=resolve(None))) as entry:
+            with charge(choice.mechanism, book, note, lambda: last.draw(one, source=resolve(None))) as entry:
                 for keys, numbers in counts:
                     tokens = last.draw(numbers, source=source)
                     reported = np.flatnonzero(tokens)
                     rows.add(keys.take(pa.array(reported)), tokens[reported])
-                made.write(place, rows, keys_only=request.keys_only, entry=entry)
+                release.write(place, rows, keys_only=request.keys_only, entry=entry)
         finally:
             rows.close()
-    return made
+    return release
 
 
 class _Counts:

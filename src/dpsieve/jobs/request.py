@@ -1,159 +1,257 @@
-"""A request: what a user wants. Library, command line and preview share this one value, so they cannot drift apart."""
+"""Requests: the checked arguments of every job, one frozen dataclass per job.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, Self
+The metadata of a field is the only description of an argument: the Args section of a function, the options and the help
+of its command, and the names in error messages come from it. A request is validated once, when it is made; what follows
+trusts it. This module imports neither NumPy nor Arrow at the top, so that `dpsieve --help` is fast.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from dpsieve import validate
-from dpsieve.accounting.exponential_picks import checked_picks
-from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
-from dpsieve.engines import Columns
-from dpsieve.engines.engine import unit_columns
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.noise.keys_per_unit import MOST
-from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.guarantee import unit_words
-from dpsieve.sampling.schemes import Scheme
-from dpsieve.values.keys import check_names, known_table
 
-MANY = 100  # keys that a unit may add to a discovery by default
-GOALS = ("keys", "counts")
-_LEAST = 0.01  # of epsilon, such that a hundredth of it still buys something
-_KEY = "Name the column to publish, such as key='query', or several."
+if TYPE_CHECKING:
+    from dpsieve.engines import Columns
+    from dpsieve.privacy.contribution import Contribution
+    from dpsieve.sampling.schemes import Scheme
+
+Goal = Literal["keys", "counts"]
+Method = Literal[
+    "auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count", "laplace"
+]
+
+KEYS_PER_UNIT = 100  # that a unit adds to a discovery by default
+MOST_COVERED = 1_000  # keys per unit up to which coverage is reported
+_LEAST_EPSILON = 0.01  # a hundredth of which still pays for a histogram
+_UNIT = "Name the column that identifies who is protected, such as privacy_unit='user_id'"
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+AROUND = {
+    "data": "a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table; a "
+    "DuckDB relation, or a connection and a table name; the URL of a PostgreSQL database, with `table`; a Spark "
+    "DataFrame.",
+    "engine": "where to count; chosen from the data by default.",
+    "table": "the table or view of a database to read, such as 'shop.orders'.",
+    "ledger": "the ledger to charge, or the path of its file; the entry is durable before anything is drawn.",
+    "note": "what this is for; kept in the ledger.",
+    "progress": "True shows a progress bar; a function is called with the fraction that is done.",
+    "source": "randomness for tests; the result is then marked unsafe to publish.",
+}
+"""The arguments that jobs share beside their request."""
+
+
+def argument(
+    text: str, default: Any = MISSING, *, choices: Any = None, alias: str = "", form: str = "", option: bool = True
+) -> Any:
+    """Return a field of a request with its description.
+
+    Args:
+        text: what the argument means, for docstrings and `--help`.
+        default: its default.
+        choices: a Literal type, or a tuple, of the values that it takes.
+        alias: a short form of its option on the command line.
+        form: how its value is typed there, such as 'LOW,HIGH'.
+        option: whether the command line has it.
+    """
+    values = get_args(choices) or tuple(choices or ())
+    return field(
+        default=default, metadata={"help": text, "choices": values, "alias": alias, "form": form, "option": option}
+    )
+
+
+def document(request: "type[Request]") -> Callable[[_F], _F]:
+    """Return a decorator that replaces the line '[arguments]' of a docstring by the Args section of a request."""
+
+    def add(function: _F) -> _F:
+        known = AROUND | {field.name: field.metadata["help"] for field in fields(request)}
+        names = [name for name in inspect.signature(function).parameters if name in known]
+        lines = ["    Args:"]
+        for name in names:
+            text = f"{name}: {known[name]}"
+            lines += textwrap.wrap(text, 118, initial_indent=" " * 8, subsequent_indent=" " * 12)
+        function.__doc__ = (function.__doc__ or "").replace("    [arguments]", "\n".join(lines))
+        return function
+
+    return add
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What every job on a table is told: columns, budget, and how many keys a unit may add, checked."""
+    """What every job is asked: who is protected, and with which budget."""
 
-    key: tuple[str, ...]
-    epsilon: float
-    delta: float
-    privacy_unit: tuple[str, ...] = None  # type: ignore[assignment]  # one name, or None, may be given
-    max_keys_per_unit: int = 1
-    allow_null_units: bool = False
+    privacy_unit: tuple[str, ...] = argument(
+        "the column that identifies who is protected, or several: a unit is one combination of their values. Without "
+        "it, each row is its own unit.", None, alias="unit", form="COLUMN",
+    )  # fmt: skip
+    epsilon: float = argument("epsilon of the budget; smaller is more private.")
+    delta: float = argument("delta of the budget: a key of one unit is reported at most this often; far below 1/units.")
+    allow_null_units: bool = argument("leave out rows whose unit is null, instead of refusing them.", False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", _columns(self.key))
-        self._check_bound()
-        self._check_flags("allow_null_units")
-        object.__setattr__(self, "privacy_unit", unit_columns(self.privacy_unit))
-        if not self.privacy_unit:
-            if self.contribution != Contribution():
-                raise InvalidValue(
-                    "more than one key or row of a unit needs a privacy_unit: without one each row is its own unit. "
-                    "Name the column that says who is protected, such as privacy_unit='user_id'."
-                )
-        elif set(self.privacy_unit) <= set(self.key):
-            raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
+        from dpsieve.engines.engine import unit_columns
 
-    def _check_bound(self) -> None:
-        check_max_keys(self.max_keys_per_unit, "max_keys_per_unit")
+        validate.store(self, privacy_unit=unit_columns(self.privacy_unit))
+        for each in fields(self):
+            value, choices = getattr(self, each.name), each.metadata["choices"]
+            if choices and (not isinstance(value, str) or value not in choices):
+                raise InvalidValue(f"{each.name} is not known. Choose one of {', '.join(map(repr, choices))}.")
+            if isinstance(each.default, bool) and not isinstance(value, bool):
+                fix = f"Pass {each.name}=True, or leave it out."
+                raise InvalidType(f"{each.name} must be True or False, not {type(value).__name__}. {fix}")
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
-        """Return the request among the arguments of a function."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+        """Return the request among the arguments of a function; fields that it does not take have their defaults."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
 
-    @property
-    def contribution(self) -> Contribution:
-        """How much one unit may add."""
-        return Contribution(self.max_keys_per_unit)
-
-    @property
-    def columns(self) -> Columns:
-        """What is read."""
-        return Columns(self.key, self.privacy_unit)
-
-    @property
+    @cached_property
     def unit(self) -> str:
-        """Who is protected, in words."""
-        return unit_words(self.privacy_unit)
+        """The words for who is protected."""
+        from dpsieve.privacy.guarantee import unit_words
 
-    def _check_flags(self, *names: str) -> None:
-        for name in names:
-            if not isinstance(getattr(self, name), bool):
-                given = type(getattr(self, name)).__name__
-                raise InvalidType(f"{name} must be True or False, not {given}. Pass {name}=True, or leave it out.")
+        return unit_words(self.privacy_unit)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseRequest(Request):
-    """The arguments of `dpsieve.release` that say what is wanted; see there for their meaning.
+class KeyRequest(Request):
+    """A job on the keys of a table."""
 
-    What is left out is filled in: where units are named, and nothing else says how they are counted, their bound is
-    chosen privately, and what it keeps is told.
-    """
-
-    max_keys_per_unit: int | Literal["auto"] | None = None  # type: ignore[assignment]
-    max_rows_per_key: int = 1
-    goal: str = "keys"
-    scheme: Scheme | None = None
-    sample_size: int | None = None
-    mechanism: str = "auto"
-    known_keys: Any = None
-    keys_only: bool = False
-    tell_kept: bool | None = None
+    key: tuple[str, ...] = argument(
+        "the column to publish, or several. Rows with a null key are left out.", form="COLUMN"
+    )
+    max_keys_per_unit: Any = argument("the number of keys that a unit may add.", 1, alias="max-keys")
 
     def __post_init__(self) -> None:
-        validate.store(self, epsilon=validate.epsilon(self.epsilon))
-        check_max_rows(self.max_rows_per_key, "max_rows_per_key")
-        self._check_flags("keys_only", *(() if self.tell_kept is None else ("tell_kept",)))
-        if not isinstance(self.goal, str) or self.goal not in GOALS:
-            raise InvalidValue("goal is not known. Choose 'keys', to find most keys, or 'counts', for the best counts.")
-        if self.max_keys_per_unit is None:
-            free = not self._fixed("mechanism") and self.epsilon >= _LEAST
-            object.__setattr__(self, "max_keys_per_unit", "auto" if free else 1)
         super().__post_init__()
-        if self.tell_kept is None:
-            tells = not self._fixed() and not self.keys_only and self.epsilon >= 2 * _LEAST
-            object.__setattr__(self, "tell_kept", tells and self.contribution.keys <= MOST)
-        self._check_together()
+        validate.store(self, key=_key_columns(self.key))
+        if self.privacy_unit and set(self.privacy_unit) <= set(self.key):
+            raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
+
+    def _check_units(self, several: bool) -> None:
+        if several and not self.privacy_unit:
+            why = "more than one key or row per unit needs a privacy_unit: without one each row is its own unit"
+            raise InvalidValue(f"{why}. {_UNIT}.")
+
+    @property
+    def contribution(self) -> "Contribution":
+        """What one unit may add."""
+        from dpsieve.privacy.contribution import Contribution
+
+        return Contribution(self.max_keys_per_unit)
+
+    @property
+    def columns(self) -> "Columns":
+        """The columns that are read."""
+        from dpsieve.engines import Columns
+
+        return Columns(self.key, self.privacy_unit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRequest(KeyRequest):
+    """Keys with their counts.
+
+    Where `max_keys_per_unit` is 'auto', the bound is chosen privately if units are named and no other argument fixes
+    how they are counted; otherwise it is 1.
+    """
+
+    max_keys_per_unit: int | Literal["auto"] = argument(
+        "the number of keys that a unit may add. 'auto' chooses it privately, for 2 % of epsilon, where units are "
+        "named and no other argument fixes how they are counted; otherwise it is 1.",
+        "auto", alias="max-keys", form="NUMBER|auto",
+    )  # fmt: skip
+    max_rows_per_key: int = argument("the number of rows of a unit that count in one key.", 1)
+    goal: Goal = argument(
+        "'keys' finds the most keys; 'counts' gives the best counts: keys are found first, then counted.",
+        "keys", choices=Goal,
+    )  # fmt: skip
+    scheme: "Scheme | None" = argument("a sampling scheme such as `dpsieve.ppswor(0.01)`.", None, option=False)
+    sample_size: int | None = argument(
+        "sample about this many keys; 5 % of epsilon pays for the private total that sets the rate.", None
+    )
+    method: Method = argument(
+        "'auto', or the mechanism: 'optimal', 'simple', 'truncated_geometric', 'stability'; for several keys per unit "
+        "'report_then_count' or 'gaussian'; with known keys 'laplace' or 'gaussian'.",
+        "auto", choices=Method,
+    )  # fmt: skip
+    known_keys: Any = argument(
+        "a public list of keys, or a file with one per line: each of them is answered, with noise and no threshold, "
+        "and nothing else is. Other rows are left out before anything is bounded. With them delta may be 0.",
+        None, form="PATH",
+    )  # fmt: skip
+    report_coverage: bool | None = argument(
+        "report the share of (unit, key) pairs that the bound keeps. It is free where the bound is chosen, and "
+        "reported there by default; with a fixed bound it costs 1 % of epsilon.",
+        None,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.store(self, epsilon=validate.epsilon(self.epsilon))
+        self._check_bounds()
+        coverage = self.chooses_bound if self.report_coverage is None else self.report_coverage
+        if not isinstance(coverage, bool):
+            raise InvalidType("report_coverage must be True, False or None. Pass True, or leave it out.")
+        validate.store(self, report_coverage=coverage)
+        self._check_conflicts()
+        if self.known_keys is not None:
+            from dpsieve.values.keys import known_table
+
+            validate.store(self, known_keys=known_table(self.known_keys, self.key))
+
+    def _check_bounds(self) -> None:
+        from dpsieve.channels.budget import check_max_keys, check_max_rows
+
+        check_max_rows(self.max_rows_per_key, "max_rows_per_key")
+        if self.max_keys_per_unit == "auto":
+            free = not self._fixed() and self.method == "auto" and self.epsilon >= _LEAST_EPSILON
+            validate.store(self, max_keys_per_unit="auto" if free else 1)
+        elif isinstance(self.max_keys_per_unit, str):
+            raise InvalidValue("max_keys_per_unit is a text other than 'auto'. Pass 'auto', or a number such as 10.")
+        else:
+            check_max_keys(self.max_keys_per_unit, "max_keys_per_unit")
+        self._check_units(self.max_rows_per_key > 1 or self.max_keys_per_unit not in (1, "auto"))
         if self.sample_size is not None:
             validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
-            if self.scheme is not None or self.contribution.rows > 1:
-                raise InvalidValue(
-                    "sample_size sets the scheme itself and counts units. Leave out scheme and max_rows_per_key."
-                )
-        if self.known_keys is not None:
-            if self.scheme is not None or self.sample_size is not None or self.keys_only:
-                raise InvalidValue("known_keys are all answered. Leave out scheme, sample_size and keys_only.")
-            object.__setattr__(self, "known_keys", known_table(self.known_keys, self.key))
 
-    def _fixed(self, *more: str) -> list[str]:
-        """Return the arguments that say how units are counted, so that nothing is chosen and told by default."""
-        given = {"privacy_unit": not self.privacy_unit, "max_rows_per_key": self.max_rows_per_key != 1}
-        given |= {"known_keys": self.known_keys is not None, "scheme": self.scheme is not None}
-        given |= {"sample_size": self.sample_size is not None, "mechanism": self.mechanism != "auto"}
-        return [name for name, fixes in given.items() if fixes and (name != "mechanism" or name in more)]
+    def _fixed(self) -> list[str]:
+        """Return the arguments that fix how units are counted, so that no bound is chosen and no coverage known."""
+        fixing = {
+            "privacy_unit": not self.privacy_unit,
+            "max_rows_per_key": self.max_rows_per_key != 1,
+            "known_keys": self.known_keys is not None,
+            "scheme": self.scheme is not None,
+            "sample_size": self.sample_size is not None,
+        }
+        return [name for name, fixes in fixing.items() if fixes]
 
-    def _check_together(self) -> None:
-        """Refuse what does not go with a private choice, with telling what was kept, and with two steps."""
-        asked: dict[str, tuple[bool, tuple[str, ...], float]] = {}
-        asked["max_keys_per_unit='auto'"] = (self.chooses_bound, ("mechanism",), _LEAST)
-        asked["tell_kept=True"] = (bool(self.tell_kept), (), 2 * _LEAST)
-        asked["goal='counts'"] = (self.goal == "counts" and bool(self.privacy_unit), ("mechanism",), 2 * _LEAST)
-        for words, (wanted, more, least) in asked.items():
-            if not wanted:
-                continue
-            if (fixed := self._fixed(*more)) and fixed[0] == "privacy_unit":
-                hint = "Name the column that says who is protected, such as privacy_unit='user_id'."
-                raise InvalidValue(f"{words} needs a privacy_unit: without one each row is its own unit. {hint}")
-            if fixed:
-                raise InvalidValue(f"{words} does not work with {fixed[0]}. Leave out one of them.")
-            if self.epsilon < least:
-                raise InvalidValue(f"epsilon={self.epsilon:g} is too small for {words}. Pass {least} or more.")
-            if self.contribution.keys > MOST:
+    def _check_conflicts(self) -> None:
+        fixed = self._fixed()
+        two_steps = self.goal == "counts" and bool(self.privacy_unit)
+        wishes = {"report_coverage=True": bool(self.report_coverage), "goal='counts'": two_steps}
+        for words in [words for words, wanted in wishes.items() if wanted]:
+            if fixed and fixed[0] == "privacy_unit":
+                raise InvalidValue(f"{words} needs a privacy_unit: without one each row is its own unit. {_UNIT}.")
+            if fixed or (words == "goal='counts'" and self.method != "auto"):
+                raise InvalidValue(f"{words} does not work with {(fixed or ['method'])[0]}. Leave out one of them.")
+            if self.epsilon < 2 * _LEAST_EPSILON:
+                fix = f"Pass {2 * _LEAST_EPSILON} or more."
+                raise InvalidValue(f"epsilon={self.epsilon:g} is too small for {words}. {fix}")
+            if not self.chooses_bound and self.max_keys_per_unit > MOST_COVERED:  # type: ignore[operator]
                 fix = "Leave it out, or bound units to fewer."
-                raise InvalidValue(f"{words} works up to max_keys_per_unit={MOST}. {fix}")
-        if self.goal == "counts" and self.keys_only:
-            raise InvalidValue("goal='counts' and keys_only exclude each other. Leave out one of them.")
-
-    def _check_bound(self) -> None:
-        if isinstance(self.max_keys_per_unit, str) and not self.chooses_bound:
-            raise InvalidValue("max_keys_per_unit is a text other than 'auto'. Pass 'auto', or a number such as 10.")
-        if not self.chooses_bound:
-            super()._check_bound()
+                raise InvalidValue(f"{words} works up to max_keys_per_unit={MOST_COVERED}. {fix}")
+        if self.known_keys is not None and (self.scheme is not None or self.sample_size is not None):
+            raise InvalidValue("known_keys are all answered. Leave out scheme and sample_size.")
+        if self.sample_size is not None and (self.scheme is not None or self.max_rows_per_key > 1):
+            raise InvalidValue(
+                "sample_size sets the scheme itself and counts units. Leave out scheme and max_rows_per_key."
+            )
 
     @property
     def chooses_bound(self) -> bool:
@@ -162,69 +260,97 @@ class ReleaseRequest(Request):
 
     @property
     def two_steps(self) -> bool:
-        """Whether keys are found first and then counted; with one key a unit, one step does both best."""
+        """Whether keys are found first and then counted; with one key per unit, one step does both best."""
         return self.goal == "counts" and bool(self.privacy_unit) and self.max_keys_per_unit != 1
 
     @property
-    def discovers(self) -> bool:
-        """Whether only keys are wanted, however that is done best."""
-        return self.chooses_bound and self.keys_only
+    def contribution(self) -> "Contribution":
+        """What one unit may add; one key where the bound is still to be chosen."""
+        from dpsieve.privacy.contribution import Contribution
 
-    @property
-    def contribution(self) -> Contribution:
-        """How much one unit may add; one key, where that is not chosen yet."""
-        chosen = isinstance(self.max_keys_per_unit, int)
-        return Contribution(self.max_keys_per_unit if chosen else 1, self.max_rows_per_key)  # type: ignore[arg-type]
+        keys = self.max_keys_per_unit
+        return Contribution(keys if isinstance(keys, int) else 1, self.max_rows_per_key)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiscoverRequest(Request):
-    """The arguments of `dpsieve.discover` that say what is wanted; see there for their meaning."""
+class CountsRequest(ReleaseRequest):
+    """Counts that were made elsewhere."""
 
-    max_keys_per_unit: int | None = None  # type: ignore[assignment]
-    mechanism: str = "auto"
-    typical_keys: int | None = None
+    max_keys_per_unit: int = argument("the number of counts that one unit may change.", 1)
+    max_rows_per_key: int = argument("the amount by which one unit may change a count.", 1)
+    keys_only: bool = argument("publish the keys without counts.", False)
 
     def __post_init__(self) -> None:
-        if self.max_keys_per_unit is None:
-            validate.store(self, privacy_unit=unit_columns(self.privacy_unit))
-            validate.store(self, max_keys_per_unit=MANY if self.privacy_unit else 1)
+        if self.max_keys_per_unit == "auto":
+            raise InvalidValue("max_keys_per_unit='auto' needs the rows of units. Pass the bound of the counts.")
         super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscoverRequest(KeyRequest):
+    """Keys without counts."""
+
+    max_keys_per_unit: int = argument(
+        f"the number of keys that a unit may add; default {KEYS_PER_UNIT}, or 1 where each row is a unit.",
+        None, alias="max-keys",
+    )  # fmt: skip
+    method: str = argument(
+        "'auto', or the name of a selector: 'renyi', 'renyi_two_rounds', 'greedy', 'one_key', 'weighted_gaussian', "
+        "'policy_gaussian', 'policy_greedy', 'repeated_rounds'.",
+        "auto",
+    )  # fmt: skip
+    typical_keys: int | None = argument(
+        "the number of distinct keys that a unit typically holds, if that is public: 'auto' chooses by it. Without it, "
+        "`discover` pays for a private median with 0.5 % of epsilon.", None,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        from dpsieve.channels.budget import check_budget, check_max_keys
+
+        super().__post_init__()
+        if self.max_keys_per_unit is None:
+            validate.store(self, max_keys_per_unit=KEYS_PER_UNIT if self.privacy_unit else 1)
+        check_max_keys(self.max_keys_per_unit, "max_keys_per_unit")
+        self._check_units(self.max_keys_per_unit > 1)
         check_budget(self.epsilon, self.delta)
         if self.typical_keys is not None:
-            hint = "Pass how many keys a unit typically holds, from public knowledge."
+            hint = "Pass the number of keys that a unit typically holds, from public knowledge."
             validate.whole("typical_keys", self.typical_keys, low=1, high=10_000, hint=hint)
 
 
 @dataclass(frozen=True, kw_only=True)
-class HitRequest(DiscoverRequest):
-    """The arguments of `dpsieve.hitting_set` that say what is wanted; see there for their meaning."""
+class HittingSetRequest(DiscoverRequest):
+    """k keys that reach most units."""
 
-    k: int
+    k: int = argument("the number of keys to find, up to 1,000.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_picks(self.k)
+        validate.whole("k", self.k, low=1, high=1_000, hint="Pass the number of keys to find, such as k=10.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TopRequest(HitRequest):
-    """The arguments of `dpsieve.top_k` that say what is wanted; see there for their meaning."""
+class TopKRequest(HittingSetRequest):
+    """The k keys that most units hold."""
 
-    counts: bool = False
+    counts: bool = argument(
+        "publish noisy counts of the found keys too, for a fifth of the budget that discovery leaves.", False
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_flags("counts")
-        if self.counts and self.mechanism not in ("auto", "renyi", "renyi_two_rounds"):
-            fix = "Use mechanism='auto', 'renyi' or 'renyi_two_rounds', or leave counts out."
-            raise InvalidValue(f"counts needs a mechanism that shares its budget. {fix}")
+        if self.counts and self.method not in ("auto", "renyi", "renyi_two_rounds"):
+            fix = "Use method='auto', 'renyi' or 'renyi_two_rounds', or leave counts out."
+            raise InvalidValue(f"counts needs a method that shares its budget. {fix}")
 
 
-def _columns(key: str | Sequence[str]) -> tuple[str, ...]:
+def _key_columns(key: Any) -> tuple[str, ...]:
+    from dpsieve.values.keys import check_names
+
+    hint = "Name the column to publish, such as key='query', or several."
     names = (key,) if isinstance(key, str) else key
     if not isinstance(names, Sequence) or not names:
-        raise InvalidType(f"key must be a column name or a list of them. {_KEY}")
-    columns = [validate.text("key", name, hint=_KEY) for name in names]
+        raise InvalidType(f"key must be a column name or a list of them. {hint}")
+    columns = [validate.text("key", name, hint=hint) for name in names]
     check_names(columns)
     return tuple(columns)

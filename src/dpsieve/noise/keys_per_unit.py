@@ -44,7 +44,7 @@ class KeysPerUnit(Mechanism):
         bound: another edge, so that what this bound keeps can be told.
     """
 
-    tells_kept = True
+    reports_coverage = True
 
     epsilon: float
     bound: int = 1
@@ -88,12 +88,12 @@ class KeysPerUnit(Mechanism):
         return Sizes(self.edges, tuple((parts / _PARTS).tolist()), self.scale / _PARTS)
 
 
-class Kept(NamedTuple):
+class Coverage(NamedTuple):
     """Which share of all pairs of a unit and a key a bound keeps, and an interval that holds it with 95 %.
 
     Of a unit with more than `most` keys, only `most` pairs count. `key` says of which keys the pairs are, in words.
 
-    >>> print(Kept(0.381, 0.3502, 0.41, 50))
+    >>> print(Coverage(0.381, 0.3502, 0.41, 50))
     about 38 % (35 to 41 %) of all pairs of a unit and a key, counting at most 50 for a unit
     """
 
@@ -113,7 +113,7 @@ class Kept(NamedTuple):
         return self._asdict()
 
     @classmethod
-    def from_json(cls, data: Any) -> "Kept":
+    def from_json(cls, data: Any) -> "Coverage":
         """Return what `to_json` described; anything else is refused."""
         fix = "Pass what to_json returned."
         if not isinstance(data, Mapping) or set(data) != set(cls._fields):
@@ -131,7 +131,7 @@ class Sizes:
 
     >>> sizes = Sizes(EDGES, (50.0, 0.0, 0.0, 50.0, *[0.0] * 10), 0.001)  # 50 units with 1 key, 50 with 5
     >>> sizes.kept(1)
-    Kept(share=0.333..., low=0.32..., high=0.33..., most=1000, key='a key')
+    Coverage(share=0.333..., low=0.32..., high=0.33..., most=1000, key='a key')
     """
 
     edges: tuple[int, ...]
@@ -146,7 +146,7 @@ class Sizes:
         """Return the standard deviation of `pairs`."""
         return self.scale * math.sqrt(2 * float((self._kept(bound) ** 2).sum()))
 
-    def kept(self, bound: int) -> Kept | None:
+    def kept(self, bound: int) -> Coverage | None:
         """Return what share of all pairs that is, with its interval; None where there are too few units to tell.
 
         The noise of the largest edges weighs as many pairs. So where few units were counted, pairs beyond 500, 200, ...
@@ -162,7 +162,7 @@ class Sizes:
         fitting = [most for most in caps if lengths[most] <= _SHORT] or [caps[-1]]
         return self._share(bound, fitting[0]) if lengths[fitting[0]] <= _LONG else None
 
-    def _share(self, bound: int, most: int) -> Kept:
+    def _share(self, bound: int, most: int) -> Coverage:
         """Return the share of pairs of at most `most` keys a unit (Fieller's interval).
 
         For a share r the noise of (pairs kept) - r (all pairs) is a sum of independent Laplace noises, whose deviation
@@ -176,7 +176,7 @@ class Sizes:
         share = self.pairs(bound) / every_pair if every_pair > 0 else 1.0
         near = [*inside.tolist(), round(min(max(share, 0.0), 1.0) * last)]  # where noise is small, only the nearest
         low, high = float(_SHARES[max(0, min(near) - 1)]), float(_SHARES[min(last, max(near) + 1)])
-        return Kept(min(max(share, low), high), low, high, most)
+        return Coverage(min(max(share, low), high), low, high, most)
 
     def _kept(self, bound: int) -> Floats:
         """Return how many keys a unit at each edge keeps."""

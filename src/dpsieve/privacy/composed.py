@@ -179,9 +179,9 @@ class Composed(Counting):
         return not self.last.selects_keys and self.last.reports_all
 
     @property
-    def tells_kept(self) -> bool:  # type: ignore[override]
+    def reports_coverage(self) -> bool:  # type: ignore[override]
         """Whether one of the mechanisms pays for telling what bounding kept."""
-        return any(use.mechanism.tells_kept for use in self.uses)
+        return any(use.mechanism.reports_coverage for use in self.uses)
 
     @property
     def withholds(self) -> bool:

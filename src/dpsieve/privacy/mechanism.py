@@ -30,14 +30,19 @@ class Mechanism(ABC):
     Attributes:
         name: under which it is registered.
         selects_keys: whether it gives out keys and nothing else.
-        tells_kept: whether it pays for telling what bounding kept.
+        reports_coverage: whether it pays for telling what bounding kept.
         readers: how to read fields that are not plain JSON values from what their own `to_json` wrote.
     """
 
     name: ClassVar[str]
     selects_keys: ClassVar[bool] = False
-    tells_kept: bool = False
+    reports_coverage: bool = False
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+
+    @property
+    def last(self) -> "Mechanism":
+        """The mechanism whose output is published: itself, or the last of a sequence."""
+        return self
 
     @property
     @abstractmethod

@@ -9,7 +9,8 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from importlib import import_module
@@ -23,7 +24,7 @@ from dpsieve import validate
 from dpsieve.display import html_table, shortened
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.logs import timed
-from dpsieve.noise.keys_per_unit import Kept
+from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism, restored, saved
@@ -67,24 +68,24 @@ class Notes:
     Attributes:
         contribution: what a unit may add.
         reason: why this mechanism was chosen.
-        kept: which share of all pairs of a unit and a key that keeps; None where it is not told.
-        entry: the number of the entry in the ledger that was charged; None where there was none.
-        rarer: where few keys came out, what would report rarer ones.
+        coverage: the share of (unit, key) pairs that the bound keeps; None where it is not reported.
+        entry: the number of the ledger entry that was charged; None where there was none.
+        rarer: where few keys were reported, what would report rarer ones.
     """
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        "kept": lambda data: None if data is None else Kept.from_json(data)
+        "coverage": lambda data: None if data is None else Coverage.from_json(data)
     }
 
     contribution: str = ""
     reason: str = ""
-    kept: Kept | None = field(default=None, kw_only=True)
+    coverage: Coverage | None = field(default=None, kw_only=True)
     entry: int | None = field(default=None, kw_only=True)
     rarer: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.kept is not None and not isinstance(self.kept, Kept):
-            raise InvalidType(f"kept must be Kept(...) or None, not {type(self.kept).__name__}.")
+        if self.coverage is not None and not isinstance(self.coverage, Coverage):
+            raise InvalidType(f"coverage must be Coverage(...) or None, not {type(self.coverage).__name__}.")
         if self.entry is not None:
             validate.whole("entry", self.entry, low=1, hint="Pass the number of an entry of a ledger, or None.")
         for name in ("contribution", "reason", "rarer"):
@@ -94,9 +95,9 @@ class Notes:
 
     @property
     def bounded(self) -> str:
-        """What a unit's rows are cut to, and which share of them that keeps, in a sentence; empty if nothing is cut."""
-        kept = "" if self.kept is None else f": {self.kept}"
-        return f"A unit adds {self.contribution}{kept}." if self.contribution else ""
+        """The bound on a unit's rows and its coverage, as a sentence; empty if nothing is bounded."""
+        coverage = "" if self.coverage is None else f": {self.coverage}"
+        return f"A unit adds {self.contribution}{coverage}." if self.contribution else ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -146,6 +147,14 @@ class Publication(ABC):
         """What is promised, and to whom: what the parts of the certificate compose to."""
         return self.certificate.guarantee
 
+    def charged_as(self, entry: int | None) -> Self:
+        """Return the same publication with the number of the ledger entry that paid for it."""
+        if entry is None:
+            return self
+        charged = copy(self)
+        object.__setattr__(charged, "notes", replace(self.notes, entry=entry))
+        return charged
+
     def __len__(self) -> int:
         return int(self.table.num_rows)
 
@@ -157,8 +166,8 @@ class Publication(ABC):
     def __repr__(self) -> str:
         rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
         warning = f" {UNSAFE}" if self.unsafe_to_publish else ""
-        kept = f" {self.notes.bounded}" if self.notes.kept else ""
-        hint = f"{kept} {self._hint}" if self._hint else kept
+        bounded = f" {self.notes.bounded}" if self.notes.coverage else ""
+        hint = f"{bounded} {self._hint}" if self._hint else bounded
         return f"<{type(self).__name__} of {rows}: {self.guarantee}{hint}{warning}>"
 
     @property

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.logs import timed
-from dpsieve.privacy.composed import Composed
+from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.mechanism import Counting, Mechanism
 from dpsieve.publication.folders import MAIN
@@ -32,7 +32,7 @@ _SEARCH_ALL = 1 << 17
 _ADDS = re.compile(
     r"at most ([\d,]{1,20}) (?:keys?|of the published keys, those found most common first), "
     r"(?:once|([\d,]{1,20}) rows) each"
-    r"(?:, chosen privately)?(?:; too few units to tell which share of their keys that keeps)?",
+    r"(?:, chosen privately)?(?:; too few units to report coverage)?",
     re.ASCII,
 )  # what jobs say that a unit adds
 _CLIENT = re.compile(r"one string|one value(?: of a public list of [\d,]{1,20})?", re.ASCII)  # of a collection
@@ -79,6 +79,11 @@ class Release(Publication):
     def keys(self) -> pa.Table:
         """The key columns."""
         return self.table.select(key_names(self.table.column_names))
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """The share of (unit, key) pairs that the bound keeps, with its interval; None where it is not reported."""
+        return self.notes.coverage
 
     @property
     def least(self) -> int:
@@ -135,7 +140,7 @@ class Release(Publication):
         true frequencies among the reported keys: intervals of all these keys, each at 1 - (1 - level) / n, hold
         together with probability at least `level`, and they say which keys must and which may be above this one.
         """
-        last: Any = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
+        last: Any = self.mechanism.last
         if not hasattr(last, "interval"):
             raise InvalidType("rank is for releases from a channel. Compare the columns low and high instead.")
         level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
@@ -173,11 +178,11 @@ class Release(Publication):
         """Raise unless keys are distinct and sorted, tokens possible, and the other columns what these tell."""
         keys = key_table(self.keys)
         check_published(keys)
-        if self.notes.kept is not None and not self.mechanism.tells_kept:
-            raise InvalidValue(f"notes tell what bounding kept, which was not paid for. {_FIX}")
+        if self.notes.coverage is not None and not self.mechanism.reports_coverage:
+            raise InvalidValue(f"notes have a coverage that was not paid for. {_FIX}")
         if self.notes.contribution and _stated(self.notes.contribution) != self.mechanism.contribution:
             raise InvalidValue(f"notes have another contribution than the mechanism. {_FIX}")
-        last: Mechanism = self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
+        last: Mechanism = self.mechanism.last
         if last.selects_keys and self.tokens is None:
             if not _agree(self.table, keys):
                 raise InvalidValue(f"table has other columns than its keys. {_FIX}")
@@ -246,7 +251,7 @@ def drawn(
     mechanism: Mechanism, keys: pa.Table, numbers: Any, source: Source, **options: bool
 ) -> tuple[pa.Table, Floats]:
     """Draw from a certified mechanism that treats each key alone; return the reported keys and their tokens."""
-    last: Any = mechanism.last if isinstance(mechanism, Composed) else mechanism
+    last: Any = mechanism.last
     with timed("draw"):
         tokens = last.draw(numbers, source=source, **options)
     if last.reports_all:

@@ -168,7 +168,7 @@ def _counts_of(made: Publication) -> str:
     if "count" not in made.table.column_names:
         return "Keys alone, without counts." if isinstance(made, Release) else ""
     adds, of = made.notes.contribution, "the counts that the mechanism was given"
-    of = "the bounded count" if made.notes.kept else f"the bounded count. A unit adds {adds}" if adds else of
+    of = "the bounded count" if made.notes.coverage else f"the bounded count. A unit adds {adds}" if adds else of
     return f"Counts and 95 % intervals are of {of}."
 
 
@@ -334,7 +334,7 @@ def _certificate(certificate: Certificate) -> str:
 
 def _kept(made: Publication) -> str:
     """Return the part of the page about what bounding left out, where that is told."""
-    if made.notes.kept is None:
+    if made.notes.coverage is None:
         return ""
     wide = "Counts and intervals are of what was kept. " if "count" in made.table.column_names else ""
     return f"<section><h2>What bounding kept</h2><p>{wide}{escape(made.notes.bounded)}</p></section>"

@@ -335,6 +335,9 @@ def opened(ledger: AnyLedger, note: str = "") -> Ledger | None:
     return Ledger.open(ledger)
 
 
+open_ledger = opened
+
+
 class charge:  # noqa: N801 - it reads like a function: with charge(...) as entry
     """Charge a ledger, durably, for what is drawn in a `with` block, which gets the number of the entry.
 

@@ -1,0 +1,289 @@
+"""Save, print and show publications."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpsieve.cli.messages import spell_options
+from dpsieve.display import json_text
+from dpsieve.errors import InvalidValue
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import Console
+
+    from dpsieve.jobs.preview import Preview
+    from dpsieve.numbers.estimate import Estimate
+    from dpsieve.publication.folders import Reserved
+    from dpsieve.publication.publication import Publication
+    from dpsieve.publication.release import Release
+
+
+def finish(
+    publication: "Publication",
+    place: "Reserved | None",
+    *,
+    top: int = 10,
+    as_json: bool = False,
+    answers: "pa.Table | None" = None,
+) -> None:
+    """Save a publication, and print its rows, its guarantee and where it is.
+
+    `answers`, where given, are the quantiles that were asked of it: a single file holds them in place of its table.
+    """
+    from rich.console import Console
+
+    saved = save_paid(publication, place, quiet=as_json, answers=answers)
+    with _report_failed_print(publication, saved):
+        if as_json:
+            typer.echo(json_text(summary(publication, answers)))
+        else:
+            console = Console(highlight=False)
+            _show(publication, top, answers, console)
+            _show_promise(publication, console, saved)
+    if place is not None and saved != place.target:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _report_failed_print(publication: "Publication", saved: Path | None) -> Iterator[None]:
+    """Report on standard error where a publication cannot be printed, and whether it was charged."""
+    from dpsieve.jobs.run import describe_charge
+
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, SystemExit, AttributeError) as error:  # rich exits for a broken pipe; a closed stream is None
+        if isinstance(error, AttributeError) and sys.stdout is not None:
+            raise
+        there = "Pass --out to keep it" if saved is None else f"It is in {saved}"
+        charged = "" if publication.notes.entry is None else f" {describe_charge(publication.notes.entry)}"
+        typer.echo(f"error: the release is made and cannot be printed. {there}.{charged}", err=True)
+        if sys.stdout is not None:  # the flush at exit needs a place to go
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+
+
+def show_preview(preview: "Preview", *, as_json: bool) -> None:
+    """Print what a job would do."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    if as_json:
+        typer.echo(json_text(preview.to_json()))
+        return
+    rows = Table(show_header=False)
+    for name, value in preview.lines():
+        rows.add_row(name, escape(spell_options(value) if value == preview.rarer else value))
+    Console(highlight=False).print(rows)
+
+
+def _show(publication: Any, top: int, answers: "pa.Table | None", console: "Console") -> None:
+    """Print the rows of a publication of any kind."""
+    if publication.kind == "estimate":
+        _show_estimate(publication, console)
+    elif publication.kind == "distribution":
+        _show_quantiles(publication, answers, console)
+    elif publication.kind in ("release", "heavy_hitters"):
+        _show_release(publication, top, console)
+    elif len(publication):
+        order = {"top_k": "most common first", "hitting_set": "those that reach most units first"}
+        title = f"First {min(top, len(publication)):,} of {len(publication):,} keys"
+        show_rows(f"{title}, {order.get(publication.kind, 'alphabetically')}", publication.table.slice(0, top), console)
+    else:
+        console.print("No key is published: too few units hold any. Use a larger epsilon or delta, or more data.")
+
+
+def _show_release(release: "Release", top: int, console: "Console") -> None:
+    """Print the most common keys; of few, also what would report rarer ones."""
+    has_counts = release.tokens is not None
+    rows = release.top(top) if has_counts else release.table.slice(0, top)
+    if len(release):
+        several = f"First {min(top, len(release)):,} of {len(release):,} released keys, alphabetically"
+        if has_counts:
+            several = f"{min(top, len(release)):,} most common of {len(release):,} released keys"
+        of = "\nof the bounded count" if release.notes.contribution else ""
+        show_rows("1 released key" if len(release) == 1 else several, rows, console, least=release.least, of=of)
+    else:
+        console.print("No key is released. The same command with --dry-run shows how frequent a key must be.")
+    if release.notes.rarer:
+        console.print(f"For more keys: {spell_options(release.notes.rarer)}.", markup=False)
+
+
+def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 1, of: str = "") -> None:
+    """Print keys and, where there are any, counts with their intervals; `of` is what the intervals are of."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from dpsieve.display import interval_words, printable, shortened
+    from dpsieve.publication.publication import plain_rows
+    from dpsieve.values.keys import key_names
+
+    console.print(title)
+    table = Table()
+    names, has_counts = key_names(rows.column_names), "count" in rows.column_names
+    for name in names:
+        table.add_column(escape(printable(name)), overflow="fold")
+    if has_counts:
+        table.add_column("count", justify="right", no_wrap=True)
+        table.add_column(f"95 % interval{of}", justify="right", no_wrap=True)
+    for row in plain_rows(rows):
+        numbers = (f"{row['count']:,}", interval_words(row["low"], row["high"], least)) if has_counts else ()
+        table.add_row(*(escape(shortened(row[name])) for name in names), *numbers)
+    console.print(table)
+
+
+def _show_estimate(estimate: "Estimate", console: "Console") -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from dpsieve.display import printable
+
+    ranks = "rank_error" in estimate.table.column_names
+    table = Table()
+    table.add_column("quantile" if ranks else "column", overflow="fold")
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("rows off its rank, at most (95 %)" if ranks else "95 % interval", justify="right", no_wrap=True)
+    for row in estimate.table.to_pylist():
+        stated = "not stated" if row.get("low") is None else f"{row['low']:,.6g} to {row['high']:,.6g}"
+        error = f"{row['rank_error']:,.0f}" if ranks else stated
+        table.add_row(escape(printable(row["name"])), f"{row['value']:,.6g}", error)
+    console.print(table)
+
+
+def _show_quantiles(distribution: Any, answers: "pa.Table | None", console: "Console") -> None:
+    from rich.table import Table
+
+    table = Table()
+    for name in ("quantile", "value", f"{distribution.confidence:.4g} interval, jointly"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in [] if answers is None else answers.to_pylist():
+        table.add_row(f"{row['quantile']:g}", f"{row['value']:,.6g}", f"{row['low']:,.6g} to {row['high']:,.6g}")
+    console.print(table)
+    count = distribution.total
+    console.print(
+        f"Clients with a number that counts: about {count.value:,.0f} ({count.low:,.0f} to {count.high:,.0f})."
+    )
+
+
+def _show_promise(publication: "Publication", console: "Console", out: Path | None) -> None:
+    """Print the guarantee in one sentence, and where the publication is saved."""
+    console.print(f"Guarantee: {publication.guarantee}", markup=False)
+    console.print(f"Mechanism: {publication.mechanism.last.name}: {publication.notes.reason}.", markup=False)
+    if publication.notes.bounded:
+        console.print(publication.notes.bounded, markup=False)
+    if out is not None:
+        console.print(f"Saved to {out}.", soft_wrap=True, markup=False)
+        if is_file(out):
+            console.print(
+                "This file holds only the table; pass a folder, such as --out published, for the certificate."
+            )
+
+
+def summary(made: "Publication", answers: "pa.Table | None" = None) -> dict[str, Any]:
+    """Return a publication, and the quantiles that were asked of it, for JSON."""
+    from dpsieve.publication.publication import plain_rows
+
+    return {
+        "guarantee": made.guarantee.to_json(),
+        "certificate": made.certificate.to_json(),
+        "mechanism": made.mechanism.to_json(),
+        "notes": made.notes.to_json(),
+        "bounded": made.notes.bounded,
+        "unsafe_to_publish": made.unsafe_to_publish,
+        {"estimate": "numbers", "distribution": "ranges"}.get(made.kind, "keys"): plain_rows(made.table),
+        **({} if answers is None else {"answers": plain_rows(answers)}),
+    }
+
+
+@contextmanager
+def show_progress(*, quiet: bool) -> Iterator[Callable[[float], None] | None]:
+    """Show a progress bar on standard error; yield its callback, or None where nothing is shown."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("reading and counting"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("scan", total=1.0)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def reserve(out: Path | None) -> "Iterator[Reserved | None]":
+    """Reserve the path of --out, so that errors about it come before anything is read or spent."""
+    from dpsieve.publication.folders import Reserved
+    from dpsieve.publication.table_files import NOT_WRITTEN
+
+    if out is None:
+        yield None
+        return
+    if out.suffix.lower() in NOT_WRITTEN:
+        fix = "Pass a name that ends in .csv, .jsonl or .parquet, or the name of a new folder."
+        raise InvalidValue(f"--out names a file of a kind that is not written. {fix}")
+    with Reserved(out, "out") as place:
+        yield place
+
+
+def save_paid(
+    publication: "Publication", place: "Reserved | None", *, quiet: bool, answers: "pa.Table | None" = None
+) -> Path | None:
+    """Save a publication that is paid for; if that fails, to a temporary folder, and failing that, print it as JSON."""
+    if place is None:
+        return None
+    try:
+        return _save(publication, place, answers)
+    except Exception as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+    saved = None
+    with suppress(Exception):
+        saved = _save(publication, Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name, answers)
+    there = "It is printed instead" if saved is None else f"It is in {saved} instead: move it to its place"
+    typer.echo(f"error: the release is made and cannot be saved to {place.target} ({why}). {there}.", err=True)
+    if saved is None and not quiet:
+        typer.echo(json_text(summary(publication, answers)))
+    return saved
+
+
+def _save(publication: "Publication", place: "Reserved | Path", answers: "pa.Table | None") -> Path:
+    """Write a file if the name ends like one, otherwise a folder."""
+    from dpsieve.publication.table_files import formulas, write_table
+
+    if not is_file(Path(place)):
+        return publication.save(place)
+    saved = write_table(publication, place, answers)
+    if saved.suffix.lower() == ".csv" and (number := formulas(publication.table)):
+        what = "1 text begins" if number == 1 else f"{number:,} texts begin"
+        fix = "Import the key columns as text there."
+        typer.echo(f"note: {what} with =, +, - or @, which a spreadsheet may run as a formula. {fix}", err=True)
+    return saved
+
+
+def is_file(out: Path) -> bool:
+    """Return whether --out names a file for the table alone, and not a folder."""
+    from dpsieve.publication.table_files import CONTENT
+
+    return out.suffix.lower() in CONTENT
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that --out of another command has written.")],
+    out: Annotated[Path, typer.Option(help="The page to write, or to replace.")] = Path("report.html"),
+) -> None:
+    """Write one HTML page about a saved publication, which works offline and holds only what is published.
+
+    Example: dpsieve report published --out report.html
+    """
+    from dpsieve.publication.publication import Publication
+
+    typer.echo(f"Written to {Publication.load(folder).report(out)}.")

@@ -1,0 +1,135 @@
+"""Saved forms: frozen dataclasses as tagged JSON, and back.
+
+    @register("simple")
+    @dataclass(frozen=True)
+    class Simple(Channel): ...
+
+`encode` returns {"kind": "simple", **fields}; `decode` makes an equal value from it. Fields are plain JSON values,
+registered values, or tuples of these. What saved forms promise, from format 2 on: a tag keeps its meaning; a field is
+never removed, and its meaning never changes; a new field has a default that preserves the old behaviour. A tag or field
+that this version does not know is refused, never guessed.
+
+A class is registered by its decorator alone: where a tag is not loaded yet, the module with that decorator is found in
+the source of the package and imported.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_args, get_type_hints
+
+from dpsieve.errors import InvalidType, InvalidValue
+
+T = TypeVar("T")
+_Kind = TypeVar("_Kind", bound=type)
+
+_FIX = "Pass what was saved, or install a newer dpsieve."
+_DECORATOR = re.compile(r'^@register\("(\w+)"\)$', re.MULTILINE)
+_LOADED: dict[str, type] = {}
+
+
+def register(tag: str) -> Callable[[_Kind], _Kind]:
+    """Return a decorator that gives a frozen dataclass its tag, under which it is saved."""
+
+    def add(kind: _Kind) -> _Kind:
+        known = _LOADED.get(tag)
+        if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+            raise InvalidValue(f"name={tag!r} is taken by another class. Choose another name.")
+        kind.name = tag
+        _LOADED[tag] = kind
+        return kind
+
+    return add
+
+
+def registered(tag: object) -> type | None:
+    """Return the class with this tag; None where there is none."""
+    if not isinstance(tag, str):
+        return None
+    if tag not in _LOADED and tag in homes():
+        import_module(homes()[tag])
+    return _LOADED.get(tag)
+
+
+@cache
+def homes() -> dict[str, str]:
+    """Return the module of every tag in the package, from the decorators in its source."""
+    root = Path(__file__).parent
+    modules = {}
+    for path in sorted(root.rglob("*.py")):
+        name = ".".join(("dpsieve", *path.relative_to(root).with_suffix("").parts))
+        modules |= dict.fromkeys(_DECORATOR.findall(path.read_text(encoding="utf-8")), name)
+    return modules
+
+
+def encode(value: Any) -> Any:
+    """Return a registered value, a tuple of such values, or a plain value as JSON values."""
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"kind": cast(Any, value).name, **encode_fields(value)}
+    return value
+
+
+def encode_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as JSON values; `delta_`, beside a method `delta`, is saved as 'delta'."""
+    return {field.name.removesuffix("_"): encode(getattr(value, field.name)) for field in fields(value) if field.init}
+
+
+def decode(data: Any, base: type[T], what: str = "data") -> T:
+    """Make the value again that `encode` described; anything but a saved `base` is refused.
+
+    >>> from dpsieve.privacy.mechanism import Mechanism
+    >>> decode({"kind": "simple", "epsilon": 1.0, "delta": 1e-6}, Mechanism)
+    <simple channel, epsilon=1, delta=1e-06>
+    >>> decode({"kind": "magic"}, Mechanism)
+    Traceback (most recent call last):
+    dpsieve.errors.InvalidValue: data has a kind that this version does not know. ...
+    """
+    if not isinstance(data, Mapping):
+        raise InvalidType(f"{what} must be a mapping, not {type(data).__name__}. {_FIX}")
+    kind = registered(data.get("kind"))
+    if kind is None or not issubclass(kind, base):
+        raise InvalidValue(f"{what} has a kind that this version does not know. {_FIX}")
+    return decode_fields(kind, {name: value for name, value in data.items() if name != "kind"})
+
+
+def decode_fields(kind: type[T], data: Any) -> T:
+    """Make a value of a known dataclass from its saved fields; missing and unknown fields are refused."""
+    if not isinstance(data, Mapping):
+        raise InvalidType(f"data must be a mapping, not {type(data).__name__}. {_FIX}")
+    known = {field.name.removesuffix("_"): field for field in fields(kind) if field.init}  # type: ignore[arg-type]
+    needed = {name for name, field in known.items() if field.default is MISSING and field.default_factory is MISSING}
+    if not needed <= set(data) <= set(known):
+        raise InvalidValue(f"data has other fields than {getattr(kind, 'name', kind.__name__)}. {_FIX}")
+    classes = _field_classes(kind)
+    values = {known[name].name: _decode_value(value, classes[known[name].name], name) for name, value in data.items()}
+    return kind(**values)
+
+
+def _decode_value(value: Any, classes: tuple[type, ...], name: str) -> Any:
+    """Return a field's value: mappings are saved values of the field's classes, lists are tuples."""
+    if isinstance(value, list):
+        return tuple(_decode_value(item, classes, name) for item in value)
+    if not isinstance(value, Mapping):
+        return value
+    kind = registered(value.get("kind"))
+    if kind is None or not issubclass(kind, classes):
+        raise InvalidValue(f"{name} has a kind that this version does not know. {_FIX}")
+    return decode_fields(kind, {field: item for field, item in value.items() if field != "kind"})
+
+
+@cache
+def _field_classes(kind: type) -> dict[str, tuple[type, ...]]:
+    """Return, for each field, the dataclasses and abstract classes in its annotation."""
+    return {name: tuple(_classes(hint)) for name, hint in get_type_hints(kind).items()}
+
+
+def _classes(hint: Any) -> list[type]:
+    parts = get_args(hint)
+    if parts:
+        return [found for part in parts for found in _classes(part)]
+    return [hint] if isinstance(hint, type) and hint.__module__.startswith("dpsieve") else []

@@ -1,0 +1,199 @@
+"""Choose the mechanism of a release, and its parameters, from public numbers alone."""
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from dpsieve.channels.baselines import stability, truncated_geometric
+from dpsieve.channels.budget import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
+from dpsieve.channels.channel import Channel, ReportedCounts, frequency_at
+from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import minimise
+from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.noise.gaussian_threshold import gaussian
+from dpsieve.noise.known_keys import NOISES, known_keys
+from dpsieve.noise.report_tables import rough_half
+from dpsieve.noise.report_then_count import report_then_count
+from dpsieve.privacy import Share, repeated_share
+from dpsieve.privacy.composed import Composed, Use, remaining
+from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.mechanism import Counting, Mechanism
+from dpsieve.sampling.schemes import Scheme
+
+_REQUESTED = "requested by the caller"
+_LONG = 10_000  # a table for keys that are reported half of the time only at this frequency takes many seconds
+_FAR = 4  # times the best frequency: no closer look is needed
+_PER_UNIT = ("report_then_count", "gaussian")  # these have one guarantee for all keys of a unit
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A mechanism for units, and why it was chosen.
+
+    Attributes:
+        mechanism: what one unit goes through.
+        name: the name of the mechanism that reports keys.
+        reason: why it was chosen.
+        considered: for each mechanism that was compared, the frequency that it reports half of the time.
+    """
+
+    mechanism: Counting
+    name: str
+    reason: str
+    considered: dict[str, int] = field(default_factory=dict)
+
+    def after(self, first: Mechanism, epsilon: float, delta: float) -> "Choice":
+        """Return the choice where another, pure mechanism comes first, and both together promise (epsilon, delta)."""
+        uses = self.mechanism.uses if isinstance(self.mechanism, Composed) else (Use(self.mechanism),)
+        return replace(self, mechanism=Composed(epsilon, delta, (Use(first), *uses)))
+
+
+def choose_mechanism(
+    request: ReleaseRequest,
+    contribution: Contribution,
+    *,
+    first: Mechanism | None = None,
+    scheme: Scheme | None = None,
+    keys_only: bool = False,
+) -> Choice:
+    """Return the mechanism for a request whose units add at most this contribution.
+
+    Neighbours are add/remove of one unit. A channel for one key, used for several keys of a unit, gets the largest
+    share of the budget that their optimal composition allows (Kairouz, Oh and Viswanath 2015); Gaussian noise with a
+    threshold (Wilkins et al. 2024) and `report_then_count` have one guarantee for all keys of a unit. 'auto' takes what
+    reports a key of the lowest frequency with probability one half. A pure mechanism that comes `first` leaves the rest
+    of epsilon.
+
+    >>> choose_mechanism(ReleaseRequest(key="query", epsilon=1.0, delta=1e-8), Contribution()).name
+    'optimal'
+    """
+    if request.known_keys is not None:
+        return _choose_known(request, contribution)
+    check_budget(request.epsilon, request.delta)
+    if request.method == "laplace":
+        why = "a public list of keys, each of which is answered, as it withholds none"
+        raise InvalidValue(f"method='laplace' needs known_keys: {why}. Pass known_keys, or leave method out.")
+    if first is None:
+        return _choose_unknown(request, contribution, request.epsilon, scheme, keys_only)
+    left = remaining(request.epsilon, first.guarantee.epsilon)
+    choice = _choose_unknown(request, contribution, left, scheme, keys_only)
+    return choice.after(first, request.epsilon, request.delta)
+
+
+def _choose_unknown(
+    request: ReleaseRequest, contribution: Contribution, epsilon: float, scheme: Scheme | None, keys_only: bool
+) -> Choice:
+    """Return the mechanism for keys that are not listed in advance."""
+    method, delta, unit, keys, rows = request.method, request.delta, request.unit, contribution.keys, contribution.rows
+    if method in _PER_UNIT and scheme is not None:
+        raise InvalidValue(f"method='{method}' cannot sample. Leave the scheme out, or use method='optimal'.")
+    if rows > 1 and (scheme is not None or method in ("optimal", "truncated_geometric", "stability")):
+        raise InvalidValue(
+            f"max_rows_per_key above 1 works with method 'auto', 'simple', {_listed(_PER_UNIT)}, without a scheme. "
+            "Count units instead of rows, or leave the method to 'auto'."
+        )
+
+    def per_unit(name: str) -> ReportedCounts:
+        """Return a mechanism with one guarantee for all keys of a unit."""
+        if name == "gaussian":
+            return gaussian(epsilon, delta, keys, rows, unit=unit)
+        return report_then_count(epsilon, delta, keys, rows, goal="keys" if keys_only else "counts", unit=unit)
+
+    if method in _PER_UNIT:
+        return Choice(per_unit(method), method, _REQUESTED)
+    share = _share(keys, epsilon, delta)
+    small = share.epsilon < SMALLEST_EPSILON or share.delta < SMALLEST_DELTA
+    if small and (method != "auto" or scheme is not None):
+        raise InvalidValue(
+            f"max_keys_per_unit={keys} leaves each key epsilon={share.epsilon:.3g} and delta={share.delta:.3g}, too "
+            f"little for this method. Use method={_listed(_PER_UNIT)}, or a smaller max_keys_per_unit."
+        )
+    name = ("optimal" if rows == 1 else "simple") if method == "auto" else method
+    candidates: dict[str, Counting] = {}
+    halves: dict[str, int] = {}
+    if not small:
+        each = _per_key(method, share, rows, scheme, unit)
+        candidates[name] = each if keys == 1 else Composed(epsilon, delta, (Use(each, keys),))
+        if method != "auto":
+            return Choice(candidates[name], name, _REQUESTED)
+        if scheme is not None:
+            return Choice(candidates[name], name, "it is the best channel that samples")
+        if keys == rows == 1:
+            return Choice(candidates[name], name, "no private mechanism reports keys more often")
+    for other in _PER_UNIT:  # Gaussian noise is the fallback: it never wins where the first is possible
+        if other == _PER_UNIT[0] and keys > 1 and rough_half(epsilon, delta, keys) > _LONG:
+            continue
+        try:
+            candidates[other] = channel = per_unit(other)
+        except InvalidValue:  # this budget has no room for it, which depends on public numbers only
+            continue
+        halves[other] = frequency_at(channel, 0.5) or 10**9
+        break
+    if not small:
+        near = math.ceil(_half(share) * rows)  # within about one unit; far behind, its rows need not be computed
+        far = near > _FAR * min(halves.values(), default=near)
+        halves = {name: near if far else frequency_at(each, 0.5) or 10**9, **halves}
+    # A slightly rarer key does not justify counts with more noise than those of the others.
+    best = min(halves, key=lambda kind: halves[kind] * (1.05 if kind == _PER_UNIT[0] else 1))
+    others = sorted(halves.keys() - {best}, key=lambda kind: halves[kind])
+    words = [f"it reports a key of frequency {halves[best]:,} half of the time"]
+    words += [f"{kind} needs {halves[kind]:,}" for kind in others]
+    return Choice(candidates[best], best, ", ".join(words), halves)
+
+
+def _choose_known(request: ReleaseRequest, contribution: Contribution) -> Choice:
+    """Return the noise for keys that are known in advance; see `dpsieve.noise.known_keys`."""
+    if request.method not in NOISES:
+        raise InvalidValue(f"with known_keys, method is one of {', '.join(NOISES)}.")
+    budget = (request.epsilon, request.delta, contribution.keys, contribution.rows)
+    mechanism = known_keys(*budget, noise=request.method, unit=request.unit)
+    if request.method != "auto":
+        reason = _REQUESTED
+    elif request.delta == 0:
+        reason = "delta = 0 allows no other"
+    else:
+        other = known_keys(*budget, noise="gaussian" if mechanism.noise == "laplace" else "laplace")
+        deviations = f"{mechanism.deviation:.4g}, that of {other.noise} noise {other.deviation:.4g}"
+        reason = f"its standard deviation is {deviations}"
+    return Choice(mechanism, mechanism.noise, reason)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return " or ".join(f"'{name}'" for name in names)
+
+
+def _per_key(method: str, share: Share, rows: int, scheme: Scheme | None, unit: str) -> Channel:
+    """Return the channel for one key at its share of the budget."""
+    if rows > 1:
+        return rows_of_units(share.epsilon, share.delta, rows, unit=unit)
+    if method == "truncated_geometric":
+        if scheme is not None:
+            raise InvalidValue("method='truncated_geometric' cannot sample. Leave the scheme out.")
+        return truncated_geometric(share.epsilon, share.delta, unit=unit)
+    if method == "stability":
+        return stability(share.epsilon, share.delta, scheme, unit=unit)
+    make = simple if method == "simple" else optimal
+    return make(share.epsilon, share.delta, scheme, unit=unit)
+
+
+@lru_cache(maxsize=64)
+def _share(keys: int, epsilon: float, delta: float) -> Share:
+    """Return the (epsilon, delta) of each key, with delta split such that keys of the lowest frequency are reported."""
+    if keys == 1:
+        return Share(epsilon, delta)
+
+    def share(part: float) -> Share:
+        return repeated_share(keys, epsilon, delta, delta_for_keys=part)
+
+    return share(minimise(lambda part: _half(share(part)), 0.01, 0.99, rounds=12))
+
+
+def _half(share: Share) -> float:
+    """Return about the frequency that the optimal channel reports half of the time."""
+    return math.log1p(math.expm1(share.epsilon) / (2 * share.delta)) / share.epsilon
+
+
+def half_reported(epsilon: float, delta: float, keys: int) -> float:
+    """Return about the frequency that the best mechanism reports half of the time, for units of this many keys."""
+    return float(frequency_at(optimal(epsilon, delta), 0.5) or 1e12) if keys == 1 else rough_half(epsilon, delta, keys)
