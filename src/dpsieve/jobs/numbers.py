@@ -13,17 +13,17 @@ import numpy as np
 from dpsieve.engines import Engine, NumberRows, choose
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.number_request import MeanRequest, NumberRequest, QuantileRequest, SumRequest
-from dpsieve.numbers.box_mean import box_mean_noise, unit_means_noise
-from dpsieve.numbers.estimate import Estimate, bounded_words
+from dpsieve.numbers.box import best_noise, box_mean_noise, sum_noise, unit_means_noise
+from dpsieve.numbers.estimate import Estimate, charge_and_draw, describe_contribution
 from dpsieve.numbers.mean import private_mean
 from dpsieve.numbers.mean_plan import MeanPlan, preview_mean
-from dpsieve.numbers.quantiles import best_quantiles, publish_quantiles
-from dpsieve.numbers.scaled_noise import ScaledNoise
-from dpsieve.numbers.sums import best_noise, private_sum
-from dpsieve.privacy.ledger import AnyLedger, Ledger, charge, opened
+from dpsieve.numbers.noise import ScaledNoise
+from dpsieve.numbers.quantiles import INVENTED, choose_quantiles, draw_quantiles
+from dpsieve.numbers.sums import draw_sums
+from dpsieve.privacy.ledger import AnyLedger, Ledger, opened
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source, resolve, uniform_bits
-from dpsieve.types import Floats
+from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 
 Progress = Callable[[float], None] | bool | None
@@ -84,11 +84,17 @@ def sum_of(
     request, source, book = SumRequest.of(locals()), resolve(source), opened(ledger, note)
     lows, highs = request.box
     shared: Any = {"neighbours": request.neighbours, "rows_per_unit": request.max_rows_per_unit, **request.split}
-    made, _ = best_noise(lows, highs, noise="auto", **shared, **request.budget)
-    values = _read(data, request, made, engine, book, note, progress, source).values
-    x, widths = _one_or_many(np.clip(values, lows, highs)), np.column_stack([lows, highs])
-    names = list(request.column)
-    return private_sum(x, widths, names=names, ledger=book, note=note, source=source, **shared, **request.budget)
+    mechanism, grid = best_noise(lows, highs, **shared, **request.budget)
+    values = _read(data, request, mechanism, engine, book, note, progress, source).values
+    mechanism, sums = sum_noise(mechanism, grid, len(values)), grid.sums(np.clip(values, lows, highs))
+    split = f"best for moment {request.p:g} of the error" if request.p is not None else "like the widths"
+    notes: Any = {"reason": f"{mechanism.noise} noise, its split {split}", "single": len(request.column) == 1}
+    notes["contribution"] = describe_contribution(request.max_rows_per_unit)
+
+    def finish(sums: Ints, source: Source) -> Estimate:
+        return draw_sums(sums, mechanism, source, request.column, **notes)
+
+    return charge_and_draw(mechanism, finish, sums, np.zeros_like(sums), ledger=book, note=note, source=source)
 
 
 def quantile_of(
@@ -130,15 +136,16 @@ def quantile_of(
     True
     """
     request, source, book = QuantileRequest.of(locals()), resolve(source), opened(ledger, note)
-    if request.method == "slices":
-        why = "needs a public number of rows, and that of a table is private"
-        raise InvalidValue(f"method='slices' {why}. Pass method='halving', or use private_quantile.")
     options: Any = {"bounds": request.bounds[0], "neighbours": request.neighbours, "method": request.method}
     options |= {"scale": request.scale, "rows_per_unit": request.max_rows_per_unit, **request.budget}
-    made, reason = best_quantiles(request.q, **options)
-    values = _read(data, request, made, engine, book, note, progress, source).values
+    mechanism, reason = choose_quantiles(request.q, **options)
+    values = _read(data, request, mechanism, engine, book, note, progress, source).values
     column_values, single = np.ascontiguousarray(values[:, 0]), not isinstance(request.q, Sequence)
-    return publish_quantiles(column_values, made, reason, single=single, ledger=book, note=note, source=source)
+
+    def finish(values: Floats, source: Source) -> Estimate:
+        return draw_quantiles(values, mechanism, source, reason=reason, single=single)
+
+    return charge_and_draw(mechanism, finish, column_values, INVENTED, ledger=book, note=note, source=source)
 
 
 def mean_of(
@@ -193,42 +200,44 @@ def mean_of(
     1-differential privacy when one visitor is replaced by another.
     """
     request, source, book = MeanRequest.of(locals()), resolve(source), opened(ledger, note)
-    options: Any
     lows, highs = request.box
+    names = list(request.column)
+    charged: Any = {"ledger": book, "note": note, "source": source}
     if request.neighbours == "add_remove":
         counted, sums_of = unit_means_noise(lows, highs, **request.budget, **request.split)
         units = _read(data, request, counted, engine, book, note, progress, source).unit_means(lows, highs)
         sums = sums_of(units)
-        with charge(book, counted, note, lambda: counted.draw(np.zeros_like(sums), resolve(None))) as entry:
+
+        def count_units(sums: Ints, source: Source) -> Estimate:
             *values, count = counted.draw(sums, source).tolist()
-            return _box_estimate(request, replace(counted, units=count), np.array(values), source, entry)
-    budget = {**request.budget, "p": request.split["p"]}
+            notes = _box_notes(request, counted)
+            return Estimate.of(replace(counted, units=count), np.array(values), names, source=source, **notes)
+
+        return charge_and_draw(counted, count_units, sums, np.zeros_like(sums), **charged)
     made, _ = box_mean_noise(1, lows, highs, **request.budget, **request.split)
     if request.method != "box" and not request.pure:
         _planned(request, 1)
     units = _read(data, request, made, engine, book, note, progress, source).unit_means(lows, highs)
     made, grid = box_mean_noise(len(units), lows, highs, **request.budget, **request.split)
     if _takes_plan(request, len(units), made.deviations, highs - lows):
-        x, bound = _one_or_many(units), _bound(request)
-        options = {"bound": bound, "kind": request.kind, "names": list(request.column), **budget}
-        found = private_mean(x, ledger=book, note=note, source=source, **options)
-    else:
-        sums = grid.sums(units)
-        with charge(book, made, note, lambda: made.draw(np.zeros_like(sums), resolve(None))) as entry:
-            return _box_estimate(request, made, made.draw(sums, source), source, entry)
-    return replace(found, notes=replace(found.notes, contribution=_held(request)))
+        options: Any = {"bound": _bound(request), "kind": request.kind, **request.budget, "p": request.split["p"]}
+        found = private_mean(_one_or_many(units), names=names, **charged, **options)
+        return replace(found, notes=replace(found.notes, contribution=_held(request)))
+    sums = grid.sums(units)
+
+    def finish(sums: Ints, source: Source) -> Estimate:
+        return draw_sums(sums, made, source, names, **_box_notes(request, made))
+
+    return charge_and_draw(made, finish, sums, np.zeros_like(sums), **charged)
 
 
-def _box_estimate(
-    request: MeanRequest, made: ScaledNoise, values: Floats, source: Source, entry: int | None
-) -> Estimate:
+def _box_notes(request: MeanRequest, made: ScaledNoise) -> Any:
     reason, single = f"{made.noise} noise for all that the bounds allow", len(request.column) == 1
-    words: Any = {"reason": reason, "contribution": _held(request), "single": single, "entry": entry}
-    return Estimate.of(made, values, list(request.column), source=source, **words)
+    return {"reason": reason, "contribution": _held(request), "single": single}
 
 
 def _held(request: MeanRequest) -> str:
-    held = bounded_words(request.max_rows_per_unit)
+    held = describe_contribution(request.max_rows_per_unit)
     return held if request.max_rows_per_unit == 1 else f"the mean of {held}"
 
 

@@ -247,10 +247,10 @@ def _below(one: float, other: float) -> float:
     return lower(lambda: ball(one) * ball(other))
 
 
-def segments(rows: Ints, low: int, high: int, share: Fraction, rank: int | None = None) -> tuple[Ints, Ints, Ints]:
+def segments(rows: Ints, low: int, high: int, share: Fraction) -> tuple[Ints, Ints, Ints]:
     """Cut the points low, ..., high into gaps and rows: return where each starts, its length, and B u there.
 
-    `rows` are sorted points within; B times the target is A times their number, or `rank`. A segment may have the
+    `rows` are sorted points within; B times the target is A times their number. A segment may have the
     length 0; the points of all others are all points, once.
 
     >>> [part.tolist() for part in segments(np.array([2, 2, 5]), 0, 9, Fraction(1, 2))]
@@ -261,7 +261,7 @@ def segments(rows: Ints, low: int, high: int, share: Fraction, rank: int | None 
     starts = np.append(low, values + 1)
     lengths = np.append(values, high + 1) - starts
     a, b = share.numerator, share.denominator
-    above = upto * b - (a * len(rows) if rank is None else rank)  # B (rank - t), in each gap
+    above = upto * b - a * len(rows)  # B (rank - t), in each gap
     misses = np.maximum(np.maximum(above[:-1], -above[1:]), 0)
     ones = np.ones(len(values), np.int64)
     return (
