@@ -136,9 +136,9 @@ class MeanNoise(NoisySums):
         """Return the deviation of the noise, a 95 % interval for the mean of the rows, and centres and spreads."""
         half = np.array(self.steps) * self._half_width if self.stated else math.nan
         low, high = np.maximum(values - half, self.low), np.minimum(values + half, self.high)
-        found = {name: np.array(numbers) for name, numbers in (("centre", self.centres), ("spread", self.spreads))
-                 if numbers}  # fmt: skip
-        return {"deviation": self.deviations, "low": low, "high": high, **found}
+        columns = {"deviation": self.deviations, "low": low, "high": high}
+        estimates = {"centre": self.centres, "spread": self.spreads}
+        return columns | {name: np.array(numbers) for name, numbers in estimates.items() if numbers}
 
     @property
     def _half_width(self) -> float:

@@ -93,10 +93,10 @@ def private_quantile(
 
 def draw_quantiles(values: Floats, mechanism: GridQuantiles, source: Source, *, reason: str, single: bool) -> Estimate:
     """Return the quantiles of floats without NaN, drawn by a mechanism of `choose_quantiles`; charges no ledger."""
-    found = mechanism.draw(values, source)
+    points = mechanism.draw(values, source)
     names = [shown(q) for q in mechanism.quantiles]
     notes = {"reason": reason, "contribution": describe_contribution(mechanism.rows_per_unit)}
-    return Estimate.of(mechanism, found, names, source=source, single=single, **notes)
+    return Estimate.of(mechanism, points, names, source=source, single=single, **notes)
 
 
 def choose_quantiles(
