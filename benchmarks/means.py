@@ -59,7 +59,8 @@ true = np.asarray(x.mean(axis=0)).ravel()
 if mode == "plain":
     job = lambda: np.asarray(x.mean(axis=0)).ravel()
 else:
-    from dpsieve.numbers.mean import private_mean
+    import dpsieve as ds
+    private_mean = (ds.papers.thesis if mode in ("thesis", "rotated") else ds).private_mean
     how = {"kind": "real", "bound": 100.0 * 2048 * 2048} if name == "dense" else {"kind": "binary"}
     job = lambda: private_mean(x, rho=1.0, p=p, mode=mode, fallback=True, **how).value
     few = x[:2000, :16]

@@ -16,8 +16,8 @@ from discovery_data import save
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.numbers.scaled_noise import ScaledNoise
-from dpsieve.numbers.sums import best_noise
+from dpsieve.numbers.box import best_noise
+from dpsieve.numbers.noise import ScaledNoise
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Floats
 

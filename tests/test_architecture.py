@@ -30,7 +30,6 @@ DOORS = {
     ("channels/channel.py", "dpsieve.publication.release"),
     ("noise/known_keys.py", "dpsieve.publication.release"),
     ("noise/private_total.py", "dpsieve.publication.release"),
-    ("numbers/mean.py", "dpsieve.papers.thesis.mean_steps"),
 }
 
 

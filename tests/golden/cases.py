@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import dpsieve as ds
 
 # Names without a public path. Adjust them here when modules move.
-from dpsieve.numbers.norm_noise import norm_noise  # isort: skip
 from dpsieve.privacy.registry import _HOMES as MECHANISMS  # isort: skip  # noqa: F401
 
 KEYS, FREQUENCIES = ["coffee", "juice", "tea", "water"], [900, 400, 700, 500]
@@ -213,7 +212,8 @@ add("sum of a table: several rows per unit", of_table, ds.sum_of, column="x", ma
 for kind, mode in product(("real", "binary"), ("best", "thesis", "shifted", "rotated", "plain_scale", "gaussian")):
     if (kind, mode) not in {("binary", "rotated"), ("binary", "plain_scale")}:
         bound = {"bound": 64.0} if kind == "real" else {}
-        add(f"mean of an array: {kind}, {mode}", ds.private_mean, matrix(kind), kind=kind, mode=mode, rho=2.0, **bound)
+        call = ds.private_mean if mode in ("best", "shifted", "gaussian") else ds.papers.thesis.private_mean
+        add(f"mean of an array: {kind}, {mode}", call, matrix(kind), kind=kind, mode=mode, rho=2.0, **bound)
 add("mean of an array: pairs", ds.private_mean, matrix("real"), kind="real", bound=64.0, spread="pairs", rho=2.0)
 add("mean of an array: approximate", ds.private_mean, matrix("real"), kind="real", bound=64.0, epsilon=2.0, delta=1e-6)
 add("mean of an array: known variances", ds.private_mean, matrix("real"), kind="real", bound=64.0, rho=2.0,
@@ -223,7 +223,7 @@ for method, neighbours in product(("box", "plan"), ("replace", "add_remove")):
         add(f"mean of a table: {method}, {neighbours}", of_table, ds.mean_of, column=["x", "y"], method=method,
             neighbours=neighbours, rho=4.0)  # fmt: skip
 add("mean of a table: rows as units", of_table, ds.mean_of, column="x", privacy_unit=None, epsilon=1.0)
-for method in ("search", "halving", "slices"):
+for method in ("search", "halving"):
     budget = BUDGETS["approximate"]
     add(f"quantiles of an array: {method}", ds.private_quantile, np.arange(9_999) ** 1.5, [0.2, 0.9],
         bounds=(0, 2**20), neighbours="replace", method=method, **budget)  # fmt: skip
@@ -232,16 +232,6 @@ add("quantiles of an array: gaps", ds.private_quantile, np.arange(999), 0.5, bou
 add("quantiles of an array: logarithmic", ds.private_quantile, np.arange(1, 999), 0.5, bounds=(1, 1024),
     neighbours="replace", scale="log", epsilon=1.0)  # fmt: skip
 add("quantiles of a table", of_table, ds.quantile_of, column="x", q=[0.25, 0.5], epsilon=1.0, max_rows_per_unit=2)
-
-
-def draw_norm_noise(source: Any) -> Any:
-    """Draw from the mechanism that is registered without a publication of its own."""
-    mechanism = norm_noise(1000.0, (0.5, 0.25), rho=0.5, neighbours="add_remove", offsets=(1.0, 2.0))
-    values = mechanism.draw(np.array([10, 20]), source)
-    return ds.Estimate.of(mechanism, values, ["a", "b"], source=source, reason="", contribution="")
-
-
-add("sum: norm_noise", draw_norm_noise)
 
 
 # Sketches.

@@ -20,11 +20,10 @@ from dpsieve.engines import DataStream, DuckDB, NumberColumns
 from dpsieve.engines.sql import queries as number_query
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import gaps as gap_quantiles
-from dpsieve.numbers.box_mean import UnitMeans
+from dpsieve.numbers.box import UnitMeans, best_noise
 from dpsieve.numbers.gaps import GapQuantiles
-from dpsieve.numbers.scaled_noise import ScaledNoise
+from dpsieve.numbers.noise import ScaledNoise
 from dpsieve.numbers.search import QuantileSearch
-from dpsieve.numbers.sums import best_noise
 from dpsieve.randomness.picks import shuffled
 from dpsieve.randomness.source import SystemSource
 from dpsieve.testing import insecure_source

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from scipy import linalg, sparse, stats
 from statistical import FALSE_ALARM, assert_counts, binomial_band
 
+import dpsieve as ds
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from dpsieve.accounting.renyi import zcdp_epsilon
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
@@ -25,17 +26,19 @@ from dpsieve.numbers import loops
 from dpsieve.numbers import mean as module
 from dpsieve.numbers.dyadic_grid import DyadicGrid
 from dpsieve.numbers.estimate import Estimate
-from dpsieve.numbers.mean import private_mean
 from dpsieve.numbers.mean_noise import Clipping, MeanNoise, NormTail, best_clipping
-from dpsieve.numbers.mean_plan import MODES, preview_mean
-from dpsieve.numbers.mean_steps import pair_deviations
-from dpsieve.numbers.ranks import NoisyRanks
+from dpsieve.numbers.mean_steps import PlanSteps
 from dpsieve.numbers.rows import LARGEST_RADIUS, LIMIT, PARTS, BoundedRows
+from dpsieve.numbers.search import NoisyRanks
+from dpsieve.papers import thesis
+from dpsieve.papers.thesis import rotation
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.testing import insecure_source
 
+OWN, REPRODUCED = ("best", "shifted", "gaussian"), ("thesis", "rotated", "plain_scale")
+MODES = (*OWN, *REPRODUCED)
 EVERY = [(kind, mode) for kind in ("real", "binary") for mode in MODES]
 NORMAL = np.random.default_rng(1).normal(size=(3_000, 8)) * 2.0 ** -np.arange(8) + 5
 BITS = (np.random.default_rng(2).random((3_000, 8)) < 0.8 * 2.0 ** -np.arange(8)).astype(float)
@@ -43,6 +46,14 @@ ROWS = {"real": NORMAL, "binary": BITS}
 
 
 WIDE = {"real": {"bound": 100.0}, "binary": {}}
+
+
+def private_mean(x, *, mode="best", **options):
+    return (thesis if mode in REPRODUCED else module).private_mean(x, mode=mode, **options)
+
+
+def preview_mean(*shape, mode="best", **options):
+    return (thesis.preview_mean if mode in REPRODUCED else ds.preview_mean)(*shape, mode=mode, **options)
 
 
 def mean_of(kind, mode="best", rho=1.0, **options):
@@ -180,7 +191,7 @@ def test_counts_are_as_private_as_they_say():
     off = (drawn - exact(rows)) / made.rows
     for column in (*off.T, off.sum(axis=1) / 2):  # the last is how neighbours are told apart best: it moves by mu
         assert stats.kstest(column, "norm").pvalue > FALSE_ALARM / 5
-    with pytest.raises(InvalidValue, match="paid for"):
+    with pytest.raises(InvalidValue, match="in the budget"):
         made.counts(rows, np.append(points, 7.0), resolve(None))
 
 
@@ -195,13 +206,13 @@ def test_rotations_keep_norms_and_come_in_blocks(size):
         out = np.empty((4, width))
         for at in range(padded // width):
             for loop, parts in (
-                (loops.dense_rotation, (rows,)),
-                (loops.sparse_rotation, (thin.data, thin.indices, thin.indptr)),
+                (rotation.dense_rotation, (rows,)),
+                (rotation.sparse_rotation, (thin.data, thin.indices, thin.indptr)),
             ):
                 loop(*parts, -1e9, 1e9, signs, at, padded**-0.5, out)
                 assert out == pytest.approx(wanted[:, at * width : (at + 1) * width])
     centre = BoundedRows(np.repeat(rows[:1], 50, axis=0), -9.0, 9.0)
-    found = centre.rotated_medians(signs, DyadicGrid(-64.0, 64.0, 30), 0.01, insecure_source(1))
+    found = rotation.rotated_medians(centre, signs, DyadicGrid(-64.0, 64.0, 30), 0.01, insecure_source(1))
     assert found == pytest.approx(rows[0], abs=1e-4)
 
 
@@ -280,11 +291,11 @@ def test_rows_are_compared_in_a_random_order(monkeypatch):
     """Pairs of rows that follow each other are compared, and the order of the input may depend on every row."""
     seen = []
     monkeypatch.setattr(
-        module, "BoundedRows", lambda values, *bounds: seen.append(values) or BoundedRows(values, *bounds)
+        module, "PlanSteps", lambda plan, rows, *more: seen.append(rows) or PlanSteps(plan, rows, *more)
     )
     for _ in range(2):
         private_mean(np.arange(5_000.0), bound=5_000.0, kind="real", rho=0.5)
-    first, second = (values[:, 0] for values in seen[1::2])  # the others only say what is charged
+    first, second = (rows.values[:, 0] for rows in seen)
     assert sorted(first) == sorted(second) == list(range(5_000)) and first.tolist() != second.tolist()
     assert abs(np.corrcoef(first, np.arange(5_000))[0, 1]) < 0.2  # by chance less often than once in 10^40
 
@@ -512,7 +523,7 @@ def test_every_estimator_of_the_spread(spread):
 def test_pairs_of_rows_tell_the_deviation(pairs):
     """Table 5.1: deviations of Gaussian columns, off by a few percent."""
     rows = BoundedRows(np.random.default_rng().normal(10, [1.0, 0.03], (4_000, 2)), -100.0, 100.0)
-    found = pair_deviations(rows, pairs, DyadicGrid(1e-3, 200.0, 16, "log"), 5.0, resolve(None))
+    found = rows.pair_deviations(pairs, DyadicGrid(1e-3, 200.0, 16, "log"), 5.0, resolve(None))
     assert found == pytest.approx([1.0, 0.03], rel=0.2)
 
 
@@ -601,7 +612,7 @@ def test_a_forged_table_is_refused():
     mean.check()
     for value in (2.0, -0.1, 0.123456789):
         forged = mean.table.set_column(1, "value", [np.where(np.arange(8) == 3, value, mean.value)])
-        with pytest.raises(InvalidValue, match="does not let out"):
+        with pytest.raises(InvalidValue, match="no outcome of the mechanism"):
             replace(mean, table=forged).check()
 
 
@@ -655,7 +666,7 @@ GOOD = {"x": NORMAL, "bound": 10.0, "kind": "real", "rho": 0.5}
         ({"kind": "binary"}, InvalidValue, "bound has no use for kind='binary'"),
         ({"names": ["a\nb", *"bcdefgh"]}, InvalidValue, "control characters"),
         ({"x": pa.table({"a\x1b[2J": [1.0] * 3_000})}, InvalidValue, "control characters"),
-        ({"mode": "fast"}, InvalidValue, "mode"),
+        ({"mode": "fast"}, InvalidValue, "Choose one of best, shifted, gaussian"),
         ({"spread": 0.6}, InvalidValue, "spread"),
         ({"p": 0.5}, InvalidValue, "p is below 1"),
         ({"rho": -1.0}, InvalidValue, "rho"),

@@ -18,7 +18,8 @@ from dpsieve.numbers.dyadic_grid import DyadicGrid
 from dpsieve.numbers.gaps import GapQuantiles, segments
 from dpsieve.numbers.grid_quantiles import as_share, sensitivity
 from dpsieve.numbers.quantiles import private_quantile
-from dpsieve.numbers.search import QuantileSearch, change, search_columns
+from dpsieve.numbers.rows import search_columns
+from dpsieve.numbers.search import QuantileSearch, rank_change
 from dpsieve.privacy.registry import from_json
 from dpsieve.publication.publication import Publication
 from dpsieve.randomness import picks as weighted_pick
@@ -268,7 +269,7 @@ def gaussian_tail(sigma):
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("share", SHARES)
 def test_searches_are_private_for_all_neighbours(relation, share):
-    size, depth, move = 7, 3, change(share, relation)
+    size, depth, move = 7, 3, rank_change(share, relation)
     p, sigma = Fraction(4, 5), 1.5 * move
     pure = cache(lambda rows: search_chances(rows, share, size, relation, laplace_tail(p)))
     wide = cache(lambda rows: dict(enumerate(search_chances(rows, share, size, relation, gaussian_tail(sigma)))))
@@ -284,7 +285,7 @@ def test_searches_are_private_for_all_neighbours(relation, share):
 @pytest.mark.parametrize("quantiles", [(0.5,), (0.1, 0.77777, 0.9), tuple(np.linspace(0, 1, 41))])
 def test_all_of_the_budget_is_spent_and_no_more(relation, quantiles):
     pure = QuantileSearch(0.7, quantiles, 0, 1, neighbours=relation)
-    moves = [change(share, relation) for share in pure.shares]
+    moves = [rank_change(share, relation) for share in pure.shares]
     spent = sum(pure.grid.depth * m / Fraction(s) for m, s in zip(moves, pure.noise_scales, strict=True))
     assert 0.7 * (1 - 1e-12) <= spent <= Fraction(0.7)
     wide = QuantileSearch(2.2, quantiles, 0, 1, delta=1e-6, rho=0.1, neighbours=relation)
@@ -376,15 +377,10 @@ def test_columns_are_searched_each_as_one_would_be(kind, scale, relation):
         assert found[j] == grid.points(np.array([low]))[0]
 
 
-def test_columns_that_are_refused():
+def test_noise_below_zero_is_refused():
     grid = DyadicGrid(0, 1)
-    for wrong in ([[0.5]], np.zeros(3), np.zeros((3, 3), int)):
-        with pytest.raises(InvalidType, match="matrix"):
-            search_columns(wrong, 0.5, grid, 1.0, neighbours="replace")
-    with pytest.raises(InvalidValue, match="centre"):
-        search_columns(np.zeros((3, 2)), 0.5, grid, 1.0, neighbours="replace", centre=np.zeros(3))
     with pytest.raises(InvalidValue, match="sigma"):
-        search_columns(np.zeros((3, 2)), 0.5, grid, -1.0, neighbours="replace")
+        search_columns(np.zeros((3, 2)), 0.5, grid, -1.0, neighbours="replace", source=insecure_source(1))
 
 
 # How far off it is.

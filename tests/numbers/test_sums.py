@@ -20,13 +20,12 @@ from statistical import FALSE_ALARM, binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
-from dpsieve.numbers import box_grid
-from dpsieve.numbers.box_grid import BoxGrid
-from dpsieve.numbers.box_mean import unit_means_noise
+from dpsieve.numbers import box as box_grid
+from dpsieve.numbers.box import BoxGrid, best_noise, sum_noise, unit_means_noise
 from dpsieve.numbers.estimate import Estimate
-from dpsieve.numbers.norm_noise import NormNoise, norm_noise
-from dpsieve.numbers.scaled_noise import ScaledNoise
-from dpsieve.numbers.sums import best_noise, box, matrix, private_sum
+from dpsieve.numbers.mean_noise import MeanNoise
+from dpsieve.numbers.noise import ScaledNoise, budget_mu, gaussian_promise
+from dpsieve.numbers.sums import box, matrix, private_sum
 from dpsieve.privacy import Composition, DiscreteLaplace, Gaussian
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.registry import from_json
@@ -44,9 +43,16 @@ BUDGETS = {
 
 def noise_for(widths, neighbours="replace", *, rows=0, **options):
     """The mechanism and the grid of a private sum, without any data."""
-    given = {"p": 2.0, "rho": None, "epsilon": None, "delta": None, "noise": "auto", "shape": "best", "unit": "one row"}
     lows, highs = box(widths, len(widths))
-    return best_noise(lows, highs, neighbours, rows=rows, **{**given, **options})
+    made, grid = best_noise(lows, highs, neighbours, **options)
+    return sum_noise(made, grid, rows), grid
+
+
+def norm_noise(sensitivity, steps, *, neighbours, offsets=(), rho=None, epsilon=None, delta=None):
+    """Gaussian noise on whole vectors, of the least scale that the budget allows."""
+    scale = sensitivity / budget_mu(rho, epsilon, delta)
+    promise = gaussian_promise(scale, sensitivity, epsilon, delta)
+    return MeanNoise(*promise, sensitivity, scale, steps, offsets, neighbours=neighbours)
 
 
 def masses(made, reach):
@@ -172,9 +178,8 @@ def test_renyi_and_concentrated_privacy_hold(monkeypatch, order):
         keep = seen & (q > 1e-280)
         log = order * np.log(noise[keep]) + (1 - order) * np.log(q[keep])
         total += special.logsumexp(log) / (order - 1)
-    assert total <= made.renyi(order) <= 0.2 * order
-    assert 0.9 * made.renyi(order) < total
-    assert made.mu == pytest.approx(math.sqrt(2 * made.rho))
+    assert total <= made.rho * order <= 0.2 * order
+    assert 0.9 * made.rho * order < total
 
 
 @settings(max_examples=60)
@@ -351,7 +356,6 @@ def test_saved_and_loaded(tmp_path, budget):
 MADE = [
     noise_for([(-2, 2), (1, 2)], rho=0.5, rows=9)[0],
     noise_for([4, 1], "add_remove", epsilon=1.0)[0],
-    norm_noise(1000.0, (0.5, 0.25), rho=0.5, neighbours="add_remove", offsets=(1.0, 2.0)),
 ]
 
 
@@ -393,7 +397,7 @@ def test_noise_for_vectors_of_bounded_norm():
     drawn = made.draw(np.full(20_000, 6), insecure_source(1))
     assert drawn.mean() == pytest.approx(10, abs=6 * made.deviations[0] / 141)
     assert drawn.std() == pytest.approx(made.deviations[0], rel=0.03)
-    assert isinstance(made, NormNoise) and made.possible(drawn) and made.rho <= 0.5
+    assert made.possible(drawn) and made.rho <= 0.5
 
 
 GOOD = {"x": [[1.0, 2.0]], "widths": [1, 2], "neighbours": "replace", "rho": 0.5}

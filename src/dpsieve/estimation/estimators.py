@@ -1,6 +1,6 @@
-"""Estimators: a value of g(w) for each token, with exact errors for each true frequency w.
+"""Estimators: a value of g(w) per token, with exact errors per true frequency w.
 
-`estimator` chooses one by name. Messages never hold a frequency, a count or a token.
+`estimator` selects one by name. Messages never contain a frequency, a count or a token.
 """
 
 from abc import ABC, abstractmethod
@@ -17,22 +17,22 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.types import Floats, Ints
 
 LIMIT = 10**6  # units: the largest token of the biased-down estimator
-_BLOCK = 64  # units of tokens, and rows, that are worked on together
-_SAFE = 1 - 1e-11  # takes off more than rounding may add, so that E_i <= g(i) holds for the numbers themselves
+_BLOCK = 64  # units of tokens, and rows, per block
+_SAFE = 1 - 1e-11  # outweighs rounding, so that E_i <= g(i) holds for the floats themselves
 _LARGEST = 1e150  # squares must stay finite
 _FIX = "Use kind='mle', or dpsieve.papers.weighted_sampling.minimax with a range of frequencies."
 
 
 def estimator(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = None, kind: str = "mle") -> "Estimator":
-    """Return an estimator of g(w), w a key's true frequency, from the token that the channel reported.
+    """Return an estimator of g(w), for the true frequency w of a key, from the token that the channel reported.
 
-    Add up its values over the reported keys to estimate the sum of g(w) over all keys; unreported ones count 0.
+    The sum of its values over the reported keys estimates the sum of g(w) over all keys; unreported keys count 0.
 
     Args:
-        channel: the channel that the tokens were drawn from.
-        g: a non-decreasing function of an array of frequencies with g(0) = 0; without it, g(w) = w.
-        kind: 'mle' (right for the likeliest frequency), 'biased_down' (never too large on average, for any frequency)
-            or 'unbiased' (right on average, huge variance). For sampled counts 'mle' only.
+        channel: the channel of the tokens.
+        g: a non-decreasing function of an array of frequencies with g(0) = 0; by default g(w) = w.
+        kind: 'mle' (unbiased for the likeliest frequency), 'biased_down' (never too large on average, for any
+            frequency) or 'unbiased' (for every frequency, with huge variance). For sampled counts 'mle' only.
 
     `dpsieve.papers.weighted_sampling` has more: `minimax`, `noisy_count` and, for sampled counts, `scaled`.
 
@@ -55,7 +55,7 @@ def estimator(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = No
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The first two moments of an estimate, each an array with one entry for each true frequency."""
+    """The first two moments of an estimate, each an array with one entry per true frequency."""
 
     expectation: Floats
     bias: Floats
@@ -64,7 +64,7 @@ class Moments:
 
 
 class Estimator(ABC):
-    """An estimate of g(w) for each key from its token: a(token), and 0 for a key that is not reported.
+    """An estimate of g(w) per key from its token: a(token), and 0 for a key that is not reported.
 
     With p_i(t) the probability of token t for true frequency i, s_i that of 'nothing', and pi_i = 1 - s_i:
 
@@ -74,7 +74,7 @@ class Estimator(ABC):
         MSE_i  = s_i g(i)^2 + sum_t p_i(t) (a(t) - g(i))^2 = Var_i + Bias_i^2
 
     (Cohen, Geri, Sarlos, Stemmer 2021, section 7.1.) They are summed over the row, not sampled, in the forms on the
-    right, which keep their digits when a key is nearly never or nearly always reported.
+    right, which are accurate for keys that are reported almost never or almost always.
     """
 
     kind: ClassVar[str]
@@ -94,7 +94,7 @@ class Estimator(ABC):
         return values
 
     def moments(self, i: ArrayLike) -> Moments:
-        """Return expectation, bias, variance and MSE for true frequencies i (one, or an array) in one pass.
+        """Return expectation, bias, variance and MSE for a true frequency i, or an array of them, in one pass.
 
         Each has the shape of i. Time and memory grow with the number of different frequencies, not with their size.
         """
@@ -123,7 +123,7 @@ class Estimator(ABC):
 
     @abstractmethod
     def values(self, parts: Ints) -> Floats:
-        """Return the estimates of tokens given as the whole numbers they were drawn as, all above zero."""
+        """Return the estimates of tokens in their integer form, all above zero."""
 
     def _sums(self, rows: Ints, edges: Ints) -> Floats:
         """Return the four moments of some rows whose tokens lie between edges."""
@@ -143,8 +143,8 @@ class Estimator(ABC):
 class MaximumLikelihood(Estimator):
     """The value g(i) / pi_i, for the frequency i under which the token is likeliest.
 
-    (Cohen, Geri, Sarlos, Stemmer 2021, (9).) It is right for that one frequency and biased, either way, for others.
-    Its values fall at first, where the reporting probability of the likeliest frequency still grows fast.
+    (Cohen, Geri, Sarlos, Stemmer 2021, (9).) It is unbiased for that frequency, and biased in either direction for
+    others. Its values fall at first, where the reporting probability of the likeliest frequency grows fast.
     """
 
     kind = "mle"
@@ -167,16 +167,16 @@ class BiasedDown(Estimator):
 
     The minimum is over every row that may reach the cell, also beyond the largest frequency in the data.
 
-    E_i <= g(i): the last cell of row i takes at most what is left of g(i). Non-decreasing: as a_t <= r_i(t),
+    E_i <= g(i): the last cell of row i takes at most the remainder of g(i). Non-decreasing: as a_t <= r_i(t),
 
         r_i(t+1) = r_i(t) + (r_i(t) - a_t) p_i(t) / sum_{h>t} p_i(h) >= r_i(t),
 
     and a row joins the minimum a unit before its first token, with r_i = g(i) / pi_i; so the values do not decrease
     as long as g(i) / pi_i does not for rows beyond the spread of the rows. It never does where pi_i stays the same
-    there, as without sampling. The code uses this form of r_i, which only adds what is not negative: E_i <= g(i)
-    holds up to the number of cells times 1e-16, relatively, and a factor of 1 - 1e-11 more than covers that.
+    there, as without sampling. The code uses this form of r_i, whose terms are not negative: E_i <= g(i) holds up
+    to a relative error of the number of cells times 1e-16, and a factor of 1 - 1e-11 more than covers that.
 
-    Values are found in order, up to the largest token needed, and kept. Tokens may be at most 10^6.
+    Values are computed in order, up to the largest token needed, and cached. Tokens may be at most 10^6.
     """
 
     kind = "biased_down"
@@ -186,8 +186,8 @@ class BiasedDown(Estimator):
         self._spread = channel.rows.spread + 1
         self._ends: Ints = np.empty(0, np.int64)  # the last token of each cell
         self._values: Floats = np.empty(0)
-        self._ratios: dict[int, Floats] = {}  # r_i of groups of rows, as far as the cells have been found
-        self._above: dict[int, tuple[int, Floats]] = {}  # a block, and what each row has from there on, block by block
+        self._ratios: dict[int, Floats] = {}  # r_i of groups of rows, after the cells computed so far
+        self._above: dict[int, tuple[int, Floats]] = {}  # a block, and the mass of each row from there on, per block
 
     def values(self, parts: Ints) -> Floats:
         """Return the value of the cell of each token."""
@@ -200,19 +200,19 @@ class BiasedDown(Estimator):
         return _SAFE * self._values[np.searchsorted(self._ends, parts)]
 
     def _extend(self, token: int) -> None:
-        """Find the values of all cells up to a token, and some more, so that small steps do not add up."""
+        """Compute the values of all cells up to a token, and some more, so that small steps do not add up."""
         size = _BLOCK * self.channel.resolution
         first = int(self._ends[-1]) // size if len(self._ends) else 0
         last = max(-(-token // size), first + first // 4)
-        ends, found = [self._ends], [self._values]
+        ends, values = [self._ends], [self._values]
         for block in range(first, last):
             edges = self.channel.rows.cell_edges(block * _BLOCK, (block + 1) * _BLOCK)
             ends.append(edges[1:])
-            found.append(self._solve(block, edges))
-        self._ends, self._values = np.concatenate(ends), np.concatenate(found)
+            values.append(self._solve(block, edges))
+        self._ends, self._values = np.concatenate(ends), np.concatenate(values)
 
     def _solve(self, block: int, edges: Ints) -> Floats:
-        """Return the values of the cells of one block, and move the ratios of its rows past it."""
+        """Return the values of the cells of one block, and advance the ratios of its rows past it."""
         groups = range(*_span(block, self._spread))
         for old in [group for group in self._ratios if group < groups.start]:
             del self._ratios[old], self._above[old]
@@ -222,10 +222,10 @@ class BiasedDown(Estimator):
         ratio = np.concatenate([self._ratios[group] for group in groups])
         beyond = np.concatenate([self._beyond(group, block) for group in groups])
         mass = self.channel.rows.cell_probabilities(rows, edges).T
-        rest = np.cumsum(np.vstack([beyond, mass[:0:-1]]), axis=0)[::-1]  # what each row has above each cell
-        step = np.divide(mass, rest, out=np.zeros_like(mass), where=rest > 0)
+        above = np.cumsum(np.vstack([beyond, mass[:0:-1]]), axis=0)[::-1]  # the mass of each row above each cell
+        step = np.divide(mass, above, out=np.zeros_like(mass), where=above > 0)
         units = -(-edges[1:] // self.channel.resolution)
-        joins = (mass + rest > 0) & (rows <= units[:, None] + self._spread)
+        joins = (mass + above > 0) & (rows <= units[:, None] + self._spread)
         values = np.empty(len(mass))
         for cell in range(len(mass)):
             values[cell] = ratio.min(where=joins[cell], initial=np.inf)
@@ -235,19 +235,19 @@ class BiasedDown(Estimator):
         return values
 
     def _enter(self, group: int) -> None:
-        """Start a group of rows: their ratios, and what mass they have from each block on."""
+        """Start a group of rows: their ratios, and their mass from each block on."""
         rows = _rows(group)
         first, stop = _span(group, self._spread)
         edges = unit_edges(self.channel.rows, first * _BLOCK, stop * _BLOCK)
         starts = np.searchsorted(edges, np.arange(first, stop) * _BLOCK * self.channel.resolution)
         blocks = np.add.reduceat(self.channel.rows.cell_probabilities(rows, edges), starts, axis=1)
-        from_there_on = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1]
-        self._above[group] = first, np.hstack([from_there_on, np.zeros((len(rows), 1))])
+        onwards = np.cumsum(blocks[:, ::-1], axis=1)[:, ::-1]
+        self._above[group] = first, np.hstack([onwards, np.zeros((len(rows), 1))])
         reported = self.channel.rows.reported(rows)
         self._ratios[group] = np.divide(self.target(rows), reported, out=np.zeros(len(rows)), where=reported > 0)
 
     def _beyond(self, group: int, block: int) -> Floats:
-        """Return the mass that each row of a group has above a block."""
+        """Return the mass of each row of a group above a block."""
         first, above = self._above[group]
         return above[:, min(max(block + 1 - first, 0), above.shape[1] - 1)]
 
@@ -256,15 +256,15 @@ def _rows(group: int) -> Ints:
     return np.arange(group * _BLOCK + 1, (group + 1) * _BLOCK + 1)
 
 
-def _span(block: int, wide: int) -> tuple[int, int]:
-    """Return the first and one past the last group of rows that reach a block of tokens, and the other way round."""
-    return max((block * _BLOCK - wide) // _BLOCK, 0), ((block + 1) * _BLOCK + wide) // _BLOCK + 1
+def _span(block: int, spread: int) -> tuple[int, int]:
+    """Return the range of the groups of rows that reach a block of tokens, and vice versa."""
+    return max((block * _BLOCK - spread) // _BLOCK, 0), ((block + 1) * _BLOCK + spread) // _BLOCK + 1
 
 
 class Unbiased(Estimator):
-    """The one estimator that is constant on each unit of tokens (j - 1, j] and has E_i = g(i) for every i.
+    """The only estimator that is constant on each unit of tokens (j - 1, j] and has E_i = g(i) for every i.
 
-    With p_ij the probability that frequency i comes out in unit j <= i (Cohen, Geri, Sarlos, Stemmer 2021, 7.1):
+    With p_ij the probability of unit j <= i for frequency i (Cohen, Geri, Sarlos, Stemmer 2021, 7.1):
 
         a_i = (g(i) - sum_{j<i} p_ij a_j) / p_ii.
 
@@ -272,9 +272,9 @@ class Unbiased(Estimator):
     units (L is the frequency reported half of the time); no unbiased estimator avoids negative values (2020, appendix
     D). Standard deviations are as large. It is for study, and for large delta.
 
-    Digits: substitution leaves |E_i - g(i)| <= n 1e-16 sum_j p_ij |a_j|, with n the number of units in a row, which is
-    at most n 1e-16 root mean squares of the estimate. So E_i keeps few digits from i = 2L on, while the error that this
-    adds is always far below the noise. Values above 1e150 are refused.
+    Accuracy: substitution leaves |E_i - g(i)| <= n 1e-16 sum_j p_ij |a_j|, with n the number of units in a row, which
+    is at most n 1e-16 root mean squares of the estimate. So E_i has few correct digits from i = 2L on, while this error
+    is always far below the noise. Values above 1e150 are refused.
     """
 
     kind = "unbiased"
@@ -308,15 +308,15 @@ class Unbiased(Estimator):
         own = mass[:, start - low : start - low + _BLOCK]
         above = np.triu(own, 1).any() or mass[:, start - low + _BLOCK :].any()
         if above or not own.diagonal().all():
-            why = "a channel that reports every frequency, and no token above it"
-            raise InvalidValue(f"kind='unbiased' needs {why}. {_FIX}")
+            needed = "a channel that reports every frequency, and no token above it"
+            raise InvalidValue(f"kind='unbiased' needs {needed}. {_FIX}")
         with np.errstate(over="ignore", invalid="ignore"):
-            rest = self.target(rows) - mass[:, : start - low] @ self._values[low:start]
-            return np.asarray(solve_triangular(own, rest, lower=True, check_finite=False), dtype=np.float64)
+            right = self.target(rows) - mass[:, : start - low] @ self._values[low:start]
+            return np.asarray(solve_triangular(own, right, lower=True, check_finite=False), dtype=np.float64)
 
 
 def check_channel(channel: object) -> ReportedCounts:
-    """Return the channel, or raise if it is none."""
+    """Return the channel, or raise unless it is one."""
     if not isinstance(channel, ReportedCounts):
         hint = "Pass one such as dpsieve.channels.optimal(epsilon=1.0, delta=1e-8)."
         raise InvalidType(f"channel must be a Channel, not {type(channel).__name__}. {hint}")
@@ -324,7 +324,7 @@ def check_channel(channel: object) -> ReportedCounts:
 
 
 def check_estimator(value: object) -> Estimator:
-    """Return the estimator, or raise if it is none."""
+    """Return the estimator, or raise unless it is one."""
     if not isinstance(value, Estimator):
         hint = "Make one with dpsieve.estimation.estimator(channel)."
         raise InvalidType(f"estimator must be an Estimator, not {type(value).__name__}. {hint}")
@@ -332,7 +332,7 @@ def check_estimator(value: object) -> Estimator:
 
 
 def check_frequencies(name: str, values: ArrayLike) -> Ints:
-    """Return true frequencies, 1 to 10^12, in the shape given."""
+    """Return true frequencies, 1 to 10^12, in their shape."""
     hint = f"Pass whole numbers from 1 to 10^12, such as {name}=20."
     try:
         array = np.asarray(values)
@@ -344,9 +344,9 @@ def check_frequencies(name: str, values: ArrayLike) -> Ints:
 
 
 def histogram(frequencies: ArrayLike, counts: ArrayLike | None) -> tuple[Ints, Floats]:
-    """Return increasing distinct frequencies and how many keys have each; without counts, one key for each entry.
+    """Return increasing distinct frequencies and the number of keys of each; without counts, one key per entry.
 
-    Counts may be fractions, as in an expected histogram. Frequencies that no key has are dropped.
+    Counts may be fractions, as in an expected histogram. Frequencies without keys are dropped.
     """
     rows = checked_frequencies(frequencies)
     hint = "Pass the number of keys for each frequency: zero or more, and some above zero."
@@ -368,8 +368,8 @@ def unit_edges(rows: TokenLaw, low: int, high: int) -> Ints:
 
 
 def middles(edges: Ints) -> Ints:
-    """Return a token inside each cell; all tokens of a cell are alike.
+    """Return a token inside each cell; all tokens of a cell are equivalent.
 
-    A middle one stays in its cell when it is rounded to a float, also where floats are sparser than tokens.
+    A middle one stays in its cell when rounded to a float, also where floats are sparser than tokens.
     """
     return (edges[:-1] + edges[1:] + 1) // 2

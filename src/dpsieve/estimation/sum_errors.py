@@ -4,23 +4,23 @@ The exact bias and variance of a sum are sums of L(x) Bias_w and L(x)^2 Var_w ov
 (Cohen, Geri, Sarlos, Stemmer 2021, 7.1). Both are linear statistics, with Bias and Var in place of g, and they are
 estimated as g is: by Bias_i / pi_i and Var_i / pi_i over the reported keys, for the likeliest frequency i (equation 9).
 
-The quality of these estimates is a sum over the rows. From the frequency on that is reported in 95 % of the cases in
+The quality of these estimates is a sum over the rows. From the frequency that is reported in 95 % of the cases in
 which it is sampled, the expected variance was between 0.98 and 3.3 times the true one, in ten channels, and soon equals
 it. Keys that are reported less often are underrepresented, and keys that are never reported are not accounted for.
 
 **Intervals.** For few keys an interval covers the sum over the reported keys of L(x) w, given which keys were reported,
 with at least its level. For one key it is L g of the ends of the interval of its token (`channels.rows.Windows`), as g
 does not decrease. For several, let D be the likeliest frequency of a token less the true one. Given that a key of
-frequency i is reported, the law of D is row i over pi_i. It is the same for all rows from `last` on: so keys that can
-be no rarer (except with a thousandth of 1 - level) have a known law. For others, take the interval of the token at a
-level so high that it misses any of the keys with a fifth of 1 - level. The law whose distribution function is the
+frequency i is reported, the law of D is row i over pi_i. It is the same for all rows from `last` on: so keys that are
+no rarer (except with a thousandth of 1 - level) have a known law. For others, take the interval of the token at a level
+so high that it misses any of the keys with a fifth of 1 - level. The law whose distribution function is the
 smallest over all rows in it is no less likely to exceed any point than the true one, and so is the convolution of such
 laws (`values.estimated_sums`), whose quantiles make the interval. Keys are drawn independently of each other, also
 given which of them are reported.
 
 Where very many rows are possible, intervals of single keys are added up instead, each at 1 - (1 - level) / n: wider,
-with at least the same coverage. Keys that a scheme may have left out stand for others, and where more than 16 keys are
-near the threshold the sum of all of them is meant, reported or not: there the interval is the normal one around the
+with at least the same coverage. Keys that a scheme may have left out represent others, and where more than 16 keys are
+near the threshold the interval is for the sum of all of them, reported or not: there it is the normal one around the
 estimate minus its bias.
 """
 
@@ -35,9 +35,9 @@ from dpsieve.estimation.estimators import Estimator, middles
 from dpsieve.types import Floats, Ints
 from dpsieve.values.estimated_sums import HIGHEST_LEVEL, MOST_TERMS, ErrorLaw, Term, sum_margins
 
-_FEW = 16  # keys near the threshold, up to which reported ones are meant
-_SETTLED, _NEAR = 1e-3, 0.2  # of the probability to miss, for frequencies that are taken for impossible
-_SURE = 0.999  # the probability to be sampled from which a key stands for itself
+_FEW = 16  # keys near the threshold, up to which the interval is for reported ones
+_SETTLED, _NEAR = 1e-3, 0.2  # of the probability to miss, for frequencies that are treated as impossible
+_SURE = 0.999  # the inclusion probability from which a key represents itself only
 _CELLS = 1 << 23  # of a table of possible rows
 _LOWEST, _SPREAD = 64, 192  # frequencies at which moments are computed: the lowest ones, and evenly spaced logarithms
 
@@ -45,8 +45,8 @@ _LOWEST, _SPREAD = 64, 192  # frequencies at which moments are computed: the low
 def likely_errors(estimator: Estimator, tokens: ArrayLike, weights: Floats) -> tuple[float, float]:
     """Return the estimated bias and variance of the sum of weights times estimates, over reported keys.
 
-    With up to 256 different likeliest frequencies the moments of each are summed over its row; else those of 256 of
-    them, and others are interpolated between these, which changes the result by less than one part in a hundred.
+    With up to 256 different likeliest frequencies the moments of each are summed over its row; with more, those of 256
+    of them, and others are interpolated, which changes the result by less than 1 %.
     """
     channel: ReportedCounts = estimator.channel
     likeliest = np.minimum(channel.likeliest(tokens), LARGEST_FREQUENCY)
@@ -67,11 +67,11 @@ def errors_of_keys(estimator: Estimator, likeliest: Ints) -> tuple[Floats, Float
 
 
 def _nodes(rows: Ints) -> Ints:
-    """Return some of increasing frequencies, the first and the last among them."""
+    """Return a selection of increasing frequencies, including the first and the last."""
     if len(rows) <= _LOWEST + _SPREAD:
         return rows
-    near = np.searchsorted(rows, np.geomspace(rows[0], rows[-1], _SPREAD)[1:-1])
-    return np.asarray(rows[np.unique(np.concatenate([np.arange(_LOWEST), near, [len(rows) - 1]]))])
+    spread = np.searchsorted(rows, np.geomspace(rows[0], rows[-1], _SPREAD)[1:-1])
+    return np.asarray(rows[np.unique(np.concatenate([np.arange(_LOWEST), spread, [len(rows) - 1]]))])
 
 
 def reported_sum_interval(
@@ -103,14 +103,14 @@ def reported_sum_interval(
         Term(laws[int(first), int(end)], weight, count)
         for (first, end, weight), count in zip(groups.tolist(), counts.tolist(), strict=True)
     ]
-    terms.sort(key=lambda term: (term.law is laws.get((0, 0)), -term.spread))  # what is not settled comes first
+    terms.sort(key=lambda term: (term.law is laws.get((0, 0)), -term.spread))  # unsettled terms first
     value = float(weights @ np.minimum(channel.likeliest(given), LARGEST_FREQUENCY))
     below, above = sum_margins(terms, level_left)
     return value - below, value + above
 
 
 def _is_sampled(channel: ReportedCounts, tokens: Floats) -> bool:
-    """Return whether a scheme may have left out keys like these."""
+    """Return whether a scheme may have left out keys of these frequencies."""
     scheme = channel.scheme
     return scheme is not None and bool((scheme.inclusion(channel.likeliest(tokens)) < _SURE).any())
 
@@ -118,7 +118,7 @@ def _is_sampled(channel: ReportedCounts, tokens: Floats) -> bool:
 def _united(
     channel: ReportedCounts, tokens: Floats, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
 ) -> tuple[float, float]:
-    """Return the sum of the intervals of all keys, which hold together with this probability."""
+    """Return the sum of the intervals of all keys, with this probability for all of them together."""
     target, ends = Target(g), channel.interval(tokens, 1 - (1 - level) / len(tokens))
     both = weights * np.array([target(np.minimum(end, LARGEST_FREQUENCY)) for end in ends])
     return float(both.min(axis=0).sum()), float(both.max(axis=0).sum())
@@ -127,21 +127,21 @@ def _united(
 def _ranges(channel: ReportedCounts, tokens: Floats, level: float) -> tuple[Ints, float]:
     """Return possible frequencies for each key, (0, 0) where its row is settled, and the level that they leave.
 
-    Of many different ranges, neighbours become one.
+    Many different ranges are merged with their neighbours.
     """
     missed, last, ranges = 1 - level, channel.rows.last, np.zeros((len(tokens), 2), np.int64)
     sure = 0.0 if last is None else _SETTLED * missed
-    near = np.arange(len(tokens))
+    unsettled = np.arange(len(tokens))
     if last is not None:
-        near = np.flatnonzero(channel.interval(tokens, 1 - sure / len(tokens))[0] < last)
-    if not len(near):
+        unsettled = np.flatnonzero(channel.interval(tokens, 1 - sure / len(tokens))[0] < last)
+    if not len(unsettled):
         return ranges, level + sure
-    low, high = channel.interval(tokens[near], 1 - _NEAR * missed / len(near))
+    low, high = channel.interval(tokens[unsettled], 1 - _NEAR * missed / len(unsettled))
     high = np.maximum(np.minimum(high, LARGEST_FREQUENCY if last is None else last), low)
     order = np.lexsort((high, low))
     different = len(np.unique(low + 1j * high))
     for chunk in np.array_split(order, min(len(order), MOST_TERMS - 1)) if different >= MOST_TERMS else order[:, None]:
-        ranges[near[chunk]] = low[chunk].min(), high[chunk].max()
+        ranges[unsettled[chunk]] = low[chunk].min(), high[chunk].max()
     return ranges, level + sure + _NEAR * missed
 
 

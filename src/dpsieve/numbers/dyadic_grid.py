@@ -1,6 +1,6 @@
-"""A public grid of numbers between two bounds: floats that are exact, evenly spaced or spaced as their own size.
+"""A public grid of exact floats between two bounds, evenly spaced or on a log scale.
 
-Every point is a float with few digits, so whether a number of the data is above or below a point is decided exactly.
+Every point is a float with few digits, so a number of the data is compared with a point exactly.
 """
 
 import math
@@ -25,13 +25,13 @@ class DyadicGrid:
     """At most 2^steps points between `low` and `high`, numbered from 0.
 
     With scale='linear' the points are the multiples of a power of two, 2^exponent, that lie within the bounds. With
-    scale='log', for bounds above zero, they are the floats whose last `exponent` binary digits are zero: between any
-    two powers of two there are equally many, so the spacing is relative to the size. The spacing is the finest with at
-    most 2^steps points; never finer than floats are at the bound that is farther from zero.
+    scale='log', for bounds above zero, they are the floats whose last `exponent` binary digits are zero: equally many
+    between any two powers of two, so the spacing is relative to the size. The spacing is the finest with at most
+    2^steps points; never finer than that of floats at the bound that is farther from zero.
 
     Attributes:
         exponent: of the spacing, see above.
-        first: the multiple that point 0 is.
+        first: the multiple of the spacing at point 0.
         size: the number of points, at least 1.
 
     >>> grid = DyadicGrid(0.0, 10.0, steps=4)
@@ -56,13 +56,13 @@ class DyadicGrid:
             raise InvalidValue("scale is not known. Choose 'linear', or 'log' for values above zero.")
         if self.scale == "log" and low <= 0:
             raise InvalidValue("scale='log' needs bounds above zero. Pass the least value that matters as the first.")
-        hint = "Pass how often the bounds are halved, such as steps=32."
+        hint = "Pass the number of halvings of the bounds, such as steps=32."
         steps = validate.whole("steps", self.steps, low=1, high=MOST_STEPS, hint=hint)
         validate.store(self, low=low, high=high, steps=steps)
 
     @cached_property
     def exponent(self) -> int:
-        """The power of two between points, or how many digits of their floats are zero."""
+        """The power of two between points, or the number of zero digits at the end of their floats."""
         if self.scale == "log":
             return max(0, (_bits(self.high) - _bits(self.low)).bit_length() - self.steps)
         width = Fraction(self.high) - Fraction(self.low)
@@ -83,35 +83,39 @@ class DyadicGrid:
 
     @property
     def depth(self) -> int:
-        """How many halvings find one point among all."""
+        """The number of halvings that find one point."""
         return (self.size - 1).bit_length()
 
     def index(self, values: Floats) -> Ints:
         """Return the number of the first point that is not below each value; the last one where there is none.
 
-        So index(x) <= k says the same as x <= points(k), for every k but the last. It never falls as x grows. Values
-        outside of the bounds count as the bounds; there must be no NaN.
+        So index(x) <= k is equivalent to x <= points(k), for every k except the last. It is monotonic. Values outside
+        the bounds count as the bounds; NaN is not allowed.
         """
         within = np.clip(values, self.low, self.high)
         if self.scale == "log":
             multiple = (within.view(np.int64) + ((1 << self.exponent) - 1)) >> self.exponent
         else:
-            # A product with a power of two is exact, and quicker where that is a float.
+            # A product with a power of two is exact, and faster where that is a float.
             scaled = within * 2.0**-self.exponent if self.exponent > -1000 else np.ldexp(within, -self.exponent)
-            vanished = (scaled == 0) & (within > 0)  # below the least float, but above 0
+            vanished = (scaled == 0) & (within > 0)  # below the least float, above 0
             multiple = np.ceil(scaled, out=scaled).astype(np.int64) + vanished
         multiple -= self.first
         return np.clip(multiple, 0, self.size - 1, out=multiple)
 
     def points(self, index: Ints) -> Floats:
-        """Return the points of these numbers, exactly."""
+        """Return the exact points of these numbers."""
         multiple = np.asarray(index, np.int64) + self.first
         if self.scale == "log":
             return (multiple << self.exponent).view(np.float64)
         return np.ldexp(multiple.astype(np.float64), self.exponent)
 
+    def point(self, index: int) -> float:
+        """Return the point of one number."""
+        return float(self.points(np.array([index]))[0])
+
     def holds(self, values: Floats) -> bool:
-        """Return whether finite values are all points of the grid."""
+        """Return whether all of these finite values are points of the grid."""
         return bool((self.points(self.index(values)) == values).all())
 
     def _multiple(self, sign: int, value: float) -> Fraction:

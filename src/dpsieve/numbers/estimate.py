@@ -1,9 +1,9 @@
-"""Private numbers, one for each coordinate or quantile: what a private sum, quantile or mean publishes."""
+"""Private numbers, one per coordinate or quantile: what a private sum, quantile or mean publishes."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -11,35 +11,37 @@ import pyarrow as pa
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed
+from dpsieve.privacy.ledger import AnyLedger, charge
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes, Publication
-from dpsieve.randomness.source import Source
+from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 
 MOST_ROWS_PER_UNIT = 10_000
 _FIX = "Use it as it was made."
+_T = TypeVar("_T")
 
 
 class Estimating(Mechanism):
-    """A mechanism that gives out real numbers, as many as `size` says."""
+    """A mechanism that publishes `size` real numbers."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many numbers it gives out."""
+        """The number of published values."""
 
     @abstractmethod
     def columns(self, values: Floats) -> dict[str, Floats]:
-        """Return what else is published with each value, by name, from public numbers and the values alone."""
+        """Return the other columns of the table by name, from public numbers and the values alone."""
 
     @abstractmethod
     def possible(self, values: Floats) -> bool:
-        """Return whether it can have given out these finite values, as far as public numbers tell."""
+        """Return whether these finite values are possible outcomes, as far as public numbers show."""
 
 
 @dataclass(frozen=True)
 class EstimateNotes(Notes):
-    """How numbers were made, in words, and whether it is one number alone."""
+    """How numbers were made, and whether there is a single one."""
 
     single: bool = False
 
@@ -54,8 +56,7 @@ class Estimate(Publication):
     """Private numbers: a sum, a mean, or quantiles.
 
     Attributes:
-        table: one row for each number: `name` (of the coordinate or the quantile), `value`, and what is known about
-            its error.
+        table: one row per number: `name` (of the coordinate or the quantile), `value`, and columns about its error.
     """
 
     kind: ClassVar[str] = "estimate"
@@ -66,29 +67,29 @@ class Estimate(Publication):
     @classmethod
     def of(
         cls, mechanism: Mechanism, values: Floats, names: Sequence[str], *, source: Source, reason: str,
-        contribution: str = "", single: bool = False, entry: int | None = None,
+        contribution: str = "", single: bool = False,
     ) -> Self:  # fmt: skip
-        """Return the publication of values that a mechanism let out."""
+        """Return the publication of values that a mechanism drew."""
         table = _table(_last(mechanism), values, pa.array(names, pa.string()))
-        notes = EstimateNotes(contribution, reason, single, entry=entry)
+        notes = EstimateNotes(contribution, reason, single)
         return cls(table, mechanism, unsafe_to_publish=not source.publishable, notes=notes)
 
     @property
     def value(self) -> Any:
-        """The numbers, as an array; the number itself, where one was asked for."""
+        """The numbers as an array; a float where a single one was requested."""
         values = self.table.column("value").to_numpy()
         return float(values[0]) if self.notes.single else values
 
     @property
     def last(self) -> Any:
-        """The mechanism that let the numbers out, after others may have told how."""
+        """The mechanism that drew the numbers: the last of a sequence."""
         return _last(self.mechanism)
 
     def check(self) -> None:
-        """Raise unless the table holds numbers that the mechanism can have let out."""
+        """Raise unless the table is a possible outcome of the mechanism."""
         last, table = self.last, self.table
         if not isinstance(last, Estimating):
-            raise InvalidValue(f"mechanism gives out no numbers. {_FIX}")
+            raise InvalidValue(f"mechanism publishes no numbers. {_FIX}")
         if table.column_names[:2] != ["name", "value"] or table.schema.types[:2] != [pa.string(), pa.float64()]:
             raise InvalidValue(f"table has other columns than the mechanism publishes. {_FIX}")
         if any(table.column(name).null_count for name in ("name", "value")) or len(self) != last.size:
@@ -97,21 +98,34 @@ class Estimate(Publication):
             raise InvalidValue(f"table has names with line breaks or control characters. {_FIX}")
         values = table.column("value").to_numpy()
         if not np.isfinite(values).all() or not last.possible(values) or (self.notes.single and len(self) != 1):
-            raise InvalidValue(f"table holds values that the mechanism does not let out. {_FIX}")
+            raise InvalidValue(f"table has values that are no outcome of the mechanism. {_FIX}")
         if not table.equals(_table(last, values, table.column("name"))):
-            raise InvalidValue(f"table says something else about errors than the mechanism. {_FIX}")
+            raise InvalidValue(f"table states other errors than the mechanism. {_FIX}")
 
 
-def unit_rows(count: object) -> int:
-    """Return how many rows a unit may have."""
+def charge_and_draw(
+    cost: Mechanism, finish: Callable[[_T, Source], Estimate], data: _T, invented: _T, *, ledger: AnyLedger,
+    note: str, source: Source,
+) -> Estimate:  # fmt: skip
+    """Charge a ledger, then return what `finish` draws from true data; `invented` data rehearse it before the charge.
+
+    `cost` and `finish` are made from public numbers; `finish` never touches a ledger.
+    """
+    with charge(ledger, cost, note, lambda: finish(invented, resolve(None))) as entry:
+        estimate = finish(data, source)
+        return estimate if entry is None else replace(estimate, notes=replace(estimate.notes, entry=entry))
+
+
+def check_unit_rows(count: object) -> int:
+    """Return the largest number of rows per unit."""
     hint = "Pass at most how many rows belong to one unit."
     return validate.whole("rows_per_unit", count, low=1, high=MOST_ROWS_PER_UNIT, hint=hint)
 
 
-def bounded_words(rows_per_unit: int) -> str:
-    """Return how much a unit adds, in words."""
-    many = "one row" if rows_per_unit == 1 else f"at most {rows_per_unit:,} rows"
-    return f"{many} of numbers within public bounds"
+def describe_contribution(rows_per_unit: int) -> str:
+    """Return what a unit contributes, as text."""
+    count = "one row" if rows_per_unit == 1 else f"at most {rows_per_unit:,} rows"
+    return f"{count} of numbers within public bounds"
 
 
 def _last(mechanism: Mechanism) -> Any:
@@ -120,7 +134,6 @@ def _last(mechanism: Mechanism) -> Any:
 
 def _table(mechanism: Any, values: Floats, names: Any) -> pa.Table:
     # NaN stands for what is not stated
-    more = {
-        name: pa.array(column, pa.float64(), from_pandas=True) for name, column in mechanism.columns(values).items()
-    }
-    return pa.table({"name": names, "value": pa.array(values, pa.float64()), **more})
+    columns = mechanism.columns(values).items()
+    stated = {name: pa.array(column, pa.float64(), from_pandas=True) for name, column in columns}
+    return pa.table({"name": names, "value": pa.array(values, pa.float64()), **stated})

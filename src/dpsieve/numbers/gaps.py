@@ -1,8 +1,8 @@
 """Quantiles by the exponential mechanism on the gaps between sorted rows, and by recursive halving for many.
 
 One quantile q (Smith 2011): the point k of the grid is drawn with probability proportional to e^(-c u(k)), where u(k)
-is how many rows it is off (`grid_quantiles`). Between two neighbouring rows u is constant, so a gap of L points has the
-weight L e^(-c u), a row itself the weight e^(-c u); one of these is drawn, then a point of it.
+is its rank error (`grid_quantiles`). Between two neighbouring rows u is constant, so a gap of L points has the weight
+L e^(-c u), a row itself the weight e^(-c u); one of these is drawn, then a point of it.
 
 Privacy. One row moves every u(k) by at most s = D/B, up for some points and down for others (a row below the target
 makes points between it and the target better, those above the target worse). So ln P'(k)/P(k) ranges over at most
@@ -10,38 +10,38 @@ makes points between it and the target better, those above the target worse). So
 e^2/8-zCDP (Durfee and Rogers 2019; Cesar and Rogers 2021).
 
 Many quantiles (Kaplan, Schnapp and Stemmer 2022): first the middle one, from all rows; then those below it from the
-rows below the found point, those above from the rows above it, and so on. Between the found points for q_a and q_b, the
-quantile q becomes q' = (q - q_a)/(q_b - q_a) of the rows there. A row takes part in one pick of each level, so a row
-that is added costs L = log2(m) + 1 picks. A row that is replaced may leave one node and enter another of its level.
-There s = 2 max(q', 1 - q') is enough: each of both picks has a range of 2 c s/2 = e/2; and if it stays in its node, the
-range is 2 c = e/s <= e. Which node a row is in depends on points found before and on the row alone, so levels compose:
-the sum of e, or of e^2/8 under zCDP. Lower levels have more picks, and get a larger e: 9/8 of that above.
+rows below its point, those above from the rows above it, and so on. Between the points for q_a and q_b, the quantile q
+becomes q' = (q - q_a)/(q_b - q_a) of the rows there. A row takes part in one pick per level, so an added row costs
+L = log2(m) + 1 picks. A replaced row may leave one node and enter another of its level. There s = 2 max(q', 1 - q') is
+enough: each of both picks has a range of 2 c s/2 = e/2; and if it stays in its node, the range is 2 c = e/s <= e. The
+node of a row depends on earlier points and on the row alone, so levels compose: the sum of e, or of e^2/8 under zCDP.
+Lower levels have more picks, and get a larger e: 9/8 of that above.
 
 A replaced row costs less under zCDP. Let x < x' be the old and the new row. While they share a node, t is the same and
 u changes only at points from x to x', by at most 1; once such a point is picked, they never share a node again. Then a
 level costs 2 (e/2)^2/8 = e^2/16, as two picks have a range of e/2 each (in a level of a single node, one pick of range
-e max(q', 1 - q')). Let A be what the levels after this one cost for rows that are apart, and B for rows that share
-a node. Then this level and those after it cost at most max(A + 5 e^2/32, B + e^2/32) for rows that share a node, or
-e^2/8 if none come after. Proof, for any order a > 1: the pick has P'/P = w/Z with w = 1 outside of x, ..., x', and
+e max(q', 1 - q')). Let A be the cost of the levels after this one for rows that are apart, and B for rows that share a
+node. Then this level and those after it cost at most max(A + 5 e^2/32, B + e^2/32) for rows that share a node, or e^2/8
+for the last level. Proof, for any order a > 1: the pick has P'/P = w/Z with w = 1 outside of x, ..., x', and
 e^(-c) <= w <= e^c within, c <= e/2. Let p and p' = 1 - p be the probabilities of both under P, and S the mean of w
 within, so that Z = p + p' S. A number w > 0 whose logarithm has a range of r satisfies (*)
 mean(w^a) <= mean(w)^a e^(a(a-1) r^2/8). So within, mean(w^a) <= S^a e^(a(a-1) c^2/2), and p + p' S^a is at most
-Z^a e^(a(a-1) c^2/8), as S is from e^(-c) to e^c. With what comes after,
+Z^a e^(a(a-1) c^2/8), as S is from e^(-c) to e^c. With the later levels,
 
     (p e^(a(a-1) B) + p' mean(w^a) e^(a(a-1) A)) / Z^a <= e^(a(a-1) (c^2/8 + max(B, A + c^2/2))).
 
-A row that is left out, not replaced, costs less: one pick in each level, of range e/2, or e max(q', 1 - q') in a level
+A row that is removed, not replaced, costs less: one pick in each level, of range e/2, or e max(q', 1 - q') in a level
 of a single node.
 (*) holds because K(a) = ln mean(w^a) has K'' <= r^2/4, and K(a) - a K(1) is K'' integrated against a kernel of mass
-a(a-1)/2; it also says that a pick of range r is r^2/8-zCDP.
+a(a-1)/2; it also implies that a pick of range r is r^2/8-zCDP.
 
 A unit of at most m rows moves every u(k) by m s at most (`grid_quantiles`), and its rows may be in several nodes of a
 level: added or removed one by one, each row has a range of 2 c s in one of them. So with c = e/(2 m s) the ranges of a
 level add up to e. If a unit is replaced, in a level of several nodes, at most m rows leave and m enter, each with a
 range of 2 c s/2 = e/(2 m): e in all, and e^2/8.
 
-Equal rows would all go to one side, or to none. So for many quantiles each point is divided into 2^20, and each row is
-put to a random one of its own, whatever the other rows are; the private points are then rounded down to the grid.
+Equal rows would all fall on one side, or on none. So for many quantiles each point is divided into 2^20, and each row
+is placed in one of them at random, independently of other rows; the private points are then rounded down to the grid.
 """
 
 import math
@@ -63,7 +63,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Ints
 
 PARTS_BITS = 20
-"""Into how many parts (as a power of two) a point is divided for many quantiles."""
+"""The base-2 logarithm of the number of parts of a point, for many quantiles."""
 _FINEST_PART = 10**8
 _GROWTH = 9 / 8  # of the budget from level to level; its powers up to the 16th are floats
 
@@ -73,10 +73,10 @@ class Node(NamedTuple):
 
     Attributes:
         level: from 0 on.
-        place: which quantile it finds.
-        left, right: which quantiles, found before, its rows lie between; -1 and the number of quantiles for none.
+        place: the number of its quantile.
+        left, right: the numbers of the quantiles between which its rows lie; -1 and the number of quantiles for none.
         share: q', the quantile among those rows.
-        alone: whether its level has no other.
+        alone: whether it is the only one of its level.
     """
 
     level: int
@@ -99,18 +99,18 @@ class GapQuantiles(GridQuantiles):
     """Quantiles by the exponential mechanism on gaps: one pick, or recursive halving; see the head of this module.
 
     Attributes:
-        levels: L, how many picks a row takes part in.
-        pick_epsilons: e for each level, the range of the loss of all its picks.
-        pure_epsilon: their sum, which is kept without any delta.
+        levels: L, the number of picks per row.
+        pick_epsilons: e per level, the range of the loss of all its picks.
+        pure_epsilon: their sum, the epsilon at delta 0.
 
-    >>> made = GapQuantiles(1.0, (0.25, 0.5, 0.75), 0.0, 100.0)
-    >>> made.levels, [round(one, 3) for one in made.pick_epsilons], made.rank_errors
+    >>> mechanism = GapQuantiles(1.0, (0.25, 0.5, 0.75), 0.0, 100.0)
+    >>> mechanism.levels, [round(e, 3) for e in mechanism.pick_epsilons], mechanism.rank_errors
     (2, [0.471, 0.529], (161.0, 85.0, 161.0))
     """
 
     @property
     def levels(self) -> int:
-        """How many picks a row takes part in."""
+        """The number of picks that a row takes part in."""
         return len(self.shares).bit_length()
 
     @cached_property
@@ -122,11 +122,11 @@ class GapQuantiles(GridQuantiles):
             first = lower(lambda: (ball(self.rho) * cost.denominator / cost.numerator).sqrt())
         else:
             first = lower(lambda: ball(self.epsilon) / ball(sum(weights)))
-        return tuple(_below(first, weight) for weight in weights)
+        return tuple(_multiply_down(first, weight) for weight in weights)
 
     def rho_of(self, picks: Sequence[float]) -> Fraction:
         """Return the zCDP cost of levels whose losses have these ranges; see the head of this module."""
-        squares = [Fraction(one) ** 2 for one in picks]
+        squares = [Fraction(e) ** 2 for e in picks]
         plain = sum(squares, Fraction(0)) / 8
         if self.neighbours != "replace" or self.rows_per_unit > 1:
             return plain
@@ -139,13 +139,13 @@ class GapQuantiles(GridQuantiles):
 
     @cached_property
     def pure_epsilon(self) -> float:
-        """The epsilon that is kept without any delta."""
-        return upper(lambda: sum((ball(one) for one in self.pick_epsilons), ball(0)))
+        """The epsilon at delta 0."""
+        return upper(lambda: sum((ball(e) for e in self.pick_epsilons), ball(0)))
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
         """The picks, level by level."""
-        shares, found = self.shares, []
+        shares, nodes = self.shares, []
         ends = {-1: Fraction(0), len(shares): Fraction(1), **dict(enumerate(shares))}
         level, depth = [(-1, len(shares))], 0
         while level:
@@ -153,60 +153,57 @@ class GapQuantiles(GridQuantiles):
                 place = (left + right) // 2
                 part = (ends[place] - ends[left]) / (ends[right] - ends[left])
                 share = part.limit_denominator(_FINEST_PART)
-                found.append(Node(depth, place, left, right, share, len(level) == 1))
+                nodes.append(Node(depth, place, left, right, share, len(level) == 1))
             halves = [half for a, b in level for half in ((a, (a + b) // 2), ((a + b) // 2, b))]
             level, depth = [(a, b) for a, b in halves if b - a > 1], depth + 1
-        return tuple(found)
+        return tuple(nodes)
 
     @cached_property
     def rank_errors(self) -> tuple[float, ...]:
-        """How many rows each value is off at most, all of them with probability 0.95.
+        """Bounds on the rank errors, all of them with probability 0.95.
 
-        Some point has u = 0, so one pick among G points misses by r or more with probability at most G e^(-c r).
-        Rows at found points, which no later pick looks at, are left out here: for many quantiles, each level after
-        the first may add as many rows as one part of a point holds, a few unless millions of rows are equal.
+        Some point has u = 0, so one pick among G points has an error of r or more with probability at most G e^(-c r).
+        Rows at earlier points, which no later pick reads, are not counted: for many quantiles, each level after the
+        first may add as many rows as one part of a point holds, a few unless millions of rows are equal.
         """
         log_size = math.log(self.grid.size) + self._parts * math.log(2)
-        off = self._added_up(log_size + math.log(len(self.shares) / UNCERTAIN))
-        return tuple(float(math.ceil(one)) for one in off)
+        errors = self._accumulate(log_size + math.log(len(self.shares) / UNCERTAIN))
+        return tuple(float(math.ceil(error)) for error in errors)
 
     @property
     def typical_error(self) -> float:
-        """About how many rows the values are off where rows are spread: a pick has a mean error of 1/c there."""
-        return max(self._added_up(1.0))
+        """The usual rank error where rows are spread: a pick has a mean error of 1/c there."""
+        return max(self._accumulate(1.0))
 
-    def _added_up(self, miss: float) -> list[float]:
-        """Return how far each value is off if every pick misses by miss/c.
+    def _accumulate(self, miss: float) -> list[float]:
+        """Return the rank error of each value if every pick has an error of miss/c.
 
-        But for rows at the found points, a target between two of them is off by a mean of what these are off, so that
-        a node adds the larger of both at most.
+        Without the rows at earlier points, the error of a target between two of them is a mean of theirs, so a node
+        adds the larger of both at most.
         """
-        off = {-1: 0.0, len(self.shares): 0.0}
+        errors = {-1: 0.0, len(self.shares): 0.0}
         for node in self.nodes:
             rate = self.pick_epsilons[node.level] / 2 * node.share.denominator / self._change(node)
-            off[node.place] = miss / rate + max(off[node.left], off[node.right])
-        return [off[place] for place in range(len(self.shares))]
+            errors[node.place] = miss / rate + max(errors[node.left], errors[node.right])
+        return [errors[place] for place in range(len(self.shares))]
 
     @property
     def _parts(self) -> int:
         return PARTS_BITS if len(self.shares) > 1 else 0
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the zCDP budget where the mechanism has one; else the picks of each level, by the range of their loss.
-
-        A replaced row may cost less zCDP than that (`rho_of`), and then costs this.
-        """
+        """Return the zCDP budget, or the range of the loss of each level; a replaced row may cost less (`rho_of`)."""
         if self.rho:
             return super().spends()
         rho = self.rho_of(self.pick_epsilons)
-        if rho < sum(Fraction(one) ** 2 for one in self.pick_epsilons) / 8:
+        if rho < sum(Fraction(e) ** 2 for e in self.pick_epsilons) / 8:
             return (ZeroConcentrated(upper(lambda: ball(rho.numerator) / rho.denominator)),)
-        return tuple(BoundedRange(one) for one in self.pick_epsilons)
+        return tuple(BoundedRange(e) for e in self.pick_epsilons)
 
     def certify(self) -> Certificate:
         """Return the certificate: the picks are drawn exactly, and their losses composed by bounds rounded up."""
-        kept = self.rho and self.rho_of(self.pick_epsilons) <= Fraction(self.rho)
-        worst = 0.0 if self.pure_epsilon <= self.epsilon else self.delta_at_epsilon() if kept else 1.0
+        is_kept = self.rho and self.rho_of(self.pick_epsilons) <= Fraction(self.rho)
+        worst = 0.0 if self.pure_epsilon <= self.epsilon else self.delta_at_epsilon() if is_kept else 1.0
         return formula(self.guarantee, worst, "balls", f"{self.levels:,} picks by the exponential mechanism")
 
     def draw_sorted(self, rows: Ints, source: Source) -> Ints:
@@ -215,14 +212,14 @@ class GapQuantiles(GridQuantiles):
         if self._parts:
             spare = np.uint64(64 - self._parts)
             rows = np.sort((rows << self._parts) + (source.words(len(rows)) >> spare).view(np.int64))
-        found = {-1: 0, len(self.shares): size - 1}
+        points = {-1: 0, len(self.shares): size - 1}
         for node in self.nodes:
             # The rows between the points to the left and to the right, without those at them; at the ends, all.
-            start = 0 if node.left < 0 else int(np.searchsorted(rows, found[node.left], "right"))
+            start = 0 if node.left < 0 else int(np.searchsorted(rows, points[node.left], "right"))
             last = node.right == len(self.shares)
-            stop = len(rows) if last else max(start, int(np.searchsorted(rows, found[node.right], "left")))
-            found[node.place] = self._pick(rows[start:stop], found[node.left], found[node.right], node, source)
-        return np.array([found[place] for place in range(len(self.shares))]) >> self._parts
+            stop = len(rows) if last else max(start, int(np.searchsorted(rows, points[node.right], "left")))
+            points[node.place] = self._pick(rows[start:stop], points[node.left], points[node.right], node, source)
+        return np.array([points[place] for place in range(len(self.shares))]) >> self._parts
 
     def _change(self, node: Node) -> int:
         """Return m D of a pick."""
@@ -230,6 +227,10 @@ class GapQuantiles(GridQuantiles):
 
     def _pick(self, rows: Ints, low: int, high: int, node: Node, source: Source) -> int:
         return pick_point(rows, (low, high), node.share, self.pick_epsilons[node.level], self._change(node), source)
+
+
+def _multiply_down(a: float, b: float) -> float:
+    return lower(lambda: ball(a) * ball(b))
 
 
 def pick_point(rows: Ints, ends: tuple[int, int], share: Fraction, epsilon: float, change: int, source: Source) -> int:
@@ -242,16 +243,11 @@ def pick_point(rows: Ints, ends: tuple[int, int], share: Fraction, epsilon: floa
     return int(starts[at] + uniform_integers(1, int(lengths[at]), source)[0])
 
 
-def _below(one: float, other: float) -> float:
-    """Return the product of two floats, rounded down."""
-    return lower(lambda: ball(one) * ball(other))
+def segments(rows: Ints, low: int, high: int, share: Fraction) -> tuple[Ints, Ints, Ints]:
+    """Divide the points low, ..., high into gaps and rows: return the start of each, its length, and B u there.
 
-
-def segments(rows: Ints, low: int, high: int, share: Fraction, rank: int | None = None) -> tuple[Ints, Ints, Ints]:
-    """Cut the points low, ..., high into gaps and rows: return where each starts, its length, and B u there.
-
-    `rows` are sorted points within; B times the target is A times their number, or `rank`. A segment may have the
-    length 0; the points of all others are all points, once.
+    `rows` are sorted points within; B times the target is A times their number. A segment may have the length 0; the
+    others cover each point once.
 
     >>> [part.tolist() for part in segments(np.array([2, 2, 5]), 0, 9, Fraction(1, 2))]
     [[0, 3, 6, 2, 5], [2, 2, 4, 1, 1], [3, 1, 3, 0, 1]]
@@ -261,7 +257,7 @@ def segments(rows: Ints, low: int, high: int, share: Fraction, rank: int | None 
     starts = np.append(low, values + 1)
     lengths = np.append(values, high + 1) - starts
     a, b = share.numerator, share.denominator
-    above = upto * b - (a * len(rows) if rank is None else rank)  # B (rank - t), in each gap
+    above = upto * b - a * len(rows)  # B (rank - t), in each gap
     misses = np.maximum(np.maximum(above[:-1], -above[1:]), 0)
     ones = np.ones(len(values), np.int64)
     return (

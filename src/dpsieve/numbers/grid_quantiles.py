@@ -1,6 +1,6 @@
-"""What all private quantiles share: where the target rank is, how much one row moves it, and what is published.
+"""The base of private quantiles: target ranks, their sensitivity, and what is published.
 
-For the quantile q of N rows the target rank is t = q N. A point k of the grid misses it by
+For the quantile q of N rows the target rank is t = q N. The rank error of a point k of the grid is
 
     u(k) = max(0, #(rows < k) - t, t - #(rows <= k))
 
@@ -27,17 +27,17 @@ from dpsieve.accounting.renyi import zcdp_delta
 from dpsieve.accounting.spends import Spend, ZeroConcentrated
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.numbers.dyadic_grid import DyadicGrid
-from dpsieve.numbers.estimate import Estimating, unit_rows
+from dpsieve.numbers.estimate import Estimating, check_unit_rows
 from dpsieve.privacy.guarantee import Guarantee, shown
-from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 
 FINEST_SHARE = 10**5
-"""Quantiles are taken to the nearest fraction with at most this denominator."""
+"""Quantiles are rounded to the nearest fraction with at most this denominator."""
 MOST_QUANTILES = 10_000
 UNCERTAIN = 0.05
-"""The probability that any quantile of a publication misses its rank by more than is said."""
+"""The probability that any quantile of a publication exceeds its stated rank error."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,14 +45,14 @@ class GridQuantiles(Estimating):
     """Quantiles of one column of numbers, as points of a public grid.
 
     Attributes:
-        epsilon, delta: what is promised.
-        quantiles: which, each from 0 to 1.
+        epsilon, delta: the guarantee.
+        quantiles: each from 0 to 1.
         low, high, steps, scale: of the grid (`DyadicGrid`).
         rho: the zCDP budget; 0 for a mechanism that keeps a pure epsilon.
         neighbours: 'add_remove' or 'replace' of one unit.
-        rows_per_unit: m, how many rows a unit has at most.
-        rank_errors: how many rows each value is off its target rank at most, all of them with probability 0.95. Rows
-            count as the grid points they are rounded up to.
+        rows_per_unit: m, the largest number of rows per unit.
+        rank_errors: bounds on the rank error of each value, all of them with probability 0.95. Rows count as the grid
+            points they are rounded up to.
     """
 
     epsilon: float
@@ -76,9 +76,9 @@ class GridQuantiles(Estimating):
             raise InvalidValue("rho is too small for any answer. Pass a zCDP budget such as rho=0.1.")
         promise = Guarantee(epsilon, self.delta, self.neighbours, self.unit)
         grid = DyadicGrid(self.low, self.high, self.steps, self.scale)
-        checked = {"low": grid.low, "high": grid.high, "steps": grid.steps, "quantiles": several(self.quantiles)}
-        checked |= {"delta": promise.delta, "neighbours": promise.neighbours, "unit": promise.unit}
-        validate.store(self, epsilon=epsilon, rho=rho, rows_per_unit=unit_rows(self.rows_per_unit), **checked)
+        validate.store(self, low=grid.low, high=grid.high, steps=grid.steps, quantiles=check_quantiles(self.quantiles))
+        validate.store(self, delta=promise.delta, neighbours=promise.neighbours, unit=promise.unit)
+        validate.store(self, epsilon=epsilon, rho=rho, rows_per_unit=check_unit_rows(self.rows_per_unit))
         self.rank_errors  # noqa: B018 (refuses a budget for which the noise would be too large)
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ class GridQuantiles(Estimating):
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised to one privacy unit."""
+        """The guarantee for one privacy unit."""
         return Guarantee(self.epsilon, self.delta, self.neighbours, self.unit)
 
     def spends(self) -> tuple[Spend, ...]:
@@ -100,7 +100,7 @@ class GridQuantiles(Estimating):
 
     @cached_property
     def grid(self) -> DyadicGrid:
-        """The points that can be published."""
+        """The possible values."""
         return DyadicGrid(self.low, self.high, self.steps, self.scale)
 
     @cached_property
@@ -110,7 +110,7 @@ class GridQuantiles(Estimating):
 
     @property
     def size(self) -> int:
-        """How many quantiles are published."""
+        """The number of published quantiles."""
         return len(self.quantiles)
 
     @property
@@ -121,27 +121,27 @@ class GridQuantiles(Estimating):
     @property
     @abstractmethod
     def typical_error(self) -> float:
-        """About how many rows the values are off where rows are spread over the range; method='auto' goes by it."""
+        """The usual rank error where rows are spread over the range; method='auto' minimises it."""
 
     @abstractmethod
     def draw_sorted(self, rows: Ints, source: Source) -> Ints:
         """Return a point for each of `shares`, in order, from the sorted points of the rows."""
 
-    def draw(self, values: Floats, source: Source | None = None) -> Floats:
+    def draw(self, values: Floats, source: Source) -> Floats:
         """Return the private quantiles of a flat array of floats without NaN, in the order of `quantiles`."""
         rows = self.grid.index(values)
         rows.sort()
-        return self.grid.points(self.draw_sorted(rows, resolve(source)))[self._places]
+        return self.grid.points(self.draw_sorted(rows, source))[self._places]
 
     def columns(self, values: Floats) -> dict[str, Floats]:
-        """Return how far each value may be off its rank."""
+        """Return the bound on the rank error of each value."""
         return {"rank_error": np.array(self.rank_errors)[self._places]}
 
     def possible(self, values: Floats) -> bool:
-        """Return whether values are points of the grid, and grow with their quantiles."""
-        found = np.empty(len(self.shares))
-        found[self._places] = values
-        return bool((found[self._places] == values).all() and (np.diff(found) >= 0).all() and self.grid.holds(found))
+        """Return whether values are points of the grid, and increase with their quantiles."""
+        points = np.empty(len(self.shares))
+        points[self._places] = values
+        return bool((points[self._places] == values).all() and (np.diff(points) >= 0).all() and self.grid.holds(points))
 
     @cached_property
     def _places(self) -> Ints:
@@ -158,7 +158,7 @@ def as_share(q: float) -> Fraction:
 
 
 def sensitivity(share: Fraction, neighbours: Neighbours) -> int:
-    """Return D, by how much one row changes B u(k) for the share A/B; see the head of this module.
+    """Return D, the largest change of B u(k) by one row for the share A/B; see the head of this module.
 
     >>> sensitivity(Fraction(1, 2), "add_remove"), sensitivity(Fraction(1, 2), "replace")
     (1, 2)
@@ -167,15 +167,15 @@ def sensitivity(share: Fraction, neighbours: Neighbours) -> int:
     return b if neighbours == "replace" else max(a, b - a)
 
 
-def several(quantiles: Any) -> tuple[float, ...]:
+def check_quantiles(quantiles: Any) -> tuple[float, ...]:
     """Return quantiles as a tuple of floats from 0 to 1."""
     hint = "Pass quantiles from 0 to 1, such as 0.5 or [0.25, 0.5, 0.75]."
     if not isinstance(quantiles, tuple | list):
         raise InvalidType(f"quantiles must be a list of numbers. {hint}")
     if not 1 <= len(quantiles) <= MOST_QUANTILES:
         raise InvalidValue(f"quantiles holds none, or more than {MOST_QUANTILES:,}. {hint}")
-    found = tuple(validate.between("q", one, 0.0, 1.0, hint=hint) for one in quantiles)
-    for one in found:
-        if abs(Fraction(one) - as_share(one)) > _NEAR_ENOUGH:
-            raise InvalidValue(f"q={one!r} is no fraction with a denominator of at most 10^5. Pass a rounder one.")
-    return found
+    checked = tuple(validate.between("q", q, 0.0, 1.0, hint=hint) for q in quantiles)
+    for q in checked:
+        if abs(Fraction(q) - as_share(q)) > _NEAR_ENOUGH:
+            raise InvalidValue(f"q={q!r} is no fraction with a denominator of at most 10^5. Pass a rounder one.")
+    return checked

@@ -1,27 +1,26 @@
-"""The mean of skewed vectors, in one call: PLAN (Lebeda's thesis, chapter 5), made exact, and its baselines.
+"""The mean of skewed vectors, in one call: PLAN (Lebeda's thesis, chapter 5) with exact draws, and its baselines.
 
-PLAN finds a centre and a spread for each coordinate, scales coordinate i by spread_i^(-2/(p+2)) so that noise of one
-size is right for all, clips scaled rows to a radius that few exceed, and adds noise to their sum. Every step is private
-and pays a share of one budget (`mean_plan`). Centres, spreads and the radius are found by comparisons of ranks with
-noise (`noisy_ranks`); the sum is one of whole vectors whose norms are checked in whole numbers (`clipped_rows`). Where
-to clip, and how far that can move the mean, follows from a few noisy counts of large norms (`mean_noise`).
+PLAN finds a centre and a spread per coordinate, scales coordinate i by spread_i^(-2/(p+2)) so that noise of one size is
+right for all, clips scaled rows to a radius that few exceed, and adds noise to their sum. Every step is private and
+spends a share of one budget (`mean_plan`). Centres, spreads and the radius are found by noisy comparisons of ranks
+(`search`); the sum is one of whole vectors whose norms are checked in whole numbers (`rows`). The radius, and the bias
+of clipping, follow from a few noisy counts of large norms (`mean_noise`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.numbers.estimate import Estimate
-from dpsieve.numbers.mean_plan import MeanPlan, preview_mean
+from dpsieve.numbers.estimate import Estimate, charge_and_draw
+from dpsieve.numbers.mean_plan import MeanPlan, compose
 from dpsieve.numbers.mean_steps import PlanSteps
 from dpsieve.numbers.rows import BoundedRows
 from dpsieve.numbers.sums import coordinate_names, matrix
-from dpsieve.papers.thesis.mean_steps import ThesisSteps
-from dpsieve.privacy.composed import Composed, Use
-from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger, opened
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.picks import shuffled
 from dpsieve.randomness.source import Source, resolve
@@ -29,7 +28,7 @@ from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 
 _FEW = 16  # rows of a rehearsal
-_VARIANCES = "Pass one public variance for each coordinate, not all zero."
+_VARIANCES = "Pass one public variance per coordinate, not all zero."
 SPREADS = ("auto", "pairs", 0.75, 0.841, 0.9)
 
 
@@ -55,103 +54,147 @@ def private_mean(
 ) -> Estimate:
     """Return the private mean of n rows; one row belongs to one privacy unit, and n is public.
 
-    Neighbours replace one row. The whole is mu-Gaussian private, so rho-zCDP for rho = mu^2 / 2, and its guarantee is
-    the (epsilon, delta) of that; mode 'thesis' is rho-zCDP alone, and has the (epsilon, delta) of zCDP. The error is
-    that of noise in proportion to the spreads of the coordinates, not to the bound: in l2 about 2 |spread|_1 / (n
-    sqrt(2 rho)), where the plain mechanism has sqrt(d) |spread|_2 at best.
-    `preview_mean` tells, from public numbers, whether there are enough rows.
+    Neighbours replace one row. The mean is mu-Gaussian private, so rho-zCDP for rho = mu^2 / 2, and its guarantee is
+    the (epsilon, delta) of that. The noise is in proportion to the spreads of the coordinates, not to the bound: in l2
+    about 2 |spread|_1 / (n sqrt(2 rho)), where the plain mechanism has sqrt(d) |spread|_2 at best.
+    `preview_mean` reports, from public numbers, whether there are enough rows.
 
     Args:
         x: n rows of d numbers: an array, a list of rows, a table, or a SciPy sparse matrix, which stays sparse. NaN and
             infinities are refused.
-        bound: all coordinates lie in [-bound, bound], or are limited to it; default 1. Not for binary rows.
-        kind: 'real', or 'binary' for rows of zeros and ones. Other numbers are limited to [0, 1] there, and those
-            between count as what they are: a refusal would tell of one row.
-        rho: a budget in zCDP. The guarantee then says its epsilon at `delta` (default 10^-6).
+        bound: all coordinates are clipped to [-bound, bound]; default 1. Not for binary rows.
+        kind: 'real', or 'binary' for rows of zeros and ones. Other numbers are clipped to [0, 1] there, and those
+            between are not refused: a refusal would reveal one row.
+        rho: a zCDP budget; its epsilon is stated at `delta` (default 10^-6).
         epsilon, delta: a budget instead of rho.
-        p: the norm of the error that is made small, from 1.
-        variances: public variances of the coordinates; left out, spreads are found privately.
+        p: the norm of the error that is minimised, from 1.
+        variances: public variances of the coordinates; by default, spreads are estimated privately.
         mode: 'best' (PLAN; the Gaussian mechanism on the whole box for binary rows of up to 4 coordinates, and where
-            private numbers say that its noise is less); 'thesis' (as the experiments of Section 5.7; see
-            `thesis_steps`, also for what it leaves open); 'shifted' (the shifted-clipped mean: no scaling), 'rotated'
-            (the same with medians of randomly rotated rows: instance-optimal mean estimation, Huang et al. 2021),
-            'plain_scale' (Theorem 5.4), 'gaussian' (the Gaussian mechanism on the whole box).
-        spread: how spreads of real rows are found: 'pairs' (Algorithm 18: differences of pairs of rows), or a quantile
-            0.75, 0.841 or 0.9 of the rows around their centre; 'auto': 'pairs' in mode 'thesis', else 0.841.
-        fallback: where there are too few rows for the mode, they are refused, with the number needed (mode 'thesis'
-            takes four rows and more, useful or not). With fallback=True the shifted-clipped mean is taken instead, or
-            the Gaussian mechanism where there are too few for that as well.
+            private numbers show that its noise is less), 'shifted' (the shifted-clipped mean: no scaling) or 'gaussian'
+            (the Gaussian mechanism on the whole box). `dpsieve.papers.thesis.private_mean` has the modes that
+            reproduce the thesis.
+        spread: the estimator of spreads of real rows: 'pairs' (Algorithm 18: differences of pairs of rows), or a
+            quantile 0.75, 0.841 or 0.9 of the rows around their centre; 'auto' is 0.841.
+        fallback: too few rows for the mode are refused, with the number needed. With fallback=True they get the
+            shifted-clipped mean, or the Gaussian mechanism where there are too few for that as well.
         neighbours: 'replace', as the number of rows is public.
         names: of the coordinates.
-        unit: who is protected, in words.
-        ledger, note: where the spend is written down before anything is drawn, and a note for it.
+        unit: the name of the privacy unit.
+        ledger, note: a `Ledger` or its path, charged before the draw, and a note for the entry.
         source: of randomness, for tests.
 
-    The table has, for each coordinate: `deviation` of the noise; `low` and `high`, a 95 % interval for the mean of the
-    rows, each limited to the bounds; and what was paid for on the way, `centre` (a private median; 0 or 1 for binary
-    rows) and `spread` (a private standard deviation, as Gaussian rows would have it, or sqrt(q (1 - q)) of a rough mean
-    q of binary rows), where the mode finds them. The interval includes what clipping moves, on the assumption that the
-    tail of the norms of rows does not get heavier farther out (`mean_noise`); it is exact where nothing is clipped.
-    Modes 'thesis', 'rotated' and 'plain_scale' state none: `low` and `high` are null. Values are limited to the bounds.
+    The table has, per coordinate: `deviation` of the noise; `low` and `high`, a 95 % interval for the mean of the rows,
+    each clipped to the bounds; and the private estimates in the budget, `centre` (a median; 0 or 1 for binary rows) and
+    `spread` (a standard deviation, that of Gaussian rows with this quantile, or sqrt(q (1 - q)) of a rough mean q of
+    binary rows), where the mode has them. The interval includes the bias of clipping, on the assumption that the tail
+    of the norms of rows does not get heavier farther out (`mean_noise`); it is exact where nothing is clipped.
+    Values are clipped to the bounds.
 
     >>> rows = [[i % 7, (i % 5) / 100] for i in range(2_000)]
     >>> mean = private_mean(rows, bound=100.0, kind="real", rho=1.0)
     >>> [round(value, 1) for value in mean.value.tolist()], mean.last.radius > 0
     ([3.0, 0.0], True)
     """
+
+    def prepare(count: int, size: int) -> PreparedMean:
+        return prepare_mean(
+            count, size, bound=bound, kind=kind, rho=rho, epsilon=epsilon, delta=delta, p=p, variances=variances,
+            mode=mode, spread=spread, fallback=fallback, unit=unit,
+        )  # fmt: skip
+
+    return publish_mean(x, prepare, neighbours, names=names, ledger=ledger, note=note, source=source)
+
+
+def publish_mean(
+    x: Any, prepare: Callable[[int, int], "PreparedMean"], neighbours: Neighbours, *, names: Sequence[str] | None,
+    ledger: AnyLedger, note: str, source: Source | None,
+) -> Estimate:  # fmt: skip
+    """Read rows, prepare their mean from their public numbers of rows and columns, charge a ledger, and draw."""
     if validate.neighbours(neighbours) != "replace":
         raise InvalidValue("neighbours='add_remove' hides the number of rows, which a mean needs. Pass 'replace'.")
     book, source = opened(ledger, note), resolve(source)
     given = matrix(x)
     labels = coordinate_names(names, given)
-    count, size = given.values.shape
-    numbers = {"bound": bound, "rho": rho, "epsilon": epsilon, "delta": delta, "p": p, "kind": kind}
-    known = _variances(variances, size)
-    plan = preview_mean(count, size, mode=mode, variances_known=known is not None, **numbers)  # type: ignore[arg-type]
-    if plan.rows < (1 if plan.boxed else 4) or (plan.mode != "thesis" and not plan.useful):
-        plan = _other(plan, numbers, fallback)
+    prepared = prepare(*given.values.shape)
+    rows, invented = prepared.bounded(given.values), prepared.bounded(given.values[:_FEW] * 0)
+
+    def finish(rows: BoundedRows, source: Source) -> Estimate:
+        return prepared.draw(rows, source, labels, single=given.single)
+
+    return charge_and_draw(prepared.cost, finish, rows, invented, ledger=book, note=note, source=source)
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedMean:
+    """A private mean before any row is read: its plan, its guarantee, its cost and how to draw it."""
+
+    plan: MeanPlan
+    promise: tuple[float, float]
+    unit: str
+    variances: Floats | None
+    spread: str | float
+    steps: type[PlanSteps]
+
+    @property
+    def cost(self) -> Mechanism:
+        """A mechanism that costs what the plan costs."""
+        return self.plan.cost(self.promise, self.unit)
+
+    def bounded(self, values: Any) -> BoundedRows:
+        """Return rows within the bounds of the plan."""
+        low, high = (0.0, 1.0) if self.plan.kind == "binary" else (-self.plan.bound, self.plan.bound)
+        return BoundedRows(values, low, high)
+
+    def draw(self, rows: BoundedRows, source: Source, names: Sequence[str], *, single: bool = False) -> Estimate:
+        """Return the private mean of rows; charges no ledger.
+
+        Pairs of adjacent rows are compared. In a random order a replaced row is in one pair alone, wherever it stood,
+        so the order of the input does not matter, even if it depends on all rows.
+        """
+        if not self.plan.boxed:
+            rows = rows.take(shuffled(rows.shape[0], source))
+        steps = self.steps(self.plan, rows, self.promise[1], self.unit, source)
+        values = steps.run(self.variances, self.spread)
+        notes: Any = {"reason": f"{self.plan}; {steps.summary}", "single": single}
+        notes["contribution"] = "one row of numbers within public bounds"
+        return Estimate.of(compose(self.promise, steps.mechanisms), values, names, source=source, **notes)
+
+
+def prepare_mean(
+    count: int, size: int, *, variances: Any = None, mode: str = "best", spread: str | float = "auto",
+    fallback: bool = False, unit: str = "one row", plans: type[MeanPlan] = MeanPlan,
+    steps_of: Callable[[MeanPlan], type[PlanSteps]] = lambda _: PlanSteps, **budget: Any,
+) -> PreparedMean:  # fmt: skip
+    """Return the private mean of `count` rows of `size` coordinates, prepared from public numbers alone.
+
+    `budget` has the arguments bound, kind, rho, epsilon, delta and p of `private_mean`.
+    """
+    known = _check_variances(variances, size)
+    plan = plans.make(count, size, mode=mode, variances_known=known is not None, **budget)
+    if not plan.is_accepted:
+        plan = _simpler_plan(plan, budget, fallback)
     if spread not in SPREADS:
         raise InvalidValue("spread is not known. Choose 'auto', 'pairs', 0.75, 0.841 or 0.9.")
-    low, high = (0.0, 1.0) if plan.kind == "binary" else (-plan.bound, plan.bound)
-    steps_kind = ThesisSteps if plan.mode == "thesis" else PlanSteps
-    promise = steps_kind.promised(plan, epsilon, delta)
-
-    def steps_for(values: Any, source: Source = source) -> PlanSteps:
-        return steps_kind(plan, BoundedRows(values, low, high), promise[1], unit, source)
-
-    def rehearse() -> None:
-        steps_for(given.values[:_FEW] * 0, resolve(None)).run(known, spread)
-
-    cost = _composed(promise, steps_for(given.values).planned())
-    with charge(book, cost, note, rehearse) as entry:
-        # Pairs of rows that follow each other are compared. In a random order a replaced row is in one pair alone,
-        # wherever it stood, so the order in which rows come does not matter, even if it depends on all of them.
-        steps = steps_for(given.values if plan.boxed else given.values[shuffled(count, source)])
-        values = steps.run(known, spread)
-        made = _composed(promise, steps.made)
-        words: Any = {"reason": f"{plan}; {steps.told}", "contribution": "one row of numbers within public bounds"}
-        return Estimate.of(made, values, labels, source=source, single=given.single, entry=entry, **words)
+    promise = plan.promise(budget["epsilon"], budget["delta"])
+    return PreparedMean(plan, promise, unit, known, spread, steps_of(plan))
 
 
-def _composed(promise: tuple[float, float], parts: Sequence[Mechanism]) -> Mechanism:
-    return parts[0] if len(parts) == 1 else Composed(*promise, tuple(Use(part) for part in parts))
-
-
-def _other(plan: MeanPlan, numbers: dict[str, Any], fallback: bool) -> MeanPlan:
+def _simpler_plan(plan: MeanPlan, budget: dict[str, Any], fallback: bool) -> MeanPlan:
     """Return a plan that needs fewer rows, or refuse."""
     if plan.rows < 1:
-        raise InvalidValue("x has no rows, so that there is no mean. Pass at least one.")
+        raise InvalidValue("x has no rows, so there is no mean. Pass at least one.")
     if not fallback:
         needed = f"{plan.rows_needed:,} rows" if plan.rows_needed else "more rows than there can be"
         fix = "Pass more rows, fewer coordinates or a larger budget, or fallback=True for a simpler method."
         raise InvalidValue(
             f"x has too few rows: mode={plan.mode!r} needs {needed} for {plan.size:,} coordinates. {fix}"
         )
-    shifted, plain = (preview_mean(plan.rows, plan.size, mode=mode, **numbers) for mode in ("shifted", "gaussian"))
+    shifted, plain = (MeanPlan.make(plan.rows, plan.size, mode=mode, variances_known=False, **budget)
+                      for mode in ("shifted", "gaussian"))  # fmt: skip
     return shifted if shifted.useful else plain
 
 
-def _variances(variances: Any, size: int) -> Floats | None:
+def _check_variances(variances: Any, size: int) -> Floats | None:
     if variances is None:
         return None
     given = validate.finite("variances", variances, hint=_VARIANCES)

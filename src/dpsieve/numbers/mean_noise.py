@@ -1,33 +1,33 @@
-"""The last step of a private mean: where rows are clipped, how far that moves their mean, and the noise on their sums.
+"""The last step of a private mean: the radius to which rows are clipped, the bias of clipping, and the noise.
 
 A row of norm r above the radius C loses r - C of its norm. So clipping moves the sum of all rows by at most
-E(C) = sum of (r - C)+ = integral over t > C of N(t), in l2 norm and in every coordinate, where N(t) is how many rows
-have a norm above t. No private mechanism sees fewer than about 1/mu rows, and one row may have any norm up to the
-widest, W, that the bounds allow. So E(C) cannot be bounded for all data, except at C = W, where nothing is clipped.
-What is assumed is that tails do not get heavier farther out:
+E(C) = sum of (r - C)+ = integral over t > C of N(t), in l2 norm and in every coordinate, where N(t) is the number of
+rows with a norm above t. No private mechanism detects fewer than about 1/mu rows, and one row may have any norm up to
+the widest, W, that the bounds allow. So E(C) cannot be bounded for all data, except at C = W, where nothing is clipped.
+The assumption is that tails do not get heavier farther out:
 
     (T)  log N(t) falls at least as fast in log t beyond R as it does, on average, from R/g to R.
 
-Let K be the rank that the search for R aims at, N(R) <= K, and M the number of rows above R/g. By (T),
+Let K be the target rank of the search for R, N(R) <= K, and M the number of rows above R/g. By (T),
 N(t) <= K (t/R)^-a for t >= R, with a = log(M/K) / log g. (T) holds for every g where log N is concave in log t, as it
 is for normal, exponential, log-normal, Student and Pareto rows, and for mixtures of one of these with zeros. So the
 largest a of two gaps counts: g = 2^(1/sqrt(d)), as norms of d coordinates fall off fast, and 2 g, a longer chord that
-noise disturbs less. Rows of few different values have (T) up to one step of their lattice. Where more than 4 K rows lie
-just below R, and fewer than K between 7/8 R and that, C is at least R (1 + 1/sqrt(d)): for d = 1 the next lattice point
-is not above 2 R.
+noise disturbs less. Rows of few different values satisfy (T) up to one step of their lattice. Where more than 4 K rows
+lie just below R, and fewer than K between 7/8 R and that, C is at least R (1 + 1/sqrt(d)): for d = 1 the next lattice
+point is not above 2 R.
 
-The rows are a sample, so that E(C) varies around its mean m(C) = integral of the bound from C to W. With as many rows
-beyond t as a Poisson variable of mean K (t/R)^-a, its variance is v(C) = 2 * integral of m from C to W. The interval is
+The rows are a sample, so E(C) varies around its mean m(C) = integral of the bound from C to W. If the number of rows
+beyond t is a Poisson variable of mean K (t/R)^-a, its variance is v(C) = 2 * integral of m from C to W. The interval is
 
     value +- (m + 1.96 sqrt(noise variance + v) + rounding),
 
-in steps of the sum. R, M and C are private already, so all this costs nothing but the counts M. At last (T) is
-checked: if a noisy count of the rows beyond C exceeds K (C/R)^-a by two deviations of its noise, no interval is stated.
-That finds rows that are far away from all others if they are about 20/mu or more, and about 50/mu or more among binary
-rows, where rows of many ones need not follow from how often each coordinate is one. Fewer may go unnoticed.
+in steps of the sum. R, M and C are private already, so all this costs only the counts M. Finally (T) is checked: if a
+noisy count of the rows beyond C exceeds K (C/R)^-a by two deviations of its noise, no interval is stated. That detects
+about 20/mu or more rows far away from all others, and about 50/mu or more among binary rows, where rows of many ones
+need not follow from the frequency of each coordinate. Fewer may go unnoticed.
 
-C is chosen so that the squared error, of the noise and of clipping, is least. Clipping counts (m^2 + v) / 4: clipped
-rows have one direction in the worst case, and cancel where rows are spread evenly around their centre; half is between.
+C minimises the squared error of noise and clipping. Clipping counts (m^2 + v) / 4: clipped rows have one direction in
+the worst case, and cancel where rows are spread evenly around their centre; half is between.
 """
 
 import math
@@ -39,41 +39,56 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.numbers.norm_noise import NORMAL_95, NormNoise, as_tuple, reals
+from dpsieve.numbers.noise import NORMAL_95, NoisySums, as_tuple, check_reals
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import Neighbours
 
-_TIED = 4.0  # so many times K rows just below R are equal rows, not a tail
-_COHERENT = 0.5  # which part of the clipped norms is taken to point in one direction, where a radius is chosen
+_TIED = 4.0  # at this many times K, the rows just below R are equal rows, not a tail
+_COHERENT = 0.5  # the share of the clipped norms that is assumed to point in one direction when a radius is chosen
 _POINTS = 600
-_SOME = 2.0  # deviations of a count above zero, from which on rows are there
+_SOME = 2.0  # deviations of a count above zero from which rows are taken to exist
 JUST_BELOW, BELOW = 31 / 32, 7 / 8
 
 
 @register("mean_noise")
 @dataclass(frozen=True, repr=False)
-class MeanNoise(NormNoise):
-    """`NormNoise` whose values are limited to public bounds at the end, which is post-processing.
+class MeanNoise(NoisySums):
+    """Gaussian noise on sums of whole vectors that differ by at most `sensitivity` in l2 norm between neighbours.
+
+    Where each unit adds one vector of l2 norm at most S, the sensitivity is S for 'add_remove', 2 S for 'replace', and
+    sqrt(2) S for 'replace' where no entry is negative: then |a - b|^2 = |a|^2 + |b|^2 - 2 a.b <= 2 S^2. The code that
+    makes the vectors checks their norms in whole numbers. Then the head of `noise` is the proof of privacy. Values
+    are clipped to public bounds at the end, which is post-processing.
 
     Attributes:
         low, high: the bounds of every coordinate.
         radius: the private norm to which rows were clipped, in the scaled space; 0 where they were clipped to a box.
         bias: how far clipping and rounding move a sum, in steps.
-        bias_deviation: by how much that varies, in steps.
+        bias_deviation: the standard deviation of that, in steps.
         stated: whether there is an interval; without one, `low` and `high` of the table are null.
         centres: the private centre of each coordinate, around which rows were clipped: a median of real rows, 0 or 1
-            for binary ones. Empty where none was found.
-        spreads: a private standard deviation for each coordinate, as Gaussian rows with these quantiles would have it;
-            sqrt(q (1 - q)) of the rough mean q for binary rows. Empty where none was found.
-        epsilon, delta, sensitivity, scale, steps, offsets, neighbours, unit: see `NormNoise`.
+            for binary ones. Empty where none was searched for.
+        spreads: a private standard deviation per coordinate, that of Gaussian rows with these quantiles;
+            sqrt(q (1 - q)) of the rough mean q for binary rows. Empty where none was searched for.
+        epsilon, delta, scale, steps, offsets, neighbours, unit: see `NoisySums`.
     """
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = dict.fromkeys(
         ("steps", "offsets", "centres", "spreads"), as_tuple
     )
+    noise: ClassVar[str] = "gaussian"  # type: ignore[misc]  # a field of others
 
+    epsilon: float
+    delta: float
+    sensitivity: float
+    scale: float
+    steps: tuple[float, ...]
+    offsets: tuple[float, ...] = ()
     _: KW_ONLY
+    neighbours: Neighbours
+    unit: str = "one row"
     low: float = -1e300
     high: float = 1e300
     radius: float = 0.0
@@ -84,26 +99,34 @@ class MeanNoise(NormNoise):
     spreads: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        hint = "Pass the bounds of a coordinate, such as low=-1.0 and high=1.0."
-        low, high = (validate.between(name, getattr(self, name), -1e300, 1e300, hint=hint) for name in ("low", "high"))
-        if not low < high:
-            raise InvalidValue(f"low is not below high. {hint}")
-        radius = validate.between("radius", self.radius, 0.0, 1e300, hint="Pass the norm to which rows are clipped.")
-        hint = "Pass how far clipping moves a sum, in steps."
-        bias, deviation = (
-            validate.between(name, getattr(self, name), 0.0, 1e300, hint=hint) for name in ("bias", "bias_deviation")
-        )
+        self._check_shared()
+        hint = "Pass the l2 distance of neighbours, in steps."
+        checked: dict[str, Any] = {"sensitivity": validate.positive("sensitivity", self.sensitivity, hint=hint)}
+        hints = {
+            "low": "Pass the bounds of a coordinate, such as low=-1.0 and high=1.0.",
+            "radius": "Pass the norm to which rows are clipped.",
+            "bias": "Pass how far clipping moves a sum, in steps.",
+        }
+        for name, hint in (("low", "low"), ("high", "low"), ("radius", "radius"), ("bias", "bias"),
+                           ("bias_deviation", "bias")):  # fmt: skip
+            least = -1e300 if hint == "low" else 0.0
+            checked[name] = validate.between(name, getattr(self, name), least, 1e300, hint=hints[hint])
+        if not checked["low"] < checked["high"]:
+            raise InvalidValue(f"low is not below high. {hints['low']}")
         if not isinstance(self.stated, bool):
             raise InvalidType("stated must be True or False.")
-        centres, spreads = (reals(name, getattr(self, name)) for name in ("centres", "spreads"))
+        centres, spreads = (check_reals(name, getattr(self, name)) for name in ("centres", "spreads"))
         if {len(centres), len(spreads)} - {0, self.size} or min(spreads, default=0.0) < 0:
-            raise InvalidValue("centres and spreads must have one number for each coordinate, and no negative spread.")
-        validate.store(self, low=low, high=high, radius=radius, bias=bias, bias_deviation=deviation)
-        validate.store(self, centres=centres, spreads=spreads)
+            raise InvalidValue("centres and spreads must have one number per coordinate, and no negative spread.")
+        validate.store(self, centres=centres, spreads=spreads, **checked)
 
     def __repr__(self) -> str:
         return f"<mean noise, {self.size:,} means, radius {self.radius:.4g}, {self.guarantee}>"
+
+    @property
+    def distance(self) -> float:
+        """The sensitivity."""
+        return self.sensitivity
 
     def draw(self, sums: Ints, source: Source) -> Floats:
         """Return the means with noise, within the bounds."""
@@ -113,9 +136,9 @@ class MeanNoise(NormNoise):
         """Return the deviation of the noise, a 95 % interval for the mean of the rows, and centres and spreads."""
         half = np.array(self.steps) * self._half_width if self.stated else math.nan
         low, high = np.maximum(values - half, self.low), np.minimum(values + half, self.high)
-        more = {"centre": self.centres, "spread": self.spreads}
-        found = {name: np.array(numbers) for name, numbers in more.items() if numbers}
-        return {"deviation": self.deviations, "low": low, "high": high, **found}
+        columns = {"deviation": self.deviations, "low": low, "high": high}
+        estimates = {"centre": self.centres, "spread": self.spreads}
+        return columns | {name: np.array(numbers) for name, numbers in estimates.items() if numbers}
 
     @property
     def _half_width(self) -> float:
@@ -126,21 +149,21 @@ class MeanNoise(NormNoise):
         inside = (values > self.low) & (values < self.high)
         if not ((values >= self.low) & (values <= self.high)).all():
             return False
-        # Any point of the grid stands in where the value is a bound.
+        # Any point of the grid replaces a value at a bound.
         return super().possible(np.where(inside, values, np.array(self.offsets) if self.offsets else 0.0))
 
 
 @dataclass(frozen=True)
 class NormTail:
-    """What is known of the largest norms, from private numbers.
+    """Private numbers about the largest norms.
 
     Attributes:
         radius: R, which at most about `rank` rows exceed.
         rank: K.
         gaps: each g, by which a count was taken below R.
-        above: each M, a lower bound for how many rows exceed R/g.
-        tied: about how many rows exceed JUST_BELOW R.
-        between: about how many rows lie between BELOW R and that.
+        above: each M, a lower bound for the number of rows above R/g.
+        tied: an estimate of the number of rows above JUST_BELOW R.
+        between: an estimate of the number of rows between BELOW R and that.
         widest: W, which no row exceeds.
     """
 
@@ -161,15 +184,15 @@ class NormTail:
     @property
     def least(self) -> float:
         """The least radius to clip to: R, or the next point of a lattice where many rows are equal."""
-        tied = self.tied >= _TIED * self.rank and self.between < self.rank
-        return self.radius * (1 + math.log2(self.gaps[0]) if tied else 1.0)
+        is_tied = self.tied >= _TIED * self.rank and self.between < self.rank
+        return self.radius * (1 + math.log2(self.gaps[0]) if is_tied else 1.0)
 
 
 @dataclass(frozen=True)
 class Clipping:
-    """A radius, the mean and the deviation of the sum of norms beyond it, at most, and how many rows that is.
+    """A radius, bounds for the mean and the deviation of the sum of norms beyond it, and for the number of such rows.
 
-    `error` is what is expected of it, noise included.
+    `error` is the expected error, noise included.
     """
 
     radius: float
@@ -202,9 +225,9 @@ def best_clipping(tail: NormTail, noise: float) -> Clipping:
 def rare_clipping(radius: float, widest: float, count: float, deviation: float, noise: float) -> Clipping:
     """Return where to clip rows if few of them differ from their centre by more than the grid can resolve.
 
-    Nothing is known of those rows, so any of them may be as far away as the bounds allow. Where a noisy count is above
-    zero by two deviations, nothing is clipped. Otherwise all of these rows are, and the interval is for as many rows at
-    the widest norm as the count allows.
+    Nothing is known about those rows: each may be as far away as the bounds allow. Where a noisy count is above zero by
+    two deviations, nothing is clipped. Otherwise all of these rows are, and the interval allows for as many rows at the
+    widest norm as the count does.
 
     >>> rare_clipping(0.001, 100.0, 40.0, 5.0, 2.0)
     Clipping(radius=100.0, mean=0.0, deviation=0.0, rows=0.0, error=200.0)

@@ -1,35 +1,48 @@
 """Rows of numbers within bounds, dense or sparse: norms, searches in columns, and exact sums of clipped rows.
 
 A clipped row is a vector of whole numbers with an l2 norm of at most PARTS * radius, checked in whole numbers. First
-every coordinate becomes z = round((x - centre) weight), limited to +-LIMIT. Then the row counts m times, for the
+every coordinate becomes z = round((x - centre) weight), clipped to +-LIMIT. Then the row counts m times, for the
 largest m from 0 to PARTS with m^2 |z|^2 <= (PARTS radius)^2: m/PARTS is the factor by which it is clipped. All this
 depends on the row and on public numbers alone. So when a row is replaced, the sums move by at most 2 PARTS radius in l2
 norm, and by sqrt(2) PARTS radius where no coordinate is negative.
 
-Sums are 64-bit whole numbers, which no order of rows changes. A sparse row costs as much as it has entries: all
-coordinates that are not stored have one value each, the same in every row.
+Sums are 64-bit whole numbers, which no order of rows changes. The cost of a sparse row is the number of its entries:
+all coordinates that are not stored have one value each, the same in every row.
 """
 
+import math
 from collections.abc import Iterator
+from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.numbers import loops
 from dpsieve.numbers.dyadic_grid import DyadicGrid
-from dpsieve.numbers.search import search_columns
+from dpsieve.numbers.grid_quantiles import as_share, sensitivity
+from dpsieve.numbers.search import RANK_NOISE
+from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import Neighbours
 
 PARTS = 2**8
 LARGEST_RADIUS = 2**20
 LIMIT = 2**21  # with up to 2^20 coordinates squares stay below 2^62
-_BLOCK = 1 << 26  # entries of a dense block of columns
+BLOCK = 1 << 26  # entries of a dense block of columns
+_HEAVIEST = 2**60
 
 
 class BoundedRows:
-    """Rows whose coordinates are limited to [low, high], which holds 0 for sparse rows."""
+    """Finite rows whose coordinates are clipped to [low, high], which includes 0 for sparse rows.
+
+    Attributes:
+        parts: the array, or the data, columns and starts of a CSR matrix, as the compiled loops take them.
+        sparse: whether it is a CSR matrix.
+    """
 
     def __init__(self, values: Any, low: float, high: float) -> None:
         self.sparse = hasattr(values, "indptr")
@@ -41,96 +54,120 @@ class BoundedRows:
                 stored = stored.astype(np.float64)
         if not np.isfinite(stored).all():
             raise InvalidValue("x holds NaN or infinite values. Fill them in, or leave those rows out.")
-        self._parts = (stored, values.indices, values.indptr) if self.sparse else (np.ascontiguousarray(stored),)
-        self.values = values
+        self.parts = (stored, values.indices, values.indptr) if self.sparse else (np.ascontiguousarray(stored),)
+
+    @property
+    def values(self) -> Any:
+        """The rows as an array, or as a CSR matrix."""
+        if not self.sparse:
+            return self.parts[0]
+        from scipy.sparse import csr_matrix
+
+        return csr_matrix(self.parts, self.shape)
+
+    def take(self, order: Ints) -> "BoundedRows":
+        """Return the rows in another order; they are not checked again."""
+        values, rows = self.values[order], copy(self)
+        rows.parts = (values.data, values.indices, values.indptr) if self.sparse else (values,)
+        rows.shape = values.shape
+        return rows
 
     def norms(self, centre: Floats, weight: Floats) -> Floats:
-        """Return the l2 norm of each row, moved and stretched."""
-        found = np.empty(self.shape[0])
+        """Return the l2 norm of each row, shifted and scaled."""
+        norms = np.empty(self.shape[0])
         loop = loops.sparse_norms if self.sparse else loops.dense_norms
-        loop(*self._parts, self.low, self.high, centre, weight, found)
-        return found
+        loop(*self.parts, self.low, self.high, centre, weight, norms)
+        return norms
 
     def sums(self, centre: Floats, weight: Floats, radius: int) -> Ints:
         """Return the sums of all clipped rows; see the head of this module."""
         total = np.zeros(self.shape[1], np.int64)
         loop = loops.sparse_sums if self.sparse else loops.dense_sums
-        loop(*self._parts, self.low, self.high, centre, weight, float(LIMIT), radius, PARTS, total)
+        loop(*self.parts, self.low, self.high, centre, weight, float(LIMIT), radius, PARTS, total)
         return total
 
     def distances(self) -> Floats:
         """Return the l2 distance between the rows of each pair: the first two, the next two, and so on."""
-        found = np.empty(self.shape[0] // 2)
+        distances = np.empty(self.shape[0] // 2)
         if self.sparse:
-            loops.sparse_distances(*self._parts, self.low, self.high, self.shape[1], found)
+            loops.sparse_distances(*self.parts, self.low, self.high, self.shape[1], distances)
         else:
-            loops.dense_distances(*self._parts, self.low, self.high, found)
-        return found
+            loops.dense_distances(*self.parts, self.low, self.high, distances)
+        return distances
 
     def quantiles(
         self, q: float, grid: DyadicGrid, sigma: float, source: Source, *, centre: Floats | None = None
     ) -> Floats:
         """Return the private q-quantile of each column, or of |x - centre|; see `search_columns`."""
-        found = [
+        quantiles = [
             search_columns(block, q, grid, sigma, neighbours="replace", source=source,
                            centre=None if centre is None else centre[start : start + block.shape[1]])
             for start, block in self.blocks()
         ]  # fmt: skip
-        return np.concatenate(found)
+        return np.concatenate(quantiles)
 
-    def pair_quantiles(self, q: float, pairs: int, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
-        """Return the private q-quantile, in each column, of the root mean square difference of `pairs` pairs of rows.
+    def pair_deviations(self, pairs: int, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
+        """Return a private standard deviation per column: Algorithm 18, with groups of `pairs` pairs of rows.
 
-        Groups of 2 pairs rows follow each other, and a pair is two rows that follow each other (Algorithm 18).
+        A pair has (x - y)^2 / 2 with mean sigma^2. Their mean over a group is, for Gaussian rows, chi-square with
+        k = pairs degrees of freedom, over k; its mean is its median over (1 - 2/(9k))^3. The grid is for the root mean
+        square of the differences x - y. A row is in one group, so the cost is that of `search_columns`.
         """
-        found = []
-        for apart in self._differences(pairs):
-            values = np.abs(apart[:, 0]) if pairs == 1 else np.sqrt((apart**2).mean(axis=1))
-            found.append(search_columns(values, q, grid, sigma, neighbours="replace", source=source))
-        return np.concatenate(found)
+        medians = []
+        for differences in self.pair_differences(pairs):
+            values = np.abs(differences[:, 0]) if pairs == 1 else np.sqrt((differences**2).mean(axis=1))
+            medians.append(search_columns(values, 0.5, grid, sigma, neighbours="replace", source=source))
+        return np.asarray(np.concatenate(medians) / math.sqrt(2 * (1 - 2 / (9 * pairs)) ** 3))
 
-    def pair_squares(self) -> Iterator[Floats]:
-        """Yield, for blocks of columns, half of the squared difference of each pair of rows that follow each other."""
-        return (apart[:, 0] ** 2 / 2 for apart in self._differences(1))
-
-    def _differences(self, pairs: int) -> Iterator[Floats]:
+    def pair_differences(self, pairs: int) -> Iterator[Floats]:
+        """Yield, per block of columns, the differences of adjacent rows, in groups of `pairs` pairs."""
         count = self.shape[0] // (2 * pairs)
         for _, block in self.blocks():
             used = np.clip(block[: 2 * pairs * count], self.low, self.high).astype(np.float64)
             yield (used[0::2] - used[1::2]).reshape(count, pairs, -1)
 
-    def ones(self) -> Ints:
-        """Return how many entries of each column are nearer to the upper bound."""
-        level, size = (self.low + self.high) / 2, self.shape[1]
-        if self.sparse:
-            return np.bincount(self.values.indices[self._parts[0] > level], minlength=size)
-        return np.asarray(np.count_nonzero(self._parts[0] > level, axis=0))
-
-    def rotated_medians(self, signs: Floats, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
-        """Return a centre: private medians of the rows after a rotation, rotated back.
-
-        The rotation flips signs, adds zeros up to a power of two, and multiplies by a Hadamard matrix. A block of
-        columns of the product needs a small Hadamard matrix alone, so that all blocks take as long as one product.
-        """
-        rows, size = self.shape
-        padded = 1 << (size - 1).bit_length()
-        width = min(padded, 1024, 1 << max(0, (_BLOCK // max(1, rows)).bit_length() - 1))
-        loop = loops.sparse_rotation if self.sparse else loops.dense_rotation
-        block, medians = np.empty((rows, width), np.float32), np.empty(padded)
-        for at in range(padded // width):
-            loop(*self._parts, self.low, self.high, signs, at, padded**-0.5, block)
-            found = search_columns(block, 0.5, grid, sigma, neighbours="replace", source=source)
-            medians[at * width : (at + 1) * width] = found
-        loops.hadamard(medians)
-        return np.asarray(medians[:size] * signs * padded**-0.5)
-
     def blocks(self) -> Iterator[tuple[int, Any]]:
         """Yield blocks of columns as dense arrays, each with the number of its first column."""
         if not self.sparse:
-            yield 0, self._parts[0]
+            yield 0, self.parts[0]
             return
-        from scipy.sparse import csr_matrix
-
-        by_column, width = csr_matrix(self._parts, self.shape).tocsc(), max(1, _BLOCK // max(1, self.shape[0]))
+        width = max(1, BLOCK // max(1, self.shape[0]))
         for start in range(0, self.shape[1], width):
-            yield start, np.ascontiguousarray(by_column[:, start : start + width].toarray())
+            yield start, np.ascontiguousarray(self._by_column[:, start : start + width].toarray())
+
+    @cached_property
+    def _by_column(self) -> Any:
+        return self.values.tocsc()
+
+
+def search_columns(
+    matrix: Any, q: float, grid: DyadicGrid, sigma: float, *, neighbours: Neighbours, source: Source,
+    centre: Floats | None = None,
+) -> Floats:  # fmt: skip
+    """Return the private q-quantile of each of the d columns of a matrix: d T / (2 sigma^2)-zCDP, T = grid.depth.
+
+    The caller accounts for the cost. Each search is that of `QuantileSearch`, with Gaussian noise of sigma times the
+    sensitivity of the relation (rows are the units). The compared number counts in units of which the noise has 2^29,
+    and the noise is a real Gaussian rounded to whole ones. So all is post-processing of d T Gaussian mechanisms:
+    mu-Gaussian private with mu = sqrt(d T) / sigma (Dong, Roth and Su 2022). With probability 1 - beta no value is more
+    than s (sigma sqrt(2 ln(T d / beta)) + 1) rows off its rank, where s is max(q, 1 - q) for add/remove and 1 for
+    replacement.
+
+    Args:
+        matrix: n x d, float32 or float64. NaN counts as above all numbers, values outside the grid as its ends.
+        q: the quantile, rounded to the nearest fraction with a denominator of at most 10^5.
+        grid: the points, the same for all columns.
+        sigma: standard deviation of the noise, in units of the sensitivity.
+        centre: d numbers c_j, public or private already; the quantiles are then those of |x_ij - c_j|.
+    """
+    share, columns = as_share(q), matrix.shape[1]
+    around = np.zeros(columns) if centre is None else np.ascontiguousarray(centre, np.float64)
+    sigma = validate.between("sigma", sigma, 1e-12, RANK_NOISE, hint="Pass a larger budget.")
+    weight = min(_HEAVIEST, int(RANK_NOISE / sigma))  # of one row, so that the noise is sigma rows or more
+    drawn = rounded_gaussian(RANK_NOISE, columns * grid.depth, source=source)
+    # With L whole, L weight + change g >= 0 is equivalent to L + floor(change g / weight) >= 0.
+    noise = (drawn * sensitivity(share, neighbours) // weight).reshape(columns, grid.depth)
+    shift, step = (grid.exponent, 0.0) if grid.scale == "log" else (-1, math.ldexp(1.0, grid.exponent))
+    points, fraction = np.empty(columns, np.int64), (share.numerator, share.denominator)
+    loops.search_each(matrix, around, centre is not None, grid.first, step, shift, grid.size, fraction, noise, points)
+    return grid.points(points)

@@ -1,8 +1,8 @@
-"""Quantiles by noisy binary search (Huang, Liang and Yi 2021), of one column or of all columns of a matrix.
+"""Noisy binary search: quantiles of a column, and the ranks that a private mean compares.
 
-A grid of at most 2^T points is halved T times. Each time the middle point k is compared with the target rank of the
-quantile q = A/B: a whole number that says where the target is gets noise, and the search continues in the lower half
-where the sum says that enough rows are at or below k.
+**Quantiles** (Huang, Liang and Yi 2021). A grid of at most 2^T points is halved T times. Each time the middle point k
+is compared with the target rank of the quantile q = A/B: a whole number gets noise, and the search continues in the
+lower half if the noisy number indicates that enough rows are at or below k.
 
 - When a row is replaced, the number of rows N is the same for neighbours. The number is #(rows <= k), to be at least
   q N. One row at most crosses k, so it changes by at most D = 1.
@@ -11,27 +11,36 @@ where the sum says that enough rows are at or below k.
 - A unit of at most m rows changes it by at most m D. With 'replace', if N differs, the number is the whole part of
   #(rows <= k) - q N; the real number moves by at most m (`grid_quantiles`), so its whole part does too.
 
-Privacy. With discrete Gaussian noise of standard deviation sigma D each comparison is 1/(2 sigma^2)-zCDP (Canonne,
-Kamath and Steinke 2020, Theorem 4), with discrete Laplace noise of scale b D it is 1/b-private. What is compared
-depends on earlier answers alone, so m searches cost m T / (2 sigma^2) or m T / b.
+With discrete Gaussian noise of standard deviation sigma D each comparison is 1/(2 sigma^2)-zCDP (Canonne, Kamath and
+Steinke 2020, Theorem 4), with discrete Laplace noise of scale b D it is 1/b-private. Each comparison depends on earlier
+answers alone, so m searches cost m T / (2 sigma^2) or m T / b.
+
+**Ranks.** The number of rows at or below a point changes by at most 1 when a row is replaced. Each row counts `weight`,
+and the noise has a deviation of 2^29: a real Gaussian rounded to whole numbers. So a comparison is post-processing of a
+Gaussian mechanism of mu = weight / 2^29, and so is the noisy count itself. Each may depend on earlier answers; m of
+them are mu-Gaussian private for mu = sqrt(m) weight / 2^29 (Dong, Roth and Su 2022, Corollary 2), and (mu^2 / 2)-zCDP.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.spends import DiscreteLaplace, Spend
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon, positive_delta
+from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
+from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.numbers.dyadic_grid import DyadicGrid
-from dpsieve.numbers.grid_quantiles import UNCERTAIN, GridQuantiles, as_share, sensitivity
+from dpsieve.numbers.grid_quantiles import UNCERTAIN, GridQuantiles, sensitivity
 from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import (
     LARGEST_SCALE,
@@ -41,53 +50,55 @@ from dpsieve.randomness.noise import (
     laplace_scale,
     rounded_gaussian,
 )
-from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 
 RANK_NOISE = 2.0**29
 """The deviation of the noise on ranks in units of its own: the same for all budgets, so that its table is made once."""
-_HEAVIEST = 2**60
+_MOST_COMPARISONS = 10**9
+_HEAVIEST = 2**40
+_BUDGET = "Pass a larger budget."
 
 
 @register("quantile_search")
 @dataclass(frozen=True, repr=False)
 class QuantileSearch(GridQuantiles):
-    """Quantiles by noisy binary search, each on its own; see the head of this module.
+    """Quantiles by noisy binary search, one search each; see the head of this module.
 
     With a rho the noise is discrete Gaussian and the searches are rho-zCDP; without one it is discrete Laplace, and
-    they are epsilon-private. Found points are put in order, which moves none farther off than the worst was.
+    they are epsilon-private. The points are sorted afterwards, which moves none farther off than the worst was.
 
-    >>> made = QuantileSearch(1.0, (0.5,), 0.0, 100.0, delta=1e-6, rho=0.0243)
-    >>> made.comparisons, made.rank_errors
+    >>> mechanism = QuantileSearch(1.0, (0.5,), 0.0, 100.0, delta=1e-6, rho=0.0243)
+    >>> mechanism.comparisons, mechanism.rank_errors
     (32, (39.0,))
     """
 
     @property
     def comparisons(self) -> int:
-        """How many comparisons there are, in all searches."""
+        """The number of comparisons in all searches."""
         return len(self.shares) * max(1, self.grid.depth)
 
     @cached_property
     def noise_scales(self) -> tuple[float, ...]:
         """For each of `shares`, the scale of the noise on the number that is compared."""
         if not self.rho:
-            return tuple(laplace_scale(self.epsilon, move * self.comparisons) for move in self._moves)
+            return tuple(laplace_scale(self.epsilon, change * self.comparisons) for change in self._changes)
         deviation = upper(lambda: (ball(self.comparisons) / ball(self.rho) / 2).sqrt())
-        return tuple(_whole_noise(deviation, move) for move in self._moves)
+        return tuple(_gaussian_scale(deviation, change) for change in self._changes)
 
     @property
-    def _moves(self) -> list[int]:
-        """For each of `shares`, by how much one unit changes the number that is compared."""
-        return [change(share, self.neighbours) * self.rows_per_unit for share in self.shares]
+    def _changes(self) -> list[int]:
+        """For each of `shares`, the largest change of the compared number by one unit."""
+        return [rank_change(share, self.neighbours) * self.rows_per_unit for share in self.shares]
 
     @cached_property
     def rank_errors(self) -> tuple[float, ...]:
-        """How many rows the values are off at most, all of them with probability 0.95.
+        """The largest rank error, for all values together with probability 0.95.
 
         A search ends at a point that is off by more than r only if, in a comparison that is off by more, the noise
-        exceeds r in the direction that misleads. Discrete Gaussian noise of m or more is at most as
-        likely as real Gaussian noise of m - 1 or more (Canonne, Kamath and Steinke 2020).
+        exceeds r in the wrong direction. Discrete Gaussian noise of m or more is at most as likely as real Gaussian
+        noise of m - 1 or more (Canonne, Kamath and Steinke 2020).
         """
         tail = UNCERTAIN / self.comparisons
         reach = NormalDist().inv_cdf(1 - tail) if self.rho else -math.log(tail)
@@ -95,116 +106,183 @@ class QuantileSearch(GridQuantiles):
 
     @property
     def typical_error(self) -> float:
-        """About how many rows the values are off: 0.6 standard deviations of the noise, as simulations show."""
+        """The usual rank error: 0.6 standard deviations of the noise, by simulation."""
         return self._rows_of(0.6 if self.rho else 0.6 * 2**0.5, 0.0)
 
-    def _rows_of(self, reach: float, more: float) -> float:
-        """Return how many rows noise of `reach` times its scale, and `more`, is at most."""
+    def _rows_of(self, reach: float, margin: float) -> float:
+        """Return the number of rows in noise of `reach` times its scale, plus a margin."""
         pairs = zip(self.shares, self.noise_scales, strict=True)
-        return max((reach * scale + more) * grain(share, self.neighbours) / share.denominator for share, scale in pairs)
+        return max((reach * scale + margin) * _grain(share, self.neighbours) / share.denominator
+                   for share, scale in pairs)  # fmt: skip
 
     def certify(self) -> Certificate:
         """Return the certificate, by exact fractions for Laplace noise, and by bounds rounded up for Gaussian noise."""
-        pairs, depth = list(zip(self._moves, self.noise_scales, strict=True)), max(1, self.grid.depth)
-        words = f"{self.comparisons:,} noisy comparisons"
+        pairs, depth = list(zip(self._changes, self.noise_scales, strict=True)), max(1, self.grid.depth)
+        method = f"{self.comparisons:,} noisy comparisons"
         if not self.rho:
-            spent = sum(depth * move / Fraction(scale) for move, scale in pairs)
-            return formula(self.guarantee, 0.0 if spent <= Fraction(self.epsilon) else 1.0, "balls", words)
-        spent = sum(depth * (move / Fraction(scale)) ** 2 / 2 for move, scale in pairs)
+            spent = sum(depth * change / Fraction(scale) for change, scale in pairs)
+            return formula(self.guarantee, 0.0 if spent <= Fraction(self.epsilon) else 1.0, "balls", method)
+        spent = sum(depth * (change / Fraction(scale)) ** 2 / 2 for change, scale in pairs)
         worst = self.delta_at_epsilon() if spent <= Fraction(self.rho) else 1.0
-        return formula(self.guarantee, worst, "balls", words)
+        return formula(self.guarantee, worst, "balls", method)
 
     def spends(self) -> tuple[Spend, ...]:
         """Return the zCDP budget, or the curves of the Laplace noise."""
         if self.rho:
             return super().spends()
-        pairs, depth = zip(self._moves, self.noise_scales, strict=True), max(1, self.grid.depth)
-        return tuple(DiscreteLaplace(scale, move, depth) for move, scale in pairs)
+        pairs, depth = zip(self._changes, self.noise_scales, strict=True), max(1, self.grid.depth)
+        return tuple(DiscreteLaplace(scale, change, depth) for change, scale in pairs)
 
     def draw_sorted(self, rows: Ints, source: Source) -> Ints:
         """Return a point for each of `shares`, in order, from the sorted points of the rows."""
-        found, add = [], discrete_gaussian if self.rho else discrete_laplace
+        points, draw = [], discrete_gaussian if self.rho else discrete_laplace
         for share, scale in zip(self.shares, self.noise_scales, strict=True):
-            noise = add(scale, self.grid.depth, source=source) * grain(share, self.neighbours)
-            found.append(_search(rows, share, self.grid.size, noise.tolist()))
-        return np.sort(np.array(found, np.int64))
+            noise = draw(scale, self.grid.depth, source=source) * _grain(share, self.neighbours)
+            points.append(_search(rows, share, self.grid.size, noise.tolist()))
+        return np.sort(np.array(points, np.int64))
 
 
-def change(share: Fraction, neighbours: Neighbours) -> int:
-    """Return D, by how much one row changes the number that is compared; see the head of this module."""
-    return sensitivity(share, neighbours) // grain(share, neighbours)
+def rank_change(share: Fraction, neighbours: Neighbours) -> int:
+    """Return D, the largest change of the compared number by one row; see the head of this module."""
+    return sensitivity(share, neighbours) // _grain(share, neighbours)
 
 
-def grain(share: Fraction, neighbours: Neighbours) -> int:
-    """Return what 1 in the number that is compared is, in B-th parts of a row."""
+def _grain(share: Fraction, neighbours: Neighbours) -> int:
+    """Return what 1 in the compared number is worth, in B-th parts of a row."""
     return share.denominator if neighbours == "replace" else 1
 
 
-def _search(rows: Ints, share: Fraction, size: int, noise: list[int]) -> int:
+def _search(rows: Ints, share: Fraction, size: int, noises: list[int]) -> int:
     low, high = 0, size - 1
-    for one in noise:
+    for noise in noises:
         middle = (low + high) // 2
-        upto = int(np.searchsorted(rows, middle, "right"))
-        right = share.denominator * upto - share.numerator * len(rows) + one >= 0
-        low, high = (low, middle) if right or low == high else (middle + 1, high)
+        count = int(np.searchsorted(rows, middle, "right"))
+        is_enough = share.denominator * count - share.numerator * len(rows) + noise >= 0
+        low, high = (low, middle) if is_enough or low == high else (middle + 1, high)
     return low
 
 
-def search_columns(
-    matrix: Any,
-    q: float,
-    grid: DyadicGrid,
-    sigma: float,
-    *,
-    neighbours: Neighbours,
-    centre: Floats | None = None,
-    source: Source | None = None,
-) -> Floats:
-    """Return the private q-quantile of each of the d columns of a matrix: d T / (2 sigma^2)-zCDP, T = grid.depth.
+def _gaussian_scale(deviation: float, change: int) -> float:
+    """Return the deviation of noise on whole numbers that one row changes by `change`, rounded up."""
+    scale = upper(lambda: ball(deviation) * change)
+    return max(SMALLEST_SCALE, validate.between("sigma", scale, 0.0, LARGEST_SCALE, hint=_BUDGET))
 
-    An inner tool: the caller accounts for the cost. Each search is that of `QuantileSearch`, with Gaussian noise of
-    sigma times the sensitivity of the relation (rows are the units). What is compared counts in units of which the
-    noise has 2^29, and the noise is a real Gaussian rounded to whole ones. So all is post-processing of d T Gaussian
-    mechanisms: mu-Gaussian private with mu = sqrt(d T) / sigma (Dong, Roth and Su 2022). With probability
-    1 - beta no value is more than s (sigma sqrt(2 ln(T d / beta)) + 1) rows off its rank, where s is max(q, 1 - q) for
-    add/remove and 1 for replacement.
 
-    Args:
-        matrix: n x d, float32 or float64. NaN counts as above all numbers, values outside of the grid as its ends.
-        q: which quantile; taken to the nearest fraction with a denominator of at most 10^5.
-        grid: where to search; the same for all columns.
-        sigma: standard deviation of the noise, in units of the sensitivity.
-        centre: d numbers c_j, public or private already; the quantiles are then those of |x_ij - c_j|.
-        source: of randomness.
+@register("noisy_ranks")
+@dataclass(frozen=True, repr=False)
+class NoisyRanks(Mechanism):
+    """Comparisons of ranks, for neighbours of which one row is replaced; see the head of this module.
+
+    Attributes:
+        epsilon, delta: the guarantee.
+        comparisons: their total number.
+        weight: of one row, beside noise of deviation 2^29.
+        purpose: the quantity that is searched for.
+        unit: the privacy unit.
+
+    >>> mechanism = NoisyRanks.within(2**52, 16, "radius", delta=1e-6, unit="one row")
+    >>> mechanism.rows, mechanism.rho
+    (32.0, 0.0078125)
     """
-    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or matrix.dtype not in (np.float32, np.float64):
-        raise InvalidType("matrix must be an array of rows and columns, of float32 or float64. Convert it first.")
-    share = as_share(validate.between("q", q, 0.0, 1.0, hint="Pass a quantile such as q=0.5."))
-    sigma = validate.positive("sigma", sigma, hint="Pass the deviation of the noise, such as sigma=10.0.")
-    columns = matrix.shape[1]
-    around = np.zeros(columns) if centre is None else np.ascontiguousarray(centre, np.float64)
-    if around.shape != (columns,):
-        raise InvalidValue("centre must hold one number for each column.")
-    from dpsieve.numbers.loops import search_each
 
-    weight = rank_weight(sigma)
-    drawn = rounded_gaussian(RANK_NOISE, columns * grid.depth, source=resolve(source))
-    # With L whole, L weight + move g >= 0 says the same as L + floor(move g / weight) >= 0.
-    noise = (drawn * sensitivity(share, validate.neighbours(neighbours)) // weight).reshape(columns, grid.depth)
-    shift, step = (grid.exponent, 0.0) if grid.scale == "log" else (-1, math.ldexp(1.0, grid.exponent))
-    found, fraction = np.empty(columns, np.int64), (share.numerator, share.denominator)
-    search_each(matrix, around, centre is not None, grid.first, step, shift, grid.size, fraction, noise, found)
-    return grid.points(found)
+    neighbours: ClassVar[str] = "replace"
+
+    epsilon: float
+    delta: float
+    comparisons: int
+    weight: int
+    purpose: str = "ranks"
+    unit: str = "one row"
+
+    def __post_init__(self) -> None:
+        promise = Guarantee(self.epsilon, positive_delta(self.delta), "replace", self.unit)
+        hint = "Pass the number of compared ranks, such as 20."
+        count = validate.whole("comparisons", self.comparisons, low=1, high=_MOST_COMPARISONS, hint=hint)
+        hint = "Pass the weight of a row beside noise of 2^29, such as 2^24."
+        weight = validate.whole("weight", self.weight, low=1, high=_HEAVIEST, hint=hint)
+        purpose = validate.text("purpose", self.purpose, hint="Pass text such as 'radius'.")
+        validate.store(self, epsilon=promise.epsilon, delta=promise.delta, unit=promise.unit)
+        validate.store(self, comparisons=count, weight=weight, purpose=purpose)
+
+    @classmethod
+    def within(cls, squares: int, comparisons: int, purpose: str, *, delta: float, unit: str) -> "NoisyRanks":
+        """Return the comparisons whose mu^2, in units of 2^-58, is at most `squares`, with the least noise."""
+        weight = validate.whole("weight", math.isqrt(squares // comparisons), low=1, high=_HEAVIEST, hint=_BUDGET)
+        epsilon = gaussian_epsilon(RANK_NOISE, delta, _distance(comparisons, weight))
+        return cls(epsilon, delta, comparisons, weight, purpose, unit)
+
+    def __repr__(self) -> str:
+        noise = f"{self.comparisons:,} with noise of {self.rows:.3g} rows"
+        return f"<noisy ranks: {self.purpose}, {noise}, {self.guarantee}>"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee for one privacy unit."""
+        return Guarantee(self.epsilon, self.delta, "replace", self.unit)
+
+    @property
+    def rows(self) -> float:
+        """The standard deviation of the noise, in rows."""
+        return RANK_NOISE / self.weight
+
+    @property
+    def rho(self) -> float:
+        """The rho of zero-concentrated privacy, rounded up."""
+        return upper(lambda: (ball(_distance(self.comparisons, self.weight)) / ball(RANK_NOISE)) ** 2 / 2)
+
+    def certify(self) -> Certificate:
+        """Return the certificate, from the weight and the number of comparisons alone."""
+        worst = gaussian_delta(RANK_NOISE, self.epsilon, _distance(self.comparisons, self.weight))
+        return formula(self.guarantee, worst, "balls", f"{self.comparisons:,} noisy comparisons")
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise."""
+        return (Gaussian(RANK_NOISE, _distance(self.comparisons, self.weight)),)
+
+    def counts(self, values: Floats, points: Floats, source: Source) -> Floats:
+        """Return the number of values above each point, with noise of `rows` rows; one comparison each."""
+        if len(points) != self.comparisons:
+            raise InvalidValue("points are more or fewer than the comparisons in the budget.")
+        ordered = np.sort(values)
+        above = len(ordered) - np.searchsorted(ordered, points, "right")
+        noise = rounded_gaussian(RANK_NOISE, len(points), source=source)
+        return np.asarray((above * self.weight + noise) / self.weight)
+
+    def search(self, values: Floats, grid: DyadicGrid, allowed: Callable[[float], float], source: Source) -> float:
+        """Return a point of the grid that about `allowed(point)` values exceed."""
+        ordered = np.sort(grid.index(values))
+        low, high = 0, grid.size - 1
+        for noise in rounded_gaussian(RANK_NOISE, grid.depth, source=source).tolist():
+            if low < high:
+                middle = (low + high) // 2
+                above = len(ordered) - int(np.searchsorted(ordered, middle, "right"))
+                is_few = above * self.weight + noise <= int(allowed(grid.point(middle)) * self.weight)
+                low, high = (low, middle) if is_few else (middle + 1, high)
+        return grid.point(low)
 
 
-def rank_weight(sigma: float) -> int:
-    """Return what one row counts, beside noise of deviation RANK_NOISE, so that the noise is sigma rows or more."""
-    hint = "Pass a larger budget."
-    return min(_HEAVIEST, int(RANK_NOISE / validate.between("sigma", sigma, 1e-12, RANK_NOISE, hint=hint)))
+def _distance(comparisons: int, weight: int) -> float:
+    return upper(lambda: ball(comparisons * weight * weight).sqrt())
 
 
-def _whole_noise(deviation: float, move: int) -> float:
-    """Return the deviation of noise on whole numbers that one row changes by `move`, rounded up."""
-    hint = "Pass a larger budget."
-    wide = upper(lambda: ball(deviation) * move)
-    return max(SMALLEST_SCALE, validate.between("sigma", wide, 0.0, LARGEST_SCALE, hint=hint))
+def log_grid(low: float, high: float, each: int) -> DyadicGrid:
+    """Return a grid on a log scale with about `each` points per doubling.
+
+    >>> log_grid(1.0, 1024.0, 4).size
+    41
+    """
+    doublings = max(1, math.ceil(math.log2(high / low)))
+    return DyadicGrid(low, high, max(1, math.ceil(math.log2(doublings * each + 1))), "log")
+
+
+def linear_grid(bound: float, finest: float) -> DyadicGrid:
+    """Return a grid from -bound to bound whose points are at most `finest` apart, or the finest there is."""
+    halvings = math.ceil(math.log2(2 * bound / finest)) + 1
+    return DyadicGrid(-bound, bound, min(40, max(2, halvings)))
+
+
+def normal_tail(probability: float) -> float:
+    """Return the number of deviations that a Gaussian exceeds with this probability."""
+    from scipy.special import ndtri
+
+    return float(-ndtri(probability))

@@ -1,4 +1,4 @@
-"""The sum of bounded rows, in one call: exact sums on a grid, noise that is best for the chosen moment of the error."""
+"""The sum of bounded rows, in one call: exact sums on a grid, and the noise with the least moment of the error."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,18 +8,17 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.numbers.box_grid import BoxGrid, fitted_grid
-from dpsieve.numbers.estimate import Estimate, bounded_words, unit_rows
-from dpsieve.numbers.norm_noise import budget_mu, moment, promised
-from dpsieve.numbers.scaled_noise import NOISES, ScaledNoise, l2_distance
-from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.numbers.box import best_noise, sum_noise
+from dpsieve.numbers.estimate import Estimate, charge_and_draw, describe_contribution
+from dpsieve.numbers.noise import ScaledNoise
+from dpsieve.privacy.ledger import AnyLedger, opened
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.types import Floats
+from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 from dpsieve.values.columns import column_of, converted
 
 _ROWS = "Pass rows of numbers: an array, a list of rows, a table with columns of numbers, or a sparse matrix."
-_WIDTHS = "Pass one width, one for each coordinate, or a pair (low, high) for each coordinate."
+_WIDTHS = "Pass one width, one per coordinate, or a pair (low, high) per coordinate."
 SMALLEST_BOUND, LARGEST_BOUND = 1e-60, 1e60  # of bounds, so that no step is too small or too large for a float
 
 
@@ -43,28 +42,28 @@ def private_sum(
 ) -> Estimate:
     """Return the private sum of all rows, coordinate by coordinate; a privacy unit has one row.
 
-    Each coordinate has public bounds; values outside are clipped to them. What a unit can change decides the noise:
-    under 'replace' (another row in its place; the number of rows is public) high - low, under 'add_remove' (a row more
-    or less; the number of rows is not used) max(|low|, |high|). So for a width w, which stands for [-w/2, w/2], it is w
-    under 'replace' and w/2 under 'add_remove'. For bounds [0, b] it is b under both.
+    Each coordinate has public bounds; values outside are clipped to them. The noise follows from the largest change by
+    one unit: under 'replace' (another row in its place; the number of rows is public) high - low, under 'add_remove' (a
+    row more or less; the number of rows is not used) max(|low|, |high|). So for a width w, which stands for
+    [-w/2, w/2], it is w under 'replace' and w/2 under 'add_remove'. For bounds [0, b] it is b under both.
 
     Args:
         x: n rows of d numbers: an array, a list of rows, a pandas, Polars or Arrow table, or a SciPy sparse matrix,
             which stays sparse. An array of one dimension, or an empty list, is one coordinate. NaN and infinities are
             refused.
-        widths: one number for all coordinates, one for each, or a pair (low, high) for each.
+        widths: one number for all coordinates, one per coordinate, or a pair (low, high) per coordinate.
         neighbours: 'replace' or 'add_remove'.
-        p: the moment of the total error, the sum over coordinates of |error|^p, that the split of noise makes least.
-        rho: a budget in zCDP. The guarantee then says its epsilon at `delta` (default 10^-6).
+        p: the moment of the total error, the sum over coordinates of |error|^p, that the split of noise minimises.
+        rho: a zCDP budget; its epsilon is stated at `delta` (default 10^-6).
         epsilon, delta: a budget instead of rho. Without delta the noise is Laplace's, and the guarantee pure.
-        noise: 'auto', 'gaussian' or 'laplace'; 'auto' takes the one with the smaller p-th moment of the error.
-        shape: 'best' splits the noise as above; 'equal' gives each coordinate the same noise (the plain mechanism),
-            'proportional' each one its width's share.
-        names: of the coordinates; default: those of the columns of a table, else 0, 1, 2, ...
-        rows_per_unit: at most how many rows of x belong to one unit; the noise grows with it. Above 1, units may have
-            different numbers of rows, so that 'replace' has bounds that are widened to hold 0.
-        unit: who is protected, in words.
-        ledger, note: where the spend is written down before anything is drawn, and a note for it.
+        noise: 'gaussian', 'laplace', or 'auto': the one with the smaller p-th moment of the error.
+        shape: 'best' splits the noise as above; 'equal' gives all coordinates the same noise (the plain mechanism),
+            'proportional' noise in proportion to their widths.
+        names: of the coordinates; default: those of the columns of a table, or 0, 1, 2, ...
+        rows_per_unit: the largest number of rows per unit; the noise grows with it. Above 1, units may have different
+            numbers of rows, so bounds are widened to include 0 under 'replace'.
+        unit: the name of the privacy unit.
+        ledger, note: a `Ledger` or its path, charged before the draw, and a note for the entry.
         source: of randomness, for tests.
 
     >>> total = private_sum([[1.0, 30.0], [0.0, 45.0]], [(0, 1), (0, 120)], neighbours="add_remove", epsilon=100.0)
@@ -78,51 +77,30 @@ def private_sum(
     count, size = rows.values.shape
     lows, highs = box(widths, size, rows.single)
     labels = coordinate_names(names, rows)
-    made, grid = best_noise(
+    mechanism, grid = best_noise(
         lows, highs, neighbours, p=p, rho=rho, epsilon=epsilon, delta=delta, noise=noise, shape=shape, unit=unit,
-        rows=count, rows_per_unit=rows_per_unit,
+        rows_per_unit=rows_per_unit,
     )  # fmt: skip
     if book is not None:
-        book.check(made, note)
-    sums = grid.sums(rows.values)
-    with charge(book, made, note, lambda: made.draw(np.zeros_like(sums), resolve(None))) as entry:
-        values = made.draw(sums, source)
-    kinds = {"best": f"best for moment {moment(p):g} of the error", "equal": "equal", "proportional": "like the widths"}
-    words = {"reason": f"{made.noise} noise, its split {kinds[shape]}", "contribution": bounded_words(rows_per_unit)}
-    return Estimate.of(made, values, labels, source=source, single=rows.single, entry=entry, **words)
+        book.check(mechanism, note)
+    mechanism, sums = sum_noise(mechanism, grid, count), grid.sums(rows.values)
+    splits = {"best": f"best for moment {float(p):g} of the error", "equal": "equal", "proportional": "like the widths"}
+    notes: Any = {"reason": f"{mechanism.noise} noise, its split {splits[shape]}", "single": rows.single}
+    notes["contribution"] = describe_contribution(rows_per_unit)
+
+    def finish(sums: Ints, source: Source) -> Estimate:
+        return draw_sums(sums, mechanism, source, labels, **notes)
+
+    return charge_and_draw(mechanism, finish, sums, np.zeros_like(sums), ledger=book, note=note, source=source)
 
 
-def best_noise(
-    lows: Floats, highs: Floats, neighbours: Neighbours, *, p: float, rho: float | None, epsilon: float | None,
-    delta: float | None, noise: str, shape: str, unit: str, rows: int = 0, rows_per_unit: int = 1,
-) -> tuple[ScaledNoise, BoxGrid]:  # fmt: skip
-    """Return the noise for rows in a box, and the grid on which rows are summed; `rows` counts under 'replace' alone.
-
-    It holds public numbers alone, so it tells the error before anything is spent.
-    """
-    if (rho is None) == (epsilon is None):
-        raise InvalidValue("exactly one of rho and epsilon is the budget. Pass rho=0.5, or epsilon=1.0 with delta.")
-    if not isinstance(noise, str) or noise not in ("auto", *NOISES):
-        raise InvalidValue(f"noise is not known. Choose one of auto, {', '.join(NOISES)}.")
-    rows_per_unit = unit_rows(rows_per_unit)
-    pure = rho is None and (delta is None or validate.delta(delta) == 0)
-    kinds = ["gaussian"] if rho is not None else ["laplace"] if pure else list(NOISES)
-    if noise != "auto" and noise not in kinds:
-        fix = "Pass delta=1e-8 too." if pure else "Pass epsilon instead of rho."
-        raise InvalidValue(f"noise={noise!r} does not go with this budget. {fix}")
-    made = []
-    for kind in kinds if noise == "auto" else [noise]:
-        budget = budget_mu(rho, epsilon, delta) if kind == "gaussian" else validate.positive_epsilon(epsilon)
-        grid, scale = fitted_grid(lows, highs, neighbours, kind, shape, p, budget, rows_per_unit)
-        changes, steps, offsets = (tuple(a.tolist()) for a in (grid.changes, grid.steps, grid.origins * rows))
-        promise = promised(scale, l2_distance(changes), epsilon, delta) if kind == "gaussian" else (budget, 0.0)
-        numbers = (*promise, changes, scale, steps, offsets if any(offsets) else ())
-        made.append((ScaledNoise(*numbers, noise=kind, neighbours=neighbours, unit=unit), grid))
-    return min(made, key=lambda one: one[0].expected_error(p))
+def draw_sums(sums: Ints, mechanism: ScaledNoise, source: Source, names: Sequence[str], **notes: Any) -> Estimate:
+    """Return exact sums, in steps, with the noise of a mechanism; charges no ledger. `notes` go to `Estimate.of`."""
+    return Estimate.of(mechanism, mechanism.draw(sums, source), names, source=source, **notes)
 
 
 class Rows(NamedTuple):
-    """Rows as an array of two dimensions or a CSR matrix, names of columns, and whether it was one column alone."""
+    """Rows as a two-dimensional array or a CSR matrix, names of columns, and whether the input was one flat column."""
 
     values: Any
     names: list[str] | None
@@ -130,7 +108,7 @@ class Rows(NamedTuple):
 
 
 def matrix(x: Any) -> Rows:
-    """Return rows of numbers in any form that is accepted, without looking at the numbers."""
+    """Return rows of numbers in any accepted form; the numbers are not checked."""
     if hasattr(x, "tocsr"):
         return Rows(_sparse(x), None, False)
     if isinstance(x, pa.Array | pa.ChunkedArray) or (hasattr(x, "to_numpy") and len(getattr(x, "shape", ())) == 1):
@@ -159,19 +137,19 @@ def _table(x: Any) -> Rows:
 
 
 def _sparse(x: Any) -> Any:
-    """Return a CSR matrix in which each entry is stored once: what is stored twice would be clipped twice."""
+    """Return a CSR matrix without duplicate entries, which would be clipped one by one."""
     from scipy.sparse import csr_matrix
 
-    def made() -> Any:
+    def convert() -> Any:
         given = x.tocsr()
-        fresh = csr_matrix((given.data, given.indices, given.indptr), given.shape, copy=False)
-        fresh.check_format(full_check=True)
-        if not fresh.has_canonical_format:
-            fresh = fresh.copy()
-            fresh.sum_duplicates()
-        return fresh
+        rows = csr_matrix((given.data, given.indices, given.indptr), given.shape, copy=False)
+        rows.check_format(full_check=True)
+        if not rows.has_canonical_format:
+            rows = rows.copy()
+            rows.sum_duplicates()
+        return rows
 
-    matrix = converted(made, "x", _ROWS)
+    matrix = converted(convert, "x", _ROWS)
     if matrix.dtype.kind not in "fiub" or not matrix.shape[1]:
         raise InvalidType(f"x must be rows of numbers. {_ROWS}")
     return matrix
@@ -200,9 +178,9 @@ def box(widths: Any, size: int, single: bool = False) -> tuple[Floats, Floats]:
 
 
 def coordinate_names(names: Any, rows: Rows) -> list[str]:
-    """Return a name for each coordinate."""
+    """Return one name per coordinate."""
     size = rows.values.shape[1]
-    fix = "Pass a list with one text for each coordinate."
+    fix = "Pass a list with one text per coordinate."
     if names is None:
         names = rows.names or [str(i) for i in range(size)]
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):

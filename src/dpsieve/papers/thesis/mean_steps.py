@@ -1,4 +1,4 @@
-"""The steps of a private mean as in the experiments of the thesis (Section 5.7), for reproduction: mode 'thesis'.
+"""The steps of private means that reproduce the thesis: mode 'thesis' (Section 5.7), and two baselines.
 
 - *centre*: the median of each coordinate, by the exponential mechanism on [-bound, bound] (Kaplan, Schnapp and Stemmer
   2022: for one quantile, recursive halving is one pick), each with 1/d of 1/16 of rho.
@@ -9,9 +9,9 @@
   rho on [0, sqrt(ln(d) ln(1/beta)) |spread^(p/(p+2))|_2].
 - *noise*: Gaussian, with 9/16 of rho.
 
-Privacy: picks are e^2/8-zCDP for one replaced row (`rank_picks`), and the rest is Gaussian; their rhos add up to rho.
+Privacy: picks are e^2/8-zCDP for one replaced row (`rank_picks`), and all else is Gaussian; their rhos add up to rho.
 
-What the thesis leaves open, and what is done here: beta is 0.1, and T of Lemma 5.4, which is about binary search, is
+Choices where the thesis leaves something open: beta is 0.1, and T of Lemma 5.4, which is about binary search, is
 ln(2 bound), as in the code of its authors. Their code makes three copies of each row, moved by 0.1, for a third of the
 budget each; that would be a ninth, and the text does not have it: here rows are taken once. A median of zeros and ones
 is one of both; picked from [0, 1], it would be anything between. The bound M of Section 5.D for the radius of binary
@@ -21,61 +21,89 @@ distance of a quantile from the centre by that of a standard Gaussian, which the
 
 import math
 from fractions import Fraction
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dpsieve.accounting.gaussian import positive_delta
-from dpsieve.accounting.renyi import zcdp_epsilon
-from dpsieve.errors import InvalidValue
 from dpsieve.numbers.grid_quantiles import as_share
-from dpsieve.numbers.mean_plan import THESIS_FAILS, MeanPlan
+from dpsieve.numbers.mean_plan import JUMP
 from dpsieve.numbers.mean_steps import PlanSteps
-from dpsieve.numbers.norm_noise import DELTA_OF_RHO
-from dpsieve.numbers.ranks import normal_tail
-from dpsieve.numbers.search import RANK_NOISE
+from dpsieve.numbers.rows import BoundedRows
+from dpsieve.numbers.search import RANK_NOISE, linear_grid, log_grid, normal_tail
 from dpsieve.papers.thesis.rank_picks import RankPicks
-from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.types import Floats
+from dpsieve.papers.thesis.rotation import rotated_medians
+from dpsieve.types import Floats, Ints
 
+if TYPE_CHECKING:
+    from dpsieve.papers.thesis.mean_plans import ReproducedPlan
+
+THESIS_FAILURE = 0.1  # beta, which the thesis leaves open; its authors' experiments have 0.1
 _MEAN_OVER_MEDIAN = (1 - 2 / 9) ** -3  # of a chi-square variable with one degree of freedom
+
+
+class BaselineSteps(PlanSteps):
+    """Runs a plan of mode 'rotated' or 'plain_scale' on rows."""
+
+    plan: "ReproducedPlan"
+
+    def run(self, variances: Floats | None, spread: str | float) -> Floats:
+        """Return the private mean."""
+        size = self.plan.size
+        flat, zeros = np.ones(size), np.zeros(size)
+        if self.plan.nonnegative:
+            radius, _, _ = self._balanced_radius("radius", zeros, flat, np.full(size, 0.5))
+            return self._clipped_mean("noise", zeros, flat, radius)
+        scale = self._scale()
+        finest, spreads = scale / (4 * math.sqrt(size)), np.full(size, scale / math.sqrt(size))
+        self.centres = centre = self._rotated_centre(finest) if self.plan.mode == "rotated" else self._centre(finest)
+        return self._clipped_mean("noise", centre, flat, self._radius(centre, flat, spreads))
+
+    def _rotated_centre(self, finest: float) -> Floats:
+        signs = 1.0 - 2.0 * (self.source.words(self.plan.size) & np.uint64(1)).astype(np.float64)
+        wide = math.sqrt(self.plan.size) * (1.0 if self.plan.kind == "binary" else self.plan.bound)
+        grid = linear_grid(wide, finest)
+        ranks = self._ranks("centre", self.plan.columns * grid.depth)
+        return rotated_medians(self.rows, signs, grid, ranks.rows, self.source)
+
+    def _radius(self, centre: Floats, weight: Floats, spreads: Floats) -> float:
+        """Return a norm that about sqrt(n) / 2 scaled rows exceed, plus the rank error of the search.
+
+        Half of what the thesis has: as good for rows that are spread evenly around their centre, better for others.
+        """
+        usual = float(np.linalg.norm(spreads * weight))
+        grid = log_grid(usual / 16, max(usual, min(self._widest(centre, weight), usual * 2**12)), 64)
+        ranks = self._ranks("radius", grid.depth)
+        extra = math.sqrt(self.plan.size / self.plan.mu**2 * 2) if self.plan.mode == "plain_scale" else 0.0
+        allowed = math.sqrt(self.plan.rows) / 2 + ranks.rows * normal_tail(JUMP / grid.depth) + extra
+        allowed = min(allowed, self.plan.rows / 2)
+        return ranks.search(self.rows.norms(centre, weight), grid, lambda _: allowed, self.source)
 
 
 class ThesisSteps(PlanSteps):
     """Runs a plan of mode 'thesis' on rows; see the head of this module."""
 
-    limited: ClassVar[bool] = False
+    is_limited: ClassVar[bool] = False
+    plan: "ReproducedPlan"
 
-    @staticmethod
-    def promised(plan: MeanPlan, epsilon: float | None, delta: float | None) -> tuple[float, float]:
-        """Return the (epsilon, delta) that all steps keep together, by zCDP."""
-        if epsilon is not None and delta is not None:
-            return epsilon, delta
-        delta = positive_delta(DELTA_OF_RHO if delta is None else delta)
-        found = zcdp_epsilon(plan.mu**2 / 2 * (1 + 2.0**-30), delta)  # more than all roundings
-        if not math.isfinite(found):
-            raise InvalidValue(f"rho has no epsilon up to 500 at delta={delta:g}. Pass a smaller rho.")
-        return found, delta
-
-    def run(self, known: Floats | None, spread: str | float) -> Floats:
+    def run(self, variances: Floats | None, spread: str | float) -> Floats:
         """Return the private mean."""
         plan = self.plan
         if plan.kind == "binary":
-            centre = self._picks("centre").majorities(self.rows.ones(), plan.rows, self.source)
-            mean = self._box_mean("spread") if known is None else centre
-            spreads = np.sqrt(np.maximum(mean * (1 - mean) if known is None else known, plan.size**-0.4))
+            centre = self._picks("centre").majorities(count_ones(self.rows), plan.rows, self.source)
+            mean = self._box_mean("spread") if variances is None else centre
+            spreads = np.sqrt(np.maximum(mean * (1 - mean) if variances is None else variances, plan.size**-0.4))
         else:
             centre = self._medians("centre", Fraction(1, 2))
-            spreads = np.sqrt(known) if known is not None else self._estimated(centre, spread)
+            spreads = np.sqrt(variances) if variances is not None else self._estimated(centre, spread)
         self.centres, self.spreads = centre, spreads
         spreads = np.maximum(spreads, plan.bound * 2.0**-50)  # also where all columns are constant
         spreads = spreads + spreads.mean()
         weight = self._weight(spreads)
         widest = float(np.linalg.norm(weight))
         if plan.kind == "real":
-            logs = max(1.0, math.log(plan.size)) * math.log(1 / THESIS_FAILS)
+            logs = max(1.0, math.log(plan.size)) * math.log(1 / THESIS_FAILURE)
             widest = math.sqrt(logs) * float(np.linalg.norm(spreads ** (plan.p / (plan.p + 2))))
-        share = as_share(1 - plan.thesis_clipped / plan.rows)
+        share = as_share(1 - plan.clipped / plan.rows)
         norms = self.rows.norms(centre, weight)[:, None]
         radius = self._picks("radius").quantiles(norms, share, 0.0, widest, self.source)[0]
         return self._clipped_mean("noise", centre, weight, max(float(radius), widest * 2.0**-20))
@@ -85,24 +113,28 @@ class ThesisSteps(PlanSteps):
         if spread not in ("auto", "pairs"):
             quantile = float(spread)
             return np.abs(self._medians("spread", as_share(quantile)) - centre) / normal_tail(1 - quantile)
-        picks, widest = self._picks("spread"), 2 * self.plan.bound**2
-        half = Fraction(1, 2)
-        found = [picks.quantiles(one, half, 0.0, widest, self.source) for one in self.rows.pair_squares()]
-        return np.asarray(np.sqrt(np.concatenate(found) * _MEAN_OVER_MEDIAN))
+        picks, widest, half = self._picks("spread"), 2 * self.plan.bound**2, Fraction(1, 2)
+        medians = [picks.quantiles(differences[:, 0] ** 2 / 2, half, 0.0, widest, self.source)
+                   for differences in self.rows.pair_differences(1)]  # fmt: skip
+        return np.asarray(np.sqrt(np.concatenate(medians) * _MEAN_OVER_MEDIAN))
 
     def _medians(self, step: str, share: Fraction) -> Floats:
         picks, bound = self._picks(step), self.plan.bound
-        found = [picks.quantiles(block, share, -bound, bound, self.source) for _, block in self.rows.blocks()]
-        return np.concatenate(found)
-
-    def _planned(self, step: str) -> Mechanism:
-        return self._made(step) if self.plan.picks(step) else super()._planned(step)
-
-    def _made(self, step: str) -> RankPicks:
-        rho = Fraction(self._squares(step), 2 * int(RANK_NOISE) ** 2)
-        return RankPicks.within(rho, self.plan.picks(step), step, delta=self.delta, unit=self.unit)
+        medians = [picks.quantiles(block, share, -bound, bound, self.source) for _, block in self.rows.blocks()]
+        return np.concatenate(medians)
 
     def _picks(self, step: str) -> RankPicks:
-        made = self._made(step)
-        self.made.append(made)
-        return made
+        picks = make_picks(self.plan, step, self.delta, self.unit)
+        self.mechanisms.append(picks)
+        return picks
+
+
+def count_ones(rows: BoundedRows) -> Ints:
+    """Return the number of entries of each column that are nearer to the upper bound."""
+    return np.asarray((rows.values > (rows.low + rows.high) / 2).sum(axis=0)).ravel()
+
+
+def make_picks(plan: "ReproducedPlan", step: str, delta: float, unit: str) -> RankPicks:
+    """Return the picks of a step, with its share of the budget."""
+    rho = Fraction(plan.squares(step), 2 * int(RANK_NOISE) ** 2)
+    return RankPicks.within(rho, plan.picks(step), step, delta=delta, unit=unit)

@@ -17,10 +17,9 @@ from scipy import sparse, stats
 from dpsieve.accounting.renyi import zcdp_delta, zcdp_rho
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.numbers import gaps as gap_quantiles
-from dpsieve.numbers.mean import private_mean
-from dpsieve.numbers.mean_plan import preview_mean
 from dpsieve.numbers.rows import BoundedRows
-from dpsieve.papers.thesis import rank_picks
+from dpsieve.papers.thesis import preview_mean, private_mean, rank_picks
+from dpsieve.papers.thesis.mean_steps import count_ones
 from dpsieve.papers.thesis.rank_picks import RankPicks
 from dpsieve.privacy import BoundedRange
 from dpsieve.privacy.ledger import Ledger
@@ -97,7 +96,7 @@ def test_fine_picks_are_near_the_quantile_of_each_column_and_within_the_bounds()
 def test_majorities_of_bits_are_picks_among_zero_and_one(form):
     rows = np.zeros((101, 5_000))
     rows[:53] = 1
-    ones = MADE.majorities(BoundedRows(form(rows), 0.0, 1.0).ones(), 101, resolve(None)).sum()
+    ones = MADE.majorities(count_ones(BoundedRows(form(rows), 0.0, 1.0)), 101, resolve(None)).sum()
     zero = math.exp(-MADE.pick_epsilon * 2.5)  # 0 is 2.5 rows off
     assert stats.binomtest(int(ones), 5_000, 1 / (1 + zero)).pvalue > 1e-6
 
@@ -131,17 +130,17 @@ def test_picks_are_plain_values_and_forged_ones_are_refused():
 
 
 def test_the_steps_are_those_of_the_thesis():
-    mean = private_mean(NORMAL, bound=100.0, kind="real", rho=0.5, mode="thesis")
+    mean = private_mean(NORMAL, bound=100.0, kind="real", rho=0.5)
     parts = [use.mechanism for use in mean.mechanism.uses]
     assert [part.name for part in parts] == ["rank_picks"] * 3 + ["mean_noise"]
     assert [part.picks for part in parts[:3]] == [8, 8, 1]
     assert [part.rho / 0.5 for part in parts] == pytest.approx([0.0625, 0.1875, 0.1875, 0.5625], rel=1e-6)
-    bits = private_mean(NORMAL > 5, kind="binary", rho=0.5, mode="thesis").mechanism
+    bits = private_mean(NORMAL > 5, kind="binary", rho=0.5).mechanism
     assert [use.mechanism.name for use in bits.uses] == ["rank_picks", "mean_noise", "rank_picks", "mean_noise"]
 
 
 def test_a_budget_of_epsilon_and_delta_goes_by_concentration():
-    mean = private_mean(NORMAL, bound=100.0, kind="real", epsilon=4.0, delta=1e-6, mode="thesis")
+    mean = private_mean(NORMAL, bound=100.0, kind="real", epsilon=4.0, delta=1e-6)
     assert (mean.guarantee.epsilon, mean.guarantee.delta) == (4.0, 1e-6)
     assert mean.certificate.worst <= 1e-6
     spent = math.fsum(use.mechanism.rho for use in mean.mechanism.uses)
@@ -152,7 +151,7 @@ def test_a_budget_of_epsilon_and_delta_goes_by_concentration():
 def test_the_ledger_is_charged_what_is_spent(tmp_path, kind):
     ledger = Ledger(tmp_path / "budget", epsilon=12.0, delta=1e-5, neighbours="replace", unit="one row")
     x, wide = (NORMAL, {"bound": 100.0}) if kind == "real" else (NORMAL > 5, {})
-    mean = private_mean(x, kind=kind, rho=0.5, mode="thesis", ledger=ledger, **wide)
+    mean = private_mean(x, kind=kind, rho=0.5, ledger=ledger, **wide)
     (entry,) = ledger.history()
     assert [spend.kind for spend in entry.curves].count("bounded_range") == (3 if kind == "real" else 2)
     spent = math.fsum(spend.epsilon**2 / 8 * spend.count for spend in entry.curves if spend.kind == "bounded_range")
@@ -162,7 +161,7 @@ def test_the_ledger_is_charged_what_is_spent(tmp_path, kind):
 
 def test_errors_are_those_that_the_authors_published():
     """Setting A, d = 16, rho 1: 0.064 on average over their 50 runs; one run is off that by 0.012 or so."""
-    errors = [np.linalg.norm(private_mean(x, bound=50**0.5 * 16, kind="real", rho=1.0, mode="thesis").value)
+    errors = [np.linalg.norm(private_mean(x, bound=50**0.5 * 16, kind="real", rho=1.0).value)
               for x in np.random.default_rng().normal(size=(12, 4_000, 16))]  # fmt: skip
     assert np.mean(errors) == pytest.approx(0.064, abs=5.5 * 0.012 / math.sqrt(12))
 
@@ -174,11 +173,11 @@ def test_nothing_blows_up_where_the_preview_says_yes(size, bound):
 
     The preview goes by a chance of one in 200 of that; all four runs of one case have it less often than 10^-6.
     """
-    count = preview_mean(1, size, bound=bound, rho=0.5, kind="real", mode="thesis").rows_needed
-    assert preview_mean(count // 3, size, bound=bound, rho=0.5, kind="real", mode="thesis").useful is False
+    count = preview_mean(1, size, bound=bound, rho=0.5, kind="real").rows_needed
+    assert preview_mean(count // 3, size, bound=bound, rho=0.5, kind="real").useful is False
     off = []
     for _ in range(4):
         rows = np.random.default_rng().normal(size=(count, size)) + 3
-        value = private_mean(rows, bound=bound, kind="real", rho=0.5, mode="thesis").value
+        value = private_mean(rows, bound=bound, kind="real", rho=0.5).value
         off.append(np.linalg.norm(value - rows.mean(axis=0)))
     assert min(off) < 2 * math.sqrt(size) * (0.1 + 8 * size / count)

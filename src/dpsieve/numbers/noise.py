@@ -1,0 +1,341 @@
+"""Noise of one scale on sums of whole numbers: the mechanisms of private sums and means.
+
+Every row is a vector of whole numbers; coordinate i counts in units of `steps[i]`. Their sums are exact, noise of one
+scale is added to each, and only then does anything become a real number: `offsets[i] + steps[i] * (sum + noise)`. So
+the shape of the noise is in the steps alone, and its privacy depends on two things only: the scale, and the distance
+between the sums of neighbours, in whole numbers.
+
+Gaussian noise is a real Gaussian rounded to the nearest whole number. Added to whole numbers that is post-processing of
+the Gaussian mechanism: with l2 distance s and scale sigma it is mu-Gaussian private for mu = s/sigma,
+(s^2 / (2 sigma^2))-zCDP, and (epsilon, delta)-private by the exact formula of Balle and Wang (`accounting.gaussian`).
+
+**Coordinates with different ranges.** Chapter 4 of Lebeda's thesis ("Differentially Private Release of Sparse and
+Skewed Vectors", 2023, Algorithms 15 and 16) splits one budget over the coordinates so that the p-th moment of the total
+error is least. With Delta_i the largest change of sum i by one unit, the noise on it is
+
+    Gaussian: proportional to Delta_i^(2/(p+2))   (Lemma 4.8), error Gamma((p+1)/2) / (rho^(p/2) sqrt(pi)) |Delta|^p,
+              with |.| the norm of order 2p/(p+2);
+    Laplace:  proportional to Delta_i^(1/(p+1))   (Lemma 4.11), error Gamma(p+1) / epsilon^p |Delta|^p,
+              with |.| the norm of order p/(p+1).
+
+The split is in the grids: each coordinate counts in steps proportional to its noise, so that the noise has the same
+scale in steps for all, which is the proof of Lemma 4.6 in whole numbers.
+"""
+
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from dpsieve import validate
+from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma, positive_delta
+from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Gaussian, Spend
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.balls import ball, lower, upper
+from dpsieve.numbers.estimate import Estimating
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.registry import register
+from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
+from dpsieve.randomness.source import Source
+from dpsieve.types import Floats, Ints
+from dpsieve.validate import Neighbours
+
+SMALLEST_SUM_SCALE = 2.0  # from here on rounded noise has the moments of real noise, and 1/12 more variance
+DELTA_OF_RHO = 1e-6  # at which the epsilon of a zCDP budget is stated by default
+NORMAL_95 = 1.959963984540054  # P[|N(0, 1)| <= this] = 0.95
+_MOST_SUMS = 10**6
+_LARGEST_CHANGE = 2**40
+_MARGIN = 1 - 2.0**-40  # of a budget: covers roundings, which could otherwise exceed it by a last digit
+_COARSE, _MOST_SPENDS = 64, 32
+
+
+class Law(NamedTuple):
+    """A distribution of noise: how to draw it, its deviation and 95 % half-width at a scale, its moments at scale 1."""
+
+    draw: Callable[..., Ints]
+    deviation: Callable[[float], float]
+    half_width: Callable[[float], float]
+    moment: Callable[[float], float]
+
+
+def gaussian_moment(p: float) -> float:
+    """Return the p-th absolute moment of a standard Gaussian."""
+    return 2 ** (p / 2) * math.gamma((p + 1) / 2) / math.sqrt(math.pi)
+
+
+LAWS = {
+    "gaussian": Law(
+        rounded_gaussian,
+        lambda scale: math.hypot(scale, 12**-0.5),  # rounding adds the variance of a uniform distribution
+        lambda scale: math.ceil(NORMAL_95 * scale),
+        gaussian_moment,
+    ),
+    "laplace": Law(
+        discrete_laplace,
+        lambda scale: math.sqrt(2 * math.exp(-1 / scale)) / -math.expm1(-1 / scale),
+        lambda scale: math.ceil(-math.log1p(-0.95) * scale),
+        lambda p: math.gamma(p + 1),
+    ),
+}
+
+
+class NoisySums(Estimating):
+    """Noise of one scale on sums of whole numbers; see the head of this module.
+
+    Attributes:
+        epsilon, delta: the guarantee.
+        scale: of the noise, in steps: sigma, or the scale of a Laplace distribution.
+        steps: the value of one step in each coordinate; 0 where a coordinate is public and gets no noise.
+        offsets: public numbers added at the end; empty where all are 0.
+        neighbours: the relation for which the distance was computed.
+        noise: a name of `LAWS`.
+    """
+
+    epsilon: float
+    delta: float
+    scale: float
+    steps: tuple[float, ...]
+    offsets: tuple[float, ...]
+    neighbours: Neighbours
+    unit: str
+    noise: str
+
+    def _check_shared(self) -> None:
+        """Check and store the fields that all kinds share."""
+        hint = "Pass a noise scale in steps, from 2 to 10^9."
+        scale = validate.between("scale", self.scale, SMALLEST_SUM_SCALE, LARGEST_SCALE, hint=hint)
+        steps, offsets = check_reals("steps", self.steps), check_reals("offsets", self.offsets)
+        if not steps or min(steps) < 0 or max(steps) == 0:
+            raise InvalidValue("steps must not be negative, nor all zero. Pass the value of one step in each sum.")
+        if offsets and len(offsets) != len(steps):
+            raise InvalidValue("offsets and steps differ in length. Pass one offset per sum, or none.")
+        promise = self.guarantee
+        validate.store(self, epsilon=promise.epsilon, delta=promise.delta, neighbours=promise.neighbours)
+        validate.store(self, scale=scale, steps=steps, offsets=offsets, unit=promise.unit)
+        if self.noise == "gaussian":
+            positive_delta(self.delta)
+        else:
+            validate.positive_epsilon(self.epsilon)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee for one privacy unit."""
+        return Guarantee(self.epsilon, self.delta, self.neighbours, self.unit)
+
+    @property
+    def size(self) -> int:
+        """The number of sums."""
+        return len(self.steps)
+
+    @property
+    @abstractmethod
+    def distance(self) -> float:
+        """The l2 distance between the sums of neighbours, in steps, rounded up."""
+
+    @property
+    def rho(self) -> float:
+        """The rho of zero-concentrated privacy (Bun and Steinke 2016), rounded up."""
+        return upper(lambda: (ball(self.distance) / ball(self.scale)) ** 2 / 2)
+
+    def certify(self) -> Certificate:
+        """Return the certificate, from the scale and the distance of neighbours alone."""
+        worst = gaussian_delta(self.scale, self.epsilon, self.distance)
+        return formula(self.guarantee, worst, "balls", "the exact analysis of Gaussian noise on whole numbers")
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise."""
+        return (Gaussian(self.scale, self.distance),)
+
+    def draw(self, sums: Ints, source: Source) -> Floats:
+        """Return the sums with noise, as real numbers.
+
+        Sums and noise are 64-bit numbers that wrap around. A sum modulo 2^64 is post-processing of the sum, so privacy
+        does not depend on that.
+        """
+        noise = LAWS[self.noise].draw(self.scale, len(self.steps), source=source)
+        return self.real(np.asarray(sums, np.int64) + noise)
+
+    def real(self, whole: Ints | Floats) -> Floats:
+        """Return whole numbers of steps as real numbers."""
+        return np.asarray(whole * np.array(self.steps) + (np.array(self.offsets) if self.offsets else 0.0))
+
+    @property
+    def deviations(self) -> Floats:
+        """The standard deviation of the noise on each sum."""
+        return np.array(self.steps) * LAWS[self.noise].deviation(self.scale)
+
+    @property
+    def _half_width(self) -> float:
+        """Half of a 95 % interval, in steps."""
+        return LAWS[self.noise].half_width(self.scale)
+
+    def columns(self, values: Floats) -> dict[str, Floats]:
+        """Return the standard deviation of the noise, and the 95 % interval around each value."""
+        half = np.array(self.steps) * self._half_width
+        return {"deviation": self.deviations, "low": values - half, "high": values + half}
+
+    def possible(self, values: Floats) -> bool:
+        """Return whether each value is a whole number of steps from its offset, up to the rounding of floats."""
+        steps, offsets = np.array(self.steps), np.array(self.offsets or (0.0,))
+        whole = np.rint((values - offsets) / np.where(steps > 0, steps, 1.0))
+        rounding = 2.0**-50 * (np.abs(values) + np.abs(offsets))
+        return bool((np.abs(self.real(whole) - values) <= rounding).all())
+
+    def expected_error(self, p: float = 2.0) -> float:
+        """Return the expected sum over coordinates of |noise|^p: the p-th moment of the error, for p > 0.
+
+        It is the moment of real noise (Lemma 4.3 of the thesis). Rounding to whole steps changes it by a share of
+        about scale^-min(p + 1, 2), which is negligible at the scales of `private_sum`.
+        """
+        p = check_moment(p)
+        with np.errstate(over="ignore"):  # a moment too large for a float is infinite
+            return LAWS[self.noise].moment(p) * float(((np.array(self.steps) * self.scale) ** p).sum())
+
+
+def as_tuple(values: Any) -> Any:
+    """Return a list that was read from JSON as a tuple; leave anything else for the constructor to refuse."""
+    return tuple(values) if isinstance(values, list) else values
+
+
+@register("scaled_noise")
+@dataclass(frozen=True, repr=False)
+class ScaledNoise(NoisySums):
+    """Noise on sums of whole numbers, of which one unit changes sum i by at most `changes[i]` steps, all at once.
+
+    Proof of privacy. Let c be the changes, and X, X' the sums of neighbours, so |X_i - X'_i| <= c_i. With Gaussian
+    noise of scale sigma the l2 distance is at most sqrt(sum of c_i^2), and the head of this module applies. With
+    discrete Laplace noise of scale s, P[X_i + noise = z] = (1 - r)/(1 + r) r^|z - X_i| with r = e^(-1/s) changes by a
+    factor of at most e^(c_i / s), and all together by e^(sum of c_i / s) <= e^epsilon. Steps and offsets are applied
+    afterwards.
+
+    Attributes:
+        changes: in steps.
+        noise: 'gaussian' or 'laplace'.
+        epsilon, delta, scale, steps, offsets, neighbours, unit: see `NoisySums`.
+    """
+
+    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = dict.fromkeys(("changes", "steps", "offsets"), as_tuple)
+
+    epsilon: float
+    delta: float
+    changes: tuple[int, ...]
+    scale: float
+    steps: tuple[float, ...]
+    offsets: tuple[float, ...] = ()
+    _: KW_ONLY
+    noise: str
+    neighbours: Neighbours
+    unit: str = "one row"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.noise, str) or self.noise not in LAWS:
+            raise InvalidValue(f"noise is not known. Choose one of {', '.join(LAWS)}.")
+        self._check_shared()
+        given: Any = self.changes
+        if not isinstance(given, tuple | list) or not set(map(type, given)) <= {int}:
+            raise InvalidType("changes must be a tuple of whole numbers: how far a unit moves each sum, in steps.")
+        if len(given) != len(self.steps) or not 0 <= min(given) <= max(given) <= _LARGEST_CHANGE or not max(given):
+            raise InvalidValue("changes must be from 0 to 2^40, as many as steps, and not all zero.")
+        if any(change and not step for change, step in zip(given, self.steps, strict=True)):
+            raise InvalidValue("steps is zero where changes is not. Pass the value of one step.")
+        validate.store(self, changes=tuple(given))
+
+    def __repr__(self) -> str:
+        return f"<scaled noise, {self.size:,} sums, {self.noise} noise of {self.scale:.4g} steps, {self.guarantee}>"
+
+    @cached_property
+    def distance(self) -> float:
+        """The l2 distance between the sums of neighbours, in steps, rounded up."""
+        return l2_distance(self.changes)
+
+    @property
+    def rho(self) -> float:
+        """The rho of zero-concentrated privacy, rounded up; pure epsilon implies epsilon^2 / 2."""
+        return upper(lambda: ball(self.epsilon) ** 2 / 2) if self.noise == "laplace" else super().rho
+
+    def certify(self) -> Certificate:
+        """Return the certificate: by exact fractions for Laplace noise, in balls for Gaussian noise."""
+        if self.noise == "gaussian":
+            return super().certify()
+        is_kept = Fraction(self.scale) * Fraction(self.epsilon) >= sum(self.changes)
+        return formula(self.guarantee, 0.0 if is_kept else 1.0, "balls", "discrete Laplace noise on whole numbers")
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise: one Gaussian, or discrete Laplace noise on coarser grids.
+
+        A two-sided geometric variable of ratio r is the difference of two geometric ones, each of them k times a
+        geometric variable of ratio r^k plus an independent remainder below k. So noise of scale s on a change of c
+        steps is post-processing of noise of scale s/k on ceil(c/k) steps, a curve that is cheap to compose.
+        """
+        if self.noise == "gaussian":
+            return super().spends()
+        counts = Counter(change for change in self.changes if change)
+        if len(counts) > _MOST_SPENDS:
+            return (Approximate(self.epsilon),)
+        return tuple(self._coarser(change, count) for change, count in sorted(counts.items()))
+
+    def _coarser(self, change: int, count: int) -> Spend:
+        k = max(1, math.ceil(change / _COARSE)) if change > _COARSE**2 else 1
+        return DiscreteLaplace(lower(lambda: ball(self.scale) / k), -(-change // k), count)
+
+
+def check_reals(name: str, values: Any) -> tuple[float, ...]:
+    """Return public numbers as a tuple of floats."""
+    values = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(values, tuple | list) or not set(map(type, values)) <= {int, float} or len(values) > _MOST_SUMS:
+        raise InvalidType(f"{name} must be a tuple of numbers. Pass one per sum.")
+    try:
+        numbers = tuple(map(float, values))
+    except OverflowError:
+        raise InvalidValue(f"{name} holds a number too large for a float. Pass smaller ones.") from None
+    if not all(map(math.isfinite, numbers)):
+        raise InvalidValue(f"{name} holds a number that is not finite. Pass finite ones.")
+    return numbers
+
+
+def check_moment(p: object) -> float:
+    """Return the p of a p-th moment."""
+    return validate.between("p", p, 1e-3, 100.0, hint="Pass a moment such as p=2 (squared error) or p=1.")
+
+
+def l2_distance(changes: tuple[int, ...]) -> float:
+    """Return the l2 norm of whole numbers, rounded up.
+
+    >>> l2_distance((3, 4))
+    5.0
+    """
+    squares = sum(change * change for change in changes)
+    return upper(lambda: ball(squares).sqrt())
+
+
+def budget_mu(rho: float | None, epsilon: float | None, delta: float | None) -> float:
+    """Return the mu of Gaussian privacy for a budget of rho (zCDP), or of epsilon and delta; a bit below the most.
+
+    >>> round(budget_mu(0.5, None, None), 6), round(1 / budget_mu(None, 1.0, 1e-5), 4)
+    (1.0, 3.7306)
+    """
+    if rho is not None:
+        rho = validate.between("rho", rho, 1e-12, 1e4, hint="Pass a zCDP budget such as rho=0.1.")
+        return _MARGIN * lower(lambda: (ball(rho) * 2).sqrt())
+    if epsilon is None or delta is None:
+        raise InvalidValue("a budget for Gaussian noise is missing. Pass rho, or epsilon and delta.")
+    epsilon, delta = validate.positive_epsilon(epsilon), positive_delta(delta)
+    return _MARGIN * lower(lambda: 1 / ball(gaussian_sigma(epsilon, delta)))
+
+
+def gaussian_promise(scale: float, distance: float, epsilon: float | None, delta: float | None) -> tuple[float, float]:
+    """Return the (epsilon, delta) of a budget; for a rho, the epsilon of the noise at delta, or at 10^-6."""
+    if epsilon is not None and delta is not None:
+        return epsilon, delta
+    delta = positive_delta(DELTA_OF_RHO if delta is None else delta)
+    epsilon = gaussian_epsilon(scale, delta, distance)
+    if not math.isfinite(epsilon):
+        raise InvalidValue(f"rho has no epsilon up to 500 at delta={delta:g}. Pass a smaller rho, or a larger delta.")
+    return epsilon, delta
