@@ -6,10 +6,10 @@ from pathlib import Path
 import altair as alt
 import numpy as np
 import pyarrow as pa
+from dpsieve.jobs.plan import make_plan
 from numpy.typing import NDArray
 
 import dpsieve as ds
-from dpsieve.jobs.plan import make_plan
 from dpsieve.jobs.request import ReleaseRequest
 
 FOLDER = Path(__file__).parent / "img"

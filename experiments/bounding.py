@@ -21,15 +21,15 @@ from functools import lru_cache
 
 import numpy as np
 from discovery_data import MORE, bounded, chosen, load
+from dpsieve.jobs.plan import behind, make_plan
+from dpsieve.jobs.two_steps import count_found
 from rich.console import Console
 from rich.table import Table
 
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.jobs.bounds import CANDIDATES, histogram_for, with_bound
-from dpsieve.jobs.plan import behind, make_plan
 from dpsieve.jobs.request import ReleaseRequest
-from dpsieve.jobs.two_steps import count_found
 from dpsieve.noise.keys_per_unit import MOST, Coverage, units_by_size
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
@@ -137,7 +137,17 @@ def main() -> None:
     kept = Table(title="share of pairs kept, and how often the interval holds it")
     for name in ("data", "epsilon", *(f"{m:,}" for m in CANDIDATES), "auto: mean", "worst draw", "of the best"):
         found.add_column(name, justify="right")
-    for name in ("data", "epsilon", "bounds chosen (draws)", "true", "told", "low", "high", "holds", "report_coverage, 10"):
+    for name in (
+        "data",
+        "epsilon",
+        "bounds chosen (draws)",
+        "true",
+        "told",
+        "low",
+        "high",
+        "holds",
+        "report_coverage, 10",
+    ):
         kept.add_column(name, justify="right")
     for name in chosen([*MORE, "Amazon Magazine"]):
         held = bounded(load(name))

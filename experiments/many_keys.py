@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 from discovery_data import MORE, Row, chosen, load, plot, row_of, show
+from dpsieve.jobs.plan import Plan, make_plan
 from rich.console import Console
 from rich.table import Table
 
@@ -24,7 +25,6 @@ from dpsieve.engines import DuckDB
 from dpsieve.engines.engine import Columns
 from dpsieve.engines.true_data import Counted
 from dpsieve.errors import InvalidValue
-from dpsieve.jobs.plan import Plan, make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.mechanism import Counting

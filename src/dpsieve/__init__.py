@@ -31,15 +31,11 @@ if TYPE_CHECKING:
     from dpsieve.engines.inputs.files import files
     from dpsieve.jobs.collect import collect_heavy_hitters, collect_histogram, collect_quantiles
     from dpsieve.jobs.discover import discover, hitting_set, top_k
-    from dpsieve.jobs.numbers import mean_of, quantile_of, sum_of
+    from dpsieve.jobs.numbers import mean, quantile, sum  # noqa: A004
     from dpsieve.jobs.preview import preview
     from dpsieve.jobs.release import release
     from dpsieve.jobs.release_counts import release_counts
     from dpsieve.numbers.estimate import Estimate
-    from dpsieve.numbers.mean import private_mean
-    from dpsieve.numbers.mean_plan import preview_mean
-    from dpsieve.numbers.quantiles import private_quantile
-    from dpsieve.numbers.sums import private_sum
     from dpsieve.privacy import Certificate, Guarantee
     from dpsieve.privacy.ledger import Ledger
     from dpsieve.publication import Release
@@ -49,12 +45,11 @@ if TYPE_CHECKING:
     from dpsieve.values.estimated_sums import EstimatedSum
 
 __all__ = [
-    "Certificate", "Estimate", "EstimatedSum", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries", "Release",
-    "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "collect_heavy_hitters", "collect_histogram",
-    "collect_quantiles", "discover", "engines", "errors", "estimation", "everything", "federated", "files",
-    "hitting_set", "mean_of", "papers", "ppswor", "preview", "preview_mean", "priority", "privacy", "private_mean", "private_quantile",
-    "private_sum", "quantile_of", "randomness", "release", "release_counts", "sampling", "sketches", "sum_of",
-    "testing", "top_k",
+    "Certificate", "Estimate", "EstimatedSum", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries",
+    "Release", "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "collect_heavy_hitters",
+    "collect_histogram", "collect_quantiles", "discover", "engines", "errors", "estimation", "everything",
+    "federated", "files", "hitting_set", "mean", "papers", "ppswor", "preview", "priority", "privacy", "quantile",
+    "randomness", "release", "release_counts", "sampling", "sketches", "sum", "testing", "top_k",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
@@ -63,7 +58,7 @@ _NAMES = {
     "engines.inputs.files": "files",
     "jobs.collect": "collect_heavy_hitters collect_histogram collect_quantiles",
     "jobs.discover": "discover hitting_set top_k",
-    "jobs.numbers": "mean_of quantile_of sum_of",
+    "jobs.numbers": "mean quantile sum",
     "jobs.preview": "preview",
     "jobs.release": "release",
     "jobs.release_counts": "release_counts",
@@ -74,10 +69,6 @@ _NAMES = {
     "sketches": "MisraGries UserMisraGries",
     "values.estimated_sums": "EstimatedSum",
     "numbers.estimate": "Estimate",
-    "numbers.mean_plan": "preview_mean",
-    "numbers.mean": "private_mean",
-    "numbers.quantiles": "private_quantile",
-    "numbers.sums": "private_sum",
     "sparse.vector": "SparseVector",
 }
 _HOME = {name: f"dpsieve.{home}" for home, names in _NAMES.items() for name in names.split()}

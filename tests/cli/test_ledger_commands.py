@@ -38,9 +38,9 @@ def heads(path):
 
 def test_verify_tells_where_a_noted_head_lies(run, path, heads):
     for head, place in [
-        (heads[3], "the present head"),
-        (heads[2], "part of the history, 1 entry ago"),
-        (heads[0], "part of the history, 3 entries ago"),
+        (heads[3], "matches the present head"),
+        (heads[2], "matches the head 1 entry ago"),
+        (heads[0], "matches the head 3 entries ago"),
     ]:
         code, out, _ = run("verify", path, "--head", head)
         assert code == 0 and place in out and heads[3] in out

@@ -75,7 +75,7 @@ def test_one_pair_of_bounds_serves_all_columns(folder):
     done = run("sum", "sales.csv", *both, "--epsilon", 1, cwd=folder)
     assert done.returncode == 0 and "items" in done.stdout
     done = run("sum", "sales.csv", *both, "--bounds", "0,1", "--bounds", "0,1", "--epsilon", 1, cwd=folder)
-    assert done.returncode == 2 and "as many as there are columns, 2" in done.stderr
+    assert done.returncode == 2 and "one per column, 2" in done.stderr
 
 
 @by_command
@@ -83,12 +83,12 @@ def test_one_pair_of_bounds_serves_all_columns(folder):
     (["--column", "prise", "--bounds", "0,1", "--epsilon", 1], "Did you mean 'price'?"),
     (["--column", "name", "--bounds", "0,1", "--epsilon", 1], "which is not a number"),
     (["--column", "price", "--bounds", "0:1", "--epsilon", 1], "--bounds is not numbers"),
-    (["--column", "price", "--bounds", "9,1", "--epsilon", 1], "--bounds holds a pair whose low is not below its high"),
+    (["--column", "price", "--bounds", "9,1", "--epsilon", 1], "--bounds has a pair whose low is not below its high"),
     (["--column", "price", "--bounds", "9,1", "--epsilon", 1], "such as --bounds 0,100, or a pair"),
     (["--column", "price", "--bounds", "0,nan", "--epsilon", 1], "not finite"),
     (["--column", "price", "--bounds", "0,1"], "epsilon"),
     (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--rho", 1], "rho"),
-    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--max-rows-per-unit", 2], "--max-rows needs a --unit: without"),
+    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--max-rows-per-unit", 2], "--max-rows-per-unit needs a --privacy-unit"),
     (["--column", "price", "--epsilon", 1], "--bounds"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said(command, wrong, message, folder):

@@ -118,4 +118,4 @@ def verify(
     typer.echo(f"head    {ledger.head}")
     if since is not None:
         ago = f"{since:,} {'entry' if since == 1 else 'entries'} ago"
-        typer.echo(f"noted   {f'matches an entry {ago}' if since else 'matches the present head'}")
+        typer.echo(f"noted   {f'matches the head {ago}' if since else 'matches the present head'}")

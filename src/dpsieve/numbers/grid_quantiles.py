@@ -174,7 +174,7 @@ def check_quantiles(quantiles: Any) -> tuple[float, ...]:
         raise InvalidType(f"quantiles must be a list of numbers. {hint}")
     if not 1 <= len(quantiles) <= MOST_QUANTILES:
         raise InvalidValue(f"quantiles holds none, or more than {MOST_QUANTILES:,}. {hint}")
-    checked = tuple(validate.between("q", q, 0.0, 1.0, hint=hint) for q in quantiles)
+    checked = tuple(validate.between("quantile", q, 0.0, 1.0, hint=hint) for q in quantiles)
     for q in checked:
         if abs(Fraction(q) - as_share(q)) > _NEAR_ENOUGH:
             raise InvalidValue(f"q={q!r} is no fraction with a denominator of at most 10^5. Pass a rounder one.")
