@@ -196,4 +196,4 @@ def _half(share: Share) -> float:
 
 def half_reported(epsilon: float, delta: float, keys: int) -> float:
     """Return about the frequency that the best mechanism reports half of the time, for units of this many keys."""
-    return float(frequency_at(optimal(epsilon, delta), 0.5) or 1e12) if keys == 1 else rough_half(epsilon, delta, keys)
+    return _half(Share(epsilon, delta)) if keys == 1 else rough_half(epsilon, delta, keys)

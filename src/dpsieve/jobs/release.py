@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from dpsieve.accounting.stages import steepest
@@ -268,7 +269,7 @@ def _publish(
     if notes is None:
         notes = Notes(str(contribution) if request.privacy_unit else "", choice.reason)
     keys, tokens = counted.drawn(choice.mechanism, source)
-    hint = hint_for(keys.num_rows, notes.coverage, request, contribution.keys, _half(choice))
+    hint = hint_for(keys.num_rows, notes.coverage, request, contribution.keys, partial(_half, choice))
     notes = replace(notes, rarer=hint) if hint else notes
     return release_of(choice.mechanism, keys, tokens, notes=notes, source=source)
 
