@@ -25,7 +25,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -41,9 +41,11 @@ from dpsieve.sampling.schemes import DataDependent, Scheme, check_power, check_s
 from dpsieve.sampling.schemes import scheme_from_json as read_scheme
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.values.columns import kind_of_type, plain_items
-from dpsieve.values.estimated_sums import EstimatedSum, row_weights
 from dpsieve.values.keys import refuse_set
 from dpsieve.values.saved_bytes import KINDS, ByteReader, keys_to_bytes, numbers_to_bytes, refuse, sealed
+
+if TYPE_CHECKING:
+    from dpsieve.estimation.estimated_sums import EstimatedSum
 
 MOST = 10**12  # the largest frequency
 Method = Literal["ppswor", "priority"]
@@ -183,11 +185,14 @@ class Sample:
         where: ArrayLike | Callable[[Any], ArrayLike] | None = None,
         g: Callable[[NDArray[Any]], ArrayLike] | None = None,
         weights: ArrayLike | Callable[[Any], ArrayLike] | None = None,
-    ) -> EstimatedSum:
+    ) -> "EstimatedSum":
         """Return an unbiased estimate of the sum of L(x) g(w) over all keys, with its variance. It is NOT private.
 
-        See `horvitz_thompson`. Arguments are as for `Release.estimate`, and g may be any function of frequencies.
+        See `estimation.estimated_sums.horvitz_thompson`. Arguments are as for `Release.estimate`, and g may be any
+        function of frequencies.
         """
+        from dpsieve.estimation.estimated_sums import horvitz_thompson, row_weights
+
         return horvitz_thompson(self.frequencies, self.scheme, g, row_weights(self.keys, len(self), where, weights))
 
     def for_release(self, scheme: Scheme | None) -> tuple[pa.Array, Ints]:
@@ -281,34 +286,6 @@ class Sample:
         order = places[pc.sort_indices(self.keys.take(pa.array(places))).to_numpy()]
         columns = {name: getattr(self, name)[order] for name in ("frequencies", "high", "low")}
         return replace(self, keys=self.keys.take(pa.array(order)), **columns)
-
-
-def horvitz_thompson(
-    frequencies: NDArray[Any],
-    scheme: Scheme,
-    g: Callable[[NDArray[Any]], ArrayLike] | None = None,
-    weights: Floats | None = None,
-) -> EstimatedSum:
-    """Return an unbiased estimate of the sum of L g(w) over all keys from the frequencies w and weights L of a sample.
-
-    With q(w) the inclusion probabilities (Horvitz, Thompson 1952; Private Weighted Sampling, equation 7):
-
-        estimate = sum over the sample of L g(w) / q(w),
-        variance = sum over all keys of L^2 g(w)^2 (1 - q(w)) / q(w),  estimated without bias by
-                   sum over the sample of L^2 g(w)^2 (1 - q(w)) / q(w)^2.
-
-    For a bottom-k sample q is that given the (k+1)-st lowest rank. Both sums are unbiased then too, the second for
-    k >= 2, as different keys have terms without correlation (Cohen, Kaplan 2007); for k = 1 it is too large.
-    """
-    hint = "Pass a function of an array of frequencies that returns a finite number for each, such as np.sqrt."
-    if g is not None and not callable(g):
-        raise InvalidType(f"g must be a function, not {type(g).__name__}. {hint}")
-    values = np.asarray(frequencies if g is None else g(frequencies.copy()))
-    if values.shape != frequencies.shape or values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-        raise InvalidValue(f"g did not return a finite number for each frequency. {hint}")
-    q = scheme.inclusion(frequencies)
-    terms = values / q if weights is None else values / q * weights
-    return EstimatedSum(terms.sum(), (0.0, (terms**2 * (1 - q)).sum()))
 
 
 def candidates(keys: Any, frequencies: ArrayLike, scheme: Scheme, parts: int, *, salt: bytes) -> pa.Array:
