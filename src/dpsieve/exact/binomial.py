@@ -75,5 +75,5 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
     square, total = v_in * v_in, np.zeros_like(v)
     for j in range(9, 0, -1):
         total = total * square + 1 / (2 * j + 1)
-    near = (x - mean) * v_in + 2 * x * v_in * square * total
-    return np.asarray(np.where(close, near, x * np.log(x / mean) + mean - x), dtype=np.float64)
+    series = (x - mean) * v_in + 2 * x * v_in * square * total
+    return np.asarray(np.where(close, series, x * np.log(x / mean) + mean - x), dtype=np.float64)

@@ -66,10 +66,10 @@ class ExactTable:
         source, out = resolve(source), np.empty(count, np.int64)
         for start in range(0, count, CHUNK):
             words = source.words(min(CHUNK, count - start))
-            found = self.guide.take((words >> np.uint64(SPARE_BITS)).view(np.int64))
+            index = self.guide.take((words >> np.uint64(SPARE_BITS)).view(np.int64))
             part = out[start : start + len(words)]
-            np.add(found, self.first, out=part, dtype=np.int64)
-            unclear = np.flatnonzero(found == len(self))
+            np.add(index, self.first, out=part, dtype=np.int64)
+            unclear = np.flatnonzero(index == len(self))
             part[unclear] = self.search(words[unclear], source)
         return out
 
@@ -91,10 +91,10 @@ class ExactTable:
     def _refine(self, word: int, source: Source) -> int:
         """Return the least k with F(k) > U for the uniform U that begins with the 64 bits of `word`."""
         uniform = LazyUniform(source, word, 64)
-        near = self.first + int(np.searchsorted(self._entries, np.uint64(word), side="left"))
-        if uniform.below(lambda: self._cdf(near)):
-            return _first_true(lambda k: not uniform.below(lambda: self._cdf(k)), near, -1) + 1
-        return _first_true(lambda k: uniform.below(lambda: self._cdf(k)), near, +1)
+        start = self.first + int(np.searchsorted(self._entries, np.uint64(word), side="left"))
+        if uniform.below(lambda: self._cdf(start)):
+            return _first_true(lambda k: not uniform.below(lambda: self._cdf(k)), start, -1) + 1
+        return _first_true(lambda k: uniform.below(lambda: self._cdf(k)), start, +1)
 
 
 class LazyUniform:
@@ -165,9 +165,9 @@ class FallingSums:
 def _word(cdf: Cdf, k: int) -> int:
     """Return floor(F(k) 2^64), at most 2^64 - 1, proven; the current precision settles nearly every one."""
     ball, bits = cdf(k), _BITS
-    whole = (ball * _WORDS).floor().unique_fmpz() if isinstance(ball, arb) else None
-    if whole is not None:
-        return min(max(int(whole), 0), _TOP)
+    floor = (ball * _WORDS).floor().unique_fmpz() if isinstance(ball, arb) else None
+    if floor is not None:
+        return min(max(int(floor), 0), _TOP)
     while True:
         with precision(bits):
             ball = cdf(k)

@@ -228,9 +228,9 @@ def is_interrupt(error: BaseException) -> bool:
 
 def converted(convert: Callable[[], Any], name: str, hint: str) -> Any:
     """Return what another library makes of values, or raise naming the argument; `hint` is the fix."""
-    made, failure = tried(convert)
+    result, failure = tried(convert)
     if failure is None:
-        return made
+        return result
     if issubclass(failure, UnicodeError):
         raise not_unicode(name)
     if issubclass(failure, OverflowError):

@@ -280,9 +280,9 @@ def level_plan(
     levels = 1 if protocol == "one_round" else levels
     cost = _Cost(protocol, levels, pruned, secret_levels, epsilon, relation)
     if cost.is_one_histogram:
-        found = plan(epsilon, delta, rate=coin, threshold=threshold, neighbours=relation, unit=unit)
-        coin, threshold = found.rate, found.threshold
-        epsilon, delta = found.guarantee.epsilon, found.guarantee.delta
+        histogram = plan(epsilon, delta, rate=coin, threshold=threshold, neighbours=relation, unit=unit)
+        coin, threshold = histogram.rate, histogram.threshold
+        epsilon, delta = histogram.guarantee.epsilon, histogram.guarantee.delta
     if coin is not None and threshold is not None:
         coin, threshold = check_rate(coin), check_threshold(threshold)
     elif coin is not None:
@@ -290,7 +290,7 @@ def level_plan(
         threshold = _search(delta, cost).smallest_threshold(coin)
     elif threshold is not None:
         threshold = check_threshold(threshold)
-        coin = _search(delta, cost).near_largest_rate(threshold, near=levels**-0.25)
+        coin = _search(delta, cost).near_largest_rate(threshold, start=levels**-0.25)
     else:
         coin, threshold = _best(delta, cost)
     chosen = LevelPlan(
@@ -350,8 +350,7 @@ class _Cost(NamedTuple):
     def delta(self, coin: float, threshold: int) -> float:
         """Return a delta for all levels together, rounded up."""
         if self.protocol == "rounds" and self.levels > 1:
-            found = rounds_delta(self.epsilon, coin, threshold, self.levels, self.neighbours, self.pruned)
-            return _round_up(found)
+            return _round_up(rounds_delta(self.epsilon, coin, threshold, self.levels, self.neighbours, self.pruned))
         known = exact_delta(self.epsilon, coin, threshold, self.neighbours)
         if self.is_one_histogram:
             return known
@@ -389,14 +388,14 @@ def _best(delta: float, cost: _Cost) -> tuple[float, int]:
     from scipy.special import gammainccinv
 
     search, once = _search(delta, cost), plan(cost.epsilon, delta)
-    near = cost.levels**-0.25 * once.rate
+    start = cost.levels**-0.25 * once.rate
 
     def clients_needed(threshold: int) -> float:
-        nonlocal near
-        near = search.rough_rate(threshold, near)  # that of one threshold is near that of the next
+        nonlocal start
+        start = search.rough_rate(threshold, start)  # rates of close thresholds are close
         # The mean of a sampled count that reaches the threshold at every level half of the time.
-        return float(gammainccinv(threshold, 1 - 0.5 ** (1 / cost.levels))) / near
+        return float(gammainccinv(threshold, 1 - 0.5 ** (1 / cost.levels))) / start
 
     grid = np.geomspace(max(once.threshold * 0.5, 2), 4 * once.threshold + 8, 8)
     threshold = least_costly(grid, clients_needed, points=5, passes=3)
-    return search.near_largest_rate(threshold, near), threshold
+    return search.near_largest_rate(threshold, start), threshold

@@ -116,9 +116,9 @@ class TrieServer:
         if self._state != "new":
             again = f"Make a new {type(self).__name__}, with a budget of its own."
             raise InvalidValue(f"the questions were asked already. {again}")
-        plan, one = self.plan, np.ones(1, np.int64)
+        plan, one_client = self.plan, np.ones(1, np.int64)
         plan.certify()
-        with charge(ledger, plan, note, lambda: plan.draw(one, source=resolve(None))) as self.entry:
+        with charge(ledger, plan, note, lambda: plan.draw(one_client, source=resolve(None))) as self.entry:
             self._state = "asking"
             for level in range(1, plan.levels + 1):
                 asked = (plan.protocol, level, plan.levels, self.step, plan.coin)
@@ -275,8 +275,8 @@ class TrieHeavyHitters(TrieServer):
         """
         self._check_done()
         trie = self.trie
-        found = trie.filter(trie["ended"]).sort_by("prefix")
-        tokens, table = found["token"].to_numpy().astype(np.float64), published(found["prefix"])
+        ended = trie.filter(trie["ended"]).sort_by("prefix")
+        tokens, table = ended["token"].to_numpy().astype(np.float64), published(ended["prefix"])
         for name, values in vars(self.plan.read(tokens)).items():
             table = table.append_column(name, pa.array(values))
         words: Any = {"contribution": "one string", "reason": describe_levels(self.plan)}
@@ -334,10 +334,10 @@ def _answers(trie: pa.Table, plan: LevelPlan, strings: Strings, step: int) -> bo
 
 def _ended(release: TrieRelease, text: pa.DataType) -> bool:
     """Return whether the keys of the release are the strings that ended, with their tokens."""
-    found = release.trie.filter(release.trie["ended"]).sort_by("prefix")
+    ended = release.trie.filter(release.trie["ended"]).sort_by("prefix")
     keys = release.table["key"] if len(release) else pa.chunked_array([], text)
     return bool(
-        found["prefix"].equals(keys)
+        ended["prefix"].equals(keys)
         and release.tokens is not None
-        and np.array_equal(found["token"].to_numpy(), release.tokens)
+        and np.array_equal(ended["token"].to_numpy(), release.tokens)
     )
