@@ -74,17 +74,7 @@ def column_of(
     >>> column_of("keys", ["tea", None], "Pass a list.").to_pylist()
     ['tea', None]
     """
-    apart = "Pass its keys and its values apart: counts.keys(), counts.values()."
-    if isinstance(values, str | bytes | Mapping):
-        raise InvalidType(f"{name} is one {type(values).__name__}. {apart if isinstance(values, Mapping) else hint}")
-    values = listed(values)
-    if hasattr(values, "__arrow_c_stream__"):  # a Polars Series, for example
-        array = converted(lambda: pa.chunked_array(values), name, hint)
-    elif isinstance(values, pa.Array):
-        array = values
-    else:
-        array = converted(lambda: pa.array(values, kind, from_pandas=from_pandas), name, hint)
-    column = without_views(one_chunk(array))
+    column = without_views(one_chunk(_to_arrow(name, listed(values), hint, kind, from_pandas)))
     if not is_sound(column):
         raise not_unicode(name)
     return column
@@ -95,28 +85,39 @@ def column_of_items(values: Any, name: str, hint: str) -> pa.Array | pa.ChunkedA
 
     Lists must be of one kind of item. Arrow arrays are returned as they are, whatever their type.
     """
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values
-    if isinstance(values, str | bytes | bytearray | memoryview):
-        raise InvalidType(f"{name} is one {type(values).__name__}. Wrap it in a list: [item].")
-    if isinstance(values, Mapping):
-        raise InvalidType(f"{name} is a mapping. Pass the items themselves, each as often as it occurs.")
+    _refuse_single(name, values)
     kind, pandas = None, sys.modules.get("pandas")
     if isinstance(values, np.ndarray):
         values = _flat_items(values, name, hint)
     elif pandas is not None and isinstance(values, pandas.Series | pandas.Index):
         stored = getattr(values.dtype, "categories", values)
-        if stored.dtype == object:  # of text and bytes in one column, Arrow would silently make bytes
+        if stored.dtype == object:  # Arrow would silently turn a column of text and bytes into bytes
             _kind_of_list(stored.dropna().tolist(), name, hint)
-    elif hasattr(values, "__arrow_c_stream__"):
-        return converted(lambda: pa.chunked_array(values), name, hint)
-    elif not hasattr(values, "__arrow_c_array__") and not hasattr(values, "__arrow_array__"):
+        return converted(lambda: pa.array(values, from_pandas=True), name, hint)
+    elif not any(hasattr(values, f"__arrow_{form}__") for form in ("c_stream", "c_array", "array")):
         values = _list_of(values, name, hint)
     if isinstance(values, list):
         kind = _kind_of_list(values, name, hint)
         if kind is None:
             return pa.nulls(len(values))
-    return converted(lambda: pa.array(values, kind and PLAIN[kind], from_pandas=True), name, hint)
+    return _to_arrow(name, values, hint, kind and PLAIN[kind], True)
+
+
+def _to_arrow(name: str, values: Any, hint: str, kind: pa.DataType | None, from_pandas: bool | None) -> Any:
+    _refuse_single(name, values)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if hasattr(values, "__arrow_c_stream__"):  # a Polars Series, for example
+        return converted(lambda: pa.chunked_array(values), name, hint)
+    return converted(lambda: pa.array(values, kind, from_pandas=from_pandas), name, hint)
+
+
+def _refuse_single(name: str, values: object) -> None:
+    if isinstance(values, str | bytes | bytearray | memoryview):
+        raise InvalidType(f"{name} is one {type(values).__name__}. Wrap it in a list: [item].")
+    if isinstance(values, Mapping):
+        fix = "Pass its keys and its values separately: counts.keys(), counts.values()."
+        raise InvalidType(f"{name} is a mapping. {fix}")
 
 
 def plain_items(values: Any, name: str, hint: str, *, nulls: bool = True) -> pa.Array:
