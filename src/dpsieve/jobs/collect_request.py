@@ -282,5 +282,5 @@ class DistributionRequest(LevelRequest):
 
 def _needed(made: LevelPlan, share: float) -> int | None:
     """Return how many clients a string needs to be found with this probability; None where no number is enough."""
-    found = first_whole(lambda n: float(made.found([n])[0]) >= share, made.threshold, LARGEST_FREQUENCY)
+    found = first_whole(lambda n: float(made.reporting_probability([n])[0]) >= share, made.threshold, LARGEST_FREQUENCY)
     return found if found < LARGEST_FREQUENCY else None

@@ -25,37 +25,30 @@ There are three protocols, all with one threshold for every level:
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import positive_delta
-from dpsieve.channels.channel import checked_frequencies
+from dpsieve.channels.channel import ReportedCounts
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.binomial import at_least
 from dpsieve.federated.client.questions import PROTOCOLS, Protocol, check_protocol
 from dpsieve.federated.client.strings import MOST_LEVELS
 from dpsieve.federated.plans.histogram import half_frequency, plan
 from dpsieve.federated.plans.rounds import rough_rounds_delta, rounds_delta
 from dpsieve.federated.plans.search import Search, least_costly
+from dpsieve.noise.sample_threshold import BinomialLaw, check_rate, check_threshold, exact_delta
 from dpsieve.noise.sample_threshold_delta import add_remove
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import Method, formula
-from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.privacy.registry import register
-from dpsieve.randomness.source import Source
-from dpsieve.types import Floats, Ints
+from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
-
-from dpsieve.noise.sample_threshold import (  # isort: skip
-    SampleThreshold, check_rate, check_threshold, exact_delta, sample_threshold,
-)  # fmt: skip
 
 _HIGHEST = 1 << 14  # thresholds that a search tries
 _UP = Context(prec=8, rounding=ROUND_CEILING)
@@ -65,11 +58,12 @@ _LEVELS = "Pass how many levels there are."
 
 @register("levels")
 @dataclass(frozen=True, repr=False)
-class LevelPlan(Counting):
+class LevelPlan(ReportedCounts):
     """A collection by levels: what is asked at every level, its guarantee, and how the sampled counts are read.
 
-    A node that i clients share has a token X ~ Binomial(i, rate) at its level, reported if X reaches the threshold.
-    Guarantee, `delta` and certificate are those of all levels together.
+    A node that i clients share has a token X ~ Binomial(i, rate) at its level, reported if X reaches the threshold:
+    tokens are drawn and read by the rows of one level. Guarantee, `delta` and certificate are those of all levels
+    together.
 
     Attributes:
         epsilon, delta_, neighbours, unit: the promise of all levels together.
@@ -81,8 +75,6 @@ class LevelPlan(Counting):
         secret_levels: with 'cohorts', whether nobody who sees the release knows the level of any client.
     """
 
-    epsilon: float
-    delta_: float
     unit: str = field(default="one client", kw_only=True)
     protocol: Protocol
     levels: int
@@ -93,15 +85,12 @@ class LevelPlan(Counting):
     secret_levels: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        promise = self.guarantee
+        super().__post_init__()
         _check_secrecy(check_protocol(self.protocol), self.secret_levels)
         if not isinstance(self.pruned, bool):
             raise InvalidType("pruned must be True or False. Pass True for a trie.")
         validate.store(
             self,
-            epsilon=promise.epsilon,
-            delta_=promise.delta,
-            unit=promise.unit,
             levels=validate.whole("levels", self.levels, low=1, high=MOST_LEVELS, hint=_LEVELS),
             coin=check_rate(self.coin),
             threshold=check_threshold(self.threshold),
@@ -117,18 +106,20 @@ class LevelPlan(Counting):
         """The share of all clients that answer at one level: coin, or coin / levels with cohorts."""
         return self.coin / self.levels if self.protocol == "cohorts" else self.coin
 
+    @property
+    def sampling_rate(self) -> float:
+        """The same; tokens are near sampling_rate * frequency."""
+        return self.rate
+
     @cached_property
-    def one_level(self) -> SampleThreshold:
-        """The mechanism of a single level, by which tokens are drawn and read."""
-        return sample_threshold(self.rate, self.threshold, epsilon=self.epsilon)
+    def rows(self) -> BinomialLaw:
+        """The binomial rows of one level."""
+        return BinomialLaw(self.rate, self.threshold)
 
     def __repr__(self) -> str:
         each = {"rounds": "each client at every level", "cohorts": "each client at one level", "one_round": "once"}
         asked = each[self.protocol]
         return f"<{self.levels} levels, {asked}, coin={self.coin:g}, threshold={self.threshold}, {self.guarantee}>"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def reports(self) -> float:
@@ -148,58 +139,19 @@ class LevelPlan(Counting):
         """
         return half_frequency(self.rate, self.threshold, self.levels)
 
-    def found(self, frequencies: ArrayLike) -> Floats:
+    def reporting_probability(self, frequencies: ArrayLike) -> Floats:
         """Return, for each frequency, the probability that a string which shares no prefix survives all levels.
 
         Exact except for cohorts: there the counts of the levels are parts of one multinomial, and the answer, their
         product, is slightly above the exact one.
         """
-        return at_least(checked_frequencies(frequencies), self.threshold, self.rate) ** self.levels
-
-    def draw(self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None) -> Floats:
-        """Return the tokens of nodes of one level, 0 for those below the threshold.
-
-        `already_sampled` frequencies are sampled counts; others are numbers of clients.
-        """
-        return self.one_level.draw(frequencies, already_sampled=already_sampled, source=source)
-
-    def read(self, tokens: ArrayLike) -> Reading:
-        """Return the likeliest frequency behind each token, its 95 % interval, and its weight in a sum."""
-        return self.one_level.read(tokens)
-
-    def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
-        """Return (low, high) for the frequency behind each token, given that it is reported at its level."""
-        return self.one_level.interval(tokens, level)
-
-    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
-        """Return what each token adds to an estimate of the sum of g(true frequency)."""
-        return self.one_level.terms(tokens, g)
-
-    def errors(
-        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
-    ) -> tuple[float, float]:
-        """Return the bias and the variance of the sum of weights times `terms`."""
-        return self.one_level.errors(tokens, weights, g)
-
-    def sum_interval(
-        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
-    ) -> tuple[float, float] | None:
-        """Return an interval that covers the sum of weights times g(true frequency) of these keys."""
-        return self.one_level.sum_interval(tokens, weights, g, level)
-
-    def possible(self, tokens: Floats) -> bool:
-        """Return whether some frequency leads to each of these tokens."""
-        return self.one_level.possible(tokens)
+        return super().reporting_probability(frequencies) ** self.levels
 
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
         """Return a delta at which all levels together are (epsilon, delta)-private: the least that is known."""
         epsilon, relation = validate.epsilon(epsilon), validate.neighbours(neighbours)
         cost = _Cost(self.protocol, self.levels, self.pruned, self.secret_levels, epsilon, relation)
         return cost.delta(self.coin, self.threshold)
-
-    def certify(self) -> Certificate:
-        """Return the certificate of all levels together."""
-        return self._certificate
 
     @cached_property
     def _certificate(self) -> Certificate:
