@@ -163,7 +163,7 @@ def _compare(digits: Iterable[Words], source: Source) -> Bools:
 
 
 def _digits(probabilities: Floats) -> Iterator[Words]:
-    """Yield the binary digits of probabilities, 64 at a time, while any are left; one has the largest digits."""
+    """Yield the binary digits of probabilities, 64 at a time, while any are left; 1 has the largest digits."""
     while True:
         scaled = probabilities * 2.0**_WORD  # exact: a change of exponent
         digits = np.minimum(np.floor(scaled), _TOP)
@@ -203,7 +203,7 @@ def _blocks(bits: int, source: Source, count: int) -> Ints:
 
 
 def _add_up(totals: Ints, lengths: Ints, draw: Callable[[int], NDArray[np.integer]]) -> None:
-    """Add to each entry the sum of as many draws as its length says."""
+    """Add to each entry the sum of `length` draws."""
     entries = np.flatnonzero(lengths)
     ends = np.cumsum(lengths[entries])
     begins = ends - lengths[entries]

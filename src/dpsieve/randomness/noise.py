@@ -147,7 +147,7 @@ class NoiseSampler:
         self._right, self._left = self._tails(0), self._tails(1)
         self._table = ExactTable(self._cdf)
         cells = np.arange(self._table.first, self._table.first + len(self._table))
-        self._keep = np.append(self._keep_always(cells), np.uint64(0))  # the guide's 'unclear' is never kept at once
+        self._keep = np.append(self._keep_always(cells), np.uint64(0))  # the guide's 'unclear' is always resolved
 
     def draw(self, size: int, source: Source) -> Ints:
         """Return `size` independent draws."""
@@ -175,7 +175,7 @@ class NoiseSampler:
         return place, (words & np.uint64((1 << SPARE_BITS) - 1)) >> np.uint64(self._bits)
 
     def _resolve(self, words: Words, cell: Ints, source: Source) -> Ints:
-        """Finish the draws that the guide or the common bound left open."""
+        """Return the draws that neither the guide nor the common bound decided."""
         unclear = np.flatnonzero(cell == len(self._table))
         cell += self._table.first
         cell[unclear] = self._table.search(words[unclear], source)
@@ -199,7 +199,7 @@ class NoiseSampler:
         return uniform.below(lambda: (self._shape.exponent(nearest) - self._shape.exponent(x)).exp())
 
     def _keep_always(self, cell: Ints) -> Words:
-        """Return how many coins keep every integer of a cell: at most the smallest chance in it."""
+        """Return how many coins accept every integer of a cell, from its smallest acceptance probability."""
         nearest = self._magnitude_nearest(cell)
         chance = np.exp(-self._shape.rise(nearest + ((1 << self._bits) - 1), nearest))
         return np.floor(chance * (1 - _MARGIN) * 2.0 ** (SPARE_BITS - self._bits)).astype(np.uint64)

@@ -71,7 +71,7 @@ def _scores(counts: Ints, scale: float, words: Words) -> tuple[Floats, Floats]:
 
 
 def _clusters(score: Floats, error: Floats) -> Iterator[tuple[int, int]]:
-    """Return the ranges of a list in descending order in which intervals overlap."""
+    """Return the ranges of a descending list whose intervals overlap."""
     above = np.minimum.accumulate(score - error)[:-1]
     below = np.maximum.accumulate((score + error)[::-1])[::-1][1:]
     cuts = (np.flatnonzero(above > below) + 1).tolist()
@@ -106,8 +106,8 @@ class _Score(LazyUniform):
 def distinct(count: int, below: int, excluded: Ints, source: Source) -> Ints:
     """Return `count` distinct integers from [0, below) without the `excluded` ones, in no particular order.
 
-    They are drawn one after another, without those seen before, so every set is equally likely. Meant for counts
-    that are small compared with `below`.
+    They are drawn one after another, without repetition, so every set is equally likely. Meant for counts that are
+    small compared with `below`.
     """
     seen = np.unique(excluded)
     start = len(seen)
@@ -172,7 +172,7 @@ def weighted_pick(lengths: Ints, falls: Ints, epsilon: float, divisor: int, sour
 
 
 def _exact_pick(lengths: Ints, falls: Ints, epsilon: float, divisor: int, uniform: LazyUniform) -> int:
-    """Return the first i whose share of the sum up to it, included, is above the uniform."""
+    """Return the first i at which the cumulative share exceeds the uniform number."""
     positive = np.flatnonzero(lengths)
     pairs = list(zip(lengths[positive].tolist(), falls[positive].tolist(), strict=True))
     sums_by_precision: dict[int, list[arb]] = {}

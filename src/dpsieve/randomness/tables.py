@@ -74,7 +74,7 @@ class ExactTable:
         return out
 
     def search(self, words: Words, source: Source) -> Ints:
-        """Return the integer that each word decides, drawing more bits for those that do not decide one."""
+        """Return the integer of each word, drawing more bits where 64 are not enough."""
         place = np.searchsorted(self._entries, words, side="right")
         values = place + self.first
         for tie in np.flatnonzero(self._entries[np.maximum(place, 1) - 1] == words):
@@ -82,7 +82,7 @@ class ExactTable:
         return values
 
     def _make_guide(self) -> NDArray[np.int32]:
-        """For each value of a word's top bits: the index they decide alone, or len(self) where they do not."""
+        """Return the index that each value of a word's top bits decides, or len(self) where they are not enough."""
         starts = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(SPARE_BITS)
         before = np.searchsorted(self._entries, starts, side="left")
         after = np.searchsorted(self._entries, starts | np.uint64((1 << SPARE_BITS) - 1), side="right")

@@ -36,10 +36,10 @@ _FACTORIALS = [1 / math.factorial(k) for k in range(1, _DEGREE + 1)]
 LARGEST = 2.0**53  # whole numbers up to here are exact
 
 
-def raised(x: Floats, exponent: float) -> Floats:
+def raise_to_power(x: Floats, exponent: float) -> Floats:
     """Return x^exponent for 0 <= x <= 2^53 and 0 < exponent <= 10; a fractional power takes subnormal x for zero.
 
-    >>> raised(np.array([0.0, 1.0, 9.0]), 2.5).tolist()
+    >>> raise_to_power(np.array([0.0, 1.0, 9.0]), 2.5).tolist()
     [0.0, 1.0, 243.0]
     """
     fraction, integer = math.modf(exponent)
@@ -49,10 +49,10 @@ def raised(x: Floats, exponent: float) -> Floats:
     return result
 
 
-def saturating(x: Floats) -> Floats:
+def one_minus_exp(x: Floats) -> Floats:
     """Return 1 - e^-x for x >= 0, infinity included.
 
-    >>> saturating(np.array([0.0, 1e-20, 1.0, 50.0])).tolist()
+    >>> one_minus_exp(np.array([0.0, 1e-20, 1.0, 50.0])).tolist()
     [0.0, 1e-20, 0.6321205588285577, 1.0]
     """
     floors, tops, slopes, shifts = _saturation()

@@ -36,7 +36,7 @@ from dpsieve import validate
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.exact.words import below, floor_words
 from dpsieve.randomness.keyed_hash import MARK, check_salt, keyed_words, mark_of
-from dpsieve.sampling.monotone import raised
+from dpsieve.sampling.monotone import raise_to_power
 from dpsieve.sampling.schemes import DataDependent, Scheme, check_power, check_scheme, everything, ppswor, priority
 from dpsieve.sampling.schemes import scheme_from_json as read_scheme
 from dpsieve.types import Floats, Ints, Words
@@ -76,9 +76,9 @@ class Sample:
 
     >>> from dpsieve.sampling import new_salt, priority
     >>> salt = new_salt()
-    >>> one = Sample.of(["tea", "milk"], [900, 500], priority(0.002), salt=salt)
-    >>> two = Sample.of(["salt"], [700], priority(0.002), salt=salt)
-    >>> both = one.merge(two)
+    >>> drinks = Sample.of(["tea", "milk"], [900, 500], priority(0.002), salt=salt)
+    >>> spices = Sample.of(["salt"], [700], priority(0.002), salt=salt)
+    >>> both = drinks.merge(spices)
     >>> both.keys.to_pylist(), both.estimate(where=[True, False, True]), both.estimate().variance
     (['milk', 'salt', 'tea'], 1400.0, 0.0)
     """
@@ -105,7 +105,7 @@ class Sample:
         if isinstance(check_scheme(scheme), DataDependent):
             raise InvalidValue("scheme has a rate that was read off the data. Pass one such as ppswor(0.01).")
         scheme.to_json()  # refuses what cannot be saved
-        all_keys = _numbered(keys, frequencies, scheme, None, salt)
+        all_keys = _number_keys(keys, frequencies, scheme, None, salt)
         return all_keys._take(np.flatnonzero(all_keys._enters(scheme)))
 
     @classmethod
@@ -124,7 +124,7 @@ class Sample:
         if method not in ("ppswor", "priority"):
             raise InvalidValue("method is not a known way to sample. Choose 'ppswor' or 'priority'.")
         sampler = (ppswor if method == "ppswor" else priority)(1.0, check_power(power))
-        return _numbered(keys, frequencies, sampler, k, salt)._take_lowest(k, [])
+        return _number_keys(keys, frequencies, sampler, k, salt)._take_lowest(k, [])
 
     @property
     def scheme(self) -> Scheme:
@@ -145,9 +145,9 @@ class Sample:
     def merge(self, other: "Sample") -> "Sample":
         """Return the sample of both parts together, for parts of the data without common keys.
 
-        Both must be of one salt and one scheme; of two bottom-k samples the smaller k is that of the result. A key in
-        both samples is refused. Parts that have a key in common of which at most one sample has it go unnoticed, and
-        the result is then too low: for such parts, see `candidates`.
+        Both must have one salt and one scheme; of two bottom-k samples the result has the smaller k. A key in both
+        samples is refused. A common key of the parts that is in at most one sample is not noticed, and the result is
+        then too low: for such parts, see `candidates`.
         """
         if not isinstance(other, Sample):
             raise InvalidType(f"other must be a Sample, not {type(other).__name__}.")
@@ -239,7 +239,7 @@ class Sample:
         try:
             sampler = read_scheme(json.loads(bytes(reader.take(length))))
         except (DpsieveError, ValueError, RecursionError):
-            refuse("have a scheme that is none")
+            refuse("have an unknown scheme")
         mark, frequencies = bytes(reader.take(MARK)), reader.numbers(rows)
         high, low = np.frombuffer(reader.take(16 * rows), "<u8").astype(np.uint64).reshape(2, rows)
         keys = reader.keys(kind, rows)
@@ -272,7 +272,7 @@ class Sample:
         uniform = np.minimum(uniform, np.nextafter(1.0, 0.0))
         data = self.sampler.to_json()
         scores = _exponential(uniform) if data["scheme"] == "ppswor" else uniform
-        return scores / raised(self.frequencies.astype(np.float64), data["power"])
+        return scores / raise_to_power(self.frequencies.astype(np.float64), data["power"])
 
     def _take_lowest(self, k: int, thresholds: list[float]) -> "Sample":
         """Return the k keys of lowest rank, with the next rank, of a key or of these, as threshold."""
@@ -303,12 +303,12 @@ def candidates(keys: Any, frequencies: ArrayLike, scheme: Scheme, parts: int, *,
     ['tea']
     """
     parts = validate.whole("parts", parts, low=1, high=_MOST_PARTS, hint="Pass in how many parts a key may occur.")
-    part = _numbered(keys, frequencies, check_scheme(scheme), None, salt)
+    part = _number_keys(keys, frequencies, check_scheme(scheme), None, salt)
     most = replace(part, frequencies=part.frequencies * parts)  # at most 2^53
     return part._take(np.flatnonzero(most._enters(scheme))).keys
 
 
-def _numbered(keys: Any, frequencies: ArrayLike, sampler: Scheme, size: int | None, salt: bytes) -> Sample:
+def _number_keys(keys: Any, frequencies: ArrayLike, sampler: Scheme, size: int | None, salt: bytes) -> Sample:
     """Return all keys that occur, each with its number."""
     salt = check_salt(salt)
     counts = validate.integers("frequencies", frequencies, hint=_COUNTS)

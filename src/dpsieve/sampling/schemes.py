@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
-from dpsieve.sampling.monotone import LARGEST, raised, saturating
+from dpsieve.sampling.monotone import LARGEST, one_minus_exp, raise_to_power
 from dpsieve.types import Floats
 
 SMALLEST_POWER, LARGEST_POWER = 0.001, 10.0
@@ -108,7 +108,7 @@ class _Threshold(Scheme):
         out = np.empty(len(frequencies))
         with np.errstate(over="ignore"):
             for start in range(0, len(out), _CHUNK):
-                rate = self.tau * raised(frequencies[start : start + _CHUNK], self.power)
+                rate = self.tau * raise_to_power(frequencies[start : start + _CHUNK], self.power)
                 out[start : start + _CHUNK] = self._saturate(rate)
         return out
 
@@ -123,7 +123,7 @@ class _Ppswor(_Threshold):
 
     @staticmethod
     def _saturate(rate: Floats) -> Floats:
-        return saturating(rate)
+        return one_minus_exp(rate)
 
 
 class PpsworOfStream(_Threshold):
@@ -136,7 +136,7 @@ class PpsworOfStream(_Threshold):
 
     @staticmethod
     def _saturate(rate: Floats) -> Floats:
-        return saturating(rate) * (1 - 2.0**-40)  # a product with a constant is rounded monotonically
+        return one_minus_exp(rate) * (1 - 2.0**-40)  # a product with a constant is rounded monotonically
 
 
 class _Priority(_Threshold):
@@ -297,7 +297,7 @@ def scheme_from_json(data: dict[str, Any]) -> Scheme:
 
 
 def check_scheme(scheme: object) -> Scheme:
-    """Return the scheme, or raise if it is none."""
+    """Return the scheme; raise InvalidType for anything else."""
     if not isinstance(scheme, Scheme):
         hint = "Pass one such as ppswor(0.01)."
         raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")

@@ -40,7 +40,7 @@ class _Report(Message):
 
     def to_bytes(self) -> bytes:
         """Return the report as it is sent."""
-        return _encoded(self.to_json())
+        return _encode(self.to_json())
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +74,7 @@ class Report(_Report):
         >>> Report.from_bytes(Report("tea").to_bytes()).value
         'tea'
         """
-        return cls.from_json(decoded(data))
+        return cls.from_json(decode(data))
 
 
 class _PrefixFields(NamedTuple):
@@ -161,13 +161,13 @@ def padded_message(
         raise InvalidType(f"question must be one that a server asks, not {type(question).__name__}. Use from_json.")
     silent = dict.fromkeys(question.fields)
     if answer is None:
-        message = _encoded({"version": VERSION, **silent, "nonce": new_nonce(source)})
+        message = _encode({"version": VERSION, **silent, "nonce": new_nonce(source)})
     elif isinstance(answer, kind):
         message = answer.to_bytes()
     else:
         raise InvalidType(f"answer must be a {kind.__name__} or None. Pass the answer to this question.")
     nulls = sum(map(in_json, silent.values()))
-    length = len(_encoded({"version": VERSION, **silent, "nonce": "0" * 32})) + max(question.widest - nulls, 0)
+    length = len(_encode({"version": VERSION, **silent, "nonce": "0" * 32})) + max(question.widest - nulls, 0)
     if len(message) > length:
         raise InvalidValue("answer is longer than any to this question. Pass the answer to this question.")
     return message.ljust(length)
@@ -176,7 +176,7 @@ def padded_message(
 def is_dummy(message: object) -> bool:
     """Return whether a decoded message is that of a silent client: all fields are null, beside a version and a nonce.
 
-    >>> is_dummy(decoded(padded_message(ValueQuestion(0.5), None))), is_dummy({"value": None})
+    >>> is_dummy(decode(padded_message(ValueQuestion(0.5), None))), is_dummy({"value": None})
     (True, False)
     """
     if not isinstance(message, dict) or message.get("version") is not VERSION or not is_nonce(message.get("nonce")):
@@ -199,11 +199,11 @@ def client_level(levels: int, *, source: RandomWords | None = None) -> int:
 _ANSWERS: dict[type, type[_Report]] = {ValueQuestion: Report, Question: PrefixReport}
 
 
-def _encoded(message: dict[str, Any]) -> bytes:
+def _encode(message: dict[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def decoded(data: object) -> Any:
+def decode(data: object) -> Any:
     """Return the JSON value of these bytes, or None where they are not JSON; other types are refused."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise InvalidType(f"data must be bytes, not {type(data).__name__}. Pass what to_bytes of a report returned.")

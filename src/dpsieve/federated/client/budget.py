@@ -216,7 +216,7 @@ class Budget:
     def spent(self) -> Spent:
         """Return what is charged; raise UnreadableData where the record is damaged and all questions are refused."""
         with self._locked():
-            record = self._counted(self._storage.get())
+            record = self._current_record(self._storage.get())
         if record is None:
             raise UnreadableData("place: the record of this budget is damaged or gone, and all questions are refused.")
         charges = list(record.charges.values())
@@ -227,7 +227,7 @@ class Budget:
         """Return why a question would be refused, or None; nothing is charged. Do not send it: dummies hide it."""
         _check_question(question)
         with self._locked():
-            record = self._counted(self._storage.get())
+            record = self._current_record(self._storage.get())
         return self._refusal(question, record)
 
     def charge(self, question: AnyQuestion, *, source: RandomWords | None = None) -> bool:
@@ -245,7 +245,7 @@ class Budget:
 
     def _charge(self, question: AnyQuestion, source: RandomWords | None) -> bool:
         text = self._storage.get()
-        record = self._counted(text)
+        record = self._current_record(text)
         if record is None or self._refusal(question, record) is not None:
             if text is not None:
                 self._storage.put(text)
@@ -278,7 +278,7 @@ class Budget:
         over = [name for name, total, limit in self._limits(charges) if total > limit]
         return f"{' and '.join(over)} would be exceeded" if over else None
 
-    def _counted(self, text: str | None) -> _Record | None:
+    def _current_record(self, text: str | None) -> _Record | None:
         """Return today's record without expired charges, or None; a clock that was set back is ignored."""
         record = _Record.from_text(text)
         if record is None:

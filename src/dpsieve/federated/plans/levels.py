@@ -4,7 +4,7 @@ There are three protocols, all with one threshold for every level:
 
 * 'rounds': every client tosses a new coin at each level. One client may answer at all of them, and the whole is the
   composition of L mechanisms, charged by the exact pairs of their rows (`federated.plans.rounds`). A trie is
-  `pruned`: it asks a client only while the prefixes of its string survive, and is charged for that alone.
+  `pruned`: it asks a client only while the prefixes of its string survive, and is charged for these questions only.
 * 'cohorts': every client draws one level, each with probability 1/L, and tosses its coin there only. The whole costs
   (epsilon, delta) once. Proof: fix the levels of all clients, which do not depend on their values. With one client
   more, the levels before its own are the same, its own is one sample-and-threshold histogram with one client more, and
@@ -13,7 +13,7 @@ There are three protocols, all with one threshold for every level:
   to anyone. When a client replaces its value it keeps its level, and the same argument leaves one histogram in which
   one client is replaced: so the promise under 'replace' is that of one histogram under 'replace', once. (Lemma 7 of
   Bharadwaj and Cormode, AISTATS 2022, charges L times.)
-  With `secret_levels`, whoever sees the release knows no client's level, and the others hide a client better. Proof:
+  With `secret_levels`, no reader of the release knows a client's level, and the others hide a client better. Proof:
   let p be the coin and r = (p/L) / (1 - p + p/L). By convexity, reveal the level l of the one client, and then, of
   every other client, whether it reported at another level than l, and what. Nothing else at those levels depends on
   the client. The others each report at level l with probability r, independently: of those who reported at no other
@@ -72,7 +72,7 @@ class LevelPlan(ReportedCounts):
         coin: the probability with which a client answers a question that it receives.
         threshold: the least sampled count that is reported.
         pruned: whether a client is asked only while all prefixes of its string survived, as by a trie.
-        secret_levels: with 'cohorts', whether nobody who sees the release knows the level of any client.
+        secret_levels: with 'cohorts', whether no reader of the release knows the level of any client.
     """
 
     unit: str = field(default="one client", kw_only=True)
@@ -215,7 +215,7 @@ def level_plan(
         coin, threshold: chosen values; their cost is checked.
         neighbours: 'add_remove' (one client more or less) or 'replace' (one client has another value).
         unit: who is protected, for the guarantee.
-        secret_levels: with 'cohorts', True where nobody who sees the release can know at which level a client may
+        secret_levels: with 'cohorts', True where no reader of the release can know at which level a client may
             answer: each draws its level itself, and silent clients send padded messages. It costs less.
         pruned: whether a client is asked only while all prefixes of its string survived, as by `TrieHeavyHitters` and
             `Quantiles`, which pass it themselves.
@@ -278,7 +278,7 @@ def count_levels(max_length: int, step: int) -> int:
 
 def _check_secrecy(protocol: Protocol, secret_levels: object) -> None:
     if not isinstance(secret_levels, bool):
-        raise InvalidType("secret_levels must be True or False. Pass True where nobody knows the level of a client.")
+        raise InvalidType("secret_levels must be True or False. Pass True where clients keep their levels secret.")
     if secret_levels and protocol != "cohorts":
         raise InvalidValue(f"secret_levels belongs to 'cohorts', not to {protocol!r}. Leave it out.")
 

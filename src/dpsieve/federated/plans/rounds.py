@@ -77,7 +77,7 @@ def rounds_delta(
     """
     if last_row(rate, threshold) <= _MOST_ROWS:
         return pairs_delta(epsilon, rate, threshold, rounds, neighbours, pruned=pruned)
-    return _composed(epsilon, _Curves(rate, threshold), _FINE, rounds, neighbours)
+    return _compose_rounds(epsilon, _Curves(rate, threshold), _FINE, rounds, neighbours)
 
 
 def rough_rounds_delta(
@@ -86,8 +86,8 @@ def rough_rounds_delta(
     """Return about the same as `rounds_delta`, mostly more, in a tenth of the time, without proof: for searches."""
     if last_row(rate, threshold) <= _MOST_ROWS:
         return pairs_delta(epsilon, rate, threshold, rounds, neighbours, pruned=pruned, rough=True)
-    points = round(_COARSE * min(max(1.0, epsilon), 8.0))  # many small losses need small steps, whatever epsilon is
-    return _composed(epsilon, _RoughCurves(rate, threshold), points, rounds, neighbours)
+    points = round(_COARSE * min(max(1.0, epsilon), 8.0))  # many small losses need small steps at any epsilon
+    return _compose_rounds(epsilon, _RoughCurves(rate, threshold), points, rounds, neighbours)
 
 
 def last_row(rate: float, threshold: int) -> int:
@@ -161,11 +161,11 @@ def _row_pairs(
             is_likely = silent_before[i] > _RARE
             fall = math.log1p(-rate * before[i, least - 1] / silent_before[i]) if is_likely else 0.0
             more[-1] = silent[i], fall, pruned
-            less[-1] = silent_before[i], -fall if is_likely else math.inf, pruned  # of next to nothing
+            less[-1] = silent_before[i], -fall if is_likely else math.inf, pruned  # a negligible mass
         yield more[more[:, 0] > 0], less[less[:, 0] > 0]
 
 
-def _composed(epsilon: float, curves: "_Curves", points: int, rounds: int, neighbours: Neighbours) -> float:
+def _compose_rounds(epsilon: float, curves: "_Curves", points: int, rounds: int, neighbours: Neighbours) -> float:
     more, less, step = _both(epsilon, curves, points)
     together = [(more, less)] if neighbours == "replace" else [(more,), (less,)]
     return max(_delta(_total(sides, rounds), step, epsilon) for sides in together)
@@ -173,7 +173,7 @@ def _composed(epsilon: float, curves: "_Curves", points: int, rounds: int, neigh
 
 def _total(sides: tuple[Losses, ...], rounds: int) -> Losses:
     lost = reduce(either, [side.lost for side in sides * rounds])
-    if lost > 1 - 1e-12:  # next to nothing is finite
+    if lost > 1 - 1e-12:  # the finite part is negligible
         return Losses(0, np.zeros(1), 1.0, 0.0)
     finite = reduce(Losses.plus, [replace(side, lost=0.0).times(rounds) for side in sides])
     heavier = math.prod(max(1.0, float(side.mass.sum()) + side.lost) + 32 * _ULP for side in sides) ** rounds
@@ -227,7 +227,7 @@ def _both(epsilon: float, curves: _Curves, points: int) -> tuple[Losses, Losses,
     lost = curves.lost(np.arange(0.0, math.ceil(most / step) + 1) * step)
     gained[0] = lost[0] = max(gained[0], lost[0])
     up, down = _side(gained, step), _side(lost, step)
-    return _joined(up, down, step), _joined(down, up, step), step
+    return _join(up, down, step), _join(down, up, step), step
 
 
 def _side(values: Floats, step: float) -> _Side:
@@ -249,7 +249,7 @@ def _curve(mass: Floats, step: float) -> Floats:
     return np.append(np.convolve(mass[::-1], gain)[: len(mass)][::-1], 0.0)
 
 
-def _joined(up: _Side, down: _Side, step: float) -> Losses:
+def _join(up: _Side, down: _Side, step: float) -> Losses:
     """Return the losses of a direction: `up` above zero; `down`, of the other direction, mirrored; the rest at zero.
 
     Its mass is one, rounded up, and at least that of the other output, as D(z) >= 1 - z + z B(1/z) requires.

@@ -68,7 +68,7 @@ class _Ranges:
     before: Floats
     mass: Floats
 
-    def chosen(self, which: Bools) -> "_Ranges":
+    def select(self, which: Bools) -> "_Ranges":
         """Return these ranges in one column, as parents of the next level."""
         return _Ranges(*(getattr(self, field.name)[which][:, None] for field in fields(self)))
 
@@ -84,7 +84,7 @@ class Tree:
         self.grid, self.levels, self._most_hidden = grid, levels, threshold - 1
 
     @property
-    def is_whole(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether these can be survivors: in order, from the threshold on, and each inside one of the level before."""
         parents = np.zeros(1, np.int64)
         for numbers, counts in self.levels:
@@ -110,7 +110,7 @@ class Tree:
             edges = (ranges.numbers[inner] * grid.branching ** (grid.depth - level)).ravel()
             own = np.full(len(edges), level)
             parts.append((edges, own, ranges.before[inner].ravel(), low.ravel(), high.ravel()))
-            parents = ranges.chosen(ranges.hidden == 0)
+            parents = ranges.select(ranges.hidden == 0)
         edges, levels, estimate, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.argsort(edges)
         high = np.minimum.accumulate(high[order][::-1])[::-1]

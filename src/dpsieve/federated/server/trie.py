@@ -68,7 +68,7 @@ class TrieRelease(Release):
     def check(self) -> None:
         """Raise unless the trie is one that these questions can lead to, and the release is what ended in it."""
         super().check()
-        if not _follows(self):
+        if not _is_consistent(self):
             raise InvalidValue("trie is not one that its plan leads to. Use the release as it was made.")
 
 
@@ -107,14 +107,14 @@ class TrieServer:
     def questions(self, *, ledger: AnyLedger = None, note: str = "") -> Iterator[Question]:
         """Yield the question of each level; `take` the answers to one before the next. Can be iterated only once.
 
-        It ends early when nothing reaches the threshold. The budget is spent with the first question, whatever follows.
+        Ends early when nothing reaches the threshold. The budget is spent with the first question.
 
         Args:
             ledger: the budget to charge; the spend is durable before the first question.
             note: what this is for, stored in the ledger.
         """
         if self._state != "new":
-            again = f"Make a new {type(self).__name__}, with a budget of its own."
+            again = f"Make a new {type(self).__name__}, with its own budget."
             raise InvalidValue(f"the questions were asked already. {again}")
         plan, one_client = self.plan, np.ones(1, np.int64)
         plan.certify()
@@ -174,7 +174,7 @@ class TrieServer:
         return message if isinstance(message, PrefixReport) else PrefixReport(*message)
 
     def _close(self, level: int) -> bool:
-        """Keep what reached the threshold as a level of the trie; return whether there is more to ask."""
+        """Store the prefixes that reached the threshold as a level of the trie; return whether any can be extended."""
         counted = self._counts.total().sort_by([("prefix", "ascending"), ("ended", "ascending")])
         tokens = np.zeros(len(counted), np.int64)
         if len(counted):
@@ -201,12 +201,12 @@ class TrieServer:
     def _ask_all(self, strings: Any, source: Source | None, ledger: AnyLedger, note: str) -> None:
         """Ask one simulated client per string."""
         self._source = resolve(source)
-        with self._charged():
+        with self._report_charge():
             questions = self.questions(ledger=ledger, note=note)
             answer_all(self.plan, self.strings, strings, questions, self.count, self._source)
 
     @contextmanager
-    def _charged(self) -> Iterator[None]:
+    def _report_charge(self) -> Iterator[None]:
         """Report the charge with errors that are raised after it."""
         try:
             yield
@@ -264,7 +264,7 @@ class TrieHeavyHitters(TrieServer):
             source: randomness for tests; the release is then marked as unsafe to publish.
         """
         self._ask_all(strings, source, ledger, note)
-        with self._charged():
+        with self._report_charge():
             return self.release()
 
     def release(self) -> TrieRelease:
@@ -296,8 +296,8 @@ def _schema(strings: Strings) -> pa.Schema:
     return pa.schema([("level", pa.int64()), ("prefix", text), ("ended", pa.bool_()), ("token", pa.int64())])
 
 
-def _follows(release: TrieRelease) -> bool:
-    """Return whether each prefix answers a question that its level could ask, and all else follows from the plan."""
+def _is_consistent(release: TrieRelease) -> bool:
+    """Return whether each prefix answers a question of its level, and all other columns follow from the plan."""
     plan, trie, notes = release.mechanism, release.trie, release.notes
     if not isinstance(plan, LevelPlan) or type(notes.step) is not int:
         return False
@@ -314,10 +314,10 @@ def _follows(release: TrieRelease) -> bool:
     reading = plan.read(tokens)
     if any((trie[name].to_numpy() != getattr(reading, name)).any() for name in _READ):
         return False
-    return _answers(trie, plan, strings, step) and _ended(release, schema.field("prefix").type)
+    return _answers_questions(trie, plan, strings, step) and _matches_ended(release, schema.field("prefix").type)
 
 
-def _answers(trie: pa.Table, plan: LevelPlan, strings: Strings, step: int) -> bool:
+def _answers_questions(trie: pa.Table, plan: LevelPlan, strings: Strings, step: int) -> bool:
     """Return whether the rows of each level answer the question about the prefixes of the level before."""
     prefixes = (strings.empty,)
     start, places = 0, trie["level"].to_numpy()
@@ -332,7 +332,7 @@ def _answers(trie: pa.Table, plan: LevelPlan, strings: Strings, step: int) -> bo
     return start == len(places)
 
 
-def _ended(release: TrieRelease, text: pa.DataType) -> bool:
+def _matches_ended(release: TrieRelease, text: pa.DataType) -> bool:
     """Return whether the keys of the release are the strings that ended, with their tokens."""
     ended = release.trie.filter(release.trie["ended"]).sort_by("prefix")
     keys = release.table["key"] if len(release) else pa.chunked_array([], text)
