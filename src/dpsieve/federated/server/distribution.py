@@ -248,9 +248,8 @@ class Quantiles(TrieServer):
         self, values: Any, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None
     ) -> Distribution:
         """Ask one simulated client per number; NaN, and null in Arrow, have no value."""
-        self._ask_all(write_digits(self.grid, values), source, ledger, note)
-        with self._report_charge():
-            return self.release()
+        distribution: Distribution = self._run(write_digits(self.grid, values), source, ledger, note)
+        return distribution
 
     def release(self, *, confidence: float = 0.95) -> Distribution:
         """Return the distribution, whose intervals hold jointly with this confidence."""

@@ -10,8 +10,8 @@ the proof). The reports themselves are not private, and the server that counts t
 sees no more of a string than a prefix that others share, plus `step` symbols.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Unpack
 
@@ -29,7 +29,7 @@ from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intak
 from dpsieve.federated.server.simulated_clients import answer_all, string_type
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import AnyLedger, charge, report_charge
-from dpsieve.publication.publication import Notes
+from dpsieve.publication.publication import Notes, Publication
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Bools, Ints
@@ -72,7 +72,7 @@ class TrieRelease(Release):
             raise InvalidValue("trie is not one that its plan leads to. Use the release as it was made.")
 
 
-class TrieServer:
+class TrieServer(ABC):
     """A server that asks level by level for the prefixes that many clients share, under one guarantee.
 
     Attributes:
@@ -198,18 +198,17 @@ class TrieServer:
         if self._state != "done":
             raise InvalidValue("there are questions left to ask. Go through all of `questions()` first.")
 
-    def _ask_all(self, strings: Any, source: Source | None, ledger: AnyLedger, note: str) -> None:
-        """Ask one simulated client per string."""
+    @abstractmethod
+    def release(self) -> Publication:
+        """Return the publication of what survived."""
+
+    def _run(self, strings: Any, source: Source | None, ledger: AnyLedger, note: str) -> Any:
+        """Ask one simulated client per string, and release; errors after the charge report it."""
         self._source = resolve(source)
-        with self._report_charge():
+        try:
             questions = self.questions(ledger=ledger, note=note)
             answer_all(self.plan, self.strings, strings, questions, self.count, self._source)
-
-    @contextmanager
-    def _report_charge(self) -> Iterator[None]:
-        """Report the charge with errors that are raised after it."""
-        try:
-            yield
+            return self.release()
         except BaseException:
             with report_charge(self.entry):
                 raise
@@ -263,9 +262,8 @@ class TrieHeavyHitters(TrieServer):
             ledger, note: the budget to charge, and the note of the entry.
             source: randomness for tests; the release is then marked as unsafe to publish.
         """
-        self._ask_all(strings, source, ledger, note)
-        with self._report_charge():
-            return self.release()
+        release: TrieRelease = self._run(strings, source, ledger, note)
+        return release
 
     def release(self) -> TrieRelease:
         """Return the strings that ended and survived, with counts, intervals and the trie.
