@@ -24,7 +24,7 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.budget import Budget
 from dpsieve.federated.client.coins import RandomWords, coin, is_nonce, new_nonce, uniform
-from dpsieve.federated.client.questions import AnyQuestion, Question, ValueQuestion, in_json
+from dpsieve.federated.client.questions import AnyQuestion, Question, ValueQuestion, check_question, in_json
 from dpsieve.federated.client.strings import MOST_LEVELS, Message, Strings, Symbols, check_sendable
 
 VERSION = 1
@@ -104,7 +104,7 @@ def value_answer(
     >>> value_answer(ValueQuestion(coin=0.5, values=("tea", "milk")), "gin", budget=None) is None
     True
     """
-    _check_question(question, ValueQuestion)
+    check_question(question, ValueQuestion)
     admitted = _admits(budget, question, None, source)
     counts = question.counts(value)
     if not admitted or not coin(question.coin, source) or not counts:
@@ -134,7 +134,7 @@ def client_answer(
             `client_level(question.levels)`. A budget draws and keeps it itself.
         source: randomness for tests.
     """
-    _check_question(question, Question)
+    check_question(question, Question)
     if not _admits(budget, question, level, source):
         return None
     if not coin(question.coin, source) or not question.strings.accepts(string):
@@ -156,10 +156,8 @@ def padded_message(
     >>> {len(padded_message(question, answer)) for answer in (Report("tea"), Report("milk"), None)}
     {71}
     """
-    kind = _ANSWERS.get(type(question))
-    if kind is None:
-        raise InvalidType(f"question must be one that a server asks, not {type(question).__name__}. Use from_json.")
-    silent = dict.fromkeys(question.fields)
+    check_question(question, *_ANSWERS)
+    kind, silent = _ANSWERS[type(question)], dict.fromkeys(question.fields)
     if answer is None:
         message = _encode({"version": VERSION, **silent, "nonce": new_nonce(source)})
     elif isinstance(answer, kind):
@@ -211,12 +209,6 @@ def decode(data: object) -> Any:
         return json.loads(bytes(data).decode())
     except (ValueError, RecursionError):
         return None
-
-
-def _check_question(question: object, kind: type) -> None:
-    if not isinstance(question, kind):
-        name = kind.__name__
-        raise InvalidType(f"question must be a {name}, not {type(question).__name__}. Use {name}.from_json.")
 
 
 def _admits(budget: object, question: AnyQuestion, level: int | None, source: RandomWords | None) -> bool:

@@ -216,6 +216,13 @@ class Question(Message):
 AnyQuestion = ValueQuestion | Question
 
 
+def check_question(question: object, *kinds: type) -> None:
+    """Raise unless this is a question of one of these kinds."""
+    if not isinstance(question, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise InvalidType(f"question must be a {names}, not {type(question).__name__}. Use its from_json.")
+
+
 def terms_of(question: AnyQuestion) -> Terms:
     """Return the terms of a question, or raise where it states none."""
     if question.terms is None:
