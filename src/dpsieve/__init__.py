@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK
     from dpsieve.engines.inputs.files import files
+    from dpsieve.estimation.estimated_sums import EstimatedSum
     from dpsieve.jobs.collect import collect_heavy_hitters, collect_histogram, collect_quantiles
     from dpsieve.jobs.discover import discover, hitting_set, top_k
     from dpsieve.jobs.numbers import mean, quantile, sum  # noqa: A004
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from dpsieve.sampling import Sample, everything, ppswor, priority
     from dpsieve.sketches import MisraGries, UserMisraGries
     from dpsieve.sparse.vector import SparseVector
-    from dpsieve.values.estimated_sums import EstimatedSum
 
 __all__ = [
     "Certificate", "Estimate", "EstimatedSum", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries",
@@ -67,7 +67,7 @@ _NAMES = {
     "publication": "Release",
     "sampling": "Sample everything ppswor priority",
     "sketches": "MisraGries UserMisraGries",
-    "values.estimated_sums": "EstimatedSum",
+    "estimation.estimated_sums": "EstimatedSum",
     "numbers.estimate": "Estimate",
     "sparse.vector": "SparseVector",
 }

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from schemes_in_use import SCHEMES
+from schemes_in_use import SCHEMES, FunctionScheme
 from scripted import Scripted
 from statistical import assert_counts, binomial_band
 
@@ -167,7 +167,7 @@ class TestSamplesOfRareAndHugeKeys:
 
     def test_a_scheme_that_changes_its_mind_is_held_to_what_was_certified(self):
         low = {"answer": 0.001}
-        answer = custom(
+        answer = FunctionScheme(
             lambda frequencies: np.where(frequencies < 2000, 0.9, 1.0) * low["answer"]
         )  # rows of many blocks
         channel = simple(1.0, 1e-6, answer)

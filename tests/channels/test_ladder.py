@@ -7,6 +7,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 from every_channel import OnLadder
+from schemes_in_use import FunctionScheme
 from scripted import Scripted
 from statistical import assert_counts, binomial_band
 
@@ -19,7 +20,7 @@ from dpsieve.papers.weighted_sampling import concordance
 from dpsieve.privacy.kernel import examine
 from dpsieve.privacy.ladder_kernel import examine_ladder
 from dpsieve.randomness.source import SystemSource
-from dpsieve.sampling import custom, ppswor, priority
+from dpsieve.sampling import ppswor, priority
 
 HUGE = [10**11, 10**12]
 SMALL = {
@@ -94,7 +95,7 @@ def test_every_rate_is_certified(epsilon, delta, tau):
         (0.1, 1e-8, priority(1e-6)),
         (0.5, 1e-6, ppswor(1e-3, 0.2)),
         (0.5, 1e-6, ppswor(1e-12, 2.0)),
-        (0.5, 1e-6, custom(lambda i: i / (i + 1e5))),
+        (0.5, 1e-6, FunctionScheme(lambda i: i / (i + 1e5))),
     ],
     ids=str,
 )
@@ -107,7 +108,7 @@ def test_other_rates_budgets_and_schemes(epsilon, delta, scheme):
 
 
 def test_after_a_jump_rows_are_made_one_by_one():
-    channel = optimal(0.5, 1e-6, custom(lambda i: np.where(i < 40_000, 0.1, 0.2) * np.minimum(i / 1e5, 1.0)))
+    channel = optimal(0.5, 1e-6, FunctionScheme(lambda i: np.where(i < 40_000, 0.1, 0.2) * np.minimum(i / 1e5, 1.0)))
     assert isinstance(channel.rows, StepRows) and channel.loss == 0
     assert isinstance(simple(0.5, 1e-6, ppswor(1e-4)).rows, StepRows)
 
@@ -118,7 +119,7 @@ def test_where_a_ladder_loses_more_the_smaller_loss_is_taken_and_told():
         (8.0, 1e-8, ppswor(1e-6)),
         (9.0, 1e-8, ppswor(1e-9)),
         (20.0, 1e-8, ppswor(1e-9)),
-        (1.0, 1e-8, custom(lambda i: np.where(i < 2e6, 1e-6, 0.5))),
+        (1.0, 1e-8, FunctionScheme(lambda i: np.where(i < 2e6, 1e-6, 0.5))),
     ):
         channel = optimal(epsilon, delta, scheme)
         channel.certify()

@@ -6,6 +6,7 @@ import time
 import mpmath as mp
 import numpy as np
 import pytest
+from schemes_in_use import FunctionScheme
 
 from dpsieve.channels import optimal, stability
 from dpsieve.channels.baselines import ThinnedRows
@@ -21,7 +22,7 @@ SCHEMES = {
     "sqrt": (ppswor(0.1, power=0.5), lambda x: -np.expm1(-0.1 * np.sqrt(x)), []),
     "tenth power": (priority(1e-13, power=10.0), lambda x: np.minimum(1, 1e-13 * x**10), [10**1.3]),
     "steps": (custom(STEPS), lambda x: STEPS[np.minimum(x.astype(int), 16) - 1], range(1, 17)),
-    "function": (custom(lambda x: x / (x + 40)), lambda x: x / (x + 40), []),
+    "function": (FunctionScheme(lambda x: x / (x + 40)), lambda x: x / (x + 40), []),
 }
 BUDGETS = [(1.0, 1e-8), (0.1, 1e-3), (5.0, 1e-4), (30.0, 0.01)]
 
@@ -97,7 +98,10 @@ def cliff(x):
     return 0.01 + 0.5 * (x > 12.999) + 0.49 * (x > 21.7)
 
 
-@pytest.mark.parametrize("scheme", [s for s, _, _ in SCHEMES.values()] + [custom(cliff)], ids=[*SCHEMES, "cliff"])
+CLIFF = FunctionScheme(cliff)
+
+
+@pytest.mark.parametrize("scheme", [*(s for s, _, _ in SCHEMES.values()), CLIFF], ids=[*SCHEMES, "cliff"])
 def test_every_pair_of_rows_keeps_the_promise(scheme):
     for epsilon, delta in ((0.5, 0.01), (2.0, 1e-5)):
         channel = stability(epsilon, delta, scheme)
@@ -126,14 +130,14 @@ def test_the_curve_is_that_of_the_rows(scheme):
         assert channel.delta(epsilon) == pytest.approx(exact, rel=1e-6)
 
 
-@pytest.mark.parametrize("scheme", [ppswor(1e-6), custom(cliff)], ids=["long", "function"])
+@pytest.mark.parametrize("scheme", [ppswor(1e-6), CLIFF], ids=["long", "function"])
 def test_a_curve_that_cannot_be_computed_is_refused(scheme):
     for neighbours in ("add_remove", "replace"):
         with pytest.raises(InvalidValue, match=r"exact"):
             stability(1.0, 1e-3, scheme).delta(1.0, neighbours)
 
 
-@pytest.mark.parametrize("scheme", [ppswor(1e-6), priority(1e-6), custom(lambda x: x / (x + 1e6))])
+@pytest.mark.parametrize("scheme", [ppswor(1e-6), priority(1e-6), FunctionScheme(lambda x: x / (x + 1e6))])
 def test_intervals_at_a_rate_of_one_in_a_million(scheme):
     """For each frequency, the parts whose interval holds it have 95 % of its row, and about as much."""
     channel = stability(1.0, 1e-8, scheme)

@@ -199,7 +199,7 @@ class TestPlans:
     def test_found_half_of_the_time(self):
         for protocol in PROTOCOLS:
             plan = level_plan(1.0, 1e-6, 4, protocol=protocol)
-            assert plan.found([plan.half])[0] >= 0.5 > plan.found([plan.half - 1])[0]
+            assert plan.reporting_probability([plan.half])[0] >= 0.5 > plan.reporting_probability([plan.half - 1])[0]
         assert plan.reports == plan.coin and level_plan(1.0, 1e-6, 4).reports == 4 * level_plan(1.0, 1e-6, 4).coin
 
     @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ class TestPaths:
         server = TrieHeavyHitters(1.0, 1e-8, max_length=7, protocol=protocol)
         release = server.run(pa.array(np.repeat(words, counts)))
         found = dict(zip(release.table["key"].to_pylist(), release.table.to_pylist(), strict=True))
-        sure = [word for word, count in true.items() if server.plan.found([count])[0] > 1 - 1e-11]
+        sure = [word for word, count in true.items() if server.plan.reporting_probability([count])[0] > 1 - 1e-11]
         assert len(sure) >= 10 and set(sure) <= set(found) <= set(true)
         missed = sum(not found[word]["low"] <= true[word] <= found[word]["high"] for word in found)
         assert missed <= stats.binom.isf(1e-9, len(found), 0.05)

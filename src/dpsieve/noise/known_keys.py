@@ -34,7 +34,6 @@ from dpsieve.randomness import discrete_laplace, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
-from dpsieve.values.estimated_sums import HIGHEST_LEVEL, noise_interval
 
 if TYPE_CHECKING:
     from dpsieve.publication import Release
@@ -85,6 +84,8 @@ class NoisyCounts(Counting):
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
     ) -> tuple[float, float] | None:
         """Return the interval of a sum of some of the counts, from the law of their noise; with a g, of one count."""
+        from dpsieve.estimation.estimated_sums import HIGHEST_LEVEL, noise_interval
+
         noisy = np.asarray(tokens, dtype=np.float64)
         if g is not None:
             if len(noisy) != 1:

@@ -20,7 +20,7 @@ from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sampling.monotone import raised
+from dpsieve.sampling.monotone import raise_to_power
 from dpsieve.sampling.schemes import Scheme, ppswor, priority
 from dpsieve.types import Ints
 
@@ -141,4 +141,4 @@ def release_sample(
 def _fixed(counts: Ints, power: float) -> Ints:
     if power == 1.0:
         return counts * _FIXED_POINT
-    return np.floor(raised(counts.astype(np.float64), power) * _FIXED_POINT).astype(np.int64)
+    return np.floor(raise_to_power(counts.astype(np.float64), power) * _FIXED_POINT).astype(np.int64)

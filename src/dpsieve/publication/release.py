@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.estimation.estimated_sums import EstimatedSum, row_weights
 from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.contribution import Contribution
@@ -22,7 +23,6 @@ from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.columns import as_arrow, as_numpy
-from dpsieve.values.estimated_sums import EstimatedSum, row_weights
 from dpsieve.values.keys import check_published, key_names, key_table, order_of, published, refuse_equal
 
 if TYPE_CHECKING:

@@ -51,6 +51,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels.budget import check_budget
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.estimation.estimated_sums import noise_interval
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_deviation, laplace_tail
 from dpsieve.privacy.certificate import Certificate, formula
@@ -61,7 +62,6 @@ from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
-from dpsieve.values.estimated_sums import noise_interval
 
 MISSED = 0.05
 """The probability that any interval of a release misses."""

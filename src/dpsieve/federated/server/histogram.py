@@ -89,7 +89,7 @@ class Buckets:
             pass
         raise too_large(name)
 
-    def among(self, values: pa.Array) -> pa.Array:
+    def are_counted(self, values: pa.Array) -> pa.Array:
         """Return, for each value, whether it counts."""
         if self.listed is not None:
             return pc.is_in(values, value_set=self.listed)
@@ -156,7 +156,7 @@ class Tally:
             self._count(values.drop_null())
         elif isinstance(reports, pa.Array | pa.ChunkedArray | np.ndarray) or hasattr(reports, "to_numpy"):
             fix = "Pass what client_reports returns, or Reports(values, coin) of what clients sent after their coins."
-            raise InvalidType(f"reports must not be plain values, which nobody sampled. {fix}")
+            raise InvalidType(f"reports must not be plain values, which were not sampled. {fix}")
         elif isinstance(reports, Iterable) and not isinstance(reports, str | bytes | dict | Report):
             longest = _ESCAPED * self._buckets.longest + ENVELOPE
             read = [self._intake.read(message, longest) for message in list(reports)]
@@ -200,7 +200,7 @@ class Tally:
 
     def _count(self, values: pa.Array) -> None:
         batch = pa.Table.from_arrays(pc.value_counts(values).flatten(), names=["value", "count"])
-        counted = self._buckets.among(batch.column("value"))
+        counted = self._buckets.are_counted(batch.column("value"))
         left_out = int(pc.sum(batch.filter(pc.invert(counted)).column("count")).as_py() or 0)
         if self._buckets.listed is None:
             self.ignored.too_long += left_out
@@ -280,7 +280,7 @@ class Histogram:
         source = resolve(source)
         heads = coins(len(column), self.plan.rate, source=source)
         sent = column.filter(pa.array(heads)).drop_null()
-        return Reports(sent.filter(self.buckets.among(sent)), self.plan.rate, source.publishable)
+        return Reports(sent.filter(self.buckets.are_counted(sent)), self.plan.rate, source.publishable)
 
     def tally(self) -> Tally:
         """Return an empty tally, to which reports are added as they arrive."""
