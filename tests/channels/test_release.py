@@ -172,7 +172,7 @@ def test_bad_schemes_and_thresholds():
         stability(1.0, 1e-6, threshold="low")
     with pytest.raises(DpsieveError, match="delta"):
         stability(1.0, 0.7)
-    with pytest.raises(DpsieveError, match="replace"):
+    with pytest.raises(DpsieveError, match="exact"):
         stability(1.0, 1e-6, ds.ppswor(1e-6)).delta(1.0, "replace")
     for make in (optimal, simple):
         with pytest.raises(DpsieveError, match="epsilon"):

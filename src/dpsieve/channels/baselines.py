@@ -29,13 +29,14 @@ from itertools import pairwise
 import numpy as np
 from flint import arb
 
-from dpsieve.channels.channel import SchemeChannel
+from dpsieve import validate
+from dpsieve.channels.channel import UnknownKeys, UnknownKeysChannel
 from dpsieve.channels.lag import Lag, LagRows
-from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Rows, Steps, Windows, runs
+from dpsieve.channels.law import LARGEST_FREQUENCY, WindowedLaw, Windows, runs
+from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Steps
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import floor_bounds, precision
-from dpsieve.exact.words import floor_words
-from dpsieve.privacy import Block, Certificate, Guarantee
+from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import whole_unit
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.coins import bernoulli
@@ -46,7 +47,6 @@ from dpsieve.types import Floats, Ints
 _BITS = 320
 _CHUNK = 1 << 13  # parts integrated at a time
 _TINY = 1e-6
-_BELOW_ONE = 1 - 2.0**-42  # keeps every row below one on the grid, in spite of rounding
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,10 @@ def trim_lag(first: int, masses: list[int]) -> Lag:
     return Lag(list(range(first, first + len(masses) + 1)), masses)
 
 
-class ThinnedRows(Rows):
-    """A stability histogram cut into parts (see `LaplaceCut`), of which each is kept with the mean of q over it."""
+class ThinnedLaw(WindowedLaw):
+    """A stability histogram cut into parts (see `LaplaceCut`), each kept with the mean of q over it."""
 
     resolution = 2
-    longest = 1 << 17
 
     def __init__(self, steps: Steps, cut: LaplaceCut, scheme: Scheme) -> None:
         self._inner, self._scheme, self._cut = LagRows(2, lambda: cut.lag), scheme, cut
@@ -131,12 +130,6 @@ class ThinnedRows(Rows):
         self._nodes, weights = np.polynomial.legendre.leggauss(6 if smooth else 16 + int(cut.rate))
         self._nodes, self._weights = (self._nodes + 1) / 2, weights / 2
         self._limits = self._between(steps)
-
-    def block(self, first: int, count: int) -> Block:
-        """Return consecutive rows over shared cells, rounded down to the grid; what is drawn is finer than that."""
-        edges = np.arange(max(1, 2 * (first - self.spread) + 1), 2 * (first + count - 1 + self.spread) + 2)
-        mass = self.cell_probabilities(np.arange(first, first + count), edges - 1)
-        return Block(edges, *floor_words(mass * _BELOW_ONE))
 
     def certify(self, guarantee: Guarantee) -> Certificate:
         """Return the certificate of the rows before sampling, which covers these (see the head of this module)."""
@@ -155,7 +148,8 @@ class ThinnedRows(Rows):
 
     def withheld(self, frequencies: Ints) -> Floats:
         """Return the probability of 'nothing' for each frequency: no report, or a part that is not kept."""
-        values, place = np.unique(self._settled(frequencies), return_inverse=True)
+        limit = LARGEST_FREQUENCY if self.last is None else self.last
+        values, place = np.unique(np.minimum(frequencies, limit), return_inverse=True)
         silent = 1 - self.reported(values)
         for k in np.flatnonzero(silent < _TINY):
             i = values[[k]]
@@ -165,11 +159,11 @@ class ThinnedRows(Rows):
         return np.asarray(silent[place])
 
     def cell_edges(self, low: int, high: int) -> Ints:
-        """Return token edges between which every row is even; see `Rows.cell_edges`."""
+        """Return token edges between which every row is even; see `TokenLaw.cell_edges`."""
         return self._inner.cell_edges(low, high)
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
-        """Return the probability of each cell between edges under each frequency; see `Rows.cell_probabilities`."""
+        """Return the probability of each cell between edges under each frequency; see `TokenLaw.cell_probabilities`."""
         kept = self._kept_at(frequencies[:, None], np.maximum(edges[1:], 1))
         return np.asarray(self._inner.cell_probabilities(frequencies, edges) * kept)
 
@@ -304,8 +298,8 @@ def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") 
 
 @register("stability")
 @dataclass(frozen=True, repr=False)
-class Stability(SchemeChannel):
-    """See `stability`."""
+class Stability(UnknownKeys):
+    """See `stability`: with a scheme its guarantee rests on a formula, so it is no `Channel`."""
 
     scheme: Scheme | None = None
     threshold: str = field(default="fair", kw_only=True)
@@ -325,19 +319,30 @@ class Stability(SchemeChannel):
         return LaplaceCut.of(self.epsilon, self.delta_, paper=self.threshold == "paper", split=self.scheme is not None)
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> LagRows | ThinnedLaw:
         """The rows of a lag, thinned if there is a scheme."""
         if self.scheme is None:
             return LagRows(1, lambda: self.cut.lag)
-        return ThinnedRows(self._steps, self.cut, self.scheme)
+        return ThinnedLaw(Steps(self.epsilon, self.delta_), self.cut, self.scheme)
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        return self.rows.certify(self.guarantee)
+
+    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+        """Return the least delta at epsilon, from the rows; refused where counts are sampled."""
+        if not isinstance(self.rows, LagRows):
+            hint = "Use channel.guarantee, or a channel without a scheme."
+            raise InvalidValue(f"epsilon has no exact delta here: the noisy counts are sampled. {hint}")
+        return self.rows.delta(validate.epsilon(epsilon), validate.neighbours(neighbours))
 
 
 @register("truncated_geometric")
 @dataclass(frozen=True, repr=False)
-class TruncatedGeometric(SchemeChannel):
+class TruncatedGeometric(UnknownKeysChannel):
     """See `truncated_geometric`."""
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> LagRows:
         """The rows of a lag."""
         return LagRows(1, lambda: geometric_lag(self.epsilon, self.delta_))

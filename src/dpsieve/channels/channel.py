@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels.budget import check_budget
 from dpsieve.channels.law import LARGEST_FREQUENCY, Row, TokenLaw
-from dpsieve.channels.rows import Rows, Steps
+from dpsieve.channels.rows import Rows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.privacy import Certificate, Guarantee
@@ -125,7 +125,7 @@ class ReportedCounts(Counting):
         """Return (low, high) for the true frequency behind each token.
 
         For every true frequency, the interval of a reported key holds it with probability at least `level`, given
-        that the key is reported; the windows behind it are as short as that allows (see `channels.rows.Windows`).
+        that the key is reported; the windows behind it are as short as that allows (see `channels.law.Windows`).
         """
         level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
         return self.rows.interval(whole_tokens(self, tokens), max(level, 1e-6))
@@ -251,8 +251,8 @@ def _read_scheme(data: Any) -> Scheme | None:
 
 
 @dataclass(frozen=True, repr=False)
-class SchemeChannel(Channel):
-    """A channel for unknown keys: its budget is checked, and its scheme if it has one."""
+class UnknownKeys(ReportedCounts):
+    """Counts of keys that are not listed in advance: the budget is checked, and the scheme if there is one."""
 
     readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"scheme": _read_scheme}
 
@@ -270,9 +270,10 @@ class SchemeChannel(Channel):
             plain: dict[str, Any] = replace(self, scheme=None).to_json()  # type: ignore[call-arg]
             return {**plain, "scheme": "a function, which cannot be saved"}
 
-    @cached_property
-    def _steps(self) -> Steps:
-        return Steps(self.epsilon, self.delta_)
+
+@dataclass(frozen=True, repr=False)
+class UnknownKeysChannel(UnknownKeys, Channel):
+    """A channel for unknown keys."""
 
 
 def check_scheme(scheme: object) -> Scheme:

@@ -24,8 +24,8 @@ from dpsieve.channels.ladder_loops import (
     stairs_below,
     widest,
 )
-from dpsieve.channels.law import LARGEST_FREQUENCY
-from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Steps, Windows
+from dpsieve.channels.law import LARGEST_FREQUENCY, Windows
+from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Steps
 from dpsieve.channels.stepwise import RaggedRows, SampledRows, StepRows, constant_from
 from dpsieve.errors import NotCertified
 from dpsieve.exact.words import floor_words, fraction

@@ -28,7 +28,8 @@ from itertools import chain as joined
 
 import numpy as np
 
-from dpsieve.channels.rows import FACTOR_BITS, ONE, Chain, Inverse, Rows, Steps, Windows, shortest
+from dpsieve.channels.law import Windows
+from dpsieve.channels.rows import FACTOR_BITS, ONE, Chain, Inverse, Rows, Steps, shortest
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.exact.words import below, fraction, split_words

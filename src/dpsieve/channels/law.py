@@ -7,6 +7,7 @@ on, `resolution` of them per unit of frequency. Row 0 is 'nothing' with certaint
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from dpsieve.types import Floats, Ints
 
 LARGEST_FREQUENCY = 10**12
 CELLS = 1 << 20  # entries of one piece of a table in floats
+_RUN = 17  # at most 2^17 neighbouring rows are tabulated at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +113,61 @@ class TokenLaw(ABC):
         mass = self.cell_probabilities(only, edges)[0]
         right = edges[1:][mass > 0] / self.resolution
         return Row(float(self.withheld(only)[0]), right, right.copy(), mass[mass > 0])
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of rows first, first + 1, ...: row i has the tokens from i * resolution - farthest to - nearest.
+
+    With `settled`, the last one serves all later rows. They give exact confidence intervals, by inverting the rows. For
+    each frequency i take the shortest window of tokens that holds a reported key of frequency i with probability at
+    least `level` (given that it is reported). The interval of a token spans the frequencies whose window holds it. So
+    for every i: P[i lies in the interval | a key of frequency i is reported] >= level (Neyman's construction).
+    """
+
+    resolution: int
+    nearest: Ints
+    farthest: Ints
+    first: int = 1
+    settled: bool = True
+
+    def interval(self, tokens: Ints) -> tuple[Ints, Ints]:
+        """Return the lowest and the highest frequency whose window holds each token."""
+        rows = self.first + np.arange(len(self.nearest))
+        tops = np.maximum.accumulate(rows * self.resolution - self.nearest)
+        bottoms = np.minimum.accumulate((rows * self.resolution - self.farthest)[::-1])[::-1]
+        low = self.first + np.searchsorted(tops, tokens, side="left")
+        high = self.first - 1 + np.searchsorted(bottoms, tokens, side="right")
+        if self.settled:
+            last, near, far = int(rows[-1]), int(self.nearest[-1]), int(self.farthest[-1])
+            low = np.where(low > last, np.maximum(-(-(tokens + near) // self.resolution), last), low)
+            beyond = (tokens + far) // self.resolution
+            high = np.where(beyond >= last, beyond, high)
+        return low, np.maximum(high, low)
+
+
+class WindowedLaw(TokenLaw):
+    """A law whose confidence intervals come from a window of tokens per row; see `Windows`."""
+
+    @abstractmethod
+    def windows(self, first: int, last: int, level: float) -> Windows:
+        """Return the windows of rows first to last."""
+
+    def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
+        """Return the confidence interval of each token, from the windows of the rows that reach it."""
+        values, place = np.unique(tokens, return_inverse=True)
+        low, high = np.empty_like(values), np.empty_like(values)
+        for run in runs(values, 4 * self.spread * self.resolution):
+            first, last = (int(token) // self.resolution for token in values[run][[0, -1]])
+            windows = self.windows(max(1, first - self.spread), last + self.spread + 1, level)
+            low[run], high[run] = windows.interval(values[run])
+        return low[place], high[place]
+
+
+def runs(values: Ints, gap: int) -> Iterator[slice]:
+    """Cut increasing values where two are far from each other, and every 2^17 or so."""
+    cuts = np.flatnonzero((np.diff(values) > gap) | (np.diff(values >> _RUN) > 0)) + 1
+    return (slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)]) if b > a)
 
 
 def in_steps(start: int, stop: int, edges: Ints) -> Iterator[tuple[slice, Ints]]:

@@ -6,9 +6,9 @@ from functools import cached_property
 
 from dpsieve import validate
 from dpsieve.channels.budget import SMALLEST_EPSILON, check_max_rows
-from dpsieve.channels.channel import SchemeChannel
+from dpsieve.channels.channel import UnknownKeysChannel
 from dpsieve.channels.lag import Lag, LagRows, optimal_lag
-from dpsieve.channels.rows import Rows
+from dpsieve.channels.rows import Rows, Steps
 from dpsieve.privacy.registry import register
 from dpsieve.sampling.schemes import Scheme
 
@@ -61,7 +61,7 @@ def rows_of_units(epsilon: float, delta: float, max_rows: int, *, unit: str = "o
 
 
 @dataclass(frozen=True, repr=False)
-class _Weighted(SchemeChannel):
+class _Weighted(UnknownKeysChannel):
     """Algorithms 4 and 5, in closed form without sampling."""
 
     scheme: Scheme | None = None
@@ -80,14 +80,14 @@ class _Weighted(SchemeChannel):
     def rows(self) -> Rows:
         """The rows: of a lag, or made step by step with a scheme."""
         if self.scheme is None:
-            return LagRows(self._parts, lambda: optimal_lag(self._steps, self._parts))
+            return LagRows(self._parts, lambda: optimal_lag(Steps(self.epsilon, self.delta_), self._parts))
         return self._sampled(_units(self.epsilon, self.delta_), self.scheme)
 
     def _sampled(self, spread: int, scheme: Scheme) -> Rows:
         """Return the rows with a scheme."""
         from dpsieve.channels.stepwise import StepRows
 
-        return StepRows(self._steps, self._parts, spread, scheme)
+        return StepRows(Steps(self.epsilon, self.delta_), self._parts, spread, scheme)
 
 
 @register("simple")
@@ -125,7 +125,7 @@ class Optimal(_Weighted):
 
 @register("rows_of_units")
 @dataclass(frozen=True, repr=False)
-class RowsOfUnits(SchemeChannel):
+class RowsOfUnits(UnknownKeysChannel):
     """See `rows_of_units`."""
 
     max_rows: int
@@ -140,7 +140,7 @@ class RowsOfUnits(SchemeChannel):
         return LagRows(1, self._lag, step=self.max_rows)
 
     def _lag(self) -> Lag:
-        whole, rows = optimal_lag(self._steps, 1), self.max_rows
+        whole, rows = optimal_lag(Steps(self.epsilon, self.delta_), 1), self.max_rows
         return Lag([edge * rows for edge in whole.edges], [mass // rows for mass in whole.masses])
 
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from math import nextafter
 
 import numpy as np
 
-from dpsieve.channels.law import Row, TokenLaw
+from dpsieve.channels.law import Row, WindowedLaw, Windows, runs
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.words import below, fraction, join_words, split_words
 from dpsieve.privacy import Block, Certificate, Guarantee, certify
@@ -31,7 +30,6 @@ FACTOR_BITS = GUARD
 _NEAR = 2.0**-16  # a proposed place is right to 2^-18, as there are at most 2^31 of them in a cell
 SAFE = 1e-11  # windows are made this much heavier than needed, relatively, which covers all rounding
 _EDGES = 2048
-_RUN = 17  # at most 2^17 neighbouring rows are tabulated at a time
 
 
 class Steps:
@@ -98,38 +96,7 @@ class Chain:
     floor: int | None = None
 
 
-@dataclass(frozen=True)
-class Windows:
-    """The windows of rows first, first + 1, ...: row i has the tokens from i * resolution - farthest to - nearest.
-
-    With `settled`, the last one serves all later rows. They give exact confidence intervals, by inverting the rows. For
-    each frequency i take the shortest window of tokens that holds a reported key of frequency i with probability at
-    least `level` (given that it is reported). The interval of a token spans the frequencies whose window holds it. So
-    for every i: P[i lies in the interval | a key of frequency i is reported] >= level (Neyman's construction).
-    """
-
-    resolution: int
-    nearest: Ints
-    farthest: Ints
-    first: int = 1
-    settled: bool = True
-
-    def interval(self, tokens: Ints) -> tuple[Ints, Ints]:
-        """Return the lowest and the highest frequency whose window holds each token."""
-        rows = self.first + np.arange(len(self.nearest))
-        tops = np.maximum.accumulate(rows * self.resolution - self.nearest)
-        bottoms = np.minimum.accumulate((rows * self.resolution - self.farthest)[::-1])[::-1]
-        low = self.first + np.searchsorted(tops, tokens, side="left")
-        high = self.first - 1 + np.searchsorted(bottoms, tokens, side="right")
-        if self.settled:
-            last, near, far = int(rows[-1]), int(self.nearest[-1]), int(self.farthest[-1])
-            low = np.where(low > last, np.maximum(-(-(tokens + near) // self.resolution), last), low)
-            beyond = (tokens + far) // self.resolution
-            high = np.where(beyond >= last, beyond, high)
-        return low, np.maximum(high, low)
-
-
-class Rows(TokenLaw):
+class Rows(WindowedLaw):
     """Rows of integers in blocks over shared cells, which the kernel certifies. Everything else is derived here, once.
 
     A faster form of a derived method may override it; tests/common/test_rows.py compares the two. Rows with last=None
@@ -254,13 +221,7 @@ class Rows(TokenLaw):
         """Return the confidence interval of each token; see `Windows`."""
         if self.last is not None and self.last <= self.longest:
             return self._all_windows(level).interval(tokens)
-        values, place = np.unique(tokens, return_inverse=True)
-        low, high = np.empty_like(values), np.empty_like(values)
-        for run in runs(values, 4 * self.spread * self.resolution):
-            first, last = (int(token) // self.resolution for token in values[run][[0, -1]])
-            windows = self.windows(max(1, first - self.spread), last + self.spread + 1, level)
-            low[run], high[run] = windows.interval(values[run])
-        return low[place], high[place]
+        return super().interval(tokens, level)
 
     def windows(self, first: int, last: int, level: float) -> Windows:
         """Return the shortest windows of rows first to last."""
@@ -359,12 +320,6 @@ def mass_of(block: Block, tokens: Ints) -> Floats:
     inside = (cell >= 0) & (cell < len(block.edges) - 1)
     cell = np.where(inside, cell, 0)
     return np.where(inside, fraction(block.high[:, cell], block.low[:, cell]), 0.0)
-
-
-def runs(values: Ints, gap: int) -> Iterator[slice]:
-    """Cut increasing values where two are far from each other, and every 2^17 or so."""
-    cuts = np.flatnonzero((np.diff(values) > gap) | (np.diff(values >> _RUN) > 0)) + 1
-    return (slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)]) if b > a)
 
 
 def shortest(edges: Floats, sums: Floats, top: float, level: float) -> tuple[int, int]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsieve.channels import stepwise_loops as blocks
-from dpsieve.channels.law import LARGEST_FREQUENCY
-from dpsieve.channels.rows import FACTOR_BITS, SAFE, Rows, Steps, Windows
+from dpsieve.channels.law import LARGEST_FREQUENCY, Windows
+from dpsieve.channels.rows import FACTOR_BITS, SAFE, Rows, Steps
 from dpsieve.channels.stepwise_loops import advance
 from dpsieve.errors import NotCertified
 from dpsieve.exact.balls import first_whole

@@ -26,7 +26,7 @@ from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_sigma
 from dpsieve.channels.baselines import trim_lag
 from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
-from dpsieve.channels.channel import Channel
+from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.lag import Lag, LagRows
 from dpsieve.channels.rows import ONE
 from dpsieve.errors import InvalidValue
@@ -124,7 +124,7 @@ def gaussian(
 
 @register("gaussian")
 @dataclass(frozen=True, repr=False)
-class Gaussian(Channel):
+class Gaussian(UnknownKeys):
     """See `gaussian`.
 
     What it spends. A unit holds C keys, j of which no other unit holds. The output has two independent parts: whether
@@ -141,7 +141,6 @@ class Gaussian(Channel):
     threshold: float
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta_)
         super().__post_init__()
         keys, rows = check_max_keys(self.max_keys), check_max_rows(self.max_rows)
         most = 2.01 * gaussian_sigma(self.epsilon, self.delta_ / 1.001, count=keys) * rows  # what is searched

@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 from dpsieve import validate
 from dpsieve.accounting.renyi import spread_orders
 from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
-from dpsieve.channels.channel import ReportedCounts
+from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.law import CELLS, LARGEST_FREQUENCY, TokenLaw
 from dpsieve.channels.rows import SAFE
 from dpsieve.errors import InvalidValue
@@ -162,7 +162,7 @@ def report_then_count(
 
 @register("report_then_count")
 @dataclass(frozen=True, repr=False)
-class ReportThenCount(ReportedCounts):
+class ReportThenCount(UnknownKeys):
     """See `report_then_count`.
 
     Attributes:
@@ -179,7 +179,6 @@ class ReportThenCount(ReportedCounts):
     sigma: float
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta_)
         super().__post_init__()
         validate.store(
             self,
