@@ -14,7 +14,7 @@ from dpsieve.channels import (
     stability,
     truncated_geometric,
 )
-from dpsieve.channels.ladder import LadderRows, made_table
+from dpsieve.channels.ladder import LadderRows, make_table
 from dpsieve.channels.optimal_channels import Optimal
 from dpsieve.sampling import ppswor
 
@@ -24,7 +24,7 @@ class OnLadder(Optimal):
     """The optimal channel with its table on a ladder, as for small rates, whatever the rate."""
 
     def _sampled(self, spread, scheme):
-        made = made_table(self.epsilon, self.delta_, spread, scheme)
+        made = make_table(self.epsilon, self.delta_, spread, scheme)
         return LadderRows(self.epsilon, self.delta_, spread, scheme, made)
 
 

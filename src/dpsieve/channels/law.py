@@ -57,28 +57,28 @@ class TokenLaw(ABC):
 
     @abstractmethod
     def withheld(self, frequencies: Ints) -> Floats:
-        """Return the probability of 'nothing' for each frequency, with all its digits also where it is tiny."""
+        """Return the probability of 'nothing' for each frequency, to full relative precision."""
 
     @abstractmethod
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
         """Return the probability of each cell between `edges` (a column) under each frequency (a row).
 
-        `edges` come from `cell_edges`; digits are kept down to the smallest probabilities.
+        `edges` come from `cell_edges`. The smallest probabilities keep their digits.
         """
 
     @abstractmethod
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the frequency under which each token has its largest probability, and that; zero if no row has it."""
+        """Return the likeliest frequency of each token, and its probability there; zero if no row has the token."""
 
     @abstractmethod
     def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
-        """Return the confidence interval of each token: given a report, it holds the frequency with this level."""
+        """Return the confidence interval of each token; given a report, its coverage is at least `level`."""
 
     @abstractmethod
     def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
         """Return a token for each frequency, 0 for 'nothing', with exactly the probabilities of its row.
 
-        With `already_sampled`, from the row conditional on what was sampled before.
+        With `already_sampled`, the row is conditional on the key having been sampled.
         """
 
     def cell_edges(self, low: int, high: int) -> Ints:
@@ -93,7 +93,7 @@ class TokenLaw(ABC):
         return self.cell_edges(max(first - self.spread, 0), last + self.spread)
 
     def band_width(self, frequency: int) -> float:
-        """Return how far above a frequency rows are best tabulated together with its row."""
+        """Return the range of frequencies above this one that share a table with it."""
         return max(self.spread // 2, 16)
 
     def bands(self, frequencies: Ints) -> Iterator[tuple[slice, Ints]]:
@@ -119,10 +119,10 @@ class TokenLaw(ABC):
 class Windows:
     """The windows of rows first, first + 1, ...: row i has the tokens from i * resolution - farthest to - nearest.
 
-    With `settled`, the last one serves all later rows. They give exact confidence intervals, by inverting the rows. For
-    each frequency i take the shortest window of tokens that holds a reported key of frequency i with probability at
-    least `level` (given that it is reported). The interval of a token spans the frequencies whose window holds it. So
-    for every i: P[i lies in the interval | a key of frequency i is reported] >= level (Neyman's construction).
+    With `settled`, the last window serves all later rows. The window of i holds the token of a reported key of
+    frequency i with probability at least `level`, and is the shortest that does. The interval of a token spans the
+    frequencies whose window holds it, so P[i in the interval | a key of frequency i is reported] >= level for every i
+    (Neyman's construction).
     """
 
     resolution: int
@@ -139,10 +139,10 @@ class Windows:
         low = self.first + np.searchsorted(tops, tokens, side="left")
         high = self.first - 1 + np.searchsorted(bottoms, tokens, side="right")
         if self.settled:
-            last, near, far = int(rows[-1]), int(self.nearest[-1]), int(self.farthest[-1])
-            low = np.where(low > last, np.maximum(-(-(tokens + near) // self.resolution), last), low)
-            beyond = (tokens + far) // self.resolution
-            high = np.where(beyond >= last, beyond, high)
+            last, nearest, farthest = int(rows[-1]), int(self.nearest[-1]), int(self.farthest[-1])
+            low = np.where(low > last, np.maximum(-(-(tokens + nearest) // self.resolution), last), low)
+            reach = (tokens + farthest) // self.resolution
+            high = np.where(reach >= last, reach, high)
         return low, np.maximum(high, low)
 
 
@@ -165,13 +165,13 @@ class WindowedLaw(TokenLaw):
 
 
 def runs(values: Ints, gap: int) -> Iterator[slice]:
-    """Cut increasing values where two are far from each other, and every 2^17 or so."""
+    """Cut increasing values at gaps larger than `gap`, and about every 2^17."""
     cuts = np.flatnonzero((np.diff(values) > gap) | (np.diff(values >> _RUN) > 0)) + 1
     return (slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)]) if b > a)
 
 
 def in_steps(start: int, stop: int, edges: Ints) -> Iterator[tuple[slice, Ints]]:
-    """Yield rows start to stop - 1, some at a time, so that a table of them over these edges is not too large."""
+    """Yield rows start to stop - 1 in slices whose table over these edges has at most about CELLS entries."""
     step = max(CELLS // len(edges), 1)
     for first in range(start, stop, step):
         yield slice(first, min(first + step, stop)), edges
