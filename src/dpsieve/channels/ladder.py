@@ -236,7 +236,7 @@ class LadderRows(SampledRows):
         shift = (frequencies - rows)[on] * parts
         pieces = [
             np.arange(low, high + 1) * parts,
-            *(place[rows[on]] + shift for place in (self._table.c, self._table.b)),
+            *(place[rows[on]] + shift for place in (table.c, table.b)),
         ]
         if not on.all():
             tail = self._tail.ragged(*(frequencies[~on][[0, -1]] - self._ahead).tolist())
