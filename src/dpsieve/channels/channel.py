@@ -24,7 +24,7 @@ from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.sample import Sample
-from dpsieve.sampling.schemes import DataDependent, Scheme, everything, scheme_from_json
+from dpsieve.sampling.schemes import DataDependent, Scheme, check_scheme, everything, scheme_from_json
 from dpsieve.types import Floats, Ints
 
 if TYPE_CHECKING:
@@ -258,8 +258,12 @@ class UnknownKeys(ReportedCounts):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta_)
         super().__post_init__()
-        if self.scheme is not None:
-            validate.store(self, scheme=None if self.scheme == everything() else check_scheme(self.scheme))
+        if self.scheme is None:
+            return
+        if isinstance(check_scheme(self.scheme), DataDependent):
+            fix = "Use one with a fixed tau."
+            raise InvalidValue(f"scheme has a rate that was read off the data, which is not private. {fix}")
+        validate.store(self, scheme=None if self.scheme == everything() else self.scheme)
 
     def to_json(self) -> dict[str, Any]:
         """Return the name and the fields; a scheme made from a function is marked as one that cannot be saved."""
@@ -273,18 +277,6 @@ class UnknownKeys(ReportedCounts):
 @dataclass(frozen=True, repr=False)
 class UnknownKeysChannel(UnknownKeys, Channel):
     """A channel for unknown keys."""
-
-
-def check_scheme(scheme: object) -> Scheme:
-    """Return a scheme; raise if its rate comes from the data."""
-    if not isinstance(scheme, Scheme):
-        hint = "Pass one such as dpsieve.ppswor(0.01), or leave it out."
-        raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")
-    if isinstance(scheme, DataDependent):
-        raise InvalidValue(
-            "scheme has a rate that was read off the data, which is not private. Use one with a fixed tau."
-        )
-    return scheme
 
 
 def frequency_at(channel: ReportedCounts, probability: float) -> int | None:

@@ -17,7 +17,6 @@ from dpsieve.channels import stepwise_loops as blocks
 from dpsieve.channels.ladder_loops import (
     HEIGHT,
     MOST_ROWS,
-    Stairs,
     fill_windows,
     make_places,
     most_lost,
@@ -91,24 +90,18 @@ def make_table(epsilon: float, delta: float, spread: int, scheme: Scheme) -> Sta
     stairs = stairs_below(scheme, settle, end)
     nothing = np.zeros(1, np.int64)
     empty = LadderTable(masses, spread, inverse, parts, c=nothing, b=nothing, starts=nothing, first=nothing, stop=1)
-    return _fill(steps, empty, stairs, end, scheme)
-
-
-def _fill(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: Scheme) -> StairTable | None:
-    """Compute the places of an empty table."""
     sure, stop = bool(stairs.levels[-1] >= 1 - end) and empty.birth**2 <= _TAIL, 2 * LARGEST_FREQUENCY
     if sure:
         stop = max(int(stairs.starts[-1]) + 1, constant_from(scheme, LARGEST_FREQUENCY))
-    ends, birth = np.append(stairs.starts, stop), empty.birth
-    masses = empty.floats
-    numbers = np.array([steps.delta / ONE * _BELOW, 2.0**64 / empty.inverse, empty.inverse / 2.0**64])
-    sums = np.append(0.0, np.cumsum(masses[birth:]))
+    ends, birth, floats = np.append(stairs.starts, stop), empty.birth, empty.floats
+    numbers = np.array([steps.delta / ONE * _BELOW, 2.0**64 / inverse, inverse / 2.0**64])
+    sums = np.append(0.0, np.cumsum(floats[birth:]))
     room = int(min(np.minimum(np.diff(ends), 4 * birth).sum(), 4 * MOST_ROWS)) + 2
     (c, b), reported, first = np.zeros((2, room), np.int64), np.zeros(room), np.zeros(len(ends), np.int64)
     last = make_places(
-        ends, stairs.levels * _BELOW, numbers, masses, sums, birth, empty.parts, c, b, first, reported
+        ends, stairs.levels * _BELOW, numbers, floats, sums, birth, parts, c, b, first, reported
     )  # fmt: skip
-    if last == 0 or (np.arange(last + 1) - b[: last + 1] // empty.parts > birth).any():  # which is the spread
+    if last == 0 or (np.arange(last + 1) - b[: last + 1] // parts > birth).any():  # beyond the spread
         return None
     c, b = c[: last + 1].copy(), b[: last + 1].copy()
     table = replace(empty, c=c, b=b, starts=stairs.starts, first=first, stop=stop)
@@ -117,7 +110,7 @@ def _fill(steps: Steps, empty: LadderTable, stairs: Stairs, end: float, scheme: 
     is_last = np.append(stair[1:] != stair[:-1], True) & (np.diff(first) < np.diff(ends))[stair]
     last_q = q.copy()
     last_q[is_last] = scheme.inclusion(np.minimum(ends[1:] - 1, LARGEST_FREQUENCY))[stair[is_last]]
-    loss = most_lost(numbers, masses[birth], reported[1 : last + 1], q, is_last, last_q)
+    loss = most_lost(numbers, floats[birth], reported[1 : last + 1], q, is_last, last_q)
     return StairTable(table, sure, np.column_stack(floor_words(stairs.levels)), loss, stairs.height)
 
 

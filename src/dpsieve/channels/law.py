@@ -106,13 +106,14 @@ class TokenLaw(ABC):
             start = stop
 
     def row(self, frequency: int) -> Row:
-        """Return one row, token by token."""
+        """Return one row; with a resolution of one, token by token."""
         if frequency == 0:
             return Row(1.0, np.empty(0), np.empty(0), np.empty(0))
         edges, only = self.spanning_edges(frequency, frequency), np.array([frequency])
         mass = self.cell_probabilities(only, edges)[0]
         right = edges[1:][mass > 0] / self.resolution
-        return Row(float(self.withheld(only)[0]), right, right.copy(), mass[mass > 0])
+        left = right.copy() if self.resolution == 1 else edges[:-1][mass > 0] / self.resolution
+        return Row(float(self.withheld(only)[0]), left, right, mass[mass > 0])
 
 
 @dataclass(frozen=True)
