@@ -39,7 +39,7 @@ def million():
 
 def regimes(rows):
     """Frequencies where rows change their making, each with its neighbours."""
-    made = rows._made.table
+    made = rows._stairs.table
     long = np.flatnonzero(np.diff(made.first) < np.diff(made.starts, append=made.stop))  # stairs that repeat a row
     settled = made.starts[long] + np.diff(made.first)[long] - 1
     growth = int(np.flatnonzero(np.diff(made.c))[0])  # c leaves zero: the scheme has been reached
@@ -134,7 +134,7 @@ class TestTheKernelRefuses:
 
     @pytest.fixture
     def made(self):
-        return OnLadder(*SMALL["ppswor"]).rows._made
+        return OnLadder(*SMALL["ppswor"]).rows._stairs
 
     def refused(self, made, reason, **changes):
         verdict, _ = examine_ladder(replace(made.table, **changes), 0.5, 1e-2)
@@ -200,15 +200,15 @@ class TestTheKernelRefuses:
     def test_a_table_for_another_budget(self, made):
         for epsilon, delta in ((0.49, 1e-2), (0.5, 0.99e-2)):
             with pytest.raises(NotCertified):
-                made.examined(epsilon, delta)
+                made.examine(epsilon, delta)
 
     def test_an_end_that_has_not_settled(self, made):
         with pytest.raises(NotCertified, match="has not settled"):
-            replace(made, table=replace(made.table, **self.one_stair(made)), sure=False).examined(0.5, 1e-2)
+            replace(made, table=replace(made.table, **self.one_stair(made)), sure=False).examine(0.5, 1e-2)
 
     def test_rows_reported_more_often_than_sampled(self, made):
         with pytest.raises(NotCertified, match="more often than it is sampled"):
-            replace(made, levels=made.levels // np.uint64(2)).examined(0.5, 1e-2)
+            replace(made, levels=made.levels // np.uint64(2)).examine(0.5, 1e-2)
 
 
 def cells_of(rows, frequency):

@@ -180,7 +180,7 @@ class TestWhatIsRefused:
                 forged = self.forged(channel, row, lambda mass, part=part: mass + min(mass, (1 << 128) - mass) // part)
                 with pytest.raises(NotCertified, match="differ by more"):
                     worst_delta(forged, coins)
-        with pytest.raises(NotCertified, match="nobody holds"):
+        with pytest.raises(NotCertified, match="no unit holds"):
             worst_delta(self.forged(channel, 0, lambda mass: mass + 1), coins)
         falls = self.forged(channel, 5, lambda _: (int(table.high[4]) << 64) + int(table.low[4]) - 1)
         with pytest.raises(NotCertified, match="less often"):

@@ -1,4 +1,4 @@
-"""Channels: how a true frequency turns into 'nothing' or a token; and the other mechanisms for counts, from `noise`."""
+"""Channels, which turn a true frequency into 'nothing' or a token, and the mechanisms for counts of `noise`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ __all__ = [
     "report_then_count", "rows_of_units", "sample_threshold", "simple", "stability", "truncated_geometric",
 ]  # fmt: skip
 
-_LATER = {  # below this package: loaded when first used
+_LATER = {  # below this package: loaded on first use
     "dpsieve.noise.gaussian_threshold": ("gaussian",),
     "dpsieve.noise.known_keys": ("KnownKeys", "known_keys"),
     "dpsieve.noise.private_total": ("PrivateTotal", "private_scheme", "release_sample"),

@@ -269,7 +269,8 @@ def _client_strings(server: TrieHeavyHitters, counted: Counted, column: str) -> 
 def _describe_levels(plan: LevelPlan) -> Preview:
     def needed(share: float) -> int | None:
         """Return how many clients a string needs to be found with this probability; None if no number is enough."""
-        found = first_whole(lambda n: float(plan.reporting_probability([n])[0]) >= share, plan.threshold, LARGEST_FREQUENCY)
+        enough = lambda count: float(plan.reporting_probability([count])[0]) >= share  # noqa: E731
+        found = first_whole(enough, plan.threshold, LARGEST_FREQUENCY)
         return found if found < LARGEST_FREQUENCY else None
 
     shares = (needed(0.05), needed(0.5), needed(0.95))

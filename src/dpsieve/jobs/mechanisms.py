@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.budget import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
-from dpsieve.channels.channel import Channel, ReportedCounts, frequency_at
+from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import minimise
@@ -163,7 +163,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return " or ".join(f"'{name}'" for name in names)
 
 
-def _per_key(method: str, share: Share, rows: int, scheme: Scheme | None, unit: str) -> Channel:
+def _per_key(method: str, share: Share, rows: int, scheme: Scheme | None, unit: str) -> ReportedCounts:
     """Return the channel for one key at its share of the budget."""
     if rows > 1:
         return rows_of_units(share.epsilon, share.delta, rows, unit=unit)

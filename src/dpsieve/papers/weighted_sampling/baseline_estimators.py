@@ -95,4 +95,4 @@ class NoisyCount(Estimator):
         """Return the upper end of part k: T + k, or with two parts a unit a whole number where k is odd."""
         if self.channel.resolution == 1:
             return np.asarray(self._cut.threshold + k, dtype=np.float64)
-        return np.asarray(np.where(k % 2, self._cut.whole, self._cut.threshold) + k // 2, dtype=np.float64)
+        return np.asarray(np.where(k % 2, self._cut.above, self._cut.threshold) + k // 2, dtype=np.float64)
