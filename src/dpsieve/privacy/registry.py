@@ -32,6 +32,7 @@ _HOMES = {
     "max_projection": "dpsieve.sparse.max_projection",
     "mean_noise": "dpsieve.numbers.mean_noise",
     "misra_gries": "dpsieve.sketches.laplace_noise",
+    "misra_gries_bounded_merge": "dpsieve.papers.thesis.bounded_merge",
     "misra_gries_releases": "dpsieve.papers.thesis.untrusted_aggregator",
     "misra_gries_rounded_sum": "dpsieve.sketches.rounded_noise",
     "misra_gries_sum": "dpsieve.sketches.summed_noise",

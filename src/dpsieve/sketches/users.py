@@ -32,9 +32,9 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.laplace_noise import NoisySketch
-from dpsieve.sketches.merged import bounded_merge, common_shape
+from dpsieve.sketches.misra_gries import bounded_merge, common_shape
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
-from dpsieve.sketches.releasing import noisy_release
+from dpsieve.sketches.releasing import release_table
 from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, total
 from dpsieve.types import Ints
 from dpsieve.values.columns import check_kind, column_of_items, converted, is_sound, kind_of_type, plain_items
@@ -146,7 +146,7 @@ class UserMisraGries(Sketch):
         mechanism = OneSidedSketch(epsilon, delta, self.counters, unit)
         _, (*_, decrements), (table,) = self.snapshot()
         reason = "one user changes each counter by at most one, all in one direction"
-        return noisy_release(mechanism, table, decrements, reason, ledger=ledger, note=note, source=source)
+        return release_table(mechanism, table, decrements, reason, ledger=ledger, note=note, source=source)
 
     def snapshot(self) -> State:
         """Return the whole state at one moment. True values."""
