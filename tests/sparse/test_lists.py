@@ -17,8 +17,7 @@ from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.privacy import DiscreteLaplace
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
-from dpsieve.sparse.entry_list import EntryList, entry_list
-from dpsieve.sparse.false_entries import binomial_of_rare, distinct_places
+from dpsieve.sparse.entry_list import EntryList, binomial_of_rare, distinct_places, entry_list
 from dpsieve.sparse.grid_noise import GridNoise, heads
 
 SOURCE = SystemSource()

@@ -21,8 +21,7 @@ from dpsieve.privacy.registry import from_json
 from dpsieve.randomness.source import resolve
 from dpsieve.sparse.banded_loops import look_up, solve, starts_of
 from dpsieve.sparse.digests import KEY_WORDS, digests_of
-from dpsieve.sparse.independence import dependence, failure, least_starts
-from dpsieve.sparse.retrieval import Retrieval, retrieval
+from dpsieve.sparse.retrieval import Retrieval, dependence, failure, least_starts, retrieval
 from dpsieve.sparse.retrieval_code import content_code
 from dpsieve.testing import insecure_source
 

@@ -19,7 +19,7 @@ _FIX = "Pass what to_json returned."
 _HOMES = {
     "alp": "dpsieve.sparse.alp",
     "composed": "dpsieve.privacy.composed",
-    "dense_laplace": "dpsieve.sparse.dense",
+    "dense_laplace": "dpsieve.sparse.noisy_tables",
     "entry_list": "dpsieve.sparse.entry_list",
     "find_then_count": "dpsieve.discovery.find_then_count",
     "gap_quantiles": "dpsieve.numbers.gaps",
@@ -29,7 +29,7 @@ _HOMES = {
     "keys_per_unit": "dpsieve.noise.keys_per_unit",
     "known_keys": "dpsieve.noise.known_keys",
     "levels": "dpsieve.federated.plans.levels",
-    "max_projection": "dpsieve.sparse.max_projection",
+    "max_projection": "dpsieve.sparse.noisy_tables",
     "mean_noise": "dpsieve.numbers.mean_noise",
     "misra_gries": "dpsieve.sketches.laplace_noise",
     "misra_gries_bounded_merge": "dpsieve.papers.thesis.bounded_merge",

@@ -13,16 +13,13 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.sparse.alp import Alp
-from dpsieve.sparse.alp_parameters import alp
-from dpsieve.sparse.dense import MOST_ENTRIES, DenseLaplace
+from dpsieve.sparse.alp import Alp, alp
 from dpsieve.sparse.digests import Dimension, checked_dimension
 from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, relation
 from dpsieve.sparse.entry_list import EntryList, entry_list
-from dpsieve.sparse.independence import WINDOW, least_starts
-from dpsieve.sparse.max_projection import max_projection
+from dpsieve.sparse.noisy_tables import MOST_ENTRIES, DenseLaplace, max_projection
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
-from dpsieve.sparse.retrieval import FEWEST_BITS, MOST_BITS, retrieval
+from dpsieve.sparse.retrieval import FEWEST_BITS, MOST_BITS, WINDOW, least_starts, retrieval
 
 VARIANTS = (
     "auto", "retrieval", "alp", "histogram", "multiplicative", "max_projection", "dense", "cormode", "korolova",

@@ -1,6 +1,9 @@
 """What stores the entries of a vector in cells whose number does not depend on them, and how far off it answers."""
 
+import os
 from abc import abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -95,6 +98,17 @@ class Errors:
             np.concatenate([self.values, other.values]),
             np.concatenate([self.masses * share, other.masses * (1 - share)]),
         )
+
+
+def in_threads(work: Callable[[int, int], None], count: int, each: int) -> None:
+    """Call work(start, stop) for parts of range(count), at least `each` long, in as many threads as there are cores."""
+    threads = min(os.cpu_count() or 1, -(-count // each))
+    if threads < 2:
+        work(0, count)
+        return
+    cuts = [count * part // (4 * threads) for part in range(4 * threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, cuts[:-1], cuts[1:]))
 
 
 def relation(value: object) -> Relation:

@@ -19,9 +19,7 @@ from dpsieve.privacy.mechanism import Mechanism, restored
 from dpsieve.privacy.registry import from_json
 from dpsieve.publication.publication import UNSAFE, Notes, Publication
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sparse.alp import Alp
 from dpsieve.sparse.choice import REFERENCE, Ask, Recipe
-from dpsieve.sparse.decoders import DECODERS
 from dpsieve.sparse.digests import KEY_WORDS, Dimension, checked_dimension, digests_of, items_of, type_of
 from dpsieve.sparse.embedding import Embedding, Errors
 from dpsieve.sparse.entry_list import EntryList
@@ -68,7 +66,7 @@ class SparseVector(Publication):
         kinds: list[type[Mechanism]] = [type(part) for part in self._parts]
         expected: list[type[Mechanism]] = [kind for kind in (PrivateSparsity, PrivateNorm, EntryList) if kind in kinds]
         expected += [kind for kind in kinds if issubclass(kind, Embedding)][:1]
-        if kinds != expected or (self._embedding is None and self._list is None) or not self._once:
+        if kinds != expected or (self.embedding is None and self._list is None) or not self._once:
             raise InvalidValue(f"mechanism is not that of a sparse vector. {_FIX}")
         super().__post_init__()
 
@@ -176,29 +174,22 @@ class SparseVector(Publication):
             notes=VectorNotes(ask.unit, recipe.reason, ask.dimension, entry=entry),
         )
 
-    def get(self, indices: Any, *, decoder: str | None = None) -> Floats:
-        """Return an estimate for each index or key, in their order; those of no entry are estimated too, near 0.
+    def get(self, indices: Any) -> Floats:
+        """Return an estimate for each index or key, in their order; absent entries have estimates near 0.
 
-        Args:
-            indices: whole numbers below the dimension, or keys of its kind; also repeated ones.
-            decoder: 'likelihood' (default), 'posterior' or 'prefix', where the cells hold levels; see `Alp.get`.
+        `indices` are whole numbers below the dimension, or keys of its kind; repeated ones are allowed.
         """
         items = items_of(indices, self.notes.dimension, "indices")
-        if decoder is not None and not isinstance(self._embedding, Alp):
-            raise InvalidValue("decoder is for variants with levels. Leave it out.")
-        if self._embedding is None:
-            found = np.zeros(len(items))
-        else:
-            digests = digests_of(items, self._words[:KEY_WORDS])
-            if isinstance(self._embedding, Alp):
-                found = self._embedding.get(self._words, digests, decoder or DECODERS[0])
-            else:
-                found = self._embedding.get(self._words, digests)
-        if len(self):
-            place = pc.index_in(items, self.table.column(0).combine_chunks()).to_numpy(zero_copy_only=False)
-            listed = np.flatnonzero(~np.isnan(place.astype(np.float64)))
-            found[listed] = self.table.column(1).to_numpy()[place[listed].astype(np.int64)]
-        return found
+        if self.embedding is None:
+            return self.with_listed(items, np.zeros(len(items)))
+        return self.with_listed(items, self.embedding.get(self.words, digests_of(items, self.words[:KEY_WORDS])))
+
+    def with_listed(self, items: pa.Array, estimates: Floats) -> Floats:
+        """Return estimates, replaced by the listed value for each item that is listed by name."""
+        if not len(self):
+            return estimates
+        rows = pc.fill_null(pc.index_in(items, self.table.column(0).combine_chunks()), -1).to_numpy()
+        return np.where(rows >= 0, self.table.column(1).to_numpy()[rows], estimates)
 
     def errors(self, value: float = 0.0) -> Errors:
         """Return the distribution of estimate - value for an entry of this value; 0 stands for one that is not there.
@@ -207,7 +198,7 @@ class SparseVector(Publication):
         value. Most data is kinder; levels can err more where other values are spread over a wide range.
         """
         value = validate.real("value", value, hint="Pass the value of an entry, 0 for one that is not there.")
-        return Recipe(self._list, self._embedding).errors(value)
+        return Recipe(self._list, self.embedding).errors(value)
 
     def expected_error(self, value: float = 0.0) -> float:
         """Return the mean of |estimate - value|; see `errors`."""
@@ -220,13 +211,13 @@ class SparseVector(Publication):
     @property
     def bits(self) -> int:
         """How many bits the listed entries and the cells take, without names and headers."""
-        return 64 * (len(self._words) + 2 * len(self))
+        return 64 * (len(self.words) + 2 * len(self))
 
     def to_bytes(self) -> bytes:
         """Return everything as bytes that any version and machine reads: a record, listed entries, cells, a digest."""
         self.check()
         column, values = self.table.column(0).combine_chunks(), self.table.column(1).to_numpy()
-        buffers = [_plain_bytes(column), values.astype("<f8").tobytes(), self._words.astype("<u8").tobytes()]
+        buffers = [_plain_bytes(column), values.astype("<f8").tobytes(), self.words.astype("<u8").tobytes()]
         record = {**self._record(), "buffers": [len(one) for one in buffers]}
         head = json.dumps(record, sort_keys=True, allow_nan=False).encode()
         whole = b"".join([_MAGIC, len(head).to_bytes(8, "little"), head, *buffers])
@@ -280,7 +271,7 @@ class SparseVector(Publication):
             raise InvalidValue(f"tables have other types than a sparse vector. {_FIX}")
         if any(getattr(part, "dimension", self.notes.dimension) != self.notes.dimension for part in self._parts):
             raise InvalidValue(f"notes have another dimension than the mechanism. {_FIX}")
-        wanted = 0 if self._embedding is None else self._embedding.words
+        wanted = 0 if self.embedding is None else self.embedding.words
         if self.cells.num_rows != wanted or (len(self) and self._list is None):
             raise InvalidValue(f"tables have other sizes than the mechanism makes. {_FIX}")
         if len(self):
@@ -298,13 +289,14 @@ class SparseVector(Publication):
         return True  # also without a row that is listed
 
     def __repr__(self) -> str:
-        last = self._embedding or self._list
+        last = self.embedding or self._list
         warning = f" {UNSAFE}" if self.unsafe_to_publish else ""
         name = "" if last is None else f", {last.name.replace('_', ' ')}"
         return f"<SparseVector{name}, {self.bits // 8:,} bytes: {self.guarantee}{warning}>"
 
     @cached_property
-    def _words(self) -> Words:
+    def words(self) -> Words:
+        """The words of the cells: the key of the hash, then packed bits."""
         return np.ascontiguousarray(self.cells.column(0).to_numpy())
 
     @cached_property
@@ -317,7 +309,8 @@ class SparseVector(Publication):
         return not isinstance(self.mechanism, Composed) or all(use.times == 1 for use in self.mechanism.uses)
 
     @cached_property
-    def _embedding(self) -> Embedding | None:
+    def embedding(self) -> Embedding | None:
+        """The mechanism of the cells; None where entries are only listed by name."""
         return next((part for part in self._parts if isinstance(part, Embedding)), None)
 
     @cached_property
