@@ -16,7 +16,7 @@ from dpsieve.papers.thesis.alp_decoders import decode, prefix_errors
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.alp import Alp, alp, least_flips
-from dpsieve.sparse.digests import KEY_WORDS, words_of
+from dpsieve.sparse.digests import KEY_WORDS, hash_words
 from dpsieve.testing import insecure_source
 
 FULL = 2**24
@@ -152,7 +152,7 @@ def test_certificates_are_exact_on_the_integers(mechanism):
 def places_of(mechanism, cells, indices):
     """Return the bit of each index in each column, by the formula of the hash in Python's integers."""
     out = []
-    for a, b in words_of(cells[:KEY_WORDS], indices, 1).tolist():
+    for a, b in hash_words(cells[:KEY_WORDS], indices, 1).tolist():
         row = []
         for column in range(mechanism.columns):
             z = (a + (column + 1) * b) % 2**64
@@ -212,7 +212,7 @@ def test_bits_are_flipped_as_often_as_the_integer_says(flips):
 def test_values_are_rounded_to_levels_exactly():
     mechanism = alp(1.0, 10, 20, neighbours="l1", alpha=3.0, signed=True)
     values = np.repeat([0.75, 10.0, -4.0], 20_000)
-    levels = mechanism._rounded(values, insecure_source(3)).reshape(3, -1)
+    levels = mechanism._round_values(values, insecure_source(3)).reshape(3, -1)
     assert_follows(levels[0], [0, 1], [0.75, 0.25])
     assert_follows(levels[1], [3, 4], [2 / 3, 1 / 3])
     assert_follows(levels[2], [-1, -2], [2 / 3, 1 / 3])
@@ -223,11 +223,11 @@ def test_ties_are_settled_by_more_bits():
     mechanism = alp(1.0, 10, 20, neighbours="l1", alpha=3.0)
     tie = (2**64 - 1) // 3
     for second, level in [(0, 1), (tie - 1, 1), (tie + 1, 0), (2**64 - 1, 0)]:
-        assert mechanism._rounded(np.array([1.0]), Scripted(tie, second)).tolist() == [level]
+        assert mechanism._round_values(np.array([1.0]), Scripted(tie, second)).tolist() == [level]
     half = np.array([1.5])
-    assert mechanism._rounded(half, Scripted(2**63 - 1)).tolist() == [1]
-    assert mechanism._rounded(half, Scripted(2**63)).tolist() == [0]
-    assert mechanism._rounded(np.array([3.0]), Scripted(0)).tolist() == [1]  # on a level: no coin
+    assert mechanism._round_values(half, Scripted(2**63 - 1)).tolist() == [1]
+    assert mechanism._round_values(half, Scripted(2**63)).tolist() == [0]
+    assert mechanism._round_values(np.array([3.0]), Scripted(0)).tolist() == [1]  # on a level: no coin
 
 
 # How it is read.

@@ -32,11 +32,11 @@ from dpsieve.locks import OneThread
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sketches.batches import batch_of
+from dpsieve.sketches.batches import make_batch
 from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.releasing import Universe, release_over, release_table
 from dpsieve.sketches.rounded_noise import RoundedSketch
-from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, total
+from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, exact_sum
 from dpsieve.sketches.summed_noise import MOST_SOURCES, SummedSketch
 from dpsieve.types import Ints, Words
 from dpsieve.values.columns import Kind, check_kind
@@ -85,7 +85,7 @@ class MisraGries(Sketch):
         Accepts Arrow arrays, NumPy arrays, pandas and Polars Series, lists and iterables (see `values.columns`). Drops
         nulls. A batch with an item that cannot be counted raises and changes nothing.
         """
-        batch = batch_of(items)
+        batch = make_batch(items)
         if batch.kind is None:
             return
         with self._alone:
@@ -97,7 +97,7 @@ class MisraGries(Sketch):
 
     def estimate(self, item: str | bytes | int) -> int:
         """Return the counter of an item, 0 where it is not held: at most its true frequency. A true value."""
-        batch = batch_of([item])
+        batch = make_batch([item])
         if batch.kind is None:
             raise InvalidType("item must be text, bytes or an integer, not None.")
         with self._alone:
@@ -160,7 +160,7 @@ class MisraGries(Sketch):
         return release_table(mechanism, table, decrements, reason, **terms)
 
     def snapshot(self) -> State:
-        """Return the whole state at one moment. True values."""
+        """Return the complete state at one moment. True values."""
         with self._alone:
             none = pa.nulls(0), np.empty(0, np.int64)
             held = none if self._table is None else self._table.keys_and_counts()
@@ -173,7 +173,7 @@ class MisraGries(Sketch):
         if (
             (kind is None) != (len(keys) == 0)
             or len(keys) > counters
-            or total(counts) != items - decrements * (counters + 1)
+            or exact_sum(counts) != items - decrements * (counters + 1)
             or (len(keys) < counters and decrements > 0)
             or (decrements == 0 and not (counts > 0).all())
         ):
@@ -181,7 +181,7 @@ class MisraGries(Sketch):
         sketch = cls(counters)
         if kind is not None:
             sketch._kind, sketch._table = kind, _new_table(kind, counters)
-            sketch._table.restore(batch_of(keys), keys, counts, items, decrements)
+            sketch._table.restore(make_batch(keys), keys, counts, items, decrements)
         return sketch
 
 
@@ -276,7 +276,7 @@ class MergedSketch(Sketch):
         return release_over(keys, mechanism, self.summed, self.items, **terms)
 
     def snapshot(self) -> State:
-        """Return the whole state at one moment. True values."""
+        """Return the complete state at one moment. True values."""
         numbers = self.counters, self.sources, self.items, self.decrements
         return State(self.kind, numbers, (self.summed, self.bounded))
 
@@ -294,7 +294,7 @@ class MergedSketch(Sketch):
         at most (k+1) c each, and k S together. A merge adds these up; it takes `over` from k + 1 counters or more.
         """
         size, (keys, values), (held, counters) = self.counters + 1, self.summed, self.bounded
-        left = self.items - self.decrements * size - total(counters)
+        left = self.items - self.decrements * size - exact_sum(counters)
         if (
             (self.kind is None) != (self.items == 0)
             or self.sources > MOST_SOURCES
@@ -303,7 +303,7 @@ class MergedSketch(Sketch):
             or (self.sources < 2 and left > 0)
             or len(held) > self.counters
             or len(keys) > self.counters * self.sources
-            or total(values) > self.counters * self.items
+            or exact_sum(values) > self.counters * self.items
             or min(values.min(initial=1), counters.min(initial=1)) < 1
         ):
             return False

@@ -41,7 +41,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable
 
 from dpsieve.sketches.laplace_noise import (  # isort: skip
-    MISSED, LaplaceSketch, SketchReading, any_above, are_parts, drawn_number, least_threshold, read_estimates,
+    MISSED, LaplaceSketch, SketchReading, any_above, are_parts, check_drawn, find_threshold, read_estimates,
 )  # fmt: skip
 from dpsieve.types import Floats, Ints
 
@@ -63,7 +63,7 @@ class SketchSum(LaplaceSketch):
     def _store(self, **checked: Any) -> None:
         hint = "Pass how many sketches are added up."
         sources = validate.whole("sources", self.sources, low=1, high=MOST_SOURCES, hint=hint)
-        super()._store(sources=sources, items=drawn_number("items", self.items), **checked)
+        super()._store(sources=sources, items=check_drawn("items", self.items), **checked)
 
     @property
     def parts(self) -> int:
@@ -77,12 +77,12 @@ class SketchSum(LaplaceSketch):
 
     @property
     def lost(self) -> int | None:
-        """The bound with noise."""
+        """The noisy bound."""
         return self.items
 
     @property
     def shares_noise(self) -> bool:
-        """Whether the noise of that bound is in all estimates."""
+        """Whether all estimates contain the noise of that bound."""
         return self.items is not None and self.items > 0
 
     @property
@@ -92,7 +92,7 @@ class SketchSum(LaplaceSketch):
 
     @property
     def noisy_keys(self) -> int:
-        """How many keys may get noise."""
+        """The most keys that may get noise."""
         return self.most_keys
 
     @property
@@ -112,10 +112,10 @@ class SketchSum(LaplaceSketch):
         return self._with_drawn(items=counted), np.where(noisy >= self.least, noisy, 0) / self.parts
 
     def read(self, tokens: ArrayLike) -> SketchReading:
-        """Return estimates, and intervals for the true frequencies that all hold at once with probability 0.95.
+        """Return estimates, and intervals that all contain the true frequencies with probability 0.95.
 
-        A true frequency is at least v = token - X, and at most v plus what may be lost. Common keys have lost nearly
-        all of that: a key that is held from its first item on has v plus what was lost, exactly. So that is the count.
+        A true frequency is at least v = token - X, and at most v plus what may be lost. A key that is held from its
+        first item on has exactly v plus what was lost, and common keys nearly that. So that is the count.
         """
         noisy = np.asarray(tokens, dtype=np.float64)
         below, above = self._margins
@@ -129,21 +129,21 @@ class SketchSum(LaplaceSketch):
 
     @cached_property
     def _margins(self) -> tuple[int, int]:
-        """Bounds on all X_i, and on all -X_i plus the noise of N, that fail with half of what is allowed each."""
+        """Upper bounds on all X_i, and on all -X_i plus the noise of N, that each fail with half of the probability."""
         keys, half = self.noisy_keys, MISSED / 2
-        below = least_threshold(lambda t: keys * self._tail(t), half) - 1
-        return below, least_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
+        below = find_threshold(lambda t: keys * self._tail(t), half) - 1
+        return below, find_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
 
 
 @register("misra_gries_sum")
 @dataclass(frozen=True, repr=False)
 class SummedSketch(SketchSum):
-    """Noise for merged sketches over a known universe, from public numbers alone.
+    """Noise for merged sketches over a known universe.
 
     Attributes:
         delta: 0, as the release is purely private.
-        universe: how many elements the known universe has.
-        false_keys: how many elements that do not occur are expected to come out.
+        universe: the size of the known universe.
+        false_keys: the expected number of published elements that do not occur.
 
     >>> round(SummedSketch(1.0, 0.0, 1024, universe=10**9).threshold, 1)
     40.0
@@ -187,7 +187,7 @@ class SummedSketch(SketchSum):
     @cached_property
     def least(self) -> int:
         """What a noisy value must reach, in units of 1/parts."""
-        return least_threshold(lambda t: self.noisy_keys * self._tail(t), self.false_keys)
+        return find_threshold(lambda t: self.noisy_keys * self._tail(t), self.false_keys)
 
     def certify(self) -> Certificate:
         """Return the certificate: one comparison of exact fractions."""
@@ -197,7 +197,7 @@ class SummedSketch(SketchSum):
     def draw_zeros(self, held: Ints, source: Source) -> tuple[Ints, Floats]:
         """Return the published places of the universe without a value, and their tokens; places `held` have a value."""
         zeros = self.noisy_keys - len(held)
-        rate = min(1.0, self._tail(self.least) * (1 + 1e-12))  # a little more often, then thinned to the exact rate
+        rate = min(1.0, self._tail(self.least) * (1 + 1e-12))  # slightly higher, then thinned to the exact rate
         candidates = int(binomial(np.array([zeros]), rate, source=source)[0])
         chosen = distinct(candidates, self.noisy_keys, held, source)
         chosen = chosen[_coin(self.least, self.scale, rate).draw(candidates, source) == 1]
@@ -207,7 +207,7 @@ class SummedSketch(SketchSum):
 
 
 def _coin(least: int, scale: float, rate: float) -> ExactTable:
-    """Return a table that gives 1 with probability P[X >= least] / rate, for least >= 1."""
+    """Return a table that draws 1 with probability P[X >= least] / rate, for least >= 1."""
 
     def tails() -> arb:
         return 1 - (-arb(least) / arb(scale)).exp() / (1 + (-1 / arb(scale)).exp()) / arb(rate)

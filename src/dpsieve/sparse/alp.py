@@ -18,8 +18,8 @@ from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import LazyUniform
 from dpsieve.sparse.alp_estimates import MOST_TAKEN, Stretch, likeliest_levels, likelihood_steps, middles
-from dpsieve.sparse.digests import KEY_WORDS, words_of
-from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, in_threads, relation
+from dpsieve.sparse.digests import KEY_WORDS, hash_words
+from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, check_relation, in_threads
 from dpsieve.types import Floats, Ints, Words
 
 FLIP_BITS = 24
@@ -63,14 +63,14 @@ class Alp(Embedding):
     With gap = alpha / epsilon and ratio 1 this is Algorithms 2 to 5 (p = 1/(alpha + 2)); with gap 1 under 'one_entry'
     Algorithm 10; with whole gaps above 1 their exact loss is ln(1 + ...), so that p is smaller than in the thesis. A
     ratio above 1 is Section 2.6: an error in proportion to the value, for far fewer columns. Its levels are linear
-    in between and begin at 0, so that no logarithm of data is taken and small values are told apart.
+    in between and begin at 0, so no logarithm of data is taken and small values stay distinct.
 
-    Entries beyond `sparsity` and values above v_m are no error: they collide more, or are clamped.
+    More entries than `sparsity` and values above v_m are allowed: entries collide more, values are clamped.
 
     Attributes:
         epsilon: the guarantee.
         neighbours: 'l1' or 'one_entry'.
-        sparsity: how many entries are expected, which matters for the error alone.
+        sparsity: the expected number of entries, which affects only the error.
         levels: m.
         places: s.
         flips: of 2^24.
@@ -98,8 +98,8 @@ class Alp(Embedding):
         validate.store(
             self,
             epsilon=validate.positive_epsilon(self.epsilon),
-            neighbours=relation(self.neighbours),
-            sparsity=checked_sparsity(self.sparsity),
+            neighbours=check_relation(self.neighbours),
+            sparsity=check_sparsity(self.sparsity),
             levels=validate.whole("levels", self.levels, low=1, high=MOST_COLUMNS, hint=hint),
             places=validate.whole("places", self.places, low=1, high=MOST_PLACES, hint=hint),
             flips=validate.whole("flips", self.flips, low=1, high=(1 << FLIP_BITS - 1) - 1, hint=hint),
@@ -110,18 +110,18 @@ class Alp(Embedding):
             raise InvalidValue(f"levels and places make more than 2^38 bits. {hint}")
         if self.neighbours == "one_entry" and self.gap != int(self.gap):
             raise InvalidValue("gap is not whole, as neighbours='one_entry' needs it to be. Round it.")
-        self.edges  # noqa: B018  # refuses levels that floats cannot tell apart
+        self.edges  # noqa: B018  # raises for levels that floats cannot distinguish
         validate.store(self, unit=self.guarantee.unit)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised when a total of 1, or 1 in one entry, is added or removed."""
+        """The promise when a total of 1, or 1 in one entry, is added or removed."""
         unit = UNITS[self.neighbours] if isinstance(self.unit, str) and not self.unit else self.unit
         return Guarantee(self.epsilon, unit=unit)
 
     @property
     def columns(self) -> int:
-        """How many columns of places there are."""
+        """The number of columns."""
         return 2 * self.levels if self.signed else self.levels
 
     @property
@@ -161,8 +161,8 @@ class Alp(Embedding):
 
         cells = np.zeros(self.words, np.uint64)
         cells[:KEY_WORDS] = source.words(KEY_WORDS) if key is None else key
-        bits, levels = cells[KEY_WORDS:], self._rounded(np.asarray(values), source)
-        words = words_of(cells[:KEY_WORDS], digests, 1)
+        bits, levels = cells[KEY_WORDS:], self._round_values(np.asarray(values), source)
+        words = hash_words(cells[:KEY_WORDS], digests, 1)
         negative = self.levels if self.signed else 0
 
         def some(first: int, last: int) -> None:
@@ -176,7 +176,7 @@ class Alp(Embedding):
 
     def get(self, cells: Words, digests: Words) -> Floats:
         """Return an estimate for each entry: the value of its likeliest level."""
-        words, negative = words_of(cells[:KEY_WORDS], digests, 1), self.levels if self.signed else 0
+        words, negative = hash_words(cells[:KEY_WORDS], digests, 1), self.levels if self.signed else 0
         return self.values_at(
             likeliest_levels(cells[KEY_WORDS:], words, self.places, self.columns, negative, self.flip)
         )
@@ -187,7 +187,7 @@ class Alp(Embedding):
 
     @property
     def collision(self) -> float:
-        """The probability that other entries take an entry's place in a column, where all of them are full."""
+        """The probability that other entries take an entry's place in a column, if all have the largest value."""
         return -math.expm1(self.sparsity * math.log1p(-1 / self.places)) if self.places > 1 else 1.0
 
     def errors(self, value: float, steps: tuple[int, int] | None = None) -> Errors:
@@ -202,7 +202,7 @@ class Alp(Embedding):
         j = min(int(np.searchsorted(self.edges, size, side="right")) - 1, self.levels - 1)
         share = (size - self.edges[j]) / (self.edges[j + 1] - self.edges[j])
         parts = [self._level_errors(level, sign, value, steps) for level in (j, j + 1)]
-        return parts[1].mixed(parts[0], share)
+        return parts[1].mix(parts[0], share)
 
     def expected_error(self) -> tuple[float, float]:
         """Return the mean absolute error of present entries, and of absent ones.
@@ -235,8 +235,8 @@ class Alp(Embedding):
         """The values of all levels, the lowest first: with `signed`, from -v_m to v_m."""
         return np.concatenate([-self.edges[:0:-1], self.edges]) if self.signed else self.edges
 
-    def _rounded(self, values: Any, source: Source) -> Ints:
-        """Return a level for each value, by a coin that is exactly as likely as its way to the next level."""
+    def _round_values(self, values: Any, source: Source) -> Ints:
+        """Return a level for each value: up with exactly the probability of its position between two levels."""
         top = self.max_value
         if values.dtype.kind in "iu":
             top = min(int(top), 2**62)
@@ -267,44 +267,44 @@ def alp(
     signed: bool = False,
     unit: str | None = None,
 ) -> Alp:
-    """Return the ALP mechanism for about `sparsity` entries of at most `max_value`, at `bits` bits an entry.
+    """Return the ALP mechanism for about `sparsity` entries of at most `max_value`, at `bits` bits per entry.
 
     Args:
         epsilon: the budget.
-        sparsity: the number of entries; where only a bound on their total is known, that total divided by
-            the distance of levels, which is the number of ones in the fullest column.
+        sparsity: the number of entries; if only a bound on their total is known, that total divided by the distance
+            of levels, which is the number of ones in the fullest column.
         max_value: the largest value; larger ones are clamped.
         neighbours: 'l1' or 'one_entry'.
         alpha: the distance of levels times epsilon, under 'one_entry' rounded to whole distances. Default: the
             least expected error, by public numbers alone.
-        bits: stored for each entry. More bits mean fewer collisions; with fewer than two for each column there are
-            less places in it than twice the entries, which still works, with a larger error.
+        bits: stored per entry. More bits mean fewer collisions. With fewer than two per column, a column has fewer
+            places than twice the entries, which still works, with a larger error.
         shape: 'even', for an error that is the same for all values, or 'geometric', for one in proportion to them.
         signed: whether values may be below 0.
-        unit: in words, what is added or removed.
+        unit: what is added or removed.
 
     >>> made = alp(1.0, 100_000, 60, neighbours="one_entry")
     >>> made.gap, made.levels, made.places, [round(error, 1) for error in made.expected_error()]
     (2.0, 30, 1000000, [2.4, 1.5])
     """
-    epsilon, name = validate.positive_epsilon(epsilon), relation(neighbours)
-    count = checked_sparsity(sparsity)
+    epsilon, name = validate.positive_epsilon(epsilon), check_relation(neighbours)
+    count = check_sparsity(sparsity)
     top = validate.between("max_value", max_value, 2.0**-100, 2.0**50, hint="Pass the largest value, such as 60.")
-    bits = validate.between("bits", bits, 1.0, 10_000.0, hint="Pass how many bits to store for an entry, such as 300.")
+    bits = validate.between("bits", bits, 1.0, 10_000.0, hint="Pass how many bits to store per entry, such as 300.")
     if not isinstance(shape, str) or shape not in SHAPES:
         raise InvalidValue("shape is not known. Choose 'even' or 'geometric'.")
     if not isinstance(signed, bool):
         raise InvalidType("signed must be True or False. Pass signed=True for values below 0.")
     if alpha is not None:
         alpha = validate.between("alpha", alpha, 1e-3, 1e6, hint="Pass a factor such as alpha=3.0.")
-        made = _with_gap(epsilon, name, count, top, _gap(alpha / epsilon, name), bits, shape, signed)
+        made = _make_with_gap(epsilon, name, count, top, _gap(alpha / epsilon, name), bits, shape, signed)
     else:
-        made = _searched(epsilon, name, count, top, bits, shape, signed)
+        made = _search_gap(epsilon, name, count, top, bits, shape, signed)
     return made if unit is None else replace(made, unit=unit)
 
 
-def checked_sparsity(value: object) -> int:
-    """Return how many entries are expected."""
+def check_sparsity(value: object) -> int:
+    """Return the expected number of entries."""
     hint = "Pass about how many entries there are, such as sparsity=100_000; a public number, not a count of the data."
     return validate.whole("sparsity", value, low=1, high=10**10, hint=hint)
 
@@ -319,18 +319,18 @@ def least_flips(epsilon: float, neighbours: Relation, closest: Fraction) -> int:
 
 
 def level_grid(gap: float, neighbours: Relation) -> float:
-    """Return the power of two of which all levels are multiples."""
+    """Return the power of two that divides all levels."""
     return 1.0 if neighbours == "one_entry" else math.ldexp(1.0, math.frexp(gap)[1] - _GRID_BITS)
 
 
 def level_edges(gap: float, ratio: float, levels: int, neighbours: Relation) -> Floats:
-    """Return the values of levels, the first of which is 0."""
+    """Return the values of levels, from 0 on."""
     grid = level_grid(gap, neighbours)
     with np.errstate(over="ignore"):
         ends = np.cumsum(np.cumprod(np.full(levels, ratio)) / ratio) if ratio > 1 else np.arange(1.0, levels + 1)
         steps = np.floor(ends * (gap / grid) + 0.5)  # rounded so that what lies n apart stays n apart
     if not steps[-1] < _EXACT:
-        raise InvalidValue("gap, ratio and levels go beyond what floats tell apart. Pass fewer levels or less ratio.")
+        raise InvalidValue("gap, ratio and levels exceed the precision of floats. Pass fewer levels or less ratio.")
     return np.append(0.0, steps * grid)
 
 
@@ -354,27 +354,27 @@ def _below(low: float, size: float, high: float, word: int, source: Source) -> b
 
 
 @lru_cache(maxsize=256)
-def _searched(
+def _search_gap(
     epsilon: float, neighbours: Relation, sparsity: int, top: float, bits: float, shape: str, signed: bool
 ) -> Alp:
     """Return the mechanism of the least expected error over a grid of distances between levels."""
-    most = bits / (4 if signed else 2)  # so that there are two places in a column for each entry
+    most = bits / (4 if signed else 2)  # so that a column has two places per entry
     widest = max(top, 1.0) if neighbours == "one_entry" else top
     least, largest = _ALPHAS[shape]
     first = min(widest, max(least / epsilon, top / most if shape == "even" else 0.0))
     last = min(widest, max(largest / epsilon, 4 * first))
     tried = first * (last / first) ** np.linspace(0, 1, _GAPS_TRIED)
     gaps = sorted({_gap(float(gap), neighbours) for gap in tried})
-    made = [_with_gap(epsilon, neighbours, sparsity, top, gap, bits, shape, signed) for gap in gaps]
+    made = [_make_with_gap(epsilon, neighbours, sparsity, top, gap, bits, shape, signed) for gap in gaps]
     return min(made, key=_score)
 
 
 def _score(made: Alp) -> float:
-    """Return the mean error, where every other entry that is asked about is there."""
+    """Return the mean error, where half of the requested entries are present."""
     return sum(made.expected_error()) / 2
 
 
-def _with_gap(
+def _make_with_gap(
     epsilon: float, neighbours: Relation, sparsity: int, top: float, gap: float, bits: float, shape: str, signed: bool
 ) -> Alp:
     flips = least_flips(epsilon, neighbours, Fraction(gap))
@@ -394,6 +394,6 @@ def _with_gap(
 
 
 def _gap(wanted: float, neighbours: Relation) -> float:
-    """Return the nearest distance of levels that is whole, or that has few binary digits."""
+    """Return the nearest distance of levels that is whole, or has few binary digits."""
     grid = level_grid(wanted, neighbours)
     return max(math.floor(wanted / grid + 0.5), 1) * grid

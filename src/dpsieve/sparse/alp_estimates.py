@@ -90,7 +90,7 @@ def _low_ones(cells: Words, bit: int) -> int:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Steps of one kind: `count` of them, `up` with probability `chance` and else `down`, both above 0."""
+    """Steps of one kind: `count` of them, `up` with probability `chance`, otherwise `down`, both above 0."""
 
     count: int
     chance: float

@@ -1,9 +1,9 @@
-"""A table of noisy values that only those who name a key can read: one random linear equation for each key.
+"""A table of noisy values that can be read only by naming a key: one random linear equation per key.
 
 The content of a key (`retrieval_code`) is its value with nearly geometric noise, coded so that the value 0 gives b fair
 bits. A hash gives each key a window of 256 random bits that starts at a random column of a table with cells of b bits.
 The table is drawn uniformly among those in which, for each key, the exclusive or of the cells at the set bits of its
-window is its content. A key that was not put in reads b fair bits, the content of the value 0.
+window is its content. An absent key reads b fair bits, the content of the value 0.
 
 This carries the retrieval structures of Dietzfelbinger and Walzer 2019 (windows) from sets (Patel, Persiano, Seo and
 Yeo 2024) to counts.
@@ -39,7 +39,7 @@ from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
-from dpsieve.sparse.digests import KEY_WORDS, MOST_BYTES, words_of
+from dpsieve.sparse.digests import KEY_WORDS, MOST_BYTES, hash_words
 from dpsieve.sparse.embedding import UNITS, Embedding, Errors, in_threads
 from dpsieve.sparse.retrieval_code import ContentCode, content_code
 from dpsieve.types import Floats, Ints, Words
@@ -63,17 +63,17 @@ class Retrieval(Embedding):
     are not 0, so that together they have at most one more.
 
     Privacy: let J be the keys of x and of x'. Draw the hash key. With probability at least 1 - delta the rows of J are
-    linearly independent (`rank_bound`). Then, for both vectors, the table is distributed like this: draw a content for
+    linearly independent (see above). Then, for both vectors, the table is distributed like this: draw a content for
     each key of J, independently, b fair bits where the value is 0; then draw the table uniformly among the solutions.
     (For a key of value 0 that leads to the uniform distribution on the solutions for the other keys, since all its
     contents have equally many solutions; and that is how the table is drawn without it.) The two differ in the content
     of one key alone, whose value changes by 1, and so by a factor of at most e^epsilon (`retrieval_code`). So
     P[T] <= e^epsilon P'[T] + delta.
 
-    Where the rows of the keys at hand depend on each other the whole table is uniform. The hash key is never drawn
-    anew, and no entry is left out: either would tell something about the others. With more entries than `sparsity` all
-    this holds with `failure(entries)` in the place of delta, and beyond about starts + 255 entries the table is uniform
-    with certainty, so that all estimates are those of absent entries.
+    If the rows of the given keys are dependent, the complete table is uniform. The hash key is never redrawn, and no
+    entry is dropped: either would depend on the other entries. With more entries than `sparsity` all this holds with
+    `failure(entries)` in place of delta, and beyond about starts + 255 entries the table is always uniform, so all
+    estimates are those of absent entries.
 
     Attributes:
         epsilon, delta: the promise.
@@ -111,17 +111,17 @@ class Retrieval(Embedding):
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised when one entry changes by 1."""
+        """The promise when one entry changes by 1."""
         return Guarantee(self.epsilon, self.delta, unit=self.unit)
 
     @property
     def code(self) -> ContentCode:
-        """How values become contents."""
+        """The code from values to contents."""
         return content_code(self.epsilon, -self.max_value if self.signed else 0, self.max_value, self.bits)
 
     @property
     def words(self) -> int:
-        """How many words it stores."""
+        """The number of stored words."""
         return KEY_WORDS + -(-(self.starts + WINDOW - 1) // 64) * self.bits
 
     def failure(self, entries: int) -> float:
@@ -142,7 +142,7 @@ class Retrieval(Embedding):
 
     def draw(self, digests: Words, values: Ints, source: Source, key: Words | None = None) -> Words:
         """Return the table, after the words of the hash key; values outside the range are clamped."""
-        from dpsieve.sparse.banded_loops import solve, starts_of
+        from dpsieve.sparse.banded_loops import choose_starts, solve
 
         key = source.words(KEY_WORDS) if key is None else key
         table = source.words(self.words - KEY_WORDS)
@@ -150,8 +150,8 @@ class Retrieval(Embedding):
         starts = np.empty(len(digests), np.int64)
         for at in range(0, len(digests), _CHUNK):
             part = slice(at, at + _CHUNK)
-            words = words_of(key, digests[part], _BLOCKS)
-            windows[part], starts[part] = words[:, :4], starts_of(words[:, 4], self.starts)
+            words = hash_words(key, digests[part], _BLOCKS)
+            windows[part], starts[part] = words[:, :4], choose_starts(words[:, 4], self.starts)
             contents[part] = self.code.draw(values[part], source)
         order = np.argsort(starts)
         solve(windows[order], starts[order], contents[order], table, self.bits)
@@ -159,7 +159,7 @@ class Retrieval(Embedding):
 
     def get(self, cells: Words, digests: Words) -> Floats:
         """Return the outcome that each entry reads."""
-        from dpsieve.sparse.banded_loops import look_up, starts_of
+        from dpsieve.sparse.banded_loops import choose_starts, look_up
 
         key, table = cells[:KEY_WORDS], cells[KEY_WORDS:]
         estimates = np.empty(len(digests))
@@ -167,15 +167,15 @@ class Retrieval(Embedding):
         def answer(start: int, stop: int) -> None:
             for at in range(start, stop, _CHUNK):
                 part = slice(at, min(at + _CHUNK, stop))
-                words = words_of(key, digests[part], _BLOCKS)
-                contents = look_up(table, self.bits, words, starts_of(words[:, 4], self.starts))
+                words = hash_words(key, digests[part], _BLOCKS)
+                contents = look_up(table, self.bits, words, choose_starts(words[:, 4], self.starts))
                 estimates[part] = self.code.read(contents)
 
         in_threads(answer, len(digests), _CHUNK)
         return estimates
 
     def errors(self, value: float) -> Errors:
-        """Return how estimate - value is distributed for an entry of this value, where the rows are independent."""
+        """Return the distribution of estimate - value for an entry of this value, if the rows are independent."""
         return self.code.errors(validate.real("value", value, hint="Pass the value of an entry, such as 3."))
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ def retrieval(
     """Return the smallest table that keeps the promise for up to `sparsity` entries.
 
     Without `bits`, they are the fewest for which the mean error of entries of value 0 and 1 is within 5 % (or 0.01) of
-    that of geometric noise, and 63 where none are: such a range is too wide for outcomes that are all told apart.
+    that of geometric noise, and 63 if none are: such a range is too wide to distinguish all outcomes.
 
     >>> made = retrieval(1.0, 1e-8, 100_000, 60)
     >>> made.bits, round(made.words * 64 / made.sparsity, 1), round(made.errors(0).mean, 2)

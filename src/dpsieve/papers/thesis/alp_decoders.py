@@ -17,7 +17,7 @@ import numpy as np
 from dpsieve.errors import InvalidValue
 from dpsieve.sparse.alp import Alp
 from dpsieve.sparse.alp_estimates import LEAST_TAKEN, taken_shares
-from dpsieve.sparse.digests import KEY_WORDS, digests_of, items_of, words_of
+from dpsieve.sparse.digests import KEY_WORDS, digest_items, hash_words, read_items
 from dpsieve.sparse.embedding import Errors
 from dpsieve.sparse.vector import SparseVector
 from dpsieve.types import Bools, Floats, Words
@@ -30,8 +30,8 @@ def decode_vector(vector: SparseVector, indices: Any, decoder: str = "prefix") -
     """Return an estimate for each index or key of a vector whose cells hold levels; see `SparseVector.get`."""
     if not isinstance(vector.embedding, Alp):
         raise InvalidValue("vector has no levels. Pass one of the variants 'alp', 'histogram' or 'multiplicative'.")
-    items = items_of(indices, vector.notes.dimension, "indices")
-    digests = digests_of(items, vector.words[:KEY_WORDS])
+    items = read_items(indices, vector.notes.dimension, "indices")
+    digests = digest_items(items, vector.words[:KEY_WORDS])
     return vector.with_listed(items, decode(vector.embedding, vector.words, digests, decoder))
 
 
@@ -50,7 +50,7 @@ def prefix_errors(mechanism: Alp, value: float) -> Errors:
 
 def _bits(mechanism: Alp, cells: Words, digests: Words) -> Bools:
     """Return the bits of each entry along the columns, as `sparse.bit_loops` places them: negative columns first."""
-    words, columns = words_of(cells[:KEY_WORDS], digests, 1), np.arange(mechanism.columns, dtype=np.uint64)
+    words, columns = hash_words(cells[:KEY_WORDS], digests, 1), np.arange(mechanism.columns, dtype=np.uint64)
     z = words[:, :1] + (columns + np.uint64(1)) * words[:, 1:]
     z = (z ^ (z >> np.uint64(30))) * _FIRST
     z = (z ^ (z >> np.uint64(27))) * _SECOND
