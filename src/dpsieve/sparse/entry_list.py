@@ -16,13 +16,15 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable, FallingSums
 from dpsieve.sparse.digests import Dimension, check_dimension
 from dpsieve.sparse.embedding import Errors, Relation
-from dpsieve.sparse.grid_noise import MOST_VALUE, GridNoise, check_flag, check_noise, clamp, flip_coins
+
+from dpsieve.sparse.grid_noise import (  # isort: skip
+    MOST_VALUE, GridMechanism, GridNoise, check_flag, check_noise, clamp, flip_coins,
+)  # fmt: skip
 from dpsieve.types import Floats, Ints, Words
 
 _MOST_FALSE = 2.0**24
@@ -32,7 +34,7 @@ _ENOUGH = "Pass what entry_list computes, or more."
 
 @register("entry_list")
 @dataclass(frozen=True)
-class EntryList(Mechanism):
+class EntryList(GridMechanism):
     """The entries that reach the threshold t with noise X (`grid_noise`); entries that are not listed count as 0.
 
     Neighbouring vectors are those of `neighbours`, see `Embedding`. Values are clamped to 2^40; where `signed` is
@@ -77,13 +79,11 @@ class EntryList(Mechanism):
     unit: str = ""
 
     def __post_init__(self) -> None:
-        epsilon, near, unit = check_noise(self.epsilon, self.neighbours, self.unit)
         delta, dimension = validate.delta(self.delta), check_dimension(self.dimension)
-        validate.store(self, epsilon=epsilon, neighbours=near, unit=unit, delta=delta, dimension=dimension)
-        validate.store(self, signed=check_flag("signed", self.signed))
         hint = "Pass a value above 0 and at most 2^40."
         limit = validate.positive("threshold", self.threshold, hint=hint)
-        validate.store(self, threshold=validate.between("threshold", limit, 0.0, MOST_VALUE, hint=hint))
+        limit = validate.between("threshold", limit, 0.0, MOST_VALUE, hint=hint)
+        self._store(delta=delta, dimension=dimension, threshold=limit, signed=check_flag("signed", self.signed))
         if not (limit * 2.0**self.noise.digits).is_integer():
             step = 2.0**-self.noise.digits
             raise InvalidValue(f"threshold={limit!r} is not a multiple of {step}, the step of values. {_ENOUGH}")
@@ -99,11 +99,6 @@ class EntryList(Mechanism):
     def guarantee(self) -> Guarantee:
         """The promise for neighbouring vectors."""
         return Guarantee(self.epsilon, self.delta, unit=self.unit)
-
-    @cached_property
-    def noise(self) -> GridNoise:
-        """The noise of listed values."""
-        return GridNoise(self.epsilon, self.neighbours)
 
     @property
     def false_entries(self) -> float:

@@ -29,6 +29,7 @@ from dpsieve.errors import InvalidType
 from dpsieve.exact.balls import Ball, ball, first_whole, precision, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, unit_words
+from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.embedding import UNITS, Errors, Relation, check_relation
@@ -150,6 +151,33 @@ class GridNoise:
         low, high = edges[:-1], edges[1:]
         near = np.where(low >= 0, low - first, 1 - high)  # the least exponent of p in a block, up to a common factor
         return (low + high - 1) / 2, np.exp(-near / self.scale) * -np.expm1((low - high) / self.scale)
+
+
+class GridMechanism(Mechanism):
+    """A mechanism with this noise: its common fields and what follows from them."""
+
+    epsilon: float
+    neighbours: Relation
+    unit: str
+
+    def _store(self, **checked: Any) -> None:
+        """Store checked fields, and check the common ones; an empty unit stands for that of the neighbours."""
+        epsilon, neighbours, unit = check_noise(self.epsilon, self.neighbours, self.unit)
+        validate.store(self, epsilon=epsilon, neighbours=neighbours, unit=unit, **checked)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """The promise for neighbouring vectors."""
+        return Guarantee(self.epsilon, unit=self.unit)
+
+    @cached_property
+    def noise(self) -> GridNoise:
+        """The noise of each value."""
+        return GridNoise(self.epsilon, self.neighbours)
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise."""
+        return self.noise.spends()
 
 
 def flip_coins(rates: Floats, source: Source) -> Bools:

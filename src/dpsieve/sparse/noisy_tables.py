@@ -2,20 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.spends import Spend
 from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.digests import KEY_WORDS, hash_words
 from dpsieve.sparse.embedding import Embedding, Errors, Relation
-from dpsieve.sparse.grid_noise import MOST_VALUE, GridNoise, check_flag, check_noise, clamp
+from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, check_flag, clamp
 from dpsieve.types import Floats, Ints, Words
 
 MOST_ENTRIES = 2**24  # of a dense vector
@@ -26,7 +23,7 @@ _CHUNK = 1 << 18  # cells at a time, a multiple of 64
 
 @register("dense_laplace")
 @dataclass(frozen=True)
-class DenseLaplace(Embedding):
+class DenseLaplace(GridMechanism, Embedding):
     """The Laplace mechanism (Dwork, McSherry, Nissim and Smith 2006) with the discrete noise of `grid_noise`.
 
     Every one of `dimension` entries gets noise, zeros too, and takes a word. Epsilon-private for both relations, as
@@ -41,21 +38,9 @@ class DenseLaplace(Embedding):
     unit: str = ""
 
     def __post_init__(self) -> None:
-        epsilon, near, unit = check_noise(self.epsilon, self.neighbours, self.unit)
         hint = "Pass at most 2^24; for more indices or for keys, choose another variant."
         dimension = validate.whole("dimension", self.dimension, low=1, high=MOST_ENTRIES, hint=hint)
-        signed = check_flag("signed", self.signed)
-        validate.store(self, epsilon=epsilon, neighbours=near, unit=unit, dimension=dimension, signed=signed)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise for neighbouring vectors."""
-        return Guarantee(self.epsilon, unit=self.unit)
-
-    @cached_property
-    def noise(self) -> GridNoise:
-        """The noise of each entry."""
-        return GridNoise(self.epsilon, self.neighbours)
+        self._store(dimension=dimension, signed=check_flag("signed", self.signed))
 
     @property
     def words(self) -> int:
@@ -65,10 +50,6 @@ class DenseLaplace(Embedding):
     def certify(self) -> Certificate:
         """Return the certificate, by proven bounds on the noise."""
         return self.noise.certificate(self.guarantee, "noise on every entry")
-
-    def spends(self) -> tuple[Spend, ...]:
-        """Return the curve of the noise."""
-        return self.noise.spends()
 
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         """Return a hash key, which is not used, and the noisy entries, in steps."""
@@ -97,7 +78,7 @@ class DenseLaplace(Embedding):
 
 @register("max_projection")
 @dataclass(frozen=True)
-class MaxProjection(Embedding):
+class MaxProjection(GridMechanism, Embedding):
     """Each entry is hashed to one of `places` cells; a cell is the maximum of its entries, with noise (`grid_noise`).
 
     Epsilon-private for both relations (Aumueller, Lebeda and Pagh 2022, Section 2.8): the hash key is drawn without the
@@ -125,22 +106,10 @@ class MaxProjection(Embedding):
     unit: str = ""
 
     def __post_init__(self) -> None:
-        epsilon, near, unit = check_noise(self.epsilon, self.neighbours, self.unit)
         hint = "Pass how many cells to store, such as places=1_000_000."
         places = validate.whole("places", self.places, low=1, high=MOST_PLACES, hint=hint)
         sparsity, most = check_size(self.sparsity, self.max_value)
-        validate.store(self, epsilon=epsilon, neighbours=near, unit=unit)
-        validate.store(self, places=places, sparsity=sparsity, max_value=most)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise for neighbouring vectors."""
-        return Guarantee(self.epsilon, unit=self.unit)
-
-    @cached_property
-    def noise(self) -> GridNoise:
-        """The noise of each cell."""
-        return GridNoise(self.epsilon, self.neighbours)
+        self._store(places=places, sparsity=sparsity, max_value=most)
 
     @property
     def cell_bits(self) -> int:
@@ -155,10 +124,6 @@ class MaxProjection(Embedding):
     def certify(self) -> Certificate:
         """Return the certificate, by proven bounds on the noise."""
         return self.noise.certificate(self.guarantee, "noise on every cell of a table of maxima")
-
-    def spends(self) -> tuple[Spend, ...]:
-        """Return the curve of the noise: one whole value more changes one cell by 1 at most."""
-        return self.noise.spends()
 
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         """Return the hash key and the noisy maxima, in steps."""

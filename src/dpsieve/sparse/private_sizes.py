@@ -14,12 +14,11 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import upper
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.source import Source, uniform_bits
 from dpsieve.sparse.embedding import Relation
-from dpsieve.sparse.grid_noise import MOST_VALUE, GridNoise, check_flag, check_noise, clamp
+from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, check_flag, clamp
 from dpsieve.types import Floats, Ints
 
 _HALF = 20  # bits: whole values are summed in two halves, so that no sum overflows
@@ -27,7 +26,7 @@ _MANTISSA = 53
 
 
 @dataclass(frozen=True)
-class _NoisySize(Mechanism):
+class _NoisySize(GridMechanism):
     """The base of both sizes: fields, noise, and a shift that makes the result an upper bound.
 
     Attributes:
@@ -42,21 +41,13 @@ class _NoisySize(Mechanism):
     needed: bool = False
 
     def __post_init__(self) -> None:
-        epsilon, near, unit = check_noise(self.epsilon, self.neighbours, self.unit)
-        hint = "Pass a small probability such as miss=1e-6."
-        miss = validate.between("miss", self.miss, 1e-300, 0.5, hint=hint)
-        validate.store(self, epsilon=epsilon, miss=miss, neighbours=near, unit=unit)
-        validate.store(self, needed=check_flag("needed", self.needed))
+        miss = validate.between("miss", self.miss, 1e-300, 0.5, hint="Pass a small probability such as miss=1e-6.")
+        self._store(miss=miss, needed=check_flag("needed", self.needed))
 
     @cached_property
     def guarantee(self) -> Guarantee:
         """The promise for neighbouring vectors."""
         return Guarantee(self.epsilon, self.miss if self.needed else 0.0, unit=self.unit)
-
-    @cached_property
-    def noise(self) -> GridNoise:
-        """The noise of the size."""
-        return GridNoise(self.epsilon, self.neighbours)
 
     @cached_property
     def shift(self) -> int:

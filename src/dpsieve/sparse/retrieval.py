@@ -228,25 +228,23 @@ def _enough_bits(epsilon: float, low: int, high: int) -> int:
 
     best = sum(part(high - value) + part(value - low) for value in (0, 1))
 
-    def enough(bits: int) -> bool:
-        try:
-            code = content_code(epsilon, low, high, bits)
-        except InvalidValue:
+    def is_enough(bits: int) -> bool:
+        code = _possible_code(epsilon, low, high, bits)
+        if code is None:
             return False
         return code.errors(0, 64).mean + code.errors(1, 64).mean <= max(_NEAR * best, best + 2 * _SMALL)
 
-    found = first_whole(enough, FEWEST_BITS, MOST_BITS)
-    while found > FEWEST_BITS and not _possible(epsilon, low, high, found):  # small epsilons: too long a table
-        found -= 1
-    return found
+    bits = first_whole(is_enough, FEWEST_BITS, MOST_BITS)
+    while bits > FEWEST_BITS and _possible_code(epsilon, low, high, bits) is None:  # small epsilons: too long a table
+        bits -= 1
+    return bits
 
 
-def _possible(epsilon: float, low: int, high: int, bits: int) -> bool:
+def _possible_code(epsilon: float, low: int, high: int, bits: int) -> ContentCode | None:
     try:
-        content_code(epsilon, low, high, bits)
+        return content_code(epsilon, low, high, bits)
     except InvalidValue:
-        return False
-    return True
+        return None
 
 
 def dependence(rows: int, starts: int, window: int = WINDOW) -> float:
