@@ -5,7 +5,7 @@
 As in the thesis, values are uniform up to 5,000, and in all columns others take an entry's place with the same
 probability. Three ways lead to each number:
 - 'simulated': random bits along the columns of an entry, and the average of all highest points (Algorithm 3);
-- 'exact': the distribution by `dpsieve.sparse.alp_errors`, for the middle between the first and the last highest
+- 'exact': the distribution by `dpsieve.sparse.alp_estimates`, for the middle between the first and the last highest
   point;
 - 'library' (Figure 2.4): cells that the mechanism itself has drawn, read by its decoders.
 """
@@ -13,7 +13,7 @@ probability. Three ways lead to each number:
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import altair as alt
@@ -25,9 +25,10 @@ from rich.console import Console
 from rich.table import Table
 from scipy.optimize import minimize_scalar
 
+from dpsieve.papers.thesis.alp_decoders import decode
 from dpsieve.randomness.source import resolve
 from dpsieve.sparse.alp import Alp, least_flips
-from dpsieve.sparse.alp_errors import Stretch, middles
+from dpsieve.sparse.alp_estimates import Stretch, middles
 from dpsieve.sparse.embedding import Errors
 from dpsieve.types import Floats
 
@@ -169,7 +170,8 @@ def drawn(collision: float, decoder: str, entries: int = 10_000, asked: int = 50
         values = np.full(entries, LARGEST)
         values[:asked] *= RNG.random(asked)
         cells = made.draw(digests, values, source)
-        out.append(made.get(cells, digests[:asked], decoder) - values[:asked])
+        read = made.get if decoder == "likelihood" else partial(decode, made)
+        out.append(read(cells, digests[:asked]) - values[:asked])
     return np.concatenate(out)
 
 

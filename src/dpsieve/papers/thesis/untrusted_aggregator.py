@@ -36,7 +36,7 @@ from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import resolve
 
 from dpsieve.sketches.laplace_noise import (  # isort: skip
-    MISSED, NoisySketch, SketchReading, any_above, drawn_number, least_threshold, read_estimates,
+    MISSED, NoisySketch, SketchReading, any_above, check_drawn, find_threshold, read_estimates,
 )  # fmt: skip
 from dpsieve.types import Floats, Ints
 
@@ -71,7 +71,7 @@ class SummedReleases(Counting):
         one = NoisySketch(self.epsilon, self.delta, self.counters, self.items_per_unit, unit=self.unit)
         hint = f"Pass how many streams were released, {MOST_RELEASES:,} at most."
         sources = validate.whole("sources", self.sources, low=1, high=MOST_RELEASES, hint=hint)
-        lost = drawn_number("decrements", self.decrements)
+        lost = check_drawn("decrements", self.decrements)
         if lost is None:
             raise InvalidType("decrements must be a whole number, not None.")
         shared = {"epsilon": one.epsilon, "delta": one.delta, "counters": one.counters, "unit": one.unit}
@@ -160,8 +160,8 @@ class SummedReleases(Counting):
     def _margins(self) -> tuple[int, int]:
         """Bounds in every source: on all X_i + Y from above, and on all -X_i; Y exceeds the second by less than t."""
         keys, half, scale = self.counters, MISSED / 2 / self.sources, self.each.scale
-        below = least_threshold(lambda t: any_above(t, {0: keys}, scale), half) - 1
-        return below, least_threshold(lambda t: (keys + 1) * self.each._tail(t), half) - 1
+        below = find_threshold(lambda t: any_above(t, {0: keys}, scale), half) - 1
+        return below, find_threshold(lambda t: (keys + 1) * self.each._tail(t), half) - 1
 
 
 def merge_releases(*releases: Release) -> Release:
