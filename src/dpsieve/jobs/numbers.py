@@ -13,7 +13,7 @@ import numpy as np
 from dpsieve.engines import Engine, NumberRows, choose
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.number_request import MeanRequest, NumberRequest, QuantileRequest, SumRequest
-from dpsieve.numbers.box import best_noise, box_mean_noise, sum_noise, unit_means_noise
+from dpsieve.numbers.box import best_noise, mean_noise, sum_noise, unit_means_noise
 from dpsieve.numbers.estimate import Estimate, charge_and_draw, describe_contribution
 from dpsieve.numbers.mean import private_mean
 from dpsieve.numbers.mean_plan import MeanPlan, preview_mean
@@ -214,11 +214,11 @@ def mean_of(
             return Estimate.of(replace(counted, units=count), np.array(values), names, source=source, **notes)
 
         return charge_and_draw(counted, count_units, sums, np.zeros_like(sums), **charged)
-    made, _ = box_mean_noise(1, lows, highs, **request.budget, **request.split)
+    mechanism, grid = best_noise(lows, highs, "replace", **request.budget, **request.split)
     if request.method != "box" and not request.pure:
         _planned(request, 1)
-    units = _read(data, request, made, engine, book, note, progress, source).unit_means(lows, highs)
-    made, grid = box_mean_noise(len(units), lows, highs, **request.budget, **request.split)
+    units = _read(data, request, mechanism, engine, book, note, progress, source).unit_means(lows, highs)
+    made = mean_noise(mechanism, grid, len(units))
     if _takes_plan(request, len(units), made.deviations, highs - lows):
         options: Any = {"bound": _bound(request), "kind": request.kind, **request.budget, "p": request.split["p"]}
         found = private_mean(_one_or_many(units), names=names, **charged, **options)
