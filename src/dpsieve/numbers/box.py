@@ -294,7 +294,7 @@ class UnitMeans(ScaledNoise):
 def unit_means_noise(
     lows: Floats, highs: Floats, *, shape: str, p: float, **budget: Any
 ) -> tuple[UnitMeans, Callable[[Floats], Ints]]:
-    """Return the noise for means of rows in a box, of which one is added or removed, and a function that sums rows.
+    """Return the noise for means of rows in a box under 'add_remove', and a function that sums rows.
 
     With shape='proportional' each mean has noise in proportion to its width; with 'best' the p-th moment of the total
     error is least. `budget` is passed to `best_noise`.
