@@ -65,8 +65,6 @@ def private_mean(
         bound: all coordinates are clipped to [-bound, bound]; default 1. Not for binary rows.
         kind: 'real', or 'binary' for rows of zeros and ones. Other numbers are clipped to [0, 1] there, and those
             between are not refused: a refusal would reveal one row.
-        rho: a zCDP budget; its epsilon is stated at `delta` (default 10^-6).
-        epsilon, delta: a budget instead of rho.
         p: the norm of the error that is minimised, from 1.
         variances: public variances of the coordinates; by default, spreads are estimated privately.
         mode: 'best' (PLAN; the Gaussian mechanism on the whole box for binary rows of up to 4 coordinates, and where
@@ -78,10 +76,7 @@ def private_mean(
         fallback: too few rows for the mode are refused, with the number needed. With fallback=True they get the
             shifted-clipped mean, or the Gaussian mechanism where there are too few for that as well.
         neighbours: 'replace', as the number of rows is public.
-        names: of the coordinates.
-        unit: the name of the privacy unit.
-        ledger, note: a `Ledger` or its path, charged before the draw, and a note for the entry.
-        source: of randomness, for tests.
+        rho, epsilon, delta, names, unit, ledger, note, source: see `private_sum`; the noise is Gaussian.
 
     The table has, per coordinate: `deviation` of the noise; `low` and `high`, a 95 % interval for the mean of the rows,
     each clipped to the bounds; and the private estimates in the budget, `centre` (a median; 0 or 1 for binary rows) and

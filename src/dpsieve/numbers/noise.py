@@ -207,7 +207,7 @@ def as_tuple(values: Any) -> Any:
 @register("scaled_noise")
 @dataclass(frozen=True, repr=False)
 class ScaledNoise(NoisySums):
-    """Noise on sums of whole numbers, of which one unit changes sum i by at most `changes[i]` steps, all at once.
+    """Noise on sums of whole numbers, where one unit changes every sum i by at most `changes[i]` steps at once.
 
     Proof of privacy. Let c be the changes, and X, X' the sums of neighbours, so |X_i - X'_i| <= c_i. With Gaussian
     noise of scale sigma the l2 distance is at most sqrt(sum of c_i^2), and the head of this module applies. With

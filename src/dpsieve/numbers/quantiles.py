@@ -60,8 +60,6 @@ def private_quantile(
         q: the quantile, from 0 to 1, or a list of them, in any order.
         bounds: public bounds of the values; the error hardly grows with their distance.
         neighbours: 'add_remove' (one row more or less) or 'replace' (one row changes, the number of rows is public).
-        epsilon, delta: the budget; epsilon alone gives pure privacy.
-        rho: a zCDP budget instead; its epsilon is stated at `delta`.
         method: 'search' (noisy binary search), 'gaps' (one quantile by the exponential mechanism), 'halving' (many by
             it), or 'auto': the least typical error. 'gaps' and 'halving' do much better than their bound where rows are
             spread over the range. 'search' has the lower bound with a rho or a delta, and suits columns of few
@@ -70,9 +68,7 @@ def private_quantile(
         steps: how often the bounds are halved.
         rows_per_unit: the largest number of rows per unit; the error grows with it. Above 1, units may have different
             numbers of rows, so that the number of rows is private under 'replace' too.
-        unit: the name of the privacy unit.
-        ledger, note: a `Ledger` or its path, charged before the draw, and a note for the entry.
-        source: of randomness, for tests.
+        epsilon, delta, rho, unit, ledger, note, source: see `private_sum`; epsilon alone gives pure privacy.
 
     >>> median = private_quantile(range(10_001), 0.5, bounds=(0, 1e6), neighbours="add_remove", epsilon=1.0)
     >>> abs(median.value - 5_000) <= 100, median.table.column("rank_error").to_pylist()

@@ -171,7 +171,7 @@ def _gaussian_scale(deviation: float, change: int) -> float:
 @register("noisy_ranks")
 @dataclass(frozen=True, repr=False)
 class NoisyRanks(Mechanism):
-    """Comparisons of ranks, for neighbours of which one row is replaced; see the head of this module.
+    """Comparisons of ranks, for neighbours that differ in one replaced row; see the head of this module.
 
     Attributes:
         epsilon, delta: the guarantee.

@@ -39,7 +39,7 @@ _BLOCK = 1 << 18  # numbers per sort
 @register("rank_picks")
 @dataclass(frozen=True, repr=False)
 class RankPicks(Mechanism):
-    """Picks by the exponential mechanism on ranks, for neighbours of which one row is replaced; see this module's head.
+    """Picks by the exponential mechanism on ranks, under replacement of one row; see the head of this module.
 
     Attributes:
         epsilon, delta: the guarantee.

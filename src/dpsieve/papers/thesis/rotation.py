@@ -22,8 +22,8 @@ def rotated_medians(rows: BoundedRows, signs: Floats, grid: DyadicGrid, sigma: f
     block, medians = np.empty((count, width), np.float32), np.empty(padded)
     for at in range(padded // width):
         loop(*rows.parts, rows.low, rows.high, signs, at, padded**-0.5, block)
-        found = search_columns(block, 0.5, grid, sigma, neighbours="replace", source=source)
-        medians[at * width : (at + 1) * width] = found
+        part = search_columns(block, 0.5, grid, sigma, neighbours="replace", source=source)
+        medians[at * width : (at + 1) * width] = part
     hadamard(medians)
     return np.asarray(medians[:size] * signs * padded**-0.5)
 
