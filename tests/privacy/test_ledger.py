@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.accounting.concentrated import replaced
+from dpsieve.accounting.composition import convert_to_replacement
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, Renyi, ZeroConcentrated
 from dpsieve.privacy.ledger import Ledger
@@ -865,7 +865,7 @@ class TestWhatMechanismsReallyCost:
         whole = mechanism.guarantee.for_replacement()
         entry = ledger.spend(mechanism)
         assert entry.spend == Approximate(whole.epsilon, whole.delta)
-        assert entry.curves == replaced(mechanism.spends(), tuple(sorted(ledger._chain.rules.orders)))
+        assert entry.curves == convert_to_replacement(mechanism.spends(), tuple(sorted(ledger._chain.rules.orders)))
         assert [type(curve) for curve in entry.curves] == [Renyi, Approximate]
         for _ in range(16):
             ledger.spend(mechanism)  # by the guarantee alone, four would fit

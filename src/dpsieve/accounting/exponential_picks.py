@@ -34,8 +34,8 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.adaptive import Outcome, Pair, adaptive_delta, adaptive_law
+from dpsieve.accounting.products import LossLaw
 from dpsieve.accounting.renyi import checked_order, range_divergence
-from dpsieve.accounting.stages import LossLaw
 from dpsieve.exact.balls import Ball, ball, lower, upper
 
 MOST_PICKS = 1000

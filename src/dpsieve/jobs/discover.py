@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from dpsieve.accounting.stages import steepest
+from dpsieve.accounting.products import steepest
 from dpsieve.channels.budget import SMALLEST_EPSILON
 from dpsieve.discovery.after_selection import KeyPicker
 from dpsieve.discovery.choice import best_for, make_selector, shared_selector

@@ -1,6 +1,6 @@
 """Counts in two steps: part of the budget finds the keys, the rest counts them; see `discovery.find_then_count`."""
 
-from dpsieve.accounting.stages import steepest
+from dpsieve.accounting.products import steepest
 from dpsieve.channels.budget import check_budget
 from dpsieve.discovery.find_then_count import CANDIDATES, FindThenCount, find_then_count
 from dpsieve.discovery.incidence import Incidence

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from dpsieve import validate
-from dpsieve.accounting.concentrated import replaced
+from dpsieve.accounting.composition import convert_to_replacement
 from dpsieve.accounting.spends import Approximate, Spend, checked_spends
 from dpsieve.display import html_table
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, LedgerError
@@ -311,7 +311,7 @@ class Ledger:
         if guarantee.neighbours != self.budget.neighbours:
             whole = guarantee.for_replacement()
             known = curves and curves != (Approximate(guarantee.epsilon, guarantee.delta),)
-            curves = replaced(curves, tuple(sorted(self._chain.rules.orders))) if known else ()
+            curves = convert_to_replacement(curves, tuple(sorted(self._chain.rules.orders))) if known else ()
             guarantee = whole
         spend = Approximate(guarantee.epsilon, guarantee.delta)
         return Cost(spend, () if curves == (spend,) else curves)

@@ -21,7 +21,7 @@ from itertools import product
 from typing import Any
 
 from dpsieve.accounting.composition import Composition
-from dpsieve.accounting.spends import Approximate, Spend, leak
+from dpsieve.accounting.spends import Approximate, Spend, total_leak
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import largest
 from dpsieve.privacy.guarantee import Guarantee, shown
@@ -229,7 +229,7 @@ class Chain:
         def least(known: int, asked: float) -> float:  # the first composition is the faster one
             return min(total.epsilon(asked) for total in totals[:known])
 
-        leaked = leak(totals[0].spends)
+        leaked = total_leak(totals[0].spends)
         if delta is None and leaked <= self.budget.delta and totals[0].pure_epsilon <= _WORTH * least(1, points[0][0]):
             points.insert(0, (leaked, False))  # a larger delta would hardly lower epsilon
         for known, (asked, alone) in product(range(1, len(totals) + 1), points):

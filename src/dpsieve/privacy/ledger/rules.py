@@ -59,38 +59,30 @@ stored at creation, and one that has 'sums' alone and D_own = delta, so that one
 division is taken that admits most spends like the first (the largest multiple of its costs); among equals the one with
 the largest D.
 
-Costs. At order a: pure privacy that of randomised response, `BoundedRange` and `DiscreteLaplace` their own closed
-forms, zCDP a rho, Gaussian noise a mu^2 / 2, `Renyi` its list (`curves.concentrated`). Under the Gaussian rule: a pair
-of losses within a range of e is a garbling of the pair with two outputs whose log odds differ by e, p against q
-(`curves.renyi`). Gaussian noise dominates it for mu = z(p) - z(q), z the normal quantile. As dz/dlogit is
-F (1 - F) / f at z, for the normal F and f, and F (1 - F) <= e^(-z^2/2) / 4, because a square holds its inscribed disc
-(with g = 2F - 1, g^2 >= 1 - e^(-z^2/2)), mu <= e sqrt(2 pi) / 4. Pure privacy has a range of 2 epsilon. So mu^2 is
-pi e^2 / 8 for `BoundedRange` and pi epsilon^2 / 2 for pure privacy; zCDP and `Renyi` have none.
+The costs of one run are those of `accounting.spends`: under the Gaussian rule mu^2 is pi e^2 / 8 for a loss of range e,
+pi epsilon^2 / 2 for pure privacy, and infinite for zCDP and `Renyi`.
 
 R. Rogers, A. Roth, J. Ullman and S. Vadhan, "Privacy Odometers and Filters", NeurIPS 2016; J. Whitehouse, A. Ramdas,
 R. Rogers and Z. S. Wu, "Fully Adaptive Composition in Differential Privacy", ICML 2023.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import product, starmap
+from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple
 
-from dpsieve.accounting.concentrated import divergence
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.accounting.renyi import checked_order, renyi_tau
+from dpsieve.accounting.spends import Spend, spend_from_json
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, first_whole, lower, minimise, upper
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.validate import delta as checked_delta
 from dpsieve.validate import whole
-
-from dpsieve.accounting.spends import (  # isort: skip
-    Approximate, BoundedRange, DiscreteLaplace, Gaussian, Spend, epsilon_of, spend_from_json,
-)  # fmt: skip
 
 SUMS = "sums of epsilon and delta"
 _LEAKS = (Fraction(7, 8), Fraction(3, 4), Fraction(1, 2), Fraction(1, 4))
@@ -333,46 +325,24 @@ def _most_squares(epsilon: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _totals(cost: Cost, orders: tuple[float, ...]) -> Totals:
-    epsilon, delta = _sum(map(_epsilon, (cost.spend,))), _leak((cost.spend,))
-    curves = cost.curves or (cost.spend,)
-    leak, own = _leak(curves), delta if cost.curves else Fraction(0)
-    ways = [curves, (cost.spend,)] if leak == delta == 0 else [curves]  # both, where neither leaks
-    squares = min(_sum(map(_square, way)) for way in ways)
-    taus = tuple(min(_sum(_tau(one, order) for one in way) for way in ways) for order in orders)
-    one = cost.spend.delta if isinstance(cost.spend, Approximate) else 0.0
-    logs = Fraction(upper(lambda: -(-ball(one)).log1p())) * cost.spend.count
-    return Totals(epsilon, delta, logs, own, leak, squares, taus)
+    spend, curves = cost.spend, cost.curves or (cost.spend,)
+    delta, leak = _sum((spend,), attrgetter("leak")), _sum(curves, attrgetter("leak"))
+    readings = [curves, (spend,)] if leak == delta == 0 else [curves]  # both, where neither leaks
+    return Totals(
+        epsilon=_sum((spend,), attrgetter("pure_epsilon")),
+        delta=delta,
+        logs=_sum((spend,), lambda part: upper(lambda: -(-ball(part.leak)).log1p())),
+        own=delta if cost.curves else Fraction(0),
+        leak=leak,
+        squares=min(_sum(r, methodcaller("dominating_square")) for r in readings),
+        taus=tuple(min(_sum(r, methodcaller("divergence", order)) for r in readings) for order in orders),
+    )
 
 
-def _sum(parts: Iterable[Amount]) -> Amount:
-    return sum(parts, Fraction(0))
-
-
-def _leak(spends: Iterable[Spend]) -> Fraction:
-    deltas = (Fraction(one.delta) * one.count for one in spends if isinstance(one, Approximate))
-    return sum(deltas, Fraction(0))
-
-
-def _epsilon(spend: Spend) -> Amount:
-    if isinstance(spend, Approximate | DiscreteLaplace | BoundedRange):
-        return _product(epsilon_of(spend), spend.count)
-    return math.inf
-
-
-def _square(spend: Spend) -> Amount:
-    """Return the square of a mu whose Gaussian noise dominates all runs, rounded up."""
-    if isinstance(spend, Gaussian):
-        return _product(upper(lambda: (ball(spend.sensitivity) / ball(spend.sigma)) ** 2), spend.count)
-    if not isinstance(spend, Approximate | DiscreteLaplace | BoundedRange):
-        return math.inf
-    width = 1 if isinstance(spend, BoundedRange) else 2
-    square = upper(lambda: ball(width) ** 2 * ball(epsilon_of(spend)) ** 2 * ball(1).atan() / 2)
-    return _product(square, spend.count)
-
-
-def _tau(spend: Spend, order: float) -> Amount:
-    return _product(divergence(spend, order), spend.count)
-
-
-def _product(bound: float, count: int) -> Amount:
-    return Fraction(bound) * count if bound < math.inf else math.inf
+def _sum(spends: Iterable[Spend], bound: Callable[[Spend], float]) -> Any:
+    """Return the sum of a bound on one run over all runs, exactly."""
+    total: Amount = Fraction(0)
+    for spend in spends:
+        number = bound(spend)
+        total += Fraction(number) * spend.count if number < math.inf else math.inf
+    return total
