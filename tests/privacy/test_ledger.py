@@ -884,7 +884,7 @@ class TestWhatMechanismsReallyCost:
 
     def test_a_ledger_may_be_named_by_its_path(self, path):
         from dpsieve.noise.known_keys import known_keys
-        from dpsieve.privacy.ledger import charge, opened
+        from dpsieve.privacy.ledger import charge, open_ledger
 
         Ledger(path, epsilon=1.0, delta=1e-6, unit="one row")
         mechanism = known_keys(0.1)
@@ -896,6 +896,6 @@ class TestWhatMechanismsReallyCost:
         pay(str(path), "May")
         pay(path)
         pay(None)
-        assert len(opened(path)) == 2 and opened(None) is None
+        assert len(open_ledger(path)) == 2 and open_ledger(None) is None
         with pytest.raises(InvalidType, match="ledger"):
             pay(3)

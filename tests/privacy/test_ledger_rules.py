@@ -44,8 +44,8 @@ def admitted(budget, spend, most=2000):
     """Return how many spends of one kind fit, one by one."""
     rules, cost = Rules.of(budget), spend if isinstance(spend, Cost) else Cost(spend)
     one = rules.totals(cost)
-    division = rules.divisions[rules.chosen(one)]
-    fits = (division.holding(one.times(Fraction(n)), budget.epsilon, rules.orders) for n in range(1, most))
+    division = rules.divisions[rules.choose(one)]
+    fits = (division.find_rule(one.times(Fraction(n)), budget.epsilon, rules.orders) for n in range(1, most))
     return next((n for n, rule in enumerate(fits) if rule is None), most)
 
 
@@ -99,14 +99,14 @@ def worst_delta(budget, moves):
     """Return the largest delta that an adversary reaches who sees every loss before the next move, exactly."""
     rules = Rules.of(budget)
     each = [rules.totals(cost) for cost, _, _ in moves]
-    divisions = [rules.divisions[rules.chosen(one)] for one in each]
+    divisions = [rules.divisions[rules.choose(one)] for one in each]
 
     @cache
     def allowed(counts, first):
         totals = rules.nothing()
         for count, one in zip(counts, each, strict=True):
             totals = totals.plus(one.times(Fraction(count))) if count else totals  # 0 times infinity is no number
-        return divisions[first].holding(totals, budget.epsilon, rules.orders) is not None
+        return divisions[first].find_rule(totals, budget.epsilon, rules.orders) is not None
 
     @cache
     def value(counts, first, loss):
@@ -283,7 +283,7 @@ def test_the_division_is_recorded_with_the_first_entry_and_not_chosen_again(tmp_
     ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
     first = ledger.spend(Approximate(0.03))
     division = ledger._chain.division
-    monkeypatch.setattr(Rules, "chosen", lambda rules, first: len(rules.divisions) - 1)
+    monkeypatch.setattr(Rules, "choose", lambda rules, first: len(rules.divisions) - 1)
     again = Ledger.open(tmp_path / "budget")
     assert again._chain.division == division != again._chain.rules.divisions[-1]
     assert again.history() == [first] and again.spend(Approximate(0.03)).division is None

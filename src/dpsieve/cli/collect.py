@@ -149,10 +149,10 @@ def _run(
 ) -> None:
     """Collect and publish; or say what would be."""
     from dpsieve.privacy.guarantee import warn_of_large_delta
-    from dpsieve.privacy.ledger import opened
+    from dpsieve.privacy.ledger import open_ledger
 
     with errors_as_typed(_WORDS):
-        wanted, engine, book = kind(**request), engine_of(data, memory), opened(ledger, note)
+        wanted, engine, book = kind(**request), engine_of(data, memory), open_ledger(ledger, note)
         warn_of_large_delta(wanted.cost.guarantee.delta)
         with reserved(out) as place:
             if dry_run:

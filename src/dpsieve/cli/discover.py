@@ -131,9 +131,9 @@ def _run(
     top: int,
     as_json: bool,
 ) -> None:
-    from dpsieve.privacy.ledger import opened
+    from dpsieve.privacy.ledger import open_ledger
 
-    book = opened(ledger, note)
+    book = open_ledger(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = job(data, engine=engine, table=table, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(_show, made, what, top), as_json=as_json)

@@ -101,11 +101,11 @@ def _run(
     as_json: bool,
 ) -> None:
     from dpsieve.engines import DuckDB
-    from dpsieve.privacy.ledger import opened
+    from dpsieve.privacy.ledger import open_ledger
 
     if request["bounds"] is not None:
         request["bounds"] = [numbers_of("bounds", pair, "0,100") for pair in request["bounds"]]
-    engine, book = DuckDB(memory_limit=memory), opened(ledger, note)
+    engine, book = DuckDB(memory_limit=memory), open_ledger(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = job(data, engine=engine, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(_show, made), as_json=as_json)

@@ -57,9 +57,9 @@ def release(
     Example: dpsieve release events.parquet --key query --unit user_id --epsilon 1 --delta 1e-8 --out published
     """
     from dpsieve.jobs.release import release as run
-    from dpsieve.privacy.ledger import opened
+    from dpsieve.privacy.ledger import open_ledger
 
-    where, book = engine_of(data, memory, engine), opened(ledger, note)
+    where, book = engine_of(data, memory, engine), open_ledger(ledger, note)
     with reserved(out) as place, scanning(quiet=as_json) as progress:
         made = run(data, engine=where, table=table, ledger=book, note=note, progress=progress, **request)
         finish(made, place, partial(show_release, made, top), as_json=as_json)

@@ -20,7 +20,7 @@ from dpsieve.federated.server.simulated_clients import string_type
 from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
 from dpsieve.noise.sample_threshold import SampleThreshold
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.ledger import AnyLedger, charge, opened, report_charge
+from dpsieve.privacy.ledger import AnyLedger, charge, open_ledger, report_charge
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source, resolve, uniform_bits
@@ -67,7 +67,7 @@ def collect_table(
     """
     columns = Columns(*_columns(value, client))
     buckets, source = Histogram(plan, values).buckets, resolve(source)
-    book = opened(ledger, note)
+    book = open_ledger(ledger, note)
     if book is not None:
         book.check(plan)
     known = None if buckets.listed is None else known_table(buckets.listed, columns.key)
@@ -110,7 +110,7 @@ def collect_strings(
     >>> collect_strings(words, value="word", server=server).table.column("key").to_pylist()
     ['sieve']
     """
-    columns, source, book = Columns(*_columns(value, client)), resolve(source), opened(ledger, note)
+    columns, source, book = Columns(*_columns(value, client)), resolve(source), open_ledger(ledger, note)
     if book is not None:
         book.check(server.plan)
     how: Any = {"allow_null_units": allow_null_clients, "progress": progress}
@@ -156,7 +156,7 @@ def collect_numbers(
     >>> 40 < found.quantile(0.5).value < 60
     True
     """
-    columns, source, book = NumberColumns(*_columns(value, client)), resolve(source), opened(ledger, note)
+    columns, source, book = NumberColumns(*_columns(value, client)), resolve(source), open_ledger(ledger, note)
     check_confidence(confidence)
     if book is not None:
         book.check(server.plan)

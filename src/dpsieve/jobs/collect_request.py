@@ -29,7 +29,7 @@ from dpsieve.jobs.collect import collect_numbers, collect_strings, collect_table
 from dpsieve.noise.sample_threshold import SampleThreshold
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.guarantee import unit_words
-from dpsieve.privacy.ledger import AnyLedger, opened
+from dpsieve.privacy.ledger import AnyLedger, open_ledger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Publication
 from dpsieve.publication.release import Release
@@ -142,7 +142,7 @@ class CollectRequest(ABC):
         """
         if data is not None:
             choose(data, engine).check(data, self.columns)
-        book = opened(ledger)
+        book = open_ledger(ledger)
         if book is not None:
             book.check(self.cost)
         return self._preview()

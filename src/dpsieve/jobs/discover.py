@@ -26,7 +26,7 @@ from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger, charge, open_ledger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.types import Ints
@@ -86,7 +86,7 @@ def discover(
     """
     request = DiscoverRequest.of(locals())
     data, engine = located(data, table, engine)
-    chosen, book, source = choose(data, engine), opened(ledger, note), resolve(source)
+    chosen, book, source = choose(data, engine), open_ledger(ledger, note), resolve(source)
     found = _known_selection(request, chosen)
     cost = Guarantee(request.epsilon, request.delta, unit=request.unit) if found is None else found.mechanism
     if book is not None:
@@ -295,7 +295,7 @@ def _picked(
     source: Source | None,
 ) -> _Picked:
     """Read all keys of all units, charge the mechanism, and pick."""
-    book, source = opened(ledger, note), resolve(source)
+    book, source = open_ledger(ledger, note), resolve(source)
     if book is not None:
         book.check(made, note)
     held = choose(data, engine).incidence(data, request.columns, ALL_KEYS, **_options(request, source, progress))

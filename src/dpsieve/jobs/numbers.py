@@ -20,7 +20,7 @@ from dpsieve.numbers.mean_plan import MeanPlan, preview_mean
 from dpsieve.numbers.quantiles import best_quantiles, publish_quantiles
 from dpsieve.numbers.scaled_noise import ScaledNoise
 from dpsieve.numbers.sums import best_noise, private_sum
-from dpsieve.privacy.ledger import AnyLedger, Ledger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger, Ledger, charge, open_ledger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source, resolve, uniform_bits
 from dpsieve.types import Floats
@@ -81,7 +81,7 @@ def sum_of(
     >>> print(total.guarantee)
     500-differential privacy when one customer is added or removed.
     """
-    request, source, book = SumRequest.of(locals()), resolve(source), opened(ledger, note)
+    request, source, book = SumRequest.of(locals()), resolve(source), open_ledger(ledger, note)
     lows, highs = request.box
     shared: Any = {"neighbours": request.neighbours, "rows_per_unit": request.max_rows_per_unit, **request.split}
     made, _ = best_noise(lows, highs, noise="auto", **shared, **request.budget)
@@ -129,7 +129,7 @@ def quantile_of(
     >>> abs(median.value - 5_000) <= 100
     True
     """
-    request, source, book = QuantileRequest.of(locals()), resolve(source), opened(ledger, note)
+    request, source, book = QuantileRequest.of(locals()), resolve(source), open_ledger(ledger, note)
     if request.method == "slices":
         why = "needs a public number of rows, and that of a table is private"
         raise InvalidValue(f"method='slices' {why}. Pass method='halving', or use private_quantile.")
@@ -192,7 +192,7 @@ def mean_of(
     >>> print(mean.guarantee)
     1-differential privacy when one visitor is replaced by another.
     """
-    request, source, book = MeanRequest.of(locals()), resolve(source), opened(ledger, note)
+    request, source, book = MeanRequest.of(locals()), resolve(source), open_ledger(ledger, note)
     options: Any
     lows, highs = request.box
     if request.neighbours == "add_remove":

@@ -39,7 +39,7 @@ from dpsieve.privacy import Guarantee
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import warn_of_large_delta
-from dpsieve.privacy.ledger import Ledger, charge, opened
+from dpsieve.privacy.ledger import Ledger, charge, open_ledger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
@@ -115,7 +115,7 @@ def release(
     if request.discovers:
         how = {"engine": engine, "ledger": ledger, "note": note, "progress": progress, "source": source}
         return _keys_of(discover(data, **_asked(request), **how))
-    plan, book = make_plan(request), opened(ledger, note)
+    plan, book = make_plan(request), open_ledger(ledger, note)
     # What is spent must not depend on what is found, so there the whole guarantee is.
     cost = plan.guarantee if request.two_steps else plan.mechanism
     if book is not None:
@@ -234,7 +234,7 @@ def preview(
     """
     request = ReleaseRequest.of(locals())
     data, engine = located(data, table, engine)
-    book = opened(ledger, note)
+    book = open_ledger(ledger, note)
     if request.discovers:
         promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
         check_budget(request.epsilon, request.delta)

@@ -15,7 +15,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.plan import make_plan
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.locks import private_folder
-from dpsieve.privacy.ledger import Ledger, charge, opened
+from dpsieve.privacy.ledger import Ledger, charge, open_ledger
 from dpsieve.publication.folders import Reserved
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release
@@ -93,7 +93,7 @@ def release_counts(
     )
     if request.chooses_bound:
         raise InvalidValue("max_keys_per_unit='auto' needs the rows of units. Pass what the counts were bounded to.")
-    plan, book, source = make_plan(request), opened(ledger, note), resolve(source)
+    plan, book, source = make_plan(request), open_ledger(ledger, note), resolve(source)
     last: Any = plan.each
     made = StreamedRelease(plan.mechanism, Notes(str(request.contribution), plan.reason), not source.publishable)
     plan.mechanism.certify()

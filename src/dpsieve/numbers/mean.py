@@ -21,7 +21,7 @@ from dpsieve.numbers.rows import BoundedRows
 from dpsieve.numbers.sums import coordinate_names, matrix
 from dpsieve.papers.thesis.mean_steps import ThesisSteps
 from dpsieve.privacy.composed import Composed, Use
-from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger, charge, open_ledger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.picks import shuffled
 from dpsieve.randomness.source import Source, resolve
@@ -101,7 +101,7 @@ def private_mean(
     """
     if validate.neighbours(neighbours) != "replace":
         raise InvalidValue("neighbours='add_remove' hides the number of rows, which a mean needs. Pass 'replace'.")
-    book, source = opened(ledger, note), resolve(source)
+    book, source = open_ledger(ledger, note), resolve(source)
     given = matrix(x)
     labels = coordinate_names(names, given)
     count, size = given.values.shape

@@ -17,7 +17,7 @@ from dpsieve.numbers.grid_quantiles import GridQuantiles, several
 from dpsieve.numbers.search import QuantileSearch
 from dpsieve.numbers.slice_quantiles import SliceQuantiles
 from dpsieve.privacy.guarantee import shown
-from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger, charge, open_ledger
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
@@ -93,7 +93,7 @@ def publish_quantiles(
 ) -> Estimate:  # fmt: skip
     """Certify and charge a mechanism of `best_quantiles`, and publish what it draws from floats without NaN."""
     mechanism.certify()
-    book, drawn_from = opened(ledger, note), resolve(source)
+    book, drawn_from = open_ledger(ledger, note), resolve(source)
     # Where neighbours replace a row, their number is public, and slices need it.
     invented = np.zeros(len(values) if mechanism.neighbours == "replace" else min(len(values), _FEW))
     with charge(book, mechanism, note, lambda: mechanism.draw(invented, resolve(None))) as entry:

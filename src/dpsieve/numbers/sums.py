@@ -12,7 +12,7 @@ from dpsieve.numbers.box_grid import BoxGrid, fitted_grid
 from dpsieve.numbers.estimate import Estimate, bounded_words, unit_rows
 from dpsieve.numbers.norm_noise import budget_mu, moment, promised
 from dpsieve.numbers.scaled_noise import NOISES, ScaledNoise, l2_distance
-from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger, charge, open_ledger
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
@@ -73,7 +73,7 @@ def private_sum(
     >>> print(total.guarantee)
     100-differential privacy when one row is added or removed.
     """
-    neighbours, book, source = validate.neighbours(neighbours), opened(ledger, note), resolve(source)
+    neighbours, book, source = validate.neighbours(neighbours), open_ledger(ledger, note), resolve(source)
     rows = matrix(x)
     count, size = rows.values.shape
     lows, highs = box(widths, size, rows.single)
