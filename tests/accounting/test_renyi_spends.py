@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpsieve.accounting.concentrated import Concentrated
+from dpsieve.accounting.composition import Concentrated
 from dpsieve.accounting.gaussian import gaussian_delta
 from dpsieve.accounting.renyi import zcdp_delta, zcdp_epsilon
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidValue

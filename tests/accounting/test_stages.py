@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, ndtr, ndtri
 
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta
-from dpsieve.accounting.stages import (
+from dpsieve.accounting.products import (
     LossLaw,
     absent,
     exposure,

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from exact_neighbours import climb, exact_delta
+from helpers.privacy_curves import repeated_epsilon
 from scripted import Repeating, Scripted
 from searched_units import coins, searched_curves
 from statistical import binomial_band
@@ -15,7 +16,7 @@ from dpsieve.discovery.renyi import RenyiSelection, renyi_selection
 from dpsieve.discovery.renyi_tables import Promise, reporting_table
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.noise.report_tables import ReportingTable
-from dpsieve.privacy import Approximate, Composition, repeated_epsilon
+from dpsieve.privacy import Approximate, Composition
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
 

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 from statistical import assert_counts, binomial_band
 
-from dpsieve.accounting.divergence import joint_divergence
+from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.accounting.repeated import repeated_share
 from dpsieve.channels import sample_threshold
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified

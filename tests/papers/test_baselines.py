@@ -9,7 +9,7 @@ import pytest
 from scipy import linalg, stats
 from statistical import assert_follows
 
-from dpsieve.accounting.divergence import joint_divergence
+from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.federated import Histogram, plan
 from dpsieve.papers.sample_threshold import BernoulliNoise, HadamardResponse, SampledLaplace

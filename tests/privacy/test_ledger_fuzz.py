@@ -11,7 +11,6 @@ import pytest
 from dpsieve.errors import BudgetExceeded, DpsieveError, LedgerError
 from dpsieve.privacy import (
     Approximate,
-    Composition,
     DiscreteLaplace,
     Gaussian,
     Guarantee,
@@ -215,7 +214,6 @@ def test_a_forged_ledger_beyond_its_budget_is_refused_quickly(path):
 def test_spends_and_guarantees_of_odd_json(value):
     wholes = [(spend_from_json, spend.to_json()) for spend in SPENDS]
     wholes += [(Guarantee.from_json, Guarantee(1.0).to_json())]
-    wholes += [(Composition.from_json, {"spends": [SPENDS[0].to_json()]})]
     for read, whole in wholes:
         read(whole)
         for odd in (value, *({**whole, name: value} for name in whole)):

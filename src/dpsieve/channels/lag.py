@@ -25,12 +25,13 @@ from itertools import chain as joined
 
 import numpy as np
 
+from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.channels.law import Windows
 from dpsieve.channels.rows import FACTOR_BITS, ONE, Chain, Inverse, Rows, Steps, shortest
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.exact.words import below, fraction, split_words
-from dpsieve.privacy import Block, joint_divergence
+from dpsieve.privacy import Block
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import CHUNK
 from dpsieve.types import Floats, Ints, Words

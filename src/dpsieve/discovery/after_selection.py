@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from dpsieve import validate
 from dpsieve.accounting.exponential_picks import checked_picks, largest_each
+from dpsieve.accounting.products import largest_mu
 from dpsieve.accounting.spends import Renyi, Spend
-from dpsieve.accounting.stages import largest_mu
 from dpsieve.channels.budget import check_budget
 from dpsieve.discovery.renyi import RenyiSelector
 from dpsieve.discovery.selector import Selector

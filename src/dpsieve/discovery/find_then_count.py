@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.accounting.stages import gaussian_number, largest_mu, pure_mu
+from dpsieve.accounting.products import gaussian_number, largest_mu, pure_mu
 from dpsieve.channels.budget import check_max_keys
 from dpsieve.discovery.after_selection import AfterSelection
 from dpsieve.discovery.incidence import Incidence

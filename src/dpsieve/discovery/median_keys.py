@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.stages import raised_by_range, steepest
+from dpsieve.accounting.products import raised_by_range, steepest
 from dpsieve.channels.budget import check_max_keys
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.accounting.products import absent, exposure, largest_mu, split
 from dpsieve.accounting.renyi import spread_orders
 from dpsieve.accounting.spends import Approximate, Renyi, Spend
-from dpsieve.accounting.stages import absent, exposure, largest_mu, split
 from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.discovery.renyi_tables import Promise, reporting_table, rough_crossing
 from dpsieve.discovery.selector import Selector, WeightSelector

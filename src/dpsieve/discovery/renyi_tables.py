@@ -24,7 +24,7 @@ class Promise:
 
     With v = share (w / 2^bits)^2 the part of a unit's weight: in both directions there is a t in [0, 1] such that, once
     t leak v of the outcome of larger loss is declared a leak, B of the pair with the exponent 1/v is at most
-    (1 - t) rest. See `accounting.stages` for B and for what this promise is worth.
+    (1 - t) rest. See `accounting.products` for B and for what this promise is worth.
     """
 
     epsilon: float

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
-from dpsieve.accounting.stages import split
+from dpsieve.accounting.products import split
 from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi import RenyiSelector, checked_typical, chosen_power, finest_bits, fitting

@@ -34,7 +34,7 @@ from dpsieve.accounting.exponential_picks import (
     picks_law,
     picks_renyi,
 )
-from dpsieve.accounting.stages import largest_mu
+from dpsieve.accounting.products import largest_mu
 from dpsieve.discovery.after_selection import (
     TOP,
     KeyPicker,

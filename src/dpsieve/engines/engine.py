@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.display import shown_progress
+from dpsieve.display import show_progress
 from dpsieve.engines.true_data import Counted, CountedByBound
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.logs import timed
@@ -329,7 +329,7 @@ def _rising(progress: Progress | bool | None) -> Progress | None:
     """Never tell less than before, even where an engine starts again."""
     if progress is None or progress is False:
         return None
-    tells = shown_progress() if progress is True else progress
+    tells = show_progress() if progress is True else progress
     if not callable(tells):
         raise InvalidType("progress must be True or a function of one number. Leave it out, or pass one of them.")
     furthest = 0.0

@@ -14,7 +14,7 @@ from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import Array, Table, clip_rows
-from dpsieve.numbers.box import best_noise, box_mean_noise, sum_noise, unit_means_noise
+from dpsieve.numbers.box import best_noise, mean_noise, sum_noise, unit_means_noise
 from dpsieve.numbers.estimate import Estimate, describe_contribution
 from dpsieve.numbers.mean import PreparedMean, prepare_mean
 from dpsieve.numbers.mean_plan import MeanPlan
@@ -237,27 +237,24 @@ def plan_mean(request: MeanRequest, table: Table | Array | None) -> Plan[Any, Es
             return Estimate.of(drawn, np.array(values), names, source=source, **notes_of(counted))
 
         return _plan(request, table, counted, finish_counted, notes_of(counted))
-    one, _ = box_mean_noise(1, lows, highs, **request.budget, **request.split)
+    noise, grid = best_noise(lows, highs, "replace", **request.budget, **request.split)
     if request.method != "box" and not request.pure:
         _mean_plan(request, 1)  # raises for a budget or a moment that it does not take
 
     @cache
-    def choose(count: int) -> PreparedMean | tuple[ScaledNoise, Any]:
-        box, grid = box_mean_noise(count, lows, highs, **request.budget, **request.split)
-        if _takes_plan(request, count, box.deviations, highs - lows):
-            return _prepared(request, count)
-        return box, grid
+    def choose(count: int) -> PreparedMean | ScaledNoise:
+        box = mean_noise(noise, grid, count)
+        return _prepared(request, count) if _takes_plan(request, count, box.deviations, highs - lows) else box
 
     def cost_of(rows: NumberRows) -> Mechanism:
         chosen = choose(len(rows.starts) - 1)
-        return chosen.cost if isinstance(chosen, PreparedMean) else chosen[0]
+        return chosen.cost if isinstance(chosen, PreparedMean) else chosen
 
     def finish(rows: NumberRows, source: Source) -> Estimate:
         units = _unit_means(rows, lows, highs)
         chosen = choose(units.shape[0])
         if not isinstance(chosen, PreparedMean):
-            box, grid = chosen
-            return draw_sums(grid.sums(units), box, source, names, **notes_of(box))
+            return draw_sums(grid.sums(units), chosen, source, names, **notes_of(chosen))
         estimate = chosen.draw(chosen.bounded(units), source, names, single=single)
         return replace(estimate, notes=replace(estimate.notes, contribution=adds))
 
@@ -267,9 +264,9 @@ def plan_mean(request: MeanRequest, table: Table | Array | None) -> Plan[Any, Es
         if isinstance(chosen, PreparedMean):
             chosen.draw(chosen.bounded(units[:_FEW]), source, names, single=single)
         else:
-            chosen[0].draw(np.zeros(len(names), np.int64), source)
+            chosen.draw(np.zeros(len(names), np.int64), source)
 
-    plan = _plan(request, table, one, finish, notes_of(one))
+    plan = _plan(request, table, mean_noise(noise, grid, 1), finish, notes_of(noise))
     return replace(plan, final_cost=cost_of, rehearse=rehearse)
 
 

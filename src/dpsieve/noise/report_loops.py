@@ -21,7 +21,7 @@ a positive term and a negative one. Each is right to 2^-37 of itself: the four p
 
 import numpy as np
 
-from dpsieve.accounting.adaptive_loops import product_delta
+from dpsieve.accounting.loops import product_delta
 from dpsieve.compiled.jit import jit
 from dpsieve.compiled.words import less, sub, to_float
 

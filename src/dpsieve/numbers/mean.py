@@ -20,7 +20,7 @@ from dpsieve.numbers.mean_plan import MeanPlan, compose
 from dpsieve.numbers.mean_steps import PlanSteps
 from dpsieve.numbers.rows import BoundedRows
 from dpsieve.numbers.sums import coordinate_names, matrix
-from dpsieve.privacy.ledger import AnyLedger, opened
+from dpsieve.privacy.ledger import AnyLedger, open_ledger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.picks import shuffled
 from dpsieve.randomness.source import Source, resolve
@@ -107,7 +107,7 @@ def publish_mean(
     """Read rows, prepare their mean from their public numbers of rows and columns, charge a ledger, and draw."""
     if validate.neighbours(neighbours) != "replace":
         raise InvalidValue("neighbours='add_remove' hides the number of rows, which a mean needs. Pass 'replace'.")
-    book, source = opened(ledger, note), resolve(source)
+    book, source = open_ledger(ledger, note), resolve(source)
     given = matrix(x)
     labels = coordinate_names(names, given)
     prepared = prepare(*given.values.shape)

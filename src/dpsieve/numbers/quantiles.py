@@ -16,7 +16,7 @@ from dpsieve.numbers.gaps import GapQuantiles
 from dpsieve.numbers.grid_quantiles import GridQuantiles, check_quantiles
 from dpsieve.numbers.search import QuantileSearch
 from dpsieve.privacy.guarantee import shown
-from dpsieve.privacy.ledger import AnyLedger, opened
+from dpsieve.privacy.ledger import AnyLedger, open_ledger
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
@@ -79,7 +79,7 @@ def private_quantile(
         q, bounds=bounds, neighbours=neighbours, epsilon=epsilon, delta=delta, rho=rho, method=method, scale=scale,
         steps=steps, rows_per_unit=rows_per_unit, unit=unit,
     )  # fmt: skip
-    book, source, single = opened(ledger, note), resolve(source), not _is_list(q)
+    book, source, single = open_ledger(ledger, note), resolve(source), not _is_list(q)
 
     def finish(column: Floats, source: Source) -> Estimate:
         return draw_quantiles(column, mechanism, source, reason=reason, single=single)

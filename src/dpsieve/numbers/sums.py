@@ -11,7 +11,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.numbers.box import best_noise, sum_noise
 from dpsieve.numbers.estimate import Estimate, charge_and_draw, describe_contribution
 from dpsieve.numbers.noise import ScaledNoise
-from dpsieve.privacy.ledger import AnyLedger, opened
+from dpsieve.privacy.ledger import AnyLedger, open_ledger
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
@@ -72,7 +72,7 @@ def private_sum(
     >>> print(total.guarantee)
     100-differential privacy when one row is added or removed.
     """
-    neighbours, book, source = validate.neighbours(neighbours), opened(ledger, note), resolve(source)
+    neighbours, book, source = validate.neighbours(neighbours), open_ledger(ledger, note), resolve(source)
     rows = matrix(x)
     count, size = rows.values.shape
     lows, highs = box(widths, size, rows.single)

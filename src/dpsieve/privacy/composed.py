@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.accounting.composition import Composition
+from dpsieve.accounting.products import steepest
 from dpsieve.accounting.repeated import repeated_delta
 from dpsieve.accounting.spends import Approximate, Spend
-from dpsieve.accounting.stages import steepest
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit

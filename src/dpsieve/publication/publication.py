@@ -21,7 +21,7 @@ import pyarrow as pa
 
 import dpsieve
 from dpsieve import validate
-from dpsieve.display import html_table, shortened
+from dpsieve.display import html_table, shorten
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import Coverage
@@ -178,7 +178,7 @@ class Publication(ABC):
 
     def _repr_html_(self) -> str:
         """Return the first rows, the guarantee and the certificate, for a notebook."""
-        rows = [tuple(map(shortened, row.values())) for row in plain_rows(self.first_rows(_ROWS))]
+        rows = [tuple(map(shorten, row.values())) for row in plain_rows(self.first_rows(_ROWS))]
         table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
         more += f"<p>{escape(self._hint)}</p>" if self._hint else ""

@@ -14,7 +14,7 @@ from dpsieve import validate
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge, opened
+from dpsieve.privacy.ledger import AnyLedger, charge, open_ledger
 from dpsieve.privacy.mechanism import Mechanism, restored
 from dpsieve.privacy.registry import from_json
 from dpsieve.publication.publication import UNSAFE, Notes, Publication

@@ -38,7 +38,7 @@ from dpsieve.engines.sql.queries import places_query
 from dpsieve.engines.true_data import Counted, CountedByBound, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
-from dpsieve.logs import silenced
+from dpsieve.logs import silence_loggers
 from dpsieve.noise.keys_per_unit import MOST
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.mechanism import Mechanism
@@ -406,7 +406,7 @@ def _query_loggers() -> list[Any]:
 def _guarded(act: Callable[[], _T], words: tuple[str, str] = _UNREAD) -> _T:
     """Run what Spark does; of its errors, which may quote data, only the kind is told, after and before these words."""
     try:
-        with silenced(_query_loggers()):
+        with silence_loggers(_query_loggers()):
             return act()
     except DpsieveError:
         raise
