@@ -22,7 +22,7 @@ The pick is e0-bounded-range (Durfee and Rogers 2019), which is half of what (e0
   order 1 / N^2. `picks_law` is the law of losses of the same curve, for one account with a selection before the picks.
 
 `hitting_delta`, `hitting_law` and `hitting_renyi` are for picks after which a unit is gone once one of its items is
-picked (see `discovery.hitting_set`): inside S both sides draw alike from then on, so that outcome is the last one.
+picked (see `discovery.picks`): inside S both sides draw alike from then on, so that outcome is the last one.
 """
 
 import math

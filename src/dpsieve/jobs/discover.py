@@ -5,31 +5,21 @@ The order is that of `jobs.release`: check the arguments and the columns, bound 
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from dpsieve.accounting.stages import steepest
-from dpsieve.channels.budget import SMALLEST_EPSILON
-from dpsieve.discovery.after_selection import KeyPicker
-from dpsieve.discovery.choice import best_for, make_selector, shared_selector
-from dpsieve.discovery.hitting_set import hitting_keys
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
-from dpsieve.discovery.median_keys import SHARE_FOR_SIZE, median_first
-from dpsieve.discovery.selector import Selector, WeightSelector
-from dpsieve.discovery.top_k import top_keys
+from dpsieve.discovery.picks import KeyPicker, hitting_keys, top_keys
+from dpsieve.discovery.selector import Selection, WeightSelector, choose_by_median, choose_selector
 from dpsieve.engines import Engine, choose, located
 from dpsieve.engines.true_data import Counted
-from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
-from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger, charge, opened
-from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source, resolve, uniform_bits
-from dpsieve.types import Ints
 from dpsieve.values.keys import published
 
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
@@ -37,14 +27,6 @@ ALL_KEYS = Contribution(10**12)
 
 Progress = Callable[[float], None] | bool | None
 _Picked = TypeVar("_Picked", TopK, HittingSet)
-
-
-class Selection(NamedTuple):
-    """A selector, what a unit goes through in all, and why it was chosen."""
-
-    selector: Selector
-    mechanism: Mechanism
-    reason: str
 
 
 def discover(
@@ -113,7 +95,8 @@ def _selected(
     request: DiscoverRequest, known: Selection | None, held: Incidence, source: Source
 ) -> tuple[Selection, pa.Table]:
     """Return the selector, and the keys that it selects from what is paid for."""
-    selection = known or _bought_selection(request, held.sizes, source)
+    keys = request.contribution.keys
+    selection = known or choose_by_median(request.epsilon, request.delta, keys, held.sizes, source, unit=request.unit)
     return selection, held.keys.filter(selection.selector.select(held, source))
 
 
@@ -225,61 +208,26 @@ def _options(request: DiscoverRequest, source: Source, progress: Progress) -> di
 
 
 def _known_selection(request: DiscoverRequest, engine: Engine) -> Selection | None:
-    """Return the selector of a request; None where a private median decides.
-
-    Where the engine does not tell which units hold which keys, it is one that looks at sums of weights alone.
-    """
-    keys, typical = request.contribution.keys, request.typical_keys
-    if request.mechanism != "auto":
-        name, reason = request.mechanism, "requested by the caller"
-    elif keys == 1:
-        name, reason = "one_key", "no private mechanism reports keys of units with one key more often"
-    elif not engine.tells_units:
-        name, reason = "renyi", f"{type(engine).__name__} gives sums of weights"
-    elif typical is not None:
-        name, reason = best_for(typical)
-    elif request.epsilon * (1 - SHARE_FOR_SIZE) < SMALLEST_EPSILON * 1.001:
-        name, reason = "renyi", "epsilon is too small to buy the typical number of keys"
-    else:
-        return None
-    selector = make_selector(name, request.epsilon, request.delta, keys, typical_keys=typical, unit=request.unit)
-    if not engine.tells_units and not isinstance(selector, WeightSelector):
-        why = f"needs to know which units hold which keys, which {type(engine).__name__} does not tell"
-        fix = "Choose 'auto', 'renyi' or 'weighted_gaussian', or 'one_key' for one key a unit."
-        raise InvalidValue(f"mechanism={name!r} {why}. {fix}")
-    return Selection(selector, selector, reason)
-
-
-def _bought_selection(request: DiscoverRequest, sizes: Ints, source: Source) -> Selection:
-    """Spend a part of epsilon on the typical number of keys, and return the selector for it.
-
-    The median is an output, by which an adversary could choose among selectors. Each of them is for a smaller delta,
-    and either for all of epsilon and not steeper than `privacy.stages.steepest`, or for what the median leaves of it.
-    """
-    keys, most = request.contribution.keys, steepest(request.epsilon, request.delta)
-    size = median_first(request.epsilon, keys, unit=request.unit)
-    typical, delta = size.draw(sizes, source), size.delta_left(request.epsilon, request.delta)
-    left = remaining(request.epsilon, size.epsilon)
-
-    def made(name: str, epsilon: float) -> Selector:
-        return make_selector(name, epsilon, delta, keys, typical_keys=typical, unit=request.unit)
-
-    name, reason = best_for(typical)
-    try:
-        selector = made(name, left if name == "greedy" else request.epsilon)
-        if selector.steepness > most:
-            selector = made(name, left)
-    except InvalidValue:  # it is paid for: take what serves every budget
-        selector = made("greedy", left)
-        reason = f"no {name} table fits this budget, chosen"
-    mechanism = Composed(request.epsilon, request.delta, (Use(size), Use(selector)))
-    return Selection(selector, mechanism, f"{reason}, by a private median")
+    """Return the selector of a request; None where a private median decides."""
+    return choose_selector(
+        request.mechanism,
+        request.epsilon,
+        request.delta,
+        request.contribution.keys,
+        typical_keys=request.typical_keys,
+        unit=request.unit,
+        sums_from="" if engine.tells_units else type(engine).__name__,
+    )
 
 
 def _budget(request: HitRequest, share: float) -> dict[str, Any]:
     """Return what makers of pickers take; the selector gets a share of their Renyi budget, or half of epsilon."""
     epsilon, delta, keys, unit = request.epsilon, request.delta, request.contribution.keys, request.unit
-    selector = shared_selector(request.mechanism, epsilon, delta, keys, share, request.typical_keys, unit)
+    selection = choose_selector(
+        request.mechanism, epsilon, delta, keys, typical_keys=request.typical_keys, unit=unit, share=share
+    )
+    assert selection is not None  # with a share, nothing is left to a median
+    selector = selection.selector
     return {"epsilon": epsilon, "delta": delta, "max_keys": selector.max_keys, "k": request.k, "selector": selector}
 
 

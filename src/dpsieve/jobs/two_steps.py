@@ -4,7 +4,7 @@ from dpsieve.accounting.stages import steepest
 from dpsieve.channels.budget import check_budget
 from dpsieve.discovery.find_then_count import CANDIDATES, FindThenCount, find_then_count
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.median_keys import TypicalSize, median_first
+from dpsieve.discovery.selector import TypicalSize
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.bounds import SHARE_FOR_KEPT, TOO_FEW
 from dpsieve.jobs.request import MANY, ReleaseRequest
@@ -55,7 +55,7 @@ def before_counting(request: ReleaseRequest, made: Composed) -> str:
 
 
 def _size(request: ReleaseRequest) -> TypicalSize:
-    return median_first(request.epsilon, _seen(request), unit=request.unit)
+    return TypicalSize.within(request.epsilon, _seen(request), unit=request.unit)
 
 
 def _seen(request: ReleaseRequest) -> int:

@@ -115,7 +115,7 @@ class PolicyGaussian(Selector):
         super().__post_init__()
         sigma = validate.between("sigma", self.sigma, 0.025, 1e5, hint=_SAVED)
         threshold = validate.between("threshold", self.threshold, 0.0, 1e6, hint=_SAVED)
-        self._set(sigma=sigma, threshold=threshold, max_units=most_units(self.max_units))
+        validate.store(self, sigma=sigma, threshold=threshold, max_units=most_units(self.max_units))
         if self.cutoff <= 1:
             raise InvalidValue(f"delta={self.delta:g} is too large for a cutoff above 1. Pass a smaller delta.")
         _sensitivity(sigma, threshold, self.max_keys, self.max_units)  # refuses too many units
@@ -139,7 +139,7 @@ class PolicyGaussian(Selector):
 
     def sums(self, held: Incidence) -> Floats:
         """Return what the units add up to for each key; it is secret."""
-        from dpsieve.discovery.loops import descend
+        from dpsieve.papers.missing_mass.policy_loops import descend
 
         self.check(held)
         sums = np.zeros(held.keys.num_rows)
@@ -192,7 +192,7 @@ class PolicyGreedy(Selector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set(steps=validate.whole("steps", self.steps, low=STEPS, high=2**40, hint=_SAVED))
+        validate.store(self, steps=validate.whole("steps", self.steps, low=STEPS, high=2**40, hint=_SAVED))
         self.certify()
 
     @property
@@ -216,7 +216,7 @@ class PolicyGreedy(Selector):
 
     def sums(self, held: Incidence) -> Ints:
         """Return what the units add up to for each key, in steps of 2^-16; it is secret."""
-        from dpsieve.discovery.loops import fill_in_order
+        from dpsieve.papers.missing_mass.policy_loops import fill_in_order
 
         sums = np.zeros(held.keys.num_rows, np.int64)
         fill_in_order(held.starts, held.held, self._cutoff, STEPS, sums)

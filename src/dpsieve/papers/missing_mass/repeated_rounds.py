@@ -101,7 +101,7 @@ class RepeatedRounds(Selector):
         for sigma, threshold in zip(sigmas, thresholds, strict=True):
             validate.between("sigmas", sigma, 0.025, 1e7, hint=_SAVED)
             validate.between("thresholds", threshold, 0.0, 1e8, hint=_SAVED)
-        self._set(sigmas=sigmas, thresholds=thresholds)
+        validate.store(self, sigmas=sigmas, thresholds=thresholds)
         self.certify()
 
     def select(self, held: Incidence, source: Source) -> Bools:

@@ -1,0 +1,107 @@
+"""Algorithms 1 to 4 as printed, and the baselines for hitting sets.
+
+T. Dick, M. Joseph and V. Raman, "Missing Mass for Differentially Private Domain Discovery" (2026). The library's own
+calibrations (`dpsieve.discovery.weighted_gaussian`, `top_keys` and `hitting_keys` of `dpsieve.discovery.picks`) keep
+the same guarantee with less noise; these are for comparisons.
+"""
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from dpsieve.accounting.exponential_picks import checked_picks, hitting_epsilon, lemma_epsilon
+from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.channels.budget import check_budget, check_max_keys
+from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.picks import HittingKeys, TopKeys, peel
+from dpsieve.discovery.selector import Selector
+from dpsieve.discovery.weighted_gaussian import WeightedGaussian
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy.composed import remaining
+from dpsieve.randomness.source import Source
+from dpsieve.types import Ints
+
+_SAFE = 1 + 1e-9  # far above the rounding of the formulas
+
+
+def paper_weighted_gaussian(epsilon: float, delta: float, max_keys: int, *, unit: str = "one row") -> WeightedGaussian:
+    """Return the weighted Gaussian mechanism (Algorithm 1) with the noise and threshold of Theorem 3.2.
+
+    Half of delta is for the noise, half for the threshold (Theorem 5.1 of Gopi et al. 2020). The threshold is 5 to 8 %
+    higher than that of `dpsieve.discovery.weighted_gaussian`.
+
+    >>> round(paper_weighted_gaussian(1.0, 1e-5, 100).threshold, 2)
+    20.79
+    """
+    (epsilon, delta), keys = check_budget(epsilon, delta), check_max_keys(max_keys)
+    sigma = gaussian_sigma(epsilon, delta / 2)
+    return WeightedGaussian(epsilon, delta, keys, sigma, paper_threshold(sigma, delta / 2, keys), unit=unit)
+
+
+def paper_threshold(sigma: float, delta: float, max_keys: int) -> float:
+    """Return T of Theorem 3.2: the largest of 1/sqrt(t) + sigma Phi^-1((1 - delta)^(1/t)) over t <= max_keys.
+
+    >>> round(paper_threshold(1.0, 1e-5, 10), 3)
+    5.265
+    """
+    t = np.arange(1, max_keys + 1)
+    shown = -np.expm1(np.log1p(-delta) / t)  # Phi^-1(1 - x) = -Phi^-1(x), so small deltas keep their digits
+    return float((1 / np.sqrt(t) - sigma * ndtri_exp(np.log(shown))).max()) * _SAFE
+
+
+def paper_top_keys(
+    epsilon: float, delta: float, max_keys: int, k: int, *, selector: Selector | None = None, unit: str = "one row"
+) -> TopKeys:
+    """Return the top-k mechanism of Algorithms 2 and 3: discovery, then k picks of the epsilon of Lemma 4.1.
+
+    By default the discovery is `paper_weighted_gaussian` with half of epsilon and delta; the picks have the rest.
+
+    >>> paper_top_keys(1.0, 1e-5, 10, k=100).each_epsilon < 0.03
+    True
+    """
+    selector = selector or paper_weighted_gaussian(epsilon / 2, delta / 2, max_keys, unit=unit)
+    return TopKeys(epsilon, delta, k, _lemma_epsilon(selector, epsilon, delta, k), selector=selector)
+
+
+def paper_hitting_keys(
+    epsilon: float, delta: float, max_keys: int, k: int, *, selector: Selector | None = None, unit: str = "one row"
+) -> HittingKeys:
+    """Return the hitting-set mechanism of Algorithms 2 and 4, budgeted as `paper_top_keys`.
+
+    >>> paper_hitting_keys(1.0, 1e-5, 10, k=100).each_epsilon == paper_top_keys(1.0, 1e-5, 10, k=100).each_epsilon
+    True
+    """
+    selector = selector or paper_weighted_gaussian(epsilon / 2, delta / 2, max_keys, unit=unit)
+    return HittingKeys(epsilon, delta, k, _lemma_epsilon(selector, epsilon, delta, k), selector=selector)
+
+
+def greedy_keys(pairs: Incidence, k: int) -> Ints:
+    """Return k keys of the plain greedy algorithm for hitting sets. It is not private.
+
+    The non-private baseline of Figures 3 and 13.
+
+    >>> greedy_keys(Incidence.of(["ab", "a", "bc", "c"]), 2).tolist()
+    [0, 2]
+    """
+    return peel(pairs, k, None)
+
+
+def known_domain_keys(
+    pairs: Incidence, k: int, epsilon: float, delta: float, *, analysis: str = "best", source: Source | None = None
+) -> Ints:
+    """Return k keys by user peeling over all keys of `pairs`: private only if these keys are public.
+
+    The known-domain baseline of Figures 3 and 13. With analysis='paper', picks have the epsilon of Lemma 4.1; otherwise
+    the exact one.
+
+    >>> known_domain_keys(Incidence.of(["a"] * 5000 + ["b"]), 1, epsilon=1.0, delta=1e-5).tolist()
+    [0]
+    """
+    each = (lemma_epsilon if analysis == "paper" else hitting_epsilon)(epsilon, delta, checked_picks(k))
+    return peel(pairs, k, 1 / each, source)
+
+
+def _lemma_epsilon(selector: Selector, epsilon: float, delta: float, k: int) -> float:
+    left = remaining(epsilon, selector.guarantee.epsilon), remaining(delta, selector.guarantee.delta)
+    if min(left) <= 0:
+        raise InvalidValue("selector spends all of the budget. Pass one with a part of epsilon and delta.")
+    return lemma_epsilon(*left, checked_picks(k))
