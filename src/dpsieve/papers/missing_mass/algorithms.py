@@ -5,6 +5,8 @@ calibrations (`dpsieve.discovery.weighted_gaussian`, `top_keys` and `hitting_key
 the same guarantee with less noise; these are for comparisons.
 """
 
+import math
+
 import numpy as np
 from scipy.special import ndtri_exp
 
@@ -46,6 +48,18 @@ def paper_threshold(sigma: float, delta: float, max_keys: int) -> float:
     t = np.arange(1, max_keys + 1)
     shown = -np.expm1(np.log1p(-delta) / t)  # Phi^-1(1 - x) = -Phi^-1(x), so small deltas keep their digits
     return float((1 / np.sqrt(t) - sigma * ndtri_exp(np.log(shown))).max()) * _SAFE
+
+
+def lemma_c_1(epsilon: float, delta: float) -> float:
+    """Return the closed form of sigma in Lemma C.1, which is sufficient for Theorem 3.2.
+
+    The positive root of 2 epsilon sigma^2 + 2 z sigma = 1, with z = Phi^-1(delta/2).
+
+    >>> lemma_c_1(1.0, 1e-5) > paper_weighted_gaussian(1.0, 1e-5, 100).sigma
+    True
+    """
+    z = float(ndtri_exp(np.log(delta / 2)))
+    return (-z + math.sqrt(z**2 + 2 * epsilon)) / (2 * epsilon)
 
 
 def paper_top_keys(

@@ -53,7 +53,7 @@ def policy_gaussian(
     >>> round(policy.threshold, 2), round(policy.cutoff, 2), policy.sensitivity < 1.00001
     (19.5, 30.69, True)
     """
-    (epsilon, delta), keys, units = check_budget(epsilon, delta), check_max_keys(max_keys), most_units(max_units)
+    (epsilon, delta), keys, units = check_budget(epsilon, delta), check_max_keys(max_keys), _check_max_units(max_units)
 
     # The noise decides how large sums become, and these what rounding adds to the sensitivity: no more than for this
     # cutoff, as 1 - Phi(14) is far below every delta.
@@ -78,8 +78,8 @@ def policy_greedy(epsilon: float, delta: float, max_keys: int, *, unit: str = "o
     return PolicyGreedy(epsilon, delta, max_keys, steps, unit=unit)
 
 
-def most_units(value: int) -> int:
-    """Return a checked limit on the number of units."""
+def _check_max_units(value: int) -> int:
+    """Return the limit on the number of units."""
     return validate.whole("max_units", value, low=1, high=10**10, hint="Pass a public limit such as 10**8.")
 
 
@@ -115,7 +115,7 @@ class PolicyGaussian(Selector):
         super().__post_init__()
         sigma = validate.between("sigma", self.sigma, 0.025, 1e5, hint=_SAVED)
         threshold = validate.between("threshold", self.threshold, 0.0, 1e6, hint=_SAVED)
-        validate.store(self, sigma=sigma, threshold=threshold, max_units=most_units(self.max_units))
+        validate.store(self, sigma=sigma, threshold=threshold, max_units=_check_max_units(self.max_units))
         if self.cutoff <= 1:
             raise InvalidValue(f"delta={self.delta:g} is too large for a cutoff above 1. Pass a smaller delta.")
         _sensitivity(sigma, threshold, self.max_keys, self.max_units)  # refuses too many units
