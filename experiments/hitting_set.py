@@ -31,7 +31,7 @@ from dpsieve.discovery.greedy import greedy
 from dpsieve.discovery.picks import HittingKeys, hitting_keys
 from dpsieve.discovery.renyi import two_rounds
 from dpsieve.papers.missing_mass.algorithms import greedy_keys, known_domain_keys, paper_hitting_keys
-from dpsieve.papers.missing_mass.missing_mass import missed_units
+from dpsieve.papers.missing_mass.measures import missed_units
 from dpsieve.randomness.source import resolve
 
 KS = (5, 10, 20, 50, 100, 200)

@@ -17,7 +17,7 @@ from dpsieve.discovery.greedy import one_key
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.selector import Selector, TypicalSize, make_selector, recommend
 from dpsieve.papers.missing_mass.algorithms import paper_weighted_gaussian
-from dpsieve.papers.missing_mass.missing_mass import missing_mass
+from dpsieve.papers.missing_mass.measures import missing_mass
 from dpsieve.randomness.source import Source, resolve
 
 KEYS = (1, 50, 100, 150, 200, 300)

@@ -17,7 +17,7 @@ from dpsieve.papers.missing_mass.algorithms import (
     paper_top_keys,
     paper_weighted_gaussian,
 )
-from dpsieve.papers.missing_mass.missing_mass import zipf_constant
+from dpsieve.papers.missing_mass.measures import zipf_constant
 from dpsieve.papers.missing_mass.utility_bounds import hard_zipf_counts, largest_set_bound
 from dpsieve.papers.sample_threshold import lemma_1_ratio
 from dpsieve.papers.thesis.bounds import (

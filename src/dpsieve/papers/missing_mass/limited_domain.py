@@ -33,11 +33,11 @@ def limited_domain(
     rounded up to a whole number, so that the order is drawn exactly.
 
     Args:
-        counts: how many units hold each key; with `max_keys`, after every unit was cut to this number of keys.
-        k: how many keys to return at most.
-        k_bar: how many counts to look at, from k on; None for all, which needs `max_keys`.
+        counts: the number of units of each key; with `max_keys`, after every unit was cut to this number of keys.
+        k: the largest number of keys to return.
+        k_bar: the number of counts to consider, from k on; None for all, which needs `max_keys`.
         epsilon, delta: the budget.
-        max_keys: how many keys a unit holds at most, if it was cut; None for no bound.
+        max_keys: the largest number of keys per unit, if units were cut; None for no bound.
         analysis: 'best' composes picks exactly, which favours the baseline; 'paper' as in Theorem 1.
         source: of randomness.
 
@@ -48,15 +48,15 @@ def limited_domain(
     k, source = checked_picks(k), resolve(source)
     half = validate.positive("delta", validate.delta(delta), hint="Pass one such as delta=1e-5.") / 2
     hint = "Pass a whole number from k on, or None together with max_keys."
-    looked = None if k_bar is None else validate.whole("k_bar", k_bar, low=k, hint=hint)
+    considered = None if k_bar is None else validate.whole("k_bar", k_bar, low=k, hint=hint)
     if max_keys is not None:
-        max_keys = validate.whole("max_keys", max_keys, low=1, hint="Pass how many keys a unit holds at most.")
-    if max_keys is None and looked is None:
-        looked = validate.whole("k_bar", k_bar, low=k, hint=hint)
-    changed = min(bound for bound in (max_keys, looked) if bound is not None)
+        max_keys = validate.whole("max_keys", max_keys, low=1, hint="Pass the largest number of keys per unit.")
+    if max_keys is None and considered is None:
+        considered = validate.whole("k_bar", k_bar, low=k, hint=hint)
+    changed = min(bound for bound in (max_keys, considered) if bound is not None)
     each = _theorem(epsilon, half, k) if analysis == "paper" else picks_epsilon(epsilon, half, k)
     order = np.argsort(-values, kind="stable")
-    top = order if looked is None else order[:looked]
+    top = order if considered is None else order[:considered]
     beyond = int(values[order[len(top)]]) if len(top) < len(order) else 0
     bar = beyond + 1 + math.ceil(math.log(changed / half) / each)
     ranked = noisy_top(np.append(values[top], bar), len(top) + 1, scale=1 / each, source=source)

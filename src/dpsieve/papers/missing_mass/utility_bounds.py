@@ -33,7 +33,7 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.channels.optimal_channels import optimal
-from dpsieve.papers.missing_mass.missing_mass import tail_mass
+from dpsieve.papers.missing_mass.measures import tail_mass
 from dpsieve.types import Ints
 
 

@@ -1,6 +1,16 @@
-"""The thesis: error bounds of sketches, an untrusted aggregator, its mean estimator and rank search."""
+"""C. J. Lebeda, "Differentially Private Release of Sparse and Skewed Data", thesis, IT University of Copenhagen, 2023.
+
+Its printed bounds, the errors of its sketches, the untrusted aggregator, and its mean estimator as printed.
+"""
 
 from dpsieve.papers.thesis.sketch_accuracy import aggregation_errors, mean_squared_bound, mean_squared_error
 from dpsieve.papers.thesis.untrusted_aggregator import merge_releases
 
-__all__ = ["aggregation_errors", "mean_squared_bound", "mean_squared_error", "merge_releases"]
+from dpsieve.papers.thesis.bounds import (  # isort: skip
+    algorithm_13_threshold, fact_1_5, lemma_2_10, lemma_2_14, lemma_2_20, lemma_2_32, lemma_5_5, theorem_3_1,
+)  # fmt: skip
+
+__all__ = [
+    "aggregation_errors", "algorithm_13_threshold", "fact_1_5", "lemma_2_10", "lemma_2_14", "lemma_2_20", "lemma_2_32",
+    "lemma_5_5", "mean_squared_bound", "mean_squared_error", "merge_releases", "theorem_3_1",
+]  # fmt: skip

@@ -40,14 +40,14 @@ _BLOCK = 1 << 18  # numbers that are sorted at a time
 @register("rank_picks")
 @dataclass(frozen=True, repr=False)
 class RankPicks(Mechanism):
-    """Picks by the exponential mechanism on ranks, for neighbours of which one row is replaced; see this module's head.
+    """Picks by the exponential mechanism on ranks, for neighbours that replace one row; see the head of this module.
 
     Attributes:
-        epsilon, delta: what is promised.
+        epsilon, delta: the guarantee.
         picks: m, how many there are.
         pick_epsilon: e, the range of the loss of each.
-        purpose: what is searched for, in words.
-        unit: who is protected.
+        purpose: what is searched for, as text.
+        unit: the protected unit, as text.
 
     >>> made = RankPicks.within(Fraction(1, 100), 2, "centre", delta=1e-6, unit="one row")
     >>> round(made.pick_epsilon, 9), round(made.rho, 9)
@@ -113,14 +113,14 @@ class RankPicks(Mechanism):
         """
         shift = FINE_BITS - math.frexp(max(abs(low), abs(high)))[1]
         ends = (math.ceil(math.ldexp(low, shift)), math.floor(math.ldexp(high, shift)))
-        found, width = [], max(1, _BLOCK // max(1, len(values)))
+        picked, width = [], max(1, _BLOCK // max(1, len(values)))
         for start in range(0, values.shape[1], width):
             part = np.clip(values[:, start : start + width].T.astype(np.float64), low, high)
             rows = np.rint(np.ldexp(part, shift, out=part), out=part).astype(np.int64)
             np.clip(rows, *ends, out=rows)
             rows.sort(axis=1)
-            found += [self._pick(column, ends, share, source) for column in rows]
-        return np.ldexp(np.array(found, np.float64), -shift)
+            picked += [self._pick(column, ends, share, source) for column in rows]
+        return np.ldexp(np.array(picked, np.float64), -shift)
 
     def majorities(self, ones: Ints, rows: int, source: Source) -> Floats:
         """Return the private median, 0 or 1, of columns of zeros and ones, from the number of ones in each.
@@ -128,7 +128,7 @@ class RankPicks(Mechanism):
         A replaced row moves the excess of ones over zeros by 2 at most, and the log odds of both answers are e/2 times
         the excess: a range of e, as that of other picks.
         """
-        excess = [2 * one - rows for one in ones.tolist()]  # twice by how much 0 is off; where it is below 0, 1 is
+        excess = [2 * count - rows for count in ones.tolist()]  # twice by how much 0 is off; where it is below 0, 1 is
         unit = np.ones(2, np.int64)
         falls = [np.array([max(0, off), max(0, -off)]) for off in excess]
         return np.array([float(weighted_pick(unit, fall, self.pick_epsilon, 2, source)) for fall in falls])

@@ -52,8 +52,8 @@ def top_k_missing_mass(counts: Ints, chosen: Bools | Ints, k: int) -> float:
     >>> top_k_missing_mass(np.array([6, 3, 1]), np.array([0, 2]), k=2)
     0.2
     """
-    found = _chosen_counts(counts, chosen, k)
-    return float((_largest(counts, k).sum() - found.sum()) / max(np.sum(counts), 1))
+    picked = _chosen_counts(counts, chosen, k)
+    return float((_largest(counts, k).sum() - picked.sum()) / max(np.sum(counts), 1))
 
 
 def top_k_l1_loss(counts: Ints, chosen: Ints, k: int) -> int:
@@ -66,8 +66,8 @@ def top_k_l1_loss(counts: Ints, chosen: Ints, k: int) -> int:
     >>> top_k_l1_loss(np.array([6, 3, 1]), np.array([1, 0]), k=3)
     7
     """
-    found, best = _chosen_counts(counts, chosen, k), _largest(counts, k)
-    return int(np.abs(best[: len(found)] - found).sum() + best[len(found) :].sum())
+    picked, best = _chosen_counts(counts, chosen, k), _largest(counts, k)
+    return int(np.abs(best[: len(picked)] - picked).sum() + best[len(picked) :].sum())
 
 
 def hits(pairs: Incidence, chosen: Bools | Ints) -> int:
@@ -78,8 +78,8 @@ def hits(pairs: Incidence, chosen: Bools | Ints) -> int:
     """
     mask = np.zeros(pairs.keys.num_rows, bool)
     mask[chosen] = True
-    found = np.append(0, np.cumsum(mask[pairs.held]))
-    return int((np.diff(found[pairs.starts]) > 0).sum())
+    before = np.append(0, np.cumsum(mask[pairs.held]))
+    return int((np.diff(before[pairs.starts]) > 0).sum())
 
 
 def missed_units(pairs: Incidence, chosen: Bools | Ints) -> int:
@@ -151,7 +151,7 @@ def _largest(counts: Ints, k: int) -> Ints:
 
 
 def _chosen_counts(counts: Ints, chosen: Bools | Ints, k: int) -> Ints:
-    found: Ints = np.asarray(counts, np.int64)[chosen]
-    if len(found) > k:
+    picked: Ints = np.asarray(counts, np.int64)[chosen]
+    if len(picked) > k:
         raise InvalidValue(f"More than k={k} keys are chosen. Pass at most k of them, best first.")
-    return found
+    return picked
