@@ -31,8 +31,7 @@ from dpsieve.discovery.greedy import greedy
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.picks import TopKeys, top_keys
 from dpsieve.discovery.renyi import two_rounds
-from dpsieve.papers.missing_mass.algorithms import paper_top_keys
-from dpsieve.papers.missing_mass.limited_domain import limited_domain
+from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
 from dpsieve.papers.missing_mass.measures import top_k_l1_loss, top_k_missing_mass
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints

@@ -16,8 +16,7 @@ from dpsieve.discovery.renyi import renyi_selection, two_rounds
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
-from dpsieve.papers.missing_mass.algorithms import paper_top_keys
-from dpsieve.papers.missing_mass.limited_domain import limited_domain
+from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
 from dpsieve.privacy import Approximate, Composition
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.registry import from_json

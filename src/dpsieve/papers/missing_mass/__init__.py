@@ -4,12 +4,11 @@ Measures of what discovery misses, bounds on them, the algorithms as printed, an
 mechanisms that the library uses are `dpsieve.discover`, `dpsieve.top_k` and `dpsieve.hitting_set`.
 """
 
-from dpsieve.papers.missing_mass.limited_domain import limited_domain
 from dpsieve.papers.missing_mass.policies import policy_gaussian, policy_greedy
 from dpsieve.papers.missing_mass.repeated_rounds import repeated_rounds
 
 from dpsieve.papers.missing_mass.algorithms import (  # isort: skip
-    greedy_keys, known_domain_keys, lemma_c_1, paper_hitting_keys, paper_threshold, paper_top_keys,
+    greedy_keys, known_domain_keys, lemma_c_1, limited_domain, paper_hitting_keys, paper_threshold, paper_top_keys,
     paper_weighted_gaussian,
 )  # fmt: skip
 from dpsieve.papers.missing_mass.measures import (  # isort: skip
