@@ -19,8 +19,8 @@ from dpsieve.accounting.products import (
     steepest,
 )
 from dpsieve.channels import optimal
-from dpsieve.discovery.median_keys import TypicalSize
-from dpsieve.discovery.renyi_two_rounds import two_rounds
+from dpsieve.discovery.renyi import two_rounds
+from dpsieve.discovery.selector import TypicalSize
 from dpsieve.errors import NotCertified
 from dpsieve.privacy.composed import Composed, Use
 from dpsieve.privacy.registry import from_json

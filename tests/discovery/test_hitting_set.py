@@ -10,12 +10,12 @@ from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
 from dpsieve.accounting.exponential_picks import hitting_delta, lemma_epsilon
-from dpsieve.discovery.hitting_set import greedy_keys, hitting_keys, known_domain_keys, peel
 from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.picks import hitting_keys, peel, top_keys
 from dpsieve.discovery.renyi import renyi_selection
-from dpsieve.discovery.top_k import top_keys
 from dpsieve.errors import InvalidValue, NotCertified
-from dpsieve.papers.missing_mass.missing_mass import hits
+from dpsieve.papers.missing_mass.algorithms import greedy_keys, known_domain_keys, paper_hitting_keys
+from dpsieve.papers.missing_mass.measures import hits
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.testing import insecure_source
@@ -61,7 +61,7 @@ def test_many_picks_cost_little_more_than_some():
 def test_any_selector_with_a_part_of_the_budget():
     selector = renyi_selection(0.5, 5e-6, 10)
     best = hitting_keys(1.0, 1e-5, 10, k=50, selector=selector)
-    paper = hitting_keys(1.0, 1e-5, 10, k=50, selector=selector, analysis="paper")
+    paper = paper_hitting_keys(1.0, 1e-5, 10, k=50, selector=selector)
     assert paper.each_epsilon == pytest.approx(lemma_epsilon(0.5, 5e-6, 50))
     assert best.each_epsilon > 1.5 * paper.each_epsilon
     with pytest.raises(InvalidValue, match="selector spends all"):

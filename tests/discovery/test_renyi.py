@@ -211,7 +211,7 @@ def test_a_forged_table_is_refused_by_the_mechanism(monkeypatch):
 @pytest.mark.parametrize("field", [{"rest": 1.001}, {"leak": 1.001}, {"power": 0.2}, {"delta": 0.99}], ids=str)
 def test_a_forged_field_is_refused(ordinary, field):
     (name, factor), saved = *field.items(), ordinary.to_json()
-    with pytest.raises(InvalidValue, match="do not keep"):
+    with pytest.raises(InvalidValue, match="break epsilon and delta"):
         from_json({**saved, name: saved[name] * factor})
 
 
@@ -220,7 +220,7 @@ def test_it_is_saved_and_read_again(ordinary):
     assert again == ordinary
     assert isinstance(again, RenyiSelection)
     assert again.table is ordinary.table
-    assert "renyi selector of at most 100 keys a unit" in repr(again)
+    assert "renyi selector of at most 100 keys per unit" in repr(again)
 
 
 @pytest.mark.parametrize("field", [{"epsilon": 0.99}, {"power": 1.05}, {"share": 1.05}, {"least": 0.5}], ids=str)

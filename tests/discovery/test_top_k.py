@@ -11,13 +11,12 @@ from statistical import FALSE_ALARM, assert_counts
 
 from dpsieve.accounting.exponential_picks import lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.renyi import renyi_selection
-from dpsieve.discovery.renyi_two_rounds import two_rounds
+from dpsieve.discovery.picks import TopKeys, _counts_mu, _deviations, top_keys
+from dpsieve.discovery.renyi import renyi_selection, two_rounds
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.top_k import TopKeys, _counts_mu, _deviations, top_keys
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
-from dpsieve.papers.missing_mass.limited_domain import limited_domain
+from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
 from dpsieve.privacy import Approximate, Composition
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.registry import from_json
@@ -54,7 +53,7 @@ def test_the_guarantee_is_certified_and_saved(five):
 
 
 def test_half_and_half_with_the_closed_form():
-    paper = top_keys(1.0, 1e-5, 10, k=100, selector=renyi_selection(0.5, 5e-6, 10), analysis="paper")
+    paper = paper_top_keys(1.0, 1e-5, 10, k=100, selector=renyi_selection(0.5, 5e-6, 10))
     assert paper.each_epsilon == pytest.approx(lemma_epsilon(0.5, 5e-6, 100))
     exact = top_keys(1.0, 1e-5, 10, k=100, selector=renyi_selection(0.5, 5e-6, 10))
     shared = top_keys(1.0, 1e-5, 10, k=100)
@@ -114,7 +113,6 @@ def test_other_mechanisms_are_no_selectors(five):
     ("change", "message"),
     [
         ({"k": 0}, "k=0"),
-        ({"analysis": "none"}, "analysis"),
         ({"count_share": 1.0}, "count_share"),
         ({"selector": renyi_selection(1.0, 1e-5, 10)}, "selector spends all"),
         ({"selector": renyi_selection(1.0, 1e-5, 10), "count_share": 0.2}, "count_share needs"),

@@ -7,7 +7,7 @@ import pytest
 
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.errors import InvalidValue
-from dpsieve.papers.missing_mass.missing_mass import (
+from dpsieve.papers.missing_mass.measures import (
     hits,
     missed_units,
     missing_mass,

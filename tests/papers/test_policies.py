@@ -11,10 +11,10 @@ from discovery.neighbours import alone, assert_rate, by_key, difference, diverge
 from scipy import stats
 
 from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.loops import descend, fill_in_order
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.papers.missing_mass.policies import STEPS, policy_gaussian, policy_greedy
+from dpsieve.papers.missing_mass.policy_loops import descend, fill_in_order
 from dpsieve.privacy import Composition
 from dpsieve.privacy.registry import from_json
 from dpsieve.testing import insecure_source

@@ -11,6 +11,7 @@ from dpsieve.accounting.gaussian import gaussian_delta
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.papers.missing_mass.algorithms import paper_weighted_gaussian
 from dpsieve.papers.missing_mass.repeated_rounds import repeated_rounds
 from dpsieve.privacy import Composition
 from dpsieve.privacy.contribution import Weight
@@ -40,7 +41,7 @@ def test_budgets_grow_and_add_up():
 def test_one_round_is_the_weighted_mechanism_without_its_exact_analysis():
     one = repeated_rounds(1.0, 1e-5, 100, rounds=1)
     lowest = weighted_gaussian(1.0, 1e-5, 100).threshold
-    assert lowest < one.thresholds[0] <= weighted_gaussian(1.0, 1e-5, 100, analysis="paper").threshold
+    assert lowest < one.thresholds[0] <= paper_weighted_gaussian(1.0, 1e-5, 100).threshold
 
 
 def test_a_unit_alone_shows_a_key_as_often_as_the_formula_says():

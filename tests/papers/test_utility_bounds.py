@@ -13,7 +13,7 @@ from statistical import binomial_band
 
 from dpsieve.discovery.incidence import Incidence
 from dpsieve.errors import InvalidValue
-from dpsieve.papers.missing_mass.missing_mass import hits, missing_mass, top_k_missing_mass, zipf_constant, zipf_fit
+from dpsieve.papers.missing_mass.measures import hits, missing_mass, top_k_missing_mass, zipf_constant, zipf_fit
 from dpsieve.papers.missing_mass.utility_bounds import (
     Setting,
     hard_zipf_counts,

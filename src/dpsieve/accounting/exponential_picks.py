@@ -21,8 +21,8 @@ The pick is e0-bounded-range (Durfee and Rogers 2019), half the range of (e0, 0)
   and s = s_(j+1), and one with four outcomes, all with losses on the grid of h. The excess over the optimum is of order
   1 / N^2. `picks_law` is the law of losses of the same curve, for one account with a selection before the picks.
 
-`hitting_delta`, `hitting_law` and `hitting_renyi` are for picks that remove a unit once one of its items is picked (see
-`discovery.hitting_set`): inside S both sides draw alike afterwards, so that outcome is the last one.
+`hitting_delta`, `hitting_law` and `hitting_renyi` are for picks after which a unit is gone once one of its items is
+picked (see `discovery.picks`): inside S both sides draw alike from then on, so that outcome is the last one.
 """
 
 import math

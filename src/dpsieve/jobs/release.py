@@ -5,12 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from dpsieve.accounting.stages import steepest
+from dpsieve.accounting.products import steepest
 from dpsieve.channels.budget import check_budget
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.discovery.find_then_count import CANDIDATES as COUNTED_KEYS
 from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
-from dpsieve.discovery.median_keys import median_first
+from dpsieve.discovery.selector import TypicalSize
 from dpsieve.engines import Engine
 from dpsieve.engines.true_data import Counted, CountedByBound, FromIncidence, Incidence
 from dpsieve.errors import DpsieveError, InvalidValue
@@ -200,7 +200,7 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
         why = f"needs to know which units hold which keys, which {type(table.engine).__name__} does not report"
         raise InvalidValue(f"goal='counts' {why}. Leave goal out, or pass max_keys_per_unit=1 with it.")
     seen = KEYS_PER_UNIT if request.chooses_bound else request.contribution.keys
-    median = median_first(request.epsilon, seen, unit=request.unit)
+    median = TypicalSize.within(request.epsilon, seen, unit=request.unit)
 
     def counting(epsilon: float, typical: int) -> FindThenCount:
         return find_then_count(

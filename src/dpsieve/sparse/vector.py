@@ -14,7 +14,7 @@ from dpsieve import validate
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge, open_ledger
+from dpsieve.privacy.ledger import AnyLedger, charge
 from dpsieve.privacy.mechanism import Mechanism, restored
 from dpsieve.privacy.registry import from_json
 from dpsieve.publication.publication import UNSAFE, Notes, Publication
@@ -132,7 +132,7 @@ class SparseVector(Publication):
         [40.0, 25.0, 0.0]
         """
         request = VectorRequest.of(locals())
-        book, source = opened(ledger, note), resolve(source)
+        book, source = open_ledger(ledger, note), resolve(source)
         planned = request.recipe(None if request.size is None else REFERENCE)  # raises before anything is charged
         cost: Mechanism | Guarantee = request.mechanism(planned) if request.size is None else request.guarantee
         if book is not None:

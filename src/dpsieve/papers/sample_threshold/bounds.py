@@ -24,6 +24,15 @@ from dpsieve.types import Floats, Ints
 _MOST_REPORTS, _MOST_CLIENTS = 10**6, 10**12
 
 
+def lemma_1_ratio(rate: float, copies: int, count: int) -> float:
+    """Return the ratio of the probabilities of a count with k and with k - 1 copies: (1 - rate) k/(k - v) (Lemma 1).
+
+    >>> lemma_1_ratio(0.1, copies=30, count=20)
+    2.7
+    """
+    return (1 - check_rate(rate)) * copies / (copies - count)
+
+
 def theorem_2_delta(epsilon: float, rate: float, threshold: int) -> float:
     """Return exp(-(threshold / q) D(q || rate)), q = 1 - e^-epsilon (1 - rate), D the relative entropy (Theorem 2).
 

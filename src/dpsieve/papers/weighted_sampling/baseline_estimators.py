@@ -82,8 +82,8 @@ class NoisyCount(Estimator):
 
     def values(self, parts: Ints) -> Floats:
         """Return the mean of g(x) / q(x) over the part of each token."""
-        found, place = np.unique(parts, return_inverse=True)
-        start, end = self._edge(found - 1)[:, None], self._edge(found)[:, None]
+        distinct, place = np.unique(parts, return_inverse=True)
+        start, end = self._edge(distinct - 1)[:, None], self._edge(distinct)[:, None]
         x = start + (end - start) * self._nodes
         shapes = [self._weights * np.exp(-self._cut.rate * far) for far in (x - start, end - x)]
         scheme = everything() if self.channel.scheme is None else self.channel.scheme

@@ -56,7 +56,7 @@ def forecast(channel: ReportedCounts, frequencies: ArrayLike, counts: ArrayLike 
         reported_keys = sum_i n_i pi_i,   reported_mass = sum_i n_i i pi_i,   spread^2 = sum_i n_i pi_i (1 - pi_i).
 
     Without counts each frequency is that of one key. What is computed from sensitive frequencies is itself sensitive:
-    plan on public or made-up ones, such as `zipf`.
+    plan on public or synthetic ones, such as `zipf`.
 
     >>> from dpsieve.channels import optimal
     >>> forecast(optimal(1.0, 1e-8), [1, 18, 100], [900, 90, 10])
@@ -138,8 +138,8 @@ def zipf(alpha: float, keys: int, *, total: int | None = None, largest: int | No
     shares = np.arange(1, keys + 1) ** -alpha
     sums = np.cumsum(shares)
     if total is not None:
-        whole = validate.whole("total", total, low=1, high=LARGEST_FREQUENCY, hint=hint)
-        sums = sums / sums[-1] * whole
+        total = validate.whole("total", total, low=1, high=LARGEST_FREQUENCY, hint=hint)
+        sums = sums / sums[-1] * total
     else:
         sums *= validate.whole("largest", largest, low=1, high=LARGEST_FREQUENCY, hint=hint)
     frequencies = np.diff(np.floor(np.append(0.0, sums) + 0.5)).astype(np.int64)
