@@ -15,9 +15,9 @@ from discovery_data import DELTA, EPSILONS, LARGE, MORE, SMALL, TRIALS, Row, bou
 
 from dpsieve.discovery.choice import best_for, make_selector
 from dpsieve.discovery.greedy import one_key
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.median_keys import median_first
 from dpsieve.discovery.selector import Selector
+from dpsieve.engines.true_data import Pairs
 from dpsieve.papers.missing_mass.missing_mass import missing_mass
 from dpsieve.randomness.source import Source, resolve
 
@@ -42,7 +42,7 @@ def selector(name: str, epsilon: float, keys: int, typical: int, delta: float = 
     return make_selector(name, epsilon, delta, keys, typical_keys=typical, unit="one user", **more)
 
 
-def missed(name: str, epsilon: float, keys: int, sample: Incidence, counts: np.ndarray, source: Source) -> float:
+def missed(name: str, epsilon: float, keys: int, sample: Pairs, counts: np.ndarray, source: Source) -> float:
     """Return the missing mass of one trial."""
     typical = int(np.median(sample.sizes))
     if name == "auto" and keys == 1:

@@ -28,10 +28,10 @@ from discovery_data import (
 )  # fmt: skip
 
 from dpsieve.discovery.greedy import greedy
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_two_rounds import two_rounds
 from dpsieve.discovery.top_k import TopKeys, top_keys
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
+from dpsieve.engines.true_data import Pairs
 from dpsieve.papers.missing_mass.limited_domain import limited_domain
 from dpsieve.papers.missing_mass.missing_mass import top_k_l1_loss, top_k_missing_mass
 from dpsieve.randomness.source import resolve
@@ -61,7 +61,7 @@ def makers(epsilon: float, typical: float) -> dict[str, Callable[[int], TopKeys]
     }
 
 
-def ours(held: Incidence, samples: list[Incidence], epsilon: float) -> Picks:
+def ours(held: Pairs, samples: list[Pairs], epsilon: float) -> Picks:
     """Return the keys that discovery, then peeling picked in each trial."""
     source, counts, picks = resolve(None), held.counts(), Picks()
     for label, maker in makers(epsilon, float(np.median(held.sizes))).items():
@@ -72,7 +72,7 @@ def ours(held: Incidence, samples: list[Incidence], epsilon: float) -> Picks:
     return picks
 
 
-def limited(held: Incidence, samples: list[Incidence], epsilon: float) -> Picks:
+def limited(held: Pairs, samples: list[Pairs], epsilon: float) -> Picks:
     """Return the keys that the limited domain picked in each trial."""
     picks = Picks()
     for label, (factor, analysis) in LIMITED.items():

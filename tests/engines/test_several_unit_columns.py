@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import itertools
 import math
 from collections import Counter, defaultdict
 
@@ -64,9 +65,9 @@ def kept_keys(table, salt, max_keys):
 
 def lists(engine, table, max_keys, salt, **more):
     """The keys of each unit, in order."""
-    held = engine.incidence(table, Columns(("key",), UNIT), Contribution(max_keys), salt=salt, **more)
+    held = engine.read_pairs(table, Columns(("key",), UNIT), Contribution(max_keys), salt=salt, **more)
     names = held.keys.column("key").to_pylist()
-    return [[names[number] for number in held.held[a:b]] for a, b in zip(held.starts, held.starts[1:], strict=False)]
+    return [[names[number] for number in held.key_numbers[a:b]] for a, b in itertools.pairwise(held.starts)]
 
 
 def check(table, salt, bounds=(1, 2, 100)):
@@ -219,7 +220,7 @@ def test_rows_of_numbers(engine, max_rows):
 
 
 def numbers(engine, table, max_rows, **more):
-    made = engine.numbers(table, NumberColumns(("value",), UNIT), max_rows, salt=3, **more)
+    made = engine.read_numbers(table, NumberColumns(("value",), UNIT), max_rows, salt=3, **more)
     return [made.values[a:b, 0].tolist() for a, b in zip(made.starts, made.starts[1:], strict=False)]
 
 

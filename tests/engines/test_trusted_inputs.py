@@ -52,9 +52,9 @@ def test_false_statistics_of_parquet_decide_nothing(engine, false_statistics):
             count(engine, path, max_keys=most)
         how = {"max_keys": most, "allow_null_units": True, "salt": 5}
         assert found(engine, path, **how) == found(engine, table, **how)
-    with engine.by_bound(path, columns, salt=5, allow_null_units=True) as several:
+    with engine.read_by_bound(path, columns, salt=5, allow_null_units=True) as several:
         assert several.units[1:3].tolist() == [0, 600]
-    held = engine.incidence(path, columns, ds.privacy.contribution.Contribution(2), salt=5, allow_null_units=True)
+    held = engine.read_pairs(path, columns, ds.privacy.contribution.Contribution(2), salt=5, allow_null_units=True)
     assert len(held.sizes) == 600
 
 

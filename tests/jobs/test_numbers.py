@@ -49,7 +49,7 @@ by_relation = pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 
 def kept(data, most=2, salt=7, columns=("x",), engine=None, **more):
     """The kept rows of all units, in one order."""
-    rows = (engine or DuckDB()).numbers(data, NumberColumns(columns, "u"), most, salt=salt, **more)
+    rows = (engine or DuckDB()).read_numbers(data, NumberColumns(columns, "u"), most, salt=salt, **more)
     return sorted(rows.values.tolist())
 
 
@@ -231,7 +231,7 @@ def test_means_of_units_do_not_depend_on_the_order_of_rows():
     found = []
     for seed in (1, 2):
         shuffled_rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
-        made = DuckDB(threads=2).numbers(table_of(shuffled_rows), NumberColumns(("x",), "u"), 60, salt=3)
+        made = DuckDB(threads=2).read_numbers(table_of(shuffled_rows), NumberColumns(("x",), "u"), 60, salt=3)
         found.append(sorted(made.unit_means(np.array([0.0]), np.array([1e9]))[:, 0].tolist()))
     assert found[0] == found[1] and len(found[0]) == 50
     assert found[0] == pytest.approx(sorted(np.minimum(draws, 1e9).reshape(60, 50).mean(axis=0)))
@@ -496,7 +496,7 @@ def test_bad_arguments_of_each():
 
 
 def test_true_numbers_are_not_shown():
-    rows = DuckDB().numbers(SALES, NumberColumns(("price",), "customer"), 1, salt=1)
+    rows = DuckDB().read_numbers(SALES, NumberColumns(("price",), "customer"), 1, salt=1)
     assert repr(rows) == "<NumberRows: true numbers, not to be published>"
 
 

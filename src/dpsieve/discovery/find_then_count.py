@@ -34,8 +34,8 @@ from dpsieve import validate
 from dpsieve.accounting.stages import gaussian_number, largest_mu, pure_mu
 from dpsieve.channels.budget import check_max_keys
 from dpsieve.discovery.after_selection import AfterSelection
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_two_rounds import TwoRounds, two_rounds
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Kept, KeysPerUnit, units_by_size
@@ -156,28 +156,28 @@ class FindThenCount(AfterSelection, NoisyCounts):
         """Return the least h such that the noise is within -h to h with at least this probability."""
         return gaussian_half_width(self.scale, level)
 
-    def find(self, held: Incidence, source: Source) -> Found:
+    def find(self, held: Pairs, source: Source) -> Found:
         """Return the found keys with noisy counts; `held` has all keys of units."""
         assert isinstance(self.selector, TwoRounds)
-        selected, looks = self.selector.looks(held.bounded(self.max_keys), source)
+        selected, looks = self.selector.looks(held.bound(self.max_keys), source)
         places = np.flatnonzero(selected)
         places = places[order_of(published(held.keys.take(pa.array(places)))).to_numpy()]
-        ranked = held.ranked(places[np.argsort(-looks[places], kind="stable")])
+        ranked = held.rank(places[np.argsort(-looks[places], kind="stable")])
         made = replace(self, keys=self._chosen(ranked, source)) if self.choice_epsilon and len(places) else self
         kept = made._kept(ranked, source) if self.kept_epsilon else None
-        return Found(ranked.keys, made._noisy(ranked.bounded(made.keys).counts(), source), made, kept)
+        return Found(ranked.keys, made._noisy(ranked.bound(made.keys).counts(), source), made, kept)
 
     def _noisy(self, counts: Ints, source: Source) -> Floats:
         return (counts + rounded_gaussian(self.scale, len(counts), source=source)).astype(np.float64)
 
-    def losses(self, ranked: Incidence) -> Ints:
+    def losses(self, ranked: Pairs) -> Ints:
         """Return the loss of each candidate; see the head of this module."""
-        sizes = ranked.keeping(ranked.held < _HIGHEST).sizes
+        sizes = ranked.filter(ranked.key_numbers < _HIGHEST).sizes
         units = np.bincount(sizes, minlength=1)
         over = np.arange(len(units)) - np.array(CANDIDATES)[:, None]
         return np.asarray(np.clip(over, 0, _LONGEST_LOSS) @ units)
 
-    def _chosen(self, ranked: Incidence, source: Source) -> int:
+    def _chosen(self, ranked: Pairs, source: Source) -> int:
         """Return how many keys a unit is counted in, by the exponential mechanism."""
         highest = min(_HIGHEST, ranked.keys.num_rows)
         noise = math.sqrt(2 / math.pi) * self.sigma * highest * np.sqrt(CANDIDATES)
@@ -185,7 +185,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
         scores = -self.losses(ranked) - np.rint(noise).astype(np.int64)
         return CANDIDATES[int(noisy_top(scores, 1, scale=scale, source=source)[0])]
 
-    def _kept(self, ranked: Incidence, source: Source) -> Kept | None:
+    def _kept(self, ranked: Pairs, source: Source) -> Kept | None:
         """Return which share of all pairs of a unit and a found key is counted; None where that cannot be told."""
         told = KeysPerUnit(self.kept_epsilon, min(self.keys, MOST), unit=self.unit)
         kept = told.draw(units_by_size(ranked.sizes), source).kept(told.bound)

@@ -8,8 +8,8 @@ import numpy as np
 
 from dpsieve.channels.channel import frequency_at
 from dpsieve.channels.optimal_channels import Optimal
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.selector import Selector, WeightSelector
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Certificate
 from dpsieve.privacy.certificate import whole_unit
@@ -105,15 +105,15 @@ class Greedy(Selector):
         """The lowest frequency reported with probability 0.999."""
         return cast(int, frequency_at(self.channel, _ENOUGH))  # the channel reports every key from some frequency on
 
-    def counts(self, held: Incidence) -> Ints:
+    def counts(self, held: Pairs) -> Ints:
         """Return how many units count in each key; it is secret."""
         from dpsieve.discovery.loops import fill_first
 
         counts = np.zeros(held.keys.num_rows, np.int64)
-        fill_first(held.starts, held.held, self.cutoff, counts)
+        fill_first(held.starts, held.key_numbers, self.cutoff, counts)
         return counts
 
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, held: Pairs, source: Source) -> Bools:
         """Return which keys the channel reports."""
         return _reported(self.channel, self.counts(held), source)
 

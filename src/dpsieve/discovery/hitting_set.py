@@ -42,9 +42,9 @@ from dpsieve.discovery.after_selection import (
     largest_pick,
     rest_needed,
 )
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
+from dpsieve.engines.true_data import Pairs
 from dpsieve.privacy.registry import register
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
@@ -97,7 +97,7 @@ class HittingKeys(KeyPicker):
         super().__post_init__()
         self._together  # noqa: B018  # raises where the fields do not keep the promise
 
-    def pick(self, held: Incidence, source: Source) -> Ints:
+    def pick(self, held: Pairs, source: Source) -> Ints:
         """Return the picked keys, in order, as rows of `held.keys`: found keys, with all that units hold of them."""
         return peel(held, self.k, self.scale, source)
 
@@ -123,7 +123,7 @@ def _number(k: int, each: float, share: float, epsilon: float, power: float) -> 
     return number, leak
 
 
-def peel(held: Incidence, k: int, scale: float | None, source: Source | None = None) -> Ints:
+def peel(held: Pairs, k: int, scale: float | None, source: Source | None = None) -> Ints:
     """Return k keys, each picked by counts with Gumbel noise, after which the units that hold it are removed.
 
     With scale None there is no noise: the plain greedy algorithm, which is not private (ties go to the first key).
@@ -131,7 +131,7 @@ def peel(held: Incidence, k: int, scale: float | None, source: Source | None = N
     from dpsieve.discovery.loops import hit, holders
 
     counts = held.counts().astype(np.int64)
-    begins, units = holders(held.starts, held.held, len(counts))
+    begins, units = holders(held.starts, held.key_numbers, len(counts))
     gone, open_ = np.zeros(len(held.starts) - 1, np.bool_), np.ones(len(counts), np.bool_)
     picked = np.empty(min(k, len(counts)), np.int64)
     for at in range(len(picked)):
@@ -139,17 +139,17 @@ def peel(held: Incidence, k: int, scale: float | None, source: Source | None = N
         now = counts[left]
         key = left[int(now.argmax()) if scale is None else int(noisy_top(now, 1, scale=scale, source=source)[0])]
         picked[at], open_[key] = key, False
-        hit(key, begins, units, held.starts, held.held, gone, counts)
+        hit(key, begins, units, held.starts, held.key_numbers, gone, counts)
     return picked
 
 
-def greedy_keys(held: Incidence, k: int) -> Ints:
+def greedy_keys(held: Pairs, k: int) -> Ints:
     """Return the keys of the plain greedy algorithm. A baseline for figures: it is not private."""
     return peel(held, k, None)
 
 
 def known_domain_keys(
-    held: Incidence, k: int, epsilon: float, delta: float, *, analysis: str = "best", source: Source | None = None
+    held: Pairs, k: int, epsilon: float, delta: float, *, analysis: str = "best", source: Source | None = None
 ) -> Ints:
     """Return k keys by user peeling over all keys of `held`. A baseline for figures: private if the keys are public."""
     each = (lemma_epsilon if analysis == "paper" else hitting_epsilon)(epsilon, delta, checked_picks(k))

@@ -23,8 +23,8 @@ from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.accounting.stages import split
 from dpsieve.channels.budget import check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi import RenyiSelector, checked_typical, chosen_power, finest_bits, fitting
+from dpsieve.engines.true_data import Pairs
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.registry import register
 from dpsieve.randomness import rounded_gaussian
@@ -105,22 +105,22 @@ class TwoRounds(RenyiSelector):
         first = f"rounded Gaussian noise of sigma {self.sigma:.4g} on all sums"
         return f"{first}, then units whose squared weights sum to {self.share:.4g}"
 
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, held: Pairs, source: Source) -> Bools:
         """Return which keys are published."""
         return self.looks(held, source)[0]
 
-    def looks(self, held: Incidence, source: Source) -> tuple[Bools, Ints]:
+    def looks(self, held: Pairs, source: Source) -> tuple[Bools, Ints]:
         """Return which keys are published, and the noisy sums of all keys, on which more may be built."""
         first = self.sums(held, np.ones(held.keys.num_rows, np.int64))
         noisy = first + rounded_gaussian(self.sigma, len(first), source=source)
         return self.table.select(self.sums(held, self.importance(noisy)), source), noisy
 
-    def sums(self, held: Incidence, importance: Ints) -> Ints:
+    def sums(self, held: Pairs, importance: Ints) -> Ints:
         """Return the sum of weights of each key, where units divide their weight by importance."""
         from dpsieve.discovery.loops import add_weights
 
         sums, room = np.zeros(held.keys.num_rows, np.int64), np.empty(held.sizes.max(initial=0), np.int64)
-        add_weights(held.starts, held.held, importance, self.bits, self.heaviest, room, sums)
+        add_weights(held.starts, held.key_numbers, importance, self.bits, self.heaviest, room, sums)
         return sums
 
     def importance(self, noisy: Ints) -> Ints:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from dpsieve.channels.budget import check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
@@ -53,11 +53,11 @@ class Selector(Mechanism):
     def __repr__(self) -> str:
         return f"<{self.name} selector of at most {self.max_keys:,} keys a unit, {self.guarantee}>"
 
-    def check(self, held: Incidence) -> None:
+    def check(self, held: Pairs) -> None:
         """Refuse data that this selector cannot take, before it is paid for; most take any."""
 
     @abstractmethod
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, held: Pairs, source: Source) -> Bools:
         """Return which keys are published. No unit of `held` has more than `max_keys` keys."""
 
 
@@ -74,7 +74,7 @@ class WeightSelector(Selector):
     def select_by_weights(self, weights: Ints, source: Source) -> Bools:
         """Return which keys are published, given the sum of weights of each; a sum of zero is never published."""
 
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, held: Pairs, source: Source) -> Bools:
         """Return which keys are published."""
         return self.select_by_weights(held.weights(self.weight), source)
 

@@ -162,7 +162,7 @@ def collect_numbers(
         book.check(server.plan)
     how: Any = {"allow_null_units": allow_null_clients, "progress": progress}
     try:
-        rows = choose(data, engine).numbers(data, columns, 1, salt=uniform_bits(source, 63), **how)
+        rows = choose(data, engine).read_numbers(data, columns, 1, salt=uniform_bits(source, 63), **how)
     except DpsieveError as error:
         raise _in_these_words(error) from None
     server.run(np.ascontiguousarray(rows.values[:, 0]), ledger=book, note=note, source=source)

@@ -14,13 +14,12 @@ from dpsieve.channels.budget import SMALLEST_EPSILON
 from dpsieve.discovery.after_selection import KeyPicker
 from dpsieve.discovery.choice import best_for, make_selector, shared_selector
 from dpsieve.discovery.hitting_set import hitting_keys
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
 from dpsieve.discovery.median_keys import SHARE_FOR_SIZE, median_first
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.discovery.top_k import top_keys
-from dpsieve.engines import Engine, choose, located
-from dpsieve.engines.true_data import Counted
+from dpsieve.engines import Engine, choose, locate_data
+from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import DiscoverRequest, HitRequest, TopRequest
 from dpsieve.privacy.composed import Composed, Use, remaining
@@ -85,7 +84,7 @@ def discover(
     ['milk', 'tea']
     """
     request = DiscoverRequest.of(locals())
-    data, engine = located(data, table, engine)
+    data, engine = locate_data(data, table, engine)
     chosen, book, source = choose(data, engine), opened(ledger, note), resolve(source)
     found = _known_selection(request, chosen)
     cost = Guarantee(request.epsilon, request.delta, unit=request.unit) if found is None else found.mechanism
@@ -95,22 +94,22 @@ def discover(
     if found is not None and isinstance(found.selector, WeightSelector):
         kept = Contribution(found.selector.max_keys)
         counted = chosen.aggregate(data, request.columns, kept, found.selector.weight, **options)
-        selection, invented = found, Incidence.of([["a key"]])
+        selection, invented = found, Pairs.of([["a key"]])
         sums = Counted(invented.keys, invented.weights(found.selector.weight))
-        with charge(book, cost, note, lambda: sums.drawn(selection.selector, resolve(None))) as entry:
-            keys, _ = counted.drawn(found.selector, source)
+        with charge(book, cost, note, lambda: sums.draw(selection.selector, resolve(None))) as entry:
+            keys, _ = counted.draw(found.selector, source)
     else:
-        held = chosen.incidence(data, request.columns, request.contribution, **options)
+        held = chosen.read_pairs(data, request.columns, request.contribution, **options)
         if found is not None:
             found.selector.check(held)
-        with charge(book, cost, note, lambda: _selected(request, found, held.invented(), resolve(None))) as entry:
+        with charge(book, cost, note, lambda: _selected(request, found, held.make_dummy(), resolve(None))) as entry:
             selection, keys = _selected(request, found, held, source)
     made = KeySet.of(selection.mechanism, selected_table(keys), source=source, reason=selection.reason)
     return replace(made, notes=replace(made.notes, entry=entry))
 
 
 def _selected(
-    request: DiscoverRequest, known: Selection | None, held: Incidence, source: Source
+    request: DiscoverRequest, known: Selection | None, held: Pairs, source: Source
 ) -> tuple[Selection, pa.Table]:
     """Return the selector, and the keys that it selects from what is paid for."""
     selection = known or _bought_selection(request, held.sizes, source)
@@ -156,12 +155,12 @@ def top_k(
     ['tea', 'milk']
     """
     request = TopRequest.of(locals())
-    data, engine = located(data, table, engine)
+    data, engine = locate_data(data, table, engine)
     share = SHARE_FOR_COUNTS if request.counts else 0.0
     made = top_keys(**_budget(request, 0.15), count_share=share)
 
-    def pick(held: Incidence, source: Source) -> TopK:
-        found = made.selector.select(held.bounded(made.max_keys), source)
+    def pick(held: Pairs, source: Source) -> TopK:
+        found = made.selector.select(held.bound(made.max_keys), source)
         numbers, keys = held.counts()[found], held.keys.filter(found)
         order = made.pick(numbers, source)
         noisy = made.noisy_counts(numbers[order], source) if request.counts else None
@@ -207,11 +206,11 @@ def hitting_set(
     ['water']
     """
     request = HitRequest.of(locals())
-    data, engine = located(data, table, engine)
+    data, engine = locate_data(data, table, engine)
     made = hitting_keys(**_budget(request, 0.5))
 
-    def pick(held: Incidence, source: Source) -> HittingSet:
-        among = held.restricted(made.selector.select(held.bounded(made.max_keys), source))
+    def pick(held: Pairs, source: Source) -> HittingSet:
+        among = held.restrict(made.selector.select(held.bound(made.max_keys), source))
         table = published(among.keys.take(pa.array(made.pick(among, source))))
         return HittingSet.of(made, table, source=source, reason=_by(made))
 
@@ -234,7 +233,7 @@ def _known_selection(request: DiscoverRequest, engine: Engine) -> Selection | No
         name, reason = request.mechanism, "requested by the caller"
     elif keys == 1:
         name, reason = "one_key", "no private mechanism reports keys of units with one key more often"
-    elif not engine.tells_units:
+    elif not engine.supports_pairs:
         name, reason = "renyi", f"{type(engine).__name__} gives sums of weights"
     elif typical is not None:
         name, reason = best_for(typical)
@@ -243,7 +242,7 @@ def _known_selection(request: DiscoverRequest, engine: Engine) -> Selection | No
     else:
         return None
     selector = make_selector(name, request.epsilon, request.delta, keys, typical_keys=typical, unit=request.unit)
-    if not engine.tells_units and not isinstance(selector, WeightSelector):
+    if not engine.supports_pairs and not isinstance(selector, WeightSelector):
         why = f"needs to know which units hold which keys, which {type(engine).__name__} does not tell"
         fix = "Choose 'auto', 'renyi' or 'weighted_gaussian', or 'one_key' for one key a unit."
         raise InvalidValue(f"mechanism={name!r} {why}. {fix}")
@@ -284,7 +283,7 @@ def _budget(request: HitRequest, share: float) -> dict[str, Any]:
 
 
 def _picked(
-    pick: Callable[[Incidence, Source], _Picked],
+    pick: Callable[[Pairs, Source], _Picked],
     data: Any,
     request: HitRequest,
     made: KeyPicker,
@@ -298,9 +297,9 @@ def _picked(
     book, source = opened(ledger, note), resolve(source)
     if book is not None:
         book.check(made, note)
-    held = choose(data, engine).incidence(data, request.columns, ALL_KEYS, **_options(request, source, progress))
+    held = choose(data, engine).read_pairs(data, request.columns, ALL_KEYS, **_options(request, source, progress))
     made.selector.check(held)
-    with charge(book, made, note, lambda: pick(held.invented(), resolve(None))) as entry:
+    with charge(book, made, note, lambda: pick(held.make_dummy(), resolve(None))) as entry:
         found = pick(held, source)
     return replace(found, notes=replace(found.notes, entry=entry))
 

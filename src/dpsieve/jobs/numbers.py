@@ -270,7 +270,7 @@ def _read(
         book.check(cost, note)
     options: Any = {"salt": uniform_bits(source, 63), "allow_null_units": request.allow_null_units}
     chosen = choose(data, engine)
-    return chosen.numbers(data, request.columns, request.max_rows_per_unit, progress=progress, **options)
+    return chosen.read_numbers(data, request.columns, request.max_rows_per_unit, progress=progress, **options)
 
 
 def _one_or_many(values: Floats) -> Floats:

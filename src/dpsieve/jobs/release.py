@@ -14,10 +14,9 @@ from typing import Any, Literal
 
 from dpsieve.channels.budget import check_budget
 from dpsieve.channels.channel import ReportedCounts, frequency_at
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.key_sets import KeySet
-from dpsieve.engines import Engine, choose, located
-from dpsieve.engines.true_data import Counted, CountedByBound, FromIncidence
+from dpsieve.engines import Engine, choose, locate_data
+from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, Pairs
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.jobs.bounds import (
     REHEARSED,
@@ -110,7 +109,7 @@ def release(
         source: randomness for tests; the release then says that it is unsafe to publish.
     """
     request = ReleaseRequest.of(locals())
-    data, engine = located(data, table, engine)
+    data, engine = locate_data(data, table, engine)
     how: dict[str, Any]
     if request.discovers:
         how = {"engine": engine, "ledger": ledger, "note": note, "progress": progress, "source": source}
@@ -129,9 +128,9 @@ def release(
     with ExitStack() as held:
         if request.two_steps:
             _check_steps(where)
-            finish, found = partial(count_found, request), where.incidence(data, request.columns, ALL_KEYS, **how)
+            finish, found = partial(count_found, request), where.read_pairs(data, request.columns, ALL_KEYS, **how)
         elif histogram_for(request) is not None:
-            found = held.enter_context(where.by_bound(data, request.columns, **how))
+            found = held.enter_context(where.read_by_bound(data, request.columns, **how))
         else:
             found = where.aggregate(data, request.columns, request.contribution, known=request.known_keys, **how)
         with charge(book, cost, note, partial(_rehearse, request, finish, found)) as entry:
@@ -161,7 +160,7 @@ def _finish(request: ReleaseRequest, plan: Plan, found: Counted | CountedByBound
             source=source,
         )
         plan = sampled(request, scheme)
-    keys, tokens = found.drawn(plan.mechanism, source)
+    keys, tokens = found.draw(plan.mechanism, source)
     return release_of(plan.mechanism, keys, tokens, keys_only=request.keys_only, notes=notes, source=source)
 
 
@@ -180,13 +179,13 @@ def _chosen(request: ReleaseRequest, histogram: KeysPerUnit, bounded: ReleaseReq
 
 def _rehearse(request: ReleaseRequest, finish: Callable[[Any, Source], Release], found: Any) -> None:
     """Do with one invented key of one unit what a request does; where it chooses a bound, also with several keys."""
-    held, source = found.held if isinstance(found, FromIncidence) else found, resolve(None)
-    invented = held.invented() if isinstance(held, Incidence) else Incidence.of([["a key"]])
-    counted, histogram = Counted(*invented.counted()), histogram_for(request)
-    finish(invented if request.two_steps else counted if histogram is None else FromIncidence(invented), source)
+    held, source = found.pairs if isinstance(found, FromPairs) else found, resolve(None)
+    invented = held.make_dummy() if isinstance(held, Pairs) else Pairs.of([["a key"]])
+    counted, histogram = invented.count(), histogram_for(request)
+    finish(invented if request.two_steps else counted if histogram is None else FromPairs(invented), source)
     if histogram is not None and request.chooses_bound:
         for keys in REHEARSED:
-            counted.drawn(_chosen(request, histogram, replace(request, max_keys_per_unit=keys))[0].mechanism, source)
+            counted.draw(_chosen(request, histogram, replace(request, max_keys_per_unit=keys))[0].mechanism, source)
 
 
 def _asked(request: ReleaseRequest) -> dict[str, Any]:
@@ -233,7 +232,7 @@ def preview(
     19
     """
     request = ReleaseRequest.of(locals())
-    data, engine = located(data, table, engine)
+    data, engine = locate_data(data, table, engine)
     book = opened(ledger, note)
     if request.discovers:
         promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
@@ -258,7 +257,7 @@ def preview(
 
 def _check_steps(engine: Engine) -> None:
     """Refuse counts in two steps where the engine does not tell what these need."""
-    if not engine.tells_units:
+    if not engine.supports_pairs:
         why = f"needs to know which units hold which keys, which {type(engine).__name__} does not tell"
         raise InvalidValue(f"goal='counts' {why}. Leave goal out, or pass max_keys_per_unit=1 with it.")
 

@@ -3,8 +3,8 @@
 from dpsieve.accounting.stages import steepest
 from dpsieve.channels.budget import check_budget
 from dpsieve.discovery.find_then_count import CANDIDATES, FindThenCount, find_then_count
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.median_keys import TypicalSize, median_first
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.bounds import SHARE_FOR_KEPT, TOO_FEW
 from dpsieve.jobs.request import MANY, ReleaseRequest
@@ -31,7 +31,7 @@ def in_two_steps(request: ReleaseRequest, typical: int = 1) -> Composed:
     return Composed(request.epsilon, request.delta, (Use(size), Use(made)))
 
 
-def count_found(request: ReleaseRequest, held: Incidence, source: Source) -> Release:
+def count_found(request: ReleaseRequest, held: Pairs, source: Source) -> Release:
     """Find keys, and count them, on data that is paid for."""
     whole = in_two_steps(request, _size(request).draw(held.sizes, source))
     size, counting = whole.uses

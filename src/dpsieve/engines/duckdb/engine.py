@@ -12,25 +12,24 @@ import duckdb
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines.duckdb.compiled.database import Loops, OwnDatabase, Unavailable
 from dpsieve.engines.duckdb.queries import guarded, run
 from dpsieve.engines.duckdb.read import (
     Job,
     aggregate,
     aggregate_by_loops,
-    incidence,
-    incidence_by_loops,
     keep_places,
     numbers,
+    pairs_by_loops,
+    read_pairs,
     under_bound,
 )
 from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, is_text, known_keys, scan_of, shown_as
-from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
+from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, Progress
 from dpsieve.engines.inputs.files import Files
 from dpsieve.engines.inputs.frames import Foreign, Source, opened, unchanged
 from dpsieve.engines.sql.bounded_query import Column, call, literal
-from dpsieve.engines.true_data import Counted, CountedByBound, FromIncidence, FromPlaces
+from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, FromPlaces, NumberRows, Pairs
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
 from dpsieve.logs import log, timed
@@ -128,17 +127,17 @@ class DuckDB(Engine):
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
         return self._answer(data, known, progress, task, by_loops=aggregate_by_loops, by_sql=aggregate)
 
-    def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
-        return self._answer(data, known, progress, task, by_loops=incidence_by_loops, by_sql=incidence)
+    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Pairs:
+        return self._answer(data, known, progress, task, by_loops=pairs_by_loops, by_sql=read_pairs)
 
-    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
         """Keep all pairs of a unit and a key in memory, or, where these may not fit, counts by place in a table."""
 
-        def by_loops(job: Job, loops: Loops) -> Incidence | None:
-            return None if _is_large(job) else incidence_by_loops(job, loops)
+        def by_loops(job: Job, loops: Loops) -> Pairs | None:
+            return None if _is_large(job) else pairs_by_loops(job, loops)
 
-        def by_sql(job: Job) -> Incidence | tuple[Ints, Any]:
-            return (keep_places(job), job.connection) if _is_large(job) else incidence(job)
+        def by_sql(job: Job) -> Pairs | tuple[Ints, Any]:
+            return (keep_places(job), job.connection) if _is_large(job) else read_pairs(job)
 
         def add_up(connection: Any, keys: int) -> Counted:
             with timed("DuckDB: add up"):
@@ -146,12 +145,12 @@ class DuckDB(Engine):
 
         with contextlib.ExitStack() as kept:
             found = self._answer(data, None, progress, task, by_loops, by_sql, kept)
-            if isinstance(found, Incidence):
-                return FromIncidence(found)
+            if isinstance(found, Pairs):
+                return FromPairs(found)
             units, connection = found
             return FromPlaces(units, partial(add_up, connection), kept.pop_all())
 
-    def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
+    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
         return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=numbers)
 
     def _answer(

@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines.duckdb.compiled import numbering as numbered
 from dpsieve.engines.duckdb.compiled import one_key, pairs
 from dpsieve.engines.duckdb.compiled.database import Loops
 from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
-from dpsieve.engines.engine import Aggregation, NumberRows, null_units
+from dpsieve.engines.engine import Aggregation, null_units
 from dpsieve.engines.inputs.frames import Source
 from dpsieve.engines.sql.bounded_query import bounded_query, incidence_query
 from dpsieve.engines.sql.queries import number_query, places_query
-from dpsieve.engines.true_data import Counted, units_by_place
+from dpsieve.engines.true_data import Counted, NumberRows, Pairs, units_by_place
 from dpsieve.errors import UnreadableData
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints
@@ -78,14 +77,14 @@ def aggregate_by_loops(job: Job, loops: Loops) -> Counted | None:
     return None if table is None else counted(job.task, job.listed, table)
 
 
-def incidence(job: Job) -> Incidence:
+def read_pairs(job: Job) -> Pairs:
     """Return which units hold which keys, by SQL."""
     table = job.ask(incidence_query(job.scan.text, job.scan.columns, job.task, job.known))
     numbers = np.arange(table.num_rows) if job.listed is None else table.column("k0").to_numpy()
     numbers = numbers.astype(np.int32)
     if not job.task.columns.unit:
         held = np.repeat(numbers, table.column("n").to_numpy())
-        return Incidence(job.keys(table), np.arange(len(held) + 1), held)
+        return Pairs(job.keys(table), np.arange(len(held) + 1), held)
     places, firsts = (table.column(name).combine_chunks() for name in ("p", "s"))
     sizes = places.value_lengths().to_numpy()
     held = np.empty(int(sizes.sum()), np.int32)
@@ -93,17 +92,17 @@ def incidence(job: Job) -> Incidence:
     starts = np.sort(firsts.flatten().to_numpy())
     if len(starts) and starts[0]:
         raise UnreadableData("data was not read in the order that was asked for. Pass it as a file or an Arrow table.")
-    return Incidence(job.keys(table), np.append(starts, len(held)), held)
+    return Pairs(job.keys(table), np.append(starts, len(held)), held)
 
 
-def incidence_by_loops(job: Job, loops: Loops) -> Incidence | None:
+def pairs_by_loops(job: Job, loops: Loops) -> Pairs | None:
     """Return the same by compiled loops."""
     kept = pairs.read_pairs(loops, job.scan, job.task, job.known) if _suits(job) else None
     if kept is None:
         return None
     unit = [job.scan.columns[name] for name in job.task.columns.unit]
     names, starts, held = kept.in_order(job.connection, unit, job.task.salt)
-    return Incidence(job.keys(names), starts, held)
+    return Pairs(job.keys(names), starts, held)
 
 
 def keep_places(job: Job) -> Ints:

@@ -85,7 +85,7 @@ class Spark(Engine):
             temporary folder, for executors on this machine.
     """
 
-    tells_units = False
+    supports_pairs = False
 
     def __init__(self, session: Any = None, folder: str | os.PathLike[str] | None = None) -> None:
         if folder is not None and not isinstance(folder, str | os.PathLike):
@@ -117,7 +117,7 @@ class Spark(Engine):
         held = self._held(data, task, bounded_query, table, progress)
         return SparkCounted(held, held.frame, task.columns.key, table)
 
-    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
         return _SparkByBound(self._held(data, task, places_query, None, progress), task.columns.key)
 
     def _held(
@@ -153,10 +153,10 @@ class Spark(Engine):
             raise InvalidType("data is not read by Spark. Pass a Spark DataFrame or files, or leave the engine out.")
         return _read(self.session or _session(), source)
 
-    def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> NoReturn:
+    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> NoReturn:
         raise InvalidType("Spark does not tell which units hold which keys, which this needs. Use release or discover.")
 
-    def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NoReturn:
+    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NoReturn:
         raise InvalidType("Spark does not read numbers yet. Use release or discover.")
 
 
@@ -241,7 +241,7 @@ class SparkCounted(Counted):
         (total,) = _guarded(lambda: self._counts.selectExpr(total_or_zero).first())
         return np.array([_LARGEST] * (total // _LARGEST) + [total % _LARGEST] * (total % _LARGEST > 0), np.int64)
 
-    def drawn(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
+    def draw(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
         """Return the keys that a mechanism reports, drawn once and written, with their tokens."""
         if not source.publishable:
             raise InvalidValue("source stays in this process, and Spark draws in its executors. Leave it out.")

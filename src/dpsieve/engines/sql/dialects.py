@@ -3,11 +3,8 @@
 Quoting, types and standard functions are sqlglot's part. What it cannot know is in `_DIALECTS`: the number that orders
 the keys of a unit, and how equal values are written in one way. The pieces are read as DuckDB's SQL too; functions it
 does not have are passed on as they are.
-
-PostgreSQL, SQLite and Spark run what is written here in the tests; the texts for BigQuery and Snowflake were only read.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -93,12 +90,6 @@ _DIALECTS = {
         distinct_on=True,
         builtin=("pg_catalog",),
     ),
-    # Any column holds values of any type, and there is no NaN.
-    "sqlite": _Dialect(
-        "dpsieve_hash('{salt}', {unit}, {key})",
-        _floats("CASE WHEN typeof({x}) = 'real' THEN {x} + 0::{kind} ELSE {x} END")
-        | {"VARCHAR": "CAST({x} AS VARCHAR) COLLATE BINARY", "BLOB": "CAST({x} AS BLOB)"},
-    ),
     # Each value is hashed with the hash of those before it as the seed. A cast to text drops a collation.
     "spark": _Dialect(
         "xxhash64('{salt}', {unit}, {key})",
@@ -106,19 +97,6 @@ _DIALECTS = {
         structs=True,
         sum="try_sum",
         builtin=BUILTIN,
-    ),
-    "bigquery": _Dialect(
-        "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('{salt}', {unit}, {key})))",
-        _ISNAN | {"VARCHAR": "COLLATE(CAST({x} AS VARCHAR), '')"},
-    ),
-    # How HASH combines values is not told: the outer one mixes the bits. Zones differ between equal timestamps.
-    "snowflake": _Dialect(
-        "HASH(HASH('{salt}', {unit}, {key}))",
-        _NAN_EQUALS_ITSELF
-        | {
-            "VARCHAR": "COLLATE(CAST({x} AS VARCHAR), 'utf8')",
-            "TIMESTAMP WITH TIME ZONE": "CONVERT_TIMEZONE('UTC', {x})",
-        },
     ),
 }
 DIALECTS = tuple(_DIALECTS)
@@ -155,8 +133,7 @@ def query_for(
 ) -> str:
     """Return the query that bounds and aggregates a table of another engine (see `sql.bounded_query`).
 
-    SQLite needs `sqlite_hash` under the name dpsieve_hash. PostgreSQL reads the salt from the setting SALT, so that it
-    is in no text of a query; the others have it in the text.
+    The salt is in no text of a query: PostgreSQL reads it from the setting SALT, Spark from the table `salt`.
 
     Args:
         dialect: one of DIALECTS.
@@ -242,12 +219,6 @@ def _bounding(tree: Any) -> list[str]:
         part for node in found for part in (node.args.get("partition_by") or [] if type(node) is exp.Window else [node])
     ]
     return [node.sql(copy=False) for node in nodes]
-
-
-def sqlite_hash(*values: object) -> int:
-    """Return 64 bits of the values, the same for values that SQLite compares as equal: 1 and 1.0 are."""
-    plain = tuple(int(v) if isinstance(v, float) and v.is_integer() else v for v in values)
-    return int.from_bytes(hashlib.blake2b(ascii(plain).encode(), digest_size=8).digest(), signed=True)
 
 
 def _duckdb_type(dialect: str, name: str) -> str:

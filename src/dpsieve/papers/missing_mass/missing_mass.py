@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.types import Bools, Floats, Ints
 
@@ -70,19 +70,19 @@ def top_k_l1_loss(counts: Ints, chosen: Ints, k: int) -> int:
     return int(np.abs(best[: len(found)] - found).sum() + best[len(found) :].sum())
 
 
-def hits(held: Incidence, chosen: Bools | Ints) -> int:
+def hits(held: Pairs, chosen: Bools | Ints) -> int:
     """Return how many units hold at least one chosen key; not to be published.
 
-    >>> hits(Incidence.of(["ab", "bc", "d"]), np.array([1]))
+    >>> hits(Pairs.of(["ab", "bc", "d"]), np.array([1]))
     2
     """
     mask = np.zeros(held.keys.num_rows, bool)
     mask[chosen] = True
-    found = np.append(0, np.cumsum(mask[held.held]))
+    found = np.append(0, np.cumsum(mask[held.key_numbers]))
     return int((np.diff(found[held.starts]) > 0).sum())
 
 
-def missed_units(held: Incidence, chosen: Bools | Ints) -> int:
+def missed_units(held: Pairs, chosen: Bools | Ints) -> int:
     """Return how many units hold no chosen key; not to be published."""
     return len(held.sizes) - hits(held, chosen)
 

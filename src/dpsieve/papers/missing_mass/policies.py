@@ -1,6 +1,6 @@
 """Selection by policies: units add weights one after the other, each with an eye on what earlier units have added.
 
-Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin (ICML 2020). Units come in the order of `Incidence`, which for two
+Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin (ICML 2020). Units come in the order of `Pairs`, which for two
 units, and for two keys of a unit, depends on no other unit. Neighbours are add/remove of one unit; the guarantee is for
 a whole unit. A policy must move the final sums by at most 1 where one unit more comes at any place, and must bound what
 it shows of keys that had no weight without that unit. The two policies here do; others found in public code do not.
@@ -16,9 +16,9 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.channels.budget import check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import exposures, lowest_threshold, whole_delta
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, first_whole, upper
 from dpsieve.privacy import Approximate, Certificate, Gaussian, Spend
@@ -131,22 +131,22 @@ class PolicyGaussian(Selector):
         """The l2 distance of the sums of neighbours, at most: 1 and what rounding may add."""
         return _sensitivity(self.sigma, self.threshold, self.max_keys, self.max_units)
 
-    def check(self, held: Incidence) -> None:
+    def check(self, held: Pairs) -> None:
         """Refuse more units than the public limit."""
         if len(held.starts) - 1 > self.max_units:
             fix = "Use another mechanism, or make this one with a larger max_units."
             raise InvalidValue(f"data has more units than policy_gaussian allows, {self.max_units:,}. {fix}")
 
-    def sums(self, held: Incidence) -> Floats:
+    def sums(self, held: Pairs) -> Floats:
         """Return what the units add up to for each key; it is secret."""
         from dpsieve.discovery.loops import descend
 
         self.check(held)
         sums = np.zeros(held.keys.num_rows)
-        descend(held.starts, held.held, self.cutoff, sums)
+        descend(held.starts, held.key_numbers, self.cutoff, sums)
         return sums
 
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, held: Pairs, source: Source) -> Bools:
         """Return which keys are selected."""
         sums = self.sums(held)
         selected, some = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
@@ -214,15 +214,15 @@ class PolicyGreedy(Selector):
     def _cutoff(self) -> int:
         return math.ceil((self.steps + _ROOM * math.sqrt(2) * self.scale) / STEPS) * STEPS
 
-    def sums(self, held: Incidence) -> Ints:
+    def sums(self, held: Pairs) -> Ints:
         """Return what the units add up to for each key, in steps of 2^-16; it is secret."""
         from dpsieve.discovery.loops import fill_in_order
 
         sums = np.zeros(held.keys.num_rows, np.int64)
-        fill_in_order(held.starts, held.held, self._cutoff, STEPS, sums)
+        fill_in_order(held.starts, held.key_numbers, self._cutoff, STEPS, sums)
         return sums
 
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, held: Pairs, source: Source) -> Bools:
         """Return which keys are selected."""
         sums = self.sums(held)
         selected, some = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
