@@ -159,7 +159,7 @@ def test_counts_under_every_bound_come_from_one_read(place):
     expected = {most: found(place.engine, data, key=columns.key, max_keys=most, **how) for most in place.some([1, 3])}
     assert {most: named(several.under(most)) for most in expected} == expected
     if not place.engine.supports_pairs:
-        with pytest.raises(InvalidType, match="does not tell which units hold which keys"):
+        with pytest.raises(InvalidType, match="does not return pairs"):
             place.engine.read_pairs(data, columns, Contribution(1), **how)
         return
     held = place.engine.read_pairs(data, columns, Contribution(10**12), **how)
@@ -229,9 +229,9 @@ def test_null_units_are_refused_unless_their_rows_are_dropped(place):
             (both, {}),
         ]
     ):
-        with pytest.raises(InvalidValue, match="holds nulls, and nobody knows how many units they stand for"):
+        with pytest.raises(InvalidValue, match="contains nulls, which cannot be attributed to a unit"):
             count(place.engine, data, unit=unit, **bounds)
-    with pytest.raises(InvalidValue, match=r"privacy_unit=\['unit', 'more'\] holds nulls"):
+    with pytest.raises(InvalidValue, match=r"privacy_unit=\['unit', 'more'\] contains nulls"):
         place.engine.read_by_bound(data, Columns(("key",), both), salt=1)
     assert found(place.engine, data, unit="unit", max_keys=3, allow_null_units=True) == {"a": 1, "b": 1}
     assert found(place.engine, data, unit=both, known=pa.table({"key": ["b", "a"]}), allow_null_units=True) == {
@@ -360,10 +360,10 @@ WRONG = {
     "no such key": ({"key": "querry"}, "key='querry' is not a column of the data. Did you mean 'query'?"),
     "the unit as key": ({"key": "zz"}, "key='zz' is not a column of the data. Choose from 'query', 'number', 'list'."),
     "no such unit": ({"privacy_unit": "usr"}, "privacy_unit='usr' is not a column of the data. Did you mean 'user'?"),
-    "null units": ({}, "privacy_unit='user' holds nulls, and nobody knows"),
+    "null units": ({}, "privacy_unit='user' contains nulls, which cannot be attributed"),
     "null units, bounded": (
         {"max_keys_per_unit": 2, "tell_kept": False},
-        "privacy_unit='user' holds nulls, and nobody",
+        "privacy_unit='user' contains nulls, which cannot",
     ),
     "a list": ({"key": "list"}, "key='list' has the type "),
     "listed keys of another type": ({"key": "number", "known_keys": ["x"]}, "known_keys"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dpsieve.engines import Columns, DataStream, DuckDB, Weight
 from dpsieve.engines.duckdb.compiled import numbering as text_blocks
 from dpsieve.engines.duckdb.compiled import pairs
-from dpsieve.engines.sql.bounded_query import choice
+from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.engines.true_data import FromPlaces
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
@@ -53,7 +53,7 @@ def lists(engine, data, **how):
 def hashes(salt, *columns):
     """The number that orders rows of values, by row."""
     written = [", ".join("'" + value.replace("'", "''") + "'" for value in row) for row in columns]
-    texts = [choice(salt, [row]) for row in written]
+    texts = [DUCKDB.choice(salt, [row], []) for row in written]
     return dict(zip(columns, duckdb.sql(f"SELECT {', '.join(texts)}").fetchall()[0], strict=True))
 
 
@@ -192,8 +192,8 @@ def test_memory_that_is_short_drops_what_is_not_kept_or_gives_up(monkeypatch, ma
     monkeypatch.setattr(text_blocks, "_FIRST_BYTES", 1)
     monkeypatch.setattr(pairs, "_FIRST_PAIRS", 1 << 12)
     monkeypatch.setattr(pairs, "_PAIRS_OF_A_PART", 1 << 10)
-    dropped, settle = [], pairs._Noted._settle
-    monkeypatch.setattr(pairs._Noted, "_settle", lambda noted: dropped.append(settle(noted)) or dropped[-1])
+    dropped, settle = [], pairs._Collected._settle
+    monkeypatch.setattr(pairs._Collected, "_settle", lambda noted: dropped.append(settle(noted)) or dropped[-1])
     roomy = DuckDB(threads=1, compiled_from=0, memory_limit="1GiB")
     for divisor in (1, 32, 1000):  # noqa: B007
         assert lists(roomy, table, max_keys=max_keys) == expected
@@ -203,7 +203,7 @@ def test_memory_that_is_short_drops_what_is_not_kept_or_gives_up(monkeypatch, ma
 @WAYS
 def test_null_units_and_nothing_at_all(engine):
     table = pa.table({"unit": pa.array([1, None]), "key": ["a", "b"]})
-    with pytest.raises(InvalidValue, match="privacy_unit='unit' holds nulls"):
+    with pytest.raises(InvalidValue, match="privacy_unit='unit' contains nulls"):
         read_pairs(engine, table)
     assert lists(engine, table, allow_null_units=True) == [["a"]]
     for known in (None, pa.table({"key": ["a", "c"]})):
@@ -264,7 +264,7 @@ def test_data_beyond_the_memory_is_read_once(tmp_path, monkeypatch):
     spare = tmp_path / "spare"
     spare.mkdir()
     told, engine = [], DuckDB(memory_limit="20MB", threads=2, compiled_from=0, temp_folder=spare)
-    for name in ("read_pairs", "pairs_by_loops"):
+    for name in ("pairs_by_sql", "pairs_by_loops"):
         monkeypatch.setattr(f"dpsieve.engines.duckdb.engine.{name}", lambda *_: pytest.fail("pairs were held"))
     where = str(tmp_path / "rows.parquet")
     how = {"salt": 1, "progress": told.append}

@@ -187,8 +187,8 @@ SECRET = "s3cret w@rd/%"
         (lambda url: url.replace(quote(PASSWORD), SECRET), "the database cannot be used"),
         (lambda url: url.replace("/postgres?", f"/{quote(SECRET)}?"), "no such user or database"),
         (lambda url: f"postgresql://me:{SECRET}@127.0.0.1:1/x", "the database cannot be used"),
-        (lambda url: f"postgresql://me:{quote(SECRET, safe='')}@127.0.0.1:1/x", "nobody listens"),
-        (lambda url: f"postgresql://me:{quote(SECRET, safe='')}@/x?host=/nowhere", "nobody listens at that socket"),
+        (lambda url: f"postgresql://me:{quote(SECRET, safe='')}@127.0.0.1:1/x", "connection refused"),
+        (lambda url: f"postgresql://me:{quote(SECRET, safe='')}@/x?host=/nowhere", "there is no server at that socket"),
         (lambda url: f"postgres://me@localhost/x?password={SECRET}", "the database cannot be used"),
     ],
 )

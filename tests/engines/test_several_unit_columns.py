@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import Columns, DuckDB, NumberColumns, Weight
-from dpsieve.engines.duckdb.compiled import one_key, pairs
-from dpsieve.engines.duckdb.compiled.numbering import its_values, one_value
-from dpsieve.engines.sql.bounded_query import Column, choice
+from dpsieve.engines.duckdb.compiled import pairs
+from dpsieve.engines.duckdb.compiled.values import unit_expression, unit_values
+from dpsieve.engines.sql.columns import Column
+from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Contribution
 
@@ -45,7 +46,7 @@ def by_unit(table, salt):
     """The rows of each unit in Python: {unit: {key: how often}}, and DuckDB's hashes of units and of pairs."""
     connection = database().cursor()
     connection.register("given", table)
-    orders = f"{choice(salt, [*UNIT])}, {choice(salt, [*UNIT, 'key'])}"
+    orders = f"{DUCKDB.choice(salt, [*UNIT], [])}, {DUCKDB.choice(salt, [*UNIT], ['key'])}"
     own, of_unit, of_pair = defaultdict(Counter), {}, {}
     for *unit, key, first, second in connection.sql(f"SELECT *, {orders} FROM given").fetchall():
         if key is not None and None not in unit:
@@ -151,18 +152,17 @@ def test_the_text_of_a_unit_gives_its_values_back(values):
     kinds = {"a": "VARCHAR", "b": "BIGINT", "c": "VARCHAR"}
     columns = {name: Column(name, name, kind) for name, kind in kinds.items()}
     names = ", ".join(f"{name} AS u{i}" for i, name in enumerate(columns))
-    text = f"SELECT {one_value(columns, Columns(('k',), tuple(columns)))} AS u FROM (SELECT {names} FROM given)"
+    text = f"SELECT {unit_expression(columns, Columns(('k',), tuple(columns)))} AS u FROM (SELECT {names} FROM given)"
     connection = database().cursor()
     connection.register("given", pa.table(dict(zip(columns, map(list, zip(*values, strict=True)), strict=True))))
-    back = f"SELECT {', '.join(its_values('u', list(columns.values())))} FROM ({text})"
+    back = f"SELECT {', '.join(unit_values('u', list(columns.values())))} FROM ({text})"
     assert connection.sql(back).fetchall() == values
 
 
 def test_compiled_loops_take_units_of_several_columns(monkeypatch):
     answers = []
-    for module, name in ((one_key, "run_compiled"), (pairs, "read_pairs")):
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given, real=real: answers.append(real(*given)) or answers[-1])
+    real = pairs.read_pairs
+    monkeypatch.setattr(pairs, "read_pairs", lambda *given: answers.append(real(*given)) or answers[-1])
     table = table_of([("a", "bc", "x"), ("ab", "c", "x")])
     assert found(LOOPS, table, unit=UNIT) == found(LOOPS, table, unit=UNIT, max_keys=2) == {"x": 2}
     assert lists(LOOPS, table, 2, 1) == [["x"], ["x"]]
@@ -174,11 +174,11 @@ def test_compiled_loops_take_units_of_several_columns(monkeypatch):
 @WAYS
 def test_a_null_in_any_column_is_a_null_unit(engine, null, bounds):
     table, unit = table_of([("t", "u", "x"), (*null, "x"), (*null, "y")]), {"unit": UNIT}
-    with pytest.raises(InvalidValue, match=r"privacy_unit=\['tenant', 'user'\] holds nulls.*allow_null_units=True"):
+    with pytest.raises(InvalidValue, match=r"privacy_unit=\['tenant', 'user'\] contains nulls.*allow_null_units=True"):
         found(engine, table, **unit, **bounds)
-    with pytest.raises(InvalidValue, match="holds nulls"):
+    with pytest.raises(InvalidValue, match="contains nulls"):
         found(engine, table, **unit, **bounds, known=pa.table({"key": ["x"]}))
-    with pytest.raises(InvalidValue, match="holds nulls"):
+    with pytest.raises(InvalidValue, match="contains nulls"):
         lists(engine, table, 2, 1)
     assert list(found(engine, table, **unit, **bounds, allow_null_units=True)) == ["x"]
     assert found(engine, table.slice(1), **unit, **bounds, allow_null_units=True) == {}
@@ -214,7 +214,7 @@ def test_rows_of_numbers(engine, max_rows):
         alone = table.filter(pa.array([row == unit for row in rows]))
         assert numbers(engine, alone, max_rows)[0] in kept
     null = pa.table({"tenant": ["t", None], "user": ["u", "u"], "value": [1.0, 2.0]})
-    with pytest.raises(InvalidValue, match=r"privacy_unit=\['tenant', 'user'\] holds nulls"):
+    with pytest.raises(InvalidValue, match=r"privacy_unit=\['tenant', 'user'\] contains nulls"):
         numbers(engine, null, max_rows)
     assert numbers(engine, null, max_rows, allow_null_units=True) == [[1.0]]
 

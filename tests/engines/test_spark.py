@@ -147,7 +147,7 @@ def test_discovery_takes_what_looks_at_weights_alone(spark):
     assert made.notes.reason == "Spark gives sums of weights" and "tea" in made.table.column(0).to_pylist()
     with pytest.raises(InvalidValue, match=r"mechanism='greedy' needs to know .* Choose 'auto', 'renyi'"):
         ds.discover(frame, mechanism="greedy", **BUDGET)
-    with pytest.raises(InvalidType, match="Spark does not tell which units hold which keys"):
+    with pytest.raises(InvalidType, match="Spark does not return pairs"):
         ds.top_k(frame, k=3, **BUDGET)
 
 

@@ -218,7 +218,7 @@ def test_a_unit_keeps_some_of_its_rows_whatever_else_is_there(most, tmp_path):
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_where_hashes_are_equal_the_numbers_decide(most, monkeypatch):
-    monkeypatch.setattr(number_query, "choice", lambda *_: "0::UBIGINT")
+    monkeypatch.setattr(number_query.DUCKDB, "choice", lambda *_: "0::UBIGINT")
     rows = [(1, 5.0), (1, 3.0), (1, 4.0), (1, 3.0)]
     found = [kept(table_of(order), most) for order in itertools.permutations(rows)]
     assert all(one == [[3.0], [3.0]][:most] for one in found)
@@ -310,7 +310,7 @@ def test_null_units(call):
     table = pa.table({"u": pa.array([1, None, 3]), "x": [1.0, 50.0, 1.0]})
     options = {"column": "x", "bounds": (0, 100), "privacy_unit": "u", **LARGE}
     for most in (1, 2):
-        with pytest.raises(InvalidValue, match="privacy_unit='u' holds nulls"):
+        with pytest.raises(InvalidValue, match="privacy_unit='u' contains nulls"):
             call(table, max_rows_per_unit=most, **options)
     assert call(table, allow_null_units=True, **options).value <= 12  # noise of scale 0.2 around 2: above by e^-50
 

@@ -136,12 +136,6 @@ class Aggregation:
         return 1 if isinstance(self.measure, Weight) else self.contribution.rows
 
 
-def null_units(task: Aggregation) -> InvalidValue:
-    """Return the error of data with null units."""
-    why = f"privacy_unit={task.columns.shown_unit} holds nulls, and nobody knows how many units they stand for."
-    return InvalidValue(f"{why} Fill them in, or drop their rows with allow_null_units=True.")
-
-
 class Engine(ABC):
     """Where tables are bounded and aggregated.
 

@@ -123,7 +123,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def opened(data: Any) -> Source:
+def open_source(data: Any) -> Source:
     """Return `data` as one of the kinds that engines read, or raise naming what is accepted."""
     return opener_of(data)(data)
 

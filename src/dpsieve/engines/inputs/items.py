@@ -25,7 +25,7 @@ import pyarrow.json
 import pyarrow.parquet
 import pyarrow.types as types
 
-from dpsieve.engines.inputs.files import Format, Header, opened_file, parsed_header
+from dpsieve.engines.inputs.files import Format, Header, open_file, parse_header
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.values.columns import is_sound
 
@@ -61,7 +61,7 @@ def item_batches(
         return
     given = Format("csv", header).given_header(tabs=".tsv" in [end.lower() for end in Path(path).suffixes[-2:]])
     try:
-        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else opened_file(Path(path)) as file:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open_file(Path(path)) as file:
             if form == "lines":
                 yield from _lines(file, name)
             elif form == "csv":
@@ -151,7 +151,7 @@ class _Pieces(io.RawIOBase):
 
 
 def _csv(file: IO[bytes], name: str, column: str, given: Header | None = None) -> Iterator[pa.Array]:
-    header = given or parsed_header(file.readline(1 << 20), name)
+    header = given or parse_header(file.readline(1 << 20), name)
     if header is None:
         return
     if header.names.count(column) != 1:

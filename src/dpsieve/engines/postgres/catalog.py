@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote, unquote
 
-from dpsieve.engines.sql.bounded_query import quoted
+from dpsieve.engines.sql.columns import quoted
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.values.columns import tried
 

@@ -1,4 +1,4 @@
-"""The SQL text of `sql.bounded_query` for other engines, transpiled by sqlglot.
+"""The SQL text of `sql.queries` for other engines, transpiled by sqlglot.
 
 Quoting, types and standard functions are sqlglot's part. What it cannot know is in `_DIALECTS`: the number that orders
 the keys of a unit, and how equal values are written in one way. The pieces are read as DuckDB's SQL too; functions it
@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsieve.engines.engine import Aggregation, Columns
-from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, Pieces, bounded_query, quoted
+from dpsieve.engines.sql.columns import AS_TEXT, Column, quoted
+from dpsieve.engines.sql.queries import Pieces, bounded_query
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
 
@@ -49,9 +50,9 @@ class _Dialect(Pieces):
     def bucket(self, salt: int, names: list[str], kinds: list[str]) -> None:
         """Return None: databases group by hashes of their own, or sort."""
 
-    def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
-        """Return the number that orders the keys of a unit, whose columns are the first `units` of the names."""
-        return self.order.format(salt=salt, unit=", ".join(names[:units]), key=", ".join(names[units:]))
+    def choice(self, salt: int, units: list[str], keys: list[str]) -> str:
+        """Return the number that orders the keys of a unit, or without keys the units, or without a unit the keys."""
+        return self.order.format(salt=salt, unit=", ".join(units or ["0"]), key=", ".join(keys or ["0"]))
 
     def capped(self, most: int) -> str:
         """Return the smaller of `n` and a number."""
@@ -131,7 +132,7 @@ def query_for(
     query: Callable[..., str] = bounded_query,
     salt: str | None = None,
 ) -> str:
-    """Return the query that bounds and aggregates a table of another engine (see `sql.bounded_query`).
+    """Return the query that bounds and aggregates a table of another engine (see `sql.queries`).
 
     The salt is in no text of a query: PostgreSQL reads it from the setting SALT, Spark from the table `salt`.
 
