@@ -13,27 +13,13 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.contribution import Weight
 
 __all__ = [
-    "COUNT",
-    "Columns",
-    "Counted",
-    "DataStream",
-    "DuckDB",
-    "Engine",
-    "NumberColumns",
-    "NumberRows",
-    "Postgres",
-    "Progress",
-    "Spark",
-    "Weight",
-    "choose",
-    "files",
-    "is_database",
-    "locate_data",
+    "COUNT", "Columns", "Counted", "DataStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Postgres",
+    "Progress", "Spark", "Weight", "choose", "files", "is_database", "locate_data",
 ]  # fmt: skip
 
 
 def locate_data(data: Any, table: str | None, engine: Engine | None) -> tuple[Any, Engine | None]:
-    """Return data and engine where data may be the URL of a database, of which `table` is a table.
+    """Return data and engine; `table` names a table of the database that data is the URL of, if it is one.
 
     >>> locate_data("postgresql://localhost/shop", "orders", None)
     ('orders', Postgres())
@@ -41,7 +27,7 @@ def locate_data(data: Any, table: str | None, engine: Engine | None) -> tuple[An
     if not is_database(data) or table is None:
         if table is not None:
             hint = "Pass the URL of a database as data, or leave the table out."
-            raise InvalidValue(f"table names a table of a database, and data is none. {hint}")
+            raise InvalidValue(f"table= needs a database URL as data. {hint}")
         return data, engine
     if engine is not None:
         raise InvalidValue("data is a database, which counts itself. Leave the engine out.")

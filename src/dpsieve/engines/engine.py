@@ -186,7 +186,7 @@ class Engine(ABC):
             measure: COUNT, or Weight(bits); then a unit may keep up to 10,000 keys.
             salt: a number below 2^64, fresh from the system for each release; it decides which keys a unit keeps.
             known: the public keys, a table with the key columns.
-            allow_null_units: a null unit is refused, as nobody knows how many units hide behind it; with True, rows
+            allow_null_units: null units are refused, as they cannot be attributed to a unit; with True, rows
                 with a null unit are dropped.
             progress: called from time to time, in this thread, with the share of the work that is done, from 0 to 1;
                 True shows it.
@@ -194,7 +194,7 @@ class Engine(ABC):
         """
         task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound and count"):
-            return self._aggregate(data, task, known, _rising(progress))
+            return self._aggregate(data, task, known, _make_monotonic(progress))
 
     def read_pairs(
         self,
@@ -222,7 +222,7 @@ class Engine(ABC):
         task = Aggregation(columns, contribution, COUNT, salt, bool(allow_null_units))
         task = replace(task, contribution=Contribution(contribution.keys))
         with timed(f"{type(self).__name__}: bound"):
-            return self._read_pairs(data, task, known, _rising(progress))
+            return self._read_pairs(data, task, known, _make_monotonic(progress))
 
     def read_by_bound(
         self,
@@ -240,7 +240,7 @@ class Engine(ABC):
         """
         task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound"):
-            return self._read_by_bound(data, task, _rising(progress))
+            return self._read_by_bound(data, task, _make_monotonic(progress))
 
     def read_numbers(
         self,
@@ -263,7 +263,7 @@ class Engine(ABC):
         """
         task = Aggregation(columns, Contribution(rows=max_rows), COUNT, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound and read"):
-            return self._read_numbers(data, task, _rising(progress))
+            return self._read_numbers(data, task, _make_monotonic(progress))
 
     @abstractmethod
     def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
@@ -282,21 +282,21 @@ class Engine(ABC):
         """Find which unit keeps which keys, with checked arguments."""
 
 
-def _rising(progress: Progress | bool | None) -> Progress | None:
-    """Never tell less than before, even where an engine starts again."""
+def _make_monotonic(progress: Progress | bool | None) -> Progress | None:
+    """Make progress monotonic across retries."""
     if progress is None or progress is False:
         return None
-    tells = shown_progress() if progress is True else progress
-    if not callable(tells):
+    report = shown_progress() if progress is True else progress
+    if not callable(report):
         raise InvalidType("progress must be True or a function of one number. Leave it out, or pass one of them.")
     furthest = 0.0
 
-    def tell(share: float) -> None:
+    def report_rising(share: float) -> None:
         nonlocal furthest
         furthest = max(furthest, min(share, 1.0))
-        tells(furthest)
+        report(furthest)
 
-    return tell
+    return report_rising
 
 
 def _advice(name: str, known: list[str], listed: bool, word: str) -> str:

@@ -29,16 +29,8 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
 Kind = Literal["parquet", "csv", "json"]
-_KINDS: dict[str, Kind] = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-}
 FORMATS: dict[str, Kind] = {"csv": "csv", "tsv": "csv", "jsonl": "json", "parquet": "parquet"}
+_SUFFIXES = {"pq": "parquet", "ndjson": "jsonl", "json": "jsonl"} | dict(zip(FORMATS, FORMATS, strict=True))
 _KNOWN = (
     "Names end in .parquet, .csv, .tsv, .jsonl, .ndjson or .json, text files also in .gz. "
     "Say what other files hold: dpsieve.files(data, format='csv')"
@@ -215,18 +207,24 @@ def _refuse_address(text: str) -> None:
 
 
 def _is_data(names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> bool:
-    """Tell whether no name on the way to a file is hidden, unless a pattern begins as the name does and fits it."""
+    """Return whether no name on the way to a file is hidden, unless a pattern begins as the name does and fits it."""
     hidden = [name for name in names if name[0] == "." or (name[0] == "_" and "=" not in name)]
     return all(any(p[0] == name[0] and fnmatch.fnmatchcase(name, p) for p in patterns) for name in hidden)
 
 
-def _kind(path: Path) -> Kind:
+def format_of(path: Path) -> str | None:
+    """Return the format of a file by its name, or None; text files may also end in .gz."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    zipped = suffixes[-1:] == [".gz"]
-    kind = _KINDS.get("".join(suffixes[-2:-1] if zipped else suffixes[-1:]))
-    if kind is None or (zipped and kind == "parquet"):
-        raise InvalidValue(f"data={str(path)!r} is of no known kind. {_KNOWN}.")
-    return kind
+    is_zipped = suffixes[-1:] == [".gz"]
+    name = _SUFFIXES.get("".join(suffixes[-2:-1] if is_zipped else suffixes[-1:]).removeprefix("."))
+    return None if is_zipped and name == "parquet" else name
+
+
+def _kind(path: Path) -> Kind:
+    name = format_of(path)
+    if name is None:
+        raise InvalidValue(f"data={str(path)!r} has an unsupported extension. {_KNOWN}.")
+    return FORMATS[name]
 
 
 def common_header(source: Files) -> tuple[Header, list[Path]]:
@@ -334,7 +332,7 @@ def bad_json_line(path: Path, near: int) -> int:
 
 
 def _clean(value: object) -> bool:
-    """Tell whether a value was read, and has no halves of surrogate pairs, which Python lets pass."""
+    """Return whether a value was read, and has no halves of surrogate pairs, which Python lets pass."""
     try:
         return value is not None and bool(json.dumps(value, ensure_ascii=False).encode())
     except UnicodeEncodeError:

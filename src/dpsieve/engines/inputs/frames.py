@@ -23,7 +23,7 @@ DATABASES = ("postgresql://", "postgres://")
 
 
 def is_database(data: Any) -> bool:
-    """Tell whether data is the URL of a database. It may hold a password, so it is in no message."""
+    """Return whether data is the URL of a database. It may hold a password, so it is in no message."""
     return isinstance(data, str) and data.lower().lstrip().startswith(DATABASES)
 
 
@@ -142,13 +142,13 @@ def opener_of(data: Any) -> Callable[[Any], Source]:
 
 
 def _is(data: Any, module: str, *names: str) -> bool:
-    """Tell whether `data` is of a class of a library, without importing it: an object of it has done so already."""
+    """Return whether `data` is of a class of a library, without importing it: an object of it has done so already."""
     known = sys.modules.get(module)
     return known is not None and isinstance(data, tuple(getattr(known, name) for name in names))
 
 
 def is_spark(data: Any) -> bool:
-    """Tell whether data is a Spark DataFrame, of a session in this process or of Spark Connect."""
+    """Return whether data is a Spark DataFrame, of a session in this process or of Spark Connect."""
     return _is(data, "pyspark.sql", "DataFrame")
 
 

@@ -27,7 +27,7 @@ class _Dialect(Pieces):
         collated_units: units that a collation calls equal have equal hashes.
         distinct_on: it has DISTINCT ON, and that is fast.
         structs: there are structs, and the least of them is found without a sort of all rows.
-        sum: the sum that does not stop the query where it does not fit 64 bits: such a key is told by its count.
+        sum: the sum that does not stop the query where it does not fit 64 bits: such a key is recognised by its count.
         builtin: what is written before the name of a function, so that it means the engine's own.
     """
 
@@ -211,15 +211,15 @@ def _with_builtins(tree: Any, parts: tuple[str, ...]) -> Any:
 
 
 def _bounding(tree: Any) -> list[str]:
-    """Return what bounds a unit, in words that are the same for all dialects."""
+    """Return what bounds a unit, as text that does not depend on the dialect."""
     from sqlglot import exp
 
-    found = tree.find_all(exp.Distinct, exp.Group, exp.Is, exp.LTE, exp.Sum, exp.Window, exp.Anonymous)
-    found = (node for node in found if type(node) is not exp.Anonymous or node.name.lower() == "try_sum")
-    nodes = [
-        part for node in found for part in (node.args.get("partition_by") or [] if type(node) is exp.Window else [node])
+    nodes = tree.find_all(exp.Distinct, exp.Group, exp.Is, exp.LTE, exp.Sum, exp.Window, exp.Anonymous)
+    nodes = (node for node in nodes if type(node) is not exp.Anonymous or node.name.lower() == "try_sum")
+    parts = [
+        part for node in nodes for part in (node.args.get("partition_by") or [] if type(node) is exp.Window else [node])
     ]
-    return [node.sql(copy=False) for node in nodes]
+    return [part.sql(copy=False) for part in parts]
 
 
 def _duckdb_type(dialect: str, name: str) -> str:

@@ -63,7 +63,7 @@ def read_pairs(
         task: what is read; its columns must suit (see `values.suits_loops`).
         known: the text of a table of public keys; the number of a key is then its place in that table.
         listed: these keys.
-        connection: sorts the units; with None they stay in an arbitrary order, in which nobody may see them.
+        connection: sorts the units; with None they stay in an arbitrary order, which must not be published.
     """
     try:
         collected = _collect(loops, scan, task, known)
