@@ -204,7 +204,7 @@ def texts_for_postgres():
             if wanted.columns.unit or query is not places_query:
                 yield from (query_for("postgres", ("t",), types, wanted, listed, query) for listed in known)
     yield query_for("postgres", ("t",), types, task(("exact",), max_keys=2))
-    yield from (catalog._POSTGRES, catalog._PLACE, catalog._DEFAULT)
+    yield from (catalog._COLUMNS, catalog._PLACE, catalog._DEFAULT)
     # USING compares too, and so does what the driver asks when it connects.
     yield "SELECT 1 = 1, 1 <> 2, 1 < 2, 1 > 2, 1 >= 2"
 
