@@ -68,7 +68,7 @@ def main() -> None:
                     made, drawn[label] = maker(k), []
                     for sample in samples:
                         found = made.selector.select(sample, source)
-                        picked = made.pick(held.restricted(found), source)
+                        picked = made.pick(held.restrict(found), source)
                         drawn[label].append(missed_units(held, np.flatnonzero(found)[picked]))
                 rows[epsilon] += [row_of(name, label, "k", k, missed) for label, missed in drawn.items()]
             here = [row for row in rows[epsilon] if row["data"] == name]

@@ -14,7 +14,7 @@ import numpy as np
 from discovery_data import DELTA, EPSILONS, LARGE, MORE, SMALL, TRIALS, Row, bounded, chosen, load, plot, row_of, show
 
 from dpsieve.discovery.greedy import one_key
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.selector import Selector, TypicalSize, make_selector, recommend
 from dpsieve.papers.missing_mass.algorithms import paper_weighted_gaussian
 from dpsieve.papers.missing_mass.measures import missing_mass
@@ -42,7 +42,7 @@ def selector(name: str, epsilon: float, keys: int, typical: int, delta: float = 
     return make_selector(name, epsilon, delta, keys, typical_keys=typical, unit="one user")
 
 
-def missed(name: str, epsilon: float, keys: int, sample: Incidence, counts: np.ndarray, source: Source) -> float:
+def missed(name: str, epsilon: float, keys: int, sample: Pairs, counts: np.ndarray, source: Source) -> float:
     """Return the missing mass of one trial."""
     typical = int(np.median(sample.sizes))
     if name == "auto" and keys == 1:

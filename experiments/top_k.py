@@ -28,7 +28,7 @@ from discovery_data import (
 )  # fmt: skip
 
 from dpsieve.discovery.greedy import greedy
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.picks import TopKeys, top_keys
 from dpsieve.discovery.renyi import two_rounds
 from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
@@ -59,7 +59,7 @@ def makers(epsilon: float, typical: float) -> dict[str, Callable[[int], TopKeys]
     }
 
 
-def ours(held: Incidence, samples: list[Incidence], epsilon: float) -> Picks:
+def ours(held: Pairs, samples: list[Pairs], epsilon: float) -> Picks:
     """Return the keys that discovery, then peeling picked in each trial."""
     source, counts, picks = resolve(None), held.counts(), Picks()
     for label, maker in makers(epsilon, float(np.median(held.sizes))).items():
@@ -70,7 +70,7 @@ def ours(held: Incidence, samples: list[Incidence], epsilon: float) -> Picks:
     return picks
 
 
-def limited(held: Incidence, samples: list[Incidence], epsilon: float) -> Picks:
+def limited(held: Pairs, samples: list[Pairs], epsilon: float) -> Picks:
     """Return the keys that the limited domain picked in each trial."""
     picks = Picks()
     for label, (factor, analysis) in LIMITED.items():

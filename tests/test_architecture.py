@@ -20,7 +20,7 @@ SOURCE = Path(ds.__file__).parent
 ROOMS = (
     "errors", "validate", "types", "locks", "logs", "display", "values", "exact", "compiled", "randomness",
     "accounting", "privacy", "sampling", "channels", "noise", "estimation", "publication", "sketches", "federated",
-    "sparse", "numbers", "discovery", "engines", "jobs", "cli", "papers",
+    "sparse", "numbers", "engines", "discovery", "jobs", "cli", "papers",
 )  # fmt: skip
 APART = {"__init__", "__main__", "testing", "synthetic"}  # not rooms: the front door, and what tests and the demo use
 

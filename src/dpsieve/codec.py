@@ -38,7 +38,7 @@ def register(tag: str) -> Callable[[_Kind], _Kind]:
         known = _LOADED.get(tag)
         if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
             raise InvalidValue(f"name={tag!r} is taken by another class. Choose another name.")
-        kind.name = tag
+        kind.name = tag  # type: ignore[attr-defined]
         _LOADED[tag] = kind
         return kind
 
@@ -58,7 +58,7 @@ def registered(tag: object) -> type | None:
 def homes() -> dict[str, str]:
     """Return the module of every tag in the package, from the decorators in its source."""
     root = Path(__file__).parent
-    modules = {}
+    modules: dict[str, str] = {}
     for path in sorted(root.rglob("*.py")):
         name = ".".join(("dpsieve", *path.relative_to(root).with_suffix("").parts))
         modules |= dict.fromkeys(_DECORATOR.findall(path.read_text(encoding="utf-8")), name)
@@ -105,7 +105,7 @@ def decode_fields(kind: type[T], data: Any) -> T:
     needed = {name for name, field in known.items() if field.default is MISSING and field.default_factory is MISSING}
     if not needed <= set(data) <= set(known):
         raise InvalidValue(f"data has other fields than {getattr(kind, 'name', kind.__name__)}. {_FIX}")
-    classes = _field_classes(kind)
+    classes = _field_classes(kind)  # type: ignore[arg-type]
     values = {known[name].name: _decode_value(value, classes[known[name].name], name) for name, value in data.items()}
     return kind(**values)
 

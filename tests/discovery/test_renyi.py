@@ -11,9 +11,9 @@ from scripted import Repeating, Scripted
 from searched_units import coins, searched_curves
 from statistical import binomial_band
 
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi import RenyiSelection, renyi_selection
 from dpsieve.discovery.renyi_tables import Promise, reporting_table
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.noise.report_tables import ReportingTable
 from dpsieve.privacy import Approximate, Composition
@@ -35,7 +35,7 @@ def integer(table, row):
 
 def test_keys_that_many_units_hold_are_published():
     units = [["common", f"own {k}", "second"] for k in range(200)] + [["second"]] * 40
-    held = Incidence.of(units)
+    held = Pairs.of(units)
     chosen = renyi_selection(1.0, 1e-6, 3).select(held, SOURCE)
     published = held.keys["key"].filter(chosen).to_pylist()
     assert {"common", "second"} <= set(published)
@@ -140,7 +140,7 @@ def test_the_exact_delta_of_neighbours_is_below_the_promise():
 def test_the_measured_rate_of_keys_that_one_unit_holds_alone():
     """Many lone units, each with many keys of its own: how often anything of one is published."""
     selection, units, keys = renyi_selection(1.0, LARGE, 40), 20_000, 40
-    lone = Incidence.of([[(u, k) for k in range(keys)] for u in range(500)])
+    lone = Pairs.of([[(u, k) for k in range(keys)] for u in range(500)])
     shown = sum(selection.select(lone, SOURCE).reshape(500, keys).any(axis=1).sum() for _ in range(units // 500))
     each = float(selection.reporting_probability([selection.weight.of_keys(keys)[-1]])[0])
     low, high = binomial_band(units, 1 - (1 - each) ** keys)

@@ -10,7 +10,7 @@ from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
 from dpsieve.accounting.exponential_picks import lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.picks import TopKeys, _counts_mu, _deviations, top_keys
 from dpsieve.discovery.renyi import renyi_selection, two_rounds
 from dpsieve.discovery.selector import Selector
@@ -33,7 +33,7 @@ def five():
 
 def test_find_keys_and_pick_the_most_frequent(five):
     units = [["common"]] * 3000 + [["often", "common"]] * 2000 + [["rare"]] * 2
-    held = Incidence.of(units)
+    held = Pairs.of(units)
     found = held.counts()[five.selector.select(held, insecure_source(1))]
     # Both frequent keys are found, 'rare' once in 100,000 draws. 5,000 is far above 2,000 beside noise of this scale.
     assert 1 / five.each_epsilon < 10
@@ -182,7 +182,7 @@ def test_picks_follow_the_exponential_mechanism():
 
 def test_a_unit_alone_with_all_its_keys_shows_with_probability_delta_at_most():
     mechanism = top_keys(1.0, 0.05, 8, k=20)
-    held = Incidence.of([[f"own {i}" for i in range(8)], *[["common"]] * 200])
+    held = Pairs.of([[f"own {i}" for i in range(8)], *[["common"]] * 200])
     shown, runs = 0, 2000
     for _ in range(runs):
         found = np.flatnonzero(mechanism.selector.select(held, SOURCE))

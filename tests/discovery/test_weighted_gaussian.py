@@ -13,7 +13,6 @@ from scripted import Repeating, Scripted
 from statistical import binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_sigma
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.weighted_gaussian import (
     _delta,
     exposures,
@@ -21,6 +20,7 @@ from dpsieve.discovery.weighted_gaussian import (
     weighted_gaussian,
     whole_delta,
 )
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.papers.missing_mass.algorithms import paper_threshold, paper_weighted_gaussian
 from dpsieve.privacy import Composition
@@ -151,12 +151,12 @@ def test_one_unit_moves_the_sums_by_one_at_most():
 
 
 def test_it_selects_what_many_hold_and_nothing_that_nobody_holds():
-    held = Incidence.of([["often", f"once {i}"] for i in range(200)])
-    public = Incidence(held.keys, np.array([0, 1]), np.array([0], np.int32))  # all but the first key are held by nobody
+    held = Pairs.of([["often", f"once {i}"] for i in range(200)])
+    public = Pairs(held.keys, np.array([0, 1]), np.array([0], np.int32))  # all but the first key are held by nobody
     selector = weighted_gaussian(1.0, 1e-8, 2)
     assert selector.select(held, insecure_source(1)).tolist() == [True] + [False] * 200
     assert not weighted_gaussian(1.0, 0.5, 2).select(public, None)[1:].any()
-    assert selector.select(Incidence.of([]), None).tolist() == []
+    assert selector.select(Pairs.of([]), None).tolist() == []
     huge = np.array([2**62, 2**55], np.int64)
     assert selector.select_by_weights(huge, insecure_source(1)).all()
 

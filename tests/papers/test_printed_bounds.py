@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 import dpsieve as ds
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.picks import hitting_keys, top_keys
 from dpsieve.papers.missing_mass.algorithms import (
     greedy_keys,
@@ -96,7 +96,7 @@ def test_printed_algorithms_have_the_guarantee_and_more_noise():
 
 
 def test_baselines_for_hitting_sets():
-    pairs = Incidence.of(["ab"] * 3000 + ["b"] * 1000 + ["c"] * 2000)
+    pairs = Pairs.of(["ab"] * 3000 + ["b"] * 1000 + ["c"] * 2000)
     assert greedy_keys(pairs, 2).tolist() == [1, 2]
     for analysis in ("best", "paper"):
         assert known_domain_keys(pairs, 2, 1.0, 1e-5, analysis=analysis).tolist() == [1, 2]

@@ -18,8 +18,8 @@ Proof of privacy. What a unit keeps depends on its own keys and on the selected 
 of step one (ties are in the order of keys). So given those, one more unit changes at most m counts, each by one: a
 Gaussian of distance 1/sigma, whatever m is, as the noise has the variance m sigma^2 and is only rounded. The choice has
 losses in a range of choice_epsilon, and the histogram of kept pairs is kept_epsilon-private: both are Gaussian private
-of a distance `pure_mu` (`accounting.products`). Distances of an adaptive sequence add up in squares, so step two is stage
-three of one account with the selection, with one law whatever step one showed.
+of a distance `pure_mu` (`accounting.products`). Distances of an adaptive sequence add up in squares, so step two is
+stage three of one account with the selection, with one law whatever step one showed.
 """
 
 import math
@@ -34,8 +34,8 @@ from dpsieve import validate
 from dpsieve.accounting.products import gaussian_number, largest_mu, pure_mu
 from dpsieve.channels.budget import check_max_keys
 from dpsieve.discovery.after_selection import AfterSelection
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi import TwoRounds, two_rounds
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Coverage, KeysPerUnit, units_by_size
@@ -156,31 +156,31 @@ class FindThenCount(AfterSelection, NoisyCounts):
         """Return the least h such that the noise is within -h to h with at least this probability."""
         return gaussian_half_width(self.scale, level)
 
-    def find(self, pairs: Incidence, source: Source) -> Found:
+    def find(self, pairs: Pairs, source: Source) -> Found:
         """Return the selected keys with noisy counts, from all pairs of units and keys."""
         assert isinstance(self.selector, TwoRounds)
-        selected, sums = self.selector.select_and_rank(pairs.bounded(self.max_keys), source)
+        selected, sums = self.selector.select_and_rank(pairs.bound(self.max_keys), source)
         places = np.flatnonzero(selected)
         places = places[order_of(published(pairs.keys.take(pa.array(places)))).to_numpy()]
-        ranked = pairs.ranked(places[np.argsort(-sums[places], kind="stable")])
+        ranked = pairs.rank(places[np.argsort(-sums[places], kind="stable")])
         mechanism = (
             replace(self, keys=self._choose_keys(ranked, source)) if self.choice_epsilon and len(places) else self
         )
         kept = mechanism._draw_kept(ranked, source) if self.kept_epsilon else None
-        counts = ranked.bounded(mechanism.keys).counts()
+        counts = ranked.bound(mechanism.keys).counts()
         return Found(ranked.keys, mechanism._add_noise(counts, source), mechanism, kept)
 
     def _add_noise(self, counts: Ints, source: Source) -> Floats:
         return (counts + rounded_gaussian(self.scale, len(counts), source=source)).astype(np.float64)
 
-    def losses(self, ranked: Incidence) -> Ints:
+    def losses(self, ranked: Pairs) -> Ints:
         """Return the loss of each candidate; see the head of this module."""
-        sizes = ranked.keeping(ranked.held < _HIGHEST).sizes
+        sizes = ranked.filter(ranked.key_numbers < _HIGHEST).sizes
         units = np.bincount(sizes, minlength=1)
         over = np.arange(len(units)) - np.array(CANDIDATES)[:, None]
         return np.asarray(np.clip(over, 0, _LONGEST_LOSS) @ units)
 
-    def _choose_keys(self, ranked: Incidence, source: Source) -> int:
+    def _choose_keys(self, ranked: Pairs, source: Source) -> int:
         """Return the number of keys in which a unit is counted, by the exponential mechanism."""
         highest = min(_HIGHEST, ranked.keys.num_rows)
         noise = math.sqrt(2 / math.pi) * self.sigma * highest * np.sqrt(CANDIDATES)
@@ -188,7 +188,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
         scores = -self.losses(ranked) - np.rint(noise).astype(np.int64)
         return CANDIDATES[int(noisy_top(scores, 1, scale=scale, source=source)[0])]
 
-    def _draw_kept(self, ranked: Incidence, source: Source) -> Coverage | None:
+    def _draw_kept(self, ranked: Pairs, source: Source) -> Coverage | None:
         """Return the share of (unit, selected key) pairs that are counted; None if noise hides it."""
         histogram = KeysPerUnit(self.kept_epsilon, min(self.keys, MOST), unit=self.unit)
         kept = histogram.draw(units_by_size(ranked.sizes), source).kept(histogram.bound)

@@ -8,8 +8,8 @@ import numpy as np
 
 from dpsieve.channels.channel import frequency_at
 from dpsieve.channels.optimal_channels import Optimal
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.selector import Selector, WeightSelector
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Certificate
 from dpsieve.privacy.certificate import whole_unit
@@ -105,15 +105,15 @@ class Greedy(Selector):
         """The lowest frequency reported with probability 0.999."""
         return cast(int, frequency_at(self.channel, _ENOUGH))  # the channel reports every key from some frequency on
 
-    def counts(self, pairs: Incidence) -> Ints:
+    def counts(self, pairs: Pairs) -> Ints:
         """Return the number of units that count in each key; not private."""
         from dpsieve.discovery.loops import fill_first
 
         counts = np.zeros(pairs.keys.num_rows, np.int64)
-        fill_first(pairs.starts, pairs.held, self.cutoff, counts)
+        fill_first(pairs.starts, pairs.key_numbers, self.cutoff, counts)
         return counts
 
-    def select(self, pairs: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys the channel reports."""
         return _draw_reports(self.channel, self.counts(pairs), source)
 

@@ -27,33 +27,6 @@ SCALE, FIRST = 10.0, 16.0  # the grid of Y: expm1(i / SCALE) / FIRST
 
 
 @jit()
-def first_keys(starts, held, most):
-    """Return the first `most` keys of each unit: where those of each begin, and their numbers."""
-    begins = np.zeros(len(starts), np.int64)
-    for unit in range(len(starts) - 1):
-        begins[unit + 1] = begins[unit] + min(most, starts[unit + 1] - starts[unit])
-    kept = np.empty(begins[-1], np.int32)
-    for unit in range(len(starts) - 1):
-        for k in range(begins[unit + 1] - begins[unit]):
-            kept[begins[unit] + k] = held[starts[unit] + k]
-    return begins, kept
-
-
-@jit()
-def count_keys(held, counts):
-    """Add one to the count of a key for each unit that holds it."""
-    for key in held:
-        counts[key] += 1
-
-
-@jit()
-def sort_keys(starts, held):
-    """Sort the keys of each unit by number."""
-    for unit in range(len(starts) - 1):
-        held[starts[unit] : starts[unit + 1]].sort()
-
-
-@jit()
 def holders(starts, held, keys):
     """Return the units that hold each key: where those of each key begin, and their numbers."""
     begins = np.zeros(keys + 1, np.int64)

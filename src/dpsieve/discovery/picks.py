@@ -60,9 +60,9 @@ from dpsieve.accounting.exponential_picks import (
 )
 from dpsieve.accounting.products import largest_mu
 from dpsieve.discovery.after_selection import AfterSelection, rest_needed
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.composed import remaining
@@ -247,7 +247,7 @@ class HittingKeys(KeyPicker):
         super().__post_init__()
         self._together  # noqa: B018  # raises if the fields break the guarantee
 
-    def pick(self, pairs: Incidence, source: Source) -> Ints:
+    def pick(self, pairs: Pairs, source: Source) -> Ints:
         """Return the picked keys, in order, as rows of `pairs.keys`: all pairs of units and selected keys."""
         return peel(pairs, self.k, self.scale, source)
 
@@ -263,7 +263,7 @@ class HittingKeys(KeyPicker):
         return delta if delta <= self.delta else min(delta, picks_delta(k, epsilon, each_epsilon=each))
 
 
-def peel(pairs: Incidence, k: int, scale: float | None, source: Source | None = None) -> Ints:
+def peel(pairs: Pairs, k: int, scale: float | None, source: Source | None = None) -> Ints:
     """Return k keys, each picked by counts with Gumbel noise, after which the units that hold it are removed.
 
     With scale None there is no noise: the plain greedy algorithm, which is not private (ties go to the first key).
@@ -271,7 +271,7 @@ def peel(pairs: Incidence, k: int, scale: float | None, source: Source | None = 
     from dpsieve.discovery.loops import hit, holders
 
     counts = pairs.counts().astype(np.int64)
-    begins, units = holders(pairs.starts, pairs.held, len(counts))
+    begins, units = holders(pairs.starts, pairs.key_numbers, len(counts))
     gone, is_open = np.zeros(len(pairs.starts) - 1, np.bool_), np.ones(len(counts), np.bool_)
     picked = np.empty(min(k, len(counts)), np.int64)
     for at in range(len(picked)):
@@ -279,7 +279,7 @@ def peel(pairs: Incidence, k: int, scale: float | None, source: Source | None = 
         now = counts[left]
         key = left[int(now.argmax()) if scale is None else int(noisy_top(now, 1, scale=scale, source=source)[0])]
         picked[at], is_open[key] = key, False
-        hit(key, begins, units, pairs.starts, pairs.held, gone, counts)
+        hit(key, begins, units, pairs.starts, pairs.key_numbers, gone, counts)
     return picked
 
 

@@ -21,9 +21,9 @@ norm. Sums are integers, so rounding the noise is rounding the noisy sum: post-p
 distance mu = 2^bits / sigma. The noise of keys that nobody holds affects nobody, so it need not be drawn. Round two,
 given any outcome of round one: what a unit adds depends only on its own keys and that outcome, so one more unit changes
 the coins of its own keys and no other, each by a step w of at most `heaviest`, and its w^2 sum to at most 4^bits. The
-table allows every integer step, so this is stage two of `accounting.products` after a stage one of distance mu, and delta
-is at most the exposure of leak and rest. Dropping the outcome of round one is post-processing. So the guarantee covers
-the noisy sums of round one too, if a later step uses them.
+table allows every integer step, so this is stage two of `accounting.products` after a stage one of distance mu, and
+delta is at most the exposure of leak and rest. Dropping the outcome of round one is post-processing. So the guarantee
+covers the noisy sums of round one too, if a later step uses them.
 
 References: D. Desfontaines, J. Voss, B. Gipson and C. Mandayam, "Differentially private partition selection", PoPETs
 2022, for one key per unit; `accounting.products` for the account.
@@ -45,9 +45,9 @@ from dpsieve.accounting.products import absent, exposure, split
 from dpsieve.accounting.renyi import spread_orders
 from dpsieve.accounting.spends import Approximate, Renyi, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi_tables import MOST_BITS, Promise, best_power, finest_bits, reporting_table
 from dpsieve.discovery.selector import Selector, WeightSelector
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.noise.report_tables import ReportingTable
@@ -363,22 +363,22 @@ class TwoRounds(RenyiSelector):
         first = f"rounded Gaussian noise of sigma {self.sigma:.4g} on all sums"
         return f"{first}, then units whose squared weights sum to {self.share:.4g}"
 
-    def select(self, pairs: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys are published."""
         return self.select_and_rank(pairs, source)[0]
 
-    def select_and_rank(self, pairs: Incidence, source: Source) -> tuple[Bools, Ints]:
+    def select_and_rank(self, pairs: Pairs, source: Source) -> tuple[Bools, Ints]:
         """Return which keys are published, and the noisy sums of all keys, which the guarantee covers too."""
         first = self.sums(pairs, np.ones(pairs.keys.num_rows, np.int64))
         noisy = first + rounded_gaussian(self.sigma, len(first), source=source)
         return self.table.select(self.sums(pairs, self.importance(noisy)), source), noisy
 
-    def sums(self, pairs: Incidence, importance: Ints) -> Ints:
+    def sums(self, pairs: Pairs, importance: Ints) -> Ints:
         """Return the sum of weights of each key if units divide their weight by importance."""
         from dpsieve.discovery.loops import add_weights
 
         sums, room = np.zeros(pairs.keys.num_rows, np.int64), np.empty(pairs.sizes.max(initial=0), np.int64)
-        add_weights(pairs.starts, pairs.held, importance, self.bits, self.heaviest, room, sums)
+        add_weights(pairs.starts, pairs.key_numbers, importance, self.bits, self.heaviest, room, sums)
         return sums
 
     def importance(self, noisy: Ints) -> Ints:

@@ -12,7 +12,7 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.products import raised_by_range, steepest
 from dpsieve.channels.budget import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.composed import Composed, Use, remaining
@@ -77,11 +77,11 @@ class Selector(Mechanism):
     def __repr__(self) -> str:
         return f"<{self.name} selector of at most {self.max_keys:,} keys per unit, {self.guarantee}>"
 
-    def check(self, pairs: Incidence) -> None:
+    def check(self, pairs: Pairs) -> None:
         """Raise before the budget is charged if the selector does not support this data; most support any."""
 
     @abstractmethod
-    def select(self, pairs: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys are published. No unit has more than `max_keys` keys."""
 
 
@@ -98,7 +98,7 @@ class WeightSelector(Selector):
     def select_by_weights(self, weights: Ints, source: Source) -> Bools:
         """Return which keys are published, given the sum of weights of each; a sum of zero is never published."""
 
-    def select(self, pairs: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys are published."""
         return self.select_by_weights(pairs.weights(self.weight), source)
 
@@ -215,9 +215,7 @@ def choose_selector(
         selector = _make_first_stage(method, epsilon, delta, max_keys, typical_keys, unit, share)
     if sums_from and not isinstance(selector, WeightSelector):
         fix = "Choose 'auto', 'renyi' or 'weighted_gaussian', or 'one_key' for one key per unit."
-        raise InvalidValue(
-            f"method={method!r} needs the keys of each unit, which {sums_from} does not give. {fix}"
-        )
+        raise InvalidValue(f"method={method!r} needs the keys of each unit, which {sums_from} does not give. {fix}")
     return Selection(selector, selector, reason)
 
 

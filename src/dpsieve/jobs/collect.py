@@ -221,7 +221,9 @@ def plan_distribution(request: DistributionRequest, table: Table | None) -> Plan
 
     def new_server() -> Quantiles:
         cells: Any = {name: getattr(request, name) for name in ("epsilon", "delta", "branching", "depth", "outside")}
-        return Quantiles(*request.bounds, **cells, **request.options)
+        low, high = request.bounds
+        options: Any = request.options
+        return Quantiles(low, high, **cells, **options)
 
     server = new_server()
 

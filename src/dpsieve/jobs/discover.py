@@ -9,7 +9,7 @@ from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table,
 from dpsieve.discovery.picks import KeyPicker, hitting_keys, top_keys
 from dpsieve.discovery.selector import Selection, WeightSelector, choose_by_median, choose_selector
 from dpsieve.engines import Engine
-from dpsieve.engines.true_data import Counted, Incidence
+from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, KeyRequest, TopKRequest, document
 from dpsieve.jobs.run import Plan, run
@@ -141,14 +141,14 @@ def hitting_set(
 
 def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, KeySet]:
     """Return the plan of a discovery; without a table it can only be previewed."""
-    sums_from = "" if table is None or table.engine.tells_units else type(table.engine).__name__
+    sums_from = "" if table is None or table.engine.supports_pairs else type(table.engine).__name__
     budget = (request.epsilon, request.delta, request.contribution.keys)
     selection = choose_selector(
         request.method, *budget, typical_keys=request.typical_keys, unit=request.unit, sums_from=sums_from
     )
     promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
 
-    def finish(pairs: Incidence, source: Source) -> KeySet:
+    def finish(pairs: Pairs, source: Source) -> KeySet:
         chosen = selection or choose_by_median(*budget, pairs.sizes, source, unit=request.unit)
         return publish(chosen, pairs.keys.filter(chosen.selector.select(pairs, source)), source)
 
@@ -165,10 +165,10 @@ def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, Ke
         selector = selection.selector
 
         def finish_sums(sums: Counted, source: Source) -> KeySet:
-            return publish(selection, sums.drawn(selector, source)[0], source)
+            return publish(selection, sums.draw(selector, source)[0], source)
 
         def rehearse(_: Counted, source: Source) -> None:
-            invented = Incidence.of([["a key"]])
+            invented = Pairs.of([["a key"]])
             finish_sums(Counted(invented.keys, invented.weights(selector.weight)), source)
 
         def read(source: Source) -> Counted:
@@ -178,7 +178,7 @@ def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, Ke
 
         return Plan(selection.mechanism, read, finish_sums, rehearse, _check(request, table), describe)
 
-    def read_pairs(source: Source) -> Incidence:
+    def read_pairs(source: Source) -> Pairs:
         assert table is not None
         pairs = table.pairs(request.columns, request.contribution, source)
         if selection is not None:
@@ -186,7 +186,7 @@ def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, Ke
         return pairs
 
     cost = promise if selection is None else selection.mechanism
-    rehearse_pairs = lambda pairs, source: finish(pairs.invented(), source)  # noqa: E731
+    rehearse_pairs = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
     return Plan(cost, read_pairs, finish, rehearse_pairs, _check(request, table), describe)
 
 
@@ -194,8 +194,8 @@ def plan_top_k(request: TopKRequest, table: Table | None) -> Plan[Any, TopK]:
     """Return the plan of a top-k; without a table it can only be previewed."""
     picker = top_keys(**_budget(request, 0.15), count_share=SHARE_FOR_COUNTS if request.counts else 0.0)
 
-    def finish(pairs: Incidence, source: Source) -> TopK:
-        found = picker.selector.select(pairs.bounded(picker.max_keys), source)
+    def finish(pairs: Pairs, source: Source) -> TopK:
+        found = picker.selector.select(pairs.bound(picker.max_keys), source)
         numbers, keys = pairs.counts()[found], pairs.keys.filter(found)
         order = picker.pick(numbers, source)
         noisy = picker.noisy_counts(numbers[order], source) if request.counts else None
@@ -209,8 +209,8 @@ def plan_hitting_set(request: HittingSetRequest, table: Table | None) -> Plan[An
     """Return the plan of a hitting set; without a table it can only be previewed."""
     picker = hitting_keys(**_budget(request, 0.5))
 
-    def finish(pairs: Incidence, source: Source) -> HittingSet:
-        found = pairs.restricted(picker.selector.select(pairs.bounded(picker.max_keys), source))
+    def finish(pairs: Pairs, source: Source) -> HittingSet:
+        found = pairs.restrict(picker.selector.select(pairs.bound(picker.max_keys), source))
         rows = published(found.keys.take(pa.array(picker.pick(found, source))))
         return HittingSet.of(picker, rows, source=source, reason=_reason(picker))
 
@@ -218,11 +218,11 @@ def plan_hitting_set(request: HittingSetRequest, table: Table | None) -> Plan[An
 
 
 def _plan_picks(
-    request: HittingSetRequest, table: Table | None, picker: KeyPicker, finish: Callable[[Incidence, Source], Any]
+    request: HittingSetRequest, table: Table | None, picker: KeyPicker, finish: Callable[[Pairs, Source], Any]
 ) -> Plan[Any, Any]:
     """Return the plan that reads all keys of all units and picks among those that are discovered."""
 
-    def read(source: Source) -> Incidence:
+    def read(source: Source) -> Pairs:
         assert table is not None
         pairs = table.pairs(request.columns, ALL_KEYS, source)
         picker.selector.check(pairs)
@@ -231,7 +231,7 @@ def _plan_picks(
     def describe() -> Preview:
         return Preview(picker.guarantee, picker.name, _reason(picker), str(request.contribution))
 
-    rehearse = lambda pairs, source: finish(pairs.invented(), source)  # noqa: E731
+    rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
     return Plan(picker, read, finish, rehearse, _check(request, table), describe)
 
 

@@ -184,7 +184,7 @@ def _locate(
 
 def plan_sum(request: SumRequest, table: Table | Array | None) -> Plan[Any, Estimate]:
     """Return the plan of a sum; without a table it can only be previewed."""
-    assert request.column is not None
+    names = request.column or ()
     lows, highs = request.box
     shared: Any = {"neighbours": request.neighbours, "rows_per_unit": request.max_rows_per_unit, **request.split}
     mechanism, grid = best_noise(lows, highs, **shared, **request.budget)
@@ -194,7 +194,7 @@ def plan_sum(request: SumRequest, table: Table | Array | None) -> Plan[Any, Esti
 
     def finish(rows: NumberRows, source: Source) -> Estimate:
         drawn = sum_noise(mechanism, grid, rows.values.shape[0])
-        return draw_sums(grid.sums(clip_rows(rows.values, lows, highs)), drawn, source, request.column, **notes)
+        return draw_sums(grid.sums(clip_rows(rows.values, lows, highs)), drawn, source, names, **notes)
 
     return _plan(request, table, mechanism, finish, notes)
 
@@ -291,9 +291,8 @@ def _plan(
 
     def describe() -> Preview:
         deviations: Floats | None = getattr(mechanism, "deviations", None)
-        per_column = request.neighbours == "add_remove" or not isinstance(request, MeanRequest)  # type: ignore[attr-defined]
-        details = ()
-        if deviations is not None and per_column and isinstance(request, SumRequest):
+        details: tuple[tuple[str, str], ...] = ()
+        if deviations is not None and isinstance(request, SumRequest):
             shown = ", ".join(f"{deviation:.4g}" for deviation in deviations)
             details = (("standard deviation of the noise", shown),)
         return Preview(mechanism.guarantee, mechanism.name, notes["reason"], notes["contribution"], details=details)

@@ -75,9 +75,10 @@ class Preview:
     def of(cls, choice: Choice, contribution: str, rarer: str = "") -> "Preview":
         """Return the preview of a mechanism that reports keys with counts."""
         each = choice.mechanism.last
-        reports = isinstance(each, ReportedCounts)
         per_key = each.each_key if isinstance(each, ReportedCounts) else each.guarantee
-        rarely, half, surely = (frequency_at(each, share) if reports else 0 for share in (0.05, 0.5, 0.95))
+        rarely, half, surely = (
+            frequency_at(each, share) if isinstance(each, ReportedCounts) else 0 for share in (0.05, 0.5, 0.95)
+        )
         return cls(
             choice.mechanism.guarantee, choice.name, choice.reason, contribution, (per_key.epsilon, per_key.delta),
             rarely, half, surely, _width(each),

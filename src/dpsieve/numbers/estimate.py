@@ -11,7 +11,7 @@ import pyarrow as pa
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed
-from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
@@ -111,7 +111,9 @@ def charge_and_draw(
 
     `cost` and `finish` are made from public numbers; `finish` never touches a ledger.
     """
-    with charge(ledger, cost, note, lambda: finish(invented, resolve(None))) as entry:
+    from dpsieve.jobs.run import charge
+
+    with charge(cost, ledger, note, lambda: finish(invented, resolve(None))) as entry:
         estimate = finish(data, source)
         return estimate if entry is None else replace(estimate, notes=replace(estimate.notes, entry=entry))
 

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
-from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.source import Source
 from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.rounded_noise import RoundedSketch
@@ -39,14 +39,19 @@ def release_table(
 
     `lost` bounds how much the counters are too low, as the mechanism defines it; None where it is not known.
     """
-    randomness = resolve(source)
-    mechanism.certify()
-    sample = np.ones(1, table.values.dtype)
-    with charge(ledger, mechanism, note, lambda: mechanism.draw(sample, lost and 1, resolve(None))) as entry:
-        drawn, tokens = mechanism.draw(table.values, lost, randomness)
+    from dpsieve.jobs.run import Plan, run
+
+    def finish(table: Table, source: Source) -> Release:
+        drawn, tokens = mechanism.draw(table.values, lost, source)
         shown = np.flatnonzero(tokens)
-        keys, notes = table.keys.take(pa.array(shown)), Notes(reason=reason, entry=entry)
-        return release_of(drawn, keys, tokens[shown], source=randomness, notes=notes)
+        keys, notes = table.keys.take(pa.array(shown)), Notes(reason=reason)
+        return release_of(drawn, keys, tokens[shown], source=source, notes=notes)
+
+    def rehearse(table: Table, source: Source) -> None:
+        mechanism.draw(np.ones(1, table.values.dtype), lost and 1, source)
+
+    mechanism.certify()
+    return run(Plan(mechanism, lambda _: table, finish, rehearse), ledger=ledger, note=note, source=source)
 
 
 def release_counters(
@@ -99,24 +104,31 @@ def release_over(
     source: Source | None,
 ) -> Release:
     """Release the values of keys of a known universe; keys outside of it are ignored."""
-    places, randomness = universe.places(table.keys), resolve(source)
+    from dpsieve.jobs.run import Plan, run
+
+    places = universe.places(table.keys)
     mechanism.certify()
     reason = f"pure privacy over {len(universe):,} known keys, of which about"
     reason += f" {mechanism.false_keys:g} that do not occur come out"
 
-    def draw(values: Ints, places: Ints, lost: int, source: Source, entry: int | None = None) -> Release:
+    def draw(values: Ints, places: Ints, lost: int, source: Source) -> Release:
         drawn, tokens = mechanism.draw(values, lost, source)
         zeros, more = mechanism.draw_zeros(places, source)
         shown = np.flatnonzero(tokens)
         published, all_tokens = np.concatenate([places[shown], zeros]), np.concatenate([tokens[shown], more])
         # Of equal tokens the first place of the universe wins: ties must not depend on whether the sketch held the key.
         most = np.lexsort((published, -all_tokens))[: mechanism.most_keys]
-        notes = Notes(reason=reason, entry=entry)
+        notes = Notes(reason=reason)
         return release_of(drawn, universe.take(published[most]), all_tokens[most], source=source, notes=notes)
 
-    sample, inside = (np.ones(1, table.values.dtype), np.zeros(1, np.int64), 1), np.flatnonzero(places >= 0)
-    with charge(ledger, mechanism, note, lambda: draw(*sample, resolve(None))) as entry:
-        return draw(table.values[inside], places[inside], lost, randomness, entry)
+    def finish(inside: Ints, source: Source) -> Release:
+        return draw(table.values[inside], places[inside], lost, source)
+
+    def rehearse(_: Ints, source: Source) -> None:
+        draw(np.ones(1, table.values.dtype), np.zeros(1, np.int64), 1, source)
+
+    plan = Plan(mechanism, lambda _: np.flatnonzero(places >= 0), finish, rehearse)
+    return run(plan, ledger=ledger, note=note, source=source)
 
 
 class Universe:

@@ -14,11 +14,11 @@ from dpsieve import validate
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism, restored
 from dpsieve.privacy.registry import from_json
 from dpsieve.publication.publication import UNSAFE, Notes, Publication
-from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.source import Source
 from dpsieve.sparse.choice import REFERENCE, Recipe, VectorRequest
 from dpsieve.sparse.digests import KEY_WORDS, Dimension, check_dimension, column_type, digest_items, read_items
 from dpsieve.sparse.embedding import Embedding, Errors
@@ -131,16 +131,19 @@ class SparseVector(Publication):
         >>> vector.get([7, 10**9, 12345]).round().tolist()
         [40.0, 25.0, 0.0]
         """
+        from dpsieve.jobs.run import Plan, run
+
         request = VectorRequest.of(locals())
-        book, source = open_ledger(ledger, note), resolve(source)
         planned = request.recipe(None if request.size is None else REFERENCE)  # raises before anything is charged
         cost: Mechanism | Guarantee = request.mechanism(planned) if request.size is None else request.guarantee
-        if book is not None:
-            book.check(cost, note)
-        items, numbers = _entries(indices, values, request)
         invented = _entries([_SOME.get(str(request.dimension), 0)], [1], request)
-        with charge(book, cost, note, lambda: cls._draw(request, planned, *invented, resolve(None))) as entry:
-            return cls._draw(request, planned, items, numbers, source, entry)
+        plan = Plan(
+            cost,
+            lambda _: _entries(indices, values, request),
+            lambda entries, source: cls._draw(request, planned, *entries, source),
+            lambda _, source: cls._draw(request, planned, *invented, source),
+        )
+        return run(plan, ledger=ledger, note=note, source=source)
 
     @classmethod
     def _draw(
@@ -150,7 +153,6 @@ class SparseVector(Publication):
         items: pa.Array,
         numbers: Ints | Floats,
         source: Source,
-        entry: int | None = None,
     ) -> Self:
         """Draw the vector; the budget is charged."""
         size, recipe = request.size, planned
@@ -172,7 +174,7 @@ class SparseVector(Publication):
             request.mechanism(recipe),
             cells=pa.table([pa.array(words)], schema=_CELLS),
             unsafe_to_publish=not source.publishable,
-            notes=VectorNotes(request.unit, recipe.reason, request.dimension, entry=entry),
+            notes=VectorNotes(request.unit, recipe.reason, request.dimension),
         )
 
     def get(self, indices: Any) -> Floats:

@@ -34,7 +34,7 @@ from dpsieve.federated.client.questions import LONGEST, Kind, Terms, ValueQuesti
 from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
 from dpsieve.noise.sample_threshold import SampleThreshold, exact_delta
 from dpsieve.privacy import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.coins import coins
@@ -173,25 +173,23 @@ class Tally:
             note: what this release is for, stored in the ledger.
             source: the test source that drew the reports, if one did; the release is then marked as unsafe.
         """
+        from dpsieve.jobs.run import Plan, run
+
         self._check_open()
-        plan = self._plan
-        plan.certify()
+        mechanism, notes = self._plan, Notes(contribution(self._buckets), reason(self._plan))
+        mechanism.certify()
 
-        def rehearse() -> None:
-            draw_release(plan, ["a key"], [1], already_sampled=True)
-
-        with charge(ledger, plan, note, rehearse) as entry:
+        def finish(_: None, source: Source) -> Release:
             self._open = False
             counts = self._counts.total()
-            release = draw_release(
-                plan,
-                counts.column("value"),
-                counts.column("count").to_numpy(),
-                already_sampled=True,
-                notes=Notes(contribution(self._buckets), reason(self._plan), entry=entry),
-                source=source,
-            )
+            keys, numbers = counts.column("value"), counts.column("count").to_numpy()
+            release = draw_release(mechanism, keys, numbers, already_sampled=True, notes=notes, source=source)
             return release if self._publishable else replace(release, unsafe_to_publish=True)
+
+        def rehearse(_: None, source: Source) -> None:
+            draw_release(mechanism, ["a key"], [1], already_sampled=True, source=source)
+
+        return run(Plan(mechanism, lambda _: None, finish, rehearse), ledger=ledger, note=note, source=source)
 
     def _report(self, message: Any) -> Report | None:
         """Return the report of a decoded message, unless its value is of the wrong kind."""

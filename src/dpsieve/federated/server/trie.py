@@ -28,7 +28,7 @@ from dpsieve.federated.plans.levels import LevelOptions, LevelPlan, count_levels
 from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
 from dpsieve.federated.server.simulated_clients import answer_all, string_type
 from dpsieve.privacy import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge, report_charge
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
@@ -113,12 +113,14 @@ class TrieServer(ABC):
             ledger: the budget to charge; the spend is durable before the first question.
             note: what this is for, stored in the ledger.
         """
+        from dpsieve.jobs.run import charge
+
         if self._state != "new":
             again = f"Make a new {type(self).__name__}, with its own budget."
             raise InvalidValue(f"the questions were asked already. {again}")
         plan, one_client = self.plan, np.ones(1, np.int64)
         plan.certify()
-        with charge(ledger, plan, note, lambda: plan.draw(one_client, source=resolve(None))) as self.entry:
+        with charge(plan, ledger, note, lambda: plan.draw(one_client, source=resolve(None))) as self.entry:
             self._state = "asking"
             for level in range(1, plan.levels + 1):
                 asked = (plan.protocol, level, plan.levels, self.step, plan.coin)
@@ -204,14 +206,16 @@ class TrieServer(ABC):
 
     def _run(self, strings: Any, source: Source | None, ledger: AnyLedger, note: str) -> Any:
         """Ask one simulated client per string, and release; errors after the charge report it."""
+        from dpsieve.jobs.run import report_charge
+
         self._source = resolve(source)
         try:
             questions = self.questions(ledger=ledger, note=note)
             answer_all(self.plan, self.strings, strings, questions, self.count, self._source)
             return self.release()
-        except BaseException:
-            with report_charge(self.entry):
-                raise
+        except BaseException as error:
+            report_charge(error, self.entry)
+            raise
 
 
 class TrieHeavyHitters(TrieServer):

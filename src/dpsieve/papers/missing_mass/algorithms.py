@@ -15,10 +15,10 @@ from dpsieve import validate
 from dpsieve.accounting.exponential_picks import checked_picks, hitting_epsilon, lemma_epsilon, picks_epsilon
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.channels.budget import check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.picks import HittingKeys, TopKeys, peel
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import WeightedGaussian
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.composed import remaining
 from dpsieve.randomness.picks import noisy_top
@@ -91,26 +91,26 @@ def paper_hitting_keys(
     return HittingKeys(epsilon, delta, k, _lemma_epsilon(selector, epsilon, delta, k), selector=selector)
 
 
-def greedy_keys(pairs: Incidence, k: int) -> Ints:
+def greedy_keys(pairs: Pairs, k: int) -> Ints:
     """Return k keys of the plain greedy algorithm for hitting sets. It is not private.
 
     The non-private baseline of Figures 3 and 13.
 
-    >>> greedy_keys(Incidence.of(["ab", "a", "bc", "c"]), 2).tolist()
+    >>> greedy_keys(Pairs.of(["ab", "a", "bc", "c"]), 2).tolist()
     [0, 2]
     """
     return peel(pairs, k, None)
 
 
 def known_domain_keys(
-    pairs: Incidence, k: int, epsilon: float, delta: float, *, analysis: str = "best", source: Source | None = None
+    pairs: Pairs, k: int, epsilon: float, delta: float, *, analysis: str = "best", source: Source | None = None
 ) -> Ints:
     """Return k keys by user peeling over all keys of `pairs`: private only if these keys are public.
 
     The known-domain baseline of Figures 3 and 13. With analysis='paper', picks have the epsilon of Lemma 4.1; otherwise
     the exact one.
 
-    >>> known_domain_keys(Incidence.of(["a"] * 5000 + ["b"]), 1, epsilon=1.0, delta=1e-5).tolist()
+    >>> known_domain_keys(Pairs.of(["a"] * 5000 + ["b"]), 1, epsilon=1.0, delta=1e-5).tolist()
     [0]
     """
     each = (lemma_epsilon if analysis == "paper" else hitting_epsilon)(epsilon, delta, checked_picks(k))

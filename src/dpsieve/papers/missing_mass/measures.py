@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.types import Bools, Floats, Ints
 
@@ -70,22 +70,22 @@ def top_k_l1_loss(counts: Ints, chosen: Ints, k: int) -> int:
     return int(np.abs(best[: len(picked)] - picked).sum() + best[len(picked) :].sum())
 
 
-def hits(pairs: Incidence, chosen: Bools | Ints) -> int:
+def hits(pairs: Pairs, chosen: Bools | Ints) -> int:
     """Return how many units hold at least one chosen key; not to be published.
 
-    >>> hits(Incidence.of(["ab", "bc", "d"]), np.array([1]))
+    >>> hits(Pairs.of(["ab", "bc", "d"]), np.array([1]))
     2
     """
     mask = np.zeros(pairs.keys.num_rows, bool)
     mask[chosen] = True
-    before = np.append(0, np.cumsum(mask[pairs.held]))
+    before = np.append(0, np.cumsum(mask[pairs.key_numbers]))
     return int((np.diff(before[pairs.starts]) > 0).sum())
 
 
-def missed_units(pairs: Incidence, chosen: Bools | Ints) -> int:
+def missed_units(pairs: Pairs, chosen: Bools | Ints) -> int:
     """Return how many units hold no chosen key; not to be published. The measure of Figures 3 and 13.
 
-    >>> missed_units(Incidence.of(["ab", "bc", "d"]), np.array([1]))
+    >>> missed_units(Pairs.of(["ab", "bc", "d"]), np.array([1]))
     1
     """
     return len(pairs.sizes) - hits(pairs, chosen)

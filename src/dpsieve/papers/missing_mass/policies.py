@@ -1,6 +1,6 @@
 """Selection by policies: units add weights one after the other, depending on what earlier units have added.
 
-Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin (ICML 2020). Units come in the order of `Incidence`, which for two
+Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin (ICML 2020). Units come in the order of `Pairs`, which for two
 units, and for two keys of a unit, depends on no other unit. Neighbours are add/remove of one unit; the guarantee is for
 a whole unit. A policy must move the final sums by at most 1 where one unit more comes at any place, and must bound what
 it shows of keys that had no weight without that unit. The two policies here do; others found in public code do not.
@@ -16,9 +16,9 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.channels.budget import check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import exposures, lowest_threshold, whole_delta
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, first_whole, upper
 from dpsieve.privacy import Approximate, Certificate, Gaussian, Spend
@@ -131,22 +131,22 @@ class PolicyGaussian(Selector):
         """The l2 distance of the sums of neighbours, at most: 1 and what rounding may add."""
         return _sensitivity(self.sigma, self.threshold, self.max_keys, self.max_units)
 
-    def check(self, pairs: Incidence) -> None:
+    def check(self, pairs: Pairs) -> None:
         """Raise if there are more units than the public limit."""
         if len(pairs.starts) - 1 > self.max_units:
             fix = "Use another mechanism, or make this one with a larger max_units."
             raise InvalidValue(f"data has more units than policy_gaussian allows, {self.max_units:,}. {fix}")
 
-    def sums(self, pairs: Incidence) -> Floats:
+    def sums(self, pairs: Pairs) -> Floats:
         """Return the sum of each key; not private."""
         from dpsieve.papers.missing_mass.policy_loops import descend
 
         self.check(pairs)
         sums = np.zeros(pairs.keys.num_rows)
-        descend(pairs.starts, pairs.held, self.cutoff, sums)
+        descend(pairs.starts, pairs.key_numbers, self.cutoff, sums)
         return sums
 
-    def select(self, pairs: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys are selected."""
         sums = self.sums(pairs)
         selected, present = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
@@ -214,15 +214,15 @@ class PolicyGreedy(Selector):
     def _cutoff(self) -> int:
         return math.ceil((self.steps + _ROOM * math.sqrt(2) * self.scale) / STEPS) * STEPS
 
-    def sums(self, pairs: Incidence) -> Ints:
+    def sums(self, pairs: Pairs) -> Ints:
         """Return the sum of each key, in steps of 2^-16; not private."""
         from dpsieve.papers.missing_mass.policy_loops import fill_in_order
 
         sums = np.zeros(pairs.keys.num_rows, np.int64)
-        fill_in_order(pairs.starts, pairs.held, self._cutoff, STEPS, sums)
+        fill_in_order(pairs.starts, pairs.key_numbers, self._cutoff, STEPS, sums)
         return sums
 
-    def select(self, pairs: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys are selected."""
         sums = self.sums(pairs)
         selected, present = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)

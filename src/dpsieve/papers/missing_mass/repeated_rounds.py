@@ -14,9 +14,9 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.channels.budget import check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import BITS, leak, select_by_noise
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import minimise, smallest
 from dpsieve.privacy import Approximate, Certificate, Composition, Gaussian, Spend
@@ -104,11 +104,11 @@ class RepeatedRounds(Selector):
         validate.store(self, sigmas=sigmas, thresholds=thresholds)
         self.certify()
 
-    def select(self, pairs: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys any of the rounds selects."""
         selected = np.zeros(pairs.keys.num_rows, np.bool_)
         for sigma, threshold in zip(self.sigmas, self.thresholds, strict=True):
-            weights = pairs.keeping(~selected[pairs.held]).weights(Weight(BITS))
+            weights = pairs.filter(~selected[pairs.key_numbers]).weights(Weight(BITS))
             selected |= select_by_noise(weights, threshold, sigma, source)
         return selected
 
