@@ -15,8 +15,7 @@ Limits:
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -25,9 +24,8 @@ from dpsieve import validate
 from dpsieve.accounting.composition import convert_to_replacement
 from dpsieve.accounting.spends import Approximate, Spend, checked_spends
 from dpsieve.display import html_table
-from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, LedgerError
-from dpsieve.logs import log, timed
-from dpsieve.privacy.guarantee import Guarantee, shown, warn_of_large_delta
+from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
+from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.ledger.chain import Chain, Entry, Remaining, checked_note
 from dpsieve.privacy.ledger.rules import Cost
 from dpsieve.privacy.ledger.store import LedgerFile
