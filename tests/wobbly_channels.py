@@ -10,7 +10,7 @@ import pytest
 from dpsieve.channels import Channel, Rows, optimal, simple, stability
 from dpsieve.exact.words import floor_words
 from dpsieve.privacy import Block
-from dpsieve.privacy.registry import register
+from dpsieve.codec import register
 from dpsieve.sampling import custom, ppswor, priority
 
 

@@ -23,7 +23,7 @@ from dpsieve.discovery.renyi import two_rounds
 from dpsieve.discovery.selector import TypicalSize
 from dpsieve.errors import NotCertified
 from dpsieve.privacy.composed import Composed, Use
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 
 # Two coins, each with a weight: (P reports, Q reports, weight squared).
 MIXES = [

@@ -11,7 +11,7 @@ from schemes_in_use import FunctionScheme
 from dpsieve.channels import optimal, stability
 from dpsieve.channels.baselines import ThinnedLaw
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.sampling import custom, ppswor, priority
 
 STEPS = np.concatenate([np.full(6, 0.1), np.full(9, 0.35), [0.9]])

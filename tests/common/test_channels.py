@@ -17,7 +17,7 @@ from dpsieve.errors import DpsieveError
 from dpsieve.noise.known_keys import known_keys
 from dpsieve.noise.private_total import PrivateTotal
 from dpsieve.privacy import Composition, Renyi
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.sampling import custom
 from dpsieve.testing import insecure_source
 

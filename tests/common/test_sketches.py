@@ -19,7 +19,7 @@ from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidValue, Unreadabl
 from dpsieve.papers.thesis.bounded_merge import BoundedMerge
 from dpsieve.papers.weighted_sampling import StreamSample
 from dpsieve.privacy import Approximate, Gaussian
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.sketches import MergedSketch, MisraGries, UserMisraGries
 from dpsieve.sketches.laplace_noise import NoisySketch

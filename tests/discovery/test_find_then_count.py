@@ -14,7 +14,7 @@ from dpsieve.discovery.renyi import renyi_selection
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, InvalidType, NotCertified
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 
 SOURCE = SystemSource()

@@ -10,7 +10,7 @@ from dpsieve.channels import optimal
 from dpsieve.discovery.greedy import greedy, one_key
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.testing import insecure_source
 
 

@@ -16,7 +16,7 @@ from dpsieve.discovery.renyi import renyi_selection
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.papers.missing_mass.algorithms import greedy_keys, known_domain_keys, paper_hitting_keys
 from dpsieve.papers.missing_mass.measures import hits
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.testing import insecure_source
 

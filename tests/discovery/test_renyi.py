@@ -17,7 +17,7 @@ from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.noise.report_tables import ReportingTable
 from dpsieve.privacy import Approximate, Composition
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 
 SOURCE = SystemSource()

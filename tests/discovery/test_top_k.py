@@ -19,7 +19,7 @@ from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
 from dpsieve.privacy import Approximate, Composition
 from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource, discrete_laplace
 from dpsieve.testing import insecure_source
 

@@ -17,7 +17,7 @@ from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.renyi import TwoRounds, renyi_selection, two_rounds
 from dpsieve.discovery.renyi_tables import reporting_table
 from dpsieve.errors import InvalidValue, NotCertified
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 
 SOURCE = SystemSource()

@@ -24,7 +24,7 @@ from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.papers.missing_mass.algorithms import paper_threshold, paper_weighted_gaussian
 from dpsieve.privacy import Composition
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import gaussian_test
 from dpsieve.testing import insecure_source
 

@@ -25,7 +25,7 @@ from dpsieve.federated.plans.rounds import _both, _Curves, _total, rounds_delta
 from dpsieve.federated.server.simulated_clients import are_accepted, cut_prefixes, draw_levels, read_strings
 from dpsieve.privacy import Guarantee
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.publication import Release
 from dpsieve.testing import insecure_source
 

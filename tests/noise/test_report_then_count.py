@@ -16,7 +16,7 @@ from dpsieve.channels import gaussian, report_then_count
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.report_tables import ReportingTable, worst_delta
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 
 COUNTS = report_then_count(1.0, 1e-4, 3)
 KEYS = report_then_count(1.0, 1e-4, 3, goal="keys")

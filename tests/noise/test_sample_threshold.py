@@ -18,7 +18,7 @@ from dpsieve.channels import sample_threshold
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.exact.binomial import masses
 from dpsieve.noise.sample_threshold_delta import Pairs, add_remove, lower_tail, replace, roughly_replace, upper_tail
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "vectors" / "reference.json").read_text())["sample_threshold"]
 

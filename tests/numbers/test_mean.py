@@ -33,7 +33,7 @@ from dpsieve.numbers.search import NoisyRanks
 from dpsieve.papers import thesis
 from dpsieve.papers.thesis import rotation
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.testing import insecure_source
 

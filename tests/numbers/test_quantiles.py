@@ -20,7 +20,7 @@ from dpsieve.numbers.grid_quantiles import as_share, sensitivity
 from dpsieve.numbers.quantiles import private_quantile
 from dpsieve.numbers.rows import search_columns
 from dpsieve.numbers.search import QuantileSearch, rank_change
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.publication.publication import Publication
 from dpsieve.randomness import picks as weighted_pick
 from dpsieve.randomness import rounded_gaussian

@@ -16,7 +16,7 @@ from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.papers.missing_mass.policies import STEPS, policy_gaussian, policy_greedy
 from dpsieve.papers.missing_mass.policy_loops import descend, fill_in_order
 from dpsieve.privacy import Composition
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.testing import insecure_source
 
 USERS = [[1, 2, 3], [1, 2, 4], [5], [1, 5, 6], [7, 8], [1], [2, 3], [5, 7]]

@@ -15,7 +15,7 @@ from dpsieve.papers.missing_mass.algorithms import paper_weighted_gaussian
 from dpsieve.papers.missing_mass.repeated_rounds import repeated_rounds
 from dpsieve.privacy import Composition
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.testing import insecure_source
 
 

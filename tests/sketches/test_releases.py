@@ -14,7 +14,7 @@ from statistical import binomial_band
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, UnreadableData
 from dpsieve.papers.thesis import release_bounded_merge
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
 from dpsieve.sketches.laplace_noise import NoisySketch

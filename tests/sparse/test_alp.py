@@ -13,7 +13,7 @@ from tests.statistical import assert_follows, binomial_band
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.papers.thesis import alp_decoders
 from dpsieve.papers.thesis.alp_decoders import decode, prefix_errors
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.alp import Alp, alp, least_flips
 from dpsieve.sparse.digests import KEY_WORDS, hash_words

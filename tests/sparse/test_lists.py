@@ -15,7 +15,7 @@ from statistical import assert_counts, assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.privacy import DiscreteLaplace
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.sparse.entry_list import EntryList, draw_binomial, draw_distinct, entry_list
 from dpsieve.sparse.grid_noise import GridNoise, flip_coins

@@ -13,7 +13,7 @@ from statistical import binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.privacy import Approximate, DiscreteLaplace
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.sparse.bit_loops import pack, unpack
 from dpsieve.sparse.digests import KEY_WORDS

@@ -17,7 +17,7 @@ from tests.statistical import assert_follows, binomial_band
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.exact.balls import precision
 from dpsieve.privacy.kernel import GUARD, exp_floor
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import resolve
 from dpsieve.sparse.banded_loops import choose_starts, look_up, solve
 from dpsieve.sparse.digests import KEY_WORDS, digest_items

@@ -26,15 +26,16 @@ mu is at most e sqrt(2 pi) / 4. Pure privacy has a range of 2 epsilon.
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, ClassVar, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import checked_noise
 from dpsieve.accounting.renyi import range_divergence
+from dpsieve.codec import decode, encode, register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.types import Floats
@@ -49,7 +50,7 @@ _LATTICE = 1000
 class _Spend:
     """What all kinds share. A new kind overrides the bounds that it has; all are for one run of `count`."""
 
-    kind: ClassVar[str]
+    name: ClassVar[str]
     is_concentrated: ClassVar[bool] = False
     """Whether only Renyi divergences are known, and no distribution of the privacy loss."""
 
@@ -114,13 +115,12 @@ class _Spend:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values, with the kind of the spend; `spend_from_json` reads it back exactly."""
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return {"kind": self.kind, **plain}
+        return cast(dict[str, Any], encode(self))
 
     def words(self) -> str:
         """Return a readable description."""
         numbers = ", ".join(f"{name} {value}" for name, value in self.numbers().items())
-        words, count = f"{self.kind.replace('_', ' ')}: {numbers}", self.to_json()["count"]
+        words, count = f"{self.name.replace('_', ' ')}: {numbers}", self.to_json()["count"]
         return words if count == 1 else f"{count:,} times {words}"
 
     def numbers(self) -> dict[str, str]:
@@ -134,6 +134,7 @@ class _Spend:
         return {name: digits(value) for name, value in self.to_json().items() if name not in ("kind", "count")}
 
 
+@register("approximate")
 @dataclass(frozen=True)
 class Approximate(_Spend):
     """`count` mechanisms of which nothing is known but that each is (epsilon, delta)-DP.
@@ -142,7 +143,6 @@ class Approximate(_Spend):
     {'kind': 'approximate', 'epsilon': 0.5, 'delta': 1e-09, 'count': 1}
     """
 
-    kind = "approximate"
     epsilon: float
     delta: float = 0.0
     count: int = 1
@@ -161,11 +161,11 @@ class Approximate(_Spend):
         return self.delta
 
 
+@register("gaussian")
 @dataclass(frozen=True)
 class Gaussian(_Spend):
     """`count` vectors with noise N(0, sigma^2) on each coordinate and this L2 sensitivity."""
 
-    kind = "gaussian"
     sigma: float
     sensitivity: float = 1.0
     count: int = 1
@@ -187,6 +187,7 @@ class Gaussian(_Spend):
         return self.gaussian_square() / 2
 
 
+@register("discrete_laplace")
 @dataclass(frozen=True)
 class DiscreteLaplace(_Spend):
     """`count` integers that change by at most `sensitivity`, each with noise of mass (1 - r)/(1 + r) r^|z| at z.
@@ -195,7 +196,6 @@ class DiscreteLaplace(_Spend):
     sensitivity is above one. The sensitivity is of one integer; it is not the L1 norm of a vector.
     """
 
-    kind = "discrete_laplace"
     scale: float
     sensitivity: int = 1
     count: int = 1
@@ -230,6 +230,7 @@ class DiscreteLaplace(_Spend):
         return s * rate + moment.log() / t
 
 
+@register("bounded_range")
 @dataclass(frozen=True)
 class BoundedRange(_Spend):
     """`count` mechanisms whose privacy loss, over all outputs, lies in an interval of length epsilon each.
@@ -239,7 +240,6 @@ class BoundedRange(_Spend):
     what epsilon-DP alone costs (Durfee and Rogers 2019; Cesar and Rogers 2021).
     """
 
-    kind = "bounded_range"
     epsilon: float
     count: int = 1
 
@@ -261,11 +261,11 @@ class BoundedRange(_Spend):
         return range_divergence(order, self.epsilon)
 
 
+@register("zero_concentrated")
 @dataclass(frozen=True)
 class ZeroConcentrated(_Spend):
     """`count` mechanisms of which nothing is known but that each is rho-zCDP."""
 
-    kind = "zero_concentrated"
     is_concentrated = True
     rho: float
     count: int = 1
@@ -279,6 +279,7 @@ class ZeroConcentrated(_Spend):
         return ball(self.rho)
 
 
+@register("renyi")
 @dataclass(frozen=True)
 class Renyi(_Spend):
     """`count` mechanisms of which nothing is known but that each is (order, tau)-Renyi private for every pair listed.
@@ -291,7 +292,6 @@ class Renyi(_Spend):
     Renyi(orders=(2.0, 16.0), taus=(0.04, 0.4), count=3)
     """
 
-    kind = "renyi"
     is_concentrated = True
     orders: tuple[float, ...]
     taus: tuple[float, ...]
@@ -331,7 +331,6 @@ class Renyi(_Spend):
 
 
 Spend: TypeAlias = Approximate | Gaussian | DiscreteLaplace | BoundedRange | ZeroConcentrated | Renyi
-_KINDS: dict[str, type[Spend]] = {kind.kind: kind for kind in get_args(Spend)}
 
 
 def spend_from_json(data: Mapping[str, Any]) -> Spend:
@@ -340,16 +339,7 @@ def spend_from_json(data: Mapping[str, Any]) -> Spend:
     >>> spend_from_json({"kind": "gaussian", "sigma": 2.0, "sensitivity": 1.0, "count": 3})
     Gaussian(sigma=2.0, sensitivity=1.0, count=3)
     """
-    if not isinstance(data, Mapping):
-        raise InvalidType("data must be a mapping made by to_json. Pass that dict.")
-    kind = data.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise InvalidValue(f"data has no known 'kind' of spend. Use one of {', '.join(_KINDS)}.")
-    names = {field.name for field in fields(_KINDS[kind])}
-    if set(data) != names | {"kind"}:
-        fix = f"Give kind, {', '.join(sorted(names))} and nothing else."
-        raise InvalidValue(f"data of kind '{kind}' does not fit. {fix}")
-    return _KINDS[kind](**{name: data[name] for name in names})
+    return cast(Spend, decode(data, _Spend))
 
 
 def basic(spends: Iterable[Spend]) -> tuple[float, float]:

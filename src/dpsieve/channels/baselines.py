@@ -34,11 +34,11 @@ from dpsieve.channels.channel import UnknownKeys, UnknownKeysChannel
 from dpsieve.channels.lag import Lag, LagRows
 from dpsieve.channels.law import LARGEST_FREQUENCY, WindowedLaw, Windows, runs
 from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Steps
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import floor_bounds, precision
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import whole_unit
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.coins import bernoulli
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme

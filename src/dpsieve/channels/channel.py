@@ -5,10 +5,10 @@ docs/write_your_own_channel.md.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +24,7 @@ from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.sample import Sample
-from dpsieve.sampling.schemes import DataDependent, Scheme, check_scheme, everything, scheme_from_json
+from dpsieve.sampling.schemes import DataDependent, Scheme, check_scheme, everything
 from dpsieve.types import Floats, Ints
 
 if TYPE_CHECKING:
@@ -245,15 +245,9 @@ class Channel(ReportedCounts):
         return self.rows.certify(self.guarantee)
 
 
-def _read_scheme(data: Any) -> Scheme | None:
-    return None if data is None else scheme_from_json(data)
-
-
 @dataclass(frozen=True, repr=False)
 class UnknownKeys(ReportedCounts):
     """Counts of keys that are not listed in advance: the budget is checked, and the scheme if there is one."""
-
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"scheme": _read_scheme}
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta_)
@@ -264,14 +258,6 @@ class UnknownKeys(ReportedCounts):
             fix = "Use one with a fixed tau."
             raise InvalidValue(f"scheme has a rate that was read off the data, which is not private. {fix}")
         validate.store(self, scheme=None if self.scheme == everything() else self.scheme)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the name and the fields; a scheme made from a function is marked as one that cannot be saved."""
-        try:
-            return super().to_json()
-        except InvalidType:
-            plain: dict[str, Any] = replace(self, scheme=None).to_json()  # type: ignore[call-arg]
-            return {**plain, "scheme": "a function, which cannot be saved"}
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,7 +9,7 @@ from dpsieve.channels.budget import SMALLEST_EPSILON, check_max_rows
 from dpsieve.channels.channel import UnknownKeysChannel
 from dpsieve.channels.lag import Lag, LagRows, optimal_lag
 from dpsieve.channels.rows import Rows, Steps
-from dpsieve.privacy.registry import register
+from dpsieve.codec import register
 from dpsieve.sampling.schemes import Scheme
 
 

@@ -2,34 +2,20 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, ClassVar
 
 from dpsieve import validate
 from dpsieve.accounting.spends import Renyi, Spend
 from dpsieve.channels.budget import check_budget
 from dpsieve.discovery.renyi import RenyiSelector
 from dpsieve.discovery.selector import Selector
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import InvalidType
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.composed import remaining
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import from_json
-
-_NO_SELECTORS = ("top_k", "hitting_set", "find_then_count", "composed")
-
-
-def _read_selector(data: Any) -> Selector:
-    if not isinstance(data, Mapping) or data.get("mechanism") in _NO_SELECTORS:
-        raise InvalidValue("selector is not what a selector's to_json returned. Pass that.")
-    selector = from_json(data)
-    if not isinstance(selector, Selector):
-        raise InvalidValue("selector is a mechanism that selects no keys. Pass what a selector's to_json returned.")
-    return selector
 
 
 @dataclass(frozen=True, repr=False)
@@ -49,8 +35,6 @@ class AfterSelection(Mechanism):
         epsilon, delta: the guarantee of one unit.
         selector: selects the keys.
     """
-
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"selector": _read_selector}
 
     epsilon: float
     delta: float

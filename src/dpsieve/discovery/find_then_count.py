@@ -33,6 +33,7 @@ import pyarrow as pa
 from dpsieve import validate
 from dpsieve.accounting.products import gaussian_number, largest_mu, pure_mu
 from dpsieve.channels.budget import check_max_keys
+from dpsieve.codec import register
 from dpsieve.discovery.after_selection import AfterSelection
 from dpsieve.discovery.renyi import TwoRounds, two_rounds
 from dpsieve.engines.true_data import Pairs
@@ -41,7 +42,6 @@ from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Coverage, KeysPerUnit, units_by_size
 from dpsieve.noise.known_keys import NoisyCounts, gaussian_deviation, gaussian_half_width
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.registry import register
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.picks import noisy_top
@@ -192,7 +192,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
         """Return the share of (unit, selected key) pairs that are counted; None if noise hides it."""
         histogram = KeysPerUnit(self.kept_epsilon, min(self.keys, MOST), unit=self.unit)
         kept = histogram.draw(units_by_size(ranked.sizes), source).kept(histogram.bound)
-        return None if kept is None else kept._replace(key=KINDS_OF_KEYS[1])
+        return None if kept is None else replace(kept, key=KINDS_OF_KEYS[1])
 
     @property
     def _description(self) -> str:

@@ -8,13 +8,13 @@ import numpy as np
 
 from dpsieve.channels.channel import frequency_at
 from dpsieve.channels.optimal_channels import Optimal
+from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Certificate
 from dpsieve.privacy.certificate import whole_unit
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Ints
 

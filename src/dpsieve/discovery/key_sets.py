@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
+from dpsieve.codec import register
 from dpsieve.discovery.picks import HittingKeys, TopKeys
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidValue
@@ -21,6 +22,7 @@ from dpsieve.values.keys import TAKEN, check_published, order_of, published
 _FIX = "Use it as it was made."
 
 
+@register("key_set")
 @dataclass(frozen=True, eq=False, repr=False)
 class KeySet(Publication):
     """Keys that occur, without any number.
@@ -29,7 +31,6 @@ class KeySet(Publication):
         table: one row per selected key, sorted by key: the key columns under their own names.
     """
 
-    kind: ClassVar[str] = "key_set"
     when_empty: ClassVar[str] = "No key is held by enough units. Use a larger epsilon or delta, or more data."
     maker: ClassVar[Any] = Selector
 
@@ -63,6 +64,7 @@ class KeySet(Publication):
             raise InvalidValue(f"notes have another contribution than the mechanism. {_FIX}")
 
 
+@register("hitting_set")
 @dataclass(frozen=True, eq=False, repr=False)
 class HittingSet(KeySet):
     """Keys such that many units hold at least one of them.
@@ -72,7 +74,6 @@ class HittingSet(KeySet):
             that adds most units to it, and so on, as far as noise allows.
     """
 
-    kind: ClassVar[str] = "hitting_set"
     maker: ClassVar[Any] = HittingKeys
 
     def check(self) -> None:
@@ -83,6 +84,7 @@ class HittingSet(KeySet):
             raise InvalidValue(f"table has more rows or columns than the mechanism publishes. {_FIX}")
 
 
+@register("top_k")
 @dataclass(frozen=True, eq=False, repr=False)
 class TopK(KeySet):
     """The keys that most units hold.
@@ -92,7 +94,6 @@ class TopK(KeySet):
             noisy number of units that hold the key, and `low` and `high` are its 95 % interval.
     """
 
-    kind: ClassVar[str] = "top_k"
     maker: ClassVar[Any] = TopKeys
 
     def check(self) -> None:

@@ -59,6 +59,7 @@ from dpsieve.accounting.exponential_picks import (
     picks_renyi,
 )
 from dpsieve.accounting.products import largest_mu
+from dpsieve.codec import register
 from dpsieve.discovery.after_selection import AfterSelection, rest_needed
 from dpsieve.discovery.renyi import RenyiSelector, renyi_selection
 from dpsieve.discovery.selector import Selector
@@ -66,7 +67,6 @@ from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.composed import remaining
-from dpsieve.privacy.registry import register
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.picks import noisy_top

@@ -45,6 +45,7 @@ from dpsieve.accounting.products import absent, exposure, split
 from dpsieve.accounting.renyi import spread_orders
 from dpsieve.accounting.spends import Approximate, Renyi, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
+from dpsieve.codec import register
 from dpsieve.discovery.renyi_tables import MOST_BITS, Promise, best_power, finest_bits, reporting_table
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.true_data import Pairs
@@ -53,7 +54,6 @@ from dpsieve.exact.balls import ball, upper
 from dpsieve.noise.report_tables import ReportingTable
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.registry import register
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints

@@ -12,6 +12,7 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.products import raised_by_range, steepest
 from dpsieve.channels.budget import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget, check_max_keys
+from dpsieve.codec import register
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
@@ -19,7 +20,6 @@ from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source

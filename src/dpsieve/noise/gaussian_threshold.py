@@ -29,12 +29,12 @@ from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
 from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.lag import Lag, LagRows
 from dpsieve.channels.rows import ONE
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, floor_bounds, minimise, precision, smallest, upper
 from dpsieve.privacy import Approximate, Certificate, Guarantee, Spend
 from dpsieve.privacy import Gaussian as GaussianSpend
 from dpsieve.privacy.certificate import whole_unit
-from dpsieve.privacy.registry import register
 from dpsieve.types import Floats, Ints
 
 _SAFE = 1 + 1e-9  # far above the rounding of the floating-point formula

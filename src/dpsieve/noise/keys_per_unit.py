@@ -1,20 +1,18 @@
 """A private histogram of keys per unit, from which a bound is chosen and its coverage is estimated."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
@@ -88,7 +86,9 @@ class KeysPerUnit(Mechanism):
         return Sizes(self.edges, tuple((parts / _PARTS).tolist()), self.scale / _PARTS)
 
 
-class Coverage(NamedTuple):
+@register("coverage")
+@dataclass(frozen=True)
+class Coverage:
     """The share of (unit, key) pairs that a bound keeps, with a 95 % confidence interval.
 
     At most `most` pairs per unit count. `key` names the kind of keys.
@@ -103,26 +103,18 @@ class Coverage(NamedTuple):
     most: int = MOST
     key: str = "a key"
 
+    def __post_init__(self) -> None:
+        fix = "Pass a share with its interval."
+        for name in ("share", "low", "high"):
+            validate.between(name, getattr(self, name), 0.0, 1.0, hint=fix)
+        validate.whole("most", self.most, low=1, high=MOST, hint=fix)
+        if not self.low <= self.share <= self.high or self.key not in KINDS_OF_KEYS:
+            raise InvalidValue(f"coverage is not a share within its interval. {fix}")
+
     def __str__(self) -> str:
         low, high = math.floor(100 * self.low), math.ceil(100 * self.high)
         few = f", counting at most {self.most:,} for a unit"
         return f"about {100 * self.share:.0f} % ({low} to {high} %) of all pairs of a unit and {self.key}{few}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a dict of plain JSON values."""
-        return self._asdict()
-
-    @classmethod
-    def from_json(cls, data: Any) -> "Coverage":
-        """Return what `to_json` described; anything else is refused."""
-        fix = "Pass what to_json returned."
-        if not isinstance(data, Mapping) or set(data) != set(cls._fields):
-            raise InvalidValue(f"kept has other fields than a share, its interval and its key. {fix}")
-        share, low, high = (validate.between(name, data[name], 0.0, 1.0, hint=fix) for name in cls._fields[:3])
-        most = validate.whole("most", data["most"], low=1, high=MOST, hint=fix)
-        if not low <= share <= high or data["key"] not in KINDS_OF_KEYS:
-            raise InvalidValue(f"kept is no share with its interval. {fix}")
-        return cls(share, low, high, most, data["key"])
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_sigma
 from dpsieve.channels.budget import check_max_keys, check_max_rows
 from dpsieve.channels.channel import Target, checked_frequencies
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy import Certificate, DiscreteLaplace, Gaussian, Guarantee, Spend
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.guarantee import warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
-from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_laplace, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve

@@ -16,6 +16,7 @@ from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
 from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.law import CELLS, LARGEST_FREQUENCY, TokenLaw
 from dpsieve.channels.rows import SAFE
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, first_whole, upper
 from dpsieve.exact.words import fraction
@@ -32,7 +33,6 @@ from dpsieve.noise.report_tables import (
 )
 from dpsieve.privacy import Approximate, Certificate, Guarantee, Renyi, Spend
 from dpsieve.privacy.certificate import Part, whole_unit
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints

@@ -16,12 +16,12 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.channels.law import LARGEST_FREQUENCY, TokenLaw
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, below, masses, window
 from dpsieve.noise.sample_threshold_delta import add_remove, replace
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints

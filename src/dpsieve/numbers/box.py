@@ -27,29 +27,28 @@ elsewhere none is stated.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.numbers.estimate import check_unit_rows
 from dpsieve.numbers.noise import (
     LAWS,
     NORMAL_95,
     ScaledNoise,
-    as_tuple,
     budget_mu,
     check_moment,
     check_reals,
     gaussian_promise,
     l2_distance,
 )
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
@@ -232,10 +231,6 @@ class UnitMeans(ScaledNoise):
         epsilon, delta, changes, scale, steps, offsets, noise, neighbours, unit: see `ScaledNoise`; the last of the
             changes and of the steps is that of the count.
     """
-
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = dict.fromkeys(
-        ("changes", "steps", "offsets", "lows", "highs"), as_tuple
-    )
 
     _: KW_ONLY
     lows: tuple[float, ...]

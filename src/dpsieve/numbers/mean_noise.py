@@ -31,16 +31,15 @@ the worst case, and cancel where rows are spread evenly around their centre; hal
 """
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.numbers.noise import NORMAL_95, NoisySums, as_tuple, check_reals
-from dpsieve.privacy.registry import register
+from dpsieve.numbers.noise import NORMAL_95, NoisySums, check_reals
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
@@ -75,9 +74,6 @@ class MeanNoise(NoisySums):
         epsilon, delta, scale, steps, offsets, neighbours, unit: see `NoisySums`.
     """
 
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = dict.fromkeys(
-        ("steps", "offsets", "centres", "spreads"), as_tuple
-    )
     noise: ClassVar[str] = "gaussian"  # type: ignore[misc]  # a field of others
 
     epsilon: float

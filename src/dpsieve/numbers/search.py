@@ -34,6 +34,7 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon, positive_delta
 from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.numbers.dyadic_grid import DyadicGrid
@@ -41,7 +42,6 @@ from dpsieve.numbers.grid_quantiles import UNCERTAIN, GridQuantiles, sensitivity
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import (
     LARGEST_SCALE,
     SMALLEST_SCALE,

@@ -6,15 +6,16 @@ in the last bit either, and what is returned for a frequency depends on that fre
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
+from dpsieve.codec import decode, encode, register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.sampling.monotone import LARGEST, one_minus_exp, raise_to_power
@@ -70,9 +71,9 @@ class Scheme(ABC):
         """Return the real frequencies, other than whole ones, at which q is known to bend; it is smooth elsewhere."""
         return ()
 
-    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, from which `scheme_from_json` rebuilds an equal scheme."""
+        return cast(dict[str, Any], encode(self))
 
     @abstractmethod
     def _evaluate(self, frequencies: Floats) -> Floats:
@@ -101,9 +102,6 @@ class _Threshold(Scheme):
             return None
         return first_whole(lambda frequency: bool(self.inclusion(frequency) == most), 1, int(LARGEST))
 
-    def to_json(self) -> dict[str, Any]:
-        return {"scheme": self.name, **asdict(self)}
-
     def _evaluate(self, frequencies: Floats) -> Floats:
         out = np.empty(len(frequencies))
         with np.errstate(over="ignore"):
@@ -118,30 +116,27 @@ class _Threshold(Scheme):
         """Return the probability that the random number is below `rate`."""
 
 
+@register("ppswor")
 class _Ppswor(_Threshold):
-    name = "ppswor"
-
     @staticmethod
     def _saturate(rate: Floats) -> Floats:
         return one_minus_exp(rate)
 
 
+@register("ppswor_of_stream")
 class PpsworOfStream(_Threshold):
     """ppswor times 1 - 2^-40: the probability to which `papers.weighted_sampling.StreamSample` can thin its keys.
 
     It is here because releases of such samples are saved with it.
     """
 
-    name = "ppswor_of_stream"
-
     @staticmethod
     def _saturate(rate: Floats) -> Floats:
         return one_minus_exp(rate) * (1 - 2.0**-40)  # a product with a constant is rounded monotonically
 
 
+@register("priority")
 class _Priority(_Threshold):
-    name = "priority"
-
     def bends(self) -> tuple[float, ...]:
         with np.errstate(over="ignore"):
             return (float(np.float64(1 / self.tau) ** (1 / self.power)),)
@@ -151,6 +146,7 @@ class _Priority(_Threshold):
         return np.minimum(rate, 1.0)
 
 
+@register("everything")
 @dataclass(frozen=True)
 class _Everything(Scheme):
     def __repr__(self) -> str:
@@ -159,18 +155,21 @@ class _Everything(Scheme):
     def constant_from(self) -> int:
         return 1
 
-    def to_json(self) -> dict[str, Any]:
-        return {"scheme": "everything"}
-
     def _evaluate(self, frequencies: Floats) -> Floats:
         return (frequencies > 0).astype(np.float64)
 
 
+@register("custom")
 @dataclass(frozen=True, repr=False)
 class _Table(Scheme):
     """The values q_1, q_2, ..., checked, without repetitions of the last one."""
 
     values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        values = _probabilities(self.values)
+        length = int(np.searchsorted(values, values[-1], side="left")) + 1
+        validate.store(self, values=tuple(values[:length].tolist()))
 
     def __repr__(self) -> str:
         more = f", ... {len(self.values)} values" if len(self.values) > _SHOWN else ""
@@ -178,9 +177,6 @@ class _Table(Scheme):
 
     def constant_from(self) -> int:
         return len(self.values) if self.values[-1] else 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {"scheme": "custom", "values": list(self.values)}
 
     @cached_property
     def _rows(self) -> Floats:
@@ -242,9 +238,7 @@ def custom(probabilities: Sequence[float] | NDArray[np.floating[Any]]) -> Scheme
     >>> custom([0.1, 0.5, 1.0]).inclusion([0, 1, 2, 3, 4]).tolist()
     [0.0, 0.1, 0.5, 1.0, 1.0]
     """
-    values = _probabilities(probabilities)
-    length = int(np.searchsorted(values, values[-1], side="left")) + 1
-    return _Table(tuple(values[:length].tolist()))
+    return _Table(probabilities)  # type: ignore[arg-type]  # checked there
 
 
 @dataclass(frozen=True)
@@ -271,29 +265,13 @@ class DataDependent(Scheme):
         return self.inner._evaluate(frequencies)
 
 
-def scheme_from_json(data: dict[str, Any]) -> Scheme:
-    """Return the scheme that `Scheme.to_json` described; unknown or missing fields are refused.
+def scheme_from_json(data: Any) -> Scheme:
+    """Return the scheme that `Scheme.to_json` described; anything else is refused.
 
-    >>> scheme_from_json({"scheme": "priority", "tau": 0.5, "power": 1.0})
+    >>> scheme_from_json({"kind": "priority", "tau": 0.5, "power": 1.0})
     priority(tau=0.5, power=1.0)
     """
-    if not isinstance(data, dict):
-        raise InvalidType("data must be a dict. Pass what Scheme.to_json returned.")
-    makers: dict[str, tuple[Callable[..., Scheme], tuple[str, ...]]] = {
-        "ppswor": (ppswor, ("tau", "power")),
-        "priority": (priority, ("tau", "power")),
-        "ppswor_of_stream": (PpsworOfStream, ("tau", "power")),
-        "everything": (everything, ()),
-        "custom": (custom, ("values",)),
-    }
-    name = data.get("scheme")
-    if not isinstance(name, str) or name not in makers:
-        raise InvalidValue(f"data names no known scheme. Its field 'scheme' is one of {', '.join(makers)}.")
-    make, fields = makers[name]
-    if set(data) != {"scheme", *fields}:
-        expected = ", ".join(sorted(fields)) or "nothing else"
-        raise InvalidValue(f"data of the scheme {name} has the wrong fields. Beside 'scheme' it holds: {expected}.")
-    return make(*(data[field] for field in fields))
+    return decode(data, Scheme)  # type: ignore[type-abstract]
 
 
 def check_scheme(scheme: object) -> Scheme:

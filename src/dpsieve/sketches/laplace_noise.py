@@ -49,6 +49,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.channels.budget import check_budget
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.estimation.estimated_sums import noise_interval
 from dpsieve.exact.balls import first_whole
@@ -56,7 +57,6 @@ from dpsieve.noise.known_keys import laplace_deviation, laplace_tail
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, unit_words
 from dpsieve.privacy.mechanism import Counting, Reading
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS

@@ -74,12 +74,12 @@ from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta, gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.channels.budget import check_budget
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, minimise, precision, smallest, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import discrete_gaussian, rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.laplace_noise import MISSED, SketchReading, are_parts, check_drawn, read_estimates

@@ -68,10 +68,10 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from dpsieve.channels.budget import check_budget
+from dpsieve.codec import register
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_tail
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.picks import uniform_integers
 from dpsieve.randomness.source import Source

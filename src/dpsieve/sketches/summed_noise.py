@@ -31,9 +31,9 @@ from flint import arb
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.picks import distinct

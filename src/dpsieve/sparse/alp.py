@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.kernel import GUARD, exp_floor
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import LazyUniform
 from dpsieve.sparse.alp_estimates import MOST_TAKEN, Stretch, likeliest_levels, likelihood_steps, middles

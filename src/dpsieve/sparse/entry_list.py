@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from dpsieve import validate
 from dpsieve.accounting.spends import Approximate, Spend
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable, FallingSums
 from dpsieve.sparse.digests import Dimension, check_dimension

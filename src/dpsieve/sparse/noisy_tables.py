@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.digests import KEY_WORDS, hash_words
 from dpsieve.sparse.embedding import Embedding, Errors, Relation

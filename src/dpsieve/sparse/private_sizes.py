@@ -10,11 +10,11 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Spend
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import upper
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.source import Source, uniform_bits
 from dpsieve.sparse.embedding import Relation

@@ -33,11 +33,11 @@ from functools import cached_property
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, first_whole, minimise, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.guarantee import Guarantee, shown
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.digests import KEY_WORDS, MOST_BYTES, hash_words
 from dpsieve.sparse.embedding import UNITS, Embedding, Errors, in_threads

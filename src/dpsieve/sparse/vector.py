@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsieve import validate
+from dpsieve.codec import decode_fields, register
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
-from dpsieve.privacy.mechanism import Mechanism, restored
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import Mechanism, from_json
 from dpsieve.publication.publication import UNSAFE, Notes, Publication
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.choice import REFERENCE, Recipe, VectorRequest
@@ -46,6 +46,7 @@ class VectorNotes(Notes):
         check_dimension(self.dimension)
 
 
+@register("sparse_vector")
 @dataclass(frozen=True, eq=False, repr=False)
 class SparseVector(Publication):
     """A private vector of huge dimension in few bits; `get` estimates any entry.
@@ -55,7 +56,6 @@ class SparseVector(Publication):
         cells: what all other entries are estimated from: the key of the hash, then packed bits.
     """
 
-    kind: ClassVar[str] = "sparse_vector"
     notes_kind: ClassVar[type[Notes]] = VectorNotes
     more_tables: ClassVar[tuple[str, ...]] = ("cells",)
 
@@ -249,7 +249,7 @@ class SparseVector(Publication):
         if end + sum(sizes) != len(body) or min(sizes) < 0 or sizes[1] % 8 or sizes[2] % 8:
             raise ValueError
         names, numbers, words = (body[end + sum(sizes[:i]) : end + sum(sizes[: i + 1])] for i in range(3))
-        notes = restored(VectorNotes, record["notes"], "notes")
+        notes = decode_fields(VectorNotes, record["notes"])
         column = _column(names, sizes[1] // 8, notes.dimension)
         vector = cls(
             pa.table(

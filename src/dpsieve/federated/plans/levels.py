@@ -36,6 +36,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.accounting.gaussian import positive_delta
 from dpsieve.channels.channel import ReportedCounts
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.questions import PROTOCOLS, Protocol, check_protocol
 from dpsieve.federated.client.strings import MOST_LEVELS
@@ -46,7 +47,6 @@ from dpsieve.noise.sample_threshold import BinomialLaw, check_rate, check_thresh
 from dpsieve.noise.sample_threshold_delta import add_remove
 from dpsieve.privacy import Certificate, Guarantee
 from dpsieve.privacy.certificate import Method, formula
-from dpsieve.privacy.registry import register
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 

@@ -6,7 +6,6 @@ are a hierarchical histogram (Bharadwaj and Cormode, AISTATS 2022, Section 4.2).
 interval of each answer covers sampling, thresholds and the width of cells.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.channels.law import LARGEST_FREQUENCY
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.exact.binomial import at_least, below
@@ -48,8 +48,6 @@ class Estimate(NamedTuple):
 class DistributionNotes(Notes):
     """How a distribution was made: its cells, and the joint confidence of its intervals."""
 
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"grid": Grid.from_json}
-
     grid: Grid
     confidence: float = 0.95
 
@@ -58,6 +56,7 @@ class DistributionNotes(Notes):
         object.__setattr__(self, "confidence", check_confidence(self.confidence))
 
 
+@register("distribution")
 @dataclass(frozen=True, eq=False, repr=False)
 class Distribution(Publication):
     """A private release of a distribution of values: shares, quantiles and ranges.
@@ -73,7 +72,6 @@ class Distribution(Publication):
         notes: with the grid, and the confidence of all intervals together.
     """
 
-    kind: ClassVar[str] = "distribution"
     notes_kind: ClassVar[type[Notes]] = DistributionNotes
 
     mechanism: LevelPlan

@@ -11,7 +11,7 @@ sees no more of a string than a prefix that others share, plus `step` symbols.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Unpack
 
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.answers import PrefixReport
 from dpsieve.federated.client.coins import new_nonce
@@ -43,12 +44,11 @@ _ESCAPED = 12  # bytes of a symbol in JSON, as in "\\ud83d\\ude00"
 class TrieNotes(Notes):
     """How a trie was made: the strings that are counted, and the number of symbols per level."""
 
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"strings": Strings.from_json}
-
     strings: Strings
     step: int
 
 
+@register("heavy_hitters")
 @dataclass(frozen=True, eq=False, repr=False)
 class TrieRelease(Release):
     """A release of heavy hitters, with the trie they were found in.
@@ -58,7 +58,6 @@ class TrieRelease(Release):
             `count`, `low`, `high` for how many clients have it. It is as private as the release, and saved with it.
     """
 
-    kind: ClassVar[str] = "heavy_hitters"
     notes_kind: ClassVar[type[Notes]] = TrieNotes
     more_tables: ClassVar[tuple[str, ...]] = ("trie",)
 

@@ -16,6 +16,7 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.channels.budget import check_budget, check_max_keys
+from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import exposures, lowest_threshold, whole_delta
 from dpsieve.engines.true_data import Pairs
@@ -23,7 +24,6 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, first_whole, upper
 from dpsieve.privacy import Approximate, Certificate, Gaussian, Spend
 from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_laplace, gaussian_test
 from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.source import Source

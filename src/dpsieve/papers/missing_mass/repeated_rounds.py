@@ -4,16 +4,17 @@ Swanberg, Desfontaines and Haney, "DP-SIPS: A simpler, more scalable mechanism f
 selection", PoPETs 2023.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.channels.budget import check_budget, check_max_keys
+from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import BITS, leak, select_by_noise
 from dpsieve.engines.true_data import Pairs
@@ -22,7 +23,6 @@ from dpsieve.exact.balls import minimise, smallest
 from dpsieve.privacy import Approximate, Certificate, Composition, Gaussian, Spend
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools
 
@@ -84,11 +84,6 @@ class RepeatedRounds(Selector):
     dominate each round, for all earlier results, compose to one that dominates the whole (Zhu, Dong and Wang, AISTATS
     2022, Theorem 10); that is the formula.
     """
-
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        "sigmas": lambda data: _floats("sigmas", data),
-        "thresholds": lambda data: _floats("thresholds", data),
-    }
 
     sigmas: tuple[float, ...]
     thresholds: tuple[float, ...]

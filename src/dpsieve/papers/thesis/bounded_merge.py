@@ -10,9 +10,9 @@ they get discrete Laplace noise of scale (k+1)/epsilon in whole counts, as in Ch
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.ledger import AnyLedger
-from dpsieve.privacy.registry import register
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.misra_gries import MergedSketch

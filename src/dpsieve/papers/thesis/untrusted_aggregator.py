@@ -26,12 +26,12 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.noise.known_keys import laplace_deviation
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting
-from dpsieve.privacy.registry import register
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import resolve

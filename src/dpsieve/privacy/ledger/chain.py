@@ -249,7 +249,7 @@ class Chain:
         fix = "Spend less." if left else "Ask the budget owner for more."
         numbers = ", ".join(f"{name}={value}" for name, value in spend.numbers().items())
         times = f"{spend.count:,} times " if spend.count > 1 else ""
-        kind = "" if isinstance(spend, Approximate) else f"{spend.kind.replace('_', ' ')} noise of "
+        kind = "" if isinstance(spend, Approximate) else f"{spend.name.replace('_', ' ')} noise of "
         what = f"{times}{kind}{numbers}" if len(costs) == 1 else f"a batch of {len(costs):,} spends"
         return f"{what} does not fit {budget} (entries so far: {len(self.entries)}). {available}. {fix}"
 
