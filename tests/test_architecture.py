@@ -111,9 +111,9 @@ REQUESTS = {
     ds.discover: DiscoverRequest,
     ds.top_k: TopRequest,
     ds.hitting_set: HitRequest,
-    ds.sum_of: SumRequest,
-    ds.mean_of: MeanRequest,
-    ds.quantile_of: QuantileRequest,
+    ds.sum: SumRequest,
+    ds.mean: MeanRequest,
+    ds.quantile: QuantileRequest,
 }
 
 
@@ -129,7 +129,7 @@ def test_a_function_has_the_arguments_of_its_request(function):
         if (function, name) != (ds.preview, "key"):  # without data, there is no column to name
             assert given[name].default == default
     around = {"data", "engine", "ledger", "note", "progress", "source"}
-    around |= set() if function in (ds.sum_of, ds.mean_of, ds.quantile_of) else {"table"}
+    around |= set() if function in (ds.sum, ds.mean, ds.quantile) else {"table"}
     assert set(given) == set(defaults(REQUESTS[function])) | around
 
 
@@ -142,9 +142,9 @@ def test_commands_have_all_options_of_a_request():
         discover.discover: (options.DISCOVER, ds.discover),
         discover.top_k: (options.TOP, ds.top_k),
         discover.hitting_set: (options.HITS, ds.hitting_set),
-        numbers.sum_: (options.SUM, ds.sum_of),
-        numbers.mean: (options.MEAN, ds.mean_of),
-        numbers.quantile: (options.QUANTILE, ds.quantile_of),
+        numbers.sum_: (options.SUM, ds.sum),
+        numbers.mean: (options.MEAN, ds.mean),
+        numbers.quantile: (options.QUANTILE, ds.quantile),
     }
     for command, (offered, function) in commands.items():
         wanted, given = defaults(REQUESTS[function]), inspect.signature(command).parameters

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dpsieve.channels import Channel, Rows, optimal, simple, stability
+from dpsieve.codec import register
 from dpsieve.exact.words import floor_words
 from dpsieve.privacy import Block
-from dpsieve.codec import register
 from dpsieve.sampling import custom, ppswor, priority
 
 

@@ -10,9 +10,9 @@ from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
 from dpsieve.accounting.exponential_picks import hitting_delta, lemma_epsilon
-from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.picks import hitting_keys, peel, top_keys
 from dpsieve.discovery.renyi import renyi_selection
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.papers.missing_mass.algorithms import greedy_keys, known_domain_keys, paper_hitting_keys
 from dpsieve.papers.missing_mass.measures import hits

@@ -10,11 +10,11 @@ from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
 from dpsieve.accounting.exponential_picks import lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
-from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.picks import TopKeys, _counts_mu, _deviations, top_keys
 from dpsieve.discovery.renyi import renyi_selection, two_rounds
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
 from dpsieve.privacy import Approximate, Composition

@@ -13,9 +13,9 @@ from searched_units import searched_curves, worst_after_a_look
 from statistical import binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_sigma
-from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.renyi import TwoRounds, renyi_selection, two_rounds
 from dpsieve.discovery.renyi_tables import reporting_table
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource

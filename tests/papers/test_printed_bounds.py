@@ -7,8 +7,8 @@ import pytest
 from scipy.special import ndtr
 
 import dpsieve as ds
-from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.picks import hitting_keys, top_keys
+from dpsieve.engines.true_data import Pairs
 from dpsieve.papers.missing_mass.algorithms import (
     greedy_keys,
     known_domain_keys,

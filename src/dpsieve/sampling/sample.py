@@ -173,7 +173,7 @@ class Sample:
     def thinned(self, tau: float) -> "Sample":
         """Return the threshold sample at a lower rate: the one that `Sample.of` would have drawn with this tau."""
         data = self.sampler.to_json()
-        if self.size is not None or data["scheme"] not in ("ppswor", "priority"):
+        if self.size is not None or data["kind"] not in ("ppswor", "priority"):
             raise InvalidValue("tau is for threshold samples by ppswor or priority. Sample the data again.")
         lower = read_scheme({**data, "tau": validate.positive("tau", tau, hint="Pass a rate such as tau=0.001.")})
         if lower.to_json()["tau"] > data["tau"]:
@@ -257,7 +257,7 @@ class Sample:
         if self.size is None:
             return self.threshold == np.inf and bool(self._enters(self.sampler).all())
         data, full = self.sampler.to_json(), self.threshold < np.inf
-        if data["scheme"] not in ("ppswor", "priority") or data["tau"] != 1.0 or not self.threshold > 0:
+        if data["kind"] not in ("ppswor", "priority") or data["tau"] != 1.0 or not self.threshold > 0:
             return False
         fits = len(self) == self.size if full else len(self) <= self.size
         return fits and self.size <= MOST and bool((self._ranks() <= self.threshold).all())
@@ -271,7 +271,7 @@ class Sample:
         uniform = (self.high.astype(np.float64) + (self.low.astype(np.float64) + 0.5) / 2.0**64) / 2.0**64
         uniform = np.minimum(uniform, np.nextafter(1.0, 0.0))
         data = self.sampler.to_json()
-        scores = _exponential(uniform) if data["scheme"] == "ppswor" else uniform
+        scores = _exponential(uniform) if data["kind"] == "ppswor" else uniform
         return scores / raise_to_power(self.frequencies.astype(np.float64), data["power"])
 
     def _take_lowest(self, k: int, thresholds: list[float]) -> "Sample":
