@@ -65,7 +65,8 @@ measure(job)
 
 ENGINE = """
 import sys
-from dpsieve.engines import Columns, DuckDB, Weight
+from dpsieve.engines import Columns, DuckDB
+from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.contribution import Contribution
 from measure import measure
 path, keys, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]

@@ -14,8 +14,8 @@ import numpy as np
 from discovery_data import DELTA, EPSILONS, LARGE, MORE, SMALL, TRIALS, Row, bounded, chosen, load, plot, row_of, show
 
 from dpsieve.discovery.greedy import one_key
-from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.selector import Selector, TypicalSize, make_selector, recommend
+from dpsieve.engines.true_data import Pairs
 from dpsieve.papers.missing_mass.algorithms import paper_weighted_gaussian
 from dpsieve.papers.missing_mass.measures import missing_mass
 from dpsieve.randomness.source import Source, resolve

@@ -28,9 +28,9 @@ from discovery_data import (
 )  # fmt: skip
 
 from dpsieve.discovery.greedy import greedy
-from dpsieve.engines.true_data import Pairs
 from dpsieve.discovery.picks import TopKeys, top_keys
 from dpsieve.discovery.renyi import two_rounds
+from dpsieve.engines.true_data import Pairs
 from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
 from dpsieve.papers.missing_mass.measures import top_k_l1_loss, top_k_missing_mass
 from dpsieve.randomness.source import resolve

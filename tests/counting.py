@@ -1,7 +1,7 @@
 """Calls of engines in few words."""
 
-from dpsieve.engines import COUNT, Columns
-from dpsieve.engines.engine import Aggregation
+from dpsieve.engines import Columns
+from dpsieve.engines.engine import COUNT, Aggregation
 from dpsieve.engines.spark.engine import SparkCounted
 from dpsieve.privacy.contribution import Contribution
 

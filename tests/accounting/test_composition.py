@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from dpsieve.accounting.renyi import zcdp_delta, zcdp_epsilon
 from dpsieve.accounting.repeated import repeated_delta
+from dpsieve.accounting.spends import basic, spend_from_json
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
-from dpsieve.privacy import (
-    Approximate,
-    Composition,
-    DiscreteLaplace,
-    Gaussian,
-    Renyi,
-    ZeroConcentrated,
-    basic,
-    spend_from_json,
-)
+from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Renyi, ZeroConcentrated
 
 SPENDS = [
     Approximate(0.5, 1e-9),

@@ -299,7 +299,7 @@ def test_epsilons_that_are_hardly_above_zero():
             lambda e: optimal(e, 1e-8),
             lambda e: ds.channels.known_keys(e),
             lambda e: ds.channels.known_keys(e, 1e-8, 3, 4),
-            lambda e: ds.channels.private_scheme([5], 2, epsilon=e),
+            lambda e: private_scheme([5], 2, epsilon=e),
             lambda e: ds.channels.gaussian(e, 1e-8, 3),
             lambda e: ds.federated.plan(e, 1e-8),
             lambda e: ds.papers.sample_threshold.SampledLaplace(e, 0.1),

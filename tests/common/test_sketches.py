@@ -94,7 +94,7 @@ class TestEverySketch:
         ledger = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-12, unit=unit)
         release = sketch.release(1.0, 1e-12, ledger=ledger.path, note="a test")  # rare keys show with chance delta
         assert release.table["key"].to_pylist() == STREAMS[items][:1] and len(ledger) == 1
-        assert release.guarantee == ds.privacy.Guarantee(1.0, 1e-12, unit=unit) and release.notes.reason
+        assert release.guarantee == ds.Guarantee(1.0, 1e-12, unit=unit) and release.notes.reason
         with pytest.raises(BudgetExceeded):
             sketch.release(1.0, 1e-12, ledger=ledger)
         assert sketch.release(1.0, 1e-6, source=ds.testing.insecure_source(1)).unsafe_to_publish

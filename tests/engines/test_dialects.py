@@ -11,9 +11,10 @@ import sqlglot
 from counting import task
 from sqlglot import exp
 
-from dpsieve.engines import COUNT, Weight
+from dpsieve.engines.engine import COUNT
 from dpsieve.engines.sql.dialects import DIALECTS, query_for
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
+from dpsieve.privacy.contribution import Weight
 
 NAMES = (
     'a"b',

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from counting import count, found, task
 
-from dpsieve.engines import Columns, DuckDB, Weight
+from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb.compiled import pairs as compiled_pairs
 from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.queries import DUCKDB, bounded_query, number_query, pairs_query, places_query
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 

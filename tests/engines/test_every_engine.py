@@ -16,9 +16,9 @@ from scipy import stats
 from statistical import assert_counts, assert_follows
 
 import dpsieve as ds
-from dpsieve.engines import Columns, DuckDB, Weight
+from dpsieve.engines import Columns, DuckDB
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 PLACES = [
     "SQL",

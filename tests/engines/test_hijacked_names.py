@@ -16,14 +16,14 @@ import sqlglot
 from counting import count, found, task
 from sqlglot import exp
 
-from dpsieve.engines import Columns, DuckDB, Postgres, Weight
+from dpsieve.engines import Columns, DuckDB, Postgres
 from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.postgres import catalog
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.dialects import query_for
 from dpsieve.engines.sql.queries import bounded_query, number_query, pairs_query, places_query
 from dpsieve.errors import InvalidValue, UnreadableData
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 # What has a grammar of its own, and is resolved to no name.
 GRAMMAR = (exp.And, exp.Or, exp.Case, exp.Cast, exp.Collate, exp.If, exp.Struct)

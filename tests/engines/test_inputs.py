@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 from counting import count
 
-from dpsieve.engines import DataStream, DuckDB
-from dpsieve.engines.inputs.files import files_of
+from dpsieve.engines import DuckDB
+from dpsieve.engines.inputs.files import DataStream, files_of
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.jobs.preview import preview
 from dpsieve.privacy.ledger import Ledger

@@ -14,13 +14,14 @@ from counting import count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import Columns, DataStream, DuckDB, Weight
+from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb.compiled import numbering as text_blocks
 from dpsieve.engines.duckdb.compiled import pairs
+from dpsieve.engines.inputs.files import DataStream
 from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.engines.true_data import FromPlaces
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import dpsieve as ds
 from dpsieve.cli import app
 from dpsieve.engines import Columns, DuckDB, Postgres, choose
+from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.postgres.catalog import table_parts
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
@@ -174,7 +175,7 @@ def test_views_and_what_may_not_be_read(engine, server, postgres, rows):
     with pytest.raises(InvalidValue, match=r"key='keys' is not a column of the data. Did you mean 'key'"):
         count(engine, rows, key=("keys",))
     with pytest.raises(InvalidType, match="sums, means and quantiles are not computed yet"):
-        engine.read_numbers(rows, ds.engines.NumberColumns(("more",), "unit"), 1, salt=1)
+        engine.read_numbers(rows, NumberColumns(("more",), "unit"), 1, salt=1)
 
 
 SECRET = "s3cret w@rd/%"

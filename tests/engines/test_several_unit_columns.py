@@ -14,13 +14,14 @@ from counting import found, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import Columns, DuckDB, NumberColumns, Weight
+from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb.compiled import pairs
 from dpsieve.engines.duckdb.compiled.values import unit_expression, unit_values
+from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 

@@ -12,10 +12,10 @@ from counting import count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import Columns, DuckDB, Weight
+from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 

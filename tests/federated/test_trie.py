@@ -18,12 +18,12 @@ from dpsieve.accounting.repeated import repeated_share
 from dpsieve.channels import sample_threshold
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, masses
-from dpsieve.federated import LevelPlan, Quantiles, TrieHeavyHitters, TrieRelease, compare, level_plan
+from dpsieve.federated import Quantiles, TrieHeavyHitters, TrieRelease, compare, level_plan
 from dpsieve.federated.client import Question, Strings, client_answer, padded_message
-from dpsieve.federated.plans.levels import secret_levels_delta
+from dpsieve.federated.plans.levels import LevelPlan, secret_levels_delta
 from dpsieve.federated.plans.rounds import _both, _Curves, _total, rounds_delta
 from dpsieve.federated.server.simulated_clients import are_accepted, cut_prefixes, draw_levels, read_strings
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.publication import Release

@@ -16,7 +16,9 @@ from charged_draws import crashing
 from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
-from dpsieve.engines import DataStream, DuckDB, NumberColumns
+from dpsieve.engines import DuckDB
+from dpsieve.engines.engine import NumberColumns
+from dpsieve.engines.inputs.files import DataStream
 from dpsieve.engines.sql import queries as number_query
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import gaps as gap_quantiles

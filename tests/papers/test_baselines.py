@@ -14,7 +14,7 @@ from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.federated import Histogram, plan
 from dpsieve.papers.sample_threshold import BernoulliNoise, HadamardResponse, SampledLaplace
 from dpsieve.papers.sample_threshold.baselines import moved_delta, walsh_hadamard
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 
 
 class TestSampledLaplace:

@@ -25,7 +25,8 @@ from hypothesis import strategies as st
 
 from dpsieve.accounting.composition import convert_to_replacement
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
-from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, Renyi, ZeroConcentrated
+from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Renyi, ZeroConcentrated
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import ORIGIN, link
 from dpsieve.privacy.ledger.rules import SUMS, Cost

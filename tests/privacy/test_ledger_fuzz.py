@@ -8,16 +8,10 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
+from dpsieve.accounting.spends import spend_from_json
 from dpsieve.errors import BudgetExceeded, DpsieveError, LedgerError
-from dpsieve.privacy import (
-    Approximate,
-    DiscreteLaplace,
-    Gaussian,
-    Guarantee,
-    Renyi,
-    ZeroConcentrated,
-    spend_from_json,
-)
+from dpsieve.privacy import Approximate, DiscreteLaplace, Gaussian, Renyi, ZeroConcentrated
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import Ledger, store
 from dpsieve.privacy.ledger.chain import ORIGIN, link
 from dpsieve.privacy.ledger.rules import Rules

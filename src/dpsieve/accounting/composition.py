@@ -132,7 +132,7 @@ class Composition:
     mostly far less, for up to some thousand different spends. Each of these costs about a millisecond, equal ones are
     joined first; memory stays at some megabytes.
 
-    >>> from dpsieve.privacy import Approximate, DiscreteLaplace, Gaussian
+    >>> from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Gaussian
     >>> spends = Composition([Approximate(0.1, 1e-9, count=50), Gaussian(10.0), DiscreteLaplace(20.0, count=20)])
     >>> round(spends.epsilon(1e-6), 2), f"{spends.delta(4.0):.2g}"
     (3.41, '6e-08')

@@ -37,8 +37,8 @@ from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Steps
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import floor_bounds, precision
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import whole_unit
+from dpsieve.privacy.certificate import Certificate, whole_unit
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.coins import bernoulli
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme

@@ -19,8 +19,8 @@ from dpsieve.channels.law import LARGEST_FREQUENCY, Row, TokenLaw
 from dpsieve.channels.rows import Rows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.guarantee import warn_of_large_delta
+from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.sample import Sample
@@ -268,7 +268,7 @@ class UnknownKeysChannel(UnknownKeys, Channel):
 def frequency_at(channel: ReportedCounts, probability: float) -> int | None:
     """Return the lowest frequency reported with at least this probability; None where none up to 10^12 is.
 
-    >>> from dpsieve.channels import optimal
+    >>> from dpsieve.channels.optimal_channels import optimal
     >>> [frequency_at(optimal(1.0, 1e-8), probability) for probability in (0.01, 0.5, 0.99)]
     [15, 19, 23]
     """

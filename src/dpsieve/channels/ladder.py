@@ -28,9 +28,9 @@ from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Steps
 from dpsieve.channels.stepwise import RaggedRows, SampledRows, StepRows, constant_from
 from dpsieve.errors import NotCertified
 from dpsieve.exact.words import floor_words, fraction
-from dpsieve.privacy import Block, Certificate, Guarantee
-from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.kernel import examine
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.kernel import Block, examine
 from dpsieve.privacy.ladder_kernel import LadderTable, examine_ladder, expand, rows_for
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints, Words

@@ -31,7 +31,7 @@ from dpsieve.channels.rows import FACTOR_BITS, ONE, Chain, Inverse, Rows, Steps,
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.exact.words import below, fraction, split_words
-from dpsieve.privacy import Block
+from dpsieve.privacy.kernel import Block
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import CHUNK
 from dpsieve.types import Floats, Ints, Words

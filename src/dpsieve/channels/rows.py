@@ -18,8 +18,9 @@ import numpy as np
 from dpsieve.channels.law import Row, WindowedLaw, Windows, runs
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.words import below, fraction, join_words, split_words
-from dpsieve.privacy import Block, Certificate, Guarantee, certify
-from dpsieve.privacy.kernel import GRID, GUARD, examine, exp_floor
+from dpsieve.privacy.certificate import Certificate, certify
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.kernel import GRID, GUARD, Block, examine, exp_floor
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.validate import Neighbours

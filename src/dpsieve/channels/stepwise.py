@@ -18,7 +18,7 @@ from dpsieve.channels.stepwise_loops import advance
 from dpsieve.errors import NotCertified
 from dpsieve.exact.balls import first_whole
 from dpsieve.exact.words import floor_words, fraction
-from dpsieve.privacy import Block
+from dpsieve.privacy.kernel import Block
 from dpsieve.randomness.coins import uniform_below
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme

@@ -12,8 +12,7 @@ from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy import Certificate
-from dpsieve.privacy.certificate import whole_unit
+from dpsieve.privacy.certificate import Certificate, whole_unit
 from dpsieve.privacy.contribution import Weight
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Ints

@@ -30,12 +30,12 @@ from scipy.special import log_ndtr
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_sigma
+from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.codec import register
 from dpsieve.discovery.selector import WeightSelector
 from dpsieve.exact.balls import smallest
-from dpsieve.privacy import Approximate, Certificate, Gaussian, Spend
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.contribution import Weight
 from dpsieve.randomness import gaussian_test
 from dpsieve.randomness.source import Source

@@ -3,18 +3,14 @@
 from typing import Any
 
 from dpsieve.engines.duckdb.engine import DuckDB
-from dpsieve.engines.engine import COUNT, Columns, Engine, NumberColumns, Progress
-from dpsieve.engines.inputs.files import DataStream, files
+from dpsieve.engines.engine import Columns, Engine
 from dpsieve.engines.inputs.frames import is_database, is_spark, opener_of
 from dpsieve.engines.postgres.engine import Postgres
 from dpsieve.engines.spark.engine import Spark
-from dpsieve.engines.true_data import Counted, NumberRows
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Weight
 
 __all__ = [
-    "COUNT", "Columns", "Counted", "DataStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Postgres",
-    "Progress", "Spark", "Weight", "choose", "files", "is_database", "locate_data",
+    "Columns", "DuckDB", "Engine", "Postgres", "Spark",
 ]  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Collection from clients by sample-and-threshold.
 
 `client` is what a device needs, `server` counts and releases, `plans` finds rates and thresholds. Names are loaded on
-first use: a device that imports `dpsieve.federated.client` loads nothing else. `dpsieve.collect_table`,
-`collect_strings` and `collect_numbers` run a collection on a table.
+first use: a device that imports `dpsieve.federated.client` loads nothing else. `dpsieve.collect_histogram`,
+`collect_heavy_hitters` and `collect_quantiles` run a collection on a table.
 """
 
 from importlib import import_module
@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpsieve.federated import client
     from dpsieve.federated.plans.histogram import invite_for_reports, invite_for_sample, plan
-    from dpsieve.federated.plans.levels import LevelPlan, compare, level_plan
+    from dpsieve.federated.plans.levels import compare, level_plan
     from dpsieve.federated.server.distribution import Distribution, Quantiles
-    from dpsieve.federated.server.histogram import Histogram, Reports, Tally
+    from dpsieve.federated.server.histogram import Histogram, Reports
     from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
 
 __all__ = [
-    "Distribution", "Histogram", "LevelPlan", "Quantiles", "Reports", "Tally", "TrieHeavyHitters", "TrieRelease",
-    "client", "compare", "invite_for_reports", "invite_for_sample", "level_plan", "plan",
+    "Distribution", "Histogram", "Quantiles", "Reports", "TrieHeavyHitters", "TrieRelease", "client", "compare",
+    "invite_for_reports", "invite_for_sample", "level_plan", "plan",
 ]  # fmt: skip
 
 _NAMES = {
     "plans.histogram": "invite_for_reports invite_for_sample plan",
-    "plans.levels": "LevelPlan compare level_plan",
+    "plans.levels": "compare level_plan",
     "server.distribution": "Distribution Quantiles",
-    "server.histogram": "Histogram Reports Tally",
+    "server.histogram": "Histogram Reports",
     "server.trie": "TrieHeavyHitters TrieRelease",
 }
 _HOME = {name: f"dpsieve.federated.{home}" for home, names in _NAMES.items() for name in names.split()}

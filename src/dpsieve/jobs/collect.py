@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from dpsieve.channels import frequency_at
+from dpsieve.channels.channel import frequency_at
 from dpsieve.channels.law import LARGEST_FREQUENCY
-from dpsieve.engines import Engine, NumberRows, Progress
-from dpsieve.engines.true_data import Counted
+from dpsieve.engines.engine import Engine, Progress
+from dpsieve.engines.true_data import Counted, NumberRows
 from dpsieve.errors import InvalidType
 from dpsieve.exact.balls import first_whole
 from dpsieve.federated.plans.histogram import plan as plan_sample

@@ -8,7 +8,7 @@ import pyarrow as pa
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
 from dpsieve.discovery.picks import KeyPicker, hitting_keys, top_keys
 from dpsieve.discovery.selector import Selection, WeightSelector, choose_by_median, choose_selector
-from dpsieve.engines import Engine
+from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, KeyRequest, TopKRequest, document

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from dpsieve.accounting.repeated import Share, repeated_share
 from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.budget import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
 from dpsieve.channels.channel import ReportedCounts, frequency_at
@@ -15,7 +16,6 @@ from dpsieve.noise.gaussian_threshold import gaussian
 from dpsieve.noise.known_keys import NOISES, known_keys
 from dpsieve.noise.report_tables import rough_half
 from dpsieve.noise.report_then_count import report_then_count
-from dpsieve.privacy import Share, repeated_share
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.mechanism import Counting, Mechanism

@@ -10,7 +10,7 @@ from dpsieve.jobs.request import Request, argument
 from dpsieve.validate import Neighbours
 
 if TYPE_CHECKING:
-    from dpsieve.engines import Columns, NumberColumns
+    from dpsieve.engines.engine import Columns, NumberColumns
     from dpsieve.types import Floats
 
 MeanMethod = Literal["auto", "box", "plan"]
@@ -85,7 +85,7 @@ class NumberRequest(Request):
     @property
     def columns(self) -> "NumberColumns":
         """The columns that are read."""
-        from dpsieve.engines import NumberColumns
+        from dpsieve.engines.engine import NumberColumns
 
         assert self.column is not None
         return NumberColumns(self.column, self.privacy_unit)
@@ -269,7 +269,7 @@ class DistributionRequest(LevelRequest):
     @property
     def columns(self) -> "Columns":
         """The columns that are read."""
-        from dpsieve.engines import NumberColumns
+        from dpsieve.engines.engine import NumberColumns
 
         return NumberColumns((self.column,), self.privacy_unit)
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpsieve.engines import Engine, NumberRows
+from dpsieve.engines.engine import Engine
+from dpsieve.engines.true_data import NumberRows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import document

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.display import html_table
-from dpsieve.engines import Engine
+from dpsieve.engines.engine import Engine
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.mechanisms import Choice
 from dpsieve.jobs.request import Request
@@ -17,8 +17,7 @@ from dpsieve.jobs.run import Plan
 from dpsieve.jobs.table import Table
 from dpsieve.noise.known_keys import KnownKeys
 from dpsieve.noise.report_then_count import ReportThenCount
-from dpsieve.privacy import Guarantee
-from dpsieve.privacy.guarantee import warn_of_large_delta
+from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
 from dpsieve.privacy.ledger import AnyLedger, open_ledger
 
 Job = Literal[

@@ -11,7 +11,7 @@ from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.discovery.find_then_count import CANDIDATES as COUNTED_KEYS
 from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
 from dpsieve.discovery.selector import TypicalSize
-from dpsieve.engines import Engine
+from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, Pairs
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.jobs.bounds import (

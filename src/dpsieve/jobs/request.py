@@ -16,7 +16,7 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 
 if TYPE_CHECKING:
-    from dpsieve.engines import Columns
+    from dpsieve.engines.engine import Columns
     from dpsieve.privacy.contribution import Contribution
     from dpsieve.sampling.schemes import Scheme
 
@@ -148,7 +148,7 @@ class KeyRequest(Request):
     @property
     def columns(self) -> "Columns":
         """The columns that are read."""
-        from dpsieve.engines import Columns
+        from dpsieve.engines.engine import Columns
 
         return Columns(self.key, self.privacy_unit)
 

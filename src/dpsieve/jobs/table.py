@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpsieve.engines import COUNT, Columns, Engine, NumberColumns, NumberRows, choose, locate_data
-from dpsieve.engines.engine import Measure, Progress
-from dpsieve.engines.true_data import Counted, CountedByBound, Pairs
+from dpsieve.engines import choose, locate_data
+from dpsieve.engines.engine import COUNT, Columns, Engine, Measure, NumberColumns, Progress
+from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.numbers.sums import coordinate_names, matrix
 from dpsieve.privacy.contribution import Contribution

@@ -24,6 +24,8 @@ from scipy.special import log_ndtr, ndtr
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_sigma
+from dpsieve.accounting.spends import Approximate, Spend
+from dpsieve.accounting.spends import Gaussian as GaussianSpend
 from dpsieve.channels.baselines import trim_lag
 from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
 from dpsieve.channels.channel import UnknownKeys
@@ -32,9 +34,8 @@ from dpsieve.channels.rows import ONE
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, floor_bounds, minimise, precision, smallest, upper
-from dpsieve.privacy import Approximate, Certificate, Guarantee, Spend
-from dpsieve.privacy import Gaussian as GaussianSpend
-from dpsieve.privacy.certificate import whole_unit
+from dpsieve.privacy.certificate import Certificate, whole_unit
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats, Ints
 
 _SAFE = 1 + 1e-9  # far above the rounding of the floating-point formula

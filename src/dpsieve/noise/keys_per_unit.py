@@ -10,8 +10,8 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source

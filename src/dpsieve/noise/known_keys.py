@@ -21,14 +21,14 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_sigma
+from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
 from dpsieve.channels.budget import check_max_keys, check_max_rows
 from dpsieve.channels.channel import Target, checked_frequencies
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
-from dpsieve.privacy import Certificate, DiscreteLaplace, Gaussian, Guarantee, Spend
-from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.guarantee import warn_of_large_delta
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness import discrete_laplace, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale

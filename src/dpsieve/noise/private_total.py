@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.accounting.spends import DiscreteLaplace, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.channels.channel import checked_frequencies
 from dpsieve.channels.optimal_channels import optimal
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy import Certificate, DiscreteLaplace, Guarantee, Spend
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.composed import Composed, Use, remaining
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source, resolve

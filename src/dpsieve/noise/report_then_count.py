@@ -12,6 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from dpsieve import validate
 from dpsieve.accounting.renyi import spread_orders
+from dpsieve.accounting.spends import Approximate, Renyi, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
 from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.law import CELLS, LARGEST_FREQUENCY, TokenLaw
@@ -31,8 +32,8 @@ from dpsieve.noise.report_tables import (
     delta_of_noise,
     delta_of_one_key,
 )
-from dpsieve.privacy import Approximate, Certificate, Guarantee, Renyi, Spend
-from dpsieve.privacy.certificate import Part, whole_unit
+from dpsieve.privacy.certificate import Certificate, Part, whole_unit
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints

@@ -20,8 +20,8 @@ from dpsieve.codec import register
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, below, masses, window
 from dpsieve.noise.sample_threshold_delta import add_remove, replace
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints

@@ -76,7 +76,7 @@ class DuckDB(Engine):
             `duckdb.compiled.pairs`); None for never.
 
     >>> import pyarrow as pa
-    >>> from dpsieve.engines import Columns
+    >>> from dpsieve.engines.engine import Columns
     >>> from dpsieve.privacy.contribution import Contribution
     >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
     >>> counted = DuckDB().aggregate(table, Columns(("query",), unit=("user",)), Contribution(keys=1), salt=7)

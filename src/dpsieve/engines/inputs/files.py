@@ -359,7 +359,8 @@ class DataStream:
     which is removed with it, so that streams larger than memory work and errors have line numbers.
 
     >>> import io
-    >>> from dpsieve.engines import DataStream, DuckDB
+    >>> from dpsieve.engines.duckdb.engine import DuckDB
+    >>> from dpsieve.engines.inputs.files import DataStream
     >>> DuckDB().columns(DataStream(io.StringIO("user,query\n")))
     [('user', 'VARCHAR'), ('query', 'VARCHAR')]
     """

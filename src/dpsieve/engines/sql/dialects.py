@@ -146,7 +146,7 @@ def query_for(
         query: what is asked: `bounded_query`, or a function of the same arguments.
         salt: the name of a table of one text, `s`, that is the salt, so that it is not in the query.
 
-    >>> from dpsieve.engines import Columns
+    >>> from dpsieve.engines.engine import Columns
     >>> from dpsieve.privacy.contribution import Contribution
     >>> task = Aggregation(Columns(("query",), ("user",)), Contribution(keys=2), salt=7)
     >>> text = query_for("spark", ("logs", "searches"), {"user": "bigint", "query": "string"}, task)

@@ -22,7 +22,7 @@ from dpsieve.exact.balls import first_whole
 from dpsieve.exact.binomial import at_least, below
 from dpsieve.federated.plans.search import Search, least_costly
 from dpsieve.noise.sample_threshold_delta import add_remove, lower_tail, roughly_replace, upper_tail
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.validate import Neighbours
 
 from dpsieve.noise.sample_threshold import (  # isort: skip

@@ -45,8 +45,8 @@ from dpsieve.federated.plans.rounds import rough_rounds_delta, rounds_delta
 from dpsieve.federated.plans.search import Search, least_costly
 from dpsieve.noise.sample_threshold import BinomialLaw, check_rate, check_threshold, exact_delta
 from dpsieve.noise.sample_threshold_delta import add_remove
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import Method, formula
+from dpsieve.privacy.certificate import Certificate, Method, formula
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 

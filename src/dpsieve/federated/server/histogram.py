@@ -33,7 +33,7 @@ from dpsieve.federated.client.coins import new_nonce
 from dpsieve.federated.client.questions import LONGEST, Kind, Terms, ValueQuestion, check_kind, check_longest
 from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
 from dpsieve.noise.sample_threshold import SampleThreshold, exact_delta
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
@@ -221,7 +221,7 @@ class Histogram:
         longest: texts of more bytes in UTF-8 do not count.
         collection: the unique name of this release, by which devices charge their budgets; default: random.
 
-    >>> from dpsieve.federated import plan
+    >>> from dpsieve.federated.plans.histogram import plan
     >>> drinks = Histogram(plan(1.0, 1e-8))
     >>> sent = [drinks.client_report(value) for value in ["tea"] * 600 + ["coffee"] * 400 + ["secret"] * 5]
     >>> reports = [report.to_bytes() for report in sent if report is not None]

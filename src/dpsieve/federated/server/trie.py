@@ -28,7 +28,7 @@ from dpsieve.federated.client.strings import Strings, Symbols
 from dpsieve.federated.plans.levels import LevelOptions, LevelPlan, count_levels, level_plan
 from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
 from dpsieve.federated.server.simulated_clients import answer_all, string_type
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.publication.release import Release

@@ -15,6 +15,7 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
@@ -22,8 +23,7 @@ from dpsieve.discovery.weighted_gaussian import exposures, lowest_threshold, who
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, first_whole, upper
-from dpsieve.privacy import Approximate, Certificate, Gaussian, Spend
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.randomness import discrete_laplace, gaussian_test
 from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.source import Source

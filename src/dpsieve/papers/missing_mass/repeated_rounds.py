@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.accounting.composition import Composition
 from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
@@ -20,8 +22,7 @@ from dpsieve.discovery.weighted_gaussian import BITS, leak, select_by_noise
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import minimise, smallest
-from dpsieve.privacy import Approximate, Certificate, Composition, Gaussian, Spend
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.contribution import Weight
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools

@@ -48,8 +48,8 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, lower, smallest, upper
 from dpsieve.exact.binomial import masses, window
 from dpsieve.noise.sample_threshold import LARGEST_RATE, check_rate
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.coins import binomial, coins
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.picks import uniform_integers

@@ -17,7 +17,7 @@ _POINTS = 12  # of a Gauss rule on a part of at most one unit
 def noisy_count(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = None) -> "NoisyCount":
     """Return the estimator g(x) / q(x) from the noisy counts x of a stability histogram; see `NoisyCount`.
 
-    >>> from dpsieve.channels import stability
+    >>> from dpsieve.channels.baselines import stability
     >>> noisy_count(stability(1.0, 1e-8)).bias([5, 100]).round(2).tolist()
     [-5.0, 0.01]
     """
@@ -29,7 +29,7 @@ def scaled(channel: ReportedCounts) -> "Scaled":
 
     It is unbiased for a threshold of one. With a higher threshold no estimator is: keys below it are never reported.
 
-    >>> from dpsieve.channels import sample_threshold
+    >>> from dpsieve.noise.sample_threshold import sample_threshold
     >>> scaled(sample_threshold(0.2, 6)).value([0, 7, 100]).round(6).tolist()
     [0.0, 35.0, 500.0]
     """
