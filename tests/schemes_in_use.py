@@ -23,6 +23,9 @@ class FunctionScheme(Scheme):
 
     function: object
 
+    def __repr__(self):
+        return "FunctionScheme"
+
     def constant_from(self):
         """Return None: where a function stops growing is not known."""
 

@@ -14,17 +14,23 @@ import numpy as np
 import pytest
 
 from dpsieve.accounting.composition import convert_to_replacement
-from dpsieve.accounting.gaussian import gaussian_curve
+from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta
 from dpsieve.accounting.renyi import range_divergence, renyi_delta
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.numbers.gaps import GapQuantiles
+from dpsieve.privacy import (  # fmt: skip
+    Approximate,
+    BoundedRange,
+    Composition,
+    DiscreteLaplace,
+    Gaussian,
+    Renyi,
+    ZeroConcentrated,
+)
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import Chain
 from dpsieve.privacy.ledger.rules import SUMS, Cost, Rules
-
-from dpsieve.privacy import , BoundedRange, Composition, DiscreteLaplace, Gaussian, Renyi, ZeroConcentrated  # fmt: skip
-from dpsieve.accounting.gaussian import gaussian_delta
-from dpsieve.privacy.guarantee import Guarantee
 
 
 def chain_of(budget, *costs):
