@@ -88,7 +88,8 @@ def test_one_pair_of_bounds_serves_all_columns(folder):
     (["--column", "price", "--bounds", "0,nan", "--epsilon", 1], "not finite"),
     (["--column", "price", "--bounds", "0,1"], "epsilon"),
     (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--rho", 1], "rho"),
-    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--max-rows-per-unit", 2], "--max-rows-per-unit needs a --privacy-unit"),
+    (["--column", "price", "--bounds", "0,1", "--epsilon", 1, "--max-rows-per-unit", 2],
+     "--max-rows-per-unit needs a --privacy-unit"),
     (["--column", "price", "--epsilon", 1], "--bounds"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said(command, wrong, message, folder):

@@ -111,6 +111,6 @@ def test_every_job_takes_them(tmp_path):
     assert ds.release(rows, **asked).table["query"].to_pylist() == ["tea"]
     assert ds.discover(rows, **asked).table["query"].to_pylist() == ["tea"]
     assert ds.preview(rows, **asked).half < 500
-    assert 2 < ds.mean_of(rows, column="hour", bounds=(0, 6), privacy_unit="user", epsilon=1.0).value < 4
+    assert 2 < ds.mean(rows, column="hour", bounds=(0, 6), privacy_unit="user", epsilon=1.0).value < 4
     with pytest.raises(InvalidValue, match="is not a column of the data"):
         ds.preview(rows, **asked | {"key": "query_"})

@@ -15,7 +15,7 @@ from counting import count
 from dpsieve.engines import DataStream, DuckDB
 from dpsieve.engines.inputs.files import files_of
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
-from dpsieve.jobs.release import preview
+from dpsieve.jobs.preview import preview
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.publication.folders import Reserved
 

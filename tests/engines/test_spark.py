@@ -145,7 +145,7 @@ def test_discovery_takes_what_looks_at_weights_alone(spark):
     frame = spark[1].createDataFrame(searches())
     made = ds.discover(frame, **BUDGET)
     assert made.notes.reason == "Spark gives sums of weights" and "tea" in made.table.column(0).to_pylist()
-    with pytest.raises(InvalidValue, match=r"mechanism='greedy' needs to know .* Choose 'auto', 'renyi'"):
+    with pytest.raises(InvalidValue, match=r"method='greedy' needs to know .* Choose 'auto', 'renyi'"):
         ds.discover(frame, method="greedy", **BUDGET)
     with pytest.raises(InvalidType, match="Spark does not tell which units hold which keys"):
         ds.top_k(frame, k=3, **BUDGET)

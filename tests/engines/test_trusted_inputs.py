@@ -140,13 +140,13 @@ def test_a_file_that_changes_before_the_bound_is_chosen_changes_nothing(tmp_path
     rows = pa.table({"unit": np.repeat(np.arange(3000), 2), "key": np.tile(["a", "b"], 3000)})
     path = tmp_path / "rows.parquet"
     pa.parquet.write_table(rows, path)
-    real = ds.jobs.release.charge
+    real = ds.jobs.run.charge
 
     def charge(*given):
         pa.parquet.write_table(rows.slice(0, 10), path)
         return real(*given)
 
-    monkeypatch.setattr("dpsieve.jobs.release.charge", charge)
+    monkeypatch.setattr("dpsieve.jobs.run.charge", charge)
     for large in (False, True):
         pa.parquet.write_table(rows, path)
         monkeypatch.setattr(duckdb_engine, "_is_large", lambda _, large=large: large)

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from statistical import assert_follows, binomial_band
 
-from dpsieve import Ledger, Release, collect_table
+from dpsieve import Ledger, Release, collect_histogram
 from dpsieve.channels import sample_threshold
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue
 from dpsieve.federated import Histogram, Quantiles, Reports, TrieHeavyHitters, plan
@@ -86,7 +86,7 @@ def test_every_path_has_the_distribution_of_the_coins(path):
     elif path == "arrays":
         release = made.aggregate(made.client_reports(clients))
     else:
-        release = collect_table(pa.table({"value": clients}), value="value", plan=chosen)
+        release = collect_histogram(pa.table({"value": clients}), column="value", epsilon=1.0, rate=0.3, threshold=5)
     tokens = np.append(release.tokens, np.zeros(values - len(release)))
     outputs = np.arange(5, w + 1)
     probabilities = stats.binom.pmf(outputs, w, 0.3)
@@ -96,16 +96,17 @@ def test_every_path_has_the_distribution_of_the_coins(path):
 def test_a_table_with_clients(tmp_path):
     rows = pa.table({"who": np.repeat(np.arange(3000), 2), "what": ["tea", "milk"] * 3000})
     chosen = plan(1.0, 1e-8, neighbours="replace", unit="one who")
+    asked = {"column": "what", "privacy_unit": "who", "epsilon": 1.0, "delta": 1e-8, "neighbours": "replace"}
     ledger = Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-6, neighbours="replace", unit="one who")
-    release = collect_table(rows, value="what", client="who", plan=chosen, ledger=ledger, note="drinks")
+    release = collect_histogram(rows, **asked, ledger=ledger, note="drinks")
     assert release.guarantee == Guarantee(1.0, 1e-8, "replace", "one who")
     counts = release.table.column("count").to_pylist()
     sd = math.sqrt(3000 * (1 - chosen.rate) / chosen.rate) + 1
     assert abs(sum(counts) - 3000) < 6.2 * sd, "each client counts once"
     assert release.table.column_names[0] == "what" and release.mechanism.neighbours == "replace"
     with pytest.raises(BudgetExceeded):
-        collect_table(rows, value="what", client="who", plan=chosen, ledger=ledger)
-    listed = collect_table(rows, value="what", client="who", plan=chosen, values=["milk", "mate"])
+        collect_histogram(rows, **asked, ledger=ledger)
+    listed = collect_histogram(rows, **asked, known_keys=["milk", "mate"])
     assert listed.table.column("what").to_pylist() == ["milk"]
     assert listed.notes.contribution == "one value of a public list of 2"
     assert abs(listed.table.column("count")[0].as_py() - 3000) < 6.2 * sd, "only listed values are chosen from"
@@ -210,7 +211,7 @@ class TestClients:
     def test_values_of_a_table_that_nothing_can_carry_are_rewritten(self):
         """One client cannot stop the others: see `dpsieve.values.columns`."""
         for data, value in ((frame(self.TEXT), "what"), (pa.table({"v": self.BROKEN}), "v")):
-            collected = collect_table(data, value=value, plan=plan(9.0, 0.99))
+            collected = collect_histogram(data, column=value, epsilon=9.0, delta=0.99)
             assert all(key.isprintable() for key in collected.table.column(0).to_pylist())
 
     def test_clients_with_such_values_are_silent_in_a_trie_and_left_out_of_a_tally(self):
@@ -335,6 +336,6 @@ def test_bad_parameters():
         with pytest.raises(InvalidType, match="reports"):
             DRINKS.tally().add(wrong)
     rows = pa.table({"a": ["x"], "b": ["y"]})
-    for arguments in ({"value": "c"}, {"value": "a", "client": "a"}, {"value": 5}):
-        with pytest.raises(DpsieveError, match=r"value|client|c"):
-            collect_table(rows, plan=DRINKS.plan, **arguments)
+    for arguments in ({"column": "c"}, {"column": "a", "privacy_unit": "a"}, {"column": 5}):
+        with pytest.raises(DpsieveError, match="column"):
+            collect_histogram(rows, epsilon=1.0, delta=1e-8, **arguments)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from helpers.arrays import private_mean, private_quantile, private_sum
 
 import dpsieve as ds
 
@@ -90,19 +91,17 @@ add("release: automatic bound, files and ledger", release_files)
 add("release: automatic bound, small epsilon", release, epsilon=0.5)
 add("release: automatic bound, coverage not reported", release, report_coverage=False)
 add("release: automatic bound, counts first", release, goal="counts")
-add("release: automatic bound, keys only", release, keys_only=True)
-add("release: fixed bound", release, max_keys_per_unit=3)
-add("release: fixed bound, coverage not reported", release, max_keys_per_unit=3, report_coverage=False)
-add("release: fixed bound, counts first", release, max_keys_per_unit=3, goal="counts")
-add("release: fixed bound, keys only", release, max_keys_per_unit=3, keys_only=True)
-add("release: large bound", release, max_keys_per_unit=40, report_coverage=False)
-add("release: two key columns", release, key=["a", "b"], max_keys_per_unit=3, report_coverage=False)
-add("release: two unit columns", release, privacy_unit=["user", "b"], max_keys_per_unit=4)
-add("release: one key per unit", release, max_keys_per_unit=1)
+add("release: fixed bound", release, max_keys_per_unit=3, report_coverage=True)
+add("release: fixed bound, coverage not reported", release, max_keys_per_unit=3)
+add("release: fixed bound, counts first", release, max_keys_per_unit=3, goal="counts", report_coverage=True)
+add("release: large bound", release, max_keys_per_unit=40)
+add("release: two key columns", release, key=["a", "b"], max_keys_per_unit=3)
+add("release: two unit columns", release, privacy_unit=["user", "b"], max_keys_per_unit=4, report_coverage=True)
+add("release: one key per unit", release, max_keys_per_unit=1, report_coverage=True)
 add("release: rows as units", release, privacy_unit=None)
 add("release: rows as units, sampled", release, privacy_unit=None, scheme=ds.ppswor(0.01))
 for mechanism in ("optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count"):
-    add(f"release: {mechanism}, 3 keys", release, method=mechanism, max_keys_per_unit=3)
+    add(f"release: {mechanism}, 3 keys", release, method=mechanism, max_keys_per_unit=3, report_coverage=True)
 for mechanism in ("auto", "simple", "gaussian", "report_then_count"):
     rows_per_key = {"max_keys_per_unit": 2, "max_rows_per_key": 2}
     add(f"release: {mechanism}, 2 rows per key", release, method=mechanism, **rows_per_key)
@@ -197,41 +196,44 @@ def of_table(call: Callable[..., Any], **options: Any) -> Any:
 
 BUDGETS = {"rho": {"rho": 0.5}, "pure": {"epsilon": 1.0}, "approximate": {"epsilon": 1.0, "delta": 1e-6}}
 for (words, budget), neighbours in product(BUDGETS.items(), ("add_remove", "replace")):
-    add(f"sum of an array: {words}, {neighbours}", ds.private_sum, matrix("real")[:50], [4.0] * 8, **budget,
+    add(f"sum of an array: {words}, {neighbours}", private_sum, matrix("real")[:50], [4.0] * 8, **budget,
         neighbours=neighbours)  # fmt: skip
-    add(f"sum of a table: {words}, {neighbours}", of_table, ds.sum_of, column=["x", "y"], **budget,
+    add(f"sum of a table: {words}, {neighbours}", of_table, ds.sum, column=["x", "y"], **budget,
         neighbours=neighbours)  # fmt: skip
-    add(f"quantiles of an array: {words}, {neighbours}", ds.private_quantile, np.arange(999) ** 1.5, [0.2, 0.9],
+    add(f"quantiles of an array: {words}, {neighbours}", private_quantile, np.arange(999) ** 1.5, [0.2, 0.9],
         bounds=(0, 2**15), **budget, neighbours=neighbours)  # fmt: skip
 for shape in ("equal", "proportional"):
-    add(f"sum of an array: {shape}", ds.private_sum, np.ones((9, 2)), [4.0, 1.0], neighbours="replace", rho=0.5,
+    add(f"sum of an array: {shape}", private_sum, np.ones((9, 2)), [4.0, 1.0], neighbours="replace", rho=0.5,
         shape=shape)  # fmt: skip
-add("sum of an array: several rows per unit", ds.private_sum, np.ones(9), (0, 4), neighbours="add_remove", rho=0.5,
+add("sum of an array: several rows per unit", private_sum, np.ones(9), (0, 4), neighbours="add_remove", rho=0.5,
     rows_per_unit=3)  # fmt: skip
-add("sum of a table: several rows per unit", of_table, ds.sum_of, column="x", max_rows_per_unit=2, epsilon=1.0)
+add("sum of a table: several rows per unit", of_table, ds.sum, column="x", max_rows_per_unit=2, epsilon=1.0)
 for kind, mode in product(("real", "binary"), ("best", "thesis", "shifted", "rotated", "plain_scale", "gaussian")):
     if (kind, mode) not in {("binary", "rotated"), ("binary", "plain_scale")}:
         bound = {"bound": 64.0} if kind == "real" else {}
-        call = ds.private_mean if mode in ("best", "shifted", "gaussian") else ds.papers.thesis.private_mean
-        add(f"mean of an array: {kind}, {mode}", call, matrix(kind), kind=kind, mode=mode, rho=2.0, **bound)
-add("mean of an array: pairs", ds.private_mean, matrix("real"), kind="real", bound=64.0, spread="pairs", rho=2.0)
-add("mean of an array: approximate", ds.private_mean, matrix("real"), kind="real", bound=64.0, epsilon=2.0, delta=1e-6)
-add("mean of an array: known variances", ds.private_mean, matrix("real"), kind="real", bound=64.0, rho=2.0,
+        add(f"mean of an array: {kind}, {mode}", private_mean, matrix(kind), kind=kind, mode=mode, rho=2.0, **bound)
+add("mean of an array: pairs", private_mean, matrix("real"), kind="real", bound=64.0, spread="pairs", rho=2.0)
+add("mean of an array: approximate", private_mean, matrix("real"), kind="real", bound=64.0, epsilon=2.0, delta=1e-6)
+add("mean of an array: known variances", private_mean, matrix("real"), kind="real", bound=64.0, rho=2.0,
     variances=np.logspace(-4, 2, 8))  # fmt: skip
 for method, neighbours in product(("box", "plan"), ("replace", "add_remove")):
     if (method, neighbours) != ("plan", "add_remove"):
-        add(f"mean of a table: {method}, {neighbours}", of_table, ds.mean_of, column=["x", "y"], method=method,
+        add(f"mean of a table: {method}, {neighbours}", of_table, ds.mean, column=["x", "y"], method=method,
             neighbours=neighbours, rho=4.0)  # fmt: skip
-add("mean of a table: rows as units", of_table, ds.mean_of, column="x", privacy_unit=None, epsilon=1.0)
+add("mean of a table: rows as units", of_table, ds.mean, column="x", privacy_unit=None, epsilon=1.0)
 for method in ("search", "halving"):
     budget = BUDGETS["approximate"]
-    add(f"quantiles of an array: {method}", ds.private_quantile, np.arange(9_999) ** 1.5, [0.2, 0.9],
+    add(f"quantiles of an array: {method}", private_quantile, np.arange(9_999) ** 1.5, [0.2, 0.9],
         bounds=(0, 2**20), neighbours="replace", method=method, **budget)  # fmt: skip
-add("quantiles of an array: gaps", ds.private_quantile, np.arange(999), 0.5, bounds=(0, 1024), neighbours="replace",
+add("quantiles of an array: gaps", private_quantile, np.arange(999), 0.5, bounds=(0, 1024), neighbours="replace",
     method="gaps", epsilon=1.0)  # fmt: skip
-add("quantiles of an array: logarithmic", ds.private_quantile, np.arange(1, 999), 0.5, bounds=(1, 1024),
+add("quantiles of an array: logarithmic", private_quantile, np.arange(1, 999), 0.5, bounds=(1, 1024),
     neighbours="replace", scale="log", epsilon=1.0)  # fmt: skip
-add("quantiles of a table", of_table, ds.quantile_of, column="x", q=[0.25, 0.5], epsilon=1.0, max_rows_per_unit=2)
+add("quantiles of a table", of_table, ds.quantile, column="x", quantile=[0.25, 0.5], epsilon=1.0, max_rows_per_unit=2)
+add("array: sums", ds.sum, matrix("real"), bounds=(-4, 4), rho=0.5)
+add("array: means", ds.mean, matrix("real"), bounds=(-64, 64), rho=2.0)
+add("array: means of zeros and ones", ds.mean, matrix("binary"), kind="binary", rho=2.0)
+add("array: quantiles", ds.quantile, matrix("real")[:, 0], bounds=(-8, 8), quantile=[0.2, 0.9], epsilon=1.0)
 
 
 # Sketches.
@@ -320,6 +322,11 @@ def clients() -> pa.Table:
     return pa.table({name: [row[i] for row in rows] for i, name in enumerate(("client", "word", "number"))})
 
 
+def collect(call: Callable[..., Any], **options: Any) -> Any:
+    """Collect from the rows of `clients`."""
+    return call(clients(), privacy_unit="client", engine=ENGINE, **options)
+
+
 def histogram(values: Any = WORDS, listed: Any = None, source: Any = None, **options: Any) -> Any:
     """Collect values by sample-and-threshold."""
     made = ds.federated.Histogram(ds.federated.plan(1.0, 1e-3, **options), listed, collection="golden")
@@ -355,16 +362,13 @@ for protocol in ("cohorts", "one_round", "rounds"):
         np.linspace(0, 64, 4_000), source=source), protocol=protocol)  # fmt: skip
 for protocol in ("cohorts", "rounds"):
     add(f"clients: quantile search, {protocol}", search, protocol=protocol)
-add("clients: table of values", lambda source: ds.collect_table(
-    clients(), value="word", client="client", plan=ds.federated.plan(1.0, 1e-3), engine=ENGINE,
-    source=source))  # fmt: skip
-add("clients: table of listed values", lambda source: ds.collect_table(
-    clients(), value="word", client="client", values=["abc", "y"], plan=ds.federated.plan(1.0, 1e-3),
-    engine=ENGINE, source=source))  # fmt: skip
-add("clients: table of strings", lambda source: ds.collect_strings(
-    clients(), value="word", client="client", server=trie(), engine=ENGINE, source=source))  # fmt: skip
-add("clients: table of numbers", lambda source: ds.collect_numbers(
-    clients(), value="number", client="client", server=quantiles(), engine=ENGINE, source=source))  # fmt: skip
+budget = {"epsilon": 1.0, "delta": 1e-3}
+add("clients: table of values", collect, ds.collect_histogram, column="word", **budget)
+add("clients: table of listed values", collect, ds.collect_histogram, column="word", known_keys=["abc", "y"], **budget)
+budget = {"epsilon": 2.0, "delta": 1e-3}
+add("clients: table of strings", collect, ds.collect_heavy_hitters, column="word", max_length=3, step=2, **budget)
+add("clients: table of numbers", collect, ds.collect_quantiles, column="number", bounds=(0, 64), branching=2, depth=3,
+    **budget)  # fmt: skip
 
 
 # Samples, which are not private: their content is compared instead of a record.

@@ -15,8 +15,7 @@ from dpsieve.compiled import jit
 from dpsieve.discovery import loops as removed_units
 from dpsieve.engines.true_data import FromPlaces
 from dpsieve.errors import UnreadableData
-from dpsieve.federated import Histogram, Quantiles, TrieHeavyHitters, plan
-from dpsieve.jobs.collect import collect_numbers, collect_strings, collect_table
+from dpsieve.federated import Histogram, TrieHeavyHitters, plan
 from dpsieve.randomness import source as sources
 from dpsieve.sketches import MisraGries, UserMisraGries
 from dpsieve.sketches.releasing import release_counters
@@ -64,17 +63,16 @@ def trie(tmp_path, **how):
 
 
 def strings(tmp_path, **how):
-    server = TrieHeavyHitters(1.0, 1e-6, max_length=4, step=2)
-    return collect_strings(TABLE, value="drink", client="user", server=server, **how)
+    options = {"column": "drink", "privacy_unit": "user", "max_length": 4, "step": 2}
+    return ds.collect_heavy_hitters(TABLE, **options, **BUDGET, **how)
 
 
 def numbers(tmp_path, **how):
-    server = Quantiles(0.0, 100.0, epsilon=1.0, delta=1e-6, depth=3)
-    return collect_numbers(TABLE, value="price", client="user", server=server, **how)
+    return ds.collect_quantiles(TABLE, **NUMBERS, **BUDGET, depth=3, **how)
 
 
 def means(tmp_path, **how):
-    return ds.private_mean(np.arange(4_000.0) % 7, bound=10.0, kind="real", rho=0.5, **how)
+    return ds.mean(np.arange(4_000.0) % 7, bounds=(-10, 10), method="plan", rho=0.5, **how)
 
 
 JOBS = {
@@ -85,15 +83,14 @@ JOBS = {
     "known keys": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, known_keys=["tea", "milk"], **how),
     "sample size": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, sample_size=2, **how),
     "counts": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, goal="counts", **how),
-    "keys only": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, keys_only=True, **how),
     "discover": lambda _, **how: ds.discover(TABLE, **COLUMNS, **BUDGET, **how),
     "discover by weights": lambda _, **how: ds.discover(TABLE, **COLUMNS, **BUDGET, method="renyi", **how),
     "top_k": lambda _, **how: ds.top_k(TABLE, **COLUMNS, **BUDGET, k=2, counts=True, **how),
     "hitting_set": lambda _, **how: ds.hitting_set(TABLE, **COLUMNS, **BUDGET, k=1, **how),
-    "sum_of": lambda _, **how: ds.sum_of(TABLE, **NUMBERS, epsilon=1.0, **how),
-    "mean_of": lambda _, **how: ds.mean_of(TABLE, **NUMBERS, epsilon=1.0, **how),
-    "quantile_of": lambda _, **how: ds.quantile_of(TABLE, **NUMBERS, q=0.5, epsilon=1.0, **how),
-    "mean": means,
+    "sum": lambda _, **how: ds.sum(TABLE, **NUMBERS, epsilon=1.0, **how),
+    "mean": lambda _, **how: ds.mean(TABLE, **NUMBERS, epsilon=1.0, **how),
+    "quantile": lambda _, **how: ds.quantile(TABLE, **NUMBERS, quantile=0.5, epsilon=1.0, **how),
+    "mean of an array": means,
     "release_counts": counts,
     "items": items,
     "items of a universe": lambda folder, **how: items(folder, ["item 0", "item 1"], **how),
@@ -101,9 +98,11 @@ JOBS = {
     "counters": lambda _, **how: release_counters(["a", "b"], [900, 800], 8, 1.0, 1e-6, **how),
     "vector": vector,
     "listed vector": listed_vector,
-    "collect_table": lambda _, **how: collect_table(TABLE, value="drink", client="user", plan=plan(1.0, 1e-6), **how),
-    "collect_strings": strings,
-    "collect_numbers": numbers,
+    "collect_histogram": lambda _, **how: ds.collect_histogram(
+        TABLE, column="drink", privacy_unit="user", **BUDGET, **how
+    ),
+    "collect_heavy_hitters": strings,
+    "collect_quantiles": numbers,
     "trie": trie,
 }
 by_job = pytest.mark.parametrize("name", JOBS)

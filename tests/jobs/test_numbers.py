@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from charged_draws import crashing
+from scipy import sparse
 from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
@@ -38,9 +39,9 @@ SALES = pa.table({
 CUSTOMERS = {"privacy_unit": "customer", "max_rows_per_unit": 3}
 LARGE = {"epsilon": 500.0}
 CALLS = {
-    "sum": ds.sum_of,
-    "mean": ds.mean_of,
-    "quantile": lambda data, **more: ds.quantile_of(data, q=0.5, **more),
+    "sum": ds.sum,
+    "mean": ds.mean,
+    "quantile": lambda data, **more: ds.quantile(data, quantile=0.5, **more),
 }
 by_call = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 by_relation = pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
@@ -57,12 +58,12 @@ def kept(data, most=2, salt=7, columns=("x",), engine=None, **more):
 
 def test_sums_of_columns():
     """Row 5 has no price and row 7 a NaN, so they are left out; 1e9 counts as 100."""
-    total = ds.sum_of(SALES, column=["price", "items"], bounds=[(0, 100), (0, 10)], **CUSTOMERS, **LARGE)
+    total = ds.sum(SALES, column=["price", "items"], bounds=[(0, 100), (0, 10)], **CUSTOMERS, **LARGE)
     assert total.table["name"].to_pylist() == ["price", "items"]
     np.testing.assert_allclose(total.value, [260, 16], atol=30)
     assert total.notes.contribution == "at most 3 rows of numbers within public bounds"
     assert str(total.guarantee) == "500-differential privacy when one customer is added or removed."
-    one = ds.sum_of(SALES, column="price", bounds=(0, 100), **LARGE)
+    one = ds.sum(SALES, column="price", bounds=(0, 100), **LARGE)
     assert one.value == pytest.approx(260, abs=10) and one.guarantee.unit == "one row"
 
 
@@ -70,8 +71,8 @@ def test_sums_of_columns():
 def test_a_replaced_unit_with_more_rows(neighbours):
     """Bounds far from zero: the offsets of 'replace' need one row of each unit."""
     options = {"column": "items", "bounds": (5, 10), "neighbours": neighbours, **LARGE}
-    assert ds.sum_of(SALES, **CUSTOMERS, **options).value == pytest.approx(5 * 5 + 6 + 7, abs=3)
-    single = ds.sum_of(SALES, **options)
+    assert ds.sum(SALES, **CUSTOMERS, **options).value == pytest.approx(5 * 5 + 6 + 7, abs=3)
+    single = ds.sum(SALES, **options)
     assert single.value == pytest.approx(38, abs=1) and single.mechanism.changes[0] > 0
     widths = {"add_remove": 10, "replace": 5}  # beside 30 for three rows of a unit, under both
     assert single.mechanism.deviations[0] * 500 == pytest.approx(2**0.5 * widths[neighbours], rel=0.05)
@@ -81,28 +82,28 @@ def test_a_replaced_unit_with_more_rows(neighbours):
 def test_quantiles_of_a_column(neighbours):
     table = pa.table({"u": np.arange(20_000) % 10_000, "x": np.arange(20_000)})
     options = {"column": "x", "bounds": (0, 1e6), "neighbours": neighbours, "epsilon": 1.0}
-    half = ds.quantile_of(table, q=0.5, **options)
+    half = ds.quantile(table, quantile=0.5, **options)
     assert half.value == pytest.approx(10_000, abs=300) and half.notes.single
-    of_units = ds.quantile_of(table, q=[0.1, 0.9], privacy_unit="u", max_rows_per_unit=2, **options)
+    of_units = ds.quantile(table, quantile=[0.1, 0.9], privacy_unit="u", max_rows_per_unit=2, **options)
     np.testing.assert_allclose(of_units.value, [2_000, 18_000], atol=1_500)
-    once, twice = (ds.quantile_of(table, q=0.5, privacy_unit="u", max_rows_per_unit=m, **options) for m in (1, 2))
+    once, twice = (ds.quantile(table, quantile=0.5, privacy_unit="u", max_rows_per_unit=m, **options) for m in (1, 2))
     errors = [one.table["rank_error"][0].as_py() for one in (once, twice)]
     assert errors[1] == pytest.approx(2 * errors[0], abs=1)
 
 
 def test_means_of_units():
     """A unit counts once, with the mean of its rows: 40 (of 10, 20 and 90), 40 and 100."""
-    mean = ds.mean_of(SALES, column="price", bounds=(0, 100), **CUSTOMERS, **LARGE)
+    mean = ds.mean(SALES, column="price", bounds=(0, 100), **CUSTOMERS, **LARGE)
     assert mean.value == pytest.approx(60, abs=5)
     assert str(mean.guarantee) == "500-differential privacy when one customer is replaced by another."
     assert mean.notes.contribution == "the mean of at most 3 rows of numbers within public bounds"
-    many = ds.mean_of(SALES, column=["price", "items"], bounds=[(0, 100), (5, 10)], **CUSTOMERS, **LARGE)
+    many = ds.mean(SALES, column=["price", "items"], bounds=[(0, 100), (5, 10)], **CUSTOMERS, **LARGE)
     np.testing.assert_allclose(many.value, [60, (5 + 5 + 6) / 3], atol=10)
 
 
 def test_the_noise_of_a_mean_is_that_of_a_sum():
     options = {"column": "price", "bounds": (0, 100), "privacy_unit": "customer", "rho": 0.5}
-    one, two = (ds.mean_of(SALES, max_rows_per_unit=m, **options) for m in (1, 3))
+    one, two = (ds.mean(SALES, max_rows_per_unit=m, **options) for m in (1, 3))
     assert one.mechanism.deviations[0] == two.mechanism.deviations[0] == pytest.approx(100 / 3, rel=1e-3)
     assert one.mechanism.rho == pytest.approx(0.5)
 
@@ -111,24 +112,24 @@ ADDED = {"column": "price", "bounds": (0, 100), "neighbours": "add_remove", **CU
 
 
 def test_means_of_a_private_number_of_units():
-    mean = ds.mean_of(SALES, **ADDED, **LARGE)
+    mean = ds.mean(SALES, **ADDED, **LARGE)
     assert mean.value == pytest.approx(60, abs=5) and mean.last.units == pytest.approx(3, abs=0.5)
     assert str(mean.guarantee) == "500-differential privacy when one customer is added or removed."
     assert mean.notes.contribution == "the mean of at most 3 rows of numbers within public bounds"
-    many = ds.mean_of(SALES, **{**ADDED, "column": ["price", "items"], "bounds": [(0, 100), (5, 10)]}, **LARGE)
+    many = ds.mean(SALES, **{**ADDED, "column": ["price", "items"], "bounds": [(0, 100), (5, 10)]}, **LARGE)
     np.testing.assert_allclose(many.value, [60, (5 + 5 + 6) / 3], atol=10)
-    none = ds.mean_of(SALES.slice(0, 0), **ADDED, epsilon=1.0)
+    none = ds.mean(SALES.slice(0, 0), **ADDED, epsilon=1.0)
     assert 0 <= none.value <= 100, "whether there are units is private"
     with pytest.raises(InvalidValue, match="public number of units"):
-        ds.mean_of(SALES, **{**ADDED, "method": "plan"}, rho=1.0)
+        ds.mean(SALES, **{**ADDED, "method": "plan"}, rho=1.0)
 
 
 def test_one_ledger_for_counts_sums_quantiles_and_means(tmp_path):
     book = ds.Ledger(tmp_path / "budget", epsilon=4.0, delta=1e-6, unit="one customer", neighbours="add_remove")
     options = {"column": "price", "bounds": (0, 100), "privacy_unit": "customer", "ledger": book, "epsilon": 0.5}
-    ds.sum_of(SALES, **options)
-    ds.quantile_of(SALES, q=0.5, **options)
-    ds.mean_of(SALES, neighbours="add_remove", **options)
+    ds.sum(SALES, **options)
+    ds.quantile(SALES, quantile=0.5, **options)
+    ds.mean(SALES, neighbours="add_remove", **options)
     ds.release(SALES, key="items", privacy_unit="customer", max_keys_per_unit=1, epsilon=0.5, delta=1e-7,
                ledger=book)  # fmt: skip
     assert len(book) == 4
@@ -140,9 +141,9 @@ def test_the_ledger_is_charged_before_units_are_counted(tmp_path, monkeypatch):
     source = insecure_source(1)
     monkeypatch.setattr(UnitMeans, "draw", crashing(UnitMeans.draw, book, source))
     with pytest.raises(KeyboardInterrupt):
-        ds.mean_of(SALES, **ADDED, epsilon=0.75, ledger=book, source=source)
+        ds.mean(SALES, **ADDED, epsilon=0.75, ledger=book, source=source)
     with pytest.raises(BudgetExceeded):  # before the data is looked at
-        ds.mean_of("nowhere.parquet", **ADDED, epsilon=0.75, ledger=book)
+        ds.mean("nowhere.parquet", **ADDED, epsilon=0.75, ledger=book)
 
 
 def test_means_of_zeros_and_ones_need_no_bounds():
@@ -152,17 +153,17 @@ def test_means_of_zeros_and_ones_need_no_bounds():
     odd = np.where(draws, 9.0, -1.0)
     wide = pa.table({f"c{i}": column for i, column in enumerate(odd.T)})
     options = {"kind": "binary", "rho": 0.5}
-    few, many = (ds.mean_of(wide, column=wide.column_names[:d], **options) for d in (1, 64))
+    few, many = (ds.mean(wide, column=wide.column_names[:d], **options) for d in (1, 64))
     assert [one.last.name for one in (few, many)] == ["scaled_noise", "mean_noise"]
     np.testing.assert_allclose(many.value, draws.mean(axis=0), atol=0.05)
     assert few.value == pytest.approx(draws[:, 0].mean(), abs=0.05)
-    planned = ds.mean_of(wide, column="c0", method="plan", **options)
+    planned = ds.mean(wide, column="c0", method="plan", **options)
     assert "no row is clipped" in planned.notes.reason
     assert planned.value == pytest.approx(draws[:, 0].mean(), abs=0.01)
     for wrong, said in (({"bounds": (0, 1)}, "Leave out the bounds"), ({"kind": "real"}, "bounds are missing"),
                         ({"kind": "bits"}, "kind"), ({"kind": None}, "kind")):  # fmt: skip
         with pytest.raises(InvalidValue, match=said):
-            ds.mean_of(wide, column="c0", **{**options, **wrong})
+            ds.mean(wide, column="c0", **{**options, **wrong})
 
 
 def test_how_a_mean_is_made():
@@ -170,16 +171,16 @@ def test_how_a_mean_is_made():
     draws = np.random.default_rng(1).normal(0, 1, (3_000, 64))
     wide = pa.table({f"c{i}": column for i, column in enumerate(draws.T)})
     options = {"bounds": (-50, 50), "rho": 0.5}
-    few, many = (ds.mean_of(wide, column=wide.column_names[:d], **options) for d in (1, 64))
+    few, many = (ds.mean(wide, column=wide.column_names[:d], **options) for d in (1, 64))
     assert [one.last.name for one in (few, many)] == ["scaled_noise", "mean_noise"]
     np.testing.assert_allclose(many.value, draws.mean(axis=0), atol=0.05)
     np.testing.assert_allclose(few.value, draws[:, 0].mean(), atol=0.3)
-    planned = ds.mean_of(wide, column="c0", method="plan", **options)
+    planned = ds.mean(wide, column="c0", method="plan", **options)
     assert planned.last.name == "mean_noise" and planned.value == pytest.approx(draws[:, 0].mean(), abs=0.05)
     with pytest.raises(InvalidValue, match=r"needs [\d,]+ units"):
-        ds.mean_of(wide.slice(0, 20), column="c0", method="plan", **options)
+        ds.mean(wide.slice(0, 20), column="c0", method="plan", **options)
     with pytest.raises(InvalidValue, match="no row with a number"):
-        ds.mean_of(wide.slice(0, 0), column="c0", **options)
+        ds.mean(wide.slice(0, 0), column="c0", **options)
 
 
 ANY = {"neighbours": "replace", "rho": 1.0}
@@ -280,7 +281,7 @@ def test_text_files_hold_texts(tmp_path):
     assert kept(DataStream(text_stream(text))) == [[-math.inf], [1.5], [20.0]]
     (tmp_path / "rows.jsonl").write_text('{"u": 1, "x": 1.5}\n{"u": 2, "x": null}\n{"u": 3, "x": "4"}\n{"u": 4}\n')
     assert kept(tmp_path / "rows.jsonl") == [[1.5], [4.0]]
-    total = ds.sum_of(DataStream(text_stream(text)), column="x", bounds=(-10, 100), **LARGE)
+    total = ds.sum(DataStream(text_stream(text)), column="x", bounds=(-10, 100), **LARGE)
     assert total.value == pytest.approx(11.5, abs=3)
 
 
@@ -419,7 +420,7 @@ def test_a_search_compares_numbers_that_a_unit_moves_by_what_is_said(rho, neighb
 @by_call
 def test_the_ledger_is_charged_before_anything_is_drawn(call, tmp_path, monkeypatch):
     book = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6, unit="one customer",
-                     neighbours="replace" if call is ds.mean_of else "add_remove")  # fmt: skip
+                     neighbours="replace" if call is ds.mean else "add_remove")  # fmt: skip
     options = {"column": "price", "bounds": (0, 100), "privacy_unit": "customer", "ledger": book}
 
     source = ds.testing.insecure_source(1)
@@ -480,15 +481,15 @@ def test_bad_arguments_are_refused_before_anything_is_read(call):
 def test_bad_arguments_of_each():
     nowhere = {"data": "nowhere.parquet", "column": "x", "bounds": (0, 1), "epsilon": 1.0}
     for call, wrong, message in [
-        (ds.sum_of, {"neighbours": "both"}, "neighbours is not a known"),
-        (ds.sum_of, {"p": 0}, "p=0"),
-        (ds.quantile_of, {"q": 2}, "q=2"),
-        (ds.quantile_of, {"q": []}, "quantiles holds none"),
-        (ds.quantile_of, {"q": 0.5, "method": "guess"}, "method is not known"),
-        (ds.quantile_of, {"q": 0.5, "scale": "log"}, "log"),
-        (ds.quantile_of, {"q": 0.5, "column": ["x", "y"]}, "quantiles are of one"),
-        (ds.mean_of, {"method": "guess"}, "method is not known"),
-        (ds.mean_of, {"method": "plan"}, "has no pure epsilon"),
+        (ds.sum, {"neighbours": "both"}, "neighbours is not known"),
+        (ds.sum, {"p": 0}, "p=0"),
+        (ds.quantile, {"quantile": 2}, "quantile=2"),
+        (ds.quantile, {"quantile": []}, "quantiles holds none"),
+        (ds.quantile, {"quantile": 0.5, "method": "guess"}, "method is not known"),
+        (ds.quantile, {"quantile": 0.5, "scale": "log"}, "log"),
+        (ds.quantile, {"quantile": 0.5, "column": ["x", "y"]}, "quantiles are of one"),
+        (ds.mean, {"method": "guess"}, "method is not known"),
+        (ds.mean, {"method": "plan"}, "has no pure epsilon"),
     ]:
         with pytest.raises(DpsieveError, match=message):
             call(**{**nowhere, **wrong})
@@ -501,7 +502,7 @@ def test_true_numbers_are_not_shown():
 
 def test_bounds_are_numbers_that_steps_can_be_made_of():
     table = pa.table({"x": [1.0, 2.0]})
-    for job in (ds.sum_of, ds.mean_of):
+    for job in (ds.sum, ds.mean):
         for bounds in ((0, 1.7e308), (0, 1e-300)):
             with pytest.raises(InvalidValue, match="bounds"):
                 job(table, column="x", bounds=bounds, rho=1.0)
@@ -511,7 +512,7 @@ def test_columns_in_different_units_of_measure_do_not_disturb_each_other():
     """With p they share one error, as columns in one unit of measure may."""
     table = pa.table({"clicks": [1.0, 2.0], "revenue": [1e5, 2e5]})
     options = {"column": ["clicks", "revenue"], "bounds": [(0, 10), (0, 1e6)], "rho": 0.5}
-    for job in (ds.sum_of, ds.mean_of):
+    for job in (ds.sum, ds.mean):
         apart, together = (
             job(table, **options, **more).table.column("deviation").to_pylist() for more in ({}, {"p": 2})
         )
@@ -521,4 +522,57 @@ def test_columns_in_different_units_of_measure_do_not_disturb_each_other():
 def test_too_many_columns_with_a_unit_are_refused():
     table = pa.table({f"c{i}": [1.0] for i in range(300)} | {"u": [1]})
     with pytest.raises(InvalidValue, match="256"):
-        ds.sum_of(table, column=table.column_names[:-1], bounds=(0, 1), rho=1.0, privacy_unit="u")
+        ds.sum(table, column=table.column_names[:-1], bounds=(0, 1), rho=1.0, privacy_unit="u")
+
+
+# Arrays
+
+
+def test_an_array_instead_of_a_table():
+    rows = np.array([[1.0, 30.0], [2.0, 45.0], [9.0, 50.0]])
+    total = ds.sum(rows, bounds=[(0, 4), (0, 100)], **LARGE)
+    assert total.table["name"].to_pylist() == ["0", "1"] and total.guarantee.unit == "one row"
+    np.testing.assert_allclose(total.value, [7, 125], atol=10)
+    assert ds.sum([30, 41, math.inf], bounds=(0, 120), **LARGE).value == pytest.approx(191, abs=10)
+    assert ds.mean(pa.table({"age": [30, 41, 52]}), bounds=(0, 120), **LARGE).table["name"].to_pylist() == ["age"]
+    assert ds.mean([True, False] * 500, kind="binary", **LARGE).value == pytest.approx(0.5, abs=0.01)
+    low, high = ds.quantile(range(10_001), quantile=np.array([0.1, 0.9]), bounds=(0, 2**14), epsilon=1.0).value
+    assert low == pytest.approx(1_000, abs=150) and high == pytest.approx(9_000, abs=150)
+
+
+def test_a_sparse_matrix_stays_sparse():
+    rows = sparse.random(3_000, 40, density=0.1, random_state=1, format="csr")
+    true = np.asarray(rows.sum(axis=0)).ravel()
+    np.testing.assert_allclose(ds.sum(rows, bounds=(0, 1), rho=50.0).value, true, atol=20)
+    np.testing.assert_allclose(ds.mean(rows, bounds=(0, 1), rho=50.0).value, true / 3_000, atol=0.01)
+    for wrong in (
+        lambda: ds.mean(rows, bounds=(0, 1), rho=1.0, neighbours="add_remove"),
+        lambda: ds.quantile(rows[:, [0]], quantile=0.5, bounds=(0, 1), rho=1.0),
+    ):
+        with pytest.raises(InvalidType, match="data is a sparse matrix"):
+            wrong()
+
+
+@by_call
+def test_arrays_that_are_refused_cost_nothing(call, tmp_path):
+    book = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6, neighbours="replace")
+    bad = [[1.0, math.nan], np.ma.array([1.0, 2.0], mask=[0, 1]), ["a"], [1.0, None], None, 3,
+           sparse.csr_matrix([[math.inf]])]  # fmt: skip
+    for data in bad:
+        with pytest.raises(DpsieveError, match="data "):
+            call(data, bounds=(0, 1), epsilon=1.0, ledger=book)
+    for wrong, message in (({"privacy_unit": "u"}, "column is missing"), ({"table": "t"}, "column is missing"),
+                           ({"max_rows_per_unit": 2}, "needs a privacy_unit")):  # fmt: skip
+        with pytest.raises(InvalidValue, match=message):
+            call([1.0], bounds=(0, 1), epsilon=1.0, ledger=book, **wrong)
+    assert len(book) == 0
+
+
+@pytest.mark.parametrize("job", ["sum", "mean", "quantile"])
+def test_a_preview_of_a_table_of_an_array_and_of_neither(job):
+    asked = {"job": job, "bounds": (0, 100), "epsilon": 1.0, **({"quantile": 0.5} if job == "quantile" else {})}
+    alone, array = ds.preview(**asked), ds.preview([1.0, 2.0], **asked)
+    table = ds.preview(SALES, column="price", **CUSTOMERS, **asked)
+    assert alone.guarantee == array.guarantee and table.guarantee.unit == "one customer"
+    with pytest.raises(DpsieveError, match="prise"):
+        ds.preview(SALES, column="prise", **asked)

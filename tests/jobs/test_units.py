@@ -7,7 +7,6 @@ import pytest
 import dpsieve as ds
 from dpsieve import federated, sketches
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.jobs.collect import collect_table
 
 pytestmark = pytest.mark.usefixtures("one_database")
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
@@ -23,9 +22,9 @@ JOBS = {
     "discover": lambda **more: ds.discover(TABLE, **KEYS, **more),
     "top_k": lambda **more: ds.top_k(TABLE, k=1, **KEYS, **more),
     "hitting_set": lambda **more: ds.hitting_set(TABLE, k=1, **KEYS, **more),
-    "mean_of": lambda **more: ds.mean_of(TABLE, **NUMBERS, delta=1e-6, **more),
-    "sum_of": lambda **more: ds.sum_of(TABLE, **NUMBERS, **more),
-    "quantile_of": lambda **more: ds.quantile_of(TABLE, q=0.5, **NUMBERS, **more),
+    "mean": lambda **more: ds.mean(TABLE, **NUMBERS, delta=1e-6, **more),
+    "sum": lambda **more: ds.sum(TABLE, **NUMBERS, **more),
+    "quantile": lambda **more: ds.quantile(TABLE, quantile=0.5, **NUMBERS, **more),
 }
 EACH = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 
@@ -33,7 +32,7 @@ EACH = pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 @EACH
 def test_a_unit_of_several_columns_its_words_and_its_ledger(job, tmp_path):
     """The ledger is passed by its path, and the order of columns does not matter."""
-    relation = "replace" if job is JOBS["mean_of"] else "add_remove"
+    relation = "replace" if job is JOBS["mean"] else "add_remove"
     path = tmp_path / "budget.ledger"
     ledger = ds.Ledger(path, epsilon=9.0, delta=1e-3, neighbours=relation, unit=["tenant", "user"])
     for number, unit in enumerate([["tenant", "user"], ("user", "tenant")], 1):
@@ -47,7 +46,7 @@ def test_a_unit_of_several_columns_its_words_and_its_ledger(job, tmp_path):
 
 @EACH
 def test_the_name_of_the_column_is_the_unit_of_a_ledger(job, tmp_path):
-    relation = "replace" if job is JOBS["mean_of"] else "add_remove"
+    relation = "replace" if job is JOBS["mean"] else "add_remove"
     for place, unit in enumerate(["user", "one user", ["user"]]):
         book = ds.Ledger(tmp_path / f"{place}", epsilon=9.0, delta=1e-3, neighbours=relation, unit=unit)
         assert job(privacy_unit="user", ledger=book).guarantee.unit == "one user" and len(book) == 1
@@ -66,13 +65,13 @@ def test_all_other_jobs_take_a_path_and_the_same_spelling(tmp_path):
         "item": lambda book: stream.release(**BUDGET, ledger=book),
         "user": lambda book: users.release(**BUDGET, unit="user", ledger=book),
         "one user": lambda book: ds.SparseVector.private([7], [40], **entries, unit="user", ledger=book),
-        "row": lambda book: ds.private_sum(np.full((400, 1), 5.0), [(0, 10)], **pure, ledger=book),
-        "person": lambda book: ds.private_quantile([5.0] * 99, 0.5, bounds=(0, 9), **pure, unit="person", ledger=book),
+        "row": lambda book: ds.sum(np.full((400, 1), 5.0), bounds=(0, 10), **pure, ledger=book),
+        "one row": lambda book: ds.quantile([5.0] * 99, quantile=0.5, bounds=(0, 9), **pure, ledger=book),
         ("user",): lambda book: tally.release(ledger=book),
         "client": lambda book: trie.run(["tea"] * 90, ledger=book),
         "one client": lambda book: tree.run([0.5] * 90, ledger=book),
-        ("client",): lambda book: collect_table(
-            TABLE, value="drink", client="user", plan=federated.plan(**BUDGET), ledger=book
+        ("tenant", "user"): lambda book: ds.collect_histogram(
+            TABLE, column="drink", privacy_unit=["user", "tenant"], **BUDGET, ledger=book
         ),
     }
     for place, (unit, job) in enumerate(jobs.items()):
@@ -80,7 +79,7 @@ def test_all_other_jobs_take_a_path_and_the_same_spelling(tmp_path):
         job(str(made.path))
         assert len(made) == 1, unit
     book = ds.Ledger(tmp_path / "mean", epsilon=9.0, delta=1e-3, neighbours="replace", unit="row")
-    ds.private_mean(np.ones((20_000, 2)), bound=2.0, kind="real", **BUDGET, ledger=str(book.path))
+    ds.mean(np.ones((20_000, 2)), bounds=(-2, 2), **BUDGET, ledger=str(book.path))
     assert len(book) == 1
 
 
@@ -89,9 +88,9 @@ def test_every_unit_counts_once_for_each_key():
     made = ds.release(TABLE, **KEYS, privacy_unit=["tenant", "user"], max_keys_per_unit=3)
     assert sorted(made.table["drink"].to_pylist()) == ["mate", "milk", "tea"]
     assert all(300 < count < 500 for count in made.table["count"].to_pylist())
-    total = ds.sum_of(TABLE, **NUMBERS, privacy_unit=["tenant", "user"], max_rows_per_unit=2).table
+    total = ds.sum(TABLE, **NUMBERS, privacy_unit=["tenant", "user"], max_rows_per_unit=2).table
     assert abs(total.column("value")[0].as_py() - 4000) < 1000
-    small = ds.sum_of(TABLE, **NUMBERS, privacy_unit="user", max_rows_per_unit=2).table
+    small = ds.sum(TABLE, **NUMBERS, privacy_unit="user", max_rows_per_unit=2).table
     assert small.column("value")[0].as_py() < 1200
 
 

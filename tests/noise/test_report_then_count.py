@@ -7,13 +7,13 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from dpsieve.jobs.plan import make_plan
 from shown_keys import coin, noise
 from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
 from dpsieve.channels import gaussian, report_then_count
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
+from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.report_tables import ReportingTable, worst_delta
 from dpsieve.privacy.registry import from_json
@@ -204,7 +204,8 @@ class TestWhatIsRefused:
 
 def planned(epsilon, delta, keys, rows=1, **more):
     numbers = {"epsilon": epsilon, "delta": delta, "max_keys_per_unit": keys, "max_rows_per_key": rows}
-    return make_plan(ReleaseRequest(key="word", privacy_unit="user", report_coverage=False, **numbers, **more))
+    request = ReleaseRequest(key="word", privacy_unit="user", **numbers)
+    return choose_mechanism(request, request.contribution, **more)
 
 
 class TestWhenItIsChosen:

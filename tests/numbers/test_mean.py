@@ -13,25 +13,23 @@ from dataclasses import fields, replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.arrays import preview_mean, private_mean
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg, sparse, stats
 from statistical import FALSE_ALARM, assert_counts, binomial_band
 
-import dpsieve as ds
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from dpsieve.accounting.renyi import zcdp_epsilon
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import loops
-from dpsieve.numbers import mean as module
 from dpsieve.numbers.dyadic_grid import DyadicGrid
 from dpsieve.numbers.estimate import Estimate
 from dpsieve.numbers.mean_noise import Clipping, MeanNoise, NormTail, best_clipping
 from dpsieve.numbers.mean_steps import PlanSteps
 from dpsieve.numbers.rows import LARGEST_RADIUS, LIMIT, PARTS, BoundedRows
 from dpsieve.numbers.search import NoisyRanks
-from dpsieve.papers import thesis
-from dpsieve.papers.thesis import rotation
+from dpsieve.papers.thesis import mean_plans, rotation
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.registry import from_json
 from dpsieve.randomness.source import Source, resolve
@@ -46,14 +44,6 @@ ROWS = {"real": NORMAL, "binary": BITS}
 
 
 WIDE = {"real": {"bound": 100.0}, "binary": {}}
-
-
-def private_mean(x, *, mode="best", **options):
-    return (thesis if mode in REPRODUCED else module).private_mean(x, mode=mode, **options)
-
-
-def preview_mean(*shape, mode="best", **options):
-    return (thesis.preview_mean if mode in REPRODUCED else ds.preview_mean)(*shape, mode=mode, **options)
 
 
 def mean_of(kind, mode="best", rho=1.0, **options):
@@ -291,7 +281,7 @@ def test_rows_are_compared_in_a_random_order(monkeypatch):
     """Pairs of rows that follow each other are compared, and the order of the input may depend on every row."""
     seen = []
     monkeypatch.setattr(
-        module, "PlanSteps", lambda plan, rows, *more: seen.append(rows) or PlanSteps(plan, rows, *more)
+        mean_plans, "PlanSteps", lambda plan, rows, *more: seen.append(rows) or PlanSteps(plan, rows, *more)
     )
     for _ in range(2):
         private_mean(np.arange(5_000.0), bound=5_000.0, kind="real", rho=0.5)

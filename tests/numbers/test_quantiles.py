@@ -9,6 +9,7 @@ from itertools import combinations_with_replacement, pairwise, product
 
 import numpy as np
 import pytest
+from helpers.arrays import private_quantile
 from statistical import assert_follows, binomial_band
 
 import dpsieve as ds
@@ -17,7 +18,6 @@ from dpsieve.numbers import gaps as gap_quantiles
 from dpsieve.numbers.dyadic_grid import DyadicGrid
 from dpsieve.numbers.gaps import GapQuantiles, segments
 from dpsieve.numbers.grid_quantiles import as_share, sensitivity
-from dpsieve.numbers.quantiles import private_quantile
 from dpsieve.numbers.rows import search_columns
 from dpsieve.numbers.search import QuantileSearch, rank_change
 from dpsieve.privacy.registry import from_json
@@ -572,10 +572,9 @@ def test_numbers_of_numpy_are_quantiles_like_others(half):
     assert private_quantile(range(1_001), np.array([half]), **options).value.shape == (1,)
 
 
-def test_truth_values_are_told_apart_from_numbers():
-    for x in ([True, False], np.array([True, False])):
-        with pytest.raises(DpsieveError, match=r"truth values.*kind='binary'"):
-            private_quantile(x, 0.5, bounds=(0, 1), neighbours="replace", epsilon=1.0)
+def test_truth_values_count_as_zero_and_one():
+    for x in ([True] * 99, np.ones(99, bool)):
+        assert ds.quantile(x, quantile=0.5, bounds=(0, 8), epsilon=500.0).value == pytest.approx(1.0, abs=1e-6)
 
 
 def test_quantiles_are_fractions():

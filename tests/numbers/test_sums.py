@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from helpers.arrays import box, private_sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, special, stats
@@ -25,7 +26,7 @@ from dpsieve.numbers.box import BoxGrid, best_noise, sum_noise, unit_means_noise
 from dpsieve.numbers.estimate import Estimate
 from dpsieve.numbers.mean_noise import MeanNoise
 from dpsieve.numbers.noise import ScaledNoise, budget_mu, gaussian_promise
-from dpsieve.numbers.sums import box, matrix, private_sum
+from dpsieve.numbers.sums import matrix
 from dpsieve.privacy import Composition, DiscreteLaplace, Gaussian
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.registry import from_json

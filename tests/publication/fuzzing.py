@@ -11,6 +11,7 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from helpers.arrays import private_mean, private_quantile, private_sum
 
 import dpsieve as ds
 from dpsieve.channels import release_sample
@@ -106,9 +107,9 @@ def releases():
         "vector, bought": vector(sparsity=None, delta=1e-3, dimension=2**30),
         "vector, listed": vector(threshold=True, max_value=60, variant="max_projection", neighbours="l1"),
         "vector, levels": vector(variant="histogram", max_value=60, signed=True, threshold=False),
-        "sum": ds.private_sum(np.ones((9, 2)), [4.0, 1.0], neighbours="replace", rho=0.5, source=source),
-        "mean": ds.private_mean(np.ones((9, 2)), bound=2.0, kind="real", rho=1.0, mode="gaussian", source=source),
-        "mean, units counted": ds.mean_of(
+        "sum": private_sum(np.ones((9, 2)), [4.0, 1.0], neighbours="replace", rho=0.5, source=source),
+        "mean": private_mean(np.ones((9, 2)), bound=2.0, kind="real", rho=1.0, mode="gaussian", source=source),
+        "mean, units counted": ds.mean(
             pa.table({"a": [1.0, 2.0], "b": [3.0, 4.0]}),
             column=["a", "b"],
             bounds=(0, 8),
@@ -116,7 +117,7 @@ def releases():
             neighbours="add_remove",
             source=source,
         ),
-        "quantiles": ds.private_quantile(
+        "quantiles": private_quantile(
             range(99), [0.2, 0.9], bounds=(0, 128), neighbours="replace", epsilon=1.0, source=source
         ),
     }

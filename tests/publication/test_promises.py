@@ -42,11 +42,11 @@ def table_of_baskets():
 @pytest.mark.parametrize(
     "options, uses",
     [
-        ({"mechanism": "simple"}, [("simple", 3)]),
-        ({"mechanism": "simple", "max_rows_per_key": 2}, [("rows_of_units", 3)]),
-        ({"mechanism": "gaussian"}, None),
+        ({"method": "simple"}, [("simple", 3)]),
+        ({"method": "simple", "max_rows_per_key": 2}, [("rows_of_units", 3)]),
+        ({"method": "gaussian"}, None),
         ({"known_keys": ["k0", "k1"]}, None),
-        ({"mechanism": "simple", "sample_size": 3}, [("private_total", 1), ("simple", 3)]),
+        ({"method": "simple", "sample_size": 3}, [("private_total", 1), ("simple", 3)]),
     ],
 )
 def test_a_release_of_a_table_tells_how_its_budget_is_used(tmp_path, options, uses):
@@ -268,8 +268,8 @@ FORGED = [
 @pytest.mark.parametrize(
     "options",
     [
-        {"mechanism": "simple"},
-        {"mechanism": "gaussian"},
+        {"method": "simple"},
+        {"method": "gaussian"},
         {},
         {"known_keys": ["k0", "k1"]},
         {"goal": "counts"},
@@ -300,5 +300,5 @@ def test_rows_and_chosen_bounds_are_part_of_the_contribution(tmp_path):
             replace(rows, notes=replace(rows.notes, contribution=wrong)).check()
     chosen = ds.release(table_of_baskets(), **asked)
     assert ", chosen privately" in chosen.notes.contribution and chosen.save(tmp_path / "chosen")
-    keys = ds.release(table_of_baskets(), keys_only=True, **asked)
+    keys = ds.discover(table_of_baskets(), **asked)
     assert keys.notes.contribution == str(keys.mechanism.contribution) and keys.save(tmp_path / "keys")

@@ -57,7 +57,7 @@ def test_names_of_columns_and_units_are_text():
 def test_what_bounding_kept_and_the_ledger_entry_have_their_place():
     made = optimal(1.0, 1e-3).release(["tea"], [900])
     assert "What bounding kept" not in report_page(made) and "entry in the ledger" not in report_page(made)
-    notes = Notes("at most 5 keys, once each", kept=Coverage(0.38, 0.35, 0.41), entry=3)
+    notes = Notes("at most 5 keys, once each", coverage=Coverage(0.38, 0.35, 0.41), entry=3)
     page = report_page(replace(made, notes=notes))
     kept = (
         "A unit adds at most 5 keys, once each: about 38 % (35 to 41 %) of all pairs of a unit and a key, counting at "

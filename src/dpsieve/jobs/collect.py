@@ -211,7 +211,8 @@ def plan_heavy_hitters(request: HeavyHittersRequest, table: Table | None) -> Pla
         return new_server().run(strings, source=source)
 
     def rehearse(strings: pa.Array, source: Source) -> None:
-        finish(strings.slice(0, 0), source)
+        symbol = (request.alphabet or "a")[:1]
+        finish(pa.array([symbol * request.max_length], strings.type), source)
 
     return Plan(server.plan, read, finish, rehearse, _check(request, table), lambda: _describe_levels(server.plan))
 

@@ -153,7 +153,7 @@ class MeanRequest(NumberRequest):
             if self.bounds is not None:
                 raise InvalidValue("bounds are 0 and 1 for kind='binary'. Leave out the bounds=(0, 1).")
             validate.store(self, bounds=(0.0, 1.0))
-        elif self.bounds is None:
+        elif self.bounds is None and self.kind == "real":
             raise InvalidValue(f"bounds are missing. {_BOUNDS}")
         super().__post_init__()
         if self.method == "plan" and self.pure:

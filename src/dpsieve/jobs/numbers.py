@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpsieve.engines import Engine, NumberRows
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import document
 from dpsieve.jobs.run import Plan, run
@@ -63,8 +63,7 @@ def sum(  # noqa: A001
 
     Each unit keeps at most `max_rows_per_unit` of its rows, chosen by a hash with a fresh secret salt, and each number
     is clipped to the bounds of its column. So one unit moves a sum by at most `max_rows_per_unit` times the larger
-    bound in size, and the noise is for that. The rows of an array are taken as units, or, with `max_rows_per_unit`
-    above 1, as units of at most so many rows.
+    bound in size, and the noise is for that. Each row of an array is a unit.
 
     [arguments]
 
@@ -80,7 +79,7 @@ def sum(  # noqa: A001
     True
     """
     request = SumRequest.of(locals())
-    return run(plan_sum(*_locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
+    return run(plan_sum(*locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
 
 
 @document(QuantileRequest)
@@ -121,7 +120,7 @@ def quantile(
     True
     """
     request = QuantileRequest.of(locals())
-    return run(plan_quantile(*_locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
+    return run(plan_quantile(*locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
 
 
 @document(MeanRequest)
@@ -166,10 +165,10 @@ def mean(
     1-differential privacy when one visitor is replaced by another.
     """
     request = MeanRequest.of(locals())
-    return run(plan_mean(*_locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
+    return run(plan_mean(*locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
 
 
-def _locate(
+def locate(
     request: _Numbers, data: Any, table: str | None, engine: Engine | None, progress: Progress
 ) -> tuple[_Numbers, Table | Array]:
     """Return the request and the table to read; an array gives the request the names of its coordinates."""
@@ -179,7 +178,8 @@ def _locate(
         fix = "Name the column of numbers, such as column='price', or leave out privacy_unit, table and engine."
         raise InvalidValue(f"column is missing, which a table needs. {fix}")
     array = Array.of(data)
-    return replace(request, column=tuple(array.names)), array
+    implied: Any = {"bounds": None} if isinstance(request, MeanRequest) and request.kind == "binary" else {}
+    return replace(request, column=tuple(array.names), **implied), array
 
 
 def plan_sum(request: SumRequest, table: Table | Array | None) -> Plan[Any, Estimate]:
@@ -204,10 +204,12 @@ def plan_quantile(request: QuantileRequest, table: Table | Array | None) -> Plan
     options: Any = {"bounds": request.bounds[0], "neighbours": request.neighbours, "method": request.method}
     options |= {"scale": request.scale, "rows_per_unit": request.max_rows_per_unit, **request.budget}
     mechanism, reason = choose_quantiles(request.quantile, **options)
-    single = not isinstance(request.quantile, Sequence)
+    single = np.ndim(request.quantile) == 0
+    if _is_sparse(table):
+        raise InvalidType("data is a sparse matrix, and quantiles are of one column. Pass an array.")
 
     def finish(rows: NumberRows, source: Source) -> Estimate:
-        values = np.ascontiguousarray(rows.values[:, 0])
+        values = np.ascontiguousarray(rows.values[:, 0], np.float64)
         return draw_quantiles(values, mechanism, source, reason=reason, single=single)
 
     notes = {"reason": reason, "contribution": describe_contribution(request.max_rows_per_unit)}
@@ -229,6 +231,9 @@ def plan_mean(request: MeanRequest, table: Table | Array | None) -> Plan[Any, Es
         return {"reason": f"{mechanism.noise} noise for the bounds", "contribution": adds, "single": single}
 
     if request.neighbours == "add_remove":
+        if _is_sparse(table):
+            fix = "Pass neighbours='replace', or a dense array."
+            raise InvalidType(f"data is a sparse matrix, which a mean with a private count would fill. {fix}")
         counted, sums_of = unit_means_noise(lows, highs, **request.budget, **request.split)
 
         def finish_counted(rows: NumberRows, source: Source) -> Estimate:
@@ -308,6 +313,10 @@ def _plan(
 def _is_single(request: NumberRequest, table: Table | Array | None) -> bool:
     """Return whether the result is one number, not an array of them."""
     return table.is_flat if isinstance(table, Array) else len(request.column or ()) == 1
+
+
+def _is_sparse(table: Table | Array | None) -> bool:
+    return isinstance(table, Array) and hasattr(table.values, "tocsr")
 
 
 def _unit_means(rows: NumberRows, lows: Floats, highs: Floats) -> Any:

@@ -188,6 +188,10 @@ def preview(
     if missing:
         raise InvalidType(f"{min(missing)} is missing. Pass it as for {job}.")
     asked = request(**{name: value for name, value in arguments.items() if name in names})
-    where = None if data is None else Table.of(data, table, engine, asked.allow_null_units)
+    where = None
+    if data is not None and getattr(asked, "column", "") is None:
+        asked, where = home.locate(asked, data, table, engine, None)  # an array
+    elif data is not None:
+        where = Table.of(data, table, engine, asked.allow_null_units)
     plan: Plan[Any, Any] = getattr(home, plan_for)(asked, where)
     return check_plan(plan, ledger, note)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from dpsieve.engines import COUNT, Columns, Engine, NumberColumns, NumberRows, choose, located
 from dpsieve.engines.engine import Measure, Progress
 from dpsieve.engines.true_data import Counted, CountedByBound, Incidence
+from dpsieve.errors import InvalidValue
 from dpsieve.numbers.sums import coordinate_names, matrix
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.randomness.source import Source, uniform_bits
@@ -94,8 +95,15 @@ class Array:
 
     @classmethod
     def of(cls, x: Any) -> "Array":
-        """Return the rows of an array, a list of rows, a table with columns of numbers, or a sparse matrix."""
-        rows = matrix(x)
+        """Return the rows of an array, a list of rows, a table with columns of numbers, or a sparse matrix.
+
+        Infinite numbers are clipped to the bounds later, but not those of a sparse matrix, which is never copied.
+        """
+        rows = matrix(x, "data")
+        is_sparse = hasattr(rows.values, "tocsr")
+        if not (np.isfinite(rows.values.data).all() if is_sparse else not np.isnan(rows.values).any()):
+            what = "NaN or infinite values" if is_sparse else "NaN"
+            raise InvalidValue(f"data holds {what}. Fill them in, or leave those rows out.")
         return cls(rows.values, coordinate_names(None, rows), rows.single)
 
     def check(self, columns: Columns) -> None:

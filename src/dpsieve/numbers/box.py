@@ -211,7 +211,7 @@ def sum_noise(mechanism: ScaledNoise, grid: BoxGrid, rows: int) -> ScaledNoise:
 def box_mean_noise(rows: int, lows: Floats, highs: Floats, **budget: Any) -> tuple[ScaledNoise, BoxGrid]:
     """Return the noise for the mean of a public number of rows in a box, and the grid on which they are summed.
 
-    Neighbours replace one row. It is the noise of `private_sum`, divided by the number of rows afterwards; nothing is
+    Neighbours replace one row. It is the noise of a sum, divided by the number of rows afterwards; nothing is
     clipped except to the bounds. `budget` is passed to `best_noise`.
 
     >>> import numpy as np

@@ -1,25 +1,22 @@
 """Private numbers, one per coordinate or quantile: what a private sum, quantile or mean publishes."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.composed import Composed
-from dpsieve.privacy.ledger import AnyLedger, charge
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes, Publication
-from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
 
 MOST_ROWS_PER_UNIT = 10_000
 _FIX = "Use it as it was made."
-_T = TypeVar("_T")
 
 
 class Estimating(Mechanism):
@@ -70,7 +67,7 @@ class Estimate(Publication):
         contribution: str = "", single: bool = False,
     ) -> Self:  # fmt: skip
         """Return the publication of values that a mechanism drew."""
-        table = _table(_last(mechanism), values, pa.array(names, pa.string()))
+        table = _table(mechanism.last, values, pa.array(names, pa.string()))
         notes = EstimateNotes(contribution, reason, single)
         return cls(table, mechanism, unsafe_to_publish=not source.publishable, notes=notes)
 
@@ -83,7 +80,7 @@ class Estimate(Publication):
     @property
     def last(self) -> Any:
         """The mechanism that drew the numbers: the last of a sequence."""
-        return _last(self.mechanism)
+        return self.mechanism.last
 
     def check(self) -> None:
         """Raise unless the table is a possible outcome of the mechanism."""
@@ -103,19 +100,6 @@ class Estimate(Publication):
             raise InvalidValue(f"table states other errors than the mechanism. {_FIX}")
 
 
-def charge_and_draw(
-    cost: Mechanism, finish: Callable[[_T, Source], Estimate], data: _T, invented: _T, *, ledger: AnyLedger,
-    note: str, source: Source,
-) -> Estimate:  # fmt: skip
-    """Charge a ledger, then return what `finish` draws from true data; `invented` data rehearse it before the charge.
-
-    `cost` and `finish` are made from public numbers; `finish` never touches a ledger.
-    """
-    with charge(ledger, cost, note, lambda: finish(invented, resolve(None))) as entry:
-        estimate = finish(data, source)
-        return estimate if entry is None else replace(estimate, notes=replace(estimate.notes, entry=entry))
-
-
 def check_unit_rows(count: object) -> int:
     """Return the largest number of rows per unit."""
     hint = "Pass at most how many rows belong to one unit."
@@ -126,10 +110,6 @@ def describe_contribution(rows_per_unit: int) -> str:
     """Return what a unit contributes, as text."""
     count = "one row" if rows_per_unit == 1 else f"at most {rows_per_unit:,} rows"
     return f"{count} of numbers within public bounds"
-
-
-def _last(mechanism: Mechanism) -> Any:
-    return mechanism.last if isinstance(mechanism, Composed) else mechanism
 
 
 def _table(mechanism: Any, values: Floats, names: Any) -> pa.Table:

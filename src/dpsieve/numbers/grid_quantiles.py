@@ -177,5 +177,5 @@ def check_quantiles(quantiles: Any) -> tuple[float, ...]:
     checked = tuple(validate.between("quantile", q, 0.0, 1.0, hint=hint) for q in quantiles)
     for q in checked:
         if abs(Fraction(q) - as_share(q)) > _NEAR_ENOUGH:
-            raise InvalidValue(f"q={q!r} is no fraction with a denominator of at most 10^5. Pass a rounder one.")
+            raise InvalidValue(f"quantile={q!r} is no fraction with a denominator of at most 10^5. Pass a rounder one.")
     return checked

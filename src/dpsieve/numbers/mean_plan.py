@@ -32,14 +32,14 @@ _TOLERANCE = {"scale": 0.1, "centre": 0.3, "spread": 0.2}  # the tolerated rank 
 
 @dataclass(frozen=True)
 class MeanPlan:
-    """The steps of a private mean, and its least error; made by `preview_mean`, and spends nothing.
+    """The steps of a private mean, and its least error; made by `make`, and spends nothing.
 
     Attributes:
         rows, size: the numbers of rows and coordinates.
         bound: of the coordinates.
         mu: the budget, in Gaussian privacy.
         p: the moment of the error that is minimised.
-        kind, mode: see `private_mean`.
+        kind, mode: see `prepare_mean`.
         known: whether variances are given.
         steps_of: the steps of each kind and mode, before the noise.
     """
@@ -67,7 +67,19 @@ class MeanPlan:
         cls, n: int, d: int, *, bound: float | None, rho: float | None, epsilon: float | None, delta: float | None,
         p: float, kind: str, mode: str, variances_known: bool,
     ) -> Self:  # fmt: skip
-        """Return the plan for n rows of d coordinates; see `preview_mean`."""
+        """Return the plan for n rows of d coordinates, from public numbers.
+
+        Args:
+            n, d: the numbers of rows and coordinates.
+            bound: all coordinates are clipped to [-bound, bound]; default 1. Not for binary rows.
+            rho: a zCDP budget; its epsilon is stated at `delta` (default 10^-6).
+            epsilon, delta: a budget instead of rho.
+            p: the norm of the error that is minimised, from 1.
+            kind: 'real', or 'binary' for rows of zeros and ones. Other numbers are clipped to [0, 1] there, and those
+                between are not refused: a refusal would reveal one row.
+            mode: see `prepare_mean`.
+            variances_known: whether the variances of the coordinates are public.
+        """
         n = validate.whole("n", n, low=0, high=_MOST_ROWS, hint="Pass the number of rows.")
         d = validate.whole("d", d, low=1, high=10**6, hint="Pass the number of coordinates.")
         if not isinstance(kind, str) or kind not in KINDS:
@@ -248,31 +260,3 @@ class MeanPlan:
 def compose(promise: tuple[float, float], parts: list[Mechanism]) -> Mechanism:
     """Return mechanisms that are drawn from in sequence as one."""
     return parts[0] if len(parts) == 1 else Composed(*promise, tuple(Use(part) for part in parts))
-
-
-def preview_mean(
-    n: int,
-    d: int,
-    *,
-    bound: float | None = None,
-    rho: float | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    p: float = 2.0,
-    kind: str,
-    mode: str = "best",
-    variances_known: bool = False,
-) -> MeanPlan:
-    """Return the plan of `private_mean` for n rows of d coordinates, from public numbers; it spends nothing.
-
-    See `useful`, `rows_needed`, `shares` and `errors` of the result, or print it.
-
-    >>> print(preview_mean(10_000, 256, bound=100.0, rho=0.5, kind="real"))
-    mode best: scale 0.1%, centre ...
-    >>> preview_mean(1_000, 256, bound=100.0, rho=0.5, kind="real").rows_needed
-    2...
-    """
-    return MeanPlan.make(
-        n, d, bound=bound, rho=rho, epsilon=epsilon, delta=delta, p=p, kind=kind, mode=mode,
-        variances_known=variances_known,
-    )  # fmt: skip

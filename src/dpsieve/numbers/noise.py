@@ -192,7 +192,7 @@ class NoisySums(Estimating):
         """Return the expected sum over coordinates of |noise|^p: the p-th moment of the error, for p > 0.
 
         It is the moment of real noise (Lemma 4.3 of the thesis). Rounding to whole steps changes it by a share of
-        about scale^-min(p + 1, 2), which is negligible at the scales of `private_sum`.
+        about scale^-min(p + 1, 2), which is negligible at the scales of `box.best_noise`.
         """
         p = check_moment(p)
         with np.errstate(over="ignore"):  # a moment too large for a float is infinite

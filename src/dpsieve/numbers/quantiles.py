@@ -1,94 +1,28 @@
-"""Private quantiles of a column of numbers, in one call."""
+"""Private quantiles of a column of numbers: the choice of the mechanism, and the draw."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import positive_delta
 from dpsieve.accounting.renyi import zcdp_epsilon, zcdp_rho
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.numbers.estimate import Estimate, charge_and_draw, describe_contribution
+from dpsieve.numbers.estimate import Estimate, describe_contribution
 from dpsieve.numbers.gaps import GapQuantiles
 from dpsieve.numbers.grid_quantiles import GridQuantiles, check_quantiles
 from dpsieve.numbers.search import QuantileSearch
 from dpsieve.privacy.guarantee import shown
-from dpsieve.privacy.ledger import AnyLedger, opened
-from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
-from dpsieve.validate import Neighbours
 
 METHODS = ("auto", "search", "gaps", "halving")
 USUAL_DELTA = 1e-6
 """The delta at which a zCDP budget is stated by default."""
 INVENTED = np.zeros(8)  # the column of a rehearsal
 _BUDGET = "Pass epsilon=1.0, or epsilon and delta, or rho=0.1 for zero-concentrated privacy."
-_COLUMN = "Pass one column of numbers, such as [1.5, 2.0, 7.25]."
-
-
-def private_quantile(
-    x: ArrayLike,
-    q: float | Sequence[float] | Floats,
-    *,
-    bounds: tuple[float, float],
-    neighbours: Neighbours,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    rho: float | None = None,
-    method: str = "auto",
-    scale: str = "linear",
-    steps: int = 32,
-    rows_per_unit: int = 1,
-    unit: str = "one row",
-    ledger: AnyLedger = None,
-    note: str = "",
-    source: Source | None = None,
-) -> Estimate:
-    """Publish one or many quantiles of a column of numbers, under differential privacy for one row.
-
-    The values are points of a public grid of at most 2^steps points between the bounds (`DyadicGrid`). Values outside
-    the bounds count as the bounds, infinities too; NaN is refused. The column `rank_error` bounds the number of rows
-    between a value and its rank q n, for all quantiles together with probability 0.95. It depends on public numbers
-    alone, and counts rows as the grid points they round up to: for values that are tiny beside the bounds, choose
-    scale='log'. With fewer rows than that, any point may come out.
-
-    Args:
-        x: the column.
-        q: the quantile, from 0 to 1, or a list of them, in any order.
-        bounds: public bounds of the values; the error hardly grows with their distance.
-        neighbours: 'add_remove' (one row more or less) or 'replace' (one row changes, the number of rows is public).
-        epsilon, delta: the budget; epsilon alone gives pure privacy.
-        rho: a zCDP budget instead; its epsilon is stated at `delta`.
-        method: 'search' (noisy binary search), 'gaps' (one quantile by the exponential mechanism), 'halving' (many by
-            it), or 'auto': the least typical error. 'gaps' and 'halving' do much better than their bound where rows are
-            spread over the range. 'search' has the lower bound with a rho or a delta, and suits columns of few
-            different values.
-        scale: 'linear', or 'log' for bounds above zero: a grid whose spacing is relative to the value.
-        steps: how often the bounds are halved.
-        rows_per_unit: the largest number of rows per unit; the error grows with it. Above 1, units may have different
-            numbers of rows, so that the number of rows is private under 'replace' too.
-        unit: the name of the privacy unit.
-        ledger, note: a `Ledger` or its path, charged before the draw, and a note for the entry.
-        source: of randomness, for tests.
-
-    >>> median = private_quantile(range(10_001), 0.5, bounds=(0, 1e6), neighbours="add_remove", epsilon=1.0)
-    >>> abs(median.value - 5_000) <= 100, median.table.column("rank_error").to_pylist()
-    (True, [26.0])
-    """
-    values = _column(x)
-    mechanism, reason = choose_quantiles(
-        q, bounds=bounds, neighbours=neighbours, epsilon=epsilon, delta=delta, rho=rho, method=method, scale=scale,
-        steps=steps, rows_per_unit=rows_per_unit, unit=unit,
-    )  # fmt: skip
-    book, source, single = opened(ledger, note), resolve(source), not _is_list(q)
-
-    def finish(column: Floats, source: Source) -> Estimate:
-        return draw_quantiles(column, mechanism, source, reason=reason, single=single)
-
-    return charge_and_draw(mechanism, finish, values, INVENTED, ledger=book, note=note, source=source)
 
 
 def draw_quantiles(values: Floats, mechanism: GridQuantiles, source: Source, *, reason: str, single: bool) -> Estimate:
@@ -103,7 +37,24 @@ def choose_quantiles(
     q: Any, *, bounds: Any, neighbours: Any, epsilon: float | None = None, delta: float | None = None,
     rho: float | None = None, method: Any = "auto", **options: Any,
 ) -> tuple[GridQuantiles, str]:  # fmt: skip
-    """Return the mechanism of `private_quantile`, made from public numbers alone, and the reason for choosing it."""
+    """Return the mechanism of private quantiles, made from public numbers alone, and the reason for choosing it.
+
+    The values are points of a public grid of at most 2^steps points between the bounds (`DyadicGrid`). The column
+    `rank_error` of the result bounds the number of rows between a value and its rank q n, for all quantiles together
+    with probability 0.95. It depends on public numbers alone, and counts rows as the grid points they round up to.
+
+    Args:
+        q: the quantile, from 0 to 1, or a list of them, in any order.
+        bounds: public bounds of the values; the error hardly grows with their distance.
+        neighbours: 'add_remove' (one row more or less) or 'replace' (one row changes, the number of rows is public).
+        epsilon, delta: the budget; epsilon alone gives pure privacy.
+        rho: a zCDP budget instead; its epsilon is stated at `delta`.
+        method: 'search' (noisy binary search), 'gaps' (one quantile by the exponential mechanism), 'halving' (many by
+            it), or 'auto': the least typical error. 'gaps' and 'halving' do much better than their bound where rows are
+            spread over the range. 'search' has the lower bound with a rho or a delta, and suits columns of few
+            different values.
+        options: those of `GridQuantiles`: scale, steps, rows_per_unit and unit.
+    """
     q = q.tolist() if isinstance(q, np.ndarray | np.generic) else q
     quantiles = check_quantiles([each.item() if isinstance(each, np.ndarray) and each.size == 1 else each for each in q]
                                 if _is_list(q) else [q])  # fmt: skip
@@ -161,22 +112,3 @@ def _budgets(epsilon: float | None, delta: float | None, rho: float | None) -> l
     epsilon, delta = validate.positive_epsilon(epsilon), validate.delta(0.0 if delta is None else delta)
     pure = {"epsilon": epsilon, "delta": 0.0, "rho": 0.0}
     return [pure, {"epsilon": epsilon, "delta": delta, "rho": zcdp_rho(epsilon, delta)}] if delta else [pure]
-
-
-def _column(x: ArrayLike) -> Floats:
-    """Return a flat array of floats without NaN."""
-    if isinstance(x, np.ma.MaskedArray):
-        raise InvalidType(f"x is a masked array, whose hidden numbers would count. {_COLUMN}")
-    try:
-        array = np.asarray(validate.listed(x))
-    except ValueError:
-        raise InvalidType(f"x must be one column of numbers. {_COLUMN}") from None
-    if array.dtype == np.bool_:
-        fix = "Pass numbers; for the share of true ones use private_mean with kind='binary'."
-        raise InvalidType(f"x must be numbers, not truth values, whose quantiles are 0 or 1. {fix}")
-    if array.ndim != 1 or array.dtype.kind not in "fiu":
-        raise InvalidType(f"x must be one column of numbers. {_COLUMN}")
-    floats = array.astype(np.float64, copy=False)
-    if np.isnan(floats).any():
-        raise InvalidValue("x holds NaN. Leave out or fill in what is missing, by a rule for each row alone.")
-    return floats

@@ -14,17 +14,21 @@ from dpsieve import validate
 from dpsieve.accounting.gaussian import positive_delta
 from dpsieve.accounting.renyi import zcdp_epsilon, zcdp_rho
 from dpsieve.errors import InvalidValue
+from dpsieve.jobs.run import charge
 from dpsieve.numbers.estimate import Estimate
-from dpsieve.numbers.mean import PreparedMean, prepare_mean, publish_mean
+from dpsieve.numbers.mean import prepare_mean
 from dpsieve.numbers.mean_plan import FAILURE, MOST_CLIPPED, SMALLEST_SPREAD, MeanPlan
 from dpsieve.numbers.mean_steps import PlanSteps
 from dpsieve.numbers.noise import DELTA_OF_RHO, budget_mu
+from dpsieve.numbers.rows import BoundedRows
+from dpsieve.numbers.sums import coordinate_names, matrix
 from dpsieve.papers.thesis.mean_steps import THESIS_FAILURE, BaselineSteps, ThesisSteps, make_picks
-from dpsieve.privacy.ledger import AnyLedger
+from dpsieve.privacy.ledger import AnyLedger, open_ledger
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.randomness.source import Source
+from dpsieve.randomness.source import Source, resolve
 from dpsieve.validate import Neighbours
 
+_FEW = 16  # rows of a rehearsal
 _SHARES = {"centre": 0.0625, "spread": 0.1875, "radius": 0.1875}
 
 
@@ -130,12 +134,16 @@ def preview_mean(
     n: int, d: int, *, bound: float | None = None, rho: float | None = None, epsilon: float | None = None,
     delta: float | None = None, p: float = 2.0, kind: str, mode: str = "thesis", variances_known: bool = False,
 ) -> MeanPlan:  # fmt: skip
-    """Return the plan of `private_mean` of this module; see `dpsieve.preview_mean`.
+    """Return the plan of `private_mean` for n rows of d coordinates, from public numbers; it spends nothing.
+
+    See `useful`, `rows_needed`, `shares` and `errors` of the result, or print it.
 
     >>> list(preview_mean(10_000, 16, bound=100.0, rho=0.5, kind="real").shares.values())
     [0.0625, 0.1875, 0.1875, 0.5625]
+    >>> print(preview_mean(10_000, 256, bound=100.0, rho=0.5, kind="real", mode="best"))
+    mode best: scale 0.1%, centre ...
     """
-    return ReproducedPlan.make(
+    return _plans_for(mode).make(
         n, d, bound=bound, rho=rho, epsilon=epsilon, delta=delta, p=p, kind=kind, mode=mode,
         variances_known=variances_known,
     )  # fmt: skip
@@ -148,27 +156,55 @@ def private_mean(
     names: Sequence[str] | None = None, unit: str = "one row", ledger: AnyLedger = None, note: str = "",
     source: Source | None = None,
 ) -> Estimate:  # fmt: skip
-    """Return the private mean of n rows by a method of the thesis; see the head of this module.
+    """Return the private mean of n rows by a method of the thesis; one row belongs to one privacy unit, n is public.
 
-    Arguments and result are those of `dpsieve.private_mean`. Mode 'thesis' is rho-zCDP, and its guarantee is the
-    (epsilon, delta) of zCDP; spread='auto' is 'pairs' there. No mode states an interval: `low` and `high` are null.
-    Values of mode 'thesis' are not clipped to the bounds.
+    Neighbours replace one row. Modes 'thesis', 'rotated' and 'plain_scale' are those of this module; 'best', 'shifted'
+    and 'gaussian' those of `dpsieve.mean` with method='plan', for comparison. Mode 'thesis' is rho-zCDP, and its
+    guarantee is the (epsilon, delta) of zCDP; spread='auto' is 'pairs' there. The modes of this module state no
+    interval: `low` and `high` are null. Values of mode 'thesis' are not clipped to the bounds.
+
+    Args:
+        x: n rows of d numbers: an array, a list of rows, a table, or a SciPy sparse matrix, which stays sparse. NaN and
+            infinities are refused.
+        bound, kind, rho, epsilon, delta, p: see `dpsieve.numbers.mean_plan.MeanPlan.make`.
+        variances, mode, spread, fallback, unit: see `dpsieve.numbers.mean.prepare_mean`.
+        neighbours: 'replace', as the number of rows is public.
+        names: of the coordinates.
+        ledger, note: a `Ledger` or its path, charged before the draw, and a note for the entry.
+        source: of randomness, for tests.
 
     >>> rows = [[i % 7, (i % 5) / 100] for i in range(2_000)]
     >>> [use.mechanism.name for use in private_mean(rows, bound=100.0, kind="real", rho=1.0).mechanism.uses]
     ['rank_picks', 'rank_picks', 'rank_picks', 'mean_noise']
+    >>> mean = private_mean(rows, bound=100.0, kind="real", rho=1.0, mode="best")
+    >>> [round(value, 1) for value in mean.value.tolist()], mean.last.radius > 0
+    ([3.0, 0.0], True)
     """
+    if validate.neighbours(neighbours) != "replace":
+        raise InvalidValue("neighbours='add_remove' hides the number of rows, which a mean needs. Pass 'replace'.")
+    book, source, given = open_ledger(ledger, note), resolve(source), matrix(x)
+    labels = coordinate_names(names, given)
+    prepared = prepare_mean(
+        *given.values.shape, bound=bound, kind=kind, rho=rho, epsilon=epsilon, delta=delta, p=p, variances=variances,
+        mode=mode, spread=spread, fallback=fallback, unit=unit, plans=_plans_for(mode), steps_of=_steps_of,
+    )  # fmt: skip
+    rows, invented = prepared.bounded(given.values), prepared.bounded(given.values[:_FEW] * 0)
 
-    def prepare(count: int, size: int) -> PreparedMean:
-        return prepare_mean(
-            count, size, bound=bound, kind=kind, rho=rho, epsilon=epsilon, delta=delta, p=p, variances=variances,
-            mode=mode, spread=spread, fallback=fallback, unit=unit, plans=ReproducedPlan, steps_of=_steps_of,
-        )  # fmt: skip
+    def draw(rows: BoundedRows, source: Source) -> Estimate:
+        return prepared.draw(rows, source, labels, single=given.single)
 
-    return publish_mean(x, prepare, neighbours, names=names, ledger=ledger, note=note, source=source)
+    with charge(prepared.cost, book, note, lambda: draw(invented, resolve(None))) as entry:
+        return draw(rows, source).charged_as(entry)
+
+
+def _plans_for(mode: object) -> type[MeanPlan]:
+    kinds: dict[str, type[MeanPlan]] = {mode: kind for kind in (MeanPlan, ReproducedPlan) for _, mode in kind.steps_of}
+    if not isinstance(mode, str) or mode not in kinds:
+        raise InvalidValue(f"mode is not known. Choose one of {', '.join(kinds)}.")
+    return kinds[mode]
 
 
 def _steps_of(plan: MeanPlan) -> type[PlanSteps]:
-    if not isinstance(plan, ReproducedPlan):  # a fallback
+    if not isinstance(plan, ReproducedPlan):
         return PlanSteps
     return ThesisSteps if plan.mode == "thesis" else BaselineSteps
