@@ -1,8 +1,8 @@
 """Collection from clients by sample-and-threshold.
 
 `client` is what a device needs, `server` counts and releases, `plans` finds rates and thresholds. Names are loaded on
-first use: a device that imports `dpsieve.federated.client` loads nothing else. `dpsieve.collect_table`,
-`collect_strings` and `collect_numbers` run a collection on a table.
+first use: a device that imports `dpsieve.federated.client` loads nothing else. `dpsieve.collect_histogram`,
+`collect_heavy_hitters` and `collect_quantiles` run a collection on a table.
 """
 
 from importlib import import_module
