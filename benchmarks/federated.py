@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve import collect_table
+from dpsieve import collect_histogram
 from dpsieve.channels import frequency_at
 from dpsieve.federated import Histogram, TrieHeavyHitters, level_plan, plan
 from dpsieve.federated.client.questions import PROTOCOLS
@@ -72,7 +72,7 @@ def histograms() -> Table:
         table.add_row(f"numpy count, {law}", f"{plain:.3f}", "1.0", "")
         for name, job in (
             ("coins, counts, threshold, intervals", lambda: made.aggregate(made.client_reports(column))),  # noqa: B023
-            ("from a table, with DuckDB", lambda: collect_table(rows, value="value", plan=chosen)),  # noqa: B023
+            ("from a table, with DuckDB", lambda: collect_histogram(rows, column="value", epsilon=1.0, delta=1e-8)),  # noqa: B023
         ):
             seconds, release = timed(job)
             table.add_row(f"{name}, {law}", f"{seconds:.3f}", f"{seconds / plain:.1f}", f"{len(release):,}")

@@ -60,7 +60,7 @@ if mode == "plain":
     job = lambda: np.asarray(x.mean(axis=0)).ravel()
 else:
     import dpsieve as ds
-    private_mean = (ds.papers.thesis if mode in ("thesis", "rotated") else ds).private_mean
+    private_mean = ds.papers.thesis.private_mean
     how = {"kind": "real", "bound": 100.0 * 2048 * 2048} if name == "dense" else {"kind": "binary"}
     job = lambda: private_mean(x, rho=1.0, p=p, mode=mode, fallback=True, **how).value
     few = x[:2000, :16]
@@ -80,19 +80,19 @@ OURS = """
 import json, sys
 import numpy as np
 from measure import fastest, peak
-from dpsieve.numbers.quantiles import private_quantile
-from dpsieve.numbers.sums import private_sum
+import dpsieve as ds
 folder, task, who = sys.argv[1:4]
 x = np.load(f"{folder}/{'dense' if task.startswith('sums') else 'column'}.npy")
 if who == "plain":
     job = {"median": lambda: np.median(x), "mean": lambda: x.mean(), "sums": lambda: x.sum(axis=0)}[task.split()[0]]
 elif task.startswith("median"):
-    job = lambda: private_quantile(x, 0.5, bounds=(0.0, 1e6), neighbours="add_remove", epsilon=1.0).value
+    job = lambda: ds.quantile(x, quantile=0.5, bounds=(0.0, 1e6), epsilon=1.0).value
 elif task.startswith("mean"):
-    job = lambda: private_sum(x, (0.0, 1e3), neighbours="replace", epsilon=1.0).value / len(x)
+    job = lambda: ds.mean(x, bounds=(0.0, 1e3), method="box", epsilon=1.0).value
 else:
     widths = 20 * 2048 / np.arange(2048, 0, -1) + 20
-    job = lambda: private_sum(x, widths, neighbours="replace", epsilon=1.0).value
+    bounds = np.column_stack([-widths / 2, widths / 2])
+    job = lambda: ds.sum(x, bounds=bounds, p=2, neighbours="replace", epsilon=1.0).value
 job()
 best, found = fastest(job, 3, 2.0)
 if task.startswith("median"):

@@ -6,10 +6,10 @@ from pathlib import Path
 import altair as alt
 import numpy as np
 import pyarrow as pa
-from dpsieve.jobs.plan import make_plan
 from numpy.typing import NDArray
 
 import dpsieve as ds
+from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import ReleaseRequest
 
 FOLDER = Path(__file__).parent / "img"
@@ -89,7 +89,7 @@ def main() -> None:
     request = ReleaseRequest(
         key=("key",), privacy_unit="unit", epsilon=1.0, delta=1e-8, max_keys_per_unit=10, method="optimal"
     )
-    divided = make_plan(request).each
+    divided = choose_mechanism(request, request.contribution).mechanism.last
     assert isinstance(divided, ch.Channel)
     several: dict[str, Reporting] = {
         "report then count, goal keys": ch.report_then_count(1.0, 1e-8, 10, goal="keys").reporting_probability,

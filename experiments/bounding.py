@@ -6,9 +6,9 @@ On real sets (see discovery_data.py), delta 1e-8. The keys of each unit are shuf
 m of them. Keys out are expected numbers, exactly: the sum of the reporting probabilities of the bounded counts, under
 the mechanism that `auto` takes for m. A fixed m has the whole epsilon. `max_keys_per_unit="auto"` pays 2 % of it for
 the histogram, which is drawn 200 times: its expected keys out are the mean over these draws, and the worst draw. Pairs
-kept are of at most 1,000 keys a unit. The interval is that which a release tells: after 'auto' chose the bound by the
-same histogram, and for the fixed bound 10 of `report_coverage`, where nothing is chosen. Each set is also shown with one in
-20 of its units, where the noise of the histogram matters more.
+kept are of at most 1,000 keys a unit. The interval is that which a release reports: after 'auto' chose the bound by the
+same histogram, and for the fixed bound 10 with `report_coverage`, where nothing is chosen. Each set is also shown with
+one in 20 of its units, where the noise of the histogram matters more.
 
 The third table is about counts, at epsilon 1: the mean error of the 100 keys that most units hold (a key that is not
 released counts as 0), and which part of the released intervals holds the number of all units with the key, not only of
@@ -16,21 +16,22 @@ those that kept it; means of 10 releases. With `goal="counts"` keys are found fi
 """
 
 from collections import Counter
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 from discovery_data import MORE, bounded, chosen, load
-from dpsieve.jobs.plan import behind, make_plan
-from dpsieve.jobs.two_steps import count_found
 from rich.console import Console
 from rich.table import Table
 
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.engines.true_data import Pairs
-from dpsieve.jobs.bounds import CANDIDATES, histogram_for, with_bound
+from dpsieve.jobs.bounds import CANDIDATES, choose_bound, histogram_for
+from dpsieve.jobs.mechanisms import choose_mechanism
+from dpsieve.jobs.release import plan_release
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.keys_per_unit import MOST, Coverage, units_by_size
+from dpsieve.privacy.composed import remaining
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
 
@@ -46,10 +47,9 @@ def request(epsilon: float, **more: object) -> ReleaseRequest:
 def channel(epsilon: float, bound: int, after_choice: bool) -> ReportedCounts:
     """Return what each key goes through: with all of epsilon, or with what the choice of the bound leaves."""
     asked = request(epsilon, max_keys_per_unit="auto" if after_choice else bound)
-    histogram = histogram_for(asked)
-    plan = make_plan(asked) if histogram is None else behind(histogram, replace(asked, max_keys_per_unit=bound))
-    assert isinstance(plan.each, ReportedCounts)
-    return plan.each
+    last = choose_mechanism(asked, Contribution(bound), first=histogram_for(asked)).mechanism.last
+    assert isinstance(last, ReportedCounts)
+    return last
 
 
 def share_kept(sizes: Ints, bound: int, most: int = MOST) -> float:
@@ -62,8 +62,8 @@ def told(asked: ReleaseRequest, sizes: Ints) -> tuple[int, Coverage | None]:
     histogram = histogram_for(asked)
     assert histogram is not None
     drawn = histogram.draw(units_by_size(sizes), resolve(None))
-    left = channel(asked.epsilon, 1, True).guarantee.epsilon
-    bound = with_bound(asked, drawn, left).contribution.keys
+    left = remaining(asked.epsilon, histogram.guarantee.epsilon)
+    bound = choose_bound(drawn, left, asked.delta) if asked.chooses_bound else asked.contribution.keys
     return bound, drawn.kept(bound)
 
 
@@ -89,7 +89,9 @@ def compare(label: str, held: Pairs, found: Table, kept: Table) -> None:
         found.add_row(label, f"{epsilon:g}", *numbers, best)
         bounds = Counter(bound for bound, _ in draws)
         true = np.mean([share_kept(sizes, bound) for bound, _ in draws])
-        said = np.mean([each[:3] for _, each in draws if each is not None] or [(np.nan,) * 3], axis=0)
+        said = np.mean(
+            [(each.share, each.low, each.high) for _, each in draws if each is not None] or [(np.nan,) * 3], axis=0
+        )
         plain = [told(request(epsilon, max_keys_per_unit=10, report_coverage=True), sizes) for _ in range(DRAWS)]
         shown = [f"{100 * share:.1f}" for share in (true, *said, holds(draws, sizes), holds(plain, sizes))]
         kept.add_row(label, f"{epsilon:g}", ", ".join(f"{m} ({n})" for m, n in bounds.most_common()), *shown)
@@ -98,7 +100,7 @@ def compare(label: str, held: Pairs, found: Table, kept: Table) -> None:
 def released(held: Pairs, bound: int | None, after_choice: bool) -> tuple[Ints, Ints, Ints, Ints]:
     """Return places of keys with count, low and high: under a bound, or by two steps."""
     if bound is None:
-        made = count_found(request(1.0, goal="counts"), held, resolve(None))
+        made = plan_release(request(1.0, goal="counts"), None).finish(held, resolve(None))
         place = {key: at for at, key in enumerate(held.keys.column(0).to_pylist())}
         columns = [np.array(made.table.column(name)) for name in ("count", "low", "high")]
         return np.array([place[key] for key in made.keys.column(0).to_pylist()]), columns[0], columns[1], columns[2]

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 from discovery_data import MORE, Row, chosen, load, plot, row_of, show
-from dpsieve.jobs.plan import Plan, make_plan
 from rich.console import Console
 from rich.table import Table
 
@@ -24,7 +23,8 @@ from dpsieve.engines import DuckDB
 from dpsieve.engines.engine import Columns
 from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.errors import InvalidValue
-from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.mechanisms import choose_mechanism
+from dpsieve.jobs.request import Method, ReleaseRequest
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.mechanism import Counting
 from dpsieve.publication.release import draw_release
@@ -36,18 +36,18 @@ GAUSSIAN, FOR_KEYS, FOR_COUNTS = "Gaussian threshold", "report then count, goal 
 Numbers = tuple[float, float, float]
 
 
-def planned(mechanism: str, epsilon: float, delta: float, keys: int) -> Plan:
-    """Return the plan for units of this many keys."""
+def chosen_by(method: Method, epsilon: float, delta: float, keys: int) -> Counting:
+    """Return the mechanism for units of this many keys."""
     request = ReleaseRequest(
-        key=("key",), privacy_unit=("unit",), epsilon=epsilon, delta=delta, max_keys_per_unit=keys, method=mechanism
+        key=("key",), privacy_unit=("unit",), epsilon=epsilon, delta=delta, max_keys_per_unit=keys, method=method
     )
-    return make_plan(request)
+    return choose_mechanism(request, request.contribution).mechanism
 
 
 def mechanisms(epsilon: float, keys: int) -> dict[str, Counting]:
     """Return what is compared on data."""
-    plans = {"optimal, divided": "optimal", GAUSSIAN: "gaussian", FOR_COUNTS: "report_then_count"}
-    made = {label: planned(name, epsilon, DELTA, keys).mechanism for label, name in plans.items()}
+    plans: dict[str, Method] = {"optimal, divided": "optimal", GAUSSIAN: "gaussian", FOR_COUNTS: "report_then_count"}
+    made = {label: chosen_by(name, epsilon, DELTA, keys) for label, name in plans.items()}
     return {**made, FOR_KEYS: ds.channels.report_then_count(epsilon, DELTA, keys, goal="keys")}
 
 
@@ -87,7 +87,7 @@ def public_numbers(console: Console) -> None:
 
 def _optimal(epsilon: float, delta: float, keys: int) -> str:
     try:
-        each = planned("optimal", epsilon, delta, keys).each
+        each = chosen_by("optimal", epsilon, delta, keys).last
     except InvalidValue:  # too little is left for each key
         return ""
     assert isinstance(each, ReportedCounts)

@@ -1,4 +1,4 @@
-"""How often do the 95 % intervals of `private_mean` hold the mean of the rows?
+"""How often do the 95 % intervals of PLAN hold the mean of the rows?
 
     PYTHONPATH=src python experiments/mean_coverage.py [runs [rows,... [dimensions,... [rhos,...]]]]
 
@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.numbers.mean import private_mean
+from dpsieve.papers.thesis import private_mean
 
 BOUND = 1000.0
 Shape = Callable[[np.random.Generator, tuple[int, int]], Any]
@@ -56,7 +56,7 @@ def measure(name: str, rows: int, size: int, rho: float, runs: int, seed: int = 
     for _ in range(runs):
         x = np.clip(SHAPES[name](rng, (rows, size)), -BOUND, BOUND)
         truth = x.mean(axis=0)
-        mean = private_mean(x, rho=rho, fallback=True, **kind)
+        mean = private_mean(x, rho=rho, mode="best", fallback=True, **kind)
         low, high, deviation = (mean.table.column(one).to_numpy() for one in ("low", "high", "deviation"))
         held += ~((low > truth) | (truth > high))  # null is not wrong
         silent += not mean.last.stated

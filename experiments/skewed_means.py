@@ -36,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 from skewed_data import BASKETS, baskets, gaussian_rows, two_kinds, zipf_spreads
 
-import dpsieve as ds
+from dpsieve.papers.thesis import preview_mean, private_mean
 from dpsieve.types import Floats
 
 RHOS, MORE_RHOS = (1.0, 0.5, 0.125), (1.0, 0.5, 0.25, 0.125, 0.0625)
@@ -70,10 +70,9 @@ class Part:
                 once = mode == "gaussian" or (mode == "rotated" and self.x == "rho")
                 if once and (mode in errors or (mode == "rotated" and (rho < 1 or mode not in sys.argv))):
                     continue  # all runs are alike, or it is slow
-                module = ds if mode in ("best", "shifted", "gaussian") else ds.papers.thesis
-                if not module.preview_mean(*x.shape, rho=rho, mode=mode, p=self.p, **how).useful:
+                if not preview_mean(*x.shape, rho=rho, mode=mode, p=self.p, **how).useful:
                     self.few.add((rho, at, mode))
-                value = module.private_mean(x, rho=rho, mode=mode, p=self.p, fallback=True, **how).value
+                value = private_mean(x, rho=rho, mode=mode, p=self.p, fallback=True, **how).value
                 errors.setdefault(mode, []).append(float(np.linalg.norm(value - true, self.p)))
         self.found[rho, at] = {mode: float(np.mean(each)) for mode, each in errors.items()}
 

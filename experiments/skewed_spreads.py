@@ -5,7 +5,7 @@
 'direct' takes a quantile of the draws minus their true mean as sigma; the thesis leaves open how it estimates the mean,
 and with which budget. 'general' is Algorithm 18: the median over groups of k pairs, turned into a mean. Two private
 quantiles are tried, each with all of rho, for one replaced row and bounds of +-100:
-- 'gaps': the exponential mechanism, as in the thesis (`private_quantile`, method 'gaps');
+- 'gaps': the exponential mechanism, as in the thesis (`ds.quantile`, method 'gaps');
 - 'search': noisy binary search on a log scale for differences, as this library's PLAN has it (`pair_deviations`).
 
 Errors are means over runs of |estimate - truth| / truth, of sigma and of sigma^2. 'not private' is the error of sigma
@@ -16,13 +16,14 @@ not below half of it. No estimator from 4,000 fresh draws can have an error of s
 
 import math
 import sys
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import dpsieve as ds
 from dpsieve.numbers.dyadic_grid import DyadicGrid
-from dpsieve.numbers.quantiles import private_quantile
 from dpsieve.numbers.rows import BoundedRows
 from dpsieve.numbers.search import log_grid
 from dpsieve.randomness.source import resolve
@@ -55,13 +56,14 @@ def not_private(x: Floats, method: float) -> Floats:
 
 def by_gaps(x: Floats, method: float, rho: float) -> float:
     """Return sigma for one column by the exponential mechanism."""
+    options: Any = {"neighbours": "replace", "rho": rho, "method": "gaps"}
     if method < 1:
-        found = private_quantile(x, method, bounds=(-BOUND, BOUND), neighbours="replace", rho=rho, method="gaps").value
+        found = ds.quantile(x, quantile=method, bounds=(-BOUND, BOUND), **options).value
         return abs(float(found) - MIDDLE)
     pairs = int(method)
     halves = group_means(x, pairs)
     bounds = (0.0, 2 * BOUND**2)
-    median = private_quantile(halves, 0.5, bounds=bounds, neighbours="replace", rho=rho, method="gaps").value
+    median = ds.quantile(halves, quantile=0.5, bounds=bounds, **options).value
     return math.sqrt(float(median) / (1 - 2 / (9 * pairs)) ** 3)
 
 

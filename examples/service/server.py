@@ -1,6 +1,6 @@
 """A small service that collects reports of clients: Starlette in front of SQLite.
 
-    dpsieve ledger create clients.ledger --epsilon 4 --delta 1e-6 --unit client
+    dpsieve ledger create clients.ledger --epsilon 4 --delta 1e-6 --privacy-unit client
     python examples/service/server.py create drinks clients.ledger '{"kind": "histogram", "epsilon": 1, "delta": 1e-8}'
     python examples/service/server.py serve drinks --port 8000
     python examples/service/server.py close drinks --round 1     # in another terminal, once enough have answered
@@ -118,7 +118,9 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("create", "serve", "close"):
         commands.add_parser(name).add_argument("folder", type=Path, help="the folder of the collection")
-    commands.choices["create"].add_argument("ledger", type=Path, help="made by dpsieve ledger create --unit client")
+    commands.choices["create"].add_argument(
+        "ledger", type=Path, help="made by dpsieve ledger create --privacy-unit client"
+    )
     commands.choices["create"].add_argument("options", help="JSON: kind, epsilon, delta, ...")
     commands.choices["serve"].add_argument("--port", type=int, default=8000)
     commands.choices["close"].add_argument("--round", type=int, required=True, help="which; see /question")

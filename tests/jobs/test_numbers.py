@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from charged_draws import crashing
+from scipy import sparse
 from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
@@ -524,3 +525,56 @@ def test_too_many_columns_with_a_unit_are_refused():
     table = pa.table({f"c{i}": [1.0] for i in range(300)} | {"u": [1]})
     with pytest.raises(InvalidValue, match="256"):
         ds.sum(table, column=table.column_names[:-1], bounds=(0, 1), rho=1.0, privacy_unit="u")
+
+
+# Arrays
+
+
+def test_an_array_instead_of_a_table():
+    rows = np.array([[1.0, 30.0], [2.0, 45.0], [9.0, 50.0]])
+    total = ds.sum(rows, bounds=[(0, 4), (0, 100)], **LARGE)
+    assert total.table["name"].to_pylist() == ["0", "1"] and total.guarantee.unit == "one row"
+    np.testing.assert_allclose(total.value, [7, 125], atol=10)
+    assert ds.sum([30, 41, math.inf], bounds=(0, 120), **LARGE).value == pytest.approx(191, abs=10)
+    assert ds.mean(pa.table({"age": [30, 41, 52]}), bounds=(0, 120), **LARGE).table["name"].to_pylist() == ["age"]
+    assert ds.mean([True, False] * 500, kind="binary", **LARGE).value == pytest.approx(0.5, abs=0.01)
+    low, high = ds.quantile(range(10_001), quantile=np.array([0.1, 0.9]), bounds=(0, 2**14), epsilon=1.0).value
+    assert low == pytest.approx(1_000, abs=150) and high == pytest.approx(9_000, abs=150)
+
+
+def test_a_sparse_matrix_stays_sparse():
+    rows = sparse.random(3_000, 40, density=0.1, random_state=1, format="csr")
+    true = np.asarray(rows.sum(axis=0)).ravel()
+    np.testing.assert_allclose(ds.sum(rows, bounds=(0, 1), rho=50.0).value, true, atol=20)
+    np.testing.assert_allclose(ds.mean(rows, bounds=(0, 1), rho=50.0).value, true / 3_000, atol=0.01)
+    for wrong in (
+        lambda: ds.mean(rows, bounds=(0, 1), rho=1.0, neighbours="add_remove"),
+        lambda: ds.quantile(rows[:, [0]], quantile=0.5, bounds=(0, 1), rho=1.0),
+    ):
+        with pytest.raises(InvalidType, match="data is a sparse matrix"):
+            wrong()
+
+
+@by_call
+def test_arrays_that_are_refused_cost_nothing(call, tmp_path):
+    book = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6, neighbours="replace")
+    bad = [[1.0, math.nan], np.ma.array([1.0, 2.0], mask=[0, 1]), ["a"], [1.0, None], None, 3,
+           sparse.csr_matrix([[math.inf]])]  # fmt: skip
+    for data in bad:
+        with pytest.raises(DpsieveError, match="data "):
+            call(data, bounds=(0, 1), epsilon=1.0, ledger=book)
+    for wrong, message in (({"privacy_unit": "u"}, "column is missing"), ({"table": "t"}, "column is missing"),
+                           ({"max_rows_per_unit": 2}, "needs a privacy_unit")):  # fmt: skip
+        with pytest.raises(InvalidValue, match=message):
+            call([1.0], bounds=(0, 1), epsilon=1.0, ledger=book, **wrong)
+    assert len(book) == 0
+
+
+@pytest.mark.parametrize("job", ["sum", "mean", "quantile"])
+def test_a_preview_of_a_table_of_an_array_and_of_neither(job):
+    asked = {"job": job, "bounds": (0, 100), "epsilon": 1.0, **({"quantile": 0.5} if job == "quantile" else {})}
+    alone, array = ds.preview(**asked), ds.preview([1.0, 2.0], **asked)
+    table = ds.preview(SALES, column="price", **CUSTOMERS, **asked)
+    assert alone.guarantee == array.guarantee and table.guarantee.unit == "one customer"
+    with pytest.raises(DpsieveError, match="prise"):
+        ds.preview(SALES, column="prise", **asked)

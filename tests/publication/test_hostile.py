@@ -174,7 +174,7 @@ def test_numbers_with_control_characters_in_names_or_notes(tmp_path, odd):
         refused(saved)
     saved.write()
     assert saved.load(saved.folder).table.equals(table)
-    with pytest.raises(InvalidValue, match="names has line breaks or control characters|column is blank"):
+    with pytest.raises(InvalidValue, match=r"names has line breaks or control characters|column is blank"):
         ds.sum(pa.table({"a": [1.0], odd: [2.0]}), bounds=(0, 1), rho=1.0)
 
 
