@@ -8,7 +8,7 @@ at most 100 keys of each user. The floor is the engine's own bounded GROUP BY wi
 DuckDB without a bound. Each job runs in a process of its own, so that peak memory is its own; the fastest round counts,
 and compiled code is loaded from its cache, as in every process but the first.
 
-Policy kernels are measured alone, on an incidence in memory, in entries a second. Last, on a cut of whole users, plain
+Policy kernels are measured alone, on pairs in memory, in entries a second. Last, on a cut of whole users, plain
 Python (the weighted Gaussian mechanism with dictionaries, delta split in two halves, and noise of the library `random`,
 which must not be published) and, where `make bench-peers` has
 built its environment, PipelineDP.
@@ -65,7 +65,8 @@ measure(job)
 
 ENGINE = """
 import sys
-from dpsieve.engines import Columns, DuckDB, Weight
+from dpsieve.engines import Columns, DuckDB
+from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.contribution import Contribution
 from measure import measure
 path, keys, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -73,7 +74,7 @@ how = path, Columns(("item",), ("user",)), Contribution(keys)
 def job():
     if what == "aggregate":
         return DuckDB().aggregate(*how, Weight(30), salt=7).keys.num_rows
-    return DuckDB().incidence(*how, salt=7).keys.num_rows
+    return DuckDB().read_pairs(*how, salt=7).keys.num_rows
 measure(job)
 """
 
@@ -92,12 +93,12 @@ from dpsieve.engines import Columns, DuckDB
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.randomness.source import resolve
 path, keys, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-held = DuckDB().incidence(path, Columns(("item",), ("user",)), Contribution(keys), salt=7)
+held = DuckDB().read_pairs(path, Columns(("item",), ("user",)), Contribution(keys), salt=7)
 selector = getattr(policies, name)(1.0, 1e-5, keys)
 selector.select(held, resolve(None))
 start = time.perf_counter()
 selector.select(held, resolve(None))
-print([time.perf_counter() - start, 0.0, len(held.held)])
+print([time.perf_counter() - start, 0.0, len(held.key_numbers)])
 """
 
 PYTHON = """
@@ -165,7 +166,7 @@ def main() -> None:
         engine = [sys.executable, "-c", ENGINE, str(path), str(KEYS)]
         jobs = {
             "engine: bounded GROUP BY with weights": [*engine, "aggregate"],
-            "engine: incidence": [*engine, "incidence"],
+            "engine: pairs": [*engine, "read_pairs"],
             "DuckDB: distinct pairs GROUP BY": [sys.executable, "-c", PLAIN, str(path)],
             "discover": ours(path, "discover"),
             **{f"discover, {mechanism}": ours(path, "discover", method=mechanism) for mechanism in MECHANISMS},

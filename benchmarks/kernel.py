@@ -12,7 +12,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.privacy import Block, Guarantee, certify
+from dpsieve.privacy import Block, certify
+from dpsieve.privacy.guarantee import Guarantee
 
 ROWS, STACK = 1_000_000, 256
 

@@ -27,7 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dpsieve.engines.engine import Aggregation, Columns
-from dpsieve.engines.sql.bounded_query import Column, bounded_query
+from dpsieve.engines.sql.columns import Column
+from dpsieve.engines.sql.queries import bounded_query
 from dpsieve.privacy.contribution import Contribution
 
 ROWS, USERS, NAMES = 10_000_000, 1_000_000, 1_000_000

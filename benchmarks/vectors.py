@@ -60,7 +60,7 @@ OURS = """
 import json, sys, time
 import numpy as np
 import dpsieve as ds
-from dpsieve.sparse.max_projection import MaxProjection
+from dpsieve.sparse.noisy_tables import MaxProjection
 from dpsieve.sparse.retrieval import Retrieval
 from measure import fastest, peak
 folder, how, look_ups, rounds, seconds = sys.argv[1], eval(sys.argv[2]), *map(int, sys.argv[3:5]), float(sys.argv[5])

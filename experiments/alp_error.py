@@ -5,7 +5,7 @@
 As in the thesis, values are uniform up to 5,000, and in all columns others take an entry's place with the same
 probability. Three ways lead to each number:
 - 'simulated': random bits along the columns of an entry, and the average of all highest points (Algorithm 3);
-- 'exact': the distribution by `dpsieve.sparse.alp_errors`, for the middle between the first and the last highest
+- 'exact': the distribution by `dpsieve.sparse.alp_estimates`, for the middle between the first and the last highest
   point;
 - 'library' (Figure 2.4): cells that the mechanism itself has drawn, read by its decoders.
 """
@@ -13,7 +13,7 @@ probability. Three ways lead to each number:
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import altair as alt
@@ -25,9 +25,11 @@ from rich.console import Console
 from rich.table import Table
 from scipy.optimize import minimize_scalar
 
+from dpsieve.papers.thesis.alp_decoders import decode
+from dpsieve.papers.thesis.bounds import lemma_2_10
 from dpsieve.randomness.source import resolve
 from dpsieve.sparse.alp import Alp, least_flips
-from dpsieve.sparse.alp_errors import Stretch, middles
+from dpsieve.sparse.alp_estimates import Stretch, middles
 from dpsieve.sparse.embedding import Errors
 from dpsieve.types import Floats
 
@@ -93,12 +95,6 @@ def between(errors: Errors, points: int, whole: bool = False) -> Errors:
     return Errors.of(np.concatenate([one for one, _ in out]), np.concatenate([one for _, one in out]))
 
 
-def upper_bound(alpha: float, collision: float) -> float:
-    """Return the bound of Lemmas 2.7 and 2.10."""
-    gamma = (alpha + 2) / (1 + alpha * collision) - 2
-    return (0.5 + (4 * alpha + 4) / alpha**2 + (4 * gamma + 4) / gamma**2) * alpha
-
-
 def table_of(title: str, *names: str) -> Table:
     """Return a table with these columns."""
     table = Table(title=title)
@@ -119,7 +115,7 @@ def figure_23() -> None:
         for alpha in ALPHAS:
             values = RNG.random(REPEATS) * LARGEST
             found = float(np.abs(simulated(values, alpha, 1 / (alpha + 2), collision)).mean())
-            bound = upper_bound(alpha, collision)
+            bound = lemma_2_10(alpha, collision)
             rows.append({"alpha": float(alpha), "collisions": f"{collision:g}", "bound": bound, "simulated": found})
     table = table_of(
         f"Figure 2.3: mean error at epsilon 1, {REPEATS:,} repetitions; in brackets the upper bound",
@@ -144,7 +140,7 @@ def figure_23() -> None:
         table.add_row(f"{collision:g}", f"{best['alpha']:.1f}", "about 2", shown, verdict(2, middle, 0.3))
     CONSOLE.print(table)
     mean = CLAIMS_24[0.1][0][0]
-    print(f"By the thesis's own mean error of {mean} at alpha 3 it is {upper_bound(3, 0.1) / mean:.1f} there.\n")
+    print(f"By the thesis's own mean error of {mean} at alpha 3 it is {lemma_2_10(3, 0.1) / mean:.1f} there.\n")
     charts = [
         alt.Chart(pa.Table.from_pylist(rows), width=340, height=260, title=title)
         .mark_line(clip=True)
@@ -169,7 +165,8 @@ def drawn(collision: float, decoder: str, entries: int = 10_000, asked: int = 50
         values = np.full(entries, LARGEST)
         values[:asked] *= RNG.random(asked)
         cells = made.draw(digests, values, source)
-        out.append(made.get(cells, digests[:asked], decoder) - values[:asked])
+        read = made.get if decoder == "likelihood" else partial(decode, made)
+        out.append(read(cells, digests[:asked]) - values[:asked])
     return np.concatenate(out)
 
 

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpsieve.channels.channel import ReportedCounts
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.jobs.bounds import CANDIDATES, choose_bound, histogram_for
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.release import plan_release
@@ -73,10 +73,10 @@ def holds(draws: list[tuple[int, Coverage | None]], sizes: Ints) -> float:
     return float(np.mean(found)) if found else float("nan")
 
 
-def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
+def compare(label: str, held: Pairs, found: Table, kept: Table) -> None:
     """Add the rows of one set."""
     sizes = held.sizes
-    counts = {m: held.bounded(m).counted()[1] for m in CANDIDATES}
+    counts = {m: held.bound(m).count().frequencies for m in CANDIDATES}
     for epsilon in EPSILONS:
         fixed, left = (
             {m: float(channel(epsilon, m, after).reporting_probability(counts[m]).sum()) for m in CANDIDATES}
@@ -89,20 +89,22 @@ def compare(label: str, held: Incidence, found: Table, kept: Table) -> None:
         found.add_row(label, f"{epsilon:g}", *numbers, best)
         bounds = Counter(bound for bound, _ in draws)
         true = np.mean([share_kept(sizes, bound) for bound, _ in draws])
-        said = np.mean([each[:3] for _, each in draws if each is not None] or [(np.nan,) * 3], axis=0)
+        said = np.mean(
+            [(each.share, each.low, each.high) for _, each in draws if each is not None] or [(np.nan,) * 3], axis=0
+        )
         plain = [told(request(epsilon, max_keys_per_unit=10, report_coverage=True), sizes) for _ in range(DRAWS)]
         shown = [f"{100 * share:.1f}" for share in (true, *said, holds(draws, sizes), holds(plain, sizes))]
         kept.add_row(label, f"{epsilon:g}", ", ".join(f"{m} ({n})" for m, n in bounds.most_common()), *shown)
 
 
-def released(held: Incidence, bound: int | None, after_choice: bool) -> tuple[Ints, Ints, Ints, Ints]:
+def released(held: Pairs, bound: int | None, after_choice: bool) -> tuple[Ints, Ints, Ints, Ints]:
     """Return places of keys with count, low and high: under a bound, or by two steps."""
     if bound is None:
         made = plan_release(request(1.0, goal="counts"), None).finish(held, resolve(None))
         place = {key: at for at, key in enumerate(held.keys.column(0).to_pylist())}
         columns = [np.array(made.table.column(name)) for name in ("count", "low", "high")]
         return np.array([place[key] for key in made.keys.column(0).to_pylist()]), columns[0], columns[1], columns[2]
-    kept, each = held.bounded(bound).counts(), channel(1.0, bound, after_choice)
+    kept, each = held.bound(bound).counts(), channel(1.0, bound, after_choice)
     some = np.flatnonzero(kept)
     tokens = each.draw(kept[some])
     out = np.flatnonzero(tokens)
@@ -110,7 +112,7 @@ def released(held: Incidence, bound: int | None, after_choice: bool) -> tuple[In
     return some[out], read.count, read.low, read.high
 
 
-def compare_counts(name: str, held: Incidence, table: Table) -> None:
+def compare_counts(name: str, held: Pairs, table: Table) -> None:
     """Add the rows of one set."""
     true = held.counts()
     common = np.argsort(-true, kind="stable")[:100]
@@ -155,7 +157,7 @@ def main() -> None:
         for part in PARTS:
             few = held.starts[: 1 + (len(held.starts) - 1) // part]
             label = name if part == 1 else f"1/{part} of it"
-            compare(label, Incidence(held.keys, few, held.held[: few[-1]]), found, kept)
+            compare(label, Pairs(held.keys, few, held.key_numbers[: few[-1]]), found, kept)
     console = Console(width=170)
     console.print(found)
     console.print(kept)

@@ -12,7 +12,7 @@ from discovery_data import COLOURS, LARGE, MORE, SMALL, chosen, load, save
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.papers.missing_mass.missing_mass import zipf_fit
+from dpsieve.papers.missing_mass.measures import zipf_fit
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.types import Ints
 
 Row = dict[str, str | float]
@@ -50,12 +50,12 @@ SMALL = ["Steam Games (made up)", "Amazon Magazine", "Amazon Pantry (made up)"]
 MORE = ["retail", "Gowalla", "Shakespeare lines"]
 
 
-def load(name: str) -> Incidence:
+def load(name: str) -> Pairs:
     """Return a set by its name."""
     return made(*SHAPES[name]) if name in SHAPES else real(name)
 
 
-def real(name: str) -> Incidence:
+def real(name: str) -> Pairs:
     """Return a real set; a unit is a user, a basket or a line with a word in it."""
     folder = Path(os.environ.get("DPSIEVE_DATA") or sys.exit("Set DPSIEVE_DATA to the folder with the data."))
     if name == "Amazon Magazine":
@@ -63,20 +63,18 @@ def real(name: str) -> Incidence:
         for line in (folder / "amazon_Magazine_Subscriptions.csv").read_text().splitlines():
             item, user, *_ = line.split(",")
             users.setdefault(user, []).append(item)
-        return Incidence.of(users.values())
+        return Pairs.of(users.values())
     if name == "retail":
-        return Incidence.of(line.split() for line in (folder / "retail.dat").read_text().splitlines() if line.strip())
+        return Pairs.of(line.split() for line in (folder / "retail.dat").read_text().splitlines() if line.strip())
     if name == "Gowalla":
         with gzip.open(folder / "gowalla_all.txt.gz", "rt") as lines:
-            return Incidence.of(line.split() for line in lines if line.strip())
+            return Pairs.of(line.split() for line in lines if line.strip())
     texts = sorted((folder / "shakespeare").glob("*.txt"))
     words = (re.findall(r"[a-z]+(?:'[a-z]+)?", line.lower()) for text in texts for line in text.read_text().split("\n"))
-    return Incidence.of(line for line in words if line)
+    return Pairs.of(line for line in words if line)
 
 
-def made(
-    users: int, items: int, entries: int, part: int, spread: float, least: int, skew: float, head: int
-) -> Incidence:
+def made(users: int, items: int, entries: int, part: int, spread: float, least: int, skew: float, head: int) -> Pairs:
     """Return a made-up set: each item is held by someone, the other pairs are drawn by the law of items."""
     users, items, entries = users // part, items // part, entries // part
     sizes = _sizes(users, items, entries, spread, least)
@@ -97,7 +95,7 @@ def made(
         added.append(user * items + np.argpartition(-scores, missing)[:missing])
     pairs = np.sort(np.concatenate([pairs, *added]))
     held = (pairs % items).astype(np.int32)
-    return Incidence(pa.table({"key": np.arange(items)}), np.append(0, np.cumsum(sizes)), held)
+    return Pairs(pa.table({"key": np.arange(items)}), np.append(0, np.cumsum(sizes)), held)
 
 
 def _sizes(users: int, items: int, entries: int, spread: float, least: int) -> Ints:
@@ -113,18 +111,18 @@ def _sizes(users: int, items: int, entries: int, spread: float, least: int) -> I
     return sizes
 
 
-def bounded(held: Incidence, max_keys: int | None = None) -> Incidence:
+def bounded(held: Pairs, max_keys: int | None = None) -> Pairs:
     """Return units in a random order, each with a random sample of at most `max_keys` of its keys, in random order."""
     place = RNG.permutation(len(held.sizes))
     units = np.repeat(place, held.sizes)
     order = np.lexsort((RNG.random(len(units)), units))
-    units, keys = units[order], held.held[order]
+    units, keys = units[order], held.key_numbers[order]
     starts = np.append(0, np.cumsum(np.bincount(units, minlength=len(place))))
     if max_keys is None:
-        return Incidence(held.keys, starts, keys)
+        return Pairs(held.keys, starts, keys)
     keep = np.arange(len(units)) - starts[units] < max_keys
     sizes = np.minimum(np.diff(starts), max_keys)
-    return Incidence(held.keys, np.append(0, np.cumsum(sizes)), keys[keep])
+    return Pairs(held.keys, np.append(0, np.cumsum(sizes)), keys[keep])
 
 
 def row_of(data: str, mechanism: str, value: str, at: float, drawn: Sequence[float]) -> Row:

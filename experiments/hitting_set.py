@@ -28,10 +28,10 @@ from discovery_data import (
 )  # fmt: skip
 
 from dpsieve.discovery.greedy import greedy
-from dpsieve.discovery.hitting_set import HittingKeys, greedy_keys, hitting_keys, known_domain_keys
-from dpsieve.discovery.renyi_two_rounds import two_rounds
-from dpsieve.discovery.weighted_gaussian import weighted_gaussian
-from dpsieve.papers.missing_mass.missing_mass import missed_units
+from dpsieve.discovery.picks import HittingKeys, hitting_keys
+from dpsieve.discovery.renyi import two_rounds
+from dpsieve.papers.missing_mass.algorithms import greedy_keys, known_domain_keys, paper_hitting_keys
+from dpsieve.papers.missing_mass.measures import missed_units
 from dpsieve.randomness.source import resolve
 
 KS = (5, 10, 20, 50, 100, 200)
@@ -39,11 +39,10 @@ KS = (5, 10, 20, 50, 100, 200)
 
 def makers(epsilon: float, typical: float) -> dict[str, Callable[[int], HittingKeys]]:
     """Return mechanisms by name, each for a number of keys to pick."""
-    paper = weighted_gaussian(epsilon / 2, DELTA / 2, MAX_KEYS, analysis="paper")
     rounds = two_rounds(epsilon, DELTA, MAX_KEYS, typical_keys=typical, share=0.75)
     first = greedy(epsilon / 2, DELTA / 2, MAX_KEYS)
     return {
-        "half and half": lambda k: hitting_keys(epsilon, DELTA, MAX_KEYS, k, selector=paper, analysis="paper"),
+        "half and half": lambda k: paper_hitting_keys(epsilon, DELTA, MAX_KEYS, k),
         "one account": lambda k: hitting_keys(epsilon, DELTA, MAX_KEYS, k, typical_keys=typical),
         "two rounds": lambda k: hitting_keys(epsilon, DELTA, MAX_KEYS, k, selector=rounds),
         "greedy": lambda k: hitting_keys(epsilon, DELTA, MAX_KEYS, k, selector=first),
@@ -69,7 +68,7 @@ def main() -> None:
                     made, drawn[label] = maker(k), []
                     for sample in samples:
                         found = made.selector.select(sample, source)
-                        picked = made.pick(held.restricted(found), source)
+                        picked = made.pick(held.restrict(found), source)
                         drawn[label].append(missed_units(held, np.flatnonzero(found)[picked]))
                 rows[epsilon] += [row_of(name, label, "k", k, missed) for label, missed in drawn.items()]
             here = [row for row in rows[epsilon] if row["data"] == name]

@@ -19,10 +19,9 @@ from rich.table import Table
 
 import dpsieve as ds
 from dpsieve.channels.channel import ReportedCounts, frequency_at
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.engines import DuckDB
 from dpsieve.engines.engine import Columns
-from dpsieve.engines.true_data import Counted
+from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import Method, ReleaseRequest
@@ -95,10 +94,10 @@ def _optimal(epsilon: float, delta: float, keys: int) -> str:
     return f"{frequency(each, 0.5):.1f} / {frequency(each, 0.99):.0f}"
 
 
-def counted(held: Incidence, keys: int) -> Counted:
+def counted(held: Pairs, keys: int) -> Counted:
     """Bound units and count, as a release does."""
     units = np.repeat(np.arange(len(held.sizes)), held.sizes)
-    pairs = pa.table({"unit": units, "key": held.keys.column(0).combine_chunks().take(pa.array(held.held))})
+    pairs = pa.table({"unit": units, "key": held.keys.column(0).combine_chunks().take(pa.array(held.key_numbers))})
     salt = int(np.random.default_rng().integers(2**62))
     return DuckDB().aggregate(pairs, Columns(("key",), ("unit",)), Contribution(keys), salt=salt)
 

@@ -29,8 +29,9 @@ from rich.table import Table
 import dpsieve as ds
 from dpsieve.noise.known_keys import laplace_tail
 from dpsieve.papers.thesis import mean_squared_bound, mean_squared_error, merge_releases
+from dpsieve.papers.thesis.bounded_merge import BoundedMerge, release_bounded_merge
 from dpsieve.sketches import MergedSketch
-from dpsieve.sketches.laplace_noise import NoisySketch, least_threshold
+from dpsieve.sketches.laplace_noise import NoisySketch, find_threshold
 from dpsieve.sketches.rounded_noise import RoundedSketch
 from dpsieve.sketches.summed_noise import SummedSketch
 
@@ -151,9 +152,9 @@ def universes(stream: list[str]) -> tuple[Rows, str]:
     """Section 3.6: largest error of the noise over a universe of d keys, at probability 0.95; sum and bounded merge."""
     rows: Rows = []
     for size in (10**i for i in range(3, 13)):
-        for way, bounded in (("sum", False), ("bounded merge", True)):
-            made = SummedSketch(1.0, 0.0, 1024, universe=size, bounded=bounded)
-            error = least_threshold(partial(_any_beyond, made), BETA) / made.parts
+        for way, mechanism in (("sum", SummedSketch), ("bounded merge", BoundedMerge)):
+            made = mechanism(1.0, 0.0, 1024, universe=size)
+            error = find_threshold(partial(_any_beyond, made), BETA) / made.parts
             rows.append({"universe": size, "way": way, "error": error, "thesis": 2 * math.log(size / BETA)})
     mine = [row for row in rows if row["way"] == "sum"]
     off = max(row["error"] / row["thesis"] for row in mine)
@@ -173,8 +174,8 @@ def merged(stream: list[str]) -> tuple[Rows, str]:
             sketches = [_sketch(stream[i::sources], counters) for i in range(sources)]
             whole = MergedSketch.of(*sketches)
             ways: dict[str, Callable[[], ds.Release]] = {
-                "sum": partial(whole.release, 1.0, DELTA, method="sum"),
-                "bounded merge": partial(whole.release, 1.0, DELTA, method="bounded"),
+                "sum": partial(whole.release, 1.0, DELTA),
+                "bounded merge": partial(release_bounded_merge, whole, 1.0, DELTA),
                 "untrusted": partial(_untrusted, sketches),
             }
             for way, release in ways.items():
@@ -214,7 +215,7 @@ def _plain(counters: int) -> float:
         one, two, three = laplace_tail(np.array([least - 2 * counters + 1, least - counters, least - 1]), scale)
         return float(max(one, two + (counters - 1) * three))
 
-    return least_threshold(delta, DELTA) / (counters + 1)
+    return find_threshold(delta, DELTA) / (counters + 1)
 
 
 def _sketch(stream: list[str], counters: int) -> ds.MisraGries:

@@ -13,12 +13,11 @@ from functools import cache
 import numpy as np
 from discovery_data import DELTA, EPSILONS, LARGE, MORE, SMALL, TRIALS, Row, bounded, chosen, load, plot, row_of, show
 
-from dpsieve.discovery.choice import best_for, make_selector
 from dpsieve.discovery.greedy import one_key
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.median_keys import median_first
-from dpsieve.discovery.selector import Selector
-from dpsieve.papers.missing_mass.missing_mass import missing_mass
+from dpsieve.discovery.selector import Selector, TypicalSize, make_selector, recommend
+from dpsieve.engines.true_data import Pairs
+from dpsieve.papers.missing_mass.algorithms import paper_weighted_gaussian
+from dpsieve.papers.missing_mass.measures import missing_mass
 from dpsieve.randomness.source import Source, resolve
 
 KEYS = (1, 50, 100, 150, 200, 300)
@@ -38,19 +37,20 @@ def selector(name: str, epsilon: float, keys: int, typical: int, delta: float = 
     """Return a selector by its name; the weighted Gaussian mechanism is calibrated as in the paper."""
     if name == "one_key":
         return one_key(epsilon, DELTA)
-    more = {"analysis": "paper"} if name == "weighted_gaussian" else {}
-    return make_selector(name, epsilon, delta, keys, typical_keys=typical, unit="one user", **more)
+    if name == "weighted_gaussian":
+        return paper_weighted_gaussian(epsilon, delta, keys, unit="one user")
+    return make_selector(name, epsilon, delta, keys, typical_keys=typical, unit="one user")
 
 
-def missed(name: str, epsilon: float, keys: int, sample: Incidence, counts: np.ndarray, source: Source) -> float:
+def missed(name: str, epsilon: float, keys: int, sample: Pairs, counts: np.ndarray, source: Source) -> float:
     """Return the missing mass of one trial."""
     typical = int(np.median(sample.sizes))
     if name == "auto" and keys == 1:
         name = "one_key"
     elif name == "auto":
-        size = median_first(epsilon, keys, unit="one user")
+        size = TypicalSize.within(epsilon, keys, unit="one user")
         typical, delta = size.draw(sample.sizes, source), size.delta_left(epsilon, DELTA)
-        name, _ = best_for(typical)
+        name, _ = recommend(typical)
         epsilon -= size.epsilon if name == "greedy" else 0.0
         return missing_mass(counts, selector(name, epsilon, keys, typical, delta).select(sample, source))
     return missing_mass(counts, selector(name, epsilon, keys, typical).select(sample, source))

@@ -23,6 +23,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
+from dpsieve.papers.thesis.alp_decoders import decode_vector, prefix_errors
 from dpsieve.sparse.alp import Alp
 from dpsieve.types import Ints
 
@@ -90,8 +92,10 @@ class Data:
         bits = (8 * len(vector.to_bytes()) if len(vector) else vector.bits) / len(self.keys)
         found = []
         for decoder in decoders:
-            present = float(np.abs(vector.get(self.keys, decoder=decoder) - self.counts).mean())
-            absent = float(np.abs(vector.get(self.others, decoder=decoder)).mean())
+            own = decoder in (None, "likelihood")
+            read = vector.get if own else partial(decode_vector, vector, decoder=str(decoder))
+            present = float(np.abs(read(self.keys) - self.counts).mean())
+            absent = float(np.abs(read(self.others)).mean())
             name = str(how.get("variant", "auto")) + ("" if decoder is None else f", {decoder}")
             found.append(Found(name, bits, present, absent, self._expected(vector, decoder)))
         return found
@@ -102,8 +106,8 @@ class Data:
 
         def mean(value: float) -> float:
             part = vector.mechanism
-            if isinstance(part, Alp) and decoder is not None:
-                return part.errors(value, decoder).mean
+            if isinstance(part, Alp) and decoder == "prefix":
+                return prefix_errors(part, value).mean
             return vector.expected_error(value)
 
         values, times = np.unique(self.counts, return_counts=True)

@@ -28,12 +28,11 @@ from discovery_data import (
 )  # fmt: skip
 
 from dpsieve.discovery.greedy import greedy
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.renyi_two_rounds import two_rounds
-from dpsieve.discovery.top_k import TopKeys, top_keys
-from dpsieve.discovery.weighted_gaussian import weighted_gaussian
-from dpsieve.papers.missing_mass.limited_domain import limited_domain
-from dpsieve.papers.missing_mass.missing_mass import top_k_l1_loss, top_k_missing_mass
+from dpsieve.discovery.picks import TopKeys, top_keys
+from dpsieve.discovery.renyi import two_rounds
+from dpsieve.engines.true_data import Pairs
+from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
+from dpsieve.papers.missing_mass.measures import top_k_l1_loss, top_k_missing_mass
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
 
@@ -50,18 +49,17 @@ Picks = dict[tuple[str, int], list[Ints]]  # of a mechanism and k, one of each t
 
 def makers(epsilon: float, typical: float) -> dict[str, Callable[[int], TopKeys]]:
     """Return mechanisms by name, each for a number of keys to pick."""
-    paper = weighted_gaussian(epsilon / 2, DELTA / 2, MAX_KEYS, analysis="paper")
     rounds = two_rounds(epsilon, DELTA, MAX_KEYS, typical_keys=typical, share=0.25)
     first = greedy(epsilon / 2, DELTA / 2, MAX_KEYS)
     return {
-        "half and half": lambda k: top_keys(epsilon, DELTA, MAX_KEYS, k, selector=paper, analysis="paper"),
+        "half and half": lambda k: paper_top_keys(epsilon, DELTA, MAX_KEYS, k),
         "one account": lambda k: top_keys(epsilon, DELTA, MAX_KEYS, k, typical_keys=typical),
         "two rounds": lambda k: top_keys(epsilon, DELTA, MAX_KEYS, k, selector=rounds),
         "greedy": lambda k: top_keys(epsilon, DELTA, MAX_KEYS, k, selector=first),
     }
 
 
-def ours(held: Incidence, samples: list[Incidence], epsilon: float) -> Picks:
+def ours(held: Pairs, samples: list[Pairs], epsilon: float) -> Picks:
     """Return the keys that discovery, then peeling picked in each trial."""
     source, counts, picks = resolve(None), held.counts(), Picks()
     for label, maker in makers(epsilon, float(np.median(held.sizes))).items():
@@ -72,7 +70,7 @@ def ours(held: Incidence, samples: list[Incidence], epsilon: float) -> Picks:
     return picks
 
 
-def limited(held: Incidence, samples: list[Incidence], epsilon: float) -> Picks:
+def limited(held: Pairs, samples: list[Pairs], epsilon: float) -> Picks:
     """Return the keys that the limited domain picked in each trial."""
     picks = Picks()
     for label, (factor, analysis) in LIMITED.items():

@@ -19,7 +19,8 @@ import pyarrow.csv
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.federated import LevelPlan, level_plan
+from dpsieve.federated import level_plan
+from dpsieve.federated.plans.levels import LevelPlan
 
 RESULTS = Path(__file__).parent / "results"
 SETTINGS = ((2, 0.3, 2, 5), (2, 0.5, 2, 5), (2, 0.3, 3, 6), (3, 0.4, 2, 4))  # levels, coin, threshold, clients

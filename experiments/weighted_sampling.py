@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dpsieve as ds
-from dpsieve.channels import Channel
+from dpsieve.channels.channel import ReportedCounts
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints
 
@@ -86,7 +86,7 @@ def zipf(n: int, alpha: float) -> tuple[Ints, Ints]:
     return distinct, counts.astype(np.int64)
 
 
-def channels(epsilon: float, delta: float, scheme: Scheme | None = None) -> dict[str, Channel]:
+def channels(epsilon: float, delta: float, scheme: Scheme | None = None) -> dict[str, ReportedCounts]:
     """Return the channels that figures compare."""
     return {
         "optimal": ds.channels.optimal(epsilon, delta, scheme),

@@ -103,7 +103,7 @@ def one_database():
     def connected(settings):
         return database(**{name: value for name, value in settings.items() if name != "temp_directory"}).cursor()
 
-    real = engine_module._connected
+    real = engine_module._connect
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine_module, "_connected", connected)
+        patch.setattr(engine_module, "_connect", connected)
         yield

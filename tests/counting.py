@@ -1,7 +1,7 @@
 """Calls of engines in few words."""
 
-from dpsieve.engines import COUNT, Columns
-from dpsieve.engines.engine import Aggregation
+from dpsieve.engines import Columns
+from dpsieve.engines.engine import COUNT, Aggregation
 from dpsieve.engines.spark.engine import SparkCounted
 from dpsieve.privacy.contribution import Contribution
 
@@ -19,7 +19,7 @@ def found(engine, data, **how):
 def named(counted):
     """Return {key: number} of what was counted; from Spark it is brought here, which only a test may do."""
     if isinstance(counted, SparkCounted):
-        table = counted._answered().toArrow()
+        table = counted._all_counts().toArrow()
         keys, numbers = table.drop_columns(["n"]), table.column("n").to_pylist()
         if counted._listed is not None:
             keys = counted._listed.drop_columns(["i"]).take(table.column("k0"))

@@ -14,7 +14,7 @@ from dpsieve.channels import (
     stability,
     truncated_geometric,
 )
-from dpsieve.channels.ladder import LadderRows, made_table
+from dpsieve.channels.ladder import LadderRows, make_table
 from dpsieve.channels.optimal_channels import Optimal
 from dpsieve.sampling import ppswor
 
@@ -24,7 +24,7 @@ class OnLadder(Optimal):
     """The optimal channel with its table on a ladder, as for small rates, whatever the rate."""
 
     def _sampled(self, spread, scheme):
-        made = made_table(self.epsilon, self.delta_, spread, scheme)
+        made = make_table(self.epsilon, self.delta_, spread, scheme)
         return LadderRows(self.epsilon, self.delta_, spread, scheme, made)
 
 
@@ -43,6 +43,6 @@ CHANNELS = {
     "sampled stability": lambda: stability(1.0, 0.01, SCHEMES["priority"], threshold="paper"),
     "sample threshold": lambda: sample_threshold(0.316, 4, epsilon=3.0),
 }
-FORMULAS = ("report then count", "report then count, keys", "sample threshold")  # these have no certified rows
+FORMULAS = ("report then count", "report then count, keys", "sampled stability", "sample threshold")  # not certified
 TABLES = {name: make for name, make in CHANNELS.items() if name not in FORMULAS}
 TABLES["optimal, ladder"] = lambda: OnLadder(0.5, 0.01, ppswor(0.01))  # a kind of rows made by force

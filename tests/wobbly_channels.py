@@ -7,10 +7,11 @@ from functools import cached_property
 import numpy as np
 import pytest
 
-from dpsieve.channels import Channel, Rows, optimal, simple, stability
+from dpsieve.channels import Channel, optimal, simple, stability
+from dpsieve.channels.rows import Rows
+from dpsieve.codec import register
 from dpsieve.exact.words import floor_words
 from dpsieve.privacy import Block
-from dpsieve.privacy.registry import register
 from dpsieve.sampling import custom, ppswor, priority
 
 

@@ -28,48 +28,62 @@ _Kind = TypeVar("_Kind", bound=type)
 
 _FIX = "Pass what was saved, or install a newer dpsieve."
 _DECORATOR = re.compile(r'^@register\("(\w+)"\)$', re.MULTILINE)
-_LOADED: dict[str, type] = {}
+_LOADED: dict[str, list[type]] = {}
 
 
 def register(tag: str) -> Callable[[_Kind], _Kind]:
     """Return a decorator that gives a frozen dataclass its tag, under which it is saved."""
 
     def add(kind: _Kind) -> _Kind:
-        known = _LOADED.get(tag)
-        if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        kind.name = tag  # type: ignore[attr-defined]
+        known = [other for other in _LOADED.get(tag, []) if _place(other) != _place(kind)]
+        if any(_family(other) is _family(kind) for other in known):
             raise InvalidValue(f"name={tag!r} is taken by another class. Choose another name.")
-        kind.name = tag
-        _LOADED[tag] = kind
+        _LOADED[tag] = [*known, kind]
         return kind
 
     return add
 
 
-def registered(tag: object) -> type | None:
-    """Return the class with this tag; None where there is none."""
+def find_class(tag: object, bases: type | tuple[type, ...]) -> type | None:
+    """Return the class with this tag that derives from one of the bases; None where there is none."""
     if not isinstance(tag, str):
         return None
-    if tag not in _LOADED and tag in homes():
-        import_module(homes()[tag])
-    return _LOADED.get(tag)
+    for module in homes().get(tag, ()):
+        import_module(module)
+    return next((kind for kind in _LOADED.get(tag, ()) if issubclass(kind, bases)), None)
 
 
 @cache
-def homes() -> dict[str, str]:
-    """Return the module of every tag in the package, from the decorators in its source."""
+def homes() -> dict[str, tuple[str, ...]]:
+    """Return the modules of every tag in the package, from the decorators in its source."""
     root = Path(__file__).parent
-    modules = {}
+    modules: dict[str, tuple[str, ...]] = {}
     for path in sorted(root.rglob("*.py")):
         name = ".".join(("dpsieve", *path.relative_to(root).with_suffix("").parts))
-        modules |= dict.fromkeys(_DECORATOR.findall(path.read_text(encoding="utf-8")), name)
+        for tag in _DECORATOR.findall(path.read_text(encoding="utf-8")):
+            modules[tag] = (*modules.get(tag, ()), name)
     return modules
+
+
+def _place(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
+def _family(kind: type) -> type:
+    """Return the topmost class of the project that a class derives from; a tag is unique within a family."""
+    return [base for base in kind.__mro__ if base.__module__.startswith("dpsieve")][-1]
 
 
 def encode(value: Any) -> Any:
     """Return a registered value, a tuple of such values, or a plain value as JSON values."""
     if isinstance(value, tuple):
         return [encode(item) for item in value]
+    if hasattr(value, "from_json"):
+        return value.to_json()  # a message to devices, which have a form of their own
     if is_dataclass(value) and not isinstance(value, type):
+        if type(value) not in _LOADED.get(getattr(value, "name", ""), ()):
+            raise InvalidType(f"{type(value).__name__} has no name to be saved under. Register it with dpsieve.codec.")
         return {"kind": cast(Any, value).name, **encode_fields(value)}
     return value
 
@@ -91,8 +105,8 @@ def decode(data: Any, base: type[T], what: str = "data") -> T:
     """
     if not isinstance(data, Mapping):
         raise InvalidType(f"{what} must be a mapping, not {type(data).__name__}. {_FIX}")
-    kind = registered(data.get("kind"))
-    if kind is None or not issubclass(kind, base):
+    kind = find_class(data.get("kind"), base)
+    if kind is None:
         raise InvalidValue(f"{what} has a kind that this version does not know. {_FIX}")
     return decode_fields(kind, {name: value for name, value in data.items() if name != "kind"})
 
@@ -105,7 +119,7 @@ def decode_fields(kind: type[T], data: Any) -> T:
     needed = {name for name, field in known.items() if field.default is MISSING and field.default_factory is MISSING}
     if not needed <= set(data) <= set(known):
         raise InvalidValue(f"data has other fields than {getattr(kind, 'name', kind.__name__)}. {_FIX}")
-    classes = _field_classes(kind)
+    classes = _field_classes(kind)  # type: ignore[arg-type]
     values = {known[name].name: _decode_value(value, classes[known[name].name], name) for name, value in data.items()}
     return kind(**values)
 
@@ -116,8 +130,11 @@ def _decode_value(value: Any, classes: tuple[type, ...], name: str) -> Any:
         return tuple(_decode_value(item, classes, name) for item in value)
     if not isinstance(value, Mapping):
         return value
-    kind = registered(value.get("kind"))
-    if kind is None or not issubclass(kind, classes):
+    message = next((one for one in classes if hasattr(one, "from_json")), None)
+    if message is not None:
+        return message.from_json(value)
+    kind = find_class(value.get("kind"), classes)
+    if kind is None:
         raise InvalidValue(f"{name} has a kind that this version does not know. {_FIX}")
     return decode_fields(kind, {field: item for field, item in value.items() if field != "kind"})
 

@@ -1,4 +1,4 @@
-"""What people and scripts see: safe text, valid JSON, intervals, small tables, progress of a long call."""
+"""Output for terminals, notebooks and scripts: safe text, JSON, intervals, tables and progress."""
 
 import base64
 import json
@@ -13,14 +13,14 @@ _LONGEST = 200  # characters of a key that are shown
 
 
 def printable(value: object) -> str:
-    """Return a value as text that cannot steer a terminal."""
+    """Return a value as text without control characters."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
 
 
-def shortened(value: object) -> str:
-    """Return a value as safe text that leaves room for others: of a long one its start, and how long it is.
+def shorten(value: object) -> str:
+    """Return a value as safe text; a long one is cut, and its length appended.
 
-    >>> shortened("tea" * 1000)[190:]
+    >>> shorten("tea" * 1000)[190:]
     'eateateate... (3,000 characters)'
     """
     text = str(value)
@@ -28,7 +28,7 @@ def shortened(value: object) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Return valid JSON. What it has no form for is written as in the JSON of Protocol Buffers.
+    """Return valid JSON; other values are encoded as in the JSON of Protocol Buffers.
 
     NaN and infinities are the texts "NaN", "Infinity" and "-Infinity", bytes are base64; other values are their text.
 
@@ -48,25 +48,25 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-def only_high(low: int, high: int, least: int = 1) -> bool:
-    """Return whether the upper end alone tells something: the low end is the least frequency that there is.
+def has_only_upper_end(low: int, high: int, least: int = 1) -> bool:
+    """Return whether only the upper end is informative: the low end is the least possible frequency.
 
     That is 1 for a key that occurs, and 0 where every key of a public list is answered.
     """
     return low == least < high
 
 
-def interval_words(low: int, high: int, least: int = 1) -> str:
-    """Return an interval in words.
+def format_interval(low: int, high: int, least: int = 1) -> str:
+    """Return an interval as text.
 
-    >>> interval_words(967, 1_012), interval_words(1, 137)
+    >>> format_interval(967, 1_012), format_interval(1, 137)
     ('967 to 1,012', 'at most 137')
     """
-    return f"at most {high:,}" if only_high(low, high, least) else f"{low:,} to {high:,}"
+    return f"at most {high:,}" if has_only_upper_end(low, high, least) else f"{low:,} to {high:,}"
 
 
 def html_table(rows: Iterable[Sequence[object]], head: Sequence[object] = ()) -> str:
-    """Return rows as an HTML table of text; without a head, the first cell of each row is its name.
+    """Return rows as an HTML table of text; without a head, the first cell of each row is its header.
 
     >>> html_table([("<b>", 1)])
     '<table><tbody><tr><th scope="row">&lt;b&gt;</th><td>1</td></tr></tbody></table>'
@@ -77,25 +77,25 @@ def html_table(rows: Iterable[Sequence[object]], head: Sequence[object] = ()) ->
     return f"<table>{top}<tbody>{''.join(f'<tr>{cells}</tr>' for cells in body)}</tbody></table>"
 
 
-def shown_progress(what: str = "reading and counting") -> Callable[[float], None]:
-    """Return what takes the fraction done, and shows it: in a notebook as a bar, in a terminal as a percentage.
+def show_progress(what: str = "reading and counting") -> Callable[[float], None]:
+    """Return a callback for the completed fraction: a bar in notebooks, a percentage in terminals.
 
-    It shows nothing elsewhere, and takes itself away when all is done.
+    No-op elsewhere; clears itself at 100 %.
     """
     show = _in_notebook(what) if _kernel() is not None else _in_terminal(what) if sys.stderr.isatty() else None
     last = -1
 
-    def tell(done: float) -> None:
+    def report(done: float) -> None:
         nonlocal last
         if show is not None and int(100 * done) > last:
             last = int(100 * done)
             show(last)
 
-    return tell
+    return report
 
 
 def _kernel() -> Any:
-    """Return the notebook kernel that this process is, if it is one."""
+    """Return the notebook kernel of this process, or None."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     return getattr(shell, "kernel", None)
 

@@ -7,7 +7,7 @@
     |-- BudgetExceeded    (ValueError)    a spend that the budget cannot pay
     |-- UnreadableData    (OSError)       a file, stream or frame that cannot be read
     |-- LedgerError       (OSError)       a ledger file that cannot be trusted or used
-    |-- CorruptRelease    (OSError)       a saved release that is not whole
+    |-- CorruptRelease    (OSError)       a saved release that is damaged
     `-- RandomnessError   (RuntimeError)  a random stream that must not be used any more
 
 and one warning, PrivacyWarning (UserWarning).
@@ -29,7 +29,7 @@ class InvalidType(DpsieveError, TypeError):
 
 
 class NotCertified(DpsieveError, ValueError):
-    """A table of probabilities does not keep the promise it was made for."""
+    """A table of probabilities breaks its promise."""
 
 
 class BudgetExceeded(DpsieveError, ValueError):
@@ -45,7 +45,7 @@ class LedgerError(DpsieveError, OSError):
 
 
 class UnreadableData(DpsieveError, OSError):
-    """Data cannot be read; the message has the file and the line where they are known, never what is written there."""
+    """Data cannot be read; the message names the file and line where known, never their content."""
 
 
 class RandomnessError(DpsieveError, RuntimeError):
@@ -53,7 +53,7 @@ class RandomnessError(DpsieveError, RuntimeError):
 
 
 class PrivacyWarning(UserWarning):
-    """What is requested can be done, and protects units little."""
+    """A valid request with weak protection."""
 
 
 def not_unicode(name: str) -> InvalidValue:

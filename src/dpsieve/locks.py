@@ -1,6 +1,6 @@
-"""What two processes or threads must not do at once, and what must be cleaned up when a process is ended.
+"""File locks, private temporary folders, cleanup on SIGTERM and SIGHUP.
 
-A lock belongs to a process, on a file or a folder, and the system gives it up when the process ends, however it ends.
+A lock on a file or folder belongs to a process; the system releases it when the process ends, however it ends.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ _PREFIX = "dpsieve-private-"
 def lock(path: Path, *, wait: bool = False) -> int:
     """Lock a file or folder that exists, and return the handle to close.
 
-    Raises BlockingIOError where another process has the lock and this one does not wait, and another OSError where the
-    file system has no locks. Outside of Unix nothing is locked.
+    Raises BlockingIOError if another process has the lock and `wait` is false, and another OSError if the file system
+    has no locks. Only Unix systems lock.
     """
     if os.name != "posix":
         return os.open(os.devnull, os.O_RDONLY)
@@ -40,10 +40,10 @@ def lock(path: Path, *, wait: bool = False) -> int:
     return handle
 
 
-def acquired(path: Path, make: Callable[[], object], *, wait: bool = False) -> int:
-    """Make a file or folder where it is not there, lock it as `lock` does, and return the handle to close.
+def acquire_lock(path: Path, make: Callable[[], object], *, wait: bool = False) -> int:
+    """Create a file or folder if missing, lock it as `lock` does, and return the handle to close.
 
-    Whoever had the lock before may remove what was locked as it ends; then it is made again.
+    The previous owner of the lock may remove the file as it ends; then it is created again.
     """
     while True:
         make()
@@ -51,13 +51,13 @@ def acquired(path: Path, make: Callable[[], object], *, wait: bool = False) -> i
             handle = lock(path, wait=wait)
         except FileNotFoundError:
             continue
-        if still_there(path, handle):
+        if is_still_locked(path, handle):
             return handle
         os.close(handle)
 
 
-def still_there(path: Path, handle: int) -> bool:
-    """Tell whether the path still names what was locked, and not something newer, or nothing."""
+def is_still_locked(path: Path, handle: int) -> bool:
+    """Return whether the path still names the locked file, and was not removed or replaced."""
     try:
         return os.name != "posix" or os.path.samestat(path.lstat(), os.fstat(handle))
     except FileNotFoundError:
@@ -78,10 +78,10 @@ class _Ended(BaseException):
 
 
 @contextlib.contextmanager
-def cleaned_up() -> Iterator[None]:
-    """Let signals that would end the process at once (SIGTERM, SIGHUP) unwind it first; then it ends by that signal.
+def unwind_on_signals() -> Iterator[None]:
+    """Unwind the stack on SIGTERM and SIGHUP, then end the process by that signal.
 
-    Handlers that the caller has set stay, and in other threads than the main one nothing changes.
+    Handlers set by the caller remain, and nothing changes outside the main thread.
     """
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
@@ -100,8 +100,8 @@ def cleaned_up() -> Iterator[None]:
         yield
     except _Ended as ended:
         if received and sys.stderr is not None:
-            for words in getattr(ended, "__notes__", ()):  # of a charge: after the signal nobody else reports it
-                print(words, file=sys.stderr)
+            for note in getattr(ended, "__notes__", ()):  # a charge, which nothing reports after the signal
+                print(note, file=sys.stderr)
         raise
     finally:
         for number in ours:
@@ -112,13 +112,13 @@ def cleaned_up() -> Iterator[None]:
 
 @contextlib.contextmanager
 def private_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Make a folder in `parent` (or the system's place for temporary files), and remove it with its files.
+    """Create a folder in `parent` (by default that for temporary files), and remove it with its files.
 
-    It is readable by its owner alone, and locked by its process. Each new folder first removes those that nobody has
-    locked any more: so a folder goes even after its process was killed.
+    It is readable by its owner only, and locked by its process. Each call first removes folders that are no longer
+    locked, which killed processes left.
     """
     home = Path(tempfile.gettempdir()) if parent is None else parent
-    with cleaned_up():
+    with unwind_on_signals():
         _sweep(home)
         folder, handle = _locked(home)
         try:
@@ -129,16 +129,16 @@ def private_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def _locked(home: Path) -> tuple[Path, int]:
-    """Return a new folder and its lock: the first one that no sweep removed before it was locked."""
+    """Return a new folder and its lock; retries if a sweep of another process removes it before it is locked."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=home))
         try:
             handle = lock(folder, wait=True)
         except FileNotFoundError:
             continue
-        except OSError:  # no locks here, and so no sweeps either
+        except OSError:  # the file system has no locks, so no sweeps either
             return folder, os.open(os.devnull, os.O_RDONLY)
-        if still_there(folder, handle):
+        if is_still_locked(folder, handle):
             return folder, handle
         os.close(handle)
 
@@ -155,7 +155,7 @@ def _sweep(home: Path) -> None:
 
 
 class OneThread:
-    """A guard for objects that serve one thread at a time: it raises at once where another thread is inside.
+    """A guard for objects that serve one thread at a time: raises if another thread is inside.
 
     >>> guard = OneThread("this sketch")
     >>> with guard, guard:

@@ -1,7 +1,7 @@
-"""What dpsieve tells the standard `logging` module: engines, mechanisms, phases and ledger entries, never a value.
+"""Logging helpers; no log record contains data.
 
-The logger is called `dpsieve` and is silent until the program that uses it adds a handler. How long a phase takes
-depends on the data: logs are for who runs the release, not for its readers.
+The logger is `dpsieve`: engines, mechanisms, phases and ledger entries. It is silent until the program adds a handler.
+The duration of a phase depends on the data: logs are for the operator, not for readers of a release.
 """
 
 import logging
@@ -12,14 +12,12 @@ from contextvars import ContextVar
 
 log = logging.getLogger("dpsieve")
 log.addHandler(logging.NullHandler())
-
-
-_inside: ContextVar[bool] = ContextVar("inside of a phase that is logged as a whole", default=False)
+_inside: ContextVar[bool] = ContextVar("inside a phase that is logged as a whole", default=False)
 
 
 @contextmanager
 def timed(phase: str, *, whole: bool = False) -> Iterator[None]:
-    """Log how many seconds a phase took, once it is done; as a `whole`, without the phases inside of it."""
+    """Log the seconds that a phase took when it ends; as a `whole`, without the phases inside it."""
     start, outer = time.perf_counter(), _inside.get()
     reset = _inside.set(outer or whole)
     try:
@@ -31,8 +29,8 @@ def timed(phase: str, *, whole: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def silenced(loggers: Iterable[logging.Logger]) -> Iterator[None]:
-    """Switch off loggers of another library for a while, as its messages may quote data."""
+def silence_loggers(loggers: Iterable[logging.Logger]) -> Iterator[None]:
+    """Disable loggers of another library inside a block, as their messages may quote data."""
     before = {logger: logger.disabled for logger in loggers}
     for logger in before:
         logger.disabled = True

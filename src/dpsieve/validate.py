@@ -1,7 +1,7 @@
-"""Shared checks of arguments. Each takes the name of the argument, so that the message can say it.
+"""Shared checks of arguments. Each takes the name of the argument for its message.
 
 Public functions check once, here; inner code trusts its input. A check returns the value in its plain Python type
-(float, int, str), so NumPy scalars never travel further in.
+(float, int, str), so NumPy scalars never reach inner code.
 """
 
 import math
@@ -142,7 +142,7 @@ def text(name: str, value: object, *, hint: str) -> str:
 
 
 def has_password(path: str) -> bool:
-    """Tell whether a text may be a mistyped address with a password: then no message may quote it.
+    """Return whether a text may be a mistyped address with a password, which no message may quote.
 
     >>> [has_password(text) for text in ("postgresql:/me:secret@host/db", "host=h password=secret", "day/a@b.csv")]
     [True, True, False]
@@ -151,18 +151,18 @@ def has_password(path: str) -> bool:
 
 
 def no_address(name: str, path: str, *, hint: str) -> str:
-    """Return a path of this machine; what looks like an address, and is not there, is refused and not quoted."""
+    """Return a local path; a missing one that looks like an address is refused and not quoted."""
     folder, last = os.path.split(path)
-    there = "://" not in path and (os.path.lexists(path) or (os.path.isdir(folder) and not has_password(last)))  # noqa: PTH112
-    if has_password(path) and not there:
+    exists = "://" not in path and (os.path.lexists(path) or (os.path.isdir(folder) and not has_password(last)))  # noqa: PTH112
+    if has_password(path) and not exists:
         raise InvalidValue(f"{name} looks like an address, and only files and folders of this machine do. {hint}")
     return path
 
 
-def store(made: object, **checked: object) -> None:
-    """Set fields of a frozen dataclass to what its checks returned."""
+def store(instance: object, **checked: object) -> None:
+    """Set fields of a frozen dataclass to their checked values."""
     for name, value in checked.items():
-        object.__setattr__(made, name, value)
+        object.__setattr__(instance, name, value)
 
 
 def _kind(value: object) -> str:

@@ -2,8 +2,10 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import pytest
+from accounting.products_by_hand import MIDDLE, NEW, OFTEN, RARE, exact
 
 from dpsieve.accounting.adaptive import Outcome, adaptive_delta
 from dpsieve.accounting.repeated import repeated_delta
@@ -89,13 +91,46 @@ def test_a_second_series_follows_a_last_outcome_of_the_first(epsilon):
     assert found > adaptive_delta([ends], 2, epsilon, grid=0.1)
 
 
+def report(p, q):
+    """Whether something is reported, with probability p against q."""
+    pairs = [(p, q), (1 - p, 1 - q)]
+    return [Outcome(float(x), math.log(x / y) if y else math.inf) for x, y in pairs if x > 0]
+
+
+@pytest.mark.parametrize("grid", [0.3, 0.1, 0.03, 0.01])
+def test_a_coarse_grid_is_never_below_the_truth(grid):
+    """Grid points and losses have nothing in common; whether losses fall above or below points, the bound holds."""
+    for epsilon, many in itertools.product((0.1, 0.35, 0.6, 1.2), itertools.product((RARE, MIDDLE, OFTEN), repeat=3)):
+        pairs = [report(p, q) for p, q in many]
+        assert exact(many, epsilon) <= Fraction(adaptive_delta(pairs, 3, epsilon, grid=grid))
+
+
+@pytest.mark.parametrize("pair", [NEW, RARE, MIDDLE])
+def test_equal_pairs_have_the_curve_of_their_product(pair):
+    for uses, epsilon in itertools.product((1, 2, 3), (0.0, 0.3, 0.8, 1.5)):
+        known = exact([pair] * uses, epsilon)
+        bound = Fraction(adaptive_delta([report(*pair)], uses, epsilon, grid=0.0005))
+        assert known <= bound <= known * Fraction(103, 100) + Fraction(1, 10**6), (uses, epsilon)
+
+
+def test_infinite_losses_add_up():
+    leak = [Outcome(1e-9, math.inf), Outcome(1 - 1e-9, math.log1p(-1e-9))]
+    assert adaptive_delta([leak], 30, 0.5, grid=0.1) == pytest.approx(3e-8, rel=1e-6)
+    assert adaptive_delta([[Outcome(1.0, math.inf)]], 1, 0.0, grid=0.1) == 1.0
+
+
+def test_a_grid_that_is_too_fine_is_refused():
+    with pytest.raises(InvalidValue, match="too fine"):
+        adaptive_delta([report(0.5, 0.1)], 100, 1.0, grid=1e-7)
+
+
 def test_epsilon_above_all_losses_costs_nothing():
     assert adaptive_delta([flip(0.1)], 10, 1.0000001, grid=0.1) == 0.0
     assert adaptive_delta([flip(0.1)], 0, 0.0, grid=0.1) == 0.0
 
 
 def test_pairs_that_are_no_distributions_are_refused():
-    with pytest.raises(InvalidValue, match="no distribution"):
+    with pytest.raises(InvalidValue, match="not a distribution"):
         adaptive_delta([[Outcome(0.5, 0.1)]], 3, 1.0, grid=0.1)
     with pytest.raises(InvalidValue, match="do not fit"):
         adaptive_delta([[Outcome(0.5, 0.1), Outcome(0.5, -0.2)]], 3, 1.0, grid=0.1)

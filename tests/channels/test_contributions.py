@@ -7,14 +7,16 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from helpers.privacy_curves import divergence
 from statistical import binomial_band
 
-from dpsieve.accounting.divergence import divergence
+from dpsieve.accounting.gaussian import gaussian_delta
+from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.channels import gaussian, optimal, rows_of_units, simple
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.noise.gaussian_threshold import gaussian_threshold, gaussian_threshold_delta, unit_divergences
-from dpsieve.privacy import Composition, gaussian_delta, joint_divergence
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy import Composition
+from dpsieve.privacy.mechanism import from_json
 
 ROWS = json.loads((Path(__file__).parents[1] / "vectors" / "gaussian_threshold.json").read_text())["rows"]
 

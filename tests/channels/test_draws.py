@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from schemes_in_use import SCHEMES
+from schemes_in_use import SCHEMES, FunctionScheme
 from scripted import Scripted
 from statistical import assert_counts, binomial_band
 
@@ -167,7 +167,7 @@ class TestSamplesOfRareAndHugeKeys:
 
     def test_a_scheme_that_changes_its_mind_is_held_to_what_was_certified(self):
         low = {"answer": 0.001}
-        answer = custom(
+        answer = FunctionScheme(
             lambda frequencies: np.where(frequencies < 2000, 0.9, 1.0) * low["answer"]
         )  # rows of many blocks
         channel = simple(1.0, 1e-6, answer)
@@ -192,14 +192,14 @@ def test_threads_share_a_channel():
 
 def test_two_threads_that_make_the_same_rows_at_once_leave_all_others_right(monkeypatch):
     """What a second thread would do while the first is about to keep where its block ended."""
-    frequencies, shifted = range(1, 3000), RaggedRows.shifted
+    frequencies, shifted = range(1, 3000), RaggedRows.shift
     expected = simple(1.0, 1e-4, ppswor(0.01)).reporting_probability(frequencies)
     channel = simple(1.0, 1e-4, ppswor(0.01))
 
     def interrupted(*arguments):
-        monkeypatch.setattr(RaggedRows, "shifted", shifted)
+        monkeypatch.setattr(RaggedRows, "shift", shifted)
         channel.reporting_probability([1])
         return shifted(*arguments)
 
-    monkeypatch.setattr(RaggedRows, "shifted", interrupted)
+    monkeypatch.setattr(RaggedRows, "shift", interrupted)
     assert (channel.reporting_probability(frequencies) == expected).all()

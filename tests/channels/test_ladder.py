@@ -7,6 +7,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 from every_channel import OnLadder
+from schemes_in_use import FunctionScheme
 from scripted import Scripted
 from statistical import assert_counts, binomial_band
 
@@ -19,7 +20,7 @@ from dpsieve.papers.weighted_sampling import concordance
 from dpsieve.privacy.kernel import examine
 from dpsieve.privacy.ladder_kernel import examine_ladder
 from dpsieve.randomness.source import SystemSource
-from dpsieve.sampling import custom, ppswor, priority
+from dpsieve.sampling import ppswor, priority
 
 HUGE = [10**11, 10**12]
 SMALL = {
@@ -38,7 +39,7 @@ def million():
 
 def regimes(rows):
     """Frequencies where rows change their making, each with its neighbours."""
-    made = rows._made.table
+    made = rows._stairs.table
     long = np.flatnonzero(np.diff(made.first) < np.diff(made.starts, append=made.stop))  # stairs that repeat a row
     settled = made.starts[long] + np.diff(made.first)[long] - 1
     growth = int(np.flatnonzero(np.diff(made.c))[0])  # c leaves zero: the scheme has been reached
@@ -94,7 +95,7 @@ def test_every_rate_is_certified(epsilon, delta, tau):
         (0.1, 1e-8, priority(1e-6)),
         (0.5, 1e-6, ppswor(1e-3, 0.2)),
         (0.5, 1e-6, ppswor(1e-12, 2.0)),
-        (0.5, 1e-6, custom(lambda i: i / (i + 1e5))),
+        (0.5, 1e-6, FunctionScheme(lambda i: i / (i + 1e5))),
     ],
     ids=str,
 )
@@ -107,7 +108,7 @@ def test_other_rates_budgets_and_schemes(epsilon, delta, scheme):
 
 
 def test_after_a_jump_rows_are_made_one_by_one():
-    channel = optimal(0.5, 1e-6, custom(lambda i: np.where(i < 40_000, 0.1, 0.2) * np.minimum(i / 1e5, 1.0)))
+    channel = optimal(0.5, 1e-6, FunctionScheme(lambda i: np.where(i < 40_000, 0.1, 0.2) * np.minimum(i / 1e5, 1.0)))
     assert isinstance(channel.rows, StepRows) and channel.loss == 0
     assert isinstance(simple(0.5, 1e-6, ppswor(1e-4)).rows, StepRows)
 
@@ -118,7 +119,7 @@ def test_where_a_ladder_loses_more_the_smaller_loss_is_taken_and_told():
         (8.0, 1e-8, ppswor(1e-6)),
         (9.0, 1e-8, ppswor(1e-9)),
         (20.0, 1e-8, ppswor(1e-9)),
-        (1.0, 1e-8, custom(lambda i: np.where(i < 2e6, 1e-6, 0.5))),
+        (1.0, 1e-8, FunctionScheme(lambda i: np.where(i < 2e6, 1e-6, 0.5))),
     ):
         channel = optimal(epsilon, delta, scheme)
         channel.certify()
@@ -133,7 +134,7 @@ class TestTheKernelRefuses:
 
     @pytest.fixture
     def made(self):
-        return OnLadder(*SMALL["ppswor"]).rows._made
+        return OnLadder(*SMALL["ppswor"]).rows._stairs
 
     def refused(self, made, reason, **changes):
         verdict, _ = examine_ladder(replace(made.table, **changes), 0.5, 1e-2)
@@ -199,15 +200,15 @@ class TestTheKernelRefuses:
     def test_a_table_for_another_budget(self, made):
         for epsilon, delta in ((0.49, 1e-2), (0.5, 0.99e-2)):
             with pytest.raises(NotCertified):
-                made.examined(epsilon, delta)
+                made.examine(epsilon, delta)
 
     def test_an_end_that_has_not_settled(self, made):
         with pytest.raises(NotCertified, match="has not settled"):
-            replace(made, table=replace(made.table, **self.one_stair(made)), sure=False).examined(0.5, 1e-2)
+            replace(made, table=replace(made.table, **self.one_stair(made)), sure=False).examine(0.5, 1e-2)
 
     def test_rows_reported_more_often_than_sampled(self, made):
         with pytest.raises(NotCertified, match="more often than it is sampled"):
-            replace(made, levels=made.levels // np.uint64(2)).examined(0.5, 1e-2)
+            replace(made, levels=made.levels // np.uint64(2)).examine(0.5, 1e-2)
 
 
 def cells_of(rows, frequency):

@@ -172,7 +172,7 @@ def test_bad_schemes_and_thresholds():
         stability(1.0, 1e-6, threshold="low")
     with pytest.raises(DpsieveError, match="delta"):
         stability(1.0, 0.7)
-    with pytest.raises(DpsieveError, match="replace"):
+    with pytest.raises(DpsieveError, match="exact"):
         stability(1.0, 1e-6, ds.ppswor(1e-6)).delta(1.0, "replace")
     for make in (optimal, simple):
         with pytest.raises(DpsieveError, match="epsilon"):
@@ -215,12 +215,12 @@ class TestSampleOfChosenSize:
         assert root.tau == pytest.approx(300 / np.sqrt(self.frequencies).sum(), rel=1e-2)
 
     def test_one_unit_moves_the_total_by_at_most_the_sensitivity(self):
-        from dpsieve.noise.private_total import _FIXED_POINT, _fixed
+        from dpsieve.noise.private_total import _FIXED_POINT, _fixed_point
 
         w = np.unique(np.concatenate([np.arange(1, 5000), 10 ** np.arange(1, 12)]))
         for power in (0.1, 0.5, 0.77, 0.999, 0.999999, 1.0):
-            assert (np.abs(_fixed(w + 1, power) - _fixed(w, power)) <= _FIXED_POINT + 1).all()
-            assert (_fixed(np.array([1]), power) <= _FIXED_POINT).all()
+            assert (np.abs(_fixed_point(w + 1, power) - _fixed_point(w, power)) <= _FIXED_POINT + 1).all()
+            assert (_fixed_point(np.array([1]), power) <= _FIXED_POINT).all()
 
     def test_bad_parameters(self):
         good = {"sample_size": 10, "epsilon": 1.0, "delta": 1e-6}
@@ -299,7 +299,7 @@ def test_epsilons_that_are_hardly_above_zero():
             lambda e: optimal(e, 1e-8),
             lambda e: ds.channels.known_keys(e),
             lambda e: ds.channels.known_keys(e, 1e-8, 3, 4),
-            lambda e: ds.channels.private_scheme([5], 2, epsilon=e),
+            lambda e: private_scheme([5], 2, epsilon=e),
             lambda e: ds.channels.gaussian(e, 1e-8, 3),
             lambda e: ds.federated.plan(e, 1e-8),
             lambda e: ds.papers.sample_threshold.SampledLaplace(e, 0.1),

@@ -8,10 +8,10 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from helpers.privacy_curves import divergence
 from schemes_in_use import SCHEMES
 from scipy.optimize import linprog
 
-from dpsieve.accounting.divergence import divergence
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
 from dpsieve.errors import NotCertified
 from dpsieve.sampling import custom, everything, ppswor, priority

@@ -6,7 +6,8 @@ from flint import arb
 from schemes_in_use import SCHEMES
 from scripted import Scripted
 
-from dpsieve.channels import gaussian, optimal, private_scheme, rows_of_units, simple, stability, truncated_geometric
+from dpsieve.channels import gaussian, optimal, rows_of_units, simple, stability, truncated_geometric
+from dpsieve.noise.private_total import private_scheme
 from dpsieve.randomness.coins import bernoulli, coins
 from dpsieve.randomness.tables import ExactTable
 from dpsieve.sampling import custom

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import dpsieve as ds
-from dpsieve.display import html_table, shown_progress
+from dpsieve.display import html_table, show_progress
 from dpsieve.engines import engine
 
 CODE = """
@@ -92,14 +92,14 @@ def test_what_notebooks_show_is_text(tmp_path):
 
 
 def test_progress_in_a_terminal_and_nowhere_else(monkeypatch, capsys):
-    show = shown_progress()
+    show = show_progress()
     show(0.5)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    show = shown_progress()
+    show = show_progress()
     for share in (0.0, 0.421, 0.422, 1.0):
         show(share)
     assert capsys.readouterr().err == "\rreading and counting: 0 %\rreading and counting: 42 %\r\x1b[K"
-    assert engine._rising(False) is None
+    assert engine._make_monotonic(False) is None
     with pytest.raises(ds.errors.InvalidType, match="True or a function"):
-        engine._rising(5)
+        engine._make_monotonic(5)

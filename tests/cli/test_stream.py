@@ -202,7 +202,7 @@ def test_states_are_merged(folder):
         run("lines.txt", "--state", name, "--counters", 64, cwd=folder)
     done = run("--merge", "a", "--merge", "b", *BUDGET, "--json", cwd=folder)
     record = json.loads(done.stdout)
-    assert len(record["keys"]) == 3 and record["mechanism"]["mechanism"] == "misra_gries_rounded_sum"
+    assert len(record["keys"]) == 3 and record["mechanism"]["kind"] == "misra_gries_rounded_sum"
     kept = run("--merge", "a", "--merge", "b", "--state", "both", cwd=folder)
     assert kept.returncode == 0 and sketch_from_bytes((folder / "both").read_bytes()).sources == 2
     twice = run("--merge", "a", "--merge", "./a", *BUDGET, cwd=folder)

@@ -118,7 +118,7 @@ def test_files_are_dealt_out_in_turns_whatever_they_hold(folder, monkeypatch):
 def test_what_is_merged_is_public(folder):
     """The mechanism follows from the names and the option: not from what a file or the state holds."""
     pq.write_table(pa.table({"query": pa.array([None], pa.string())}), folder / "empty.parquet")
-    assert read(folder, "days/0.parquet", *COLUMN, "--parallel", 4)["mechanism"]["mechanism"] == "misra_gries"
+    assert read(folder, "days/0.parquet", *COLUMN, "--parallel", 4)["mechanism"]["kind"] == "misra_gries"
     for state in ("empty.parquet", "days/0.parquet"):
         (folder / "sketch").unlink(missing_ok=True)
         kept(folder, state, *COLUMN)

@@ -60,7 +60,7 @@ def test_preview_and_no_unit_at_all(folder):
 
 def test_messages_name_the_option(folder):
     done = run("release", "holes.parquet", *KEY, *UNIT, cwd=folder)
-    assert done.returncode == 2 and "--privacy-unit tenant --privacy-unit user_id holds nulls" in " ".join(
+    assert done.returncode == 2 and "--privacy-unit tenant --privacy-unit user_id contains nulls" in " ".join(
         done.stderr.split()
     )
     assert run("release", "holes.parquet", *KEY, *UNIT, "--allow-null-units", cwd=folder).returncode == 0

@@ -9,6 +9,7 @@ from dataclasses import FrozenInstanceError, fields
 import numpy as np
 import pytest
 from every_channel import CHANNELS
+from schemes_in_use import FunctionScheme
 from scipy import stats
 
 from dpsieve.channels import Channel, frequency_at, simple
@@ -16,7 +17,7 @@ from dpsieve.errors import DpsieveError
 from dpsieve.noise.known_keys import known_keys
 from dpsieve.noise.private_total import PrivateTotal
 from dpsieve.privacy import Composition, Renyi
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.sampling import custom
 from dpsieve.testing import insecure_source
 
@@ -74,7 +75,7 @@ def test_bad_fields_are_refused(mechanism):
 
 
 def test_a_scheme_from_a_function_is_shown_and_not_read():
-    channel = simple(1.0, 1e-3, custom(lambda i: i / (i + 10)))
+    channel = simple(1.0, 1e-3, FunctionScheme(lambda i: i / (i + 10)))
     data = channel.to_json()
     assert "cannot be saved" in data["scheme"] and json.dumps(data)
     with pytest.raises(DpsieveError):

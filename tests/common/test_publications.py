@@ -12,7 +12,7 @@ from publication.fuzzing import RELEASES, releases
 
 import dpsieve as ds
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.publication.publication import Notes, Publication
 
 

@@ -16,9 +16,10 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidValue, UnreadableData
+from dpsieve.papers.thesis.bounded_merge import BoundedMerge
 from dpsieve.papers.weighted_sampling import StreamSample
 from dpsieve.privacy import Approximate, Gaussian
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.sketches import MergedSketch, MisraGries, UserMisraGries
 from dpsieve.sketches.laplace_noise import NoisySketch
@@ -93,7 +94,7 @@ class TestEverySketch:
         ledger = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-12, unit=unit)
         release = sketch.release(1.0, 1e-12, ledger=ledger.path, note="a test")  # rare keys show with chance delta
         assert release.table["key"].to_pylist() == STREAMS[items][:1] and len(ledger) == 1
-        assert release.guarantee == ds.privacy.Guarantee(1.0, 1e-12, unit=unit) and release.notes.reason
+        assert release.guarantee == ds.Guarantee(1.0, 1e-12, unit=unit) and release.notes.reason
         with pytest.raises(BudgetExceeded):
             sketch.release(1.0, 1e-12, ledger=ledger)
         assert sketch.release(1.0, 1e-6, source=ds.testing.insecure_source(1)).unsafe_to_publish
@@ -252,7 +253,7 @@ MECHANISMS = {
     "another program's": (NoisySketch(1.0, 1e-6, 10, 3, standard=True), "formula", 10),
     "a sum": (RoundedSketch(1.0, 1e-6, 10, 4), "formula", 40),
     "a universe": (SummedSketch(1.0, 0.0, 10, universe=7), "balls", 7),
-    "a universe, bounded": (SummedSketch(1.0, 0.0, 10, 4, 70, bounded=True), "balls", 10),
+    "a universe, bounded": (BoundedMerge(1.0, 0.0, 10, 4, 70), "balls", 10),
     "users": (OneSidedSketch(1.0, 1e-6, 10, "one device"), "balls", 10),
     "users, finer steps": (OneSidedSketch(8.0, 1e-6, 10), "balls", 10),
     "users, independent noise": (OneSidedSketch(1.0, 0.05, 1), "balls", 1),

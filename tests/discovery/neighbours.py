@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from statistical import binomial_band
 
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 
 
 def alone(units, keys):
     """Return units with so many keys each, none of which any other unit holds."""
     table = pa.table({"key": np.arange(units * keys)})
-    return Incidence(table, np.arange(0, units * keys + 1, keys), np.arange(units * keys, dtype=np.int32))
+    return Pairs(table, np.arange(0, units * keys + 1, keys), np.arange(units * keys, dtype=np.int32))
 
 
 def assert_rate(selector, keys, expected, *, units=40_000):
@@ -28,8 +28,8 @@ def assert_rate(selector, keys, expected, *, units=40_000):
 
 
 def by_key(units, values_of):
-    """Return what values_of(incidence) says, by key."""
-    held = Incidence.of(units)
+    """Return what values_of(pairs) says, by key."""
+    held = Pairs.of(units)
     return dict(zip(held.keys["key"].to_pylist(), values_of(held).tolist(), strict=True))
 
 

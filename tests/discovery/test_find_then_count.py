@@ -10,11 +10,11 @@ from searched_units import searched_curves, worst_after_a_look
 from statistical import binomial_band
 
 from dpsieve.discovery.find_then_count import CANDIDATES, find_then_count
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi import renyi_selection
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, InvalidType, NotCertified
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 
 SOURCE = SystemSource()
@@ -34,7 +34,7 @@ def units_of(count, seed, keys=300, most=40):
 
 def test_common_keys_come_out_with_counts_near_the_truth(ordinary):
     """The error of the 100 most common keys is near that of noise alone; it varies by a few per cent between runs."""
-    held = Incidence.of(units_of(20_000, 1))
+    held = Pairs.of(units_of(20_000, 1))
     found = ordinary.find(held, SOURCE)
     true = dict(zip(held.keys["key"].to_pylist(), held.counts().tolist(), strict=True))
     counted = dict(zip(found.keys["key"].to_pylist(), found.tokens.tolist(), strict=True))
@@ -48,7 +48,7 @@ def test_common_keys_come_out_with_counts_near_the_truth(ordinary):
 def test_the_noise_is_the_only_error_where_no_unit_is_cut():
     """95 % of the intervals hold the true count; the band is left once in 10^9 runs."""
     made = find_then_count(2.0, 1e-6, 20, keys=20)
-    held = Incidence.of([[*range(8)]] * 3_000)
+    held = Pairs.of([[*range(8)]] * 3_000)
     inside = 0
     for _ in range(200):
         found = made.find(held, SOURCE)
@@ -64,32 +64,32 @@ def test_one_unit_more_changes_losses_by_at_most_twenty_and_counts_by_one(ordina
     for trial in range(60):
         units = units_of(80, trial, keys=150, most=120)
         order = rng.permutation(150)
-        both = [Incidence.of([[*range(150)], *units]), Incidence.of([[*range(150)], *units, [*rng.permutation(150)]])]
-        ranked = [held.ranked(order[: rng.integers(1, 150)]) if not trial % 2 else held.ranked(order) for held in both]
+        both = [Pairs.of([[*range(150)], *units]), Pairs.of([[*range(150)], *units, [*rng.permutation(150)]])]
+        ranked = [held.rank(order[: rng.integers(1, 150)]) if not trial % 2 else held.rank(order) for held in both]
         more = ordinary.losses(ranked[1]) - ordinary.losses(ranked[0])
         if ranked[0].keys.num_rows == ranked[1].keys.num_rows:
             assert more.min() >= 0 and more.max() <= 20
             for keys in (1, 3, 10):
-                change = ranked[1].bounded(keys).counts() - ranked[0].bounded(keys).counts()
+                change = ranked[1].bound(keys).counts() - ranked[0].bound(keys).counts()
                 assert set(change.tolist()) <= {0, 1} and change.sum() <= keys
 
 
 def test_a_unit_keeps_the_keys_that_rank_highest():
-    held = Incidence.of([["a", "b", "c"], ["c", "b"], ["d"]])
-    ranked = held.ranked(np.array([2, 0, 1]))  # c, a, b; d was not found
-    kept = ranked.bounded(1)
+    held = Pairs.of([["a", "b", "c"], ["c", "b"], ["d"]])
+    ranked = held.rank(np.array([2, 0, 1]))  # c, a, b; d was not found
+    kept = ranked.bound(1)
     assert ranked.keys["key"].to_pylist() == ["c", "a", "b"]
-    assert kept.counts().tolist() == [2, 0, 0] and ranked.bounded(2).counts().tolist() == [2, 1, 1]
+    assert kept.counts().tolist() == [2, 0, 0] and ranked.bound(2).counts().tolist() == [2, 1, 1]
 
 
 def test_no_unit_is_counted_in_more_keys_than_it_may():
     """900 units hold the same ten keys, and are counted in two of them: some 1,800 in all, not 9,000."""
-    found = find_then_count(50.0, 1e-6, 10, keys=2).find(Incidence.of([[*range(10)]] * 900), SOURCE)
+    found = find_then_count(50.0, 1e-6, 10, keys=2).find(Pairs.of([[*range(10)]] * 900), SOURCE)
     assert len(found.tokens) == 10 and abs(found.tokens.sum() - 1_800) < 100
 
 
 def test_losses_are_what_the_bound_cuts_off():
-    held = Incidence.of([[*range(5)], [*range(30)], [0]])
+    held = Pairs.of([[*range(5)], [*range(30)], [0]])
     found = dict(zip(CANDIDATES, find_then_count(1.0, 1e-6, 30).losses(held).tolist(), strict=True))
     assert (found[1], found[4], found[10], found[30]) == (4 + 20, 1 + 20, 20, 0)
 
@@ -142,5 +142,5 @@ def test_bad_arguments(ordinary):
 
 
 def test_nothing_to_find(ordinary):
-    found = ordinary.find(Incidence.of([["a"], ["b", "c"]]), SOURCE)
+    found = ordinary.find(Pairs.of([["a"], ["b", "c"]]), SOURCE)
     assert found.keys.num_rows == len(found.tokens) == 0 and found.mechanism.keys == 1

@@ -8,9 +8,9 @@ from discovery.neighbours import assert_rate, by_key, difference, divergence, ou
 
 from dpsieve.channels import optimal
 from dpsieve.discovery.greedy import greedy, one_key
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.testing import insecure_source
 
 
@@ -59,7 +59,7 @@ def test_with_two_picks_that_would_fail():
     def two_picks(held):
         counts = np.zeros(held.keys.num_rows, np.int64)
         for start, stop in zip(held.starts, held.starts[1:], strict=False):
-            below = [key for key in held.held[start:stop] if counts[key] < 2][:2]
+            below = [key for key in held.key_numbers[start:stop] if counts[key] < 2][:2]
             counts[below] += 1
         return counts
 
@@ -85,8 +85,8 @@ def test_no_small_neighbours_are_further_apart_than_promised():
 def test_greedy_finds_more_than_one_key():
     rng = np.random.default_rng(1)
     units = [[f"key {int(n)}" for n in rng.zipf(1.3, 5) % 500] for _ in range(3000)]
-    found = greedy(1.0, 1e-5, 5).select(Incidence.of(units), insecure_source(1)).sum()
-    first = one_key(1.0, 1e-5).select(Incidence.of([each[:1] for each in units]), insecure_source(1)).sum()
+    found = greedy(1.0, 1e-5, 5).select(Pairs.of(units), insecure_source(1)).sum()
+    first = one_key(1.0, 1e-5).select(Pairs.of([each[:1] for each in units]), insecure_source(1)).sum()
     assert found > 2 * first > 20
 
 
@@ -95,7 +95,7 @@ def test_it_is_certified_by_the_kernel_and_saved(selector):
     assert [part.method for part in selector.certify().parts] == ["kernel", "kernel"]
     assert selector.certify().worst <= 1e-6
     assert from_json(json.loads(json.dumps(selector.to_json()))) == selector
-    assert selector.select(Incidence.of([]), None).tolist() == []
+    assert selector.select(Pairs.of([]), None).tolist() == []
 
 
 def test_one_key_refuses_several():

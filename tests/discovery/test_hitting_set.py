@@ -10,13 +10,13 @@ from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
 from dpsieve.accounting.exponential_picks import hitting_delta, lemma_epsilon
-from dpsieve.discovery.hitting_set import greedy_keys, hitting_keys, known_domain_keys, peel
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.discovery.picks import hitting_keys, peel, top_keys
 from dpsieve.discovery.renyi import renyi_selection
-from dpsieve.discovery.top_k import top_keys
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue, NotCertified
-from dpsieve.papers.missing_mass.missing_mass import hits
-from dpsieve.privacy.registry import from_json
+from dpsieve.papers.missing_mass.algorithms import greedy_keys, known_domain_keys, paper_hitting_keys
+from dpsieve.papers.missing_mass.measures import hits
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.testing import insecure_source
 
@@ -31,8 +31,8 @@ def three():
 def test_a_key_that_hits_nobody_new_is_left_out(three):
     # 'twin' is held by the same units as 'big', so after 'big' it hits nobody.
     units = [["big", "twin"]] * 4000 + [["middle"]] * 2000 + [["small"]] * 1000 + [["alone"]]
-    held = Incidence.of(units)
-    found = held.restricted(three.selector.select(held, insecure_source(1)))  # 'alone' would show with chance delta
+    held = Pairs.of(units)
+    found = held.restrict(three.selector.select(held, insecure_source(1)))  # 'alone' would show with chance delta
     names = found.keys["key"].to_pylist()
     assert set(names) == {"big", "twin", "middle", "small"}
     picked = three.pick(found, SOURCE)
@@ -61,7 +61,7 @@ def test_many_picks_cost_little_more_than_some():
 def test_any_selector_with_a_part_of_the_budget():
     selector = renyi_selection(0.5, 5e-6, 10)
     best = hitting_keys(1.0, 1e-5, 10, k=50, selector=selector)
-    paper = hitting_keys(1.0, 1e-5, 10, k=50, selector=selector, analysis="paper")
+    paper = paper_hitting_keys(1.0, 1e-5, 10, k=50, selector=selector)
     assert paper.each_epsilon == pytest.approx(lemma_epsilon(0.5, 5e-6, 50))
     assert best.each_epsilon > 1.5 * paper.each_epsilon
     with pytest.raises(InvalidValue, match="selector spends all"):
@@ -71,15 +71,15 @@ def test_any_selector_with_a_part_of_the_budget():
 
 
 def test_nothing_found_and_k_above_the_domain(three):
-    assert three.pick(Incidence.of([]), SOURCE).tolist() == []
+    assert three.pick(Pairs.of([]), SOURCE).tolist() == []
     # All units are hit by the first pick, and the picks still continue: stopping would tell.
-    assert sorted(three.pick(Incidence.of([["a", "b"]]), SOURCE).tolist()) == [0, 1]
+    assert sorted(three.pick(Pairs.of([["a", "b"]]), SOURCE).tolist()) == [0, 1]
 
 
 def test_baselines():
     generator = np.random.default_rng(2)
     units = [generator.choice(12, generator.integers(1, 4), replace=False).tolist() for _ in range(60)]
-    held = Incidence.of(units)
+    held = Pairs.of(units)
     left, expected = [set(unit) for unit in units], []
     names = held.keys["key"].to_pylist()
     for _ in range(4):  # greedy in plain Python
@@ -89,13 +89,13 @@ def test_baselines():
     greedy = greedy_keys(held, 4)
     assert [names[i] for i in greedy] == expected
     assert hits(held, greedy) == 60 - len(left)
-    many = Incidence.of(units * 2000)
+    many = Pairs.of(units * 2000)
     assert hits(many, known_domain_keys(many, 4, 1.0, 1e-5)) >= 0.97 * hits(many, greedy)
 
 
 def test_restricting_keeps_units_and_their_order():
-    held = Incidence.of([["a", "b"], ["c"], ["b", "c", "a"]])
-    small = held.restricted(np.array([False, True, True]))
+    held = Pairs.of([["a", "b"], ["c"], ["b", "c", "a"]])
+    small = held.restrict(np.array([False, True, True]))
     assert small.keys["key"].to_pylist() == ["b", "c"]
     assert [small.held[s:e].tolist() for s, e in itertools.pairwise(small.starts)] == [[0], [1], [0, 1]]
 
@@ -146,7 +146,7 @@ def test_no_neighbours_differ_by_more_than_the_curve(keys, k, e0, epsilon):
 
 def test_picks_follow_the_enumerated_probabilities():
     units = [{0, 1}, {0}, {1, 2}, {2}, {2, 3}, {0, 3}]
-    held = Incidence(Incidence.of([range(4)]).keys, *csr(units))
+    held = Pairs(Pairs.of([range(4)]).keys, *csr(units))
     chances = peeling(units, 4, 2, 0.7)
     seen = dict.fromkeys(chances, 0)
     for _ in range(2000):
@@ -162,11 +162,11 @@ def csr(units):
 
 def test_a_unit_alone_with_all_its_keys_shows_with_probability_delta_at_most():
     mechanism = hitting_keys(1.0, 0.05, 8, k=10)
-    held = Incidence.of([[f"own {i}" for i in range(8)], *[["common"]] * 200])
+    held = Pairs.of([[f"own {i}" for i in range(8)], *[["common"]] * 200])
     shown, runs = 0, 1000
     for _ in range(runs):
         chosen = mechanism.selector.select(held, SOURCE)
-        found = held.restricted(chosen)
+        found = held.restrict(chosen)
         shown += bool((np.flatnonzero(chosen)[mechanism.pick(found, SOURCE)] < 8).any())
     assert stats.binom.sf(shown - 1, runs, 0.05) > FALSE_ALARM
     assert shown > 0

@@ -6,17 +6,18 @@ import math
 import numpy as np
 import pytest
 from exact_neighbours import climb, exact_delta
+from helpers.privacy_curves import repeated_epsilon
 from scripted import Repeating, Scripted
 from searched_units import coins, searched_curves
 from statistical import binomial_band
 
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.renyi import RenyiSelection, renyi_selection
 from dpsieve.discovery.renyi_tables import Promise, reporting_table
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.noise.report_tables import ReportingTable
-from dpsieve.privacy import Approximate, Composition, repeated_epsilon
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy import Approximate, Composition
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 
 SOURCE = SystemSource()
@@ -34,7 +35,7 @@ def integer(table, row):
 
 def test_keys_that_many_units_hold_are_published():
     units = [["common", f"own {k}", "second"] for k in range(200)] + [["second"]] * 40
-    held = Incidence.of(units)
+    held = Pairs.of(units)
     chosen = renyi_selection(1.0, 1e-6, 3).select(held, SOURCE)
     published = held.keys["key"].filter(chosen).to_pylist()
     assert {"common", "second"} <= set(published)
@@ -139,7 +140,7 @@ def test_the_exact_delta_of_neighbours_is_below_the_promise():
 def test_the_measured_rate_of_keys_that_one_unit_holds_alone():
     """Many lone units, each with many keys of its own: how often anything of one is published."""
     selection, units, keys = renyi_selection(1.0, LARGE, 40), 20_000, 40
-    lone = Incidence.of([[(u, k) for k in range(keys)] for u in range(500)])
+    lone = Pairs.of([[(u, k) for k in range(keys)] for u in range(500)])
     shown = sum(selection.select(lone, SOURCE).reshape(500, keys).any(axis=1).sum() for _ in range(units // 500))
     each = float(selection.reporting_probability([selection.weight.of_keys(keys)[-1]])[0])
     low, high = binomial_band(units, 1 - (1 - each) ** keys)
@@ -210,7 +211,7 @@ def test_a_forged_table_is_refused_by_the_mechanism(monkeypatch):
 @pytest.mark.parametrize("field", [{"rest": 1.001}, {"leak": 1.001}, {"power": 0.2}, {"delta": 0.99}], ids=str)
 def test_a_forged_field_is_refused(ordinary, field):
     (name, factor), saved = *field.items(), ordinary.to_json()
-    with pytest.raises(InvalidValue, match="do not keep"):
+    with pytest.raises(InvalidValue, match="break epsilon and delta"):
         from_json({**saved, name: saved[name] * factor})
 
 
@@ -219,7 +220,7 @@ def test_it_is_saved_and_read_again(ordinary):
     assert again == ordinary
     assert isinstance(again, RenyiSelection)
     assert again.table is ordinary.table
-    assert "renyi selector of at most 100 keys a unit" in repr(again)
+    assert "renyi selector of at most 100 keys per unit" in repr(again)
 
 
 @pytest.mark.parametrize("field", [{"epsilon": 0.99}, {"power": 1.05}, {"share": 1.05}, {"least": 0.5}], ids=str)

@@ -10,17 +10,16 @@ from scipy import stats
 from statistical import FALSE_ALARM, assert_counts
 
 from dpsieve.accounting.exponential_picks import lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.renyi import renyi_selection
-from dpsieve.discovery.renyi_two_rounds import two_rounds
+from dpsieve.discovery.picks import TopKeys, _counts_mu, _deviations, top_keys
+from dpsieve.discovery.renyi import renyi_selection, two_rounds
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.top_k import TopKeys, _counts_mu, _deviations, top_keys
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
-from dpsieve.papers.missing_mass.limited_domain import limited_domain
+from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
 from dpsieve.privacy import Approximate, Composition
 from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource, discrete_laplace
 from dpsieve.testing import insecure_source
 
@@ -34,7 +33,7 @@ def five():
 
 def test_find_keys_and_pick_the_most_frequent(five):
     units = [["common"]] * 3000 + [["often", "common"]] * 2000 + [["rare"]] * 2
-    held = Incidence.of(units)
+    held = Pairs.of(units)
     found = held.counts()[five.selector.select(held, insecure_source(1))]
     # Both frequent keys are found, 'rare' once in 100,000 draws. 5,000 is far above 2,000 beside noise of this scale.
     assert 1 / five.each_epsilon < 10
@@ -54,7 +53,7 @@ def test_the_guarantee_is_certified_and_saved(five):
 
 
 def test_half_and_half_with_the_closed_form():
-    paper = top_keys(1.0, 1e-5, 10, k=100, selector=renyi_selection(0.5, 5e-6, 10), analysis="paper")
+    paper = paper_top_keys(1.0, 1e-5, 10, k=100, selector=renyi_selection(0.5, 5e-6, 10))
     assert paper.each_epsilon == pytest.approx(lemma_epsilon(0.5, 5e-6, 100))
     exact = top_keys(1.0, 1e-5, 10, k=100, selector=renyi_selection(0.5, 5e-6, 10))
     shared = top_keys(1.0, 1e-5, 10, k=100)
@@ -114,7 +113,6 @@ def test_other_mechanisms_are_no_selectors(five):
     ("change", "message"),
     [
         ({"k": 0}, "k=0"),
-        ({"analysis": "none"}, "analysis"),
         ({"count_share": 1.0}, "count_share"),
         ({"selector": renyi_selection(1.0, 1e-5, 10)}, "selector spends all"),
         ({"selector": renyi_selection(1.0, 1e-5, 10), "count_share": 0.2}, "count_share needs"),
@@ -184,7 +182,7 @@ def test_picks_follow_the_exponential_mechanism():
 
 def test_a_unit_alone_with_all_its_keys_shows_with_probability_delta_at_most():
     mechanism = top_keys(1.0, 0.05, 8, k=20)
-    held = Incidence.of([[f"own {i}" for i in range(8)], *[["common"]] * 200])
+    held = Pairs.of([[f"own {i}" for i in range(8)], *[["common"]] * 200])
     shown, runs = 0, 2000
     for _ in range(runs):
         found = np.flatnonzero(mechanism.selector.select(held, SOURCE))

@@ -13,12 +13,11 @@ from searched_units import searched_curves, worst_after_a_look
 from statistical import binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_sigma
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.renyi import renyi_selection
+from dpsieve.discovery.renyi import TwoRounds, renyi_selection, two_rounds
 from dpsieve.discovery.renyi_tables import reporting_table
-from dpsieve.discovery.renyi_two_rounds import TwoRounds, two_rounds
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue, NotCertified
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 
 SOURCE = SystemSource()
@@ -32,7 +31,7 @@ def ordinary():
 
 def weights_of(selector, importance):
     """Return what one unit with these keys adds to each of them."""
-    alone = Incidence.of([range(len(importance))])
+    alone = Pairs.of([range(len(importance))])
     return selector.sums(alone, np.array(importance, np.int64))
 
 
@@ -46,7 +45,7 @@ def test_more_keys_are_published_than_in_one_round():
     rng = np.random.default_rng(5)
     chances = 1 / np.arange(1, 3001)
     drawn = rng.choice(3000, (15_000, 9), p=chances / chances.sum())
-    held = Incidence.of(drawn.tolist())
+    held = Pairs.of(drawn.tolist())
     selectors = [make(1.0, 1e-5, 10, typical_keys=8) for make in (renyi_selection, two_rounds)]
     one, two = (np.array([selector.select(held, SOURCE) for _ in range(25)]) for selector in selectors)
     assert two.sum() > 1.03 * one.sum() > 25 * 200
@@ -87,7 +86,7 @@ def test_the_order_of_units_and_the_numbers_of_keys_do_not_matter(ordinary):
     by_key = rng.integers(0, 1001, 30)
 
     def sums(units):
-        held = Incidence.of(units)  # numbers keys as they come
+        held = Pairs.of(units)  # numbers keys as they come
         keys = held.keys["key"].to_pylist()
         return dict(zip(keys, ordinary.sums(held, by_key[keys]).tolist(), strict=True))
 
@@ -117,8 +116,8 @@ def test_the_exact_delta_of_both_rounds_together(others):
     selector.certify()
     reach = int(6.5 * selector.sigma)
     noise = pmf(selector.sigma, reach)
-    keys = Incidence.of(["ab"]).keys  # both keys exist in either case
-    without, with_unit = (dataclasses.replace(Incidence.of(units), keys=keys) for units in (others, [*others, "ab"]))
+    keys = Pairs.of(["ab"]).keys  # both keys exist in either case
+    without, with_unit = (dataclasses.replace(Pairs.of(units), keys=keys) for units in (others, [*others, "ab"]))
     firsts = [selector.sums(held, np.ones(2, np.int64)) for held in (without, with_unit)]
     span = np.arange(-reach, int(max(first.max() for first in firsts)) + reach + 1)
     levels, place = np.unique(selector.importance(span), return_inverse=True)
@@ -185,9 +184,9 @@ def test_one_unit_more_changes_its_own_keys_alone():
     for _ in range(50):
         units = [rng.choice(12, rng.integers(1, 7), replace=False).tolist() for _ in range(20)]
         importance = rng.integers(0, 1001, 12)
-        whole = Incidence.of([range(12), *units])
+        whole = Pairs.of([range(12), *units])
         starts = whole.starts[1:]
-        more, less = (Incidence(whole.keys, at, whole.held) for at in (starts, starts[:-1]))
+        more, less = (Pairs(whole.keys, at, whole.key_numbers) for at in (starts, starts[:-1]))
         change = selector.sums(more, importance) - selector.sums(less, importance)
         own = np.isin(np.arange(12), units[-1])
         assert (change[~own] == 0).all()
@@ -197,17 +196,17 @@ def test_one_unit_more_changes_its_own_keys_alone():
 def test_the_measured_rate_of_keys_that_one_unit_holds_alone():
     """Many lone units, each with many keys of its own: how often anything of one is published."""
     selector, units, keys = two_rounds(1.0, LARGE, 40), 20_000, 40
-    lone = Incidence.of([[(u, k) for k in range(keys)] for u in range(500)])
+    lone = Pairs.of([[(u, k) for k in range(keys)] for u in range(500)])
     shown = sum(selector.select(lone, SOURCE).reshape(500, keys).any(axis=1).sum() for _ in range(units // 500))
     assert 0 < shown <= binomial_band(units, selector.leak)[1]
     assert selector.leak < LARGE
 
 
 def test_a_key_that_nobody_holds_is_never_published(ordinary):
-    held = Incidence.of([["a", "b"], ["b"]])
-    nobody = Incidence(held.keys, np.array([0, 0]), held.held[:0])
+    held = Pairs.of([["a", "b"], ["b"]])
+    nobody = Pairs(held.keys, np.array([0, 0]), held.key_numbers[:0])
     assert not any(ordinary.select(nobody, SOURCE).any() for _ in range(20))
-    assert len(ordinary.select(Incidence.of([]), SOURCE)) == 0
+    assert len(ordinary.select(Pairs.of([]), SOURCE)) == 0
 
 
 def test_the_certificate(ordinary):
@@ -224,7 +223,7 @@ def test_the_certificate(ordinary):
 def test_what_is_forged_is_refused(ordinary, monkeypatch):
     saved = ordinary.to_json()
     for name, factor in {"rest": 1.001, "leak": 1.001, "power": 1.01, "delta": 0.99, "sigma": 0.99}.items():
-        with pytest.raises(InvalidValue, match="do not keep"):
+        with pytest.raises(InvalidValue, match="break epsilon and delta"):
             from_json({**saved, name: saved[name] * factor})
     forged = from_json(saved)
     generous = dataclasses.replace(forged, epsilon=1.02).table

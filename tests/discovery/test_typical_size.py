@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from statistical import assert_follows
 
-from dpsieve.discovery.median_keys import TypicalSize
+from dpsieve.discovery.selector import TypicalSize
 from dpsieve.errors import DpsieveError
 from dpsieve.testing import insecure_source
 

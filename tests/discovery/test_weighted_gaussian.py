@@ -13,18 +13,18 @@ from scripted import Repeating, Scripted
 from statistical import binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_sigma
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.weighted_gaussian import (
     _delta,
     exposures,
-    paper_threshold,
     sizes_delta,
     weighted_gaussian,
     whole_delta,
 )
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.papers.missing_mass.algorithms import paper_threshold, paper_weighted_gaussian
 from dpsieve.privacy import Composition
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import gaussian_test
 from dpsieve.testing import insecure_source
 
@@ -39,7 +39,7 @@ PAPER = [
 
 @pytest.mark.parametrize(("epsilon", "half", "keys", "sigma", "threshold"), PAPER)
 def test_the_calibration_of_the_paper(epsilon, half, keys, sigma, threshold):
-    selector = weighted_gaussian(epsilon, 2 * half, keys, analysis="paper")
+    selector = paper_weighted_gaussian(epsilon, 2 * half, keys)
     assert selector.sigma == pytest.approx(sigma, rel=2e-3)
     assert selector.threshold == pytest.approx(threshold, rel=2e-3)
     assert paper_threshold(sigma, half, keys) == pytest.approx(threshold, rel=1e-7)
@@ -108,10 +108,10 @@ def test_any_share_of_new_keys_is_covered_by_intervals():
     assert exact <= found <= exact * 1.01
 
 
-@pytest.mark.parametrize("analysis", ["exact", "paper"])
+@pytest.mark.parametrize("make", [weighted_gaussian, paper_weighted_gaussian])
 @pytest.mark.parametrize("keys", [1, 20])
-def test_a_unit_alone_shows_a_key_as_often_as_the_formula_says(analysis, keys):
-    selector = weighted_gaussian(1.0, 0.05, 20, analysis=analysis)
+def test_a_unit_alone_shows_a_key_as_often_as_the_formula_says(make, keys):
+    selector = make(1.0, 0.05, 20)
     expected = 1 - stats.norm.cdf((selector.threshold - keys**-0.5) / selector.sigma) ** keys
     assert_rate(selector, keys, expected)
     assert expected <= selector.spends()[1].delta
@@ -151,12 +151,12 @@ def test_one_unit_moves_the_sums_by_one_at_most():
 
 
 def test_it_selects_what_many_hold_and_nothing_that_nobody_holds():
-    held = Incidence.of([["often", f"once {i}"] for i in range(200)])
-    public = Incidence(held.keys, np.array([0, 1]), np.array([0], np.int32))  # all but the first key are held by nobody
+    held = Pairs.of([["often", f"once {i}"] for i in range(200)])
+    public = Pairs(held.keys, np.array([0, 1]), np.array([0], np.int32))  # all but the first key are held by nobody
     selector = weighted_gaussian(1.0, 1e-8, 2)
     assert selector.select(held, insecure_source(1)).tolist() == [True] + [False] * 200
     assert not weighted_gaussian(1.0, 0.5, 2).select(public, None)[1:].any()
-    assert selector.select(Incidence.of([]), None).tolist() == []
+    assert selector.select(Pairs.of([]), None).tolist() == []
     huge = np.array([2**62, 2**55], np.int64)
     assert selector.select_by_weights(huge, insecure_source(1)).all()
 
@@ -171,8 +171,6 @@ def test_forged_fields_are_refused():
     for wrong in ({"sigma": 0.0}, {"threshold": math.inf}, {"sigma": "1"}, {"max_keys": 10_001}, {"more": 1}):
         with pytest.raises(DpsieveError):
             from_json({**saved, **wrong})
-    with pytest.raises(DpsieveError, match="analysis"):
-        weighted_gaussian(1.0, 1e-6, 30, analysis="other")
 
 
 def test_what_it_spends_is_not_much_more_than_what_it_promises():

@@ -14,7 +14,8 @@ import pyarrow.parquet
 import pytest
 from counting import found
 
-from dpsieve.engines import DataStream, DuckDB, files
+from dpsieve.engines import DuckDB
+from dpsieve.engines.inputs.files import DataStream, files
 
 
 def compiled():

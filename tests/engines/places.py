@@ -4,14 +4,13 @@ from itertools import count as numbers
 
 import duckdb
 
-from dpsieve.engines import Adbc, DuckDB, Spark
+from dpsieve.engines import DuckDB, Postgres, Spark
 
 
 class Place:
     """Where data is counted."""
 
     tables = 4  # how many of random rows it is asked about
-    has_nan = True
 
     def some(self, cases):
         """Return those of the cases that it is asked about."""
@@ -39,14 +38,14 @@ class Here(Place):
 
 
 class Database(Place):
-    """A database over ADBC; its tables have hostile names."""
+    """PostgreSQL over ADBC; its tables have hostile names."""
 
     numbers = numbers()
 
-    def __init__(self, connection, dialect, collation):
-        self.connection, self.dialect, self.collation = connection, dialect, collation
-        self.in_schema = self.ignores_case = self.has_nan = dialect == "postgres"
-        self.engine = Adbc(connection, dialect=dialect)
+    in_schema = ignores_case = True
+
+    def __init__(self, connection, collation):
+        self.connection, self.collation, self.engine = connection, collation, Postgres(connection)
 
     def load(self, table):
         name = f'{next(self.numbers)} "x".\'; DROP TABLE given; --'

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from statistical import assert_follows
 
-from dpsieve.engines.sql.bounded_query import choice
+from dpsieve.engines.sql.queries import DUCKDB
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -34,7 +34,7 @@ def test_each_key_of_a_unit_is_as_likely_over_salts():
     for unit in ("42", "'ann'"):
         start = fresh() >> 2
         salts = f"range({start}, {start + 50_000}) AS t(s)"
-        text = f"SELECT arg_min(k, {choice('s', [unit, 'k'])}) FROM keys, {salts} GROUP BY s"
+        text = f"SELECT arg_min(k, {DUCKDB.choice('s', [unit], ['k'])}) FROM keys, {salts} GROUP BY s"
         drawn = [names.index(row[0]) for row in connection.execute(text).fetchall()]
         assert_follows(drawn, range(11), np.full(11, 1 / 11))
 

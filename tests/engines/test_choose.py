@@ -7,7 +7,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dpsieve.engines import DataStream, DuckDB, choose
+from dpsieve.engines import DuckDB, choose
+from dpsieve.engines.inputs.files import DataStream
 from dpsieve.errors import InvalidType
 
 TABLE = pa.table({"unit": [1], "key": ["a"]})

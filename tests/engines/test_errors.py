@@ -18,8 +18,8 @@ from counting import count
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import DataStream, DuckDB
-from dpsieve.engines.inputs.files import bad_json_line
+from dpsieve.engines import DuckDB
+from dpsieve.engines.inputs.files import DataStream, bad_json_line
 from dpsieve.errors import DpsieveError, InvalidType, UnreadableData
 
 pytestmark = pytest.mark.usefixtures("one_database")

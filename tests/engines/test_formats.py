@@ -91,7 +91,7 @@ def test_what_cannot_be_said(options, why):
 def test_names_that_do_not_fit(tmp_path):
     (tmp_path / "rows.log").write_text("unit,key\n1,a\n")
     pa.parquet.write_table(TABLE, tmp_path / "rows.parquet")
-    with pytest.raises(InvalidValue, match=r"is of no known kind.*dpsieve.files\(data, format='csv'\)"):
+    with pytest.raises(InvalidValue, match=r"has an unsupported extension.*dpsieve.files\(data, format='csv'\)"):
         count(ENGINE, tmp_path / "rows.log")
     with pytest.raises(InvalidValue, match="header is for CSV"):
         count(ENGINE, ds.files(tmp_path / "rows.parquet", header="unit,key"))

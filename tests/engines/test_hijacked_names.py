@@ -16,14 +16,14 @@ import sqlglot
 from counting import count, found, task
 from sqlglot import exp
 
-from dpsieve.engines import Adbc, Columns, DuckDB, Weight
+from dpsieve.engines import Columns, DuckDB, Postgres
 from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.postgres import catalog
-from dpsieve.engines.sql.bounded_query import Column, bounded_query, incidence_query
+from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.dialects import query_for
-from dpsieve.engines.sql.queries import number_query, pairs_query, places_query
+from dpsieve.engines.sql.queries import bounded_query, number_query, pairs_query, places_query
 from dpsieve.errors import InvalidValue, UnreadableData
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 # What has a grammar of its own, and is resolved to no name.
 GRAMMAR = (exp.And, exp.Or, exp.Case, exp.Cast, exp.Collate, exp.If, exp.Struct)
@@ -64,7 +64,7 @@ def texts_for_duckdb():
             "more": Column("more", "more", "FLOAT"),
         }
         for wanted in tasks():
-            for query in (bounded_query, incidence_query, pairs_query):
+            for query in (bounded_query, pairs_query):
                 texts += [query("t", columns, wanted, known) for known in (None, "known")]
             if wanted.columns.unit:
                 texts.append(places_query("t", columns, wanted))
@@ -93,7 +93,7 @@ def test_functions_of_duckdb_are_written_by_their_full_names():
         tree = sqlglot.parse_one(text, read="duckdb")
         for node in tree.find_all(exp.Binary, exp.Unary, exp.Bracket, exp.Array, exp.Struct):
             assert isinstance(node, COMPARED), node.sql()
-    assert {"hash", "least", "count", "sum", "min", "struct_extract", "+", "-", "&", "||", "unnest", "list"} <= seen
+    assert {"hash", "least", "count", "sum", "min", "struct_extract", "+", "&", "||", "unnest", "list"} <= seen
 
 
 @pytest.mark.parametrize("salt", range(3))
@@ -103,8 +103,8 @@ def test_the_order_of_sorts_of_a_user_joins_no_units(salt):
     rows = "SELECT i // 3 AS unit, 'key' || i AS key FROM range(150) r(i)"
     connection.execute(f"CREATE TABLE t AS {rows} UNION ALL SELECT 1000, 'key1000'")
     connection.execute("SET default_order = 'DESC'")
-    held = DuckDB().incidence((connection, "t"), Columns(("key",), ("unit",)), Contribution(3), salt=salt)
-    numbers = np.array([int(key[3:]) // 3 for key in held.keys["key"].to_pylist()])[held.held]
+    held = DuckDB().read_pairs((connection, "t"), Columns(("key",), ("unit",)), Contribution(3), salt=salt)
+    numbers = np.array([int(key[3:]) // 3 for key in held.keys["key"].to_pylist()])[held.key_numbers]
     assert held.starts[0] == 0 and len(held.starts) == 52
     assert all(len(set(unit)) == 1 for unit in np.split(numbers, held.starts[1:-1]))
     for text in texts_for_duckdb():
@@ -181,10 +181,10 @@ def answers(data):
     engine, known = DuckDB(), pa.table({"key": ROWS["key"].unique().slice(0, 20)})
     more = ({"max_keys": 3, "known": known}, {"unit": ()}, {"key": ("key", "more"), "max_keys": 3}, {"key": ("more",)})
     answers = [found(engine, data, **bounds) for bounds in (*BOUNDS, *more)]
-    held = engine.incidence(data, Columns(("key",), ("unit",)), Contribution(4), salt=1)
-    answers.append((held.keys["key"].take(held.held).to_pylist(), held.starts.tolist()))
+    held = engine.read_pairs(data, Columns(("key",), ("unit",)), Contribution(4), salt=1)
+    answers.append((held.keys["key"].take(held.key_numbers).to_pylist(), held.starts.tolist()))
     for unit, most in itertools.product(((), ("unit",)), (1, 3)):
-        rows = engine.numbers(data, NumberColumns(("more",), unit), most, salt=1)
+        rows = engine.read_numbers(data, NumberColumns(("more",), unit), most, salt=1)
         answers.append(np.sort(rows.values.ravel()).tolist())
     return answers
 
@@ -204,7 +204,7 @@ def texts_for_postgres():
             if wanted.columns.unit or query is not places_query:
                 yield from (query_for("postgres", ("t",), types, wanted, listed, query) for listed in known)
     yield query_for("postgres", ("t",), types, task(("exact",), max_keys=2))
-    yield from (catalog._POSTGRES, catalog._PLACE, catalog._DEFAULT)
+    yield from (catalog._COLUMNS, catalog._PLACE, catalog._DEFAULT)
     # USING compares too, and so does what the driver asks when it connects.
     yield "SELECT 1 = 1, 1 <> 2, 1 < 2, 1 > 2, 1 >= 2"
 
@@ -258,14 +258,19 @@ def test_functions_and_operators_of_another_user_of_postgres_are_never_called(at
         for text in ("hash_record_extended(ROW(1), 0)", "'a'::varchar = 'a'::varchar", "1::oid <> 0"):
             with pytest.raises(dbapi.Error, match="hijacked"):
                 cursor.execute(f"SELECT {text}").fetchall()
-        users = Adbc(connection)
-        for engine in (Adbc(attacked), users):
+        users = Postgres(connection)
+        for engine in (Postgres(attacked), users):
             for bounds in ({"max_keys": 30}, {"max_keys": 30, "max_rows": 2}, {"max_keys": 30, "known": known}):
                 assert found(engine, "events", **bounds) == found(DuckDB(), ROWS, **bounds)
             for more in ({}, {"max_keys": 2, "measure": Weight(20)}, {"key": ("more",)}, {"unit": ()}):
                 assert found(engine, "events", **more)
-            assert engine.by_bound("events", Columns(("key",), ("unit",)), salt=1).under(3).frequencies.sum() == 120
-            assert len(engine.incidence("events", Columns(("key",), ("unit",)), Contribution(3), salt=1).held) == 120
+            assert (
+                engine.read_by_bound("events", Columns(("key",), ("unit",)), salt=1).under(3).frequencies.sum() == 120
+            )
+            assert (
+                len(engine.read_pairs("events", Columns(("key",), ("unit",)), Contribution(3), salt=1).key_numbers)
+                == 120
+            )
             assert engine.columns("events")[0] == ("unit", "bigint")
         assert cursor.execute("SELECT pg_catalog.current_setting('search_path')").fetchall() == [
             ("public",)
@@ -322,9 +327,9 @@ def test_a_view_whose_function_relies_on_the_path_is_refused_with_the_fix(postgr
         cursor.execute(f"CREATE OR REPLACE FUNCTION size_of() RETURNS bigint LANGUAGE sql STABLE AS '{body}'")
         cursor.execute("CREATE OR REPLACE VIEW sized AS SELECT unit, key, size_of() AS size FROM inner_rows")
         with pytest.raises(UnreadableData, match=r"'sized' is a view with a function .* ALTER FUNCTION"):
-            count(Adbc(postgres), "sized", key=("size",))
+            count(Postgres(postgres), "sized", key=("size",))
         cursor.execute("ALTER FUNCTION size_of() SET search_path = public")
-        assert found(Adbc(postgres), "sized", key=("size",)) == {1200: 40}
+        assert found(Postgres(postgres), "sized", key=("size",)) == {1200: 40}
         for what in ("VIEW sized", "FUNCTION size_of", "TABLE inner_rows"):
             cursor.execute(f"DROP {what}")
 
@@ -339,14 +344,14 @@ def test_a_table_is_found_along_the_users_path(postgres):
             cursor.adbc_ingest("placed", ROWS.slice(0, 1 if schema == "first_place" else 2), db_schema_name=schema)
         try:
             with pytest.raises(InvalidValue, match="is not in the database"):
-                count(Adbc(postgres), "placed")
+                count(Postgres(postgres), "placed")
             cursor.execute("ALTER DATABASE postgres SET search_path = second_place")
-            assert sum(found(Adbc(postgres), "placed", max_keys=9).values()) == 2
+            assert sum(found(Postgres(postgres), "placed", max_keys=9).values()) == 2
             cursor.execute("ALTER ROLE tester IN DATABASE postgres SET search_path = 'first_place', \"no such\"")
-            assert sum(found(Adbc(postgres), "placed", max_keys=9).values()) == 1
+            assert sum(found(Postgres(postgres), "placed", max_keys=9).values()) == 1
             named = f"{postgres}&options=-c%20search_path%3Dsecond_place"
-            assert sum(found(Adbc(named), "placed", max_keys=9).values()) == 2
-            assert sum(found(Adbc(postgres), "second_place.placed", max_keys=9).values()) == 2
+            assert sum(found(Postgres(named), "placed", max_keys=9).values()) == 2
+            assert sum(found(Postgres(postgres), "second_place.placed", max_keys=9).values()) == 2
         finally:
             cursor.execute("ALTER DATABASE postgres RESET search_path")
             cursor.execute("ALTER ROLE tester IN DATABASE postgres RESET search_path")
@@ -377,7 +382,7 @@ def test_temporary_functions_of_a_spark_session_are_not_called(spark):
                 known = pa.table({"key": ROWS["key"].unique().slice(0, 5)})
                 made = count(Spark(), data, max_keys=30, known=known)
                 assert made.summands.sum() == sum(found(DuckDB(), ROWS, max_keys=30, known=known).values())
-            bounds = Spark().by_bound(data, Columns(("key",), ("unit",)), salt=1)
+            bounds = Spark().read_by_bound(data, Columns(("key",), ("unit",)), salt=1)
             assert bounds.units[30] == 40 and bounds.under(3).summands.sum() == 120
         finally:
             session.conf.unset(order)

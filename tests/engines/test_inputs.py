@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 from counting import count
 
-from dpsieve.engines import DataStream, DuckDB
-from dpsieve.engines.inputs.files import files_of
+from dpsieve.engines import DuckDB
+from dpsieve.engines.inputs.files import DataStream, files_of
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.jobs.preview import preview
 from dpsieve.privacy.ledger import Ledger
@@ -214,8 +214,8 @@ BAD = {
     "s3://bucket/x.parquet": "only files of this machine",
     "": "empty path",
     (): "empty list",
-    "rows.xlsx": "of no known kind",
-    "rows.parquet.gz": "of no known kind",
+    "rows.xlsx": "has an unsupported extension",
+    "rows.parquet.gz": "has an unsupported extension",
     ("a.csv", "b.jsonl"): "mixes csv, json files",
     "folder": "a folder without Parquet files",
     "empty.csv": "is empty",

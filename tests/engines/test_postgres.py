@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 import dpsieve as ds
 from dpsieve.cli import app
-from dpsieve.engines import Adbc, Columns, DuckDB, choose
+from dpsieve.engines import Columns, DuckDB, Postgres, choose
+from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.postgres.catalog import table_parts
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
@@ -43,7 +44,7 @@ def server(postgres):
 @pytest.fixture(scope="module")
 def engine(server):
     """An engine on a connection of ours; releases below open their own."""
-    return Adbc(server)
+    return Postgres(server)
 
 
 @pytest.fixture(scope="module")
@@ -168,13 +169,13 @@ def test_views_and_what_may_not_be_read(engine, server, postgres, rows):
         cursor.execute(f"CREATE VIEW seen AS SELECT * FROM {rows} WHERE unit > 2")
         cursor.execute("CREATE ROLE other LOGIN PASSWORD 'other'")
     assert sum(found(engine, "seen").values()) == 3
-    other = Adbc(postgres.replace(f"tester:{quote(PASSWORD)}", "other:other"))
+    other = Postgres(postgres.replace(f"tester:{quote(PASSWORD)}", "other:other"))
     with pytest.raises(UnreadableData, match=r"may not be read with these rights. Ask for SELECT"):
         count(other, rows)
     with pytest.raises(InvalidValue, match=r"key='keys' is not a column of the data. Did you mean 'key'"):
         count(engine, rows, key=("keys",))
     with pytest.raises(InvalidType, match="sums, means and quantiles are not computed yet"):
-        engine.numbers(rows, ds.engines.NumberColumns(("more",), "unit"), 1, salt=1)
+        engine.read_numbers(rows, NumberColumns(("more",), "unit"), 1, salt=1)
 
 
 SECRET = "s3cret w@rd/%"
@@ -187,8 +188,8 @@ SECRET = "s3cret w@rd/%"
         (lambda url: url.replace(quote(PASSWORD), SECRET), "the database cannot be used"),
         (lambda url: url.replace("/postgres?", f"/{quote(SECRET)}?"), "no such user or database"),
         (lambda url: f"postgresql://me:{SECRET}@127.0.0.1:1/x", "the database cannot be used"),
-        (lambda url: f"postgresql://me:{quote(SECRET, safe='')}@127.0.0.1:1/x", "nobody listens"),
-        (lambda url: f"postgresql://me:{quote(SECRET, safe='')}@/x?host=/nowhere", "nobody listens at that socket"),
+        (lambda url: f"postgresql://me:{quote(SECRET, safe='')}@127.0.0.1:1/x", "connection refused"),
+        (lambda url: f"postgresql://me:{quote(SECRET, safe='')}@/x?host=/nowhere", "there is no server at that socket"),
         (lambda url: f"postgres://me@localhost/x?password={SECRET}", "the database cannot be used"),
     ],
 )
@@ -197,7 +198,7 @@ def test_no_password_is_in_an_error(postgres, tmp_path, change, why):
     shown = []
     with pytest.raises(UnreadableData, match=why) as error:
         ds.release(url, table="rows", key="key", privacy_unit="unit", **BUDGET)
-    shown += ["".join(traceback.format_exception(error.value)), repr(error.value.__context__), repr(Adbc(url))]
+    shown += ["".join(traceback.format_exception(error.value)), repr(error.value.__context__), repr(Postgres(url))]
     asked = ["--key", "key", "--unit", "unit", "--epsilon", 1, "--delta", 1e-8]
     from_table = [url, "--table", "rows", *asked]
     number = [url, "--column", "x", "--bounds", "0,1", "--epsilon", 1]
@@ -218,21 +219,19 @@ def test_no_password_is_in_an_error(postgres, tmp_path, change, why):
 def test_what_is_refused_before_anything_is_read(postgres, rows):
     for data, how, kind, message in [
         (postgres, {}, InvalidValue, "data is a database. Name one table"),
-        ("x.parquet", {"table": "rows"}, InvalidValue, "table names a table of a database, and data is none"),
+        ("x.parquet", {"table": "rows"}, InvalidValue, "table= needs a database URL as data"),
         (postgres, {"table": "rows", "engine": DuckDB()}, InvalidValue, "Leave the engine out"),
-        (3, {"engine": Adbc(postgres)}, InvalidType, "table must be the name of a table, not int"),
+        (3, {"engine": Postgres(postgres)}, InvalidType, "table must be the name of a table, not int"),
     ]:
         with pytest.raises(kind, match=message):
             ds.release(data, key="key", **how, **BUDGET)
-    with pytest.raises(InvalidValue, match=r"dialect is not known. Choose from 'postgres'"):
-        Adbc(postgres, dialect="oracle")
-    with pytest.raises(InvalidValue, match="connection is a text that is no URL of PostgreSQL"):
-        Adbc("mysql://me:secret@host/x")
+    with pytest.raises(InvalidValue, match="connection is a text that is not a URL of PostgreSQL"):
+        Postgres("mysql://me:secret@host/x")
     with pytest.raises(InvalidType, match="connection must be a URL or an ADBC connection, not int"):
-        Adbc(3)
+        Postgres(3)
     with pytest.raises(InvalidType, match="may hold a password"):
-        pickle.dumps(Adbc(postgres))
-    assert isinstance(choose("rows", Adbc(postgres)), Adbc)
+        pickle.dumps(Postgres(postgres))
+    assert isinstance(choose("rows", Postgres(postgres)), Postgres)
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +269,7 @@ def test_the_command_line(postgres, events, tmp_path):
 
 def test_the_salt_is_in_no_text_of_a_query(postgres, server, events):
     with watched(server) as seen:
-        count(Adbc(postgres), events, max_keys=2, salt=987654321987654321)
+        count(Postgres(postgres), events, max_keys=2, salt=987654321987654321)
     assert any("dpsieve.salt" in text for text in seen) and not any("987654321" in text for text in seen)
 
 
@@ -342,7 +341,7 @@ def test_a_connection_that_is_cut_half_way_costs_nothing(postgres, server, event
     ds.release(postgres, **asked)
     assert len(book) == 1 and 0 < half < 60_000
     if how == WAYS["fixed"]:
-        assert half < len(count(Adbc(postgres), "wide", max_keys=2).frequencies)
+        assert half < len(count(Postgres(postgres), "wide", max_keys=2).frequencies)
 
 
 def test_a_query_is_stopped_on_the_server_when_we_stop(postgres, server, events):
@@ -355,14 +354,14 @@ def test_a_query_is_stopped_on_the_server_when_we_stop(postgres, server, events)
 
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        count(Adbc(postgres), "slow", key=("key", "pause"), progress=stop)
+        count(Postgres(postgres), "slow", key=("key", "pause"), progress=stop)
     assert time.monotonic() - start < 60
     assert told(server, f"SELECT count(*) {OTHERS} AND state = 'active'") == [(0,)]
 
 
 def test_one_transaction_sees_one_state_of_the_database(postgres, server, rows):
     told(server, f"CREATE VIEW isolation AS SELECT unit, current_setting('transaction_isolation') AS key FROM {rows}")
-    assert found(Adbc(postgres), "isolation") == {"repeatable read": 5}
+    assert found(Postgres(postgres), "isolation") == {"repeatable read": 5}
 
 
 def test_text_of_a_database_without_an_encoding_is_rewritten(postgres, server):
@@ -377,7 +376,7 @@ def test_text_of_a_database_without_an_encoding_is_rewritten(postgres, server):
         pairs = ", ".join(f"(E'{unit}', E'{key}')" for unit in units for key in keys)
         cursor.execute(f"INSERT INTO rows VALUES {pairs}")
     written = ["\ufffd636166E9", "\ufffdFF", "tea"]
-    assert found(Adbc(url), "rows", max_keys=3) == dict.fromkeys(written, 3)
-    assert sum(found(Adbc(url), "rows", max_keys=1).values()) == 3
-    with Adbc(url).by_bound("rows", Columns(("key",), "unit"), salt=1) as several:
+    assert found(Postgres(url), "rows", max_keys=3) == dict.fromkeys(written, 3)
+    assert sum(found(Postgres(url), "rows", max_keys=1).values()) == 3
+    with Postgres(url).read_by_bound("rows", Columns(("key",), "unit"), salt=1) as several:
         assert sorted(several.under(3).keys.column(0).to_pylist()) == sorted(written)

@@ -14,9 +14,9 @@ import pytest
 from counting import count
 
 from dpsieve.engines import DuckDB
+from dpsieve.engines.answers import run_query
 from dpsieve.engines.duckdb.compiled import database as own_database
 from dpsieve.engines.duckdb.compiled.database import OwnDatabase, Unavailable
-from dpsieve.engines.duckdb.queries import run
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
 
@@ -252,7 +252,7 @@ def test_a_signal_before_the_thread_of_a_query_starts_ends_at_once(monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.raises(KeyboardInterrupt):
-        run(lambda: None, duckdb.connect(), None)
+        run_query(lambda: None, duckdb.connect(), None)
 
 
 @BOTH_WAYS

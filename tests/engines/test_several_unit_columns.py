@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import itertools
 import math
 from collections import Counter, defaultdict
 
@@ -13,12 +14,14 @@ from counting import found, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import Columns, DuckDB, NumberColumns, Weight
-from dpsieve.engines.duckdb.compiled import one_key, pairs
-from dpsieve.engines.duckdb.compiled.numbering import its_values, one_value
-from dpsieve.engines.sql.bounded_query import Column, choice
+from dpsieve.engines import Columns, DuckDB
+from dpsieve.engines.duckdb.compiled import pairs
+from dpsieve.engines.duckdb.compiled.values import unit_expression, unit_values
+from dpsieve.engines.engine import NumberColumns
+from dpsieve.engines.sql.columns import Column
+from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -44,7 +47,7 @@ def by_unit(table, salt):
     """The rows of each unit in Python: {unit: {key: how often}}, and DuckDB's hashes of units and of pairs."""
     connection = database().cursor()
     connection.register("given", table)
-    orders = f"{choice(salt, [*UNIT])}, {choice(salt, [*UNIT, 'key'])}"
+    orders = f"{DUCKDB.choice(salt, [*UNIT], [])}, {DUCKDB.choice(salt, [*UNIT], ['key'])}"
     own, of_unit, of_pair = defaultdict(Counter), {}, {}
     for *unit, key, first, second in connection.sql(f"SELECT *, {orders} FROM given").fetchall():
         if key is not None and None not in unit:
@@ -64,9 +67,9 @@ def kept_keys(table, salt, max_keys):
 
 def lists(engine, table, max_keys, salt, **more):
     """The keys of each unit, in order."""
-    held = engine.incidence(table, Columns(("key",), UNIT), Contribution(max_keys), salt=salt, **more)
+    held = engine.read_pairs(table, Columns(("key",), UNIT), Contribution(max_keys), salt=salt, **more)
     names = held.keys.column("key").to_pylist()
-    return [[names[number] for number in held.held[a:b]] for a, b in zip(held.starts, held.starts[1:], strict=False)]
+    return [[names[number] for number in held.key_numbers[a:b]] for a, b in itertools.pairwise(held.starts)]
 
 
 def check(table, salt, bounds=(1, 2, 100)):
@@ -150,18 +153,17 @@ def test_the_text_of_a_unit_gives_its_values_back(values):
     kinds = {"a": "VARCHAR", "b": "BIGINT", "c": "VARCHAR"}
     columns = {name: Column(name, name, kind) for name, kind in kinds.items()}
     names = ", ".join(f"{name} AS u{i}" for i, name in enumerate(columns))
-    text = f"SELECT {one_value(columns, Columns(('k',), tuple(columns)))} AS u FROM (SELECT {names} FROM given)"
+    text = f"SELECT {unit_expression(columns, Columns(('k',), tuple(columns)))} AS u FROM (SELECT {names} FROM given)"
     connection = database().cursor()
     connection.register("given", pa.table(dict(zip(columns, map(list, zip(*values, strict=True)), strict=True))))
-    back = f"SELECT {', '.join(its_values('u', list(columns.values())))} FROM ({text})"
+    back = f"SELECT {', '.join(unit_values('u', list(columns.values())))} FROM ({text})"
     assert connection.sql(back).fetchall() == values
 
 
 def test_compiled_loops_take_units_of_several_columns(monkeypatch):
     answers = []
-    for module, name in ((one_key, "run_compiled"), (pairs, "read_pairs")):
-        real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given, real=real: answers.append(real(*given)) or answers[-1])
+    real = pairs.read_pairs
+    monkeypatch.setattr(pairs, "read_pairs", lambda *given: answers.append(real(*given)) or answers[-1])
     table = table_of([("a", "bc", "x"), ("ab", "c", "x")])
     assert found(LOOPS, table, unit=UNIT) == found(LOOPS, table, unit=UNIT, max_keys=2) == {"x": 2}
     assert lists(LOOPS, table, 2, 1) == [["x"], ["x"]]
@@ -173,11 +175,11 @@ def test_compiled_loops_take_units_of_several_columns(monkeypatch):
 @WAYS
 def test_a_null_in_any_column_is_a_null_unit(engine, null, bounds):
     table, unit = table_of([("t", "u", "x"), (*null, "x"), (*null, "y")]), {"unit": UNIT}
-    with pytest.raises(InvalidValue, match=r"privacy_unit=\['tenant', 'user'\] holds nulls.*allow_null_units=True"):
+    with pytest.raises(InvalidValue, match=r"privacy_unit=\['tenant', 'user'\] contains nulls.*allow_null_units=True"):
         found(engine, table, **unit, **bounds)
-    with pytest.raises(InvalidValue, match="holds nulls"):
+    with pytest.raises(InvalidValue, match="contains nulls"):
         found(engine, table, **unit, **bounds, known=pa.table({"key": ["x"]}))
-    with pytest.raises(InvalidValue, match="holds nulls"):
+    with pytest.raises(InvalidValue, match="contains nulls"):
         lists(engine, table, 2, 1)
     assert list(found(engine, table, **unit, **bounds, allow_null_units=True)) == ["x"]
     assert found(engine, table.slice(1), **unit, **bounds, allow_null_units=True) == {}
@@ -213,13 +215,13 @@ def test_rows_of_numbers(engine, max_rows):
         alone = table.filter(pa.array([row == unit for row in rows]))
         assert numbers(engine, alone, max_rows)[0] in kept
     null = pa.table({"tenant": ["t", None], "user": ["u", "u"], "value": [1.0, 2.0]})
-    with pytest.raises(InvalidValue, match=r"privacy_unit=\['tenant', 'user'\] holds nulls"):
+    with pytest.raises(InvalidValue, match=r"privacy_unit=\['tenant', 'user'\] contains nulls"):
         numbers(engine, null, max_rows)
     assert numbers(engine, null, max_rows, allow_null_units=True) == [[1.0]]
 
 
 def numbers(engine, table, max_rows, **more):
-    made = engine.numbers(table, NumberColumns(("value",), UNIT), max_rows, salt=3, **more)
+    made = engine.read_numbers(table, NumberColumns(("value",), UNIT), max_rows, salt=3, **more)
     return [made.values[a:b, 0].tolist() for a, b in zip(made.starts, made.starts[1:], strict=False)]
 
 

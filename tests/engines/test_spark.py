@@ -145,9 +145,9 @@ def test_discovery_takes_what_looks_at_weights_alone(spark):
     frame = spark[1].createDataFrame(searches())
     made = ds.discover(frame, **BUDGET)
     assert made.notes.reason == "Spark gives sums of weights" and "tea" in made.table.column(0).to_pylist()
-    with pytest.raises(InvalidValue, match=r"method='greedy' needs to know .* Choose 'auto', 'renyi'"):
+    with pytest.raises(InvalidValue, match=r"method='greedy' needs the keys of each unit.* Choose 'auto', 'renyi'"):
         ds.discover(frame, method="greedy", **BUDGET)
-    with pytest.raises(InvalidType, match="Spark does not tell which units hold which keys"):
+    with pytest.raises(InvalidType, match="Spark does not return pairs"):
         ds.top_k(frame, k=3, **BUDGET)
 
 
@@ -284,12 +284,12 @@ def test_no_key_is_readable_in_the_files_of_a_shuffle(spark, spark_files):
 @pytest.mark.parametrize("listed", [10, 100_000])
 def test_the_driver_collects_no_data_to_send_it_to_executors(spark, tmp_path, monkeypatch, listed):
     """A join with a small table sends it to all executors by way of the driver: that may be the public list alone."""
-    monkeypatch.setattr(spark_engine, "_computed_once", lambda frame: frame)  # which keeps the plan
+    monkeypatch.setattr(spark_engine, "_compute_once", lambda frame: frame)  # which keeps the plan
     pa.parquet.write_table(searches(60), tmp_path / "rows.parquet")
     known = pa.table({"query": [f"q{i}" for i in range(listed)]})
     frame = spark[0].read.parquet(str(tmp_path / "rows.parquet"))
     counted = count(Spark(), frame, key=("query",), unit="user", known=known)
-    plan = counted._answered()._jdf.queryExecution().executedPlan().toString().splitlines()
+    plan = counted._all_counts()._jdf.queryExecution().executedPlan().toString().splitlines()
     sent = [plan[number + 1] for number, line in enumerate(plan) if "BroadcastExchange" in line]
     assert any("FileScan" in line for line in plan)
     assert len(sent) == 1 and "LocalTableScan" in sent[0]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import Columns, DuckDB
-from dpsieve.engines.sql.bounded_query import choice
+from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.privacy.contribution import Contribution
 
 pytestmark = pytest.mark.usefixtures("one_database")
@@ -65,7 +65,7 @@ def test_the_two_keys_do_tie():
     """Otherwise the tests below would test nothing."""
     for salt in (0, 1, 2**64 - 1):
         for unit in ("1", "'ann'"):
-            text = ", ".join(choice(salt, [unit, "'" + key.replace("'", "''") + "'"]) for key in TIED)
+            text = ", ".join(DUCKDB.choice(salt, [unit], ["'" + key.replace("'", "''") + "'"]) for key in TIED)
             ((first, second),) = duckdb.sql(f"SELECT {text}").fetchall()
             assert first == second
 
@@ -112,8 +112,8 @@ def test_the_rows_of_another_unit_do_not_flip_a_tie(engine, text_units, tmp_path
 def test_which_key_of_a_tie_a_unit_holds_does_not_depend_on_when_it_was_met(engine):
     rows = [(unit, key) for unit in range(20) for key in TIED]
     for table in (table_of(rows), table_of(rows[::-1])):
-        made = engine.incidence(table, Columns(("key",), ("unit",)), Contribution(1), salt=5)
-        assert made.keys["key"].to_pylist() == [min(TIED)] and made.held.tolist() == [0] * 20
+        made = engine.read_pairs(table, Columns(("key",), ("unit",)), Contribution(1), salt=5)
+        assert made.keys["key"].to_pylist() == [min(TIED)] and made.key_numbers.tolist() == [0] * 20
 
 
 @pytest.mark.parametrize("max_keys", [1, 2])

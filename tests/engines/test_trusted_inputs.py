@@ -15,11 +15,12 @@ from counting import count, found
 from parquet_lies import with_false_rows, with_false_statistics
 
 import dpsieve as ds
-from dpsieve.engines import Columns, DuckDB, Weight
+from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb import engine as duckdb_engine
-from dpsieve.engines.duckdb.queries import guarded
+from dpsieve.engines.duckdb.failures import guard
 from dpsieve.engines.duckdb.scan import scan_of
 from dpsieve.errors import InvalidValue, UnreadableData
+from dpsieve.privacy.contribution import Weight
 from dpsieve.testing import insecure_source
 from dpsieve.values.columns import tried
 
@@ -48,13 +49,13 @@ def test_false_statistics_of_parquet_decide_nothing(engine, false_statistics):
     path, table = false_statistics
     columns = Columns(("key",), "unit")
     for most in (1, 2):
-        with pytest.raises(InvalidValue, match="holds nulls"):
+        with pytest.raises(InvalidValue, match="contains nulls"):
             count(engine, path, max_keys=most)
         how = {"max_keys": most, "allow_null_units": True, "salt": 5}
         assert found(engine, path, **how) == found(engine, table, **how)
-    with engine.by_bound(path, columns, salt=5, allow_null_units=True) as several:
+    with engine.read_by_bound(path, columns, salt=5, allow_null_units=True) as several:
         assert several.units[1:3].tolist() == [0, 600]
-    held = engine.incidence(path, columns, ds.privacy.contribution.Contribution(2), salt=5, allow_null_units=True)
+    held = engine.read_pairs(path, columns, ds.privacy.contribution.Contribution(2), salt=5, allow_null_units=True)
     assert len(held.sizes) == 600
 
 
@@ -76,7 +77,7 @@ def test_false_statistics_decide_nothing_on_a_connection_of_the_user(false_stati
     connection.execute("SET disabled_optimizers = 'top_n'")
     connection.execute(f"CREATE VIEW rows AS SELECT * FROM '{path}'")
     for data in ((connection, "rows"), connection.sql(f"SELECT * FROM '{path}'")):
-        with pytest.raises(InvalidValue, match="holds nulls"):
+        with pytest.raises(InvalidValue, match="contains nulls"):
             count(DuckDB(), data, max_keys=2)
         how = {"max_keys": 2, "allow_null_units": True, "salt": 5}
         assert found(DuckDB(), data, **how) == found(DuckDB(), table, **how)
@@ -273,7 +274,7 @@ INTERRUPTS = [
 
 
 @pytest.mark.parametrize("error", INTERRUPTS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("act", [tried, lambda raises: guarded(raises, {})], ids=["tried", "guarded"])
+@pytest.mark.parametrize("act", [tried, lambda raises: guard(raises, {})], ids=["tried", "guard"])
 def test_an_interrupt_that_a_library_reports_is_one_from_the_keyboard(error, act):
     def raises():
         raise error
@@ -289,12 +290,12 @@ import duckdb
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb import engine as module
 from dpsieve.privacy.contribution import Contribution
-real, soon = module._connected, "SET progress_bar_time = 30"
+real, soon = module._connect, "SET progress_bar_time = 30"
 def connected(settings):
     made = real(settings)
     made.execute(soon)
     return made
-module._connected = connected
+module._connect = connected
 path, query = sys.argv[1], "SELECT hash(i) % 100000 AS unit, 'k' AS key FROM range(1500000) t(i)"
 user = duckdb.connect()
 assert user.sql("SELECT current_setting('enable_progress_bar')").fetchall() == [(True,)]

@@ -159,7 +159,7 @@ def test_null_keys_are_dropped_before_keys_are_chosen(frequencies):
 )
 def test_null_units_are_refused_unless_allowed(frequencies, bounds):
     table = pa.table({"unit": [1, None, None], "key": ["a", "a", "b"], "more": ["x", "x", "x"]})
-    with pytest.raises(InvalidValue, match="privacy_unit='unit' holds nulls") as caught:
+    with pytest.raises(InvalidValue, match="privacy_unit='unit' contains nulls") as caught:
         frequencies(table, **bounds)
     assert "2" not in str(caught.value)
     assert list(frequencies(table, allow_null_units=True, **bounds).values()) == [1]

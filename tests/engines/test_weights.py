@@ -12,10 +12,10 @@ from counting import count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import Columns, DuckDB, Weight
-from dpsieve.engines.sql.bounded_query import choice
+from dpsieve.engines import Columns, DuckDB
+from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -36,7 +36,7 @@ def table_of(rows):
 def hashes(salt):
     """The number that orders keys, for each pair."""
     pairs = [(unit, key) for unit in UNITS for key in KEYS if None not in (unit, key)]
-    texts = [choice(salt, [f"{unit}::BIGINT", "'" + key.replace("'", "''") + "'"]) for unit, key in pairs]
+    texts = [DUCKDB.choice(salt, [f"{unit}::BIGINT"], ["'" + key.replace("'", "''") + "'"]) for unit, key in pairs]
     return dict(zip(pairs, duckdb.sql(f"SELECT {', '.join(texts)}").fetchall()[0], strict=True))
 
 
@@ -109,7 +109,7 @@ def test_several_key_columns_and_null_units(frequencies):
     table = pa.table({"unit": [1, 1, 2, None], "key": ["a", "a", "a", "a"], "more": [1, 2, 1, 1]})
     how = {"key": ("key", "more"), "measure": Weight(8), "max_keys": 3}
     assert frequencies(table, allow_null_units=True, **how) == {("a", 1): 181 + 256, ("a", 2): 181}
-    with pytest.raises(InvalidValue, match="privacy_unit='unit' holds nulls"):
+    with pytest.raises(InvalidValue, match="privacy_unit='unit' contains nulls"):
         frequencies(table, **how)
 
 

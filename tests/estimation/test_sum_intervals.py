@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 import dpsieve as ds
+from dpsieve.estimation.estimated_sums import ErrorLaw, Term, noise_interval, sum_margins
 from dpsieve.estimation.estimators import middles
 from dpsieve.noise.known_keys import known_keys
 from dpsieve.sketches.laplace_noise import NoisySketch
-from dpsieve.values.estimated_sums import ErrorLaw, Term, noise_interval, sum_margins
 
 LEVEL = 0.95
 CHANNELS = {

@@ -18,7 +18,7 @@ from dpsieve import Release
 from dpsieve.errors import DpsieveError
 from dpsieve.federated import Distribution, Histogram, Quantiles, TrieHeavyHitters, plan
 from dpsieve.federated.client import Grid, PrefixReport, Question, Report, Strings, ValueQuestion
-from dpsieve.privacy.registry import from_json as plan_from_json
+from dpsieve.privacy.mechanism import from_json as plan_from_json
 
 
 def trie():

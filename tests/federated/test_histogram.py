@@ -19,7 +19,7 @@ from dpsieve.federated import Histogram, Quantiles, Reports, TrieHeavyHitters, p
 from dpsieve.federated.client import Report, client_answer
 from dpsieve.noise.sample_threshold_delta import add_remove
 from dpsieve.papers.sample_threshold import lemma_5_omission
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.testing import insecure_source
 
 DRINKS = Histogram(plan(1.0, 1e-8))

@@ -11,7 +11,7 @@ from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.federated import Histogram, invite_for_reports, invite_for_sample, plan
 from dpsieve.papers.sample_threshold import lemma_3_delta, theorem_2_delta
 from dpsieve.papers.weighted_sampling import scaled
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 
 
 def half(made):

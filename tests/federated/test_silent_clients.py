@@ -22,7 +22,7 @@ from dpsieve.federated.client import (
     padded_message,
     value_answer,
 )
-from dpsieve.federated.client.answers import decoded, is_dummy
+from dpsieve.federated.client.answers import decode, is_dummy
 from dpsieve.testing import insecure_source
 
 NONCE = "0" * 32
@@ -173,7 +173,7 @@ class TestMistakes:
 
     def test_what_is_no_dummy(self):
         """A message with one field that is not null is a report, or malformed: it is never dropped without a count."""
-        good = decoded(padded_message(Question("rounds", 1, 1, 1, 0.5, Strings(1), ("",)), None))
+        good = decode(padded_message(Question("rounds", 1, 1, 1, 0.5, Strings(1), ("",)), None))
         assert is_dummy(good)
         for bad in (
             *({}, None, [], "x", good | {"ended": False}, good | {"prefix": ""}, good | {"version": 2}),
@@ -187,6 +187,6 @@ class TestMistakes:
         """Who could read messages would see a dummy as often as the coin falls silent: 0.76 of 4,000, but for 1e-9."""
         question = Histogram(plan(1.0, 1e-8)).question
         seen = Counter(
-            is_dummy(decoded(padded_message(question, value_answer(question, "tea", budget=None)))) for _ in range(4000)
+            is_dummy(decode(padded_message(question, value_answer(question, "tea", budget=None)))) for _ in range(4000)
         )
         assert abs(seen[True] / 4000 - (1 - question.coin)) < 6.2 * (question.coin * (1 - question.coin) / 4000) ** 0.5

@@ -13,19 +13,19 @@ import pytest
 from scipy import stats
 from statistical import assert_counts, binomial_band
 
-from dpsieve.accounting.divergence import joint_divergence
+from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.accounting.repeated import repeated_share
 from dpsieve.channels import sample_threshold
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, masses
-from dpsieve.federated import LevelPlan, Quantiles, TrieHeavyHitters, TrieRelease, compare, level_plan
+from dpsieve.federated import Quantiles, TrieHeavyHitters, TrieRelease, compare, level_plan
 from dpsieve.federated.client import Question, Strings, client_answer, padded_message
-from dpsieve.federated.plans.levels import secret_levels_delta
+from dpsieve.federated.plans.levels import LevelPlan, secret_levels_delta
 from dpsieve.federated.plans.rounds import _both, _Curves, _total, rounds_delta
 from dpsieve.federated.server.simulated_clients import are_accepted, cut_prefixes, draw_levels, read_strings
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.publication import Release
 from dpsieve.testing import insecure_source
 
@@ -199,7 +199,7 @@ class TestPlans:
     def test_found_half_of_the_time(self):
         for protocol in PROTOCOLS:
             plan = level_plan(1.0, 1e-6, 4, protocol=protocol)
-            assert plan.found([plan.half])[0] >= 0.5 > plan.found([plan.half - 1])[0]
+            assert plan.reporting_probability([plan.half])[0] >= 0.5 > plan.reporting_probability([plan.half - 1])[0]
         assert plan.reports == plan.coin and level_plan(1.0, 1e-6, 4).reports == 4 * level_plan(1.0, 1e-6, 4).coin
 
     @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ class TestPaths:
         server = TrieHeavyHitters(1.0, 1e-8, max_length=7, protocol=protocol)
         release = server.run(pa.array(np.repeat(words, counts)))
         found = dict(zip(release.table["key"].to_pylist(), release.table.to_pylist(), strict=True))
-        sure = [word for word, count in true.items() if server.plan.found([count])[0] > 1 - 1e-11]
+        sure = [word for word, count in true.items() if server.plan.reporting_probability([count])[0] > 1 - 1e-11]
         assert len(sure) >= 10 and set(sure) <= set(found) <= set(true)
         missed = sum(not found[word]["low"] <= true[word] <= found[word]["high"] for word in found)
         assert missed <= stats.binom.isf(1e-9, len(found), 0.05)

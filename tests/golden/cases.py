@@ -19,7 +19,10 @@ from helpers.arrays import private_mean, private_quantile, private_sum
 import dpsieve as ds
 
 # Names without a public path. Adjust them here when modules move.
-from dpsieve.privacy.registry import _HOMES as MECHANISMS  # isort: skip  # noqa: F401
+from dpsieve.codec import find_class, homes  # isort: skip
+from dpsieve.privacy.mechanism import Mechanism  # isort: skip
+
+MECHANISMS = {name for name in homes() if find_class(name, Mechanism) is not None}  # all that are registered
 
 KEYS, FREQUENCIES = ["coffee", "juice", "tea", "water"], [900, 400, 700, 500]
 SALT = bytes(range(32))
@@ -267,9 +270,11 @@ add("sketch: several items per unit", of_sketch, 0, 2.0, 1e-2, items_per_unit=3)
 add("sketch: universe", of_sketch, 0, 1.0, universe=range(50))
 add("sketch: universe of text", of_sketch, 1, 1.0, universe=["tea", "coffee", "mate", "milk"])
 add("sketch: users", of_sketch, 2, 1.0, 1e-3)
-for method in ("auto", "sum", "bounded"):
-    add(f"sketch: merged, {method}", of_sketch, 3, 1.0, 1e-3, method=method)
-    add(f"sketch: merged, universe, {method}", of_sketch, 3, 1.0, universe=range(50), method=method)
+add("sketch: merged, auto", of_sketch, 3, 1.0, 1e-3)
+add("sketch: merged, universe, auto", of_sketch, 3, 1.0, universe=range(50))
+for words, budget in (("", {"delta": 1e-3}), (", universe", {"universe": range(50)})):
+    add(f"sketch: merged{words}, bounded", lambda source, budget=budget: ds.papers.thesis.release_bounded_merge(
+        sketches()[3], 1.0, **budget, source=source))  # fmt: skip
 add("sketch: counters of another program", ds.sketches.release_counters, KEYS, FREQUENCIES, 8, 1.0, 1e-3)
 add("sketch: releases added up", merge_releases)
 add("sketch: states", lambda source: [

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from golden.cases import CASES, source_for
+from golden.cases import CASES, MECHANISMS, source_for
 
 STORED = Path(__file__).with_name("digests.json")
 # Digests of the files, the seal over the record, and the version: they follow from the rest, or change by themselves.
@@ -108,5 +108,5 @@ def _named(value: Any) -> list[str]:
         return [name for part in value for name in _named(part)]
     if not isinstance(value, dict):
         return []
-    own = [value["mechanism"]] if isinstance(value.get("mechanism"), str) else []
+    own = [value["kind"]] if value.get("kind") in MECHANISMS else []
     return own + _named(list(value.values()))

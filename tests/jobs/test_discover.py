@@ -11,8 +11,8 @@ import pytest
 from statistical import binomial_band
 
 import dpsieve as ds
-from dpsieve.accounting.stages import steepest
-from dpsieve.discovery.choice import MECHANISMS
+from dpsieve.accounting.products import steepest
+from dpsieve.discovery.selector import MECHANISMS
 from dpsieve.errors import BudgetExceeded, DpsieveError
 from dpsieve.papers.missing_mass import policies
 from dpsieve.testing import insecure_source

@@ -17,7 +17,9 @@ from scipy import sparse
 from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
-from dpsieve.engines import DataStream, DuckDB, NumberColumns
+from dpsieve.engines import DuckDB
+from dpsieve.engines.engine import NumberColumns
+from dpsieve.engines.inputs.files import DataStream
 from dpsieve.engines.sql import queries as number_query
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import gaps as gap_quantiles
@@ -49,7 +51,7 @@ by_relation = pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 
 def kept(data, most=2, salt=7, columns=("x",), engine=None, **more):
     """The kept rows of all units, in one order."""
-    rows = (engine or DuckDB()).numbers(data, NumberColumns(columns, "u"), most, salt=salt, **more)
+    rows = (engine or DuckDB()).read_numbers(data, NumberColumns(columns, "u"), most, salt=salt, **more)
     return sorted(rows.values.tolist())
 
 
@@ -218,7 +220,7 @@ def test_a_unit_keeps_some_of_its_rows_whatever_else_is_there(most, tmp_path):
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_where_hashes_are_equal_the_numbers_decide(most, monkeypatch):
-    monkeypatch.setattr(number_query, "choice", lambda *_: "0::UBIGINT")
+    monkeypatch.setattr(number_query.DUCKDB, "choice", lambda *_: "0::UBIGINT")
     rows = [(1, 5.0), (1, 3.0), (1, 4.0), (1, 3.0)]
     found = [kept(table_of(order), most) for order in itertools.permutations(rows)]
     assert all(one == [[3.0], [3.0]][:most] for one in found)
@@ -231,7 +233,7 @@ def test_means_of_units_do_not_depend_on_the_order_of_rows():
     found = []
     for seed in (1, 2):
         shuffled_rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
-        made = DuckDB(threads=2).numbers(table_of(shuffled_rows), NumberColumns(("x",), "u"), 60, salt=3)
+        made = DuckDB(threads=2).read_numbers(table_of(shuffled_rows), NumberColumns(("x",), "u"), 60, salt=3)
         found.append(sorted(made.unit_means(np.array([0.0]), np.array([1e9]))[:, 0].tolist()))
     assert found[0] == found[1] and len(found[0]) == 50
     assert found[0] == pytest.approx(sorted(np.minimum(draws, 1e9).reshape(60, 50).mean(axis=0)))
@@ -310,7 +312,7 @@ def test_null_units(call):
     table = pa.table({"u": pa.array([1, None, 3]), "x": [1.0, 50.0, 1.0]})
     options = {"column": "x", "bounds": (0, 100), "privacy_unit": "u", **LARGE}
     for most in (1, 2):
-        with pytest.raises(InvalidValue, match="privacy_unit='u' holds nulls"):
+        with pytest.raises(InvalidValue, match="privacy_unit='u' contains nulls"):
             call(table, max_rows_per_unit=most, **options)
     assert call(table, allow_null_units=True, **options).value <= 12  # noise of scale 0.2 around 2: above by e^-50
 
@@ -496,7 +498,7 @@ def test_bad_arguments_of_each():
 
 
 def test_true_numbers_are_not_shown():
-    rows = DuckDB().numbers(SALES, NumberColumns(("price",), "customer"), 1, salt=1)
+    rows = DuckDB().read_numbers(SALES, NumberColumns(("price",), "customer"), 1, salt=1)
     assert repr(rows) == "<NumberRows: true numbers, not to be published>"
 
 

@@ -165,7 +165,7 @@ class TestLedger:
         [
             ("dpsieve.noise.keys_per_unit.KeysPerUnit.draw", {}),
             ("dpsieve.channels.lag.LagRows.draw", {"max_keys_per_unit": 1, "report_coverage": False}),
-            ("dpsieve.discovery.median_keys.TypicalSize.draw", {"goal": "counts"}),
+            ("dpsieve.discovery.selector.TypicalSize.draw", {"goal": "counts"}),
             ("dpsieve.jobs.release.private_scheme", {"sample_size": 10}),
         ],
     )

@@ -8,9 +8,10 @@ from scipy import special
 from statistical import assert_cdf, binomial_band
 
 import dpsieve as ds
+from dpsieve.accounting.gaussian import gaussian_delta
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.noise.known_keys import known_keys
-from dpsieve.privacy import Gaussian, gaussian_delta
+from dpsieve.privacy import Gaussian
 
 
 def masses(made, reach):

@@ -16,7 +16,7 @@ from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.report_tables import ReportingTable, worst_delta
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 
 COUNTS = report_then_count(1.0, 1e-4, 3)
 KEYS = report_then_count(1.0, 1e-4, 3, goal="keys")
@@ -180,7 +180,7 @@ class TestWhatIsRefused:
                 forged = self.forged(channel, row, lambda mass, part=part: mass + min(mass, (1 << 128) - mass) // part)
                 with pytest.raises(NotCertified, match="differ by more"):
                     worst_delta(forged, coins)
-        with pytest.raises(NotCertified, match="nobody holds"):
+        with pytest.raises(NotCertified, match="no unit holds"):
             worst_delta(self.forged(channel, 0, lambda mass: mass + 1), coins)
         falls = self.forged(channel, 5, lambda _: (int(table.high[4]) << 64) + int(table.low[4]) - 1)
         with pytest.raises(NotCertified, match="less often"):

@@ -31,7 +31,7 @@ from dpsieve.numbers.rows import LARGEST_RADIUS, LIMIT, PARTS, BoundedRows
 from dpsieve.numbers.search import NoisyRanks
 from dpsieve.papers.thesis import mean_plans, rotation
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.testing import insecure_source
 

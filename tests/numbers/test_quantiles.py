@@ -13,6 +13,7 @@ from helpers.arrays import private_quantile
 from statistical import assert_follows, binomial_band
 
 import dpsieve as ds
+from dpsieve.accounting.renyi import zcdp_epsilon
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import gaps as gap_quantiles
 from dpsieve.numbers.dyadic_grid import DyadicGrid
@@ -20,7 +21,7 @@ from dpsieve.numbers.gaps import GapQuantiles, segments
 from dpsieve.numbers.grid_quantiles import as_share, sensitivity
 from dpsieve.numbers.rows import search_columns
 from dpsieve.numbers.search import QuantileSearch, rank_change
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.publication.publication import Publication
 from dpsieve.randomness import picks as weighted_pick
 from dpsieve.randomness import rounded_gaussian
@@ -479,7 +480,7 @@ def test_auto_takes_what_is_typically_best():
 def test_budgets():
     common = {"bounds": (0, 1), "neighbours": "replace"}
     search = private_quantile([1], 0.5, rho=0.1, delta=1e-9, method="search", **common)
-    assert search.guarantee.delta == 1e-9 and search.guarantee.epsilon == ds.privacy.zcdp_epsilon(0.1, 1e-9)
+    assert search.guarantee.delta == 1e-9 and search.guarantee.epsilon == zcdp_epsilon(0.1, 1e-9)
     assert search.mechanism.spends() == (ds.privacy.ZeroConcentrated(0.1),)
     gaps = private_quantile([1], 0.5, rho=0.1, method="gaps", **common)
     assert gaps.guarantee.delta == 0 and gaps.guarantee.epsilon == pytest.approx(math.sqrt(0.8))

@@ -29,7 +29,7 @@ from dpsieve.numbers.noise import ScaledNoise, budget_mu, gaussian_promise
 from dpsieve.numbers.sums import matrix
 from dpsieve.privacy import Composition, DiscreteLaplace, Gaussian
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.testing import insecure_source

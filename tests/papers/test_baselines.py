@@ -9,12 +9,12 @@ import pytest
 from scipy import linalg, stats
 from statistical import assert_follows
 
-from dpsieve.accounting.divergence import joint_divergence
+from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.federated import Histogram, plan
 from dpsieve.papers.sample_threshold import BernoulliNoise, HadamardResponse, SampledLaplace
 from dpsieve.papers.sample_threshold.baselines import moved_delta, walsh_hadamard
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 
 
 class TestSampledLaplace:

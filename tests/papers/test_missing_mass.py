@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
-from dpsieve.papers.missing_mass.missing_mass import (
+from dpsieve.papers.missing_mass.measures import (
     hits,
     missed_units,
     missing_mass,
@@ -64,7 +64,7 @@ def test_the_l1_loss_minds_the_order_and_counts_each_place_once():
 
 
 def test_hits_are_units_with_a_chosen_key():
-    held = Incidence.of(["ab", "bc", "d", "", "abd"])
+    held = Pairs.of(["ab", "bc", "d", "", "abd"])
     names = held.keys["key"].to_pylist()
     for chosen, hit in {"": 0, "a": 2, "b": 3, "bd": 4, "c": 1, "abcd": 4}.items():
         numbers = np.array([names.index(key) for key in chosen], int)

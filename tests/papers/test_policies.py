@@ -10,13 +10,13 @@ import pytest
 from discovery.neighbours import alone, assert_rate, by_key, difference, divergence, outcomes, worst_of
 from scipy import stats
 
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.loops import descend, fill_in_order
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.papers.missing_mass.policies import STEPS, policy_gaussian, policy_greedy
+from dpsieve.papers.missing_mass.policy_loops import descend, fill_in_order
 from dpsieve.privacy import Composition
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.testing import insecure_source
 
 USERS = [[1, 2, 3], [1, 2, 4], [5], [1, 5, 6], [7, 8], [1], [2, 3], [5, 7]]
@@ -38,7 +38,7 @@ IN_ORDER = {
 def descent(cutoff):
     def sums_of(held):
         sums = np.zeros(held.keys.num_rows)
-        descend(held.starts, held.held, cutoff, sums)
+        descend(held.starts, held.key_numbers, cutoff, sums)
         return sums
 
     return sums_of
@@ -47,7 +47,7 @@ def descent(cutoff):
 def in_order(cutoff):
     def sums_of(held):
         sums = np.zeros(held.keys.num_rows, np.int64)
-        fill_in_order(held.starts, held.held, int(cutoff * STEPS), STEPS, sums)
+        fill_in_order(held.starts, held.key_numbers, int(cutoff * STEPS), STEPS, sums)
         return sums / STEPS
 
     return sums_of
@@ -60,7 +60,7 @@ def max_sum(cutoff):
         sums = np.zeros(held.keys.num_rows)
         for start, stop in zip(held.starts, held.starts[1:], strict=False):
             names = held.keys["key"].to_numpy()
-            open_ = sorted((k for k in held.held[start:stop] if sums[k] < cutoff), key=lambda k: names[k])
+            open_ = sorted((k for k in held.key_numbers[start:stop] if sums[k] < cutoff), key=lambda k: names[k])
             left = 1.0
             while open_ and (cutoff - sums[open_[0]]) ** 2 * len(open_) < left:
                 left -= (cutoff - sums[open_[0]]) ** 2
@@ -211,9 +211,9 @@ def test_no_small_neighbours_are_further_apart_than_promised(selector, chances):
 @pytest.mark.parametrize("maker", [policy_gaussian, policy_greedy])
 def test_it_selects_what_many_hold_and_is_saved(maker):
     selector = maker(1.0, 1e-8, 2)
-    held = Incidence.of([["often", f"once {i}"] for i in range(400)])
+    held = Pairs.of([["often", f"once {i}"] for i in range(400)])
     assert selector.select(held, insecure_source(1)).tolist() == [True] + [False] * 400
-    assert selector.select(Incidence.of([]), None).tolist() == []
+    assert selector.select(Pairs.of([]), None).tolist() == []
     saved = json.loads(json.dumps(selector.to_json()))
     assert from_json(saved) == selector and Composition(selector.spends()).delta(1.0) < 2.1e-8
 
@@ -242,7 +242,7 @@ def test_speed():
     """Five million entries a second; it does several times as many."""
     units, keys = 10_000, 100
     numbers = (np.arange(units)[:, None] * 7919 + np.arange(keys) * 611).astype(np.int32) % 60_000
-    held = Incidence(alone(60_000, 1).keys, np.arange(0, units * keys + 1, keys), numbers.ravel())
+    held = Pairs(alone(60_000, 1).keys, np.arange(0, units * keys + 1, keys), numbers.ravel())
     for selector in (policy_gaussian(1.0, 1e-5, keys), policy_greedy(1.0, 1e-5, keys)):
         selector.sums(held)
         start = time.process_time()

@@ -7,7 +7,7 @@ from statistical import FALSE_ALARM, binomial_band
 
 from dpsieve.errors import DpsieveError
 from dpsieve.papers.sample_threshold import search_quantile
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 
 LEVEL = {"epsilon": 2.0, "delta": 1e-6, "coin": 0.2, "threshold": 20}  # no search for a plan
 COUNT = 60_000

@@ -8,19 +8,20 @@ from discovery.neighbours import assert_rate, by_key, divergence, outcomes, wors
 from scipy import stats
 
 from dpsieve.accounting.gaussian import gaussian_delta
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.papers.missing_mass.algorithms import paper_weighted_gaussian
 from dpsieve.papers.missing_mass.repeated_rounds import repeated_rounds
 from dpsieve.privacy import Composition
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.testing import insecure_source
 
 
 def test_units_put_their_weight_on_what_is_left():
-    held = Incidence.of([["a", "b", "c", "d"], ["a"], ["a", "d"]])
-    left = held.keeping(~np.array([True, False, False, False])[held.held])
+    held = Pairs.of([["a", "b", "c", "d"], ["a"], ["a", "d"]])
+    left = held.filter(~np.array([True, False, False, False])[held.key_numbers])
     assert left.sizes.tolist() == [3, 0, 1]
     assert left.weights(Weight(10)).tolist() == [0, 591, 591, 591 + 1024]
 
@@ -40,7 +41,7 @@ def test_budgets_grow_and_add_up():
 def test_one_round_is_the_weighted_mechanism_without_its_exact_analysis():
     one = repeated_rounds(1.0, 1e-5, 100, rounds=1)
     lowest = weighted_gaussian(1.0, 1e-5, 100).threshold
-    assert lowest < one.thresholds[0] <= weighted_gaussian(1.0, 1e-5, 100, analysis="paper").threshold
+    assert lowest < one.thresholds[0] <= paper_weighted_gaussian(1.0, 1e-5, 100).threshold
 
 
 def test_a_unit_alone_shows_a_key_as_often_as_the_formula_says():
@@ -85,7 +86,7 @@ def test_no_small_neighbours_are_further_apart_than_promised():
 def test_it_finds_more_keys_than_one_round():
     rng = np.random.default_rng(1)
     units = [[f"key {int(n)}" for n in rng.zipf(1.2, 20) % 2000] for _ in range(5000)]
-    held = Incidence.of(units)
+    held = Pairs.of(units)
     several = repeated_rounds(1.0, 1e-5, 20).select(held, insecure_source(1)).sum()
     assert several > 1.1 * weighted_gaussian(1.0, 1e-5, 20).select(held, insecure_source(1)).sum()
 
@@ -107,4 +108,4 @@ def test_it_is_saved_and_forged_fields_are_refused():
             from_json({**saved, **wrong})
     with pytest.raises(DpsieveError, match="rounds"):
         repeated_rounds(1.0, 1e-6, 10, rounds=9)
-    assert selector.select(Incidence.of([]), None).tolist() == []
+    assert selector.select(Pairs.of([]), None).tolist() == []

@@ -23,7 +23,7 @@ from dpsieve.papers.thesis.mean_steps import count_ones
 from dpsieve.papers.thesis.rank_picks import RankPicks
 from dpsieve.privacy import BoundedRange
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import resolve
 
 MADE = RankPicks.within(Fraction(1, 8), 4, "centre", delta=1e-6, unit="one row")

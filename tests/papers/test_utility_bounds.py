@@ -11,9 +11,9 @@ import pytest
 from scipy.special import ndtr, ndtri
 from statistical import binomial_band
 
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
-from dpsieve.papers.missing_mass.missing_mass import hits, missing_mass, top_k_missing_mass, zipf_constant, zipf_fit
+from dpsieve.papers.missing_mass.measures import hits, missing_mass, top_k_missing_mass, zipf_constant, zipf_fit
 from dpsieve.papers.missing_mass.utility_bounds import (
     Setting,
     hard_zipf_counts,
@@ -80,8 +80,8 @@ def zipfian_units(number, keys, largest, skew=1.3):
 
 
 def of_units(units, epsilon=4.0, delta=0.01, max_keys=5):
-    """The incidence of units, whose keys are numbers, its counts and the setting of the mechanism."""
-    held = Incidence.of([unit.tolist() for unit in units])
+    """The pairs of units, whose keys are numbers, its counts and the setting of the mechanism."""
+    held = Pairs.of([unit.tolist() for unit in units])
     numbers = held.keys["key"].to_numpy()
     counts = np.zeros(numbers.max() + 1, int)
     counts[numbers] = held.counts()
@@ -116,7 +116,7 @@ def test_bounds_fail_no_more_often_than_they_say(max_keys):
 def test_top_k_and_hits_stay_within_their_bounds():
     units = zipfian_units(4000, 60, 4)
     counts, setting = of_units(units, max_keys=4)
-    held = Incidence.of([unit.tolist() for unit in units])
+    held = Pairs.of([unit.tolist() for unit in units])
     numbers = {key: number for number, key in enumerate(held.keys["key"].to_pylist())}
     for k in (1, 5, 10):
         scale = 2.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpsieve.errors import DpsieveError, InvalidValue
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 
 
 def test_a_guarantee_says_itself_in_one_sentence():

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.errors import DpsieveError, NotCertified
-from dpsieve.privacy import Block, Guarantee, certify, kernel
+from dpsieve.privacy import Block, certify, kernel
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.kernel import GUARD, exp_floor
 
 ONE = 2**128

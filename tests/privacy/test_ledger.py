@@ -23,9 +23,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.accounting.concentrated import replaced
+from dpsieve.accounting.composition import convert_to_replacement
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
-from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Guarantee, Renyi, ZeroConcentrated
+from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Renyi, ZeroConcentrated
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import ORIGIN, link
 from dpsieve.privacy.ledger.rules import SUMS, Cost
@@ -865,7 +866,7 @@ class TestWhatMechanismsReallyCost:
         whole = mechanism.guarantee.for_replacement()
         entry = ledger.spend(mechanism)
         assert entry.spend == Approximate(whole.epsilon, whole.delta)
-        assert entry.curves == replaced(mechanism.spends(), tuple(sorted(ledger._chain.rules.orders)))
+        assert entry.curves == convert_to_replacement(mechanism.spends(), tuple(sorted(ledger._chain.rules.orders)))
         assert [type(curve) for curve in entry.curves] == [Renyi, Approximate]
         for _ in range(16):
             ledger.spend(mechanism)  # by the guarantee alone, four would fit
@@ -884,7 +885,7 @@ class TestWhatMechanismsReallyCost:
 
     def test_a_ledger_may_be_named_by_its_path(self, path):
         from dpsieve.noise.known_keys import known_keys
-        from dpsieve.privacy.ledger import charge, opened
+        from dpsieve.privacy.ledger import charge, open_ledger
 
         Ledger(path, epsilon=1.0, delta=1e-6, unit="one row")
         mechanism = known_keys(0.1)
@@ -896,6 +897,6 @@ class TestWhatMechanismsReallyCost:
         pay(str(path), "May")
         pay(path)
         pay(None)
-        assert len(opened(path)) == 2 and opened(None) is None
+        assert len(open_ledger(path)) == 2 and open_ledger(None) is None
         with pytest.raises(InvalidType, match="ledger"):
             pay(3)

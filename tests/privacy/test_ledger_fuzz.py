@@ -8,17 +8,10 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
+from dpsieve.accounting.spends import spend_from_json
 from dpsieve.errors import BudgetExceeded, DpsieveError, LedgerError
-from dpsieve.privacy import (
-    Approximate,
-    Composition,
-    DiscreteLaplace,
-    Gaussian,
-    Guarantee,
-    Renyi,
-    ZeroConcentrated,
-    spend_from_json,
-)
+from dpsieve.privacy import Approximate, DiscreteLaplace, Gaussian, Renyi, ZeroConcentrated
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import Ledger, store
 from dpsieve.privacy.ledger.chain import ORIGIN, link
 from dpsieve.privacy.ledger.rules import Rules
@@ -215,7 +208,6 @@ def test_a_forged_ledger_beyond_its_budget_is_refused_quickly(path):
 def test_spends_and_guarantees_of_odd_json(value):
     wholes = [(spend_from_json, spend.to_json()) for spend in SPENDS]
     wholes += [(Guarantee.from_json, Guarantee(1.0).to_json())]
-    wholes += [(Composition.from_json, {"spends": [SPENDS[0].to_json()]})]
     for read, whole in wholes:
         read(whole)
         for odd in (value, *({**whole, name: value} for name in whole)):

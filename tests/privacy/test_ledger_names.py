@@ -104,7 +104,7 @@ def test_a_death_while_creating_leaves_a_ledger_with_one_name(tmp_path):
 def test_a_journal_that_was_left_behind_does_not_reach_a_new_ledger(path):
     killed(DIES_HALF_WRITTEN, path)
     path.unlink()
-    with pytest.raises(LedgerError, match=r"budget\.ledger-journal is left from a ledger that is gone"):
+    with pytest.raises(LedgerError, match=r"budget\.ledger-journal is left from a deleted ledger"):
         Ledger(path, **BUDGET)
     assert not path.exists()
     journal(path).unlink()

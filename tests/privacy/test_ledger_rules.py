@@ -13,19 +13,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsieve.accounting.concentrated import divergence, replaced
-from dpsieve.accounting.gaussian import gaussian_curve
+from dpsieve.accounting.composition import convert_to_replacement
+from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta
 from dpsieve.accounting.renyi import range_divergence, renyi_delta
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.numbers.gaps import GapQuantiles
+from dpsieve.privacy import (  # fmt: skip
+    Approximate,
+    BoundedRange,
+    Composition,
+    DiscreteLaplace,
+    Gaussian,
+    Renyi,
+    ZeroConcentrated,
+)
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.ledger.chain import Chain
 from dpsieve.privacy.ledger.rules import SUMS, Cost, Rules
-
-from dpsieve.privacy import (  # isort: skip
-    Approximate, BoundedRange, Composition, DiscreteLaplace, Gaussian, Guarantee, Renyi, ZeroConcentrated,
-    gaussian_delta,
-)  # fmt: skip
 
 
 def chain_of(budget, *costs):
@@ -44,8 +49,8 @@ def admitted(budget, spend, most=2000):
     """Return how many spends of one kind fit, one by one."""
     rules, cost = Rules.of(budget), spend if isinstance(spend, Cost) else Cost(spend)
     one = rules.totals(cost)
-    division = rules.divisions[rules.chosen(one)]
-    fits = (division.holding(one.times(Fraction(n)), budget.epsilon, rules.orders) for n in range(1, most))
+    division = rules.divisions[rules.choose(one)]
+    fits = (division.find_rule(one.times(Fraction(n)), budget.epsilon, rules.orders) for n in range(1, most))
     return next((n for n, rule in enumerate(fits) if rule is None), most)
 
 
@@ -99,14 +104,14 @@ def worst_delta(budget, moves):
     """Return the largest delta that an adversary reaches who sees every loss before the next move, exactly."""
     rules = Rules.of(budget)
     each = [rules.totals(cost) for cost, _, _ in moves]
-    divisions = [rules.divisions[rules.chosen(one)] for one in each]
+    divisions = [rules.divisions[rules.choose(one)] for one in each]
 
     @cache
     def allowed(counts, first):
         totals = rules.nothing()
         for count, one in zip(counts, each, strict=True):
             totals = totals.plus(one.times(Fraction(count))) if count else totals  # 0 times infinity is no number
-        return divisions[first].holding(totals, budget.epsilon, rules.orders) is not None
+        return divisions[first].find_rule(totals, budget.epsilon, rules.orders) is not None
 
     @cache
     def value(counts, first, loss):
@@ -283,7 +288,7 @@ def test_the_division_is_recorded_with_the_first_entry_and_not_chosen_again(tmp_
     ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
     first = ledger.spend(Approximate(0.03))
     division = ledger._chain.division
-    monkeypatch.setattr(Rules, "chosen", lambda rules, first: len(rules.divisions) - 1)
+    monkeypatch.setattr(Rules, "choose", lambda rules, first: len(rules.divisions) - 1)
     again = Ledger.open(tmp_path / "budget")
     assert again._chain.division == division != again._chain.rules.divisions[-1]
     assert again.history() == [first] and again.spend(Approximate(0.03)).division is None
@@ -342,7 +347,7 @@ def test_a_thousand_different_entries_are_charged_quickly(tmp_path):
         Approximate(500.0, 0.5, 10**6),
         BoundedRange(500.0, 10**6),
     ],
-    ids=lambda spend: spend.kind,
+    ids=lambda spend: spend.name,
 )
 def test_costs_beyond_all_floats_are_refused_as_too_much(tmp_path, spend):
     ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6)
@@ -359,7 +364,7 @@ def test_the_divergence_of_a_bounded_range_is_the_largest_of_all_pairs(order, ep
     pairs = [bounded(epsilon, top) for top in tops.tolist()]
     moments = [sum(chance * math.exp((order - 1) * loss) for loss, chance in pair) for pair in pairs]
     most = math.log(max(moments)) / (order - 1)
-    found = divergence(BoundedRange(epsilon), order)
+    found = BoundedRange(epsilon).divergence(order)
     assert most <= found * (1 + 1e-12) <= most * (1 + 1e-4) + 1e-12
     assert found <= min(epsilon, order * epsilon**2 / 8) * (1 + 1e-12)
     assert float(range_divergence(order, epsilon)) == pytest.approx(found)
@@ -372,7 +377,7 @@ def test_the_divergence_of_discrete_laplace_noise_is_exact(scale, sensitivity, o
     loss = (np.abs(z - sensitivity) - np.abs(z)) / scale
     mass = np.exp(-np.abs(z) / scale) * math.tanh(1 / (2 * scale))
     exact = math.log((mass * np.exp((order - 1) * loss)).sum()) / (order - 1)
-    assert divergence(DiscreteLaplace(scale, sensitivity), order) == pytest.approx(exact, rel=1e-9)
+    assert DiscreteLaplace(scale, sensitivity).divergence(order) == pytest.approx(exact, rel=1e-9)
 
 
 def test_gaussian_noise_dominates_what_it_stands_for():
@@ -413,7 +418,7 @@ def test_two_hops_cost_no_more_than_the_conversion_says():
                 taus[a] = max(taus[a], math.log((p ** orders[a] * q ** (1 - orders[a])).sum()) / (orders[a] - 1))
             outer.append((1 - leak) * tilt + leak * chance.dirichlet(np.ones(size)))
         spends = (Renyi(orders, np.maximum(taus, 0) * (1 + 1e-12)), *([Approximate(0.0, leak)] if leak else []))
-        found = replaced(spends, (1.25, 2.0, 4.0, 8.0, 16.0, 32.0))
+        found = convert_to_replacement(spends, (1.25, 2.0, 4.0, 8.0, 16.0, 32.0))
         lost = found[1].delta if leak else 0.0
         for epsilon in (0.0, 0.2, 0.5, 0.9):
             true = max(np.maximum(0, p - math.exp(epsilon) * q).sum() for p, q in (outer, outer[::-1]))
@@ -425,7 +430,7 @@ def test_two_hops_cost_no_more_than_the_conversion_says():
 
 
 def test_two_hops_of_gaussian_noise_are_one_of_twice_the_distance():
-    curve, lost = replaced((Gaussian(4.0), Approximate(0.0, 1e-30)), (2.0, 8.0, 32.0))
+    curve, lost = convert_to_replacement((Gaussian(4.0), Approximate(0.0, 1e-30)), (2.0, 8.0, 32.0))
     assert curve.taus == pytest.approx([order * (2 / 4.0) ** 2 / 2 for order in curve.orders], rel=1e-9)
     assert 2e-30 < lost.delta < 4e-29
 
@@ -438,19 +443,19 @@ def test_the_leak_of_two_hops_is_that_of_the_worst_case():
     after = np.array([0.0, 0.0, 1.0])
     true = np.maximum(0, before - math.exp(3.0) * after).sum()
     assert true == pytest.approx((1 + math.exp(epsilon)) * leak)
-    curve, lost = replaced((Approximate(epsilon, leak),), (64.0,))
+    curve, lost = convert_to_replacement((Approximate(epsilon, leak),), (64.0,))
     assert true <= lost.delta + renyi_delta(curve.orders[0], curve.taus[0], 3.0)
     assert lost.delta <= 1.05 * true
 
 
 def test_kinds_keep_their_kind_where_they_can():
-    (noise,) = replaced((Gaussian(10.0, 2.0, 3),), (8.0,))
+    (noise,) = convert_to_replacement((Gaussian(10.0, 2.0, 3),), (8.0,))
     assert noise.sensitivity / noise.sigma == pytest.approx(2 * math.sqrt(3) / 5)
-    (rho,) = replaced((ZeroConcentrated(0.01, 2),), (8.0,))
+    (rho,) = convert_to_replacement((ZeroConcentrated(0.01, 2),), (8.0,))
     assert rho == ZeroConcentrated(0.08)
-    (pure,) = replaced((DiscreteLaplace(10.0, 1, 2),), (3.0, 1e6))
+    (pure,) = convert_to_replacement((DiscreteLaplace(10.0, 1, 2),), (3.0, 1e6))
     assert pure.taus[1] == pytest.approx(0.4, rel=1e-5) and pure.taus[0] < 0.13
-    assert replaced((Renyi([2.0, 3.0], [0.1, 0.2]),), (3.0,)) == ()
+    assert convert_to_replacement((Renyi([2.0, 3.0], [0.1, 0.2]),), (3.0,)) == ()
 
 
 def test_one_ledger_takes_counts_and_means_of_a_table(tmp_path):

@@ -4,8 +4,7 @@ import pytest
 
 from dpsieve.channels.optimal_channels import optimal
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy import Guarantee
-from dpsieve.privacy.guarantee import unit_words
+from dpsieve.privacy.guarantee import Guarantee, unit_words
 from dpsieve.privacy.ledger import Ledger
 
 

@@ -17,9 +17,9 @@ import dpsieve as ds
 from dpsieve.channels import release_sample
 from dpsieve.errors import DpsieveError
 from dpsieve.noise.known_keys import known_keys
-from dpsieve.papers.thesis import merge_releases
+from dpsieve.papers.thesis import merge_releases, release_bounded_merge
 from dpsieve.publication.folders import _seal
-from dpsieve.sketches.merged import MergedSketch
+from dpsieve.sketches import MergedSketch
 from dpsieve.testing import insecure_source
 
 KEYS, FREQUENCIES = ["coffee", "juice", "tea", "water"], [900, 400, 700, 500]
@@ -90,9 +90,9 @@ def releases():
         "known, gaussian": known_keys(1.0, 1e-3, 9, noise="gaussian").release(KEYS, [0, 1, 2, 900], source=source),
         "clients": ds.channels.sample_threshold(0.3, 12).release(KEYS, FREQUENCIES, source=source),
         "sketch": sketch.release(1.0, 1e-3, source=source),
-        "sum of sketches": merged.release(1.0, 1e-3, method="sum", source=source),
+        "sum of sketches": merged.release(1.0, 1e-3, source=source),
         "universe": sketch.release(1.0, universe=range(50), source=source),
-        "universe, bounded": merged.release(1.0, universe=range(50), method="bounded", source=source),
+        "universe, bounded": release_bounded_merge(merged, 1.0, universe=range(50), source=source),
         "releases added up": merge_releases(*(sketch.release(1.0, 1e-3, source=source) for _ in range(3))),
         "users": users.release(1.0, 1e-3, source=source),
         "key set": discovered(method="greedy"),

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from schemes_in_use import FunctionScheme
 
 import dpsieve as ds
 from dpsieve.errors import CorruptRelease, DpsieveError
@@ -54,7 +55,7 @@ def test_nothing_is_overwritten_and_the_place_must_exist(tmp_path):
 
 
 def test_what_cannot_be_saved_is_refused(tmp_path):
-    scheme = ds.sampling.custom(lambda i: np.minimum(i / 100.0, 1.0))
+    scheme = FunctionScheme(lambda i: np.minimum(i / 100.0, 1.0))
     release = ds.channels.simple(1.0, 1e-2, scheme).release(KEYS, FREQUENCIES)
     with pytest.raises(DpsieveError, match="function"):
         release.save(tmp_path / "x")

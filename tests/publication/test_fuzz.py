@@ -9,7 +9,7 @@ import shutil
 import pytest
 from publication.fuzzing import Saved, damaged_bytes, damaged_record, damaged_table, releases
 
-from dpsieve.privacy import registry
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.publication import folders, publication
 
 RECORDS, TABLES, BYTES = 25, 15, 10  # cases for each of 26 publications
@@ -27,7 +27,7 @@ def quick(monkeypatch):
 
     @functools.lru_cache(maxsize=4096)
     def made(text):
-        return registry.from_json(json.loads(text))
+        return from_json(json.loads(text))
 
     monkeypatch.setattr(publication, "from_json", lambda data: made(json.dumps(data)))
     monkeypatch.setattr(folders, "flush", lambda path: None)

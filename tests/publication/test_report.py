@@ -14,7 +14,7 @@ from publication.fuzzing import RELEASES, releases
 
 import dpsieve as ds
 from dpsieve.channels import gaussian, optimal, rows_of_units, stability
-from dpsieve.display import interval_words
+from dpsieve.display import format_interval
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.publication.publication import Notes
@@ -86,7 +86,7 @@ def test_an_interval_with_an_upper_end_only_has_no_low_end():
     shown = {column["name"]: column["values"] for column in data_of(report_page(made))["columns"]}
     assert lows.count(1) > 20 and shown["low"].count(None) == lows.count(1)
     for told, one, other in zip(shown["low"], low, high, strict=True):
-        assert interval_words(one, other) == (f"at most {other:,}" if told is None else f"{told:,} to {other:,}")
+        assert format_interval(one, other) == (f"at most {other:,}" if told is None else f"{told:,} to {other:,}")
     answered = ds.channels.known_keys(1.0).release(["a", "b", "c"], [0, 3, 50])
     pairs = zip(*(answered.table.column(name).to_pylist() for name in ("low", "high")), strict=True)
     expected = [None if low == 0 < high else low for low, high in pairs]

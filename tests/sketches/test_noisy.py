@@ -10,7 +10,7 @@ from statistical import assert_follows, binomial_band
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.noise.known_keys import laplace_tail
 from dpsieve.randomness import SystemSource
-from dpsieve.sketches.laplace_noise import NoisySketch, any_above, least_threshold
+from dpsieve.sketches.laplace_noise import NoisySketch, any_above, find_threshold
 
 REACH = 14
 
@@ -77,7 +77,7 @@ def paper(epsilon, delta):
 def test_thresholds(epsilon, delta, printed, union, ours):
     """The thesis's, the exact union over both sketches, and ours, which needs one sketch alone."""
     assert printed <= paper(epsilon, delta) <= printed + 20  # geometric noise needs a little more than Laplace's
-    assert least_threshold(lambda t: 2 * any_above(t, {1: 2}, 1 / epsilon), delta) == union
+    assert find_threshold(lambda t: 2 * any_above(t, {1: 2}, 1 / epsilon), delta) == union
     assert NoisySketch(epsilon, delta, 1024).threshold == ours
 
 

@@ -13,10 +13,12 @@ from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, UnreadableData
-from dpsieve.privacy.registry import from_json
+from dpsieve.papers.thesis import release_bounded_merge
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
 from dpsieve.sketches.laplace_noise import NoisySketch
+from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.rounded_noise import RoundedSketch
 from dpsieve.sketches.summed_noise import SummedSketch
 from dpsieve.testing import insecure_source
@@ -202,8 +204,8 @@ class TestMerged:
         assert merged.decrements <= merged.items / 61
         for key in range(1, 50):
             assert merged.estimate(key) <= counts[key] <= merged.upper(key)
-        for method in ("sum", "bounded"):
-            release = merged.release(1.0, 1e-6, method=method, source=insecure_source(1))
+        for release_merged in (MergedSketch.release, release_bounded_merge):
+            release = release_merged(merged, 1.0, 1e-6, source=insecure_source(1))
             truth = truths(release.table, whole)
             held = (release.table["low"].to_numpy() <= truth) & (truth <= release.table["high"].to_numpy())
             assert len(release) > 3 and (~held).sum() <= 4
@@ -228,12 +230,10 @@ class TestMerged:
                 changes = {c.get(key, 0) - less_c.get(key, 0) for key in "abcd"}
                 assert (changes <= {0, 1} and lost == less_lost) or (changes <= {-1, 0} and lost == less_lost + 1)
 
-    def test_the_better_way_is_chosen_from_public_numbers(self):
-        small, large, huge = MergedSketch(2), MergedSketch(500), MergedSketch(2**20)
-        assert type(large.plan(1.0, 1e-8)).__name__ == "RoundedSketch"
-        for made in (small, large, huge):
-            ways = [made.plan(1.0, 1e-8, method=method).threshold for method in ("sum", "bounded")]
-            assert made.plan(1.0, 1e-8).threshold == min(ways)
+    def test_the_sum_has_the_lower_threshold(self):
+        for k in (1, 2, 3, 10, 500, 2**20):
+            for epsilon, delta in ((1.0, 1e-8), (0.1, 1e-3), (8.0, 1e-8)):
+                assert RoundedSketch(epsilon, delta, k).threshold < OneSidedSketch(epsilon, delta, k).threshold
 
     def test_merging_in_steps_and_through_bytes(self):
         parts = [sketch_of(zipf(5000, seed), 30) for seed in range(4)]
@@ -265,20 +265,19 @@ class TestMerged:
 
     def test_over_a_universe(self):
         merged = sketch_of(["tea"] * 500, 5).merge(sketch_of(["tea"] * 500 + ["milk"] * 200, 5))
-        for method in ("auto", "sum", "bounded"):
-            release = merged.release(1.0, universe=["tea", "milk", "salt"], method=method)
-            assert "tea" in release.table["key"].to_pylist()
-            assert release.mechanism.bounded == (method == "bounded") and release.guarantee.delta == 0
-        with pytest.raises(DpsieveError, match="method"):
-            merged.release(1.0, universe=["tea"], method="both")
+        for release_merged in (MergedSketch.release, release_bounded_merge):
+            release = release_merged(merged, 1.0, universe=["tea", "milk", "salt"])
+            assert "tea" in release.table["key"].to_pylist() and release.guarantee.delta == 0
+            with pytest.raises(DpsieveError, match="delta"):
+                release_merged(merged, 1.0, 1e-6, universe=["tea"])
 
     def test_counts_of_common_keys_get_back_what_the_sketches_lost(self):
         """One key is nearly all: the sum is lower by N/(k+1) = 8,024, the bounded merge by what was really lost."""
         streams = [["tea"] * 20_000 + [f"{name} {i}" for i in range(60)] for name in "ab"]
         merged = MergedSketch.of(*(sketch_of(stream, 4) for stream in streams))
         words = ["tea", *{word for stream in streams for word in stream} - {"tea"}]
-        releases = [merged.release(1.0, universe=words, method=method) for method in ("sum", "bounded")]
-        for release in (*releases, merged.release(1.0, 1e-6, method="sum")):
+        releases = [merged.release(1.0, universe=words), release_bounded_merge(merged, 1.0, universe=words)]
+        for release in (*releases, merged.release(1.0, 1e-6)):
             (row,) = release.top(1).to_pylist()
             assert row["key"] == "tea"
             assert abs(row["count"] - 40_000) < 300  # noise of a scale of 1.6, 5 and less: once in 10^12 releases
@@ -292,7 +291,6 @@ class TestMerged:
             (lambda: sketch_of(["tea"]).merge(sketch_of([1])), "kinds"),
             (lambda: sketch_of(["tea"]).merge("state"), "not str"),
             (lambda: MergedSketch.of(*[sketch_of(["tea"])] * 2), "itself"),
-            (lambda: MergedSketch(5).plan(1.0, 1e-6, method="both"), "method"),
             (lambda: MergedSketch(0), "counters"),
             (lambda: MergedSketch.of(sketch_of(["tea"])).estimate(5), "counted before"),
             (lambda: MergedSketch.of(sketch_of(["tea"])).upper("\ud800"), "surrogates"),

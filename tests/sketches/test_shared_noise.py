@@ -15,8 +15,7 @@ from statistical import binomial_band
 import dpsieve as ds
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta
 from dpsieve.randomness import SystemSource
-from dpsieve.sketches.one_sided_noise import OneSidedSketch
-from dpsieve.sketches.shared_noise import SharedNoise, blocks, shared_noise
+from dpsieve.sketches.one_sided_noise import OneSidedSketch, SharedNoise, blocks, shared_noise
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 1.0, 3.0, None])

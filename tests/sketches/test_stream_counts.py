@@ -7,7 +7,7 @@ from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import InvalidValue
-from dpsieve.papers.thesis import merge_releases
+from dpsieve.papers.thesis import merge_releases, release_bounded_merge
 from dpsieve.sketches import MergedSketch, MisraGries, UserMisraGries, release_counters
 from dpsieve.testing import insecure_source
 
@@ -54,8 +54,8 @@ def every_release(source=None):
     return [
         sketch.release(1.0, 1e-6, source=source),
         users_of(stream("shuffled")).release(1.0, 1e-6, source=source),
-        merged.release(1.0, 1e-6, method="sum", source=source),
-        merged.release(1.0, 1e-6, method="bounded", source=source),
+        merged.release(1.0, 1e-6, source=source),
+        release_bounded_merge(merged, 1.0, 1e-6, source=source),
         merged.release(1.0, universe=range(1, KEYS + 1), source=source),
         merge_releases(sketch.release(1.0, 1e-6, source=source), other.release(1.0, 1e-6, source=source)),
         release_counters([1, 2, 3], [900, 500, 1], 10, 1.0, 1e-6, source=source),

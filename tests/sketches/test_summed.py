@@ -9,6 +9,7 @@ from sketch_reference import neighbours, post_processed
 from statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.papers.thesis.bounded_merge import BoundedMerge
 from dpsieve.randomness import SystemSource
 from dpsieve.randomness.picks import distinct, uniform_integers
 from dpsieve.sketches.summed_noise import SummedSketch
@@ -31,9 +32,9 @@ def test_the_sensitivity_is_2k(k):
     assert largest == SummedSketch(1.0, 0.0, k, universe=9).sensitivity == 2 * k
 
 
-@pytest.mark.parametrize("bounded", [False, True])
-def test_values_and_what_was_lost_are_told_with_noise(bounded):
-    made, told, source = SummedSketch(1.0, 0.0, 1, universe=9, bounded=bounded), [], SystemSource()
+@pytest.mark.parametrize("mechanism", [SummedSketch, BoundedMerge])
+def test_values_and_what_was_lost_are_told_with_noise(mechanism):
+    made, told, source = mechanism(1.0, 0.0, 1, universe=9), [], SystemSource()
     for _ in range(4000):
         drawn, tokens = made.draw(np.array([5000]), 700, source)
         told.append((drawn.items - 700, round(float(tokens[0]) * made.parts) - 5000))
@@ -56,7 +57,7 @@ def test_the_sum_has_less_noise_than_the_bounded_merge():
     assert SummedSketch(1.0, 0.0, 1024, universe=10**9).certify().worst == 0
     assert SummedSketch(1.0, 0.0, 64, universe=1000, false_keys=10).threshold < 11
     for k in (1, 2, 3, 50):
-        summed, bounded = (SummedSketch(0.5, 0.0, k, universe=1000, bounded=way) for way in (False, True))
+        summed, bounded = (made(0.5, 0.0, k, universe=1000) for made in (SummedSketch, BoundedMerge))
         assert summed.scale / summed.parts == 4 * k / (k + 1) < bounded.scale == 2 * (k + 1)
         assert summed.threshold < bounded.threshold and bounded.most_keys == k
 
@@ -110,7 +111,6 @@ def test_less_noise_is_not_certified():
         lambda: SummedSketch(1.0, 0.0, 10, universe=0),
         lambda: SummedSketch(1.0, 0.0, 10, universe=5, false_keys=0),
         lambda: SummedSketch(1.0, 0.0, 0, universe=5),
-        lambda: SummedSketch(1.0, 0.0, 10, universe=5, bounded=1),
     ],
 )
 def test_mistakes(wrong):

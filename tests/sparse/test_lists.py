@@ -15,11 +15,10 @@ from statistical import assert_counts, assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.privacy import DiscreteLaplace
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
-from dpsieve.sparse.entry_list import EntryList, entry_list
-from dpsieve.sparse.false_entries import binomial_of_rare, distinct_places
-from dpsieve.sparse.grid_noise import GridNoise, heads
+from dpsieve.sparse.entry_list import EntryList, draw_binomial, draw_distinct, entry_list
+from dpsieve.sparse.grid_noise import GridNoise, flip_coins
 
 SOURCE = SystemSource()
 
@@ -65,9 +64,9 @@ def test_noise_on_a_grid_loses_epsilon_for_a_change_of_one(epsilon):
 
 def test_rounding_to_the_grid_is_decided_by_as_many_bits_as_it_needs():
     rate = np.array([2.0**-65])
-    assert heads(rate, Scripted(0, 2**63 - 1)).tolist() == [True]
-    assert heads(rate, Scripted(0, 2**63)).tolist() == [False]
-    assert heads(np.array([0.0, 5e-324, 0.5]), Scripted(1, 2**63 - 1)).tolist() == [False, False, True]
+    assert flip_coins(rate, Scripted(0, 2**63 - 1)).tolist() == [True]
+    assert flip_coins(rate, Scripted(0, 2**63)).tolist() == [False]
+    assert flip_coins(np.array([0.0, 5e-324, 0.5]), Scripted(1, 2**63 - 1)).tolist() == [False, False, True]
     noise = GridNoise(1.0, "l1")
     steps = noise.steps(np.full(40_000, -0.3), SOURCE)
     assert_follows(steps, [-307, -308], [0.8, 0.2])  # 0.3 * 1024 = 307.2
@@ -169,20 +168,20 @@ def test_false_entries_are_drawn_as_if_every_zero_had_noise():
 
 def test_numbers_of_false_entries_follow_the_binomial_distribution():
     noise = GridNoise(1.0, "one_entry")
-    few = [binomial_of_rare(3, lambda: noise.tail(1), SOURCE) for _ in range(300)]
+    few = [draw_binomial(3, lambda: noise.tail(1), SOURCE) for _ in range(300)]
     assert_follows(few, range(4), stats.binom.pmf(range(4), 3, tail(noise, 1)))
     low, high = binomial_band(10**6, tail(noise, 2))
-    assert low <= binomial_of_rare(10**6, lambda: noise.tail(2), SOURCE) <= high  # a large mean comes in parts
-    assert binomial_of_rare(0, lambda: noise.tail(2), SOURCE) == 0
+    assert low <= draw_binomial(10**6, lambda: noise.tail(2), SOURCE) <= high  # a large mean comes in parts
+    assert draw_binomial(0, lambda: noise.tail(2), SOURCE) == 0
 
 
 def test_places_of_false_entries_are_all_sets_alike():
     taken = np.array([1, 4], np.uint64)
-    seen = [tuple(distinct_places(2, 6, taken, SOURCE).tolist()) for _ in range(3000)]
+    seen = [tuple(draw_distinct(2, 6, taken, SOURCE).tolist()) for _ in range(3000)]
     sets = list(itertools.combinations([0, 2, 3, 5], 2))
     assert_counts(np.array([seen.count(one) for one in sets], float), np.full(6, 500.0))
-    assert distinct_places(4, 6, taken, SOURCE).tolist() == [0, 2, 3, 5]
-    far = distinct_places(1000, 2**64, np.array([0, 2**64 - 1], np.uint64), SOURCE)
+    assert draw_distinct(4, 6, taken, SOURCE).tolist() == [0, 2, 3, 5]
+    far = draw_distinct(1000, 2**64, np.array([0, 2**64 - 1], np.uint64), SOURCE)
     assert len(np.unique(far)) == 1000 and 0 < far.min() < 2**60 and 2**64 - 2**60 < far.max() < 2**64 - 1
 
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from dpsieve.errors import DpsieveError
-from dpsieve.sparse.digests import digests_of, items_of, words_of
+from dpsieve.sparse.digests import digest_items, hash_words, read_items
 
 KEY = np.array([3, 1, 4, 1], np.uint64)
 P = 2**61 - 1
@@ -20,32 +20,32 @@ def polynomial(text, point):
 
 
 def test_an_index_is_its_own_digest():
-    items = items_of(np.array([0, 7, 2**64 - 1], np.uint64), 2**64, "indices")
-    assert digests_of(items, KEY).tolist() == [[0, 0], [7, 0], [2**64 - 1, 0]]
-    assert digests_of(items_of([-1], "integers", "indices"), KEY).tolist() == [[2**64 - 1, 0]]
+    items = read_items(np.array([0, 7, 2**64 - 1], np.uint64), 2**64, "indices")
+    assert digest_items(items, KEY).tolist() == [[0, 0], [7, 0], [2**64 - 1, 0]]
+    assert digest_items(read_items([-1], "integers", "indices"), KEY).tolist() == [[2**64 - 1, 0]]
 
 
 def test_a_text_is_a_polynomial():
     texts = ["", "a", "tea", "seven77", "eight888", "\0", "\0\0", "a" * 1000, "Grüße"]
-    points = [int(word) >> 3 for word in words_of(KEY, np.full((1, 2), P, np.uint64), 1)[0]]
+    points = [int(word) >> 3 for word in hash_words(KEY, np.full((1, 2), P, np.uint64), 1)[0]]
     expected = [[polynomial(text.encode(), point % P) for point in points] for text in texts]
-    assert digests_of(items_of(texts, "text", "indices"), KEY).tolist() == expected
-    assert digests_of(items_of(pa.array(texts).slice(2), "text", "indices"), KEY).tolist() == expected[2:]
-    assert digests_of(items_of([text.encode() for text in texts], "bytes", "indices"), KEY).tolist() == expected
+    assert digest_items(read_items(texts, "text", "indices"), KEY).tolist() == expected
+    assert digest_items(read_items(pa.array(texts).slice(2), "text", "indices"), KEY).tolist() == expected[2:]
+    assert digest_items(read_items([text.encode() for text in texts], "bytes", "indices"), KEY).tolist() == expected
     assert len({tuple(pair) for pair in expected}) == len(texts)
 
 
 def test_words_depend_on_the_key_and_all_of_the_digest():
     digests = np.array([[5, 0], [5, 1], [6, 0]], np.uint64)
-    words = words_of(KEY, digests, 3)
+    words = hash_words(KEY, digests, 3)
     assert words.shape == (3, 6) and len(np.unique(words)) == 18
-    assert (words[:, :2] == words_of(KEY, digests, 1)).all()
-    assert not (words == words_of(KEY + np.uint64(1), digests, 3)).any()
+    assert (words[:, :2] == hash_words(KEY, digests, 1)).all()
+    assert not (words == hash_words(KEY + np.uint64(1), digests, 3)).any()
 
 
 def test_words_look_uniform():
     """Each of 64 bits is set half of the time: a bit off by 5.5 standard deviations has a chance of 4e-8."""
-    words = words_of(KEY, np.stack([np.arange(20_000), np.zeros(20_000)], axis=1).astype(np.uint64), 1)
+    words = hash_words(KEY, np.stack([np.arange(20_000), np.zeros(20_000)], axis=1).astype(np.uint64), 1)
     ones = [int(((words >> np.uint64(bit)) & np.uint64(1)).sum()) for bit in range(64)]
     assert max(abs(count - 20_000) for count in ones) < 5.5 * 100
 
@@ -60,4 +60,4 @@ def test_words_look_uniform():
 )  # fmt: skip
 def test_other_indices_are_refused(values, dimension):
     with pytest.raises(DpsieveError, match="indices"):
-        items_of(values, dimension, "indices")
+        read_items(values, dimension, "indices")

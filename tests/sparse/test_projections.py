@@ -13,12 +13,11 @@ from statistical import binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.privacy import Approximate, DiscreteLaplace
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 from dpsieve.sparse.bit_loops import pack, unpack
-from dpsieve.sparse.dense import DenseLaplace
 from dpsieve.sparse.digests import KEY_WORDS
-from dpsieve.sparse.max_projection import MaxProjection, max_projection
+from dpsieve.sparse.noisy_tables import DenseLaplace, MaxProjection, max_projection
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
 
 SOURCE = SystemSource()

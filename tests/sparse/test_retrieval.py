@@ -17,12 +17,11 @@ from tests.statistical import assert_follows, binomial_band
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.exact.balls import precision
 from dpsieve.privacy.kernel import GUARD, exp_floor
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import resolve
-from dpsieve.sparse.banded_loops import look_up, solve, starts_of
-from dpsieve.sparse.digests import KEY_WORDS, digests_of
-from dpsieve.sparse.independence import dependence, failure, least_starts
-from dpsieve.sparse.retrieval import Retrieval, retrieval
+from dpsieve.sparse.banded_loops import choose_starts, look_up, solve
+from dpsieve.sparse.digests import KEY_WORDS, digest_items
+from dpsieve.sparse.retrieval import Retrieval, dependence, failure, least_starts, retrieval
 from dpsieve.sparse.retrieval_code import content_code
 from dpsieve.testing import insecure_source
 
@@ -41,7 +40,7 @@ CODES = [
 
 def indices(count, first=0):
     """Return the digests of distinct indices."""
-    return digests_of(pa.array(np.arange(first, first + count, dtype=np.uint64) * np.uint64(7919)), np.empty(0))
+    return digest_items(pa.array(np.arange(first, first + count, dtype=np.uint64) * np.uint64(7919)), np.empty(0))
 
 
 def heavy_tail(count):
@@ -163,7 +162,7 @@ def random_rows(count, starts, window):
     words = SOURCE.words(2 * count)
     windows = np.zeros((count, 4), np.uint64)
     windows[:, 0] = words[:count] >> np.uint64(64 - window)
-    return windows, np.sort(starts_of(words[count:], starts))
+    return windows, np.sort(choose_starts(words[count:], starts))
 
 
 def test_the_whole_mechanism_by_enumeration():
@@ -293,7 +292,7 @@ def test_build_and_read_a_vector():
     keys = pa.array([f"word {i}" for i in range(500)], pa.large_string())
     values = np.arange(500) % 50 + 1
     source = insecure_source(1)
-    digests = digests_of(keys, insecure_source(1).words(KEY_WORDS))  # under the key that `draw` begins with
+    digests = digest_items(keys, insecure_source(1).words(KEY_WORDS))  # under the key that `draw` begins with
     cells = table.draw(digests, values, source)
     assert len(cells) == table.words
     assert np.abs(table.get(cells, digests) - values).mean() < 0.5

@@ -17,6 +17,7 @@ from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue
+from dpsieve.papers.thesis.alp_decoders import DECODERS, decode_vector
 from dpsieve.privacy import Composition
 from dpsieve.privacy.composed import Composed, Use
 from dpsieve.sparse.choice import VARIANTS
@@ -393,13 +394,13 @@ def test_the_stored_form_is_the_same_everywhere(variant):
     indices = INDICES[:500] % 2**20
     vector = ds.SparseVector.private(indices, VALUES[:500], variant=variant, **options)
     answers = np.append(vector.get(indices), vector.get(np.arange(500))).astype("<f8")
-    whole = vector._words.astype("<u8").tobytes() + vector.table.column(1).to_numpy().astype("<f8").tobytes()
+    whole = vector.words.astype("<u8").tobytes() + vector.table.column(1).to_numpy().astype("<f8").tobytes()
     assert hashlib.sha256(whole + answers.tobytes()).hexdigest()[:16] == expected
 
 
 def test_the_bytes_of_a_retrieval_table_have_not_changed():
     vector = private(delta=1e-6, max_value=60, source=insecure_source(3))
-    digest = hashlib.sha256(np.ascontiguousarray(vector._words).astype("<u8").tobytes()).hexdigest()
+    digest = hashlib.sha256(np.ascontiguousarray(vector.words).astype("<u8").tobytes()).hexdigest()
     assert digest[:16] == "fbb1b7e038d63ee5"
 
 
@@ -418,8 +419,14 @@ def test_it_says_what_it_is():
     made = private(delta=1e-6, max_value=60)
     assert "retrieval" in repr(made) and "one entry" in repr(made) and "UNSAFE" not in repr(made)
     assert "UNSAFE" in repr(private(delta=1e-6, max_value=60, source=insecure_source(3)))
-    for decoder in ("prefix", "likelihood", "posterior"):
-        answers = private(variant="histogram", max_value=60).get(INDICES, decoder=decoder)
+
+
+def test_the_decoders_of_the_thesis_read_vectors():
+    made = private(variant="histogram", max_value=60)
+    for answers in (made.get(INDICES), *(decode_vector(made, INDICES, decoder) for decoder in DECODERS)):
         assert np.abs(answers - VALUES).mean() < 6
-    with pytest.raises(DpsieveError, match="decoder"):
-        made.get([1], decoder="prefix")
+    listed = private(variant="histogram", max_value=60, threshold=True)
+    shown = listed.table["index"].to_numpy() if len(listed) else []
+    assert (decode_vector(listed, shown) == listed.get(shown)).all()
+    with pytest.raises(DpsieveError, match="levels"):
+        decode_vector(private(delta=1e-6, max_value=60), [1])

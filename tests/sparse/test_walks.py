@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpsieve.errors import InvalidValue
-from dpsieve.sparse.alp_errors import Stretch, middles
+from dpsieve.sparse.alp_estimates import Stretch, middles
 
 LEFT = (Stretch(5, 0.3, 2, 3),)
 RIGHT = (Stretch(6, 0.2, 3, 2),)
@@ -83,5 +83,5 @@ def test_it_is_fast():
 
 
 def test_what_would_take_too_long_is_refused():
-    with pytest.raises(InvalidValue, match="more bits an entry"):
+    with pytest.raises(InvalidValue, match="more bits per entry"):
         middles((), (Stretch(60_000, 0.5, 1, 1),))

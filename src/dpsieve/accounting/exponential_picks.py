@@ -1,28 +1,28 @@
-"""Picks by the exponential mechanism, when one unit changes every count by at most 1, all in the same direction.
+"""Picks by the exponential mechanism, where one unit changes every count by at most 1, all in the same direction.
 
 A pick draws item i with probability proportional to e^(e0 * count_i): the largest of the counts with Gumbel noise of
-scale 1/e0. A unit that holds the items of a set S multiplies their weights by e^e0, and the sum of weights by some
-s between 1 and e^e0. So the probabilities of neighbours differ by two factors alone, e^e0 / s inside S and 1 / s
-outside: in either direction the pair of distributions is, for some s in [1, e^e0] and with c = e^-e0,
+scale 1/e0. A unit with the items of a set S multiplies their weights by e^e0, and the sum of weights by some s between
+1 and e^e0. So the probabilities of neighbours differ by two factors, e^e0 / s inside S and 1 / s outside: in either
+direction the pair of distributions is, for some s in [1, e^e0] and with c = e^-e0,
 
     loss ln s          with probability (1 - s c) / (1 - c),
     loss ln s - e0     with probability c (s - 1) / (1 - c).
 
-The pick is e0-bounded-range (Durfee and Rogers 2019), which is half of what (e0, 0)-privacy would cost. Three accounts:
+The pick is e0-bounded-range (Durfee and Rogers 2019), half the range of (e0, 0)-privacy. Three accounts:
 
 - `lemma_epsilon`: the closed form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2.
-- `pick_renyi`, `picks_renyi`: the Renyi divergence of order a, by `curves.renyi.range_divergence`, which has the best s
-  in closed form. The taus of picks at one order add up.
-- `picks_delta`: the exact adaptive composition (`privacy.adaptive`). For the whole range of s finitely many pairs
+- `pick_renyi`, `picks_renyi`: the Renyi divergence of order a, by `renyi.range_divergence`, which has the best s in
+  closed form. The taus of picks at one order add up.
+- `picks_delta`: the exact adaptive composition (`accounting.adaptive`). For the whole range of s finitely many pairs
   suffice. Let s_j = e^(j h), h = e0 / N. For s in [s_j, s_(j+1)] replace V(u / s) by its chord in 1/s between the ends,
   an upper bound as V is convex, and V(u / (c s)) likewise. The result is linear in the point (s, 1/s), which moves on
   a hyperbola inside the triangle of its ends and of the point where the tangents there meet,
   (2 s_j s_(j+1), 2) / (s_j + s_(j+1)). So its maximum is at most that over the three corners: two pairs with s = s_j
-  and s = s_(j+1), and one with four outcomes, all with losses on the grid of h. What this adds to the optimum is of the
-  order 1 / N^2. `picks_law` is the law of losses of the same curve, for one account with a selection before the picks.
+  and s = s_(j+1), and one with four outcomes, all with losses on the grid of h. The excess over the optimum is of order
+  1 / N^2. `picks_law` is the law of losses of the same curve, for one account with a selection before the picks.
 
 `hitting_delta`, `hitting_law` and `hitting_renyi` are for picks after which a unit is gone once one of its items is
-picked (see `discovery.hitting_set`): inside S both sides draw alike from then on, so that outcome is the last one.
+picked (see `discovery.picks`): inside S both sides draw alike from then on, so that outcome is the last one.
 """
 
 import math
@@ -34,14 +34,14 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.adaptive import Outcome, Pair, adaptive_delta, adaptive_law
+from dpsieve.accounting.products import LossLaw
 from dpsieve.accounting.renyi import checked_order, range_divergence
-from dpsieve.accounting.stages import LossLaw
 from dpsieve.exact.balls import Ball, ball, lower, upper
 
 MOST_PICKS = 1000
 _HITTING_CELLS, _HITTING_WORK = 96, 1e8
-HITTING_FROM = 64  # picks from which on removing hit units is always the better account
-_MOST_POINTS, _MOST_MU = 200_000, 40.0  # where noise follows picks; closer noise hides nothing
+HITTING_FROM = 64  # with this many picks or more, removing hit units is always the better account
+_MOST_POINTS, _MOST_MU = 200_000, 40.0  # where noise follows picks; beyond this mu noise hides nothing
 _TOLERANCE = 1e-4
 _SMALLEST = 1e-9
 
@@ -81,14 +81,14 @@ def pick_renyi(order: float, each_epsilon: float) -> float:
 
 def picks_renyi(order: float, each_epsilon: float, k: int) -> float:
     """Return the Renyi divergence that k picks cost, rounded up."""
-    one, k = pick_renyi(order, each_epsilon), checked_picks(k)
-    return upper(lambda: ball(one) * k)
+    tau, k = pick_renyi(order, each_epsilon), checked_picks(k)
+    return upper(lambda: ball(tau) * k)
 
 
 def picks_law(k: int, each_epsilon: float, top: float, mu: float = 0.0) -> LossLaw:
     """Return a law of losses that dominates k adaptively chosen picks, and Gaussian noise of distance mu after them.
 
-    Curves are computed up to the epsilon `top`. Tiny picks count as larger ones, whose range holds their losses too.
+    Curves are computed up to the epsilon `top`. Tiny picks count as larger ones, whose range contains their losses.
     """
     k, each_epsilon = checked_picks(k), _each(each_epsilon)
     if mu > _MOST_MU:
@@ -122,9 +122,9 @@ def picks_epsilon(epsilon: float, delta: float, k: int) -> float:
 
 
 def hitting_delta(k: int, epsilon: float, *, each_epsilon: float) -> float:
-    """Return the delta of k picks, after which a unit is gone once it is hit, at `epsilon`, rounded up.
+    """Return the delta of k picks that remove hit units, at `epsilon`, rounded up.
 
-    From with to without the unit the loss is at most each_epsilon in all; this is the other direction, and 1 where
+    From with to without the unit the total loss is at most each_epsilon; this is the other direction, and 1 where
     epsilon is below each_epsilon.
 
     >>> [f"{hitting_delta(k, 1.0, each_epsilon=0.1):.1e}" for k in (20, 100, 1000)]
@@ -137,7 +137,7 @@ def hitting_delta(k: int, epsilon: float, *, each_epsilon: float) -> float:
 
 
 def hitting_epsilon(epsilon: float, delta: float, k: int) -> float:
-    """Return the epsilon of each of k picks by the better of `hitting_delta` and `picks_delta`: the largest, nearly.
+    """Return nearly the largest epsilon of each of k picks, by the better of `hitting_delta` and `picks_delta`.
 
     >>> round(hitting_epsilon(1.0, 1e-5, 200), 3), round(picks_epsilon(1.0, 1e-5, 200), 3)
     (0.116, 0.038)
@@ -149,7 +149,7 @@ def hitting_epsilon(epsilon: float, delta: float, k: int) -> float:
 
 
 def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
-    """Return the Renyi divergence of k picks, after which a unit is gone once it is hit, rounded up.
+    """Return the Renyi divergence of k picks that remove hit units, rounded up.
 
     With R_0 = 1 the exponential moments follow R_(m+1) = max over s of
     s^(a-1) ((R_m - c^a) - s c (R_m - c^(a-1))) / (1 - c) from without to with, and the same with 1 - c^a R_m and
@@ -163,22 +163,22 @@ def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
 
 
 def hitting_law(k: int, each_epsilon: float, top: float) -> LossLaw:
-    """Return a law of losses that dominates k picks, after which a unit is gone once it is hit; without to with it."""
+    """Return a law of losses that dominates k picks that remove hit units, from without to with the unit."""
     k, each_epsilon = checked_picks(k), _each(each_epsilon)
     return _law(k, each_epsilon, _hitting_cells(k, top, each_epsilon), top, True)
 
 
 def largest_each(cost: Callable[[float], float], most: float, guess: float) -> float:
-    """Return the epsilon of a pick at which a cost that grows with it is at most `most`: the largest, nearly.
+    """Return nearly the largest epsilon of a pick at which a cost that grows with it is at most `most`.
 
-    It is zero where even a thousandth of the guess costs more.
+    Zero where even a thousandth of the guess costs more.
     """
     start = next((guess / 2**i for i in range(10) if cost(max(_SMALLEST, guess / 2**i)) <= most), 0.0)
     return _largest(cost, most, max(_SMALLEST, start), slope=4.0) if start else 0.0
 
 
 def checked_picks(k: int, name: str = "k") -> int:
-    """Return how many keys are picked."""
+    """Return the number of keys to pick."""
     return validate.whole(name, k, low=1, high=MOST_PICKS, hint=f"Pass how many keys to pick, such as {name}=100.")
 
 
@@ -188,32 +188,32 @@ def _each(value: float) -> float:
 
 
 def _cells(k: int) -> int:
-    """Return into how many cells the range of s is cut: fewer for many picks, which take longer."""
+    """Return the number of cells of the range of s: fewer for many picks, which take longer."""
     return next(cells for most, cells in ((50, 48), (300, 24), (MOST_PICKS, 16)) if k <= most)
 
 
 def _hitting_cells(k: int, epsilon: float, each_epsilon: float) -> int:
-    """Return into how many cells the range of s is cut: few where it would take long."""
+    """Return the number of cells of the range of s: few where it would take long."""
     cells = math.sqrt(_HITTING_WORK * each_epsilon / (k * max(epsilon, each_epsilon)))
     return max(4, min(_HITTING_CELLS, int(cells)))
 
 
 def _largest(cost: Callable[[float], float], most: float, good: float, slope: float) -> float:
-    """Return a number near the largest at which `cost`, which grows, is at most `most`, as it is taken to be at `good`.
+    """Return nearly the largest number at which `cost`, which grows, is at most `most`; `good` is assumed to be one.
 
     By secants: the logarithm of the cost is nearly linear in the logarithm of the number; `slope` is the first guess.
     """
     at, bad, aim = good, 100.0, math.log(most) - 1e-4
     last: tuple[float, float] | None = None
     for _ in range(12):
-        found = math.log(max(cost(at), 1e-300))
-        if last is not None and found != last[1]:
-            slope = max(1.0, (found - last[1]) / math.log(at / last[0]))
-        good, bad = (max(good, at), bad) if found <= math.log(most) else (good, min(bad, at))
-        if bad <= good * (1 + _TOLERANCE) or 0 <= aim - found <= slope * _TOLERANCE:
+        value = math.log(max(cost(at), 1e-300))
+        if last is not None and value != last[1]:
+            slope = max(1.0, (value - last[1]) / math.log(at / last[0]))
+        good, bad = (max(good, at), bad) if value <= math.log(most) else (good, min(bad, at))
+        if bad <= good * (1 + _TOLERANCE) or 0 <= aim - value <= slope * _TOLERANCE:
             break
-        last = at, found
-        guess = at * math.exp(max(-1.0, min(0.5, (aim - found) / slope)))
+        last = at, value
+        guess = at * math.exp(max(-1.0, min(0.5, (aim - value) / slope)))
         at = guess if good < guess < bad else math.sqrt(good * bad)
     return good
 
@@ -234,22 +234,22 @@ def _law(k: int, each_epsilon: float, cells: int, top: float, hitting: bool, mu:
 
 def _pairs(cells: int, grid: float, hitting: bool) -> list[Pair]:
     """Return pairs that dominate those of all s; the low outcome is the last one for `hitting`."""
-    whole = math.expm1(-cells * grid)
+    scale = math.expm1(-cells * grid)  # c - 1
 
     def high(j: int) -> float:  # (1 - s_j c) / (1 - c)
-        return math.expm1((j - cells) * grid) / whole
+        return math.expm1((j - cells) * grid) / scale
 
     def low(j: int) -> float:  # c (s_j - 1) / (1 - c)
-        return math.exp(-cells * grid) * math.expm1(j * grid) / -whole
+        return math.exp(-cells * grid) * math.expm1(j * grid) / -scale
 
     def outcomes(j: int, up: float, down: float) -> list[Outcome]:
         return [Outcome(up, j * grid), Outcome(down, (j - cells) * grid, hitting)]
 
     ends: list[Pair] = [outcomes(j, high(j), low(j)) for j in range(cells)]
     ratio = math.exp(grid)
-    near, far = 1 / (1 + ratio), ratio / (1 + ratio)
+    left, right = 1 / (1 + ratio), ratio / (1 + ratio)
     meets: list[Pair] = [
-        outcomes(j, near * high(j + 1), near * low(j + 1)) + outcomes(j + 1, far * high(j), far * low(j))
+        outcomes(j, left * high(j + 1), left * low(j + 1)) + outcomes(j + 1, right * high(j), right * low(j))
         for j in range(cells)
     ]
     return ends + meets
@@ -257,12 +257,12 @@ def _pairs(cells: int, grid: float, hitting: bool) -> list[Pair]:
 
 def _moments(order: float, each_epsilon: float, k: int) -> Ball:
     a, c = ball(order), (-ball(each_epsilon)).exp()
-    whole, rest = c**a, c ** (a - 1)
-    out, back = ball(1), ball(1)
+    high, low = c**a, c ** (a - 1)
+    added, removed = ball(1), ball(1)  # moments from without to with the unit, and back
     for _ in range(k):
-        out = _moment(a, c, out - whole, c * (out - rest))
-        back = _moment(a, c, 1 - whole * back, c * (1 - rest * back))
-    return max(out.log(), back.log(), key=lambda one: one.upper()) / (a - 1)
+        added = _moment(a, c, added - high, c * (added - low))
+        removed = _moment(a, c, 1 - high * removed, c * (1 - low * removed))
+    return max(added.log(), removed.log(), key=lambda moment: moment.upper()) / (a - 1)
 
 
 def _moment(a: Ball, c: Ball, constant: Ball, slope: Ball) -> Ball:

@@ -6,13 +6,13 @@ was measured. With
 
     mu = sqrt(count) * sensitivity / sigma
 
-and Phi the standard normal distribution function, the whole is (epsilon, delta)-DP if and only if
+and Phi the standard normal distribution function, all together are (epsilon, delta)-DP if and only if
 
     delta >= Phi(mu/2 - epsilon/mu) - e^epsilon * Phi(-mu/2 - epsilon/mu).
 
 References: B. Balle and Y.-X. Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML 2018, Theorem 8;
 J. Dong, A. Roth and W. Su, "Gaussian Differential Privacy", 2022, for the composition (the mu add in squares).
-The formula is for real-valued noise; what is drawn must be shown to follow it.
+The formula is for real-valued noise; samplers must be shown to follow it.
 """
 
 import math
@@ -28,9 +28,14 @@ from dpsieve.types import Floats
 def gaussian_delta(sigma: float, epsilon: float, sensitivity: float = 1.0, *, count: int = 1) -> float:
     """Return the smallest delta of the Gaussian mechanism at `epsilon`, rounded up.
 
-    Put in the standard deviation `sigma` > 0, `epsilon` in [0, 500], the L2 `sensitivity` > 0 and how many mechanisms
-    are composed. The result is a proven upper bound, within 1e-12 of the exact value relatively, also where
-    that is 1e-20 (a value below the smallest positive float gives that float).
+    The result is a proven upper bound with a relative error below 1e-12, also where delta is 1e-20 (a value below the
+    smallest positive float gives that float).
+
+    Args:
+        sigma: standard deviation, > 0.
+        epsilon: in [0, 500].
+        sensitivity: L2 distance of neighbours, > 0.
+        count: number of mechanisms composed.
 
     >>> f"{gaussian_delta(3.7307, 1.0):.4g}"
     '9.997e-06'
@@ -56,8 +61,8 @@ def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0, *, co
 def gaussian_sigma(epsilon: float, delta: float, *, sensitivity: float = 1.0, count: int = 1) -> float:
     """Return the smallest sigma with which `count` mechanisms together are (epsilon, delta)-DP, rounded up.
 
-    The result satisfies `gaussian_delta(result, epsilon, sensitivity, count=count) <= delta`. A delta of zero has
-    no answer and is refused.
+    The result satisfies `gaussian_delta(result, epsilon, sensitivity, count=count) <= delta`. A delta of zero is
+    refused.
 
     >>> round(gaussian_sigma(1.0, 1e-5), 4)
     3.7306
@@ -74,10 +79,10 @@ def gaussian_sigma(epsilon: float, delta: float, *, sensitivity: float = 1.0, co
 
 
 def gaussian_curve(epsilon: Floats, mu: float | Floats) -> Floats:
-    """Return the exact delta at many epsilons of any sign, in floats, for mu in (0, 40]; an inner kernel, not checked.
+    """Return the exact delta at many epsilons of any sign, in floats, for mu in (0, 40]; arguments are not checked.
 
-    What is added at the end, 2^-39 of the first term, covers the roundings here, with special functions that are good
-    to 1e-13. Values below 1e-300 may become zero.
+    The margin, 2^-39 of the first term, covers rounding with special functions accurate to 1e-13. Values below 1e-300
+    may become zero.
 
     >>> float(gaussian_curve(np.array([1.0]), 1 / 3.7307)[0]) >= gaussian_delta(3.7307, 1.0)
     True
@@ -87,7 +92,7 @@ def gaussian_curve(epsilon: Floats, mu: float | Floats) -> Floats:
     with np.errstate(over="ignore"):
         low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
         tail = ndtr(-low)
-        # Right of the middle the common factor is taken out, so that the difference keeps its digits.
+        # Right of the middle a common factor is extracted, so that the difference keeps its digits.
         root, right = math.sqrt(2), low > 0
         scaled = (erfcx(np.where(right, low, 0) / root) - erfcx(np.where(right, high, 0) / root)) / 2
         exact = np.where(right, np.exp(-low * low / 2) * scaled, tail - np.exp(epsilon + log_ndtr(-high)))
@@ -95,7 +100,7 @@ def gaussian_curve(epsilon: Floats, mu: float | Floats) -> Floats:
 
 
 def positive_delta(delta: float) -> float:
-    """Return a delta in (0, 1): what a guarantee needs that no delta of zero can give."""
+    """Return a delta in (0, 1)."""
     return validate.positive("delta", validate.delta(delta), hint="Pass a small probability such as delta=1e-8.")
 
 
@@ -110,11 +115,11 @@ def _delta(sigma: float, epsilon: float, sensitivity: float, count: int) -> floa
 
 
 def checked_noise(sigma: float, sensitivity: float) -> tuple[float, float]:
-    """Return both, above zero."""
+    """Return sigma and sensitivity, above zero."""
     sigma = validate.positive("sigma", sigma, hint="Pass a standard deviation such as sigma=2.0.")
     return sigma, validate.positive("sensitivity", sensitivity, hint="Pass an L2 distance such as sensitivity=1.0.")
 
 
 def checked_count(count: int) -> int:
-    """Return how many mechanisms are composed."""
+    """Return the number of mechanisms composed."""
     return validate.whole("count", count, low=1, high=10**12, hint="Pass how many are composed, such as count=1.")

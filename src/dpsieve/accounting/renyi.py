@@ -1,27 +1,18 @@
-"""Renyi differential privacy at one order, turned into (epsilon, delta) as tightly as is known.
+"""Renyi and zero-concentrated differential privacy, converted to (epsilon, delta) as tightly as is known.
 
 A mechanism is (order, tau)-Renyi private if for every pair of neighbours, in both directions, the Renyi divergence of
 this order of its outputs is at most tau. The taus of an adaptive sequence at one order add up, for the relation of
-neighbours that they share. Then, with a = order > 1, the mechanism is (epsilon, delta)-DP with
+neighbours that they share. With a = order > 1, the mechanism is (epsilon, delta)-DP with
 
     delta = e^((a - 1) * (tau - epsilon)) / (a - 1) * (1 - 1/a)^a.
 
+It is rho-zCDP if tau = rho * a holds for every order a > 1. Every a gives a true statement, so a is optimised in floats
+and the formula is then rounded up.
+
 References: B. Balle, G. Barthe, M. Gaboardi, J. Hsu and T. Sato, "Hypothesis Testing Interpretations and Renyi
 Differential Privacy", AISTATS 2020, Theorem 21; C. Canonne, G. Kamath and T. Steinke, "The Discrete Gaussian for
-Differential Privacy", NeurIPS 2020, Proposition 12.
-
-Zero-concentrated differential privacy, turned into (epsilon, delta) as tightly as is known.
-
-A mechanism is rho-zCDP if for every pair of neighbours and every order alpha > 1 the Renyi divergence of its outputs
-is at most rho * alpha. The rhos of an adaptive sequence add up, for the relation of neighbours that they share. Then,
-for every alpha > 1, the mechanism is (epsilon, delta)-DP with
-
-    delta = e^((alpha - 1) * (alpha * rho - epsilon)) / (alpha - 1) * (1 - 1/alpha)^alpha.
-
-Every alpha gives a true statement, so alpha is optimised in floats and the formula is then evaluated upward.
-
-References: M. Bun and T. Steinke, "Concentrated Differential Privacy", TCC 2016; C. Canonne, G. Kamath and T. Steinke,
-"The Discrete Gaussian for Differential Privacy", NeurIPS 2020, Proposition 12 and Corollary 13.
+Differential Privacy", NeurIPS 2020, Proposition 12 and Corollary 13; M. Bun and T. Steinke, "Concentrated Differential
+Privacy", TCC 2016.
 """
 
 import math
@@ -35,13 +26,13 @@ from dpsieve.exact.balls import Ball, ball, largest, lower, smallest_epsilon, up
 def renyi_delta(order: float, tau: float, epsilon: float) -> float:
     """Return a delta, rounded up, for which every (order, tau)-Renyi private mechanism is (epsilon, delta)-DP.
 
-    Put in `order` > 1, `tau` >= 0 and `epsilon` in [0, 500]. The result is at most 1.
+    `order` > 1, `tau` >= 0 and `epsilon` in [0, 500]. The result is at most 1.
 
     >>> f"{renyi_delta(16.0, 0.4, 1.0):.3g}"
     '2.93e-06'
     """
     order, tau, epsilon = checked_order(order), _tau(tau), validate.epsilon(epsilon)
-    return min(1.0, upper(lambda: ((ball(order) - 1) * (ball(tau) - ball(epsilon)) + _factor(order)).exp()))
+    return min(1.0, upper(lambda: ((ball(order) - 1) * (ball(tau) - ball(epsilon)) + _factor(ball(order) - 1)).exp()))
 
 
 def renyi_tau(order: float, epsilon: float, delta: float) -> float:
@@ -57,26 +48,26 @@ def renyi_tau(order: float, epsilon: float, delta: float) -> float:
     dpsieve.errors.InvalidValue: order=2 leaves no tau at epsilon=1 and delta=1e-05. Raise the order, ...
     """
     order, epsilon, delta = checked_order(order), validate.epsilon(epsilon), positive_delta(delta)
-    tau = lower(lambda: ball(epsilon) + (ball(delta).log() - _factor(order)) / (ball(order) - 1))
+    tau = lower(lambda: ball(epsilon) + (ball(delta).log() - _factor(ball(order) - 1)) / (ball(order) - 1))
     if not tau > 0:
-        text = f"order={order:g} leaves no tau at epsilon={epsilon:g} and delta={delta:g}."
-        raise InvalidValue(f"{text} Raise the order, epsilon or delta.")
+        message = f"order={order:g} leaves no tau at epsilon={epsilon:g} and delta={delta:g}."
+        raise InvalidValue(f"{message} Raise the order, epsilon or delta.")
     return tau
 
 
 def range_divergence(order: float, epsilon: float) -> Ball:
     """Return the largest Renyi divergence of a pair whose losses lie in an interval of length epsilon > 0, as a ball.
 
-    Say the losses are from ln s - e to ln s. The ratio P/Q has mean 1 under Q, so by convexity the divergence is
+    Let the losses be from ln s - e to ln s. The ratio P/Q has mean 1 under Q, so by convexity the divergence is
     largest with both ends alone: loss ln s with probability (1 - s c)/(1 - c) under P, else ln s - e, with c = exp(-e)
     and s from 1 to 1/c (Dong, Durfee and Rogers 2020). With a = order it is ln(m(s))/(a - 1) for
     m(s) = s^(a-1) ((1 - c^a) - s (c - c^a))/(1 - c), largest at s = (a - 1)(1 - c^a)/(a (c - c^a)), which lies between,
     by Bernoulli's inequality. Exchanging P and Q turns s into 1/(s c), so both directions are covered.
     """
     a, e = ball(order), ball(epsilon)
-    both, rest = -(-a * e).expm1(), -((1 - a) * e).expm1()  # 1 - c^a and 1 - c^(a-1)
-    top = ((a - 1) * both / (a * rest)).log() + e
-    return top + (both / (-a * (-e).expm1())).log() / (a - 1)
+    whole, reduced = -(-a * e).expm1(), -((1 - a) * e).expm1()  # 1 - c^a and 1 - c^(a-1)
+    top = ((a - 1) * whole / (a * reduced)).log() + e
+    return top + (whole / (-a * (-e).expm1())).log() / (a - 1)
 
 
 def checked_order(order: float) -> float:
@@ -88,9 +79,9 @@ def checked_order(order: float) -> float:
 
 
 def spread_orders(order: float, count: int) -> tuple[float, ...]:
-    """Return this number of orders up to the given one, at which a mechanism made for it may say what it costs.
+    """Return this number of orders up to the given one, at which a mechanism may state its cost.
 
-    Many uses are best accounted for at lower orders than one. Distances from 1 grow by equal factors, from 1/2 on.
+    Many uses are best accounted for at lower orders than a single use. Distances from 1 grow by equal factors from 1/2.
 
     >>> [round(each, 3) for each in spread_orders(33.0, 7)]
     [1.5, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0]
@@ -100,9 +91,8 @@ def spread_orders(order: float, count: int) -> tuple[float, ...]:
     return (*lower, order)
 
 
-def _factor(order: float) -> Ball:
+def _factor(t: Ball) -> Ball:
     """Return the logarithm of (1 - 1/a)^a / (a - 1), with t = a - 1 so that it keeps its digits near a = 1."""
-    t = ball(order) - 1
     return t * t.log() - (1 + t) * t.log1p()
 
 
@@ -113,7 +103,7 @@ def _tau(tau: float) -> float:
 def zcdp_delta(rho: float, epsilon: float) -> float:
     """Return a delta for which every rho-zCDP mechanism is (epsilon, delta)-DP, rounded up; at most 1.
 
-    Put in `rho` > 0 and `epsilon` in [0, 500].
+    `rho` > 0 and `epsilon` in [0, 500].
 
     >>> f"{zcdp_delta(0.1, 2.0):.3g}"
     '4.33e-06'
@@ -154,15 +144,14 @@ def _delta(rho: float, epsilon: float, count: int) -> float:
     best = _order(rho * count, epsilon)
 
     def expression() -> Ball:
-        # With t = alpha - 1 the exponent keeps its digits where alpha is close to one.
         t, total = ball(best), ball(rho) * count
-        return (t * ((1 + t) * total - ball(epsilon)) + t * t.log() - (1 + t) * t.log1p()).exp()
+        return (t * ((1 + t) * total - ball(epsilon)) + _factor(t)).exp()
 
     return min(1.0, upper(expression))
 
 
 def _order(rho: float, epsilon: float) -> float:
-    """Return alpha - 1 for the best alpha, by bisection of the derivative, which increases with alpha."""
+    """Return a - 1 for the best order a, by bisection of the derivative, which increases with a."""
     low, high = -700.0, min(700.0, math.log(epsilon + 4) + max(0.0, -math.log(rho)))
     for _ in range(64):
         middle = (low + high) / 2

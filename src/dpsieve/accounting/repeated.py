@@ -1,4 +1,4 @@
-"""The same guarantee, many times: the optimal composition of k mechanisms that are each (epsilon0, delta0)-DP.
+"""Optimal composition of k mechanisms that are each (epsilon0, delta0)-DP.
 
 The mechanisms may be chosen adaptively and must share one relation of neighbours. With
 
@@ -6,8 +6,8 @@ The mechanisms may be chosen adaptively and must share one relation of neighbour
     pure(epsilon) = (1 + e^epsilon0)^-k
                     * sum over l = 0..k of C(k, l) * max(0, e^((k-l) epsilon0) - e^(epsilon + l epsilon0))
 
-the whole is (epsilon, delta)-DP for delta = leak + (1 - leak) * pure(epsilon), and no smaller delta holds for all such
-mechanisms: the worst case reveals everything with probability delta0 and is randomised response otherwise.
+all together are (epsilon, delta)-DP for delta = leak + (1 - leak) * pure(epsilon), and no smaller delta holds for all
+such mechanisms: the worst case reveals everything with probability delta0 and is randomised response otherwise.
 
 References: P. Kairouz, S. Oh and P. Viswanath, "The Composition Theorem for Differential Privacy", ICML 2015,
 Theorem 3.3; in the form above J. Murtagh and S. Vadhan, "The Complexity of Computing the Optimal Composition of
@@ -23,7 +23,7 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.balls import Ball, ball, largest, lower, smallest_epsilon, upper
+from dpsieve.exact.balls import Ball, ball, largest, lower, upper
 from dpsieve.types import Floats
 
 _ULP = 2.0**-52
@@ -39,30 +39,14 @@ class Share(NamedTuple):
 def repeated_delta(k: int, epsilon: float, *, each_epsilon: float, each_delta: float) -> float:
     """Return the delta of k mechanisms, each (each_epsilon, each_delta)-DP, at `epsilon`, rounded up.
 
-    Put in `k` from 1 to 1,000,000, both epsilons in [0, 500] and `each_delta` in [0, 1). The result is an upper
-    bound, within k * 1e-13 of the optimum relatively, also where that is 1e-20.
+    `k` is from 1 to 1,000,000, both epsilons in [0, 500] and `each_delta` in [0, 1). The result is an upper bound with
+    a relative error below k * 1e-13, also where delta is 1e-20.
 
     >>> f"{repeated_delta(100, 3.0, each_epsilon=0.1, each_delta=1e-10):.3g}"
     '0.00136'
     """
-    k, each_epsilon, each_delta = _each(k, each_epsilon, each_delta)
-    return _delta(k, validate.epsilon(epsilon), each_epsilon, each_delta)
-
-
-def repeated_epsilon(k: int, delta: float, *, each_epsilon: float, each_delta: float) -> float:
-    """Return the smallest epsilon of k mechanisms, each (each_epsilon, each_delta)-DP, at `delta`, rounded up.
-
-    The result satisfies `repeated_delta(k, result, ...) <= delta`. It is infinity where no epsilon up to 500 is
-    enough, as for a delta below the leak.
-
-    >>> round(repeated_epsilon(100, 1e-6, each_epsilon=0.1, each_delta=1e-10), 4)
-    4.7759
-    """
-    k, each_epsilon, each_delta = _each(k, each_epsilon, each_delta)
-    delta = validate.delta(delta)
-    if _delta(k, inf, each_epsilon, each_delta) > delta:
-        return inf
-    return smallest_epsilon(lambda epsilon: _delta(k, epsilon, each_epsilon, each_delta) <= delta)
+    each_epsilon, each_delta = validate.epsilon(each_epsilon, "each_epsilon"), validate.delta(each_delta, "each_delta")
+    return _delta(_repeats(k), validate.epsilon(epsilon), each_epsilon, each_delta)
 
 
 def repeated_share(
@@ -70,11 +54,10 @@ def repeated_share(
 ) -> Share:
     """Return the guarantee that each of k mechanisms may have so that together they are (epsilon, delta)-DP.
 
-    The epsilon of the answer is the largest for its delta, rounded down, and never below epsilon / k. With `each_delta`
-    its delta is that one. Without, it is the largest with 1 - (1 - delta0)^k <= delta_for_keys * delta: that fraction
-    of `delta` pays for what the mechanisms need themselves (in dpsieve, the keys that they may reveal), the rest
-    for a larger epsilon. Half and half is within a few percent of the best epsilon, which depends on delta only through
-    its logarithm, and leaves each mechanism half of the delta that it could have at most.
+    The epsilon is the largest for its delta, rounded down, and never below epsilon / k. The delta is `each_delta`, or
+    the largest with 1 - (1 - delta0)^k <= delta_for_keys * delta: that fraction of `delta` pays for the leaks of the
+    mechanisms (in dpsieve, rare keys), the remainder for a larger epsilon. One half is within a few percent of the best
+    epsilon, which depends on delta only through its logarithm, and leaves each mechanism half of its largest delta.
 
     >>> share = repeated_share(100, 1.0, 1e-6)
     >>> f"{share.epsilon:.4f} {share.delta:.2g}"
@@ -104,8 +87,8 @@ def _delta(k: int, epsilon: float, each_epsilon: float, each_delta: float) -> fl
     if epsilon < inf and each_epsilon > 0:
         last = ceil((k - Fraction(epsilon) / Fraction(each_epsilon)) / 2) - 1
     if last < 0:
-        # The second bound is larger by its nature, and exact where the first is rounded, as for k = 1.
-        return min(1.0, upper(lambda: 1 - _kept(k, each_delta)), upper(lambda: ball(each_delta) * k))
+        # The second bound is exact for k = 1, where the first is rounded.
+        return min(1.0, upper(lambda: 1 - _no_leak(k, each_delta)), upper(lambda: ball(each_delta) * k))
     # l has a binomial distribution: each of the k answers is a lie with probability 1 / (1 + e^each_epsilon).
     lie = upper(lambda: 1 / (1 + ball(each_epsilon).exp()))
     anchor = min(last, floor(k * lie))
@@ -114,12 +97,12 @@ def _delta(k: int, epsilon: float, each_epsilon: float, each_delta: float) -> fl
     def expression() -> Ball:
         ways = (ball(k + 1).lgamma() - ball(anchor + 1).lgamma() - ball(k - anchor + 1).lgamma()).exp()
         mass = ways * (-ball(each_epsilon) * anchor - k * (-ball(each_epsilon)).exp().log1p()).exp()
-        return 1 - _kept(k, each_delta) * (1 - ball(total) * mass)
+        return 1 - _no_leak(k, each_delta) * (1 - ball(total) * mass)
 
     return min(1.0, upper(expression))
 
 
-def _kept(k: int, each_delta: float) -> Ball:
+def _no_leak(k: int, each_delta: float) -> Ball:
     return (k * (-ball(each_delta)).log1p()).exp()
 
 
@@ -127,8 +110,8 @@ def _relative_sum(k: int, epsilon: float, each_epsilon: float, anchor: int, last
     """Return the sum of P[l] * (1 - e^-(loss of l - epsilon)) over l <= last, divided by P[anchor], as an upper bound.
 
     P is the binomial mass and l lies have the loss (k - 2l) each_epsilon. Away from the anchor, which is the mode or
-    `last`, P falls: products of ratios lose at most four roundings a step and vanish only below 2^-1000, and both
-    losses are given back.
+    `last`, P falls: products of ratios lose at most four roundings per step and vanish only below 2^-1000; both errors
+    are added back.
     """
     grow, shrink = upper(lambda: ball(each_epsilon).exp()), upper(lambda: (-ball(each_epsilon)).exp())
     # The smallest excess of loss over epsilon may cancel, so it comes from a ball; the others only add to it.
@@ -140,10 +123,6 @@ def _relative_sum(k: int, epsilon: float, each_epsilon: float, anchor: int, last
     lies = np.concatenate([[float(anchor)], down - 1, up + 1])
     gain = -np.expm1(-(closest + 2 * (last - lies) * each_epsilon))
     return (float(np.sum(mass * gain)) + 2.0**-1000 * k) * (1 + 4 * (last + 16) * _ULP)
-
-
-def _each(k: int, each_epsilon: float, each_delta: float) -> tuple[int, float, float]:
-    return _repeats(k), validate.epsilon(each_epsilon, "each_epsilon"), validate.delta(each_delta, "each_delta")
 
 
 def _repeats(k: int) -> int:

@@ -1,53 +1,140 @@
-"""Spends: which mechanism was run, and how often. Values that can be checked, compared and stored."""
+"""Spends: which mechanism ran and how often, as values that are checked, compared, stored and composed.
+
+A spend answers for itself: its kind defines the bounds on one run that ledgers and `Composition` add up. At the order
+a > 1 the Renyi divergence of one run is at most
+
+    a rho                                         for rho-zCDP,
+    a mu^2 / 2                                    for Gaussian noise, with mu = sensitivity / sigma,
+    ln(cosh((a - 1/2) e) / cosh(e / 2)) / (a - 1) for (e, 0)-DP: randomised response, the worst case,
+    `range_divergence(a, e)`                      for a loss of range e,
+    ln(E e^((a - 1) L)) / (a - 1)                 for discrete Laplace noise (below),
+
+and for a list of orders and taus at most the interpolation between them: (a - 1) times the divergence is the logarithm
+of E[(P/Q)^(a-1)], which is convex in a, by Hoelder's inequality, and zero at a = 1. So for each pair of neighbours it
+is below the straight line between two listed orders. Below the first order its tau holds; above the last nothing does.
+
+Discrete Laplace noise of scale b on a number that changes by s has the loss L = (s - 2j)/b with probability 1/(1 + r)
+for j = 0, r^s/(1 + r) for j = s and r^j (1 - r)/(1 + r) between, r = e^(-1/b); E e^((a-1) L) is a geometric series.
+
+A pair whose losses lie in a range of e is e^2/8-zCDP. Gaussian noise dominates it for mu = e sqrt(2 pi) / 4: the pair
+is a garbling of the pair with two outputs whose log odds differ by e, p against q, and Gaussian noise dominates that
+for mu = z(p) - z(q), z the normal quantile. As dz/dlogit is F (1 - F) / f at z, for the normal F and f, and
+F (1 - F) <= e^(-z^2/2) / 4, because a square contains its inscribed disc (with g = 2F - 1, g^2 >= 1 - e^(-z^2/2)),
+mu is at most e sqrt(2 pi) / 4. Pure privacy has a range of 2 epsilon.
+"""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from itertools import islice, pairwise
-from typing import Any, ClassVar, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias, cast
+
+import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import checked_noise
+from dpsieve.accounting.renyi import range_divergence
+from dpsieve.codec import decode, encode, register
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.balls import ball, upper
+from dpsieve.exact.balls import Ball, ball, upper
+from dpsieve.types import Floats
 
 _MOST_ORDERS = 256
 _RANGE = "Pass the range of the privacy loss, such as epsilon=0.1."
+# Up to this sensitivity * sqrt(count) a discrete Laplace has its own lattice of losses; beyond it counts as pure.
+_LATTICE = 1000
 
 
 @dataclass(frozen=True)
 class _Spend:
-    """What all spends share: plain checked values, and JSON."""
+    """What all kinds share. A new kind overrides the bounds that it has; all are for one run of `count`."""
 
-    kind: ClassVar[str]
+    name: ClassVar[str]
+    is_concentrated: ClassVar[bool] = False
+    """Whether only Renyi divergences are known, and no distribution of the privacy loss."""
 
     def _set(self, *, count: int, **checked: object) -> None:
         count = validate.whole("count", count, low=1, high=10**6, hint="Pass how often it ran, such as count=1.")
-        for name, value in {**checked, "count": count}.items():
-            object.__setattr__(self, name, value)
+        validate.store(self, **checked, count=count)
+
+    @property
+    def pure_epsilon(self) -> float:
+        """The epsilon of one run beside its leak, rounded up; infinity where there is none."""
+        return math.inf
+
+    @property
+    def leak(self) -> float:
+        """The probability that one run leaks everything."""
+        return 0.0
+
+    @property
+    def loss_range(self) -> float:
+        """The length of an interval that contains all losses of one run."""
+        return 2 * self.pure_epsilon
+
+    @property
+    def lattice(self) -> tuple[float, int] | None:
+        """(1/scale, sensitivity) of discrete Laplace noise that dominates one run, if any; here randomised response."""
+        return (self.pure_epsilon, 1) if 0 < self.pure_epsilon < math.inf else None
+
+    def gaussian_square(self) -> Ball:
+        """Return the square of mu of the Gaussian noise that this spend is; zero for other kinds."""
+        return ball(0)
+
+    def dominating_square(self) -> float:
+        """Return the square of a mu whose Gaussian noise dominates one run, rounded up, or infinity."""
+        width = self.loss_range
+        return width if width == math.inf else upper(lambda: ball(width) ** 2 * ball(1).atan() / 2)
+
+    def rho_bound(self) -> Ball:
+        """Return the rho of one run as zCDP; not defined for a list of orders."""
+        return ball(self.loss_range) ** 2 / 8
+
+    def renyi(self, order: float) -> Ball:
+        """Return a bound on the Renyi divergence of one run at an order above 1.
+
+        By default that of randomised response, or of zCDP where there is no epsilon.
+        """
+        if self.pure_epsilon == math.inf:
+            return ball(order) * self.rho_bound()
+        # cosh(x + e/2) / cosh(e/2), so that a small divergence keeps its digits.
+        e = ball(self.pure_epsilon)
+        x = (ball(order) - 1) * e
+        return (2 * (x / 2).sinh() ** 2 + x.sinh() * (e / 2).tanh()).log1p() / (ball(order) - 1)
+
+    def divergence(self, order: float) -> float:
+        """Return a bound on the Renyi divergence of one run beside its leak, rounded up; infinity above a list."""
+        most = self.pure_epsilon
+        return most if most == 0 else max(0.0, min(most, upper(lambda: self.renyi(order))))
+
+    def moments(self, orders: Floats) -> Floats:
+        """Return (order - 1) times the divergence at each order, roughly: floats that guide the choice of an order."""
+        t = orders - 1
+        return np.minimum(t * orders * min(1e200, upper(self.rho_bound)), t * self.pure_epsilon)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of plain values, with the kind of the spend; `spend_from_json` reads it back exactly."""
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return {"kind": self.kind, **plain}
+        return cast(dict[str, Any], encode(self))
 
     def words(self) -> str:
-        """Return the spend for people."""
+        """Return a readable description."""
         numbers = ", ".join(f"{name} {value}" for name, value in self.numbers().items())
-        words, count = f"{self.kind.replace('_', ' ')}: {numbers}", self.to_json()["count"]
+        words, count = f"{self.name.replace('_', ' ')}: {numbers}", self.to_json()["count"]
         return words if count == 1 else f"{count:,} times {words}"
 
     def numbers(self) -> dict[str, str]:
         """Return the numbers of one run by name, with six digits; of a list, the first and the last."""
 
         def digits(value: Any) -> str:
-            if not isinstance(value, list | tuple):
+            if not isinstance(value, list):
                 return f"{value:.6g}"
             return f"{value[0]:.6g}" if len(value) == 1 else f"{value[0]:.6g}..{value[-1]:.6g}"
 
         return {name: digits(value) for name, value in self.to_json().items() if name not in ("kind", "count")}
 
 
+@register("approximate")
 @dataclass(frozen=True)
 class Approximate(_Spend):
     """`count` mechanisms of which nothing is known but that each is (epsilon, delta)-DP.
@@ -56,7 +143,6 @@ class Approximate(_Spend):
     {'kind': 'approximate', 'epsilon': 0.5, 'delta': 1e-09, 'count': 1}
     """
 
-    kind = "approximate"
     epsilon: float
     delta: float = 0.0
     count: int = 1
@@ -64,12 +150,22 @@ class Approximate(_Spend):
     def __post_init__(self) -> None:
         self._set(count=self.count, epsilon=validate.epsilon(self.epsilon), delta=validate.delta(self.delta))
 
+    @property
+    def pure_epsilon(self) -> float:
+        """The epsilon."""
+        return self.epsilon
 
+    @property
+    def leak(self) -> float:
+        """The delta (Kairouz, Oh and Viswanath 2015)."""
+        return self.delta
+
+
+@register("gaussian")
 @dataclass(frozen=True)
 class Gaussian(_Spend):
     """`count` vectors with noise N(0, sigma^2) on each coordinate and this L2 sensitivity."""
 
-    kind = "gaussian"
     sigma: float
     sensitivity: float = 1.0
     count: int = 1
@@ -78,7 +174,20 @@ class Gaussian(_Spend):
         sigma, sensitivity = checked_noise(self.sigma, self.sensitivity)
         self._set(count=self.count, sigma=sigma, sensitivity=sensitivity)
 
+    def gaussian_square(self) -> Ball:
+        """Return the square of mu."""
+        return (ball(self.sensitivity) / ball(self.sigma)) ** 2
 
+    def dominating_square(self) -> float:
+        """Return the square of mu, rounded up."""
+        return upper(self.gaussian_square)
+
+    def rho_bound(self) -> Ball:
+        """Return mu^2 / 2."""
+        return self.gaussian_square() / 2
+
+
+@register("discrete_laplace")
 @dataclass(frozen=True)
 class DiscreteLaplace(_Spend):
     """`count` integers that change by at most `sensitivity`, each with noise of mass (1 - r)/(1 + r) r^|z| at z.
@@ -87,7 +196,6 @@ class DiscreteLaplace(_Spend):
     sensitivity is above one. The sensitivity is of one integer; it is not the L1 norm of a vector.
     """
 
-    kind = "discrete_laplace"
     scale: float
     sensitivity: int = 1
     count: int = 1
@@ -100,7 +208,29 @@ class DiscreteLaplace(_Spend):
             raise InvalidValue(f"scale={scale:g} gives an epsilon above 500. Pass at least sensitivity / 500.")
         self._set(count=self.count, scale=scale, sensitivity=sensitivity)
 
+    @property
+    def pure_epsilon(self) -> float:
+        """Sensitivity / scale, rounded up."""
+        return upper(lambda: ball(self.sensitivity) / ball(self.scale))
 
+    @property
+    def lattice(self) -> tuple[float, int] | None:
+        """Its own losses, or randomised response where they are too many."""
+        fine = self.sensitivity * math.sqrt(self.count) <= _LATTICE
+        return (1 / self.scale, self.sensitivity) if fine else (self.pure_epsilon, 1)
+
+    def renyi(self, order: float) -> Ball:
+        """Return the divergence; see the head of this module."""
+        if self.sensitivity == 1:
+            return super().renyi(order)
+        s, rate, t = self.sensitivity, 1 / ball(self.scale), ball(order) - 1
+        step = (1 + 2 * t) * rate  # by which r^j e^((s - 2j) t/b) falls
+        between = (-rate).expm1() * ((-step).exp() * (-(s - 1) * step).expm1()) / -(-step).expm1()
+        moment = (1 + (-s * step).exp() + between) / (1 + (-rate).exp())
+        return s * rate + moment.log() / t
+
+
+@register("bounded_range")
 @dataclass(frozen=True)
 class BoundedRange(_Spend):
     """`count` mechanisms whose privacy loss, over all outputs, lies in an interval of length epsilon each.
@@ -110,19 +240,33 @@ class BoundedRange(_Spend):
     what epsilon-DP alone costs (Durfee and Rogers 2019; Cesar and Rogers 2021).
     """
 
-    kind = "bounded_range"
     epsilon: float
     count: int = 1
 
     def __post_init__(self) -> None:
         self._set(count=self.count, epsilon=validate.positive("epsilon", validate.epsilon(self.epsilon), hint=_RANGE))
 
+    @property
+    def pure_epsilon(self) -> float:
+        """The range."""
+        return self.epsilon
 
+    @property
+    def loss_range(self) -> float:
+        """The range: half of that of pure privacy."""
+        return self.epsilon
+
+    def renyi(self, order: float) -> Ball:
+        """Return the largest divergence of a pair of this range."""
+        return range_divergence(order, self.epsilon)
+
+
+@register("zero_concentrated")
 @dataclass(frozen=True)
 class ZeroConcentrated(_Spend):
     """`count` mechanisms of which nothing is known but that each is rho-zCDP."""
 
-    kind = "zero_concentrated"
+    is_concentrated = True
     rho: float
     count: int = 1
 
@@ -130,7 +274,12 @@ class ZeroConcentrated(_Spend):
         rho = validate.between("rho", self.rho, 1e-300, 1e6, hint="Pass a zCDP budget such as rho=0.1.")
         self._set(count=self.count, rho=rho)
 
+    def rho_bound(self) -> Ball:
+        """Return rho."""
+        return ball(self.rho)
 
+
+@register("renyi")
 @dataclass(frozen=True)
 class Renyi(_Spend):
     """`count` mechanisms of which nothing is known but that each is (order, tau)-Renyi private for every pair listed.
@@ -143,7 +292,7 @@ class Renyi(_Spend):
     Renyi(orders=(2.0, 16.0), taus=(0.04, 0.4), count=3)
     """
 
-    kind = "renyi"
+    is_concentrated = True
     orders: tuple[float, ...]
     taus: tuple[float, ...]
     count: int = 1
@@ -162,9 +311,26 @@ class Renyi(_Spend):
             raise InvalidValue(f"taus has {len(checked[1])} numbers for {len(checked[0])} orders. {bounds}")
         self._set(orders=checked[0], taus=checked[1], count=count)
 
+    def renyi(self, order: float) -> Ball:
+        """Return the interpolated bound at an order up to the last one."""
+        at = bisect_left(self.orders, order)
+        if self.orders[at] == order or at == 0:
+            return ball(self.taus[at])
+        (a, below), (b, above) = ((ball(self.orders[i]), ball(self.taus[i])) for i in (at - 1, at))
+        share = (ball(order) - a) / (b - a)
+        return ((1 - share) * (a - 1) * below + share * (b - 1) * above) / (ball(order) - 1)
+
+    def divergence(self, order: float) -> float:
+        """Return the bound, rounded up; infinity above the last order."""
+        return math.inf if order > self.orders[-1] else super().divergence(order)
+
+    def moments(self, orders: Floats) -> Floats:
+        """Return the interpolation in floats."""
+        known = np.array([0.0, *self.orders]) - [0.0, *np.ones(len(self.orders))]
+        return np.asarray(np.interp(orders - 1, known, known * [0.0, *self.taus]))
+
 
 Spend: TypeAlias = Approximate | Gaussian | DiscreteLaplace | BoundedRange | ZeroConcentrated | Renyi
-_KINDS: dict[str, type[Spend]] = {kind.kind: kind for kind in get_args(Spend)}
 
 
 def spend_from_json(data: Mapping[str, Any]) -> Spend:
@@ -173,61 +339,48 @@ def spend_from_json(data: Mapping[str, Any]) -> Spend:
     >>> spend_from_json({"kind": "gaussian", "sigma": 2.0, "sensitivity": 1.0, "count": 3})
     Gaussian(sigma=2.0, sensitivity=1.0, count=3)
     """
-    if not isinstance(data, Mapping):
-        raise InvalidType("data must be a mapping made by to_json. Pass that dict.")
-    kind = data.get("kind")
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise InvalidValue(f"data has no known 'kind' of spend. Use one of {', '.join(_KINDS)}.")
-    names = {field.name for field in fields(_KINDS[kind])}
-    if set(data) != names | {"kind"}:
-        fix = f"Give kind, {', '.join(sorted(names))} and nothing else."
-        raise InvalidValue(f"data of kind '{kind}' does not fit. {fix}")
-    return _KINDS[kind](**{name: data[name] for name in names})
+    return cast(Spend, decode(data, _Spend))
 
 
 def basic(spends: Iterable[Spend]) -> tuple[float, float]:
     """Return (sum of epsilons, sum of deltas), each rounded up: basic composition.
 
-    Only `Approximate`, `DiscreteLaplace` and `BoundedRange` have such a sum; others are refused. Where the
-    deltas add up to one or more, the delta is 1 - prod(1 - delta), which holds as well (Kairouz et al. 2015).
+    Only `Approximate`, `DiscreteLaplace` and `BoundedRange` have such a sum; others are refused. Where the deltas
+    add up to one or more, the delta is 1 - prod(1 - delta), which holds as well (Kairouz et al. 2015).
 
     >>> basic([Approximate(0.5, 2.0**-20), Approximate(0.25, 0.0, count=2)]) == (1.0, 2.0**-20)
     True
     """
     parts = checked_spends(spends)
-    epsilon, delta = sum_of_epsilons(parts), _sum_of_deltas(parts)
+    epsilon, delta = total_epsilon(parts), _sum([(spend.leak, spend.count) for spend in parts])
     if epsilon == math.inf:
         raise InvalidValue("spends holds one without a single epsilon. Use Composition(spends) instead of basic.")
-    return epsilon, delta if delta < 1 else leak(parts)
+    return epsilon, delta if delta < 1 else total_leak(parts)
 
 
-def leak(spends: tuple[Spend, ...]) -> float:
-    """Return the probability that any of the (epsilon, delta)-DP spends leaks everything, rounded up."""
-    deltas = [(spend.delta, spend.count) for spend in spends if isinstance(spend, Approximate)]
-    leak = upper(lambda: -sum(((-ball(delta)).log1p() * count for delta, count in deltas), ball(0)).expm1())
-    # The sum is larger by its nature, and exact where the product is rounded, as for one spend.
-    return min(1.0, leak, _sum_of_deltas(spends))
+def total_leak(spends: Iterable[Spend]) -> float:
+    """Return the probability that any of the spends leaks everything, rounded up."""
+    deltas = [(spend.leak, spend.count) for spend in spends if spend.leak]
+    product = upper(lambda: -sum(((-ball(delta)).log1p() * count for delta, count in deltas), ball(0)).expm1())
+    # The sum is an upper bound, and exact for a single spend.
+    return min(1.0, product, _sum(deltas))
 
 
-def _sum_of_deltas(spends: tuple[Spend, ...]) -> float:
-    deltas = [(spend.delta, spend.count) for spend in spends if isinstance(spend, Approximate)]
-    return upper(lambda: sum((ball(delta) * count for delta, count in deltas), ball(0)))
-
-
-def epsilon_of(spend: Approximate | DiscreteLaplace | BoundedRange) -> float:
-    """Return the epsilon of one run, rounded up."""
-    if isinstance(spend, Approximate | BoundedRange):
-        return spend.epsilon
-    return upper(lambda: ball(spend.sensitivity) / ball(spend.scale))
-
-
-def sum_of_epsilons(spends: tuple[Spend, ...]) -> float:
+def total_epsilon(spends: Iterable[Spend]) -> float:
     """Return the sum of the epsilons of all spends, rounded up, or infinity where a spend has none."""
-    pure = (spend for spend in spends if isinstance(spend, Approximate | DiscreteLaplace | BoundedRange))
-    pairs = [(epsilon_of(spend), spend.count) for spend in pure]
-    if len(pairs) < len(spends):
-        return math.inf
-    return upper(lambda: sum((ball(epsilon) * count for epsilon, count in pairs), ball(0)))
+    epsilons = [(spend.pure_epsilon, spend.count) for spend in spends]
+    return math.inf if any(epsilon == math.inf for epsilon, _ in epsilons) else _sum(epsilons)
+
+
+def total_divergence(spends: Iterable[Spend], order: float) -> float:
+    """Return the sum of the divergences of all spends at one order, rounded up; infinity above a list."""
+    taus = [(spend.divergence(order), spend.count) for spend in spends]
+    return math.inf if any(tau == math.inf for tau, _ in taus) else _sum(taus)
+
+
+def _sum(parts: list[tuple[float, int]]) -> float:
+    """Return the sum of number * count, rounded up."""
+    return upper(lambda: sum((ball(number) * count for number, count in parts), ball(0)))
 
 
 def checked_spends(spends: Iterable[Spend]) -> tuple[Spend, ...]:

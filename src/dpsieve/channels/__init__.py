@@ -1,33 +1,30 @@
-"""Channels: how a true frequency turns into 'nothing' or a token; and the other mechanisms for counts, from `noise`."""
+"""Channels, which turn a true frequency into 'nothing' or a token, and the mechanisms for counts of `noise`."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.channel import Channel, frequency_at
-from dpsieve.channels.law import Row
 from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
-from dpsieve.channels.rows import Rows
 
 if TYPE_CHECKING:
     from dpsieve.noise.gaussian_threshold import gaussian
-    from dpsieve.noise.known_keys import KnownKeys, known_keys
-    from dpsieve.noise.private_total import PrivateTotal, private_scheme, release_sample
-    from dpsieve.noise.report_then_count import ReportThenCount, report_then_count
-    from dpsieve.noise.sample_threshold import SampleThreshold, sample_threshold
+    from dpsieve.noise.known_keys import known_keys
+    from dpsieve.noise.private_total import release_sample
+    from dpsieve.noise.report_then_count import report_then_count
+    from dpsieve.noise.sample_threshold import sample_threshold
 
 __all__ = [
-    "Channel", "KnownKeys", "PrivateTotal", "ReportThenCount", "Row", "Rows", "SampleThreshold", "frequency_at",
-    "gaussian", "known_keys", "optimal", "private_scheme", "release_sample",
-    "report_then_count", "rows_of_units", "sample_threshold", "simple", "stability", "truncated_geometric",
+    "Channel", "frequency_at", "gaussian", "known_keys", "optimal", "release_sample", "report_then_count",
+    "rows_of_units", "sample_threshold", "simple", "stability", "truncated_geometric",
 ]  # fmt: skip
 
-_LATER = {  # below this package: loaded when first used
+_LATER = {  # below this package: loaded on first use
     "dpsieve.noise.gaussian_threshold": ("gaussian",),
-    "dpsieve.noise.known_keys": ("KnownKeys", "known_keys"),
-    "dpsieve.noise.private_total": ("PrivateTotal", "private_scheme", "release_sample"),
-    "dpsieve.noise.report_then_count": ("ReportThenCount", "report_then_count"),
-    "dpsieve.noise.sample_threshold": ("SampleThreshold", "sample_threshold"),
+    "dpsieve.noise.known_keys": ("known_keys",),
+    "dpsieve.noise.private_total": ("release_sample",),
+    "dpsieve.noise.report_then_count": ("report_then_count",),
+    "dpsieve.noise.sample_threshold": ("sample_threshold",),
 }
 
 

@@ -1,15 +1,15 @@
-"""The usual baselines: noise, a threshold, and nothing below it; with a scheme, the noisy counts are sampled.
+"""The usual baselines: noise and a threshold; with a scheme, the noisy counts are sampled.
 
-Without a scheme each is a distribution of the lag, so that token = frequency - lag is above zero exactly when the
-mechanism reports. The noisy count itself is the token plus a constant.
+Without a scheme each is a distribution of the lag: token = frequency - lag is above zero exactly when the mechanism
+reports. The noisy count is the token plus a constant.
 
-Sampled stability histograms sanitise first and sample then, treating the noisy count as the true one. A key of
-frequency i has the noisy count x = i + Lap(1/epsilon). It is reported when x >= T, and then kept with probability q(x):
-formula (37) of Cohen, Geri, Sarlos and Stemmer (2020), of which (43) is the case of ppswor.
+Sampled stability histograms add noise first and sample the noisy counts. A key of frequency i has the noisy count
+x = i + Lap(1/epsilon). It is reported when x >= T, and then kept with probability q(x): formula (37) of Cohen, Geri,
+Sarlos and Stemmer (2020), and (43) for ppswor.
 
 The axis is cut at the whole numbers and at T, T + 1, ... into parts, two per unit, and the token is the part. In a part
 the density of x is rising (e^(epsilon x)) for frequencies above it and falling (e^(-epsilon x)) for those below, so a
-part is kept with one of two probabilities only: the mean of q under either. They are integrals in floating point.
+part is kept with one of two probabilities: the mean of q under either density, integrated in floating point.
 
 Privacy does not rest on these integrals. The kernel certifies the masses M of the parts before sampling. Two neighbours
 i, i + 1 treat a part differently only where it lies between them: it is kept with probability f (falling) for i and
@@ -17,8 +17,8 @@ r (rising) for i + 1. With
 
     f <= r,    r M_(i+1) <= e^epsilon f M_i,    (1 - f) M_i <= e^epsilon (1 - r) M_(i+1)
 
-no outcome, kept or dropped, adds to the divergence of the masses, which is at most delta; and dropped keys look like
-'nothing', which is post-processing. True integrals of a non-decreasing q satisfy all three; `_kept` enforces them.
+no outcome, kept or dropped, adds to the divergence of the masses, which is at most delta; dropping a key to 'nothing'
+is post-processing. True integrals of a non-decreasing q satisfy all three; `_keep_probabilities` enforces them.
 """
 
 import math
@@ -29,15 +29,16 @@ from itertools import pairwise
 import numpy as np
 from flint import arb
 
-from dpsieve.channels.channel import SchemeChannel
+from dpsieve import validate
+from dpsieve.channels.channel import UnknownKeys, UnknownKeysChannel
 from dpsieve.channels.lag import Lag, LagRows
-from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Rows, Steps, Windows, runs
+from dpsieve.channels.law import LARGEST_FREQUENCY, WindowedLaw, Windows, runs
+from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Steps
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import floor_bounds, precision
-from dpsieve.exact.words import floor_words
-from dpsieve.privacy import Block, Certificate, Guarantee
-from dpsieve.privacy.certificate import whole_unit
-from dpsieve.privacy.registry import register
+from dpsieve.privacy.certificate import Certificate, whole_unit
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.coins import bernoulli
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme
@@ -46,43 +47,41 @@ from dpsieve.types import Floats, Ints
 _BITS = 320
 _CHUNK = 1 << 13  # parts integrated at a time
 _TINY = 1e-6
-_BELOW_ONE = 1 - 2.0**-42  # keeps every row below one on the grid, in spite of rounding
 
 
 @dataclass(frozen=True)
 class LaplaceCut:
     """Where a stability histogram cuts: report when frequency + Lap(1/epsilon) >= T = 1 + ln(1/(2 delta)) / epsilon.
 
-    The paper's T = 1 + ln(1/delta) / epsilon reports a key of frequency one with probability delta / 2 only. The
-    parameters are slightly tightened (see `channels.rows`): `rate` is that of the noise, `whole` the least integer
-    above the threshold.
+    The paper's T = 1 + ln(1/delta) / epsilon reports a key of frequency one with probability delta / 2 only. Parameters
+    are tightened (see `channels.rows`): `rate` is that of the noise, `above` the least integer above the threshold.
     """
 
     rate: float
     threshold: float
-    whole: int
+    above: int
     lag: Lag
 
     @classmethod
     def of(cls, epsilon: float, delta: float, *, paper: bool, split: bool = False) -> "LaplaceCut":
-        """Cut, and find the lag: token s stands for noisy values in [T + s - 1, T + s), so no reporting is lost.
+        """Return the cut and its lag: token s stands for noisy values in [T + s - 1, T + s), so no report is lost.
 
         With `split` there are two tokens per unit, 2s - 1 below and 2s above the whole number in that range. Masses are
-        rounded down, and far tails below 2^-128 are left to 'nothing'.
+        rounded down; tails below 2^-128 go to 'nothing'.
         """
         with precision(_BITS):
             steps = Steps(epsilon, delta)
             e = (arb(steps.factor) / arb(2) ** 192).log()
             d = arb(steps.delta) / arb(2) ** 128
             half = -((d if paper else 2 * d).log()) / e  # T - 1
-            whole = floor_bounds(half)[0] + 2
+            above = floor_bounds(half)[0] + 2
             first = -math.ceil(128 * math.log(2) / epsilon)
             last = math.ceil(float(half)) + 1 - first
-            ends = [end - lag for lag in range(first, last + 2) for end in ([half + 1, arb(whole - 1)][: 1 + split])]
+            ends = [end - lag for lag in range(first, last + 2) for end in ([half + 1, arb(above - 1)][: 1 + split])]
             sums = [_laplace_cdf(end, e) for end in ends]
             masses = [max(0, floor_bounds((a - b) * ONE)[0]) for a, b in pairwise(sums)]
             lag = trim_lag(first * (1 + split), masses)
-            return cls(float(e), float(half) + 1, whole, lag)
+            return cls(float(e), float(half) + 1, above, lag)
 
 
 def geometric_lag(epsilon: float, delta: float) -> Lag:
@@ -114,29 +113,22 @@ def trim_lag(first: int, masses: list[int]) -> Lag:
     return Lag(list(range(first, first + len(masses) + 1)), masses)
 
 
-class ThinnedRows(Rows):
-    """A stability histogram cut into parts (see `LaplaceCut`), of which each is kept with the mean of q over it."""
+class ThinnedLaw(WindowedLaw):
+    """A stability histogram cut into parts (see `LaplaceCut`), each kept with the mean of q over it."""
 
     resolution = 2
-    longest = 1 << 17
 
     def __init__(self, steps: Steps, cut: LaplaceCut, scheme: Scheme) -> None:
         self._inner, self._scheme, self._cut = LagRows(2, lambda: cut.lag), scheme, cut
         self.spread, constant = self._inner.spread, scheme.constant_from()
         self.last = None if constant is None else self._inner.last + constant
-        self._rises = 2 * cut.whole - 1  # lags from here on see a part from above
-        upper = cut.whole - cut.threshold
+        self._rises = 2 * cut.above - 1  # from this lag on, the frequency is above the part
+        upper = cut.above - cut.threshold
         self._widths = np.array([1 - upper, upper])  # of even and odd parts
         smooth = cut.rate < 1 and cut.threshold > 16  # within a part, powers and exponentials are nearly straight there
         self._nodes, weights = np.polynomial.legendre.leggauss(6 if smooth else 16 + int(cut.rate))
         self._nodes, self._weights = (self._nodes + 1) / 2, weights / 2
-        self._limits = self._between(steps)
-
-    def block(self, first: int, count: int) -> Block:
-        """Return consecutive rows over shared cells, rounded down to the grid; what is drawn is finer than that."""
-        edges = np.arange(max(1, 2 * (first - self.spread) + 1), 2 * (first + count - 1 + self.spread) + 2)
-        mass = self.cell_probabilities(np.arange(first, first + count), edges - 1)
-        return Block(edges, *floor_words(mass * _BELOW_ONE))
+        self._limits = self._step_ratios(steps)
 
     def certify(self, guarantee: Guarantee) -> Certificate:
         """Return the certificate of the rows before sampling, which covers these (see the head of this module)."""
@@ -147,48 +139,49 @@ class ThinnedRows(Rows):
     def reported(self, frequencies: Ints) -> Floats:
         """Return the probability of a report for each frequency."""
         values, place = np.unique(frequencies, return_inverse=True)
-        found = np.empty(len(values))
+        reported = np.empty(len(values))
         for run in runs(values, self.spread):
             rows = values[run]
-            found[run] = self._reported(rows, *self._tails(int(rows[0]), int(rows[-1])))
-        return found[place]
+            reported[run] = self._reported(rows, *self._tails(int(rows[0]), int(rows[-1])))
+        return reported[place]
 
     def withheld(self, frequencies: Ints) -> Floats:
-        """Return the probability of 'nothing' for each frequency: no report, or a part that is not kept."""
-        values, place = np.unique(self._settled(frequencies), return_inverse=True)
+        """Return the probability of 'nothing' for each frequency: below the threshold, or dropped."""
+        limit = LARGEST_FREQUENCY if self.last is None else self.last
+        values, place = np.unique(np.minimum(frequencies, limit), return_inverse=True)
         silent = 1 - self.reported(values)
         for k in np.flatnonzero(silent < _TINY):
             i = values[[k]]
             edges = self.cell_edges(max(int(i[0]) - self.spread, 0), int(i[0]) + self.spread)
-            lost = self._inner.cell_probabilities(i, edges)[0] * (1 - self._kept_at(i, edges[1:]))
+            lost = self._inner.cell_probabilities(i, edges)[0] * (1 - self._keep_probability(i, edges[1:]))
             silent[k] = self._inner.withheld(i)[0] + lost.sum()
         return np.asarray(silent[place])
 
     def cell_edges(self, low: int, high: int) -> Ints:
-        """Return token edges between which every row is even; see `Rows.cell_edges`."""
+        """Return token edges between which every row is even; see `TokenLaw.cell_edges`."""
         return self._inner.cell_edges(low, high)
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
-        """Return the probability of each cell between edges under each frequency; see `Rows.cell_probabilities`."""
-        kept = self._kept_at(frequencies[:, None], np.maximum(edges[1:], 1))
-        return np.asarray(self._inner.cell_probabilities(frequencies, edges) * kept)
+        """Return the probability of each cell between edges under each frequency; see `TokenLaw.cell_probabilities`."""
+        probability = self._keep_probability(frequencies[:, None], np.maximum(edges[1:], 1))
+        return np.asarray(self._inner.cell_probabilities(frequencies, edges) * probability)
 
-    def _kept_at(self, frequencies: Ints, parts: Ints) -> Floats:
+    def _keep_probability(self, frequencies: Ints, parts: Ints) -> Floats:
         """Return the probability that a part is kept for a frequency."""
-        falling, rising = self._kept(parts)
+        falling, rising = self._keep_probabilities(parts)
         return np.asarray(np.where(2 * frequencies - parts >= self._rises, rising, falling))
 
-    def _kept(self, parts: Ints) -> Floats:
+    def _keep_probabilities(self, parts: Ints) -> Floats:
         """Return the mean of q over each part under falling and under rising noise, within the limits for privacy."""
         distinct, place = np.unique(parts, return_inverse=True)
         pieces = [self._means(distinct[start : start + _CHUNK]) for start in range(0, len(distinct), _CHUNK)]
         falling, rising = np.minimum(np.concatenate([np.empty((2, 0)), *pieces], axis=1), 1.0)
         growth, room = self._limits[:, distinct % 2]
-        most = np.minimum(falling * growth, np.nextafter(1 - (1 - falling) / room, 0))
-        return np.array([falling, np.clip(rising, falling, np.maximum(falling, most))])[:, place]
+        limit = np.minimum(falling * growth, np.nextafter(1 - (1 - falling) / room, 0))
+        return np.array([falling, np.clip(rising, falling, np.maximum(falling, limit))])[:, place]
 
     def _means(self, parts: Ints) -> Floats:
-        """Integrate by Gauss's rule, on both sides of a bend of the scheme."""
+        """Integrate by Gaussian quadrature, on both sides of each bend of the scheme."""
         start, width = self._edges(parts - 1)[:, None], self._widths[parts % 2, None]
         inside = [bend for bend in sorted(self._scheme.bends()) if start[0, 0] < bend < start[-1, 0] + 1]
         bends = [np.clip(bend - start, 0, width) for bend in inside]
@@ -196,14 +189,14 @@ class ThinnedRows(Rows):
         depth = np.concatenate([a + (b - a) * self._nodes for a, b in sides], axis=1)
         weight = np.concatenate([np.maximum(b - a, 1e-300) * self._weights for a, b in sides], axis=1)
         q = self._scheme.inclusion(start + depth)
-        shapes = [weight * np.exp(-self._cut.rate * far) for far in (depth, width - depth)]
+        shapes = [weight * np.exp(-self._cut.rate * distance) for distance in (depth, width - depth)]
         return np.array([(shape * q).sum(axis=1) / shape.sum(axis=1) for shape in shapes])
 
     def _edges(self, k: Ints) -> Floats:
-        """Return the upper end of part k, the lower one of part k + 1: whole if k is odd."""
-        return np.where(k % 2, self._cut.whole, self._cut.threshold) + k // 2
+        """Return the end between parts k and k + 1: a whole number if k is odd."""
+        return np.where(k % 2, self._cut.above, self._cut.threshold) + k // 2
 
-    def _between(self, steps: Steps) -> Floats:
+    def _step_ratios(self, steps: Steps) -> Floats:
         """Return e^epsilon M_i / M_(i+1) and e^epsilon M_(i+1) / M_i of even and odd parts between i and i + 1."""
         lag, factor = self._inner.lag, steps.factor  # below e^epsilon by 2^-46, which covers all rounding
 
@@ -215,16 +208,16 @@ class ThinnedRows(Rows):
         return np.array(ratios).T
 
     def _tails(self, first: int, last: int) -> tuple[int, Floats, Floats]:
-        """Return k and, from the end of part k on, what falls below and above it under a frequency right there.
+        """Return k and, from the end of part k on, the mass kept below and above it under a frequency at that end.
 
-        They span the frequencies first to last, and as far on either side as a row reaches. Under a frequency that is
-        d away, the same tail is lower by e^(-epsilon d): these numbers serve all rows.
+        They span the reach of the frequencies first to last. Under a frequency at distance d, the same tail is lower by
+        e^(-epsilon d), so these numbers serve all rows.
         """
         from dpsieve.channels.stepwise_loops import decaying_sums
 
-        low, high = (max(0, 2 * (i - self._cut.whole) + 1) for i in (first, last))
+        low, high = (max(0, 2 * (i - self._cut.above) + 1) for i in (first, last))
         parts = np.arange(max(0, low - 2 * self.spread), high + 2 * self.spread) + 1
-        falling, rising = self._kept(parts)
+        falling, rising = self._keep_probabilities(parts)
         decay = np.exp(-self._cut.rate * self._widths)[parts % 2]
         share = (-np.expm1(-self._cut.rate * self._widths) / 2)[parts % 2]
         below = decaying_sums(rising * share, decay, rising[0] / 2 if parts[0] > 1 else 0.0)
@@ -232,35 +225,35 @@ class ThinnedRows(Rows):
         return int(parts[0]) - 1, below, above
 
     def _reported(self, rows: Ints, start: int, below: Floats, above: Floats) -> Floats:
-        at = 2 * (rows - self._cut.whole) + 1 - start
+        at = 2 * (rows - self._cut.above) + 1 - start
         early = np.exp(-self._cut.rate * np.maximum(self._cut.threshold - rows, 0))
         place = np.maximum(at, 0)
         return np.where(at > 0, below[place] + above[place], early * above[0])
 
     def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
-        """Return a token for each frequency: a part is drawn, and then kept or not."""
+        """Return a token for each frequency: draw a part, then keep or drop it."""
         if already_sampled:
             hint = "Use channels.optimal or channels.simple with the scheme of the sample."
             raise InvalidValue(f"already_sampled does not fit a channel that samples its own output. {hint}")
         tokens = self._inner.draw(frequencies, source)
         reported = np.flatnonzero(tokens)
-        tokens[reported] *= bernoulli(self._kept_at(frequencies[reported], tokens[reported]), source)
+        tokens[reported] *= bernoulli(self._keep_probability(frequencies[reported], tokens[reported]), source)
         return tokens
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the whole number next to the part, below or above it, under which it is likelier."""
-        falling, rising = self._kept(tokens)
+        """Return the whole number below or above the part, whichever makes it likelier, and that probability."""
+        falling, rising = self._keep_probabilities(tokens)
         above = rising * math.exp(self._cut.rate) > falling * self._limits[0, tokens % 2]
-        frequencies: Ints = self._cut.whole - 1 + tokens // 2 + above
-        kept = np.where(2 * frequencies - tokens >= self._rises, rising, falling)
-        return frequencies, kept * self._inner.mass_at(2 * frequencies - tokens)
+        frequencies: Ints = self._cut.above - 1 + tokens // 2 + above
+        probability = np.where(2 * frequencies - tokens >= self._rises, rising, falling)
+        return frequencies, probability * self._inner.mass_at(2 * frequencies - tokens)
 
     def windows(self, first: int, last: int, level: float) -> Windows:
-        """Return windows with equally many parts on both sides of i, the fewest that hold `level` of its row."""
+        """Return the smallest symmetric window of parts around each frequency that holds `level` of its row."""
         rows = np.arange(first, last + 1)
         start, below, above = self._tails(first, last)
         spare = (1 - level * (1 + SAFE)) * self._reported(rows, start, below, above)
-        at = 2 * (rows - self._cut.whole) + 1
+        at = 2 * (rows - self._cut.above) + 1
         short, enough = np.maximum(0, -at), np.full(len(rows), 4 * self.spread)
         upper = self._widths[0]
         while (enough - short > 1).any():
@@ -279,7 +272,7 @@ class ThinnedRows(Rows):
 def stability(
     epsilon: float, delta: float, scheme: Scheme | None = None, *, threshold: str = "fair", unit: str = "one row"
 ) -> "Stability":
-    """Return the stability histogram, the usual baseline: Laplace noise, and nothing below a threshold T.
+    """Return the stability histogram, the usual baseline: Laplace noise and a threshold T.
 
     A key is reported when frequency + Lap(1/epsilon) >= T (Korolova et al. 2009; Bun, Nissim and Stemmer 2019), with
     T = 1 + ln(1/(2 delta))/epsilon for threshold='fair', which uses all of delta, and T = 1 + ln(1/delta)/epsilon for
@@ -289,23 +282,24 @@ def stability(
         phi_i = integral over x >= T of q(x) epsilon/2 e^(-epsilon |x - i|)
 
     (Cohen, Geri, Sarlos and Stemmer 2020, appendix E), to 1e-9 for smooth schemes and tables, and the token gives x to
-    half a unit or so (see the head of this module). For delta above 1/2 use another channel.
+    about half a unit (see the head of this module). A delta above 1/2 is refused.
     """
     return Stability(epsilon, delta, scheme, threshold=threshold, unit=unit)
 
 
 def truncated_geometric(epsilon: float, delta: float, *, unit: str = "one row") -> "TruncatedGeometric":
-    """Return selection by geometric noise that is cut to [-k, k], and reported when it is above k.
+    """Return selection by geometric noise truncated to [-k, k], with the threshold k.
 
-    Near optimal; exactly so only when the ceiling in k is tight (Desfontaines, Voss, Gipson and Mandayam, PoPETs 2022).
+    Near optimal; exactly optimal only if the ceiling in k is tight (Desfontaines, Voss, Gipson and Mandayam, PoPETs
+    2022).
     """
     return TruncatedGeometric(epsilon, delta, unit=unit)
 
 
 @register("stability")
 @dataclass(frozen=True, repr=False)
-class Stability(SchemeChannel):
-    """See `stability`."""
+class Stability(UnknownKeys):
+    """See `stability`: with a scheme its guarantee rests on a formula, so it is no `Channel`."""
 
     scheme: Scheme | None = None
     threshold: str = field(default="fair", kw_only=True)
@@ -325,19 +319,30 @@ class Stability(SchemeChannel):
         return LaplaceCut.of(self.epsilon, self.delta_, paper=self.threshold == "paper", split=self.scheme is not None)
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> LagRows | ThinnedLaw:
         """The rows of a lag, thinned if there is a scheme."""
         if self.scheme is None:
             return LagRows(1, lambda: self.cut.lag)
-        return ThinnedRows(self._steps, self.cut, self.scheme)
+        return ThinnedLaw(Steps(self.epsilon, self.delta_), self.cut, self.scheme)
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        return self.rows.certify(self.guarantee)
+
+    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+        """Return the least delta at epsilon, from the rows; refused where counts are sampled."""
+        if not isinstance(self.rows, LagRows):
+            hint = "Use channel.guarantee, or a channel without a scheme."
+            raise InvalidValue(f"epsilon has no exact delta here: the noisy counts are sampled. {hint}")
+        return self.rows.delta(validate.epsilon(epsilon), validate.neighbours(neighbours))
 
 
 @register("truncated_geometric")
 @dataclass(frozen=True, repr=False)
-class TruncatedGeometric(SchemeChannel):
+class TruncatedGeometric(UnknownKeysChannel):
     """See `truncated_geometric`."""
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> LagRows:
         """The rows of a lag."""
         return LagRows(1, lambda: geometric_lag(self.epsilon, self.delta_))

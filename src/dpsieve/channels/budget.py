@@ -1,4 +1,4 @@
-"""Limits of budgets and contributions that mechanisms for unknown keys accept."""
+"""Limits on budgets and contributions of mechanisms for unknown keys."""
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
@@ -8,7 +8,7 @@ MOST_KEYS, MOST_ROWS = 10_000, 1_000
 
 
 def check_budget(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return checked epsilon and delta for reporting keys that are not listed in advance."""
+    """Return epsilon and delta, checked, for keys that are not listed in advance."""
     hint = "Pass a budget such as epsilon=1.0."
     epsilon = validate.between("epsilon", epsilon, SMALLEST_EPSILON, LARGEST_EPSILON, hint=hint)
     delta = validate.delta(delta)

@@ -5,10 +5,10 @@ docs/write_your_own_channel.md.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,15 +16,15 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels.budget import check_budget
 from dpsieve.channels.law import LARGEST_FREQUENCY, Row, TokenLaw
-from dpsieve.channels.rows import Rows, Steps
+from dpsieve.channels.rows import Rows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.guarantee import warn_of_large_delta
+from dpsieve.privacy.certificate import Certificate
+from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.sample import Sample
-from dpsieve.sampling.schemes import DataDependent, Scheme, everything, scheme_from_json
+from dpsieve.sampling.schemes import DataDependent, Scheme, check_scheme, everything
 from dpsieve.types import Floats, Ints
 
 if TYPE_CHECKING:
@@ -34,19 +34,18 @@ if TYPE_CHECKING:
 _DISTINCT = 2.0**51  # tokens up to here stay distinct after a division by the resolution
 _FREQUENCIES = "Pass one whole number for each key, from 1 to 10^12; leave out keys that do not occur."
 _G = "Pass a non-decreasing function of a float array with g(0) = 0, such as numpy.sqrt."
-_IMPOSSIBLE = "tokens holds one that no frequency leads to. Pass tokens drawn from this channel."
 
 
 @dataclass(frozen=True, repr=False)
 class ReportedCounts(Counting):
-    """For each true frequency i = 0, 1, 2, ... a distribution over 'nothing' and ordered tokens; row 0 is 'nothing'.
+    """A distribution over 'nothing' and ordered tokens for each true frequency i = 0, 1, 2, ...; row 0 is 'nothing'.
 
-    A frozen dataclass, perhaps with fields of its own, that provides `rows`; this class checks arguments and delegates
-    to the rows. Tokens are in units of frequency, multiples of 1/resolution; 0 stands for 'nothing'.
+    Subclasses are frozen dataclasses that provide `rows`; this class checks arguments and delegates to the rows. Tokens
+    are in units of frequency, multiples of 1/resolution; 0 stands for 'nothing'.
 
     Attributes:
-        epsilon, delta_: what is promised; a method `delta` is the curve.
-        unit: the privacy unit, as words for the guarantee.
+        epsilon, delta_: the promise; a method `delta` is the curve.
+        unit: the privacy unit, as named in the guarantee.
     """
 
     epsilon: float
@@ -66,20 +65,20 @@ class ReportedCounts(Counting):
     @property
     @abstractmethod
     def rows(self) -> TokenLaw:
-        """The distribution for each frequency, made when first needed: a cached property."""
+        """The distribution for each frequency: a cached property."""
 
     @property
     def sampling_rate(self) -> float:
-        """The probability with which each unit is counted at all; tokens are near sampling_rate * frequency."""
+        """The probability that a unit is counted; tokens are near sampling_rate * frequency."""
         return 1.0
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised to one privacy unit."""
+        """The promise to one privacy unit."""
         return Guarantee(self.epsilon, self.delta_, unit=self.unit)
 
     def certify(self) -> Certificate:
-        """Return the certificate, checked once."""
+        """Return the certificate; computed once."""
         return self._certificate
 
     @property
@@ -89,7 +88,7 @@ class ReportedCounts(Counting):
 
     @property
     def each_key(self) -> Guarantee:
-        """What is promised for one key of a unit."""
+        """The promise for one key of a unit."""
         return self.guarantee
 
     @property
@@ -111,29 +110,32 @@ class ReportedCounts(Counting):
         return self.rows.row(validate.whole("frequency", frequency, high=LARGEST_FREQUENCY, hint=hint))
 
     def reporting_probability(self, frequencies: ArrayLike) -> Floats:
-        """Return, for each true frequency, the probability that its key is reported."""
+        """Return the probability that a key of each true frequency is reported."""
         return self.rows.reported(checked_frequencies(frequencies))
 
     def likeliest(self, tokens: ArrayLike) -> Ints:
-        """Return, for each token, the true frequency under which it has the largest probability."""
-        frequencies, chance = self.rows.likeliest(whole_tokens(self, tokens))
-        if not (chance > 0).all():
-            raise InvalidValue(_IMPOSSIBLE)
+        """Return the true frequency under which each token has its largest probability."""
+        return self._likeliest(whole_tokens(self, tokens))
+
+    def _likeliest(self, tokens: Ints) -> Ints:
+        frequencies, probability = self.rows.likeliest(tokens)
+        if not (probability > 0).all():
+            raise InvalidValue("tokens holds one that no frequency leads to. Pass tokens drawn from this channel.")
         return frequencies
 
     def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
-        """Return (low, high) for the true frequency behind each token.
+        """Return a confidence interval (low, high) for the true frequency behind each token.
 
-        For every true frequency, the interval of a reported key holds it with probability at least `level`, given
-        that the key is reported; the windows behind it are as short as that allows (see `channels.rows.Windows`).
+        For every true frequency the coverage, given a report, is at least `level`; see `channels.law.Windows`.
         """
         level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
         return self.rows.interval(whole_tokens(self, tokens), max(level, 1e-6))
 
     def read(self, tokens: ArrayLike) -> Reading:
         """Return the likeliest frequency, its interval, and the count divided by its probability of being reported."""
-        count = np.minimum(self.likeliest(tokens), LARGEST_FREQUENCY)
-        return Reading(count, *self.interval(tokens), count / self.rows.reported(count))
+        whole = whole_tokens(self, tokens)
+        count = np.minimum(self._likeliest(whole), LARGEST_FREQUENCY)
+        return Reading(count, *self.rows.interval(whole, 0.95), count / self.rows.reported(count))
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
         """Return the maximum-likelihood estimates g(i) / pi_i, for the likeliest i (Cohen et al. 2021, Section 7)."""
@@ -175,8 +177,8 @@ class ReportedCounts(Counting):
     def draw(self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None) -> Floats:
         """Return a token for each true frequency, 0 for 'nothing', with exactly the probabilities of its row.
 
-        With `already_sampled`, each key is known to have been drawn with the probability of the scheme, and the token
-        comes from the row conditional on that.
+        With `already_sampled`, each key was drawn with the probability of the scheme, and the token comes from the row
+        conditional on that.
         """
         true = checked_frequencies(frequencies)
         return self.rows.draw(true, resolve(source), already_sampled=already_sampled) / self.resolution
@@ -190,15 +192,15 @@ class ReportedCounts(Counting):
         keys_only: bool = False,
         source: Source | None = None,
     ) -> "Release":
-        """Send keys with their true frequencies through the channel; return what may be published.
+        """Draw a token for each key and return the release of the reported keys.
 
         Args:
             keys: distinct keys without nulls: an Arrow array, or any sequence that Arrow can read, such as the keys()
                 of a dict of counts. Or a `dpsieve.Sample` by the scheme of this channel, alone; that uses up its salt.
             frequencies: the true frequency of each key, a whole number from 1 to 10^12, such as its values().
-            already_sampled: the keys are a sample that someone else drew with the probabilities of the scheme.
-            keys_only: publish which keys occur and drop the tokens: the same guarantee, and less to read.
-            source: randomness for tests; a release made with it says that it is unsafe to publish.
+            already_sampled: the keys are a sample drawn with the probabilities of the scheme.
+            keys_only: publish the keys without tokens, under the same guarantee.
+            source: randomness for tests; the release is then marked as unsafe to publish.
         """
         from dpsieve.publication.release import draw_release
 
@@ -209,7 +211,7 @@ class ReportedCounts(Counting):
             (keys, frequencies), already_sampled = keys.for_release(self.scheme), True
         if frequencies is None:
             hint = "For a dict or a Counter, pass release(counts.keys(), counts.values())."
-            raise InvalidType(f"frequencies is missing: one for each key. {hint}")
+            raise InvalidType(f"frequencies is missing: one per key. {hint}")
         warn_of_large_delta(self.guarantee.delta)
         return draw_release(
             self, keys, frequencies, already_sampled=already_sampled, keys_only=keys_only, source=source
@@ -227,18 +229,15 @@ class Channel(ReportedCounts):
     @property
     @abstractmethod
     def rows(self) -> Rows:
-        """The rows, made when first needed: a cached property."""
+        """The rows: a cached property."""
 
     @property
     def table_rows(self) -> int | None:
-        """How many rows the kernel will check, where these are made one by one."""
+        """How many rows the kernel will check, where rows are computed one by one."""
         return self.rows.table_rows
 
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
-        """Return the least delta for which this channel is (epsilon, delta)-private, from its rows.
-
-        Where that cannot be computed exactly, it is refused.
-        """
+        """Return the least delta for which this channel is (epsilon, delta)-private; raise if it is not computable."""
         return self.rows.delta(validate.epsilon(epsilon), validate.neighbours(neighbours))
 
     @cached_property
@@ -246,51 +245,30 @@ class Channel(ReportedCounts):
         return self.rows.certify(self.guarantee)
 
 
-def _read_scheme(data: Any) -> Scheme | None:
-    return None if data is None else scheme_from_json(data)
-
-
 @dataclass(frozen=True, repr=False)
-class SchemeChannel(Channel):
-    """A channel for unknown keys: its budget is checked, and its scheme if it has one."""
-
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"scheme": _read_scheme}
+class UnknownKeys(ReportedCounts):
+    """Counts of keys that are not listed in advance: the budget is checked, and the scheme if there is one."""
 
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta_)
         super().__post_init__()
-        if self.scheme is not None:
-            validate.store(self, scheme=None if self.scheme == everything() else check_scheme(self.scheme))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the name and the fields; a scheme made from a function is named as one that cannot be saved."""
-        try:
-            return super().to_json()
-        except InvalidType:
-            plain: dict[str, Any] = replace(self, scheme=None).to_json()  # type: ignore[call-arg]
-            return {**plain, "scheme": "a function, which cannot be saved"}
-
-    @cached_property
-    def _steps(self) -> Steps:
-        return Steps(self.epsilon, self.delta_)
+        if self.scheme is None:
+            return
+        if isinstance(check_scheme(self.scheme), DataDependent):
+            fix = "Use one with a fixed tau."
+            raise InvalidValue(f"scheme has a rate that was read off the data, which is not private. {fix}")
+        validate.store(self, scheme=None if self.scheme == everything() else self.scheme)
 
 
-def check_scheme(scheme: object) -> Scheme:
-    """Return a scheme whose rate does not come from the data."""
-    if not isinstance(scheme, Scheme):
-        hint = "Pass one such as dpsieve.ppswor(0.01), or leave it out."
-        raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")
-    if isinstance(scheme, DataDependent):
-        raise InvalidValue(
-            "scheme has a rate that was read off the data, which is not private. Use one with a fixed tau."
-        )
-    return scheme
+@dataclass(frozen=True, repr=False)
+class UnknownKeysChannel(UnknownKeys, Channel):
+    """A channel for unknown keys."""
 
 
 def frequency_at(channel: ReportedCounts, probability: float) -> int | None:
     """Return the lowest frequency reported with at least this probability; None where none up to 10^12 is.
 
-    >>> from dpsieve.channels import optimal
+    >>> from dpsieve.channels.optimal_channels import optimal
     >>> [frequency_at(optimal(1.0, 1e-8), probability) for probability in (0.01, 0.5, 0.99)]
     [15, 19, 23]
     """
@@ -300,14 +278,14 @@ def frequency_at(channel: ReportedCounts, probability: float) -> int | None:
     def enough(frequency: int) -> bool:
         return bool(channel.rows.reported(np.array([frequency]))[0] >= probability)
 
-    found = first_whole(enough, 1, LARGEST_FREQUENCY)
-    return found if found < LARGEST_FREQUENCY or enough(found) else None
+    frequency = first_whole(enough, 1, LARGEST_FREQUENCY)
+    return frequency if frequency < LARGEST_FREQUENCY or enough(frequency) else None
 
 
 def whole_tokens(channel: ReportedCounts, tokens: ArrayLike, *, nothing: bool = False) -> Ints:
-    """Return tokens in units of frequency as the whole numbers they were drawn as, above zero unless `nothing` may be.
+    """Return tokens in units of frequency as the whole numbers that were drawn; zeros only if `nothing` is allowed.
 
-    Above 2^53 parts a float cannot represent every part; then the next part up is taken.
+    Above 2^53 parts a float cannot represent every part; the next part up is taken there.
     """
     hint = f"Pass tokens as `draw` returns them, {'zero or more' if nothing else 'above zero'}."
     try:
@@ -345,7 +323,7 @@ class Target:
         if g is not None and not callable(g):
             raise InvalidType(f"g must be a function, not {type(g).__name__}. {_G}")
         self._g = g
-        if g is not None and _evaluated(g, np.zeros(1))[0] != 0:
+        if g is not None and _evaluate(g, np.zeros(1))[0] != 0:
             raise InvalidValue(f"g(0) is not zero: a key that does not occur must add nothing. {_G}")
 
     def __call__(self, frequencies: Ints) -> Floats:
@@ -353,13 +331,13 @@ class Target:
         if self._g is None:
             return frequencies.astype(np.float64)
         points, place = np.unique(frequencies, return_inverse=True)
-        values = _evaluated(self._g, points.astype(np.float64))
+        values = _evaluate(self._g, points.astype(np.float64))
         if len(values) and (values[0] < 0 or (np.diff(values) < 0).any()):
             raise InvalidValue(f"g decreases somewhere. {_G}")
         return values[place]
 
 
-def _evaluated(g: Callable[[Floats], Floats], points: Floats) -> Floats:
+def _evaluate(g: Callable[[Floats], Floats], points: Floats) -> Floats:
     try:
         values = np.asarray(g(points.copy()))
     except Exception as error:

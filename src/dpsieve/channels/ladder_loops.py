@@ -1,31 +1,31 @@
 """Numba: stairs below a sampling scheme, the places c and b of each row on the ladder, and windows of rows.
 
-**Stairs** are runs of frequencies that share one reporting probability. A stair begins where q has grown by the factor
-1 + height since the last one, and keeps the q of its first frequency. So its level is at most q, never decreases, and
-is above q / (1 + height). Where stairs would be shorter than the rows they take to settle, every frequency is a stair
-of its own, and nothing is lost. The last one begins where 1 - q is `end`: closer to one, 'nothing' would have little
-more than a token.
+**Stairs** are runs of frequencies that share a reporting probability. A stair begins where q has grown by the factor
+1 + height since the last one, and has the q of its first frequency as its level. So levels are at most q, above
+q / (1 + height), and never decrease. Where stairs would be shorter than the rows they take to settle, every frequency
+is its own stair, without loss. The last stair begins where 1 - q is `end`: closer to one, 'nothing' would have little
+more mass than a token.
 
 **Places** are those of the corrected Algorithm 5 on whole tokens, with constant work per row. For a smooth scheme each
-token of the optimal channel grows by e^epsilon a row until the place c passes it, shrinks by e^-epsilon a row from then
-on, and vanishes when b passes it; c and b only move up (see `privacy.ladder_kernel` for the table that this makes).
+token of the optimal channel grows by e^epsilon per row until the place c passes it, then shrinks by e^-epsilon per row,
+and vanishes when b passes it; c and b only move up (see `privacy.ladder_kernel` for the resulting table).
 With D the mass of new tokens, v_i what may vanish (the most that delta allows), and U_i what row i - 1 has above c_i,
 the reported mass of row i is
 
     pi_i = D + e^eps U_i + e^-eps (pi_(i-1) - v_i - U_i),
 
-so U_i = (pi_i - D - e^-eps (pi_(i-1) - v_i)) / (e^eps - e^-eps) for the pi_i that is wanted; and if that is more than
+so U_i = (pi_i - D - e^-eps (pi_(i-1) - v_i)) / (e^eps - e^-eps) for the target pi_i; and if that is more than
 pi_(i-1) - v_i, then U_i = (pi_i - D) / e^eps, as tokens that might vanish grow instead, and b_i = c_i. What a row has
-above a place right of its c is a sum of rungs, so U_i gives c_i. All of this is done in floats and rounded down to
-whole tokens: the kernel checks the places with integers, and nothing rests on these sums.
+above a place right of its c is a sum of rungs, so U_i gives c_i. These are floats, rounded down to whole tokens; the
+guarantee does not depend on them, as the kernel checks the places with integers.
 
-Rows of the same wanted pi become shifted rows: after some rows, when c moves by exactly one unit a row
-(from the third row on it moves by no less) and all tokens left of c had their peak since, and b moves by one unit. Then
-the row is repeated until the next stair begins.
+Rows with the same target become shifts of each other: once c moves by exactly one unit per row (from the third row on
+it moves by no less), all tokens left of c had their peak since, and b moves by one unit. Such a row is repeated until
+the next stair begins.
 
-**Windows.** Adjacent rows have nearly the same shape, so a row takes the window of the previous one wherever that
-still fits: where it holds the level, and more by at most a fiftieth of what it may miss. So most rows cost a walk over
-the cells of one window.
+**Windows.** Adjacent rows have nearly the same shape, so a row reuses the window of the previous row if that still
+holds the level, and exceeds it by at most a fiftieth of the allowed miss. So most rows cost one walk over the cells of
+a window.
 """
 
 import math
@@ -42,7 +42,7 @@ from dpsieve.types import Floats, Ints
 
 HEIGHT, MOST_ROWS = 9e-4, 1 << 23
 _FREE = 3  # from this row of a stair on, c moves by one unit at least
-_MORE = 0.01  # of what a window may miss, it holds more when it is new, and twice that when it is kept
+_MARGIN = 0.01  # excess mass of a new window, relative to its allowed miss; a reused window may have twice that
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Stairs:
 
 
 def stairs_below(scheme: Scheme, settle: int, end: float) -> Stairs:
-    """Return the lowest stairs of which no more than MOST_ROWS rows are made, if each takes `settle` rows at most."""
+    """Return the lowest stairs that need at most MOST_ROWS rows, if each takes `settle` rows at most."""
     height = HEIGHT
     while True:
         starts = _starts(scheme, height, end)
@@ -63,7 +63,7 @@ def stairs_below(scheme: Scheme, settle: int, end: float) -> Stairs:
         if np.minimum(gaps, settle).sum() <= MOST_ROWS or height > 1:
             break
         height *= 2
-    # Short stairs are filled up: start, start + 1, ..., one for each frequency.
+    # Split short stairs into one stair per frequency.
     often = np.where(gaps < settle, gaps, 1)
     first = np.cumsum(often) - often
     starts = np.repeat(starts - first, often) + np.arange(often.sum())
@@ -75,21 +75,21 @@ def _starts(scheme: Scheme, height: float, end: float) -> Ints:
     first, last = scheme.inclusion([1, LARGEST_FREQUENCY]).tolist()
     last, least = min(last, 1 - end), max(first, 1e-30)
     up = least * np.exp(np.arange(max(0.0, math.log(last / least)), step=math.log1p(height)) if last > 0 else [])
-    wanted = np.append(up, last)
-    low, high = np.ones(len(wanted), np.int64), np.full(len(wanted), LARGEST_FREQUENCY)
+    targets = np.append(up, last)
+    low, high = np.ones(len(targets), np.int64), np.full(len(targets), LARGEST_FREQUENCY)
     while (low < high).any():
         middle = (low + high) // 2
-        reached = scheme.inclusion(middle) >= wanted
+        reached = scheme.inclusion(middle) >= targets
         low, high = np.where(reached, low, middle + 1), np.where(reached, middle, high)
     return np.unique(np.append(1, low))
 
 
 @jit()
 def make_places(starts, levels, numbers, masses, sums, birth, parts, c, b, first, reported):
-    """Fill c, b and the reported mass of each row, and the first row of each stair; return the last row made.
+    """Fill c, b and the reported mass of each row, and the first row of each stair; return the last row.
 
-    Stair k has the frequencies starts[k] to starts[k+1] - 1 and wants levels[k]. `numbers` are delta, e^epsilon and
-    e^-epsilon. `sums[k]` is the sum of k rungs from birth on. Zero is returned where a row has no place on the ladder.
+    Stair k has the frequencies starts[k] to starts[k+1] - 1 and the target levels[k]. `numbers` are delta, e^epsilon
+    and e^-epsilon. `sums[k]` is the sum of k rungs from birth on. The result is 0 if a row does not fit on the ladder.
     """
     delta, up, down = numbers[0], numbers[1], numbers[2]
     new = masses[birth] * parts
@@ -101,20 +101,20 @@ def make_places(starts, levels, numbers, masses, sums, birth, parts, c, b, first
             row += 1
             if row >= len(c):
                 return 0
-            wanted = min(levels[k], 1 - (1 - pi) * down)
+            target = min(levels[k], 1 - (1 - pi) * down)
             old_c, old_b, top = c[row - 1], b[row - 1], (row - 1) * parts
-            if wanted <= new:  # new tokens alone suffice
-                b[row] = c[row] = max(old_c, row * parts - np.int64(wanted / masses[birth]))
+            if target <= new:  # new tokens alone suffice
+                b[row] = c[row] = max(old_c, row * parts - np.int64(target / masses[birth]))
                 left = 0.0
-            elif old_b == old_c and (wanted - new) * down >= pi:  # every old token grows
+            elif old_b == old_c and (target - new) * down >= pi:  # every old token grows
                 b[row] = c[row] = old_b
             else:
                 low, lost, next_peak = _vanish(c, parts, row - 1, old_b, peak, masses, birth, delta)
                 if n >= _FREE and low > old_b + parts:
                     low, lost, next_peak = _upto(c, parts, row - 1, old_b, old_b + parts, peak, masses, birth)
-                above = (wanted - new) * down  # U_i, if all that is left of c vanishes
+                above = (target - new) * down  # U_i, if all that is left of c vanishes
                 if above < pi - lost:
-                    above = (wanted - new - down * (pi - lost)) / (up - down)
+                    above = (target - new - down * (pi - lost)) / (up - down)
                 place = max(old_c, _place(sums, masses, birth, parts, top, above))
                 if n >= _FREE:
                     place = max(place, old_c + parts)
@@ -152,8 +152,8 @@ def _place(sums, masses, birth, parts, top, above):
     if above <= 0 or rung < 0:
         return top
     rung = min(rung, len(sums) - 3)
-    rest = min(parts, np.int64((above - parts * sums[rung]) / masses[birth + rung]))
-    return max(0, top - rung * parts - rest)
+    offset = min(parts, np.int64((above - parts * sums[rung]) / masses[birth + rung]))
+    return max(0, top - rung * parts - offset)
 
 
 @jit()
@@ -164,8 +164,8 @@ def _vanish(c, parts, row, place, peak, masses, birth, free):
         end, rung, peak = next_cell(c, parts, row, place, peak)
         mass = masses[max(0, birth + rung)]
         if lost + mass * (end - place) > free:
-            whole = np.int64((free - lost) / mass)
-            return place + whole, lost + whole * mass, peak
+            tokens = np.int64((free - lost) / mass)
+            return place + tokens, lost + tokens * mass, peak
         lost += mass * (end - place)
         place = end
     return place, lost, peak
@@ -185,10 +185,10 @@ def _upto(c, parts, row, place, stop, peak, masses, birth):
 
 @jit()
 def most_lost(numbers, token, reported, q, repeated, last_q):
-    """Return how much rows report less, relatively, than the largest pi_i that the scheme and privacy allow.
+    """Return the largest relative shortfall of a row from the largest pi_i that the scheme and privacy allow.
 
     That is pi_i = min(q_i, e^eps pi_(i-1) + delta, 1 - e^-eps (1 - pi_(i-1) - delta)). `last_q` is q at the last
-    frequency that a repeated row stands for. Less than a token of a new unit does not count.
+    frequency that a repeated row represents. A shortfall below a token of a new unit does not count.
     """
     delta, up, down = numbers[0], numbers[1], numbers[2]
     most, lost = 0.0, 0.0
@@ -211,31 +211,31 @@ def widest(c, b, masses, sums, birth, parts, reported, factor):
     for row in range(1, len(c)):
         top = (row - 1) * parts
         _, lost, peak = _upto(c, parts, row - 1, b[row - 1], max(b[row - 1], min(b[row], top)), peak, masses, birth)
-        kept = _above(sums, masses, birth, parts, row - 1, c[row])
+        old = _above(sums, masses, birth, parts, row - 1, c[row])
         new = _above(sums, masses, birth, parts, row, max(c[row], top))
         grown = _above(sums, masses, birth, parts, row, c[row]) - new
         silent, before = 1 - reported[row], 1 - reported[row - 1]
-        up = new + max(0.0, grown - factor * kept) + max(0.0, silent - factor * before)
+        up = new + max(0.0, grown - factor * old) + max(0.0, silent - factor * before)
         down = lost + max(0.0, before - factor * silent)
         if b[row] < c[row]:
-            down += max(0.0, reported[row - 1] - lost - kept - factor * (reported[row] - grown - new))
+            down += max(0.0, reported[row - 1] - lost - old - factor * (reported[row] - grown - new))
         worst = max(worst, up, down)
     return worst
 
 
 @jit()
 def fill_windows(c, b, parts, masses, birth, reported, rows, level, room, nearest, farthest):
-    """Fill in the windows of some rows, in increasing order, as lags; no row has more than `room` cells."""
+    """Fill the windows of the given rows, in increasing order, as lags; no row has more than `room` cells."""
     left, right, density = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)
     starts = np.zeros(2, np.int64)
-    more = _MORE * (1 - level)
+    margin = _MARGIN * (1 - level)
     for k in range(len(rows)):
         row = rows[k]
         if k > 0 and level < 1:
-            near, far = nearest[rows[k - 1]], farthest[rows[k - 1]]
-            held = _between(c, b, parts, masses, birth, row, near, far)
-            if level * reported[row] <= held <= (level + 2 * more) * reported[row]:
-                nearest[row], farthest[row] = near, far
+            nearest_lag, farthest_lag = nearest[rows[k - 1]], farthest[rows[k - 1]]
+            mass = _between(c, b, parts, masses, birth, row, nearest_lag, farthest_lag)
+            if level * reported[row] <= mass <= (level + 2 * margin) * reported[row]:
+                nearest[row], farthest[row] = nearest_lag, farthest_lag
                 continue
         place, peak, n = b[row], first_above(c, b[row], row + 1), 0
         while place < row * parts:
@@ -244,7 +244,7 @@ def fill_windows(c, b, parts, masses, birth, reported, rows, level, room, neares
             place, n = end, n + 1
         starts[1] = n
         one = slice(row, row + 1)
-        windows(starts, left, right, density, row, parts, level + more, nearest[one], farthest[one])
+        windows(starts, left, right, density, row, parts, level + margin, nearest[one], farthest[one])
 
 
 @jit()

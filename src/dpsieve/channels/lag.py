@@ -1,18 +1,15 @@
 """The optimal channel without sampling, in closed form: token = frequency - lag, reported when the token is above zero.
 
-Without sampling, row i of Algorithm 5 (Cohen, Geri, Sarlos, Stemmer 2021, as corrected) is one distribution of the lag,
-the same for every i, of which the part with lag >= i is silent. Cut a unit of lag into R parts, and follow the part v
-through the lags v, v + R, v + 2R, ... that it takes as the frequency grows. Its mass starts with delta / R, is
-multiplied by e^epsilon at each step that ends below lag c and by e^-epsilon at each later one, and vanishes at lag b:
+Without sampling, row i of Algorithm 5 (Cohen, Geri, Sarlos, Stemmer 2021, as corrected) is the same distribution of the
+lag for every i; lags >= i are silent. Cut a unit of lag into R parts, and follow part v through the lags v, v + R,
+v + 2R, ... as the frequency grows. Its mass starts with delta / R, is multiplied by e^epsilon at each step that ends
+below lag c and by e^-epsilon at each later step, and vanishes at lag b:
 
         delta/R * e^(epsilon * k),   k = 0, 1, ..., n, n-1, n-2, ...     with n the number of steps that end below c.
 
-Two sums fix b and c: the mass that vanishes at a step is delta, and all mass is 1. Both are solved on integers; the
-part that holds c gets a mass between the two regimes, the one that holds b keeps a remainder. With R = 1 this is
-Algorithm 4.
-
-All channels without sampling subtract one and the same random lag from every frequency. They need one distribution,
-not a table: each row is the previous one shifted up, so a frequency of 10^12 costs what a frequency of 10 costs.
+Two sums fix b and c: the mass that vanishes at a step is delta, and the total is 1. Both are solved on integers; the
+part that holds c gets a mass between the two regimes, the part that holds b keeps a remainder. With R = 1 this is
+Algorithm 4. Each row is the previous one shifted up, so a frequency of 10^12 costs what a frequency of 10 costs.
 
 Privacy. Rows i and i + 1 are the lag shifted by one unit, with the tokens up to zero announced as 'nothing'. The kernel
 checks the lag against itself shifted by one unit, and 'nothing' against row 1; joining tokens to 'nothing' cannot raise
@@ -28,11 +25,13 @@ from itertools import chain as joined
 
 import numpy as np
 
-from dpsieve.channels.rows import FACTOR_BITS, ONE, Chain, Inverse, Rows, Steps, Windows, shortest
+from dpsieve.accounting.loss_distributions import joint_divergence
+from dpsieve.channels.law import Windows
+from dpsieve.channels.rows import FACTOR_BITS, ONE, Chain, Inverse, Rows, Steps, shortest
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.exact.words import below, fraction, split_words
-from dpsieve.privacy import Block, joint_divergence
+from dpsieve.privacy.kernel import Block
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import CHUNK
 from dpsieve.types import Floats, Ints, Words
@@ -54,22 +53,22 @@ class Lag:
 def optimal_lag(steps: Steps, resolution: int) -> Lag:
     """Return the distribution of the lag in parts of 1/resolution; it sums to one less a vanishing remainder.
 
-    A delta above one half fits once: two units report surely, and all that vanishes from row to row is 1 - delta.
+    A delta above 1/2 fits once: two units are always reported, and 1 - delta vanishes from row to row.
     """
     if 2 * steps.delta > ONE:
         halves = steps.delta // resolution, (ONE - steps.delta - 1) // resolution
         return Lag([0, resolution, 2 * resolution], list(halves))
     ladder = _Ladder(steps, resolution)
-    # Geometric sums say nearly where c is.
-    near = math.floor((_units_up(steps) - 2) * resolution)
-    start = near if near > resolution + 1 and ladder.total(near) <= ONE else resolution + 1
+    # Geometric sums give an approximate c.
+    guess = math.floor((_units_up(steps) - 2) * resolution)
+    start = guess if guess > resolution + 1 and ladder.total(guess) <= ONE else resolution + 1
     c = first_whole(lambda c: ladder.total(c) > ONE, start, 1 << 60, step=resolution) - 1
     # Raise the part that holds c, between its two regimes, until all mass is used.
     unit = c // resolution
     low, high = ladder.rung(unit - 2) if unit > 1 else steps.shrink(ladder.rung(0)), ladder.rung(unit)
     used, over = ladder.total(c, low), ladder.total(c, high)
     while (width := high - low) > 1 + (high >> 80):
-        # Nearly a line: try both sides of where it would be ONE, and the middle where that did not help.
+        # Nearly linear: try both sides of the interpolated root, then the middle.
         line = low + width * max(0, ONE - used) // max(1, over - used)
         for at in (line - (width >> 12), line + (width >> 12) + 1, (low + high) // 2):
             if low < at < high:
@@ -79,13 +78,13 @@ def optimal_lag(steps: Steps, resolution: int) -> Lag:
 
 
 def _units_up(steps: Steps) -> float:
-    """Return about how many steps up all mass takes: delta, times e^epsilon at each step, and back again, sums to 1."""
+    """Return the approximate number of steps up: delta, times e^epsilon per step, and back again, sums to 1."""
     rise = steps.factor / (1 << FACTOR_BITS)
     return math.log((2 + (rise - 1) * ONE / steps.delta) / (rise + 1)) / math.log(rise)
 
 
 class _Chain:
-    """The masses that a part takes at lags of 0, 1, 2, ... units, given up to its peak, and their sums."""
+    """The masses of a part at lags of 0, 1, 2, ... units, given up to its peak, and their sums."""
 
     def __init__(self, steps: Steps, masses: list[int]) -> None:
         self._steps, self.masses = steps, masses
@@ -99,7 +98,7 @@ class _Chain:
 
 
 class _Ladder:
-    """Lag distributions for any c, which vanish where they must; chains are kept, as many c share them."""
+    """Lag distributions for any c, each vanishing as early as delta allows; chains are cached, as many c share them."""
 
     def __init__(self, steps: Steps, resolution: int) -> None:
         self._steps, self._resolution = steps, resolution
@@ -114,16 +113,16 @@ class _Ladder:
 
     def total(self, c: int, at_c: int | None = None) -> int:
         """Return the sum of all masses for a given c, and a given mass of the part that holds it."""
-        chains, last, rest = self._parts(c, at_c)
-        return sum(width * chain.sums[last] for width, chain in chains) + sum(width * mass for width, mass in rest)
+        chains, last, remainder = self._parts(c, at_c)
+        return sum(width * chain.sums[last] for width, chain in chains) + sum(width * mass for width, mass in remainder)
 
     def lag(self, c: int, at_c: int) -> Lag:
         """Return the distribution itself."""
-        chains, last, rest = self._parts(c, at_c)
+        chains, last, remainder = self._parts(c, at_c)
         edges: list[int] = [0]
         masses: list[int] = []
-        whole = ((width, part.masses[unit]) for unit in range(last) for width, part in chains)
-        for width, mass in joined(whole, rest):
+        full = ((width, part.masses[unit]) for unit in range(last) for width, part in chains)
+        for width, mass in joined(full, remainder):
             if width and masses and masses[-1] == mass:
                 edges[-1] += width
             elif width:
@@ -137,7 +136,7 @@ class _Ladder:
         return self._chains[peak]
 
     def _parts(self, c: int, at_c: int | None) -> tuple[list[tuple[int, _Chain]], int, list[tuple[int, int]]]:
-        """Return the chains with their widths, the unit in which they vanish, and what they keep in it."""
+        """Return the chains with their widths, the unit in which they vanish, and their remainder in it."""
         unit, place = divmod(c, self._resolution)
         before, after = self._chain(unit), self._chain(unit - 1)
         middle = after if at_c is None else _Chain(self._steps, [*after.masses[:unit], at_c])
@@ -151,29 +150,29 @@ class _Ladder:
         return chains, last, list(self._kept(chains, last))
 
     def _kept(self, chains: list[tuple[int, _Chain]], last: int) -> Iterator[tuple[int, int]]:
-        """Yield the parts of unit `last` without which more than delta would vanish, as widths and masses."""
+        """Yield the (width, mass) of parts of unit `last` that must stay so that at most delta vanishes."""
         steps = self._steps
         excess = sum(width * chain.at(last - 1) for width, chain in chains) - steps.delta if last else ONE
         for width, chain in chains:
             if excess <= 0:
                 return
             gain = chain.at(last - 1) - chain.at(last) if last else 0  # less vanishes when a part stays a step more
-            whole = min(width, excess // gain) if gain > 0 else width
-            yield whole, chain.at(last)
-            excess -= whole * gain
-            if whole < width and excess > 0:
+            count = min(width, excess // gain) if gain > 0 else width
+            yield count, chain.at(last)
+            excess -= count * gain
+            if count < width and excess > 0:
                 yield 1, -((-excess << FACTOR_BITS) // (steps.factor - (1 << FACTOR_BITS)))
                 excess = 0
 
 
-_ROWS = 4096  # with more rows, neighbours whose reported mass differs by less than 2 % share a window
+_ROWS = 4096  # with more rows, neighbours whose reported mass differs by less than _ALIKE share a window
 _ALIKE = 0.02
 
 
 class LagRows(Rows):
     """The rows of a lag, in tokens: parts of 1/resolution of a unit.
 
-    The lag comes from a function, called when it is needed, as a wide one takes a while to make.
+    The lag is computed by a function when first needed, as a wide lag takes a while.
     """
 
     def __init__(self, resolution: int, lag: Callable[[], Lag], *, step: int = 1) -> None:
@@ -216,7 +215,7 @@ class LagRows(Rows):
         return (self.block(i, 1) for i in frequencies.tolist())
 
     def chains(self) -> Iterator[Chain]:
-        """Yield, for each step, the first row with all its tokens, of which those up to zero are 'nothing'."""
+        """Yield, for each step, the first row with all its tokens; those up to zero are 'nothing'."""
         for s in range(1, self.step + 1):
             yield Chain([self._whole(s)], s * self.resolution, floor=1)
 
@@ -225,7 +224,7 @@ class LagRows(Rows):
         return self.totals[0][rows], self.totals[1][rows]
 
     def delta(self, epsilon: float, neighbours: Neighbours) -> float:
-        """Return the divergence; under 'replace' one key loses a unit and another gains it, so both changes show."""
+        """Return the divergence; under 'replace' one key loses a unit and another gains one, and both may show."""
         if neighbours == "add_remove":
             return super().delta(epsilon, neighbours)
         if self.step > 1:
@@ -235,29 +234,29 @@ class LagRows(Rows):
         return max(joint_divergence((q, p), other, epsilon) for p, q in pairs for other in pairs)
 
     def pairs(self) -> list[tuple[Floats, Floats]]:
-        """Return the neighbouring rows that stand for all, in floats: (0, 1), and two that are far from zero."""
+        """Return the pairs of neighbouring rows that represent all, in floats: (0, 1), and two far from zero."""
         first = self.row(1)
         start = np.append(np.zeros(len(first.mass)), 1.0), np.append(first.mass, first.silent)
         far = np.array([self.last + self.spread, self.last + self.spread + 1])
         edges = self.cell_edges(self.last, int(far[1]) + self.spread)
         mass, silent = self.cell_probabilities(far, edges), self.withheld(far)
-        some = mass.any(axis=0)
-        low, high = (np.append(mass[k, some], silent[k]) for k in (0, 1))
+        possible = mass.any(axis=0)
+        low, high = (np.append(mass[k, possible], silent[k]) for k in (0, 1))
         return [start, (low, high)]
 
     def cell_edges(self, low: int, high: int) -> Ints:
-        """Return token edges between which every row is even; see `Rows.cell_edges`."""
+        """Return token edges between which every row is even; see `TokenLaw.cell_edges`."""
         offsets = np.unique(np.append(-np.array(self.lag.edges) % self.resolution, 0))
         units = np.arange(low, high) * self.resolution
         return np.append((units[:, None] + offsets).ravel(), high * self.resolution)
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
-        """Return the probability of each cell between edges under each frequency; see `Rows.cell_probabilities`."""
+        """Return the probability of each cell between edges under each frequency; see `TokenLaw.cell_probabilities`."""
         lags = frequencies[:, None] * self.resolution - edges[1:]
         return np.where(edges[1:] > 0, self.mass_at(lags), 0.0) * np.diff(edges)
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the frequency under which each token has its largest probability, and that."""
+        """Return the likeliest frequency of each token, and its probability there."""
         place = -tokens % self.resolution
         kind = np.searchsorted(self._peaks[0], place, side="right") - 1
         frequencies: Ints = np.maximum((tokens + place) // self.resolution + self._peaks[1][kind], 1)
@@ -268,9 +267,9 @@ class LagRows(Rows):
         edges = np.array(self.lag.edges, dtype=np.float64)
         mass = np.array([m / 2**128 for m in self.lag.masses])
         sums = np.concatenate([[0.0], np.cumsum(mass * np.diff(edges))])
-        # Where the window of the whole lag fits into a row, it holds the level there, too, and more need not be sought.
-        whole = shortest(edges, sums, int(edges[-1]), level)
-        fits = min(last, int(whole[1]) // self.resolution + 1)
+        # A row that contains the window of the whole lag uses that window: it holds the level there, too.
+        widest = shortest(edges, sums, int(edges[-1]), level)
+        fits = min(last, int(widest[1]) // self.resolution + 1)
         below_row = np.interp(np.arange(1, fits + 1) * self.resolution, edges, sums)
         groups = np.arange(fits) if fits <= _ROWS else np.floor(np.log(np.maximum(below_row, 1e-300)) / _ALIKE)
         start = np.flatnonzero(np.diff(groups, prepend=-np.inf))
@@ -278,8 +277,8 @@ class LagRows(Rows):
         # With (1 - l) P[lag < stop] = (1 - level) P[lag < start], a window of the last row at level l serves its group.
         missing = (1 - level) * below_row[start] / np.maximum(below_row[stop], 1e-300)
         ends = zip(((stop + 1) * self.resolution).tolist(), (1 - missing).tolist(), strict=True)
-        found = np.array([shortest(edges, sums, top, high) for top, high in ends], dtype=np.int64).reshape(-1, 2)
-        spans = np.concatenate([np.repeat(found, stop - start + 1, axis=0), np.full((last - fits, 2), whole)])
+        grouped = np.array([shortest(edges, sums, top, high) for top, high in ends], dtype=np.int64).reshape(-1, 2)
+        spans = np.concatenate([np.repeat(grouped, stop - start + 1, axis=0), np.full((last - fits, 2), widest)])
         return Windows(self.resolution, spans[first - 1 :, 0].copy(), spans[first - 1 :, 1].copy(), first)
 
     def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
@@ -292,9 +291,9 @@ class LagRows(Rows):
             maybe = np.flatnonzero(high <= self.totals[0].take(rows))
             high, rows = high[maybe], rows[maybe]
             low = source.words(len(maybe))
-            shown = below(high, low, self.totals[0][rows], self.totals[1][rows])
-            lags = self._inverse.places(high[shown], low[shown])
-            chosen = maybe[shown]
+            reported = below(high, low, self.totals[0][rows], self.totals[1][rows])
+            lags = self._inverse.places(high[reported], low[reported])
+            chosen = maybe[reported]
             tokens[start + chosen] = part[chosen] * self.resolution - lags
         return tokens
 
@@ -303,7 +302,7 @@ class LagRows(Rows):
         return Inverse.of(self.lag.edges, self.lag.masses)
 
     def _whole(self, frequency: int) -> Block:
-        """Return a row with all its tokens, also those up to zero that are announced as 'nothing'."""
+        """Return a row with all its tokens, including those up to zero that are reported as 'nothing'."""
         high, low = self._words
         return Block(frequency * self.resolution + 1 - self._edges[::-1], high[None, ::-1], low[None, ::-1])
 
@@ -339,7 +338,7 @@ class LagRows(Rows):
 
     @cached_property
     def _peaks(self) -> tuple[Ints, Ints]:
-        """Return where in a unit the likelihood changes shape, and the lag (in whole units) at which it is largest."""
+        """Return the places in a unit where the likelihood changes shape, and the lag in units where it peaks."""
         edges = self._edges
         places = np.unique(np.append(edges % self.resolution, 0))
         units = np.arange(edges[0] // self.resolution, edges[-1] // self.resolution + 1)

@@ -7,6 +7,7 @@ on, `resolution` of them per unit of frequency. Row 0 is 'nothing' with certaint
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from dpsieve.types import Floats, Ints
 
 LARGEST_FREQUENCY = 10**12
 CELLS = 1 << 20  # entries of one piece of a table in floats
+_RUN = 17  # at most 2^17 neighbouring rows are tabulated at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,28 +57,28 @@ class TokenLaw(ABC):
 
     @abstractmethod
     def withheld(self, frequencies: Ints) -> Floats:
-        """Return the probability of 'nothing' for each frequency, with all its digits also where it is tiny."""
+        """Return the probability of 'nothing' for each frequency, to full relative precision."""
 
     @abstractmethod
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
         """Return the probability of each cell between `edges` (a column) under each frequency (a row).
 
-        `edges` come from `cell_edges`; digits are kept down to the smallest probabilities.
+        `edges` come from `cell_edges`. The smallest probabilities keep their digits.
         """
 
     @abstractmethod
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the frequency under which each token has its largest probability, and that; zero if no row has it."""
+        """Return the likeliest frequency of each token, and its probability there; zero if no row has the token."""
 
     @abstractmethod
     def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
-        """Return the confidence interval of each token: given a report, it holds the frequency with this level."""
+        """Return the confidence interval of each token; given a report, its coverage is at least `level`."""
 
     @abstractmethod
     def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
         """Return a token for each frequency, 0 for 'nothing', with exactly the probabilities of its row.
 
-        With `already_sampled`, from the row conditional on what was sampled before.
+        With `already_sampled`, the row is conditional on the key having been sampled.
         """
 
     def cell_edges(self, low: int, high: int) -> Ints:
@@ -91,7 +93,7 @@ class TokenLaw(ABC):
         return self.cell_edges(max(first - self.spread, 0), last + self.spread)
 
     def band_width(self, frequency: int) -> float:
-        """Return how far above a frequency rows are best tabulated together with its row."""
+        """Return the range of frequencies above this one that share a table with it."""
         return max(self.spread // 2, 16)
 
     def bands(self, frequencies: Ints) -> Iterator[tuple[slice, Ints]]:
@@ -104,17 +106,73 @@ class TokenLaw(ABC):
             start = stop
 
     def row(self, frequency: int) -> Row:
-        """Return one row, token by token."""
+        """Return one row; with a resolution of one, token by token."""
         if frequency == 0:
             return Row(1.0, np.empty(0), np.empty(0), np.empty(0))
         edges, only = self.spanning_edges(frequency, frequency), np.array([frequency])
         mass = self.cell_probabilities(only, edges)[0]
         right = edges[1:][mass > 0] / self.resolution
-        return Row(float(self.withheld(only)[0]), right, right.copy(), mass[mass > 0])
+        left = right.copy() if self.resolution == 1 else edges[:-1][mass > 0] / self.resolution
+        return Row(float(self.withheld(only)[0]), left, right, mass[mass > 0])
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of rows first, first + 1, ...: row i has the tokens from i * resolution - farthest to - nearest.
+
+    With `settled`, the last window serves all later rows. The window of i holds the token of a reported key of
+    frequency i with probability at least `level`, and is the shortest that does. The interval of a token spans the
+    frequencies whose window holds it, so P[i in the interval | a key of frequency i is reported] >= level for every i
+    (Neyman's construction).
+    """
+
+    resolution: int
+    nearest: Ints
+    farthest: Ints
+    first: int = 1
+    settled: bool = True
+
+    def interval(self, tokens: Ints) -> tuple[Ints, Ints]:
+        """Return the lowest and the highest frequency whose window holds each token."""
+        rows = self.first + np.arange(len(self.nearest))
+        tops = np.maximum.accumulate(rows * self.resolution - self.nearest)
+        bottoms = np.minimum.accumulate((rows * self.resolution - self.farthest)[::-1])[::-1]
+        low = self.first + np.searchsorted(tops, tokens, side="left")
+        high = self.first - 1 + np.searchsorted(bottoms, tokens, side="right")
+        if self.settled:
+            last, nearest, farthest = int(rows[-1]), int(self.nearest[-1]), int(self.farthest[-1])
+            low = np.where(low > last, np.maximum(-(-(tokens + nearest) // self.resolution), last), low)
+            reach = (tokens + farthest) // self.resolution
+            high = np.where(reach >= last, reach, high)
+        return low, np.maximum(high, low)
+
+
+class WindowedLaw(TokenLaw):
+    """A law whose confidence intervals come from a window of tokens per row; see `Windows`."""
+
+    @abstractmethod
+    def windows(self, first: int, last: int, level: float) -> Windows:
+        """Return the windows of rows first to last."""
+
+    def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
+        """Return the confidence interval of each token, from the windows of the rows that reach it."""
+        values, place = np.unique(tokens, return_inverse=True)
+        low, high = np.empty_like(values), np.empty_like(values)
+        for run in runs(values, 4 * self.spread * self.resolution):
+            first, last = (int(token) // self.resolution for token in values[run][[0, -1]])
+            windows = self.windows(max(1, first - self.spread), last + self.spread + 1, level)
+            low[run], high[run] = windows.interval(values[run])
+        return low[place], high[place]
+
+
+def runs(values: Ints, gap: int) -> Iterator[slice]:
+    """Cut increasing values at gaps larger than `gap`, and about every 2^17."""
+    cuts = np.flatnonzero((np.diff(values) > gap) | (np.diff(values >> _RUN) > 0)) + 1
+    return (slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)]) if b > a)
 
 
 def in_steps(start: int, stop: int, edges: Ints) -> Iterator[tuple[slice, Ints]]:
-    """Yield rows start to stop - 1, some at a time, so that a table of them over these edges is not too large."""
+    """Yield rows start to stop - 1 in slices whose table over these edges has at most about CELLS entries."""
     step = max(CELLS // len(edges), 1)
     for first in range(start, stop, step):
         yield slice(first, min(first + step, stop)), edges

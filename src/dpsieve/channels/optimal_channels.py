@@ -6,29 +6,28 @@ from functools import cached_property
 
 from dpsieve import validate
 from dpsieve.channels.budget import SMALLEST_EPSILON, check_max_rows
-from dpsieve.channels.channel import SchemeChannel
+from dpsieve.channels.channel import UnknownKeysChannel
 from dpsieve.channels.lag import Lag, LagRows, optimal_lag
-from dpsieve.channels.rows import Rows
-from dpsieve.privacy.registry import register
+from dpsieve.channels.rows import Rows, Steps
+from dpsieve.codec import register
 from dpsieve.sampling.schemes import Scheme
 
 
 def optimal(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> "Optimal":
-    """Return the channel that reports every key as often as any private channel may, and orders keys best.
+    """Return the channel with the largest reporting probability for every frequency, and the best order of keys.
 
     Algorithm 5 of Cohen, Geri, Sarlos and Stemmer (2021), corrected. With a scheme that samples a key of frequency i
     with probability q_i (none: q = 1), it is reported with probability
     pi_i = min(q_i, e^epsilon pi_(i-1) + delta, 1 - e^-epsilon (1 - pi_(i-1) - delta)), pi_0 = 0: the largest that any
-    (epsilon, delta)-private mechanism allows. Any two keys come out in their true order with the largest probability:
-    without a scheme among all private channels, with one among those with the same reporting probabilities (another may
-    order one pair better by reporting the lower key less). At small sampling rates the table is made on stairs a little
-    below the scheme, and pi_i is up to 0.1 % lower: `loss` says how much.
+    (epsilon, delta)-private mechanism allows. Any pair of keys is ranked correctly with the largest probability:
+    without a scheme among all private channels, with a scheme among those with the same reporting probabilities. At
+    small sampling rates the table follows a staircase below the scheme, and pi_i is up to 0.1 % lower: see `loss`.
 
     Args:
         epsilon: the budget, from 0.001 to 50.
-        delta: the probability with which a key of one unit may show, from 1e-20.
+        delta: the largest probability of reporting a key that one unit alone holds, from 1e-20.
         scheme: a sampling scheme such as `dpsieve.ppswor(0.01)`.
-        unit: who is protected, in words, for the guarantee.
+        unit: the privacy unit, as named in the guarantee.
 
     >>> channel = optimal(1.0, 1e-8)
     >>> channel.reporting_probability([1, 10, 20, 40]).round(8).tolist()
@@ -40,7 +39,7 @@ def optimal(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit:
 def simple(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> "Simple":
     """Return the channel with the same reporting probabilities as `optimal` and whole tokens from 1 to the frequency.
 
-    Algorithm 4 of Cohen, Geri, Sarlos and Stemmer (2021): easier to read, slightly worse at telling keys apart.
+    Algorithm 4 of Cohen, Geri, Sarlos and Stemmer (2021): easier to read, slightly worse at ranking keys.
 
     >>> simple(0.5, 0.01).row(3).right.tolist()
     [1.0, 2.0, 3.0]
@@ -51,8 +50,8 @@ def simple(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: 
 def rows_of_units(epsilon: float, delta: float, max_rows: int, *, unit: str = "one row") -> "RowsOfUnits":
     """Return the channel for frequencies that one unit changes by up to `max_rows`, in one key.
 
-    It is `simple` with units of `max_rows` rows, its lag spread evenly over each unit. So any change by 1 to max_rows
-    moves delta at most in and out, and multiplies no probability by more than e^epsilon: the kernel checks every step.
+    It is `simple` with units of `max_rows` rows, its lag spread evenly over each unit. A change by 1 to max_rows moves
+    at most delta in and out, and multiplies no probability by more than e^epsilon; the kernel checks every step.
 
     >>> rows_of_units(1.0, 1e-6, max_rows=10).reporting_probability([10, 300]).round(7).tolist()
     [1e-06, 1.0]
@@ -61,7 +60,7 @@ def rows_of_units(epsilon: float, delta: float, max_rows: int, *, unit: str = "o
 
 
 @dataclass(frozen=True, repr=False)
-class _Weighted(SchemeChannel):
+class _Weighted(UnknownKeysChannel):
     """Algorithms 4 and 5, in closed form without sampling."""
 
     scheme: Scheme | None = None
@@ -78,16 +77,16 @@ class _Weighted(SchemeChannel):
 
     @cached_property
     def rows(self) -> Rows:
-        """The rows: of a lag, or made step by step with a scheme."""
+        """The rows of a lag; with a scheme, rows computed step by step."""
         if self.scheme is None:
-            return LagRows(self._parts, lambda: optimal_lag(self._steps, self._parts))
+            return LagRows(self._parts, lambda: optimal_lag(Steps(self.epsilon, self.delta_), self._parts))
         return self._sampled(_units(self.epsilon, self.delta_), self.scheme)
 
     def _sampled(self, spread: int, scheme: Scheme) -> Rows:
         """Return the rows with a scheme."""
         from dpsieve.channels.stepwise import StepRows
 
-        return StepRows(self._steps, self._parts, spread, scheme)
+        return StepRows(Steps(self.epsilon, self.delta_), self._parts, spread, scheme)
 
 
 @register("simple")
@@ -103,17 +102,16 @@ class Optimal(_Weighted):
 
     @property
     def _parts(self) -> int:
-        """How many parts a unit is cut into: the masses keep 46 bits, and a row stays below 2^30 parts."""
+        """The parts of a unit: masses have at least 46 bits, and a row stays below 2^30 parts."""
         room = 30 - math.log2(_units(self.epsilon, self.delta_))
         return 1 << max(0, min(20, math.floor(math.log2(self.delta_) + 128 - 46), math.floor(room)))
 
     @property
     def loss(self) -> float:
-        """How much less often than it might a key is reported, at most, relatively: 0 without a scheme.
+        """The largest relative shortfall of a reporting probability from the largest possible one.
 
-        With one it is 0 for tables of up to 2^19 cells and mostly at most 0.001 beyond, measured on the table, and
-        more at epsilons below 0.01 or above 7, and for schemes that jump (see `channels.ladder`). A loss of 0
-        stands for less than 1e-9.
+        It is 0 (below 1e-9) without a scheme and for tables of up to 2^19 cells. Beyond, it is measured on the table:
+        mostly at most 0.001, more at epsilons below 0.01 or above 7, and for schemes that jump (see `channels.ladder`).
         """
         return self.rows.loss
 
@@ -125,7 +123,7 @@ class Optimal(_Weighted):
 
 @register("rows_of_units")
 @dataclass(frozen=True, repr=False)
-class RowsOfUnits(SchemeChannel):
+class RowsOfUnits(UnknownKeysChannel):
     """See `rows_of_units`."""
 
     max_rows: int
@@ -140,14 +138,14 @@ class RowsOfUnits(SchemeChannel):
         return LagRows(1, self._lag, step=self.max_rows)
 
     def _lag(self) -> Lag:
-        whole, rows = optimal_lag(self._steps, 1), self.max_rows
-        return Lag([edge * rows for edge in whole.edges], [mass // rows for mass in whole.masses])
+        lag, rows = optimal_lag(Steps(self.epsilon, self.delta_), 1), self.max_rows
+        return Lag([edge * rows for edge in lag.edges], [mass // rows for mass in lag.masses])
 
 
 def _units(epsilon: float, delta: float) -> int:
-    """Return more units than any row spreads over.
+    """Return an upper bound on the units that a row spreads over.
 
     That is 2 L + 1 (L as in Lemma 4.2 of the paper) while delta may vanish at each step. It may not while 'nothing'
-    itself shrinks by e^-epsilon, which can happen ln(1/delta)/epsilon times in all.
+    itself shrinks by e^-epsilon, which happens at most ln(1/delta)/epsilon times.
     """
     return math.ceil(3 / epsilon * math.log1p(math.expm1(epsilon) / delta)) + 4

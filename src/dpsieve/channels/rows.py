@@ -1,10 +1,9 @@
-"""The rows of a channel: integers on the 2^-128 grid, and everything derived from them.
+"""The rows of a channel: integer masses on the 2^-128 grid, and everything derived from them.
 
-Masses are those of tokens; 'nothing' has the remainder to one. See `channels.law` for frequencies and tokens.
+A row lists the masses of tokens; 'nothing' has the remainder. See `channels.law` for frequencies and tokens.
 
-Every table is made from slightly tightened parameters: the step between rows is e^epsilon lowered by 2^-46, and delta
-is lowered by 2^-36, both relative. That moves a reporting probability by less than 1e-9 and leaves the kernel room to
-clear a pair of rows in floating point.
+Tables are computed from tightened parameters: e^epsilon is lowered by 2^-46 and delta by 2^-36, both relative. That
+changes a reporting probability by less than 1e-9 and lets the kernel clear a pair of rows in floating point.
 """
 
 from abc import abstractmethod
@@ -12,16 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from math import nextafter
 
 import numpy as np
 
-from dpsieve.channels.law import Row, TokenLaw
+from dpsieve.channels.law import Row, WindowedLaw, Windows, runs
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.words import below, fraction, join_words, split_words
-from dpsieve.privacy import Block, Certificate, Guarantee, certify
-from dpsieve.privacy.kernel import GRID, GUARD, examine, exp_floor
+from dpsieve.privacy.certificate import Certificate, certify
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.kernel import GRID, GUARD, Block, examine, exp_floor
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.validate import Neighbours
@@ -29,9 +28,8 @@ from dpsieve.validate import Neighbours
 ONE = 1 << GRID
 FACTOR_BITS = GUARD
 _NEAR = 2.0**-16  # a proposed place is right to 2^-18, as there are at most 2^31 of them in a cell
-SAFE = 1e-11  # windows are made this much heavier than needed, relatively, which covers all rounding
+SAFE = 1e-11  # relative excess mass of windows, which covers all rounding
 _EDGES = 2048
-_RUN = 17  # at most 2^17 neighbouring rows are tabulated at a time
 
 
 class Steps:
@@ -54,9 +52,8 @@ class Steps:
 class Inverse:
     """The inverse of a cumulative distribution over cells of integer places.
 
-    A uniform number in [0, 2^128) is two words. Cell t has the numbers from start[t] on, `mass[t]` for each of its
-    places. Every comparison is exact; floating point only proposes a place, and a proposal near the border of two
-    places is settled with integers.
+    A uniform number in [0, 2^128) is two words. Cell t has the numbers from start[t] on, mass[t] for each of its
+    places. Comparisons are exact: a floating-point quotient close to an integer is recomputed with integers.
     """
 
     edges: Ints
@@ -78,15 +75,15 @@ class Inverse:
         while len(tied := np.flatnonzero((self.ends[0][cell] == high) & (self.ends[1][cell] <= low))):
             cell[tied] += 1
         start_high, start_low = self.starts[0][cell], self.starts[1][cell]
-        rest_low = low - start_low
-        rest_high = high - start_high - (low < start_low)
+        left_low = low - start_low
+        left_high = high - start_high - (low < start_low)
         mass_high, mass_low = self.masses[0][cell], self.masses[1][cell]
-        offset = (rest_high * 2.0**64 + rest_low) / (mass_high * 2.0**64 + mass_low)
-        whole: Ints = np.floor(offset).astype(np.int64)
+        offset = (left_high * 2.0**64 + left_low) / (mass_high * 2.0**64 + mass_low)
+        steps: Ints = np.floor(offset).astype(np.int64)
         for k in np.flatnonzero(np.abs(offset - np.rint(offset)) < _NEAR):
-            rest, mass = (int(a[k]) << 64 | int(b[k]) for a, b in ((rest_high, rest_low), (mass_high, mass_low)))
-            whole[k] = rest // mass
-        return np.asarray(self.edges[cell] + whole)
+            offset_mass, mass = (int(a[k]) << 64 | int(b[k]) for a, b in ((left_high, left_low), (mass_high, mass_low)))
+            steps[k] = offset_mass // mass
+        return np.asarray(self.edges[cell] + steps)
 
 
 @dataclass(frozen=True)
@@ -98,49 +95,18 @@ class Chain:
     floor: int | None = None
 
 
-@dataclass(frozen=True)
-class Windows:
-    """The windows of rows first, first + 1, ...: row i has the tokens from i * resolution - farthest to - nearest.
+class Rows(WindowedLaw):
+    """Integer rows in blocks over shared cells, which the kernel certifies; every other method is derived from `block`.
 
-    With `settled`, the last one serves all later rows. They give exact confidence intervals, by inverting the rows. For
-    each frequency i take the shortest window of tokens that holds a reported key of frequency i with probability at
-    least `level` (given that it is reported). The interval of a token spans the frequencies whose window holds it. So
-    for every i: P[i lies in the interval | a key of frequency i is reported] >= level (Neyman's construction).
-    """
-
-    resolution: int
-    nearest: Ints
-    farthest: Ints
-    first: int = 1
-    settled: bool = True
-
-    def interval(self, tokens: Ints) -> tuple[Ints, Ints]:
-        """Return the lowest and the highest frequency whose window holds each token."""
-        rows = self.first + np.arange(len(self.nearest))
-        tops = np.maximum.accumulate(rows * self.resolution - self.nearest)
-        bottoms = np.minimum.accumulate((rows * self.resolution - self.farthest)[::-1])[::-1]
-        low = self.first + np.searchsorted(tops, tokens, side="left")
-        high = self.first - 1 + np.searchsorted(bottoms, tokens, side="right")
-        if self.settled:
-            last, near, far = int(rows[-1]), int(self.nearest[-1]), int(self.farthest[-1])
-            low = np.where(low > last, np.maximum(-(-(tokens + near) // self.resolution), last), low)
-            beyond = (tokens + far) // self.resolution
-            high = np.where(beyond >= last, beyond, high)
-        return low, np.maximum(high, low)
-
-
-class Rows(TokenLaw):
-    """Rows of integers in blocks over shared cells, which the kernel certifies. Everything else is derived here, once.
-
-    A faster form of a derived method may override it; tests/common/test_rows.py compares the two. Rows with last=None
-    must set `spread`.
+    Subclasses may override a derived method by a faster one; tests/common/test_rows.py compares the two. Rows with
+    last=None must set `spread`.
 
     Attributes:
-        step: by how much one unit may change the frequency of a key.
-        piece: how many rows a block has, as blocks are made and kept here.
-        longest: up to this `last`, divergences and windows are computed over all rows.
-        table_rows: how many rows the kernel will check, where these are made one by one.
-        loss: a reporting probability is at most this much below the largest possible one, relatively.
+        step: the largest change of a key's frequency by one unit.
+        piece: rows per cached block.
+        longest: the largest `last` for which divergences and windows are computed over all rows.
+        table_rows: how many rows the kernel will check, where rows are computed one by one.
+        loss: the largest relative shortfall of a reporting probability from the largest possible one.
     """
 
     step: int = 1
@@ -161,13 +127,13 @@ class Rows(TokenLaw):
         """A row i has all its tokens in (i - spread, i + spread], in units of frequency."""
         if self.last is None:
             raise InvalidValue("rows with last=None keep changing. Give them `spread`, the units that a row reaches.")
-        far = 0
+        reach = 0
         for i, row in enumerate(self.single_rows(np.arange(1, self.last + 1)), 1):
-            some = np.flatnonzero(row.high[0] | row.low[0])
-            if len(some):
-                lowest, highest = int(row.edges[some[0]]), int(row.edges[some[-1] + 1]) - 1
-                far = max(far, i * self.resolution - lowest + 1, highest - i * self.resolution)
-        return -(-far // self.resolution)
+            cells = np.flatnonzero(row.high[0] | row.low[0])
+            if len(cells):
+                lowest, highest = int(row.edges[cells[0]]), int(row.edges[cells[-1] + 1]) - 1
+                reach = max(reach, i * self.resolution - lowest + 1, highest - i * self.resolution)
+        return -(-reach // self.resolution)
 
     def single_rows(self, frequencies: Ints) -> Iterator[Block]:
         """Yield the row of each frequency, as a block of its own."""
@@ -196,57 +162,51 @@ class Rows(TokenLaw):
             tokens, mass = np.arange(block.edges[0], block.edges[-1]), np.repeat(each, width)
             right = tokens[mass > 0].astype(np.float64)
             return Row(silent, right, right.copy(), mass[mass > 0])
-        some = each > 0
-        left, right = ((edges[some] - 1) / self.resolution for edges in (block.edges[:-1], block.edges[1:]))
-        return Row(silent, left, right, (width * each)[some])
+        positive = each > 0
+        left, right = ((edges[positive] - 1) / self.resolution for edges in (block.edges[:-1], block.edges[1:]))
+        return Row(silent, left, right, (width * each)[positive])
 
     def reported(self, frequencies: Ints) -> Floats:
         """Return the probability of a report for each frequency."""
         return fraction(*self._totals(frequencies))
 
     def withheld(self, frequencies: Ints) -> Floats:
-        """Return the probability of 'nothing' for each frequency, with all its digits also where it is tiny."""
+        """Return the probability of 'nothing' for each frequency, to full relative precision."""
         high, low = self._totals(frequencies)
         return fraction(~high, ~low) + 2.0**-128
 
     def cell_edges(self, low: int, high: int) -> Ints:
-        """Return edges from low to high units, as tokens, between which every row spreads its mass evenly.
-
-        They go from low * resolution to high * resolution; cell t has the tokens edges[t] + 1 to edges[t+1].
-        """
+        """Return token edges between which every row is even; see `TokenLaw.cell_edges`."""
         ends = np.array([low, high]) * self.resolution
-        found = [ends]
+        edges = [ends]
         for _, block in self.pieces(max(1, low - self.spread), max(1, high + self.spread)):
-            found.append(block.edges[(block.edges - 1 > ends[0]) & (block.edges - 1 < ends[1])] - 1)
-        return np.unique(np.concatenate(found))
+            edges.append(block.edges[(block.edges - 1 > ends[0]) & (block.edges - 1 < ends[1])] - 1)
+        return np.unique(np.concatenate(edges))
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
-        """Return the probability of each cell between `edges` (a column) under each frequency (a row).
-
-        `edges` come from `cell_edges`; digits are kept down to the smallest probabilities.
-        """
+        """Return the probability of each cell under each frequency; see `TokenLaw.cell_probabilities`."""
         values, place = np.unique(frequencies, return_inverse=True)
-        found = np.zeros((len(values), len(edges) - 1))
+        probabilities = np.zeros((len(values), len(edges) - 1))
         for k, row in enumerate(self.single_rows(values)):
-            found[k] = mass_of(row, edges[1:])[0] * np.diff(edges)
-        return found[place]
+            probabilities[k] = mass_of(row, edges[1:])[0] * np.diff(edges)
+        return probabilities[place]
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the frequency under which each token has its largest probability, and that; zero if no row has it."""
+        """Return the likeliest frequency of each token, and its probability there; zero if no row has the token."""
         shift = np.zeros_like(tokens)
         if self.last is not None:
             shift = np.maximum(0, (tokens - 1) // self.resolution - self.last - self.spread)
-        near, place = np.unique(tokens - shift * self.resolution, return_inverse=True)
-        best, frequency = np.zeros(len(near)), np.ones(len(near), np.int64)
-        for run in runs(near, 2 * self.spread * self.resolution):
-            some = near[run]
-            first = max(1, int(some[0]) // self.resolution - self.spread)
-            for start, block in self.pieces(first, int(some[-1]) // self.resolution + self.spread + 1):
-                mass = mass_of(block, some)
+        values, place = np.unique(tokens - shift * self.resolution, return_inverse=True)
+        best, frequency = np.zeros(len(values)), np.ones(len(values), np.int64)
+        for run in runs(values, 2 * self.spread * self.resolution):
+            part = values[run]
+            first = max(1, int(part[0]) // self.resolution - self.spread)
+            for start, block in self.pieces(first, int(part[-1]) // self.resolution + self.spread + 1):
+                mass = mass_of(block, part)
                 row = mass.argmax(axis=0)
-                most = mass[row, np.arange(len(some))]
-                better = most > best[run]
-                best[run] = np.where(better, most, best[run])
+                largest = mass[row, np.arange(len(part))]
+                better = largest > best[run]
+                best[run] = np.where(better, largest, best[run])
                 frequency[run] = np.where(better, start + row, frequency[run])
         return frequency[place] + shift, best[place]
 
@@ -254,13 +214,7 @@ class Rows(TokenLaw):
         """Return the confidence interval of each token; see `Windows`."""
         if self.last is not None and self.last <= self.longest:
             return self._all_windows(level).interval(tokens)
-        values, place = np.unique(tokens, return_inverse=True)
-        low, high = np.empty_like(values), np.empty_like(values)
-        for run in runs(values, 4 * self.spread * self.resolution):
-            first, last = (int(token) // self.resolution for token in values[run][[0, -1]])
-            windows = self.windows(max(1, first - self.spread), last + self.spread + 1, level)
-            low[run], high[run] = windows.interval(values[run])
-        return low[place], high[place]
+        return super().interval(tokens, level)
 
     def windows(self, first: int, last: int, level: float) -> Windows:
         """Return the shortest windows of rows first to last."""
@@ -268,12 +222,12 @@ class Rows(TokenLaw):
         spans = []
         for block in self.single_rows(rows):
             mass = fraction(block.high[0], block.low[0]) * np.diff(block.edges)
-            some = np.flatnonzero(mass)
-            if not len(some):
+            cells = np.flatnonzero(mass)
+            if not len(cells):
                 spans.append((1, 0))
                 continue
-            edges = block.edges[some[0] : some[-1] + 2].astype(np.float64)
-            spans.append(shortest(edges, np.append(0.0, np.cumsum(mass[some[0] : some[-1] + 1])), edges[-1], level))
+            edges = block.edges[cells[0] : cells[-1] + 2].astype(np.float64)
+            spans.append(shortest(edges, np.append(0.0, np.cumsum(mass[cells[0] : cells[-1] + 1])), edges[-1], level))
         lowest, highest = np.array(spans).T
         own = rows * self.resolution
         return Windows(self.resolution, own - highest, own - lowest, first, settled=last == self.last)
@@ -286,13 +240,13 @@ class Rows(TokenLaw):
         order = np.argsort(place, kind="stable")
         groups = np.split(order, np.searchsorted(place[order], np.arange(1, len(distinct))))
         for row, group in zip(self.single_rows(distinct), groups, strict=False):
-            shown = group[below(high[group], low[group], *split_words([_total(row)]))]
+            reported = group[below(high[group], low[group], *split_words([_total(row)]))]
             inverse = Inverse.of(row.edges.tolist(), join_words(row.high[0], row.low[0]))
-            tokens[shown] = inverse.places(high[shown], low[shown])
+            tokens[reported] = inverse.places(high[reported], low[reported])
         return tokens
 
     def chains(self) -> Iterator[Chain]:
-        """Yield what the kernel has to see: for each s up to `step` and each r up to s, rows r, r + s, r + 2s, ..."""
+        """Yield the chains to certify: for each s up to `step` and each r up to s, rows r, r + s, r + 2s, ..."""
         if self.last is None:
             raise InvalidValue("rows that keep changing have no end to check. Use a scheme that becomes constant.")
         yield Chain((block for _, block in self.pieces(1, self.last)), self.resolution)
@@ -302,8 +256,8 @@ class Rows(TokenLaw):
 
     def certify(self, guarantee: Guarantee) -> Certificate:
         """Return the kernel's certificate for one key, or raise NotCertified."""
-        found = [certify(each.blocks, guarantee, shift=each.shift, floor=each.floor) for each in self.chains()]
-        return max(found, key=lambda certificate: certificate.worst)
+        certificates = [certify(each.blocks, guarantee, shift=each.shift, floor=each.floor) for each in self.chains()]
+        return max(certificates, key=lambda certificate: certificate.worst)
 
     def delta(self, epsilon: float, neighbours: Neighbours) -> float:
         """Return the largest divergence of adjacent rows at epsilon, from the integers; only for 'add_remove'."""
@@ -319,7 +273,7 @@ class Rows(TokenLaw):
         return max(verdict.worst for verdict in verdicts)
 
     def _settled(self, frequencies: Ints) -> Ints:
-        """Return the row that stands for each frequency."""
+        """Return the row that represents each frequency."""
         return frequencies if self.last is None else np.minimum(frequencies, self.last)
 
     def _totals(self, frequencies: Ints) -> tuple[Words, Words]:
@@ -330,14 +284,14 @@ class Rows(TokenLaw):
 
     @cached_property
     def _piece(self) -> Callable[[int], Block]:
-        """Return the blocks of rows 1 to 64, 65 to 128, ..., of which some are kept."""
+        """Return a cached function of the index: rows 1 to `piece`, the next `piece` rows, ..."""
 
-        def made(index: int) -> Block:
+        def make_piece(index: int) -> Block:
             first = index * self.piece + 1
             last = first + self.piece - 1 if self.last is None else min(first + self.piece - 1, self.last)
             return self.block(first, last - first + 1)
 
-        return lru_cache(maxsize=16)(made)
+        return lru_cache(maxsize=16)(make_piece)
 
     @cached_property
     def _all_windows(self) -> Callable[[float], Windows]:
@@ -361,28 +315,22 @@ def mass_of(block: Block, tokens: Ints) -> Floats:
     return np.where(inside, fraction(block.high[:, cell], block.low[:, cell]), 0.0)
 
 
-def runs(values: Ints, gap: int) -> Iterator[slice]:
-    """Cut increasing values where two are far from each other, and every 2^17 or so."""
-    cuts = np.flatnonzero((np.diff(values) > gap) | (np.diff(values >> _RUN) > 0)) + 1
-    return (slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(values)]) if b > a)
-
-
 def shortest(edges: Floats, sums: Floats, top: float, level: float) -> tuple[int, int]:
-    """Return the first and last place of the shortest window, among places below `top`, with `level` of their mass.
+    """Return the first and last place of the shortest window below `top` with `level` of the mass there.
 
-    Cell t has the places edges[t] to edges[t+1] - 1, and `sums` is the mass up to each edge. A shortest window begins
-    or ends at an edge of a cell, as mass is even in between.
+    Cell t has the places edges[t] to edges[t+1] - 1, and `sums` is the mass up to each edge. Mass is even within a
+    cell, so some shortest window begins or ends at an edge.
     """
     end = min(top, edges[-1])
     if level >= 1 or end <= edges[0]:
         return int(edges[0]), int(end) - 1
-    whole = np.interp(end, edges, sums)
-    # With very many cells a window may begin and end at some of the edges only: longer by a two-thousandth.
+    total = np.interp(end, edges, sums)
+    # With very many cells only every `step`-th edge is tried: a window is longer by a two-thousandth.
     step = 1 + len(edges) // _EDGES
     keep = np.flatnonzero(edges < end)[::step]
-    edges, sums = np.append(edges[keep], end), np.append(sums[keep], whole)
-    need = min(level * (1 + SAFE), 1.0) * whole
-    fits = np.append(sums + need <= whole, sums >= need)
+    edges, sums = np.append(edges[keep], end), np.append(sums[keep], total)
+    need = min(level * (1 + SAFE), 1.0) * total
+    fits = np.append(sums + need <= total, sums >= need)
     if step == 1:
         starts = np.append(edges, np.interp(sums - need, sums, edges))
         stops = np.append(np.interp(sums + need, sums, edges), edges)

@@ -1,8 +1,8 @@
-"""Rows with a sampling scheme: each is made from the previous one (see `advance`), in blocks, as needed.
+"""Rows with a sampling scheme, each computed from the previous one (see `advance`), in blocks, as needed.
 
-From the frequency on at which the scheme is constant, the rows settle: after a while each is the previous one shifted
-up by one unit, and from there the last row stands for all. The kernel checks this with the rest. Rows are never all in
-memory: the row before each block is kept, and a block is made again when it is needed.
+Once the scheme is constant, the rows settle: eventually each is the previous one shifted up by one unit, and the last
+row represents all later ones. The kernel checks this, too. Rows are never all in memory: the row before each block is
+stored, and a block is recomputed when needed.
 """
 
 from abc import abstractmethod
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsieve.channels import stepwise_loops as blocks
-from dpsieve.channels.law import LARGEST_FREQUENCY
-from dpsieve.channels.rows import FACTOR_BITS, SAFE, Rows, Steps, Windows
+from dpsieve.channels.law import LARGEST_FREQUENCY, Windows
+from dpsieve.channels.rows import FACTOR_BITS, SAFE, Rows, Steps
 from dpsieve.channels.stepwise_loops import advance
 from dpsieve.errors import NotCertified
 from dpsieve.exact.balls import first_whole
 from dpsieve.exact.words import floor_words, fraction
-from dpsieve.privacy import Block
+from dpsieve.privacy.kernel import Block
 from dpsieve.randomness.coins import uniform_below
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme
@@ -29,7 +29,7 @@ MOST_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class RaggedRows:
-    """Consecutive rows, each with cells of its own.
+    """Consecutive rows, each with its own cells.
 
     Row first + r has the cells starts[r]:starts[r+1], and cell t has the tokens left[t] + 1 to right[t].
     """
@@ -53,8 +53,8 @@ class RaggedRows:
         left, right, high, low = self.left[cells], self.right[cells], self.high[cells], self.low[cells]
         return RaggedRows(first, starts - starts[0], left, right, high, low, self.reported[a:b])
 
-    def shifted(self, first: int, count: int, resolution: int) -> "RaggedRows":
-        """Return `count` rows from `first` on, each being this single row shifted up to its frequency."""
+    def shift(self, first: int, count: int, resolution: int) -> "RaggedRows":
+        """Return `count` rows from `first` on, each a copy of this single row shifted to its frequency."""
         cells = len(self.left)
         shift = np.repeat((first - self.first + np.arange(count)) * resolution, cells)
         high, low, reported = np.tile(self.high, count), np.tile(self.low, count), np.tile(self.reported, (count, 1))
@@ -63,41 +63,41 @@ class RaggedRows:
 
 
 class SampledRows(Rows):
-    """Rows that report a key of frequency i with probability at most q_i, that of a scheme.
+    """Rows that report a key of frequency i with probability at most q_i of a scheme.
 
-    `loss` ignores a token of a new unit, delta / resolution.
+    `loss` ignores one token of a new unit, delta / resolution.
     """
 
     scheme: Scheme
 
     def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
-        """Return a token for each frequency: that on which a uniform number U in [0, 2^128) falls.
+        """Return the token of each frequency on which a uniform number U in [0, 2^128) falls.
 
-        A key that was already sampled with probability q_i has U < q_i 2^128. Here q_i is that of the true frequency,
-        also where rows share a reporting probability pi below it: then q_i P[reported | sampled] = pi, as it must be. A
+        A key that was already sampled with probability q_i has U < q_i 2^128, where q_i is that of the true frequency,
+        also where rows share a reporting probability pi below it: then q_i P[reported | sampled] = pi, as required. A
         key with q_i below 2^-128 is never reported.
         """
         order = np.argsort(frequencies, kind="stable")
         high, low = source.words(len(order)), source.words(len(order))
         if already_sampled:
             limit_high, limit_low = floor_words(self.scheme.inclusion(frequencies[order]))
-            some = (limit_high | limit_low) > 0
-            high[~some] = low[~some] = ~np.uint64(0)
-            high[some], low[some] = uniform_below(limit_high[some], limit_low[some], source)
+            possible = (limit_high | limit_low) > 0
+            high[~possible] = low[~possible] = ~np.uint64(0)
+            high[possible], low[possible] = uniform_below(limit_high[possible], limit_low[possible], source)
         tokens = np.empty(len(order), np.int64)
         tokens[order] = self.find_tokens(frequencies[order], high, low)
         return tokens
 
     @abstractmethod
     def find_tokens(self, frequencies: Ints, high: Words, low: Words) -> Ints:
-        """Return the tokens on which the numbers fall, 0 for none; frequencies do not decrease."""
+        """Return the tokens on which the numbers fall, 0 for none; frequencies are sorted."""
 
 
 class StepRows(SampledRows):
     """Rows that report a key of frequency i with probability at most q_i, up to `spread` units below i.
 
-    They begin with row 1, or after a row that is given: then row i has the limit of the frequency i + ahead, and
-    `settle` rows are made after the scheme has become constant.
+    They start with row 1, or after a given row: then row i has the limit of the frequency i + ahead, and `settle` rows
+    are computed after the scheme has become constant.
     """
 
     last: int
@@ -118,8 +118,10 @@ class StepRows(SampledRows):
         self._constant = max(
             constant_from(scheme, LARGEST_FREQUENCY if ahead else MOST_ROWS) - self._ahead, self._base + 1
         )
-        held, top = scheme.inclusion([min(self._constant + self._ahead, LARGEST_FREQUENCY), LARGEST_FREQUENCY]).tolist()
-        self.loss = 1 - held / top if held < top else 0.0
+        constant_q, largest_q = scheme.inclusion(
+            [min(self._constant + self._ahead, LARGEST_FREQUENCY), LARGEST_FREQUENCY]
+        ).tolist()
+        self.loss = 1 - constant_q / largest_q if constant_q < largest_q else 0.0
         self.last = self._constant + (2 * spread if settle is None else settle)
         self.table_rows = self.last - self._base
         self._capacity = 4 * spread + 64  # cells of a row
@@ -133,9 +135,9 @@ class StepRows(SampledRows):
         place, mass, reported = np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros((1, 2), np.uint64)
         nothing = RaggedRows(0, np.zeros(2, np.int64), place, place, mass, mass, reported)
         self._before = [nothing if before is None else before]  # row 0 is 'nothing'
-        self._frozen: dict[int, Words] = {}
-        self._known = np.empty((0, 2), np.uint64)
-        self._latest: tuple[int, RaggedRows] | None = None
+        self._cached_limits: dict[int, Words] = {}
+        self._cached_totals = np.empty((0, 2), np.uint64)
+        self._latest_block: tuple[int, RaggedRows] | None = None
 
     def block(self, first: int, count: int) -> Block:
         """Return consecutive rows over shared cells; tokens of a cell (left, right] are left + 1 to right."""
@@ -146,15 +148,15 @@ class StepRows(SampledRows):
         return Block(edges + 1, *blocks.lay_over(rows.starts, rows.left, rows.right, rows.high, rows.low, edges))
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the frequency under which each token has its largest probability, and that."""
+        """Return the likeliest frequency of each token, and its probability there."""
         shift = np.maximum(0, (tokens - self.last * self.resolution - 1) // self.resolution)
-        near, place = np.unique(tokens - shift * self.resolution, return_inverse=True)
-        best, frequency = np.zeros(len(near)), np.ones(len(near), np.int64)
-        if len(near):
-            first = max(self._base + 1, int(near[0]) // self.resolution - self.spread)
-            for rows in self.ragged(first, int(near[-1]) // self.resolution + self.spread + 1):
+        values, place = np.unique(tokens - shift * self.resolution, return_inverse=True)
+        best, frequency = np.zeros(len(values)), np.ones(len(values), np.int64)
+        if len(values):
+            first = max(self._base + 1, int(values[0]) // self.resolution - self.spread)
+            for rows in self.ragged(first, int(values[-1]) // self.resolution + self.spread + 1):
                 density = fraction(rows.high, rows.low)
-                blocks.likeliest(rows.starts, rows.left, rows.right, density, rows.first, near, best, frequency)
+                blocks.likeliest(rows.starts, rows.left, rows.right, density, rows.first, values, best, frequency)
         return frequency[place] + shift, best[place]
 
     def windows(self, first: int, last: int, level: float) -> Windows:
@@ -170,14 +172,14 @@ class StepRows(SampledRows):
         return Windows(self.resolution, nearest, farthest, first, settled=last == self.last)
 
     def find_tokens(self, frequencies: Ints, high: Words, low: Words) -> Ints:
-        """Return the tokens on which the numbers fall, block by block; frequencies do not decrease."""
+        """Return the tokens on which the numbers fall, block by block; frequencies are sorted."""
         tokens = np.zeros(len(frequencies), np.int64)
         rows = np.minimum(frequencies, self.last)
         start = 0
         while start < len(rows):
-            index = self._index(int(rows[start]))
+            index = self._block_of(int(rows[start]))
             stop = int(np.searchsorted(rows, self._base + (index + 1) * self._height, side="right"))
-            block = self._made(index)
+            block = self._rows_of_block(index)
             blocks.draw(
                 block.starts, block.left, block.right, block.high, block.low, block.reported,
                 rows[start:stop] - block.first, high[start:stop], low[start:stop], tokens[start:stop],
@@ -186,37 +188,37 @@ class StepRows(SampledRows):
         return tokens + np.where(tokens > 0, (frequencies - rows) * self.resolution, 0)
 
     def ragged(self, first: int, last: int) -> Iterator[RaggedRows]:
-        """Yield the rows from first to last, in blocks; those beyond the last one made are that one shifted up."""
+        """Yield the rows from first to last, in blocks; rows beyond `last` are that row shifted up."""
         row = first
         while row <= min(last, self.last):
-            index = self._index(row)
+            index = self._block_of(row)
             stop = min(last, self.last, self._base + (index + 1) * self._height)
-            yield self._made(index).part(row, stop)
+            yield self._rows_of_block(index).part(row, stop)
             row = stop + 1
         if row <= last:
-            tail = self._made(self._index(self.last)).part(self.last, self.last)
+            tail = self._rows_of_block(self._block_of(self.last)).part(self.last, self.last)
             for start in range(row, last + 1, self._height):
-                yield tail.shifted(start, min(last - start + 1, self._height), self.resolution)
+                yield tail.shift(start, min(last - start + 1, self._height), self.resolution)
 
-    def _made(self, index: int) -> RaggedRows:
-        """Make one block of rows, and those before it that were not made yet."""
-        latest = self._latest
+    def _rows_of_block(self, index: int) -> RaggedRows:
+        """Return one block of rows; blocks before it are computed first, once."""
+        latest = self._latest_block
         if latest is not None and latest[0] == index:
             return latest[1]
         while True:
             at = min(index, len(self._before) - 1)
-            rows = self._advanced(self._before[at], self._limits(at))
+            rows = self._advance(self._before[at], self._limits(at))
             self._check_spread(rows)
             if at + 1 == len(self._before):
                 last = rows.first + len(rows) - 1
-                end = rows.part(last, last).shifted(last, 1, self.resolution)  # a copy, not a view
-                self._before[at + 1 : at + 2] = [end]  # not appended: another thread may just have put the same there
+                end = rows.part(last, last).shift(last, 1, self.resolution)  # a copy, not a view
+                self._before[at + 1 : at + 2] = [end]  # no append: another thread may have stored the same row
             if at == index:
-                self._latest = index, rows
+                self._latest_block = index, rows
                 return rows
 
-    def _advanced(self, before: RaggedRows, limits: Words) -> RaggedRows:
-        """Return the rows after a single one, one for each (high, low) limit q_i on the reported mass."""
+    def _advance(self, before: RaggedRows, limits: Words) -> RaggedRows:
+        """Return the rows after a single row, one per (high, low) limit q_i on the reported mass."""
         cells, room = len(before.left), len(limits) * self._capacity
         edges, state = np.zeros(self._capacity + 1, np.int64), np.zeros((2, self._capacity), np.uint64)
         edges[: cells + 1] = np.append(before.left, before.right[-1:]) if cells else 0
@@ -228,52 +230,52 @@ class StepRows(SampledRows):
             starts, left, right, high, low, reported,
         )  # fmt: skip
         if not done:
-            raise MemoryError("a row has more cells than were set aside")
+            raise MemoryError("a row has more cells than were allocated")
         end = starts[-1]
         return RaggedRows(before.first + 1, starts, left[:end], right[:end], high[:end], low[:end], reported)
 
     def _check_spread(self, rows: RaggedRows) -> None:
-        """Refuse a row that spreads further than `spread`, which others rely on."""
-        some = np.flatnonzero(np.diff(rows.starts))
-        lowest = rows.left[rows.starts[some]]
-        if ((rows.first + some) * self.resolution - lowest > self.spread * self.resolution).any():
+        """Raise NotCertified if a row spreads further than `spread`."""
+        filled = np.flatnonzero(np.diff(rows.starts))
+        lowest = rows.left[rows.starts[filled]]
+        if ((rows.first + filled) * self.resolution - lowest > self.spread * self.resolution).any():
             raise NotCertified("a row spreads over more units than any scheme should cause. Use another scheme.")
 
     def _limits(self, index: int) -> Words:
-        """Return q on the grid for the rows of a block, rounded down; beyond the constant part, its last value.
+        """Return q on the grid for the rows of a block, rounded down; constant from `_constant` on.
 
-        Each is evaluated once and kept, so that what is drawn from is what was certified whatever the scheme answers.
+        Each value is evaluated once, so the rows that are drawn from are those that were certified.
         """
-        if index not in self._frozen:
+        if index not in self._cached_limits:
             first = self._base + index * self._height + 1
             last = min(first + self._height - 1, self.last)
             ends = min(first, self._constant) + self._ahead, min(last, self._constant) + self._ahead
             q = self.scheme.inclusion_range(*ends)
             q = np.append(q, np.full(last - first + 1 - len(q), q[-1]))
-            self._frozen[index] = np.column_stack(floor_words(q))
-        return self._frozen[index]
+            self._cached_limits[index] = np.column_stack(floor_words(q))
+        return self._cached_limits[index]
 
     def _totals(self, frequencies: Ints) -> tuple[Words, Words]:
         rows = np.minimum(frequencies, self.last) - self._base
-        known, last = self._known, int(rows.max(initial=1))
+        known, last = self._cached_totals, int(rows.max(initial=1))
         if len(known) < last:
             more = self.ragged(self._base + len(known) + 1, self._base + last)
             known = np.concatenate([known, *(rows.reported for rows in more)])
-            self._known = known
+            self._cached_totals = known
         return known[rows - 1, 0], known[rows - 1, 1]
 
-    def _index(self, row: int) -> int:
+    def _block_of(self, row: int) -> int:
         """Return the block of a row."""
         return (row - self._base - 1) // self._height
 
 
-def constant_from(scheme: Scheme, most: int = MOST_ROWS) -> int:
-    """Return the frequency from which on the rows may take q as constant: where it is, or `most`.
+def constant_from(scheme: Scheme, limit: int = MOST_ROWS) -> int:
+    """Return the frequency from which rows take q as constant: where it becomes so, but at most `limit`.
 
-    A function does not say where it becomes constant; as it never decreases, it is from where it has its last value on.
+    A function does not state where it becomes constant; as it never decreases, that is where it reaches its last value.
     """
     settled = scheme.constant_from()
     if settled is not None:
-        return max(1, min(settled, most))
-    last = scheme.inclusion(most)
-    return first_whole(lambda frequency: bool(scheme.inclusion(frequency) == last), 1, most)
+        return max(1, min(settled, limit))
+    last = scheme.inclusion(limit)
+    return first_whole(lambda frequency: bool(scheme.inclusion(frequency) == last), 1, limit)

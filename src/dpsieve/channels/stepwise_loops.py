@@ -8,7 +8,7 @@ made from row i - 1 for the largest reporting probability pi_i that the scheme a
 and its mass is pushed to the highest tokens. Every old token gets between its least and e^eps times its mass; the least
 is e^-eps times its mass, except for the lowest tokens, which may vanish together with at most
 delta - max(0, silent_(i-1) - e^eps silent_i) (the factor e^eps on silent_i is the correction). From the right, tokens
-get the most they may until the mass is used up; one token in between gets the rest. The new unit has min(pi_i, delta).
+get their maximum until the mass is used up; one token in between gets the remainder. The new unit has min(pi_i, delta).
 
 Rounding is on the safe side everywhere: products with e^eps are rounded down, with e^-eps up, so each adjacent pair of
 rows keeps the promise on the integers themselves. The kernel checks that. A mass is two words, (high, low).
@@ -100,7 +100,7 @@ def draw(starts, left, right, high, low, reported, rows, draw_high, draw_low, to
 
 @jit()
 def likeliest(starts, left, right, density, first_row, tokens, best, frequency):
-    """Update, for sorted tokens, the largest mass seen and the frequency that has it."""
+    """Update the largest mass so far of each sorted token, and its frequency."""
     for r in range(len(starts) - 1):
         if starts[r] == starts[r + 1]:
             continue
@@ -114,7 +114,7 @@ def likeliest(starts, left, right, density, first_row, tokens, best, frequency):
 
 @jit()
 def windows(starts, left, right, density, first_row, parts, level, nearest, farthest):
-    """For each row, find the shortest window of tokens that holds `level` of its reported mass, as lags."""
+    """Fill the shortest window of tokens, as lags, that holds `level` of the reported mass of each row."""
     for r in range(len(starts) - 1):
         own, a, stop = (first_row + r) * parts, starts[r], starts[r + 1]
         total = 0.0
@@ -126,7 +126,7 @@ def windows(starts, left, right, density, first_row, parts, level, nearest, fart
         if level >= 1.0:
             nearest[r], farthest[r] = own - right[stop - 1], own - left[a] - 1
             continue
-        # Windows that begin at a left edge, then, in a mirror, windows that end at a right edge.
+        # Windows that begin at a left edge, then, mirrored, windows that end at a right edge.
         lefts, rights, masses = left[a:stop], right[a:stop], density[a:stop]
         first, last = _narrowest(lefts, rights, masses, level * total)
         low, high = _narrowest(-rights[::-1], -lefts[::-1], masses[::-1].copy(), level * total)
@@ -137,7 +137,7 @@ def windows(starts, left, right, density, first_row, parts, level, nearest, fart
 
 @jit()
 def _narrowest(left, right, density, need):
-    """Return the ends of the shortest window that begins at a left edge and holds the mass that is needed."""
+    """Return the ends of the shortest window that begins at a left edge and holds the needed mass."""
     first, last, mass, b = left[0], right[-1], 0.0, 0
     for t in range(len(left)):
         while b < len(left) and mass < need:
@@ -165,7 +165,7 @@ def decaying_sums(terms, decay, start):
 
 @jit()
 def interval_ends(tokens, reach, starts, first, nearest, farthest, parts, low, high):
-    """Fill in the lowest and the highest frequency, up to its reach, whose window holds each token.
+    """Fill the lowest and the highest frequency, up to its reach, whose window holds each token.
 
     Row r has the window of lags nearest[r] to farthest[r]. Stair k has the rows first[k] to first[k+1] - 1 for the
     frequencies from starts[k] on, the last of them for all that are left.
@@ -191,9 +191,9 @@ def interval_ends(tokens, reach, starts, first, nearest, farthest, parts, low, h
 def advance(
     parameters, edges, high, low, numbers, total, limits, starts, out_left, out_right, out_high, out_low, reported
 ):
-    """Make a row for each limit; write its cells and its reported mass; leave the state arrays at the last one.
+    """Compute a row per limit, its cells and its reported mass; the state arrays end at the last row.
 
-    Return False when a row has more cells than the arrays hold.
+    Return False if a row has more cells than the arrays hold.
     """
     parts = parameters[5]
     capacity = len(high)
@@ -206,7 +206,7 @@ def advance(
         pi_high, pi_low = _reporting(parameters, total[0], total[1], limits[r, 0], limits[r, 1])
         free_high, free_low = _may_vanish(parameters, total[0], total[1], pi_high, pi_low)
         cells = _split(parameters, edges, high, low, count, free_high, free_low, right, masses)
-        room_high, room_low = pi_high, pi_low  # what is left once every old token has its least mass
+        room_high, room_low = pi_high, pi_low  # the mass beyond the least of every old token
         left = edges[0]
         for t in range(cells):
             _, mass_high, mass_low = mul(masses[2, t], masses[3, t], np.uint64(right[t] - left))
@@ -215,23 +215,23 @@ def advance(
                 room_high, room_low = _ZERO, _ZERO
             else:
                 room_high, room_low = sub(room_high, room_low, mass_high, mass_low)
-        # The new unit gets delta or what is left, in equal parts; the old cells share the rest, from the right.
+        # The new unit gets at most delta, in equal parts; the old cells share the remainder, from the right.
         new_high, new_low = parameters[3], parameters[4]
         if less(room_high, room_low, new_high, new_low):
             new_high, new_low = room_high, room_low
         new_high, new_low = _over(new_high, new_low, parts)
         _, mass_high, mass_low = mul(new_high, new_low, parts)
         room_high, room_low = sub(room_high, room_low, mass_high, mass_low)
-        kept = _raise(parameters, edges[0], cells, right, masses, room_high, room_low, edges, high, low)
-        if kept == 0:
+        used = _raise(parameters, edges[0], cells, right, masses, room_high, room_low, edges, high, low)
+        if used == 0:
             edges[0] = np.int64(parts) * (row - 1)
         if new_high != _ZERO or new_low != _ZERO:
-            edges[kept + 1], high[kept], low[kept] = np.int64(parts) * row, new_high, new_low
-            kept += 1
-        numbers[0], numbers[1] = row, kept
+            edges[used + 1], high[used], low[used] = np.int64(parts) * row, new_high, new_low
+            used += 1
+        numbers[0], numbers[1] = row, used
         total[0], total[1] = _ZERO, _ZERO
         place = starts[r]
-        for t in range(kept):
+        for t in range(used):
             _, mass_high, mass_low = mul(high[t], low[t], np.uint64(edges[t + 1] - edges[t]))
             total[0], total[1] = add(total[0], total[1], mass_high, mass_low)
             out_left[place], out_right[place] = edges[t], edges[t + 1]
@@ -284,20 +284,20 @@ def _split(parameters, edges, high, low, count, free_high, free_low, right, mass
     for t in range(count):
         left, end = edges[t], edges[t + 1]
         if free_high != _ZERO or free_low != _ZERO:
-            whole = np.uint64(end - left)
-            _, mass_high, mass_low = mul(high[t], low[t], whole)
+            width = np.uint64(end - left)
+            _, mass_high, mass_low = mul(high[t], low[t], width)
             if less(free_high, free_low, mass_high, mass_low):
-                whole = divide(free_high, free_low, high[t], low[t])
-                _, mass_high, mass_low = mul(high[t], low[t], whole)
+                width = divide(free_high, free_low, high[t], low[t])
+                _, mass_high, mass_low = mul(high[t], low[t], width)
             free_high, free_low = sub(free_high, free_low, mass_high, mass_low)
-            if whole != _ZERO:
-                left += np.int64(whole)
+            if width != _ZERO:
+                left += np.int64(width)
                 cells = _put(right, masses, cells, left, high[t], low[t], _ZERO, _ZERO)
             if left < end:
                 left += 1
-                rest_high, rest_low = sub(high[t], low[t], free_high, free_low)
-                rest_high, rest_low = mul_word_up(rest_high, rest_low, parameters[2])
-                cells = _put(right, masses, cells, left, high[t], low[t], rest_high, rest_low)
+                least_high, least_low = sub(high[t], low[t], free_high, free_low)
+                least_high, least_low = mul_word_up(least_high, least_low, parameters[2])
+                cells = _put(right, masses, cells, left, high[t], low[t], least_high, least_low)
                 free_high, free_low = _ZERO, _ZERO
         if left < end:
             least_high, least_low = mul_word_up(high[t], low[t], parameters[2])
@@ -331,12 +331,12 @@ def _raise(parameters, base, cells, right, masses, room_high, room_low, edges, h
                     room_high, room_low = sub(room_high, room_low, mass_high, mass_low)
                     new_high, new_low = most_high, most_low
                 else:
-                    whole = divide(room_high, room_low, gain_high, gain_low)
-                    if whole != _ZERO:
+                    raised = divide(room_high, room_low, gain_high, gain_low)
+                    if raised != _ZERO:
                         place -= 1
                         high[place], low[place], edges[place + 1] = most_high, most_low, end
-                        end -= np.int64(whole)
-                        _, mass_high, mass_low = mul(gain_high, gain_low, whole)
+                        end -= np.int64(raised)
+                        _, mass_high, mass_low = mul(gain_high, gain_low, raised)
                         room_high, room_low = sub(room_high, room_low, mass_high, mass_low)
                     place -= 1
                     high[place], low[place] = add(new_high, new_low, room_high, room_low)
@@ -350,11 +350,11 @@ def _raise(parameters, base, cells, right, masses, room_high, room_low, edges, h
                 place -= 1
                 high[place], low[place], edges[place + 1] = new_high, new_low, end
             end = start
-    kept = len(high) - place
+    used = len(high) - place
     edges[0] = end
-    for t in range(kept):
+    for t in range(used):
         edges[t + 1], high[t], low[t] = edges[place + t + 1], high[place + t], low[place + t]
-    return kept
+    return used
 
 
 @jit()

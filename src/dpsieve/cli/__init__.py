@@ -16,7 +16,7 @@ from dpsieve.cli.command import Command, Group
 from dpsieve.cli.jobs import add_jobs
 from dpsieve.cli.messages import notes_of, spell_options
 from dpsieve.errors import DpsieveError, PrivacyWarning
-from dpsieve.locks import cleaned_up
+from dpsieve.locks import unwind_on_signals
 
 app = typer.Typer(
     name="dpsieve",
@@ -57,7 +57,7 @@ def main() -> None:
         if isinstance(printed, io.TextIOWrapper):
             printed.reconfigure(errors="backslashreplace")  # a release that is paid for is printed on any terminal
     try:
-        with cleaned_up(), warnings.catch_warnings():
+        with unwind_on_signals(), warnings.catch_warnings():
             warnings.simplefilter("always", PrivacyWarning)
             warnings.showwarning = _one_line(warnings.showwarning)
             app(prog_name="dpsieve")  # also as python -m dpsieve

@@ -189,7 +189,7 @@ def _run(
     source = open_data(data, format, header)
     where = engine_for(source, memory, engine)
     with reserve(out) as place:
-        around = {"engine": where, "table": table, "ledger": ledger, "note": note}
+        around: Any = {"engine": where, "table": table, "ledger": ledger, "note": note}
         if dry_run:
             kind: Any = job.function.rsplit(".")[-1]
             show_preview(preview(source, job=kind, **around, **arguments), as_json=as_json)

@@ -14,7 +14,7 @@ import typer
 from dpsieve.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from dpsieve.engines import Engine
+    from dpsieve.engines.engine import Engine
     from dpsieve.jobs.request import Request
 
 
@@ -146,7 +146,7 @@ def _yes_or_no(text: str) -> bool:
 
 def open_data(names: list[str] | None, format_name: str | None, header: str | None) -> Any:
     """Return the data that a command was given: files, or standard input for '-'."""
-    from dpsieve.engines import files
+    from dpsieve.engines.inputs.files import files
 
     if names == ["-"]:
         return files(sys.stdin.buffer, format=format_name, header=header)
@@ -160,7 +160,9 @@ def open_data(names: list[str] | None, format_name: str | None, header: str | No
 
 def engine_for(data: Any, memory: str | None, name: str = "duckdb") -> "Engine | None":
     """Return the engine for the data that a command was given: None for a database, which counts itself."""
-    from dpsieve.engines import DuckDB, Spark, is_database
+    from dpsieve.engines.duckdb.engine import DuckDB
+    from dpsieve.engines.inputs.frames import is_database
+    from dpsieve.engines.spark.engine import Spark
 
     if name not in ("duckdb", "spark"):
         raise InvalidValue("--engine is neither duckdb nor spark. Choose one, or leave it out.")

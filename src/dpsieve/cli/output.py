@@ -122,7 +122,7 @@ def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 
     from rich.markup import escape
     from rich.table import Table
 
-    from dpsieve.display import interval_words, printable, shortened
+    from dpsieve.display import format_interval, printable, shorten
     from dpsieve.publication.publication import plain_rows
     from dpsieve.values.keys import key_names
 
@@ -135,8 +135,8 @@ def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column(f"95 % interval{of}", justify="right", no_wrap=True)
     for row in plain_rows(rows):
-        numbers = (f"{row['count']:,}", interval_words(row["low"], row["high"], least)) if has_counts else ()
-        table.add_row(*(escape(shortened(row[name])) for name in names), *numbers)
+        numbers = (f"{row['count']:,}", format_interval(row["low"], row["high"], least)) if has_counts else ()
+        table.add_row(*(escape(shorten(row[name])) for name in names), *numbers)
     console.print(table)
 
 

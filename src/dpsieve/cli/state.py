@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsieve.errors import UnreadableData
-from dpsieve.locks import acquired, flush
+from dpsieve.locks import acquire_lock, flush
 
 if TYPE_CHECKING:
     from dpsieve.sketches import MergedSketch, MisraGries
@@ -68,7 +68,7 @@ def locked(path: Path) -> Iterator[None]:
     target = _target(path)
     name = target.with_name(f".{target.name}.lock")
     try:
-        handle = acquired(name, lambda: name.touch(0o600))
+        handle = acquire_lock(name, lambda: name.touch(0o600))
     except OSError as error:
         reason = f"{error.strerror}. Check its folder."
         if isinstance(error, BlockingIOError):

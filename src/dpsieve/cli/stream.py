@@ -121,9 +121,9 @@ def stream(
 def _ledger(path: Path | None, items_per_unit: int) -> "Ledger | None":
     """Open the ledger to charge, which must be for what a stream protects."""
     from dpsieve.privacy.ledger import Ledger
-    from dpsieve.sketches.laplace_noise import checked_items, protected
+    from dpsieve.sketches.laplace_noise import check_items_per_unit, protected_unit
 
-    unit = protected(checked_items(items_per_unit))
+    unit = protected_unit(check_items_per_unit(items_per_unit))
     book = None if path is None else Ledger.open(path)
     if book is not None and book.budget.unit != unit:
         fix = f"Charge one made by: dpsieve ledger create ... --unit {unit.removeprefix('one ')!r}"

@@ -22,14 +22,14 @@ _SAVE_EVERY = 60.0  # seconds, while a pipe is read
 
 def named_files(names: Sequence[str]) -> list[str]:
     """Return the files that names, globs and folders mean, each once; - is standard input."""
-    from dpsieve.engines.inputs.files import found_files, one_file
+    from dpsieve.engines.inputs.files import file_identity, find_files
 
     files: list[str] = []
     for name in names:
         path = Path(name)
         plain = name == "-" or (path.exists() and not path.is_dir())  # a pipe with a name is read too
-        files += [name] if plain else map(str, found_files(name))
-    paths = [one_file(Path(path)) for path in files if path != "-"]
+        files += [name] if plain else map(str, find_files(name))
+    paths = [file_identity(Path(path)) for path in files if path != "-"]
     if len(set(paths)) < len(paths):
         raise InvalidValue("a file is named twice, so that its items would count twice. Name each file once.")
     return files

@@ -11,8 +11,8 @@ each file.
 The cache folder is NUMBA_CACHE_DIR, or that of the user, such as ~/.cache. Three rules protect what is loaded:
 
 - Loading unpickles, so a planted file would run as code. Both folders and each file must belong to this user, and no
-  other user may write to them; otherwise they are ignored. They are opened one relative to the other, so that nobody
-  can exchange them after the check.
+  other user may write to them; otherwise they are ignored. They are opened one relative to the other, so that they
+  cannot be exchanged after the check.
 - A process whose modules were replaced on disk after it started neither loads nor saves: what it has in memory is not
   what the digest describes.
 - Each file starts with a digest of its content, so that a file cut short by a power loss is not loaded.

@@ -1,25 +1,25 @@
-"""Counts in two steps: a part of the budget finds the keys, the rest counts the found ones, without a threshold.
+"""Counts in two steps: a part of the budget selects the keys, the rest counts them, without a threshold.
 
-Step one is two rounds of Renyi selection (`discovery.two_rounds`), whose noisy first look also ranks the keys it finds.
-Step two keeps of each unit at most m of the found keys, those that rank highest first, and adds Gaussian noise to the
-counts. So the most common keys, which rank first, lose least to the bound.
+Step one is two rounds of Renyi selection (`discovery.renyi`), whose noisy round one also ranks the selected keys. Step
+two keeps at most m of the selected keys per unit, those that rank highest first, and adds Gaussian noise to the counts.
+So the most common keys, which rank first, lose least to the bound.
 
-How many keys, m. Let K be the number of found keys, at most 100, and d the number of the K highest that a unit holds.
-Under the bound m it loses d - m of them, so the mean error of these K counts is about
+How many keys, m. Let K be the number of selected keys, at most 100, and d the number of the K highest in a unit. Under
+the bound m it loses d - m of them, so the mean error of these K counts is about
 
     loss(m) / K + sqrt(2 / pi) sigma sqrt(m),    loss(m) = sum over units of min(max(d - m, 0), 20),
 
-with sigma sqrt(m) the standard deviation of the noise. One unit more raises each loss(m) by 0 to 20, so one pick of the
+with sigma sqrt(m) the standard deviation of the noise. One more unit raises each loss(m) by 0 to 20, so one pick of the
 least error by the exponential mechanism at choice_epsilon is choice_epsilon-bounded-range, as scores all change in one
-direction (`privacy.curves.picks`). Cutting the loss of a unit at 20 keys makes the noise of the choice five times
-smaller, and hides the loss only where it is far too large anyway.
+direction (`accounting.exponential_picks`). Cutting the loss of a unit at 20 keys makes the noise of the choice five
+times smaller, and hides the loss only where it is much too large anyway.
 
-Proof of privacy. What a unit keeps depends on its own keys and on the found keys with their ranks, which are outputs of
-step one (keys that look alike stand in their own order). So given those, one unit more changes at most m counts, each
-by one: a Gaussian of distance 1/sigma, whatever m is, as the noise has the variance m sigma^2 and is only rounded. The
-choice has losses in a range of choice_epsilon, and the histogram of kept pairs is kept_epsilon-private: both are
-Gaussian private of a distance `pure_mu` (`privacy.stages`). Distances of an adaptive sequence add up in squares, so
-step two is stage three of one account with the selection, with one law whatever step one showed.
+Proof of privacy. What a unit keeps depends on its own keys and on the selected keys with their ranks, which are outputs
+of step one (ties are in the order of keys). So given those, one more unit changes at most m counts, each by one: a
+Gaussian of distance 1/sigma, whatever m is, as the noise has the variance m sigma^2 and is only rounded. The choice has
+losses in a range of choice_epsilon, and the histogram of kept pairs is kept_epsilon-private: both are Gaussian private
+of a distance `pure_mu` (`accounting.products`). Distances of an adaptive sequence add up in squares, so step two is
+stage three of one account with the selection, with one law whatever step one showed.
 """
 
 import math
@@ -31,17 +31,17 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.accounting.stages import gaussian_number, largest_mu, pure_mu
+from dpsieve.accounting.products import gaussian_number, largest_mu, pure_mu
 from dpsieve.channels.budget import check_max_keys
+from dpsieve.codec import register
 from dpsieve.discovery.after_selection import AfterSelection
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.discovery.renyi_two_rounds import TwoRounds, two_rounds
+from dpsieve.discovery.renyi import TwoRounds, two_rounds
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Coverage, KeysPerUnit, units_by_size
 from dpsieve.noise.known_keys import NoisyCounts, gaussian_deviation, gaussian_half_width
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.registry import register
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.picks import noisy_top
@@ -56,7 +56,7 @@ _HIGHEST, _LONGEST_LOSS = 100, 20
 
 
 class Found(NamedTuple):
-    """Keys that were found, their noisy counts, the mechanism with the bound that was chosen, and what that kept."""
+    """Selected keys, their noisy counts, the mechanism with the chosen bound, and the coverage of that bound."""
 
     keys: pa.Table
     tokens: Floats
@@ -74,26 +74,26 @@ def find_then_count(
     typical_keys: float | None = None,
     unit: str = "one row",
 ) -> "FindThenCount":
-    """Return the mechanism that finds keys and counts those it found.
+    """Return the mechanism that selects keys and counts them.
 
     Args:
-        epsilon, delta: what is promised to one unit.
-        max_keys: how many keys of a unit step one sees.
-        keys: how many of the found keys a unit is counted in; left out, that is chosen privately.
-        kept_epsilon: what is paid for the share of the pairs of units and found keys that step two keeps; 0: not told.
-        typical_keys: how many keys a typical unit has, a public or private number.
-        unit: who is protected, in words.
+        epsilon, delta: the guarantee of one unit.
+        max_keys: the number of keys per unit that step one sees.
+        keys: the number of selected keys in which a unit is counted; chosen privately by default.
+        kept_epsilon: the budget of the share of (unit, selected key) pairs that step two keeps; 0: not reported.
+        typical_keys: the typical number of keys per unit, a public or private number.
+        unit: the protected unit, as text.
 
     >>> find_then_count(1.0, 1e-8, 100, typical_keys=8)
     <find_then_count after renyi_two_rounds selection, (1, 1e-08)-differential privacy when ...>
     """
     selector = two_rounds(epsilon, delta, max_keys, typical_keys=typical_keys, share=SHARE_FOR_KEYS, unit=unit)
     choice = 0.0 if keys is not None else SHARE_FOR_CHOICE * epsilon
-    told = _told(choice, kept_epsilon)
+    before = _distance(choice, kept_epsilon)
     most = largest_mu(selector.rest, 1 - selector.share, epsilon, selector.power)
-    if not most > told * (1 + 1e-6):
+    if not most > before * (1 + 1e-6):
         raise InvalidValue(f"epsilon={epsilon:g} leaves nothing to count with. Raise epsilon or delta.")
-    sigma = max(SMALLEST_SCALE, (1 + 1e-9) / math.sqrt(most**2 - told**2))
+    sigma = max(SMALLEST_SCALE, (1 + 1e-9) / math.sqrt(most**2 - before**2))
     return FindThenCount(epsilon, delta, sigma, choice, kept_epsilon, keys or 1, selector=selector)
 
 
@@ -104,12 +104,12 @@ class FindThenCount(AfterSelection, NoisyCounts):
 
     Attributes:
         sigma: the standard deviation of the noise where a unit is counted in one key.
-        choice_epsilon: the range of the choice of `keys`; 0 where nothing is chosen.
-        kept_epsilon: the budget of what is told about kept pairs; 0 where nothing is told.
-        keys: how many of the found keys a unit is counted in.
+        choice_epsilon: the range of the choice of `keys`; 0 if it was not chosen privately.
+        kept_epsilon: the budget of the share of kept pairs; 0 if it is not reported.
+        keys: the number of selected keys in which a unit is counted.
     """
 
-    withholds = True  # what is not found
+    withholds = True  # keys that are not selected
 
     sigma: float
     choice_epsilon: float = 0.0
@@ -127,7 +127,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
         validate.store(
             self, sigma=sigma, choice_epsilon=choice, kept_epsilon=kept, keys=check_max_keys(self.keys, "keys")
         )
-        self._together  # noqa: B018  # raises where the fields do not keep the promise
+        self._together  # noqa: B018  # raises if the fields break the guarantee
 
     def __repr__(self) -> str:
         return f"<{self.name} after {self.selector.name} selection, {self.guarantee}>"
@@ -139,60 +139,63 @@ class FindThenCount(AfterSelection, NoisyCounts):
 
     @property
     def reports_coverage(self) -> bool:  # type: ignore[override]
-        """Whether it pays for telling what bounding kept."""
+        """Whether the budget includes the coverage estimate."""
         return self.kept_epsilon > 0
 
     @property
     def contribution(self) -> Contribution:
-        """A unit is counted in some of the keys that were found."""
+        """A unit is counted in at most this number of selected keys."""
         return Contribution(self.keys)
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the noise on each count, as it is drawn: in whole numbers."""
+        """The standard deviation of the noise on each count as drawn, in integers."""
         return gaussian_deviation(self.scale)
 
     def half_width(self, level: float) -> int:
         """Return the least h such that the noise is within -h to h with at least this probability."""
         return gaussian_half_width(self.scale, level)
 
-    def find(self, held: Incidence, source: Source) -> Found:
-        """Return the found keys with noisy counts; `held` has all keys of units."""
+    def find(self, pairs: Pairs, source: Source) -> Found:
+        """Return the selected keys with noisy counts, from all pairs of units and keys."""
         assert isinstance(self.selector, TwoRounds)
-        selected, looks = self.selector.looks(held.bounded(self.max_keys), source)
+        selected, sums = self.selector.select_and_rank(pairs.bound(self.max_keys), source)
         places = np.flatnonzero(selected)
-        places = places[order_of(published(held.keys.take(pa.array(places)))).to_numpy()]
-        ranked = held.ranked(places[np.argsort(-looks[places], kind="stable")])
-        made = replace(self, keys=self._chosen(ranked, source)) if self.choice_epsilon and len(places) else self
-        kept = made._kept(ranked, source) if self.kept_epsilon else None
-        return Found(ranked.keys, made._noisy(ranked.bounded(made.keys).counts(), source), made, kept)
+        places = places[order_of(published(pairs.keys.take(pa.array(places)))).to_numpy()]
+        ranked = pairs.rank(places[np.argsort(-sums[places], kind="stable")])
+        mechanism = (
+            replace(self, keys=self._choose_keys(ranked, source)) if self.choice_epsilon and len(places) else self
+        )
+        kept = mechanism._draw_kept(ranked, source) if self.kept_epsilon else None
+        counts = ranked.bound(mechanism.keys).counts()
+        return Found(ranked.keys, mechanism._add_noise(counts, source), mechanism, kept)
 
-    def _noisy(self, counts: Ints, source: Source) -> Floats:
+    def _add_noise(self, counts: Ints, source: Source) -> Floats:
         return (counts + rounded_gaussian(self.scale, len(counts), source=source)).astype(np.float64)
 
-    def losses(self, ranked: Incidence) -> Ints:
+    def losses(self, ranked: Pairs) -> Ints:
         """Return the loss of each candidate; see the head of this module."""
-        sizes = ranked.keeping(ranked.held < _HIGHEST).sizes
+        sizes = ranked.filter(ranked.key_numbers < _HIGHEST).sizes
         units = np.bincount(sizes, minlength=1)
         over = np.arange(len(units)) - np.array(CANDIDATES)[:, None]
         return np.asarray(np.clip(over, 0, _LONGEST_LOSS) @ units)
 
-    def _chosen(self, ranked: Incidence, source: Source) -> int:
-        """Return how many keys a unit is counted in, by the exponential mechanism."""
+    def _choose_keys(self, ranked: Pairs, source: Source) -> int:
+        """Return the number of keys in which a unit is counted, by the exponential mechanism."""
         highest = min(_HIGHEST, ranked.keys.num_rows)
         noise = math.sqrt(2 / math.pi) * self.sigma * highest * np.sqrt(CANDIDATES)
         scale = upper(lambda: _LONGEST_LOSS / ball(self.choice_epsilon))
         scores = -self.losses(ranked) - np.rint(noise).astype(np.int64)
         return CANDIDATES[int(noisy_top(scores, 1, scale=scale, source=source)[0])]
 
-    def _kept(self, ranked: Incidence, source: Source) -> Coverage | None:
-        """Return which share of all pairs of a unit and a found key is counted; None where that cannot be told."""
-        told = KeysPerUnit(self.kept_epsilon, min(self.keys, MOST), unit=self.unit)
-        kept = told.draw(units_by_size(ranked.sizes), source).kept(told.bound)
-        return None if kept is None else kept._replace(key=KINDS_OF_KEYS[1])
+    def _draw_kept(self, ranked: Pairs, source: Source) -> Coverage | None:
+        """Return the share of (unit, selected key) pairs that are counted; None if noise hides it."""
+        histogram = KeysPerUnit(self.kept_epsilon, min(self.keys, MOST), unit=self.unit)
+        kept = histogram.draw(units_by_size(ranked.sizes), source).kept(histogram.bound)
+        return None if kept is None else replace(kept, key=KINDS_OF_KEYS[1])
 
     @property
-    def _words(self) -> str:
+    def _description(self) -> str:
         private = {"a choice": self.choice_epsilon, "a histogram": self.kept_epsilon}
         before = [f"{name} with epsilon {epsilon:.4g}" for name, epsilon in private.items() if epsilon]
         noise = f"Gaussian noise of sigma {self.scale:.4g} on counts of at most {self.keys:,} keys a unit"
@@ -200,9 +203,9 @@ class FindThenCount(AfterSelection, NoisyCounts):
 
     @cached_property
     def distance(self) -> float:
-        """The distance, in deviations, of the Gaussians that step two is no easier to tell apart than, rounded up."""
+        """The distance, in deviations, of Gaussians that step two is no easier to distinguish than, rounded up."""
         return upper(
-            lambda: (ball(_told(self.choice_epsilon, self.kept_epsilon)) ** 2 + 1 / ball(self.sigma) ** 2).sqrt()
+            lambda: (ball(_distance(self.choice_epsilon, self.kept_epsilon)) ** 2 + 1 / ball(self.sigma) ** 2).sqrt()
         )
 
     def _number(self, share: float, epsilon: float, power: float) -> tuple[float, float]:
@@ -210,15 +213,15 @@ class FindThenCount(AfterSelection, NoisyCounts):
 
     def _divergence(self, order: float) -> float:
         def cost() -> Ball:
-            told = ball(self.choice_epsilon) ** 2 / 8 + ball(self.kept_epsilon) ** 2 / 2
-            return ball(order) * (told + 1 / ball(self.sigma) ** 2 / 2)
+            before = ball(self.choice_epsilon) ** 2 / 8 + ball(self.kept_epsilon) ** 2 / 2
+            return ball(order) * (before + 1 / ball(self.sigma) ** 2 / 2)
 
         return upper(cost)
 
     def _delta_after(self, epsilon: float) -> float:
-        return 1.0  # there is no other way to add it up than in one account
+        return 1.0  # only one account is possible
 
 
-def _told(choice_epsilon: float, kept_epsilon: float) -> float:
-    """Return the distance of the choice and of the histogram together, rounded up."""
+def _distance(choice_epsilon: float, kept_epsilon: float) -> float:
+    """Return the distance of the choice and the histogram together, rounded up."""
     return math.hypot(pure_mu(choice_epsilon), pure_mu(2 * kept_epsilon)) * (1 + 1e-12)

@@ -1,4 +1,4 @@
-"""Selection by the optimal channel, where every unit counts in one key: its first, or its first that still needs it."""
+"""Selection by the optimal channel, where every unit counts in one key: its first, or the first below a cutoff."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,13 +8,12 @@ import numpy as np
 
 from dpsieve.channels.channel import frequency_at
 from dpsieve.channels.optimal_channels import Optimal
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector, WeightSelector
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy import Certificate
-from dpsieve.privacy.certificate import whole_unit
+from dpsieve.privacy.certificate import Certificate, whole_unit
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Ints
 
@@ -26,13 +25,13 @@ def one_key(epsilon: float, delta: float, max_keys: int = 1, *, unit: str = "one
     """Return the optimal channel on one key of each unit, whatever `max_keys` would allow.
 
     >>> one_key(1.0, 1e-5)
-    <one_key selector of at most 1 keys a unit, (1, 1e-05)-differential privacy when one row is added or removed.>
+    <one_key selector of at most 1 keys per unit, (1, 1e-05)-differential privacy when one row is added or removed.>
     """
     return OneKey(epsilon, delta, 1, unit=unit)
 
 
 def greedy(epsilon: float, delta: float, max_keys: int, *, unit: str = "one row") -> "Greedy":
-    """Return the optimal channel on one key of each unit, where units see which keys earlier units have filled.
+    """Return the optimal channel on one key of each unit, where later units skip keys that are already full.
 
     >>> greedy(1.0, 1e-5, 100).cutoff
     18
@@ -43,16 +42,16 @@ def greedy(epsilon: float, delta: float, max_keys: int, *, unit: str = "one row"
 @register("one_key")
 @dataclass(frozen=True, repr=False)
 class OneKey(WeightSelector):
-    """Every unit counts in one key; the optimal channel decides which keys show.
+    """Every unit counts in one key; the optimal channel decides which keys are published.
 
     Guarantee: (epsilon, delta) for add/remove of one unit. Proof: a unit changes one count by one, and
-    `channels.optimal(epsilon, delta)` promises just that for one key; the kernel checks its rows.
+    `channels.optimal(epsilon, delta)` promises exactly that for one key; the kernel checks its rows.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_keys != 1:
-            raise InvalidValue(f"max_keys={self.max_keys} is not 1, but a unit counts in one key. Pass max_keys=1.")
+            raise InvalidValue(f"max_keys={self.max_keys} is not 1, and a unit counts in one key. Pass max_keys=1.")
 
     @cached_property
     def channel(self) -> Optimal:
@@ -61,12 +60,12 @@ class OneKey(WeightSelector):
 
     @property
     def weight(self) -> Weight:
-        """What a unit adds to its key: 2."""
+        """The weight that a unit adds to its key: 2."""
         return Weight(_BITS)
 
     def select_by_weights(self, weights: Ints, source: Source) -> Bools:
         """Return which keys the channel reports."""
-        return _reported(self.channel, weights >> _BITS, source)
+        return _draw_reports(self.channel, weights >> _BITS, source)
 
     def certify(self) -> Certificate:
         """Return the certificate of the channel, which the kernel checks."""
@@ -78,8 +77,8 @@ class OneKey(WeightSelector):
 class Greedy(Selector):
     """Units, in their order, count in the first of their keys that is below a cutoff; the optimal channel decides.
 
-    The cutoff is the lowest frequency that the channel reports with probability 0.999: what comes on top is of more use
-    elsewhere. A unit all of whose keys are full counts nowhere.
+    The cutoff is the lowest frequency that the channel reports with probability 0.999: more units are of more use in
+    other keys. A unit all of whose keys are full counts nowhere.
 
     Guarantee: (epsilon, delta) for add/remove of one unit. Proof: the order of units, and of the keys of each, depends
     on no other unit. Run both on neighbours, one of which has one more unit. By induction over units the counts of the
@@ -92,7 +91,7 @@ class Greedy(Selector):
       in the smaller, then in the larger it picks k too, and they still differ in k alone; or k has just become full
       there: then k is now full in both, and the unit adds one to a later key, or to none, in the larger run alone.
 
-    So one unit changes one count by one at most, as for one key a unit. With more than one pick this fails.
+    So one unit changes one count by one at most, as with one key per unit. With more than one pick this fails.
     """
 
     @cached_property
@@ -105,27 +104,27 @@ class Greedy(Selector):
         """The lowest frequency reported with probability 0.999."""
         return cast(int, frequency_at(self.channel, _ENOUGH))  # the channel reports every key from some frequency on
 
-    def counts(self, held: Incidence) -> Ints:
-        """Return how many units count in each key; it is secret."""
+    def counts(self, pairs: Pairs) -> Ints:
+        """Return the number of units that count in each key; not private."""
         from dpsieve.discovery.loops import fill_first
 
-        counts = np.zeros(held.keys.num_rows, np.int64)
-        fill_first(held.starts, held.held, self.cutoff, counts)
+        counts = np.zeros(pairs.keys.num_rows, np.int64)
+        fill_first(pairs.starts, pairs.key_numbers, self.cutoff, counts)
         return counts
 
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys the channel reports."""
-        return _reported(self.channel, self.counts(held), source)
+        return _draw_reports(self.channel, self.counts(pairs), source)
 
     def certify(self) -> Certificate:
         """Return the certificate of the channel, which the kernel checks."""
         return _certificate(self, self.channel, "a unit changes one count by one")
 
 
-def _reported(channel: Optimal, counts: Ints, source: Source) -> Bools:
+def _draw_reports(channel: Optimal, counts: Ints, source: Source) -> Bools:
     selected = np.zeros(len(counts), np.bool_)
-    some = np.flatnonzero(counts)
-    selected[some] = channel.draw(counts[some], source=source) > 0
+    present = np.flatnonzero(counts)
+    selected[present] = channel.draw(counts[present], source=source) > 0
     return selected
 
 

@@ -1,4 +1,4 @@
-"""What discovery publishes: a set of keys, the k most frequent ones in order, or k keys that reach most units."""
+"""Publications of discovery: a set of keys, the k most frequent ones in order, or k keys that reach most units."""
 
 import math
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from dpsieve.discovery.hitting_set import HittingKeys
+from dpsieve.codec import register
+from dpsieve.discovery.picks import HittingKeys, TopKeys
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.top_k import TopKeys
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.contribution import Contribution
@@ -22,21 +22,21 @@ from dpsieve.values.keys import TAKEN, check_published, order_of, published
 _FIX = "Use it as it was made."
 
 
+@register("key_set")
 @dataclass(frozen=True, eq=False, repr=False)
 class KeySet(Publication):
     """Keys that occur, without any number.
 
     Attributes:
-        table: one row for each selected key, sorted by key: the key columns under their own names.
+        table: one row per selected key, sorted by key: the key columns under their own names.
     """
 
-    kind: ClassVar[str] = "key_set"
     when_empty: ClassVar[str] = "No key is held by enough units. Use a larger epsilon or delta, or more data."
     maker: ClassVar[Any] = Selector
 
     @classmethod
     def of(cls, mechanism: Mechanism, table: pa.Table, *, source: Source, reason: str) -> Self:
-        """Return the publication of a table that a mechanism let out."""
+        """Return the publication of a table that a mechanism produced."""
         last: Any = mechanism.last if isinstance(mechanism, Composed) else mechanism
         notes = Notes(str(Contribution(last.max_keys)), reason)
         return cls(table, mechanism, unsafe_to_publish=not source.publishable, notes=notes)
@@ -48,7 +48,7 @@ class KeySet(Publication):
 
     @property
     def last(self) -> Any:
-        """The mechanism that let the keys out, after others may have told how."""
+        """The mechanism that produced the keys; others may precede it."""
         return self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
 
     def check(self) -> None:
@@ -64,16 +64,16 @@ class KeySet(Publication):
             raise InvalidValue(f"notes have another contribution than the mechanism. {_FIX}")
 
 
+@register("hitting_set")
 @dataclass(frozen=True, eq=False, repr=False)
 class HittingSet(KeySet):
     """Keys such that many units hold at least one of them.
 
     Attributes:
-        table: one row for each picked key, in the order of the picks: the one that most units hold first, then the one
+        table: one row per picked key, in the order of the picks: the one that most units hold first, then the one
             that adds most units to it, and so on, as far as noise allows.
     """
 
-    kind: ClassVar[str] = "hitting_set"
     maker: ClassVar[Any] = HittingKeys
 
     def check(self) -> None:
@@ -84,20 +84,20 @@ class HittingSet(KeySet):
             raise InvalidValue(f"table has more rows or columns than the mechanism publishes. {_FIX}")
 
 
+@register("top_k")
 @dataclass(frozen=True, eq=False, repr=False)
 class TopK(KeySet):
     """The keys that most units hold.
 
     Attributes:
-        table: one row for each picked key, the most common first, as far as noise allows. With counts, `count` is the
+        table: one row per picked key, the most common first, as far as noise allows. With counts, `count` is the
             noisy number of units that hold the key, and `low` and `high` are its 95 % interval.
     """
 
-    kind: ClassVar[str] = "top_k"
     maker: ClassVar[Any] = TopKeys
 
     def check(self) -> None:
-        """Raise unless the table holds at most k distinct keys, and counts with their intervals if they were paid."""
+        """Raise unless the table holds at most k distinct keys, with counts and intervals if they were paid for."""
         self._check_maker()
         keys = self.keys
         check_published(keys, in_order=False)
@@ -115,7 +115,7 @@ def selected_table(keys: pa.Table) -> pa.Table:
 
 
 def top_table(mechanism: TopKeys, keys: pa.Table, noisy: Floats | None) -> pa.Table:
-    """Return picked keys as they are published: in their order and, if there are any, with noisy counts."""
+    """Return picked keys as they are published: in their order and, if given, with noisy counts."""
     table = published(keys)
     counts = None if noisy is None else np.maximum(np.rint(noisy), 0).astype(np.int64)
     return table if counts is None else _with_counts(mechanism, table, counts)

@@ -1,11 +1,15 @@
-"""What Gaussian noise and a threshold show of one unit whose weights have l2 norm 1, exactly.
+"""Set union by weights, Gaussian noise and a threshold: the weighted Gaussian mechanism, with its exact delta.
 
-Weights of keys get noise N(0, sigma^2); a key shows when the sum is at least T. A unit gives weights to its keys; on
-those that nobody else holds, the new ones, their squares sum to 1 - u, and what the unit changes in all others has
-squares that sum to u at most, 0 <= u <= 1. Let e^-l be the probability that no new key shows. Without the unit none
-can, and the two parts are independent, so with the unit the output is P = (new keys) x N(shift), without it
-Q = (none) x N(0), both followed by the threshold. For d(eps, mu) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), the
-divergence of Gaussians at distance mu = sqrt(u)/sigma, and for all sets S of values of the others,
+Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin, "Differentially Private Set Union", ICML 2020; Algorithm 1 of
+Dick, Joseph and Raman, "Missing Mass for Differentially Private Domain Discovery" (2026).
+
+What the output shows of one unit whose weights have l2 norm 1. Weights of keys get noise N(0, sigma^2); a key shows
+when the sum is at least T. A unit gives weights to its keys; on those that nobody else holds, the new ones, their
+squares sum to 1 - u, and what the unit changes in all others has squares that sum to u at most, 0 <= u <= 1. Let e^-l
+be the probability that no new key shows. Without the unit none can, and the two parts are independent, so with the unit
+the output is P = (new keys) x N(shift), without it Q = (none) x N(0), both followed by the threshold. For d(eps, mu) =
+Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), the divergence of Gaussians at distance mu = sqrt(u)/sigma, and for all
+sets S of values of the others,
 
     sup P - e^eps Q = 1 - e^-l + sup_S (e^-l N(shift)(S) - e^eps N(0)(S)) = 1 - e^-l + e^-l d(eps + l, mu),
     sup Q - e^eps P = sup_S (N(0)(S) - e^eps e^-l N(shift)(S))            = d(eps - l, mu).
@@ -13,11 +17,7 @@ divergence of Gaussians at distance mu = sqrt(u)/sigma, and for all sets S of va
 Both grow with l (they are suprema of functions of e^-l that fall) and with mu. The exposure A of a unit is -ln of the
 probability that none of its keys shows where all are new. The mechanisms here keep l <= (1 - u) A, so the largest
 exposure and all u decide, and delta(eps) = max over u of both. With equal weights of 1 this is the analysis of Wilkins,
-Kifer, Zhang and Karrer (2024). In all cases tried the maximum is at u = 0 or u = 1, which nothing here relies on.
-
-Set union by weights, Gaussian noise and a threshold: the weighted Gaussian mechanism.
-
-Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin, "Differentially Private Set Union", ICML 2020.
+Kifer, Zhang and Karrer (2024). In all cases tried the maximum is at u = 0 or u = 1; the code does not rely on that.
 """
 
 import math
@@ -26,25 +26,26 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri_exp
+from scipy.special import log_ndtr
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_sigma
+from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
+from dpsieve.codec import register
 from dpsieve.discovery.selector import WeightSelector
-from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import smallest
-from dpsieve.privacy import Approximate, Certificate, Gaussian, Spend
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.registry import register
 from dpsieve.randomness import gaussian_test
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 
-_SAFE_EXPOSURE = 1 + 1e-9  # far above the rounding of the formulas
-_FEW = 64  # units with at most this many keys are looked at one by one
+BITS = 30  # of a weight after the point
+_SAFE = 1 + 1e-9  # far above the rounding of the formulas
+_FEW = 64  # units with at most this number of keys are checked one by one
 _INTERVALS = 4096
+_SAVED = "Pass the saved one."
 
 
 def exposures(sigma: float, threshold: float, weights: Floats) -> Floats:
@@ -65,13 +66,13 @@ def sizes_delta(epsilon: float, sigma: float, exposure: Floats) -> float:
     """Return delta(epsilon), rounded up, for units of 1, 2, ... keys of equal weight, given the exposure of each.
 
     A unit with s keys, j of them new, has u = (s - j)/s and l = j/s times its exposure. Up to 64 keys all pairs (s, j)
-    are looked at; beyond, the largest exposure with every u.
+    are checked; beyond, the largest exposure with every u.
     """
     few, many = exposure[:_FEW], exposure[_FEW:]
     size, new = _pairs(len(few))
-    found = _delta(epsilon, sigma, few[size - 1] * (new / size), (size - new) / size)
-    found = max(found, -math.expm1(-float(few.max())) * _SAFE_EXPOSURE)
-    return max(found, whole_delta(epsilon, sigma, float(many.max()))) if len(many) else found
+    delta = _delta(epsilon, sigma, few[size - 1] * (new / size), (size - new) / size)
+    delta = max(delta, -math.expm1(-float(few.max())) * _SAFE)
+    return max(delta, whole_delta(epsilon, sigma, float(many.max()))) if len(many) else delta
 
 
 def lowest_threshold(
@@ -80,7 +81,7 @@ def lowest_threshold(
     """Return (sigma, threshold) with delta_of(sigma, threshold) <= delta: the lowest threshold for this sigma.
 
     Sigma is what the noise alone needs for delta / 1.001: less leaves no room for a threshold, and more needs a higher
-    one (in all cases tried with a delta below a half).
+    threshold (in all cases tried with a delta below a half).
     """
     sigma = gaussian_sigma(epsilon, delta / 1.001, sensitivity=sensitivity)
     return sigma, smallest(lambda at: delta_of(sigma, at) <= delta, 0.01, 61 * sigma + 2, tolerance=1e-10)
@@ -89,7 +90,7 @@ def lowest_threshold(
 def _delta(epsilon: float, sigma: float, lost: Floats, u: Floats) -> float:
     mu = np.sqrt(u) / sigma
     shown = -np.expm1(-lost) + np.exp(-lost) * gaussian_curve(epsilon + lost, mu)
-    return float(max(shown.max(), gaussian_curve(epsilon - lost, mu).max())) * _SAFE_EXPOSURE
+    return float(max(shown.max(), gaussian_curve(epsilon - lost, mu).max())) * _SAFE
 
 
 @cache
@@ -100,47 +101,22 @@ def _pairs(most: int) -> tuple[Ints, Ints]:
     return size, new
 
 
-BITS = 30  # of a weight after the point
-_SAFE = 1 + 1e-9
-_SAVED = "Pass the saved one."
-
-
-def weighted_gaussian(
-    epsilon: float, delta: float, max_keys: int, *, analysis: str = "exact", unit: str = "one row"
-) -> "WeightedGaussian":
+def weighted_gaussian(epsilon: float, delta: float, max_keys: int, *, unit: str = "one row") -> "WeightedGaussian":
     """Return the weighted Gaussian mechanism with the lowest threshold that keeps (epsilon, delta).
 
     Args:
-        epsilon, delta: what is promised to one unit.
-        max_keys: how many keys a unit keeps, up to 10,000.
-        analysis: 'exact' for the analysis of `WeightedGaussian`; 'paper' for Theorem 3.2 of the paper on missing mass
-            (Theorem 5.1 of Gopi et al.), which gives half of delta to the noise and half to the threshold. Both keep
-            the promise; the second needs a threshold that is 5 to 8 % higher.
-        unit: who is protected, in words, for the guarantee.
+        epsilon, delta: the guarantee of one unit.
+        max_keys: the number of keys that a unit keeps, up to 10,000.
+        unit: the protected unit, as text.
 
     >>> round(weighted_gaussian(1.0, 1e-5, 100).threshold, 2)
     19.5
-    >>> round(weighted_gaussian(1.0, 1e-5, 100, analysis="paper").threshold, 2)
-    20.79
     """
     (epsilon, delta), keys = check_budget(epsilon, delta), check_max_keys(max_keys)
-    if analysis == "exact":
-        sigma, threshold = lowest_threshold(
-            epsilon, delta, lambda sigma, at: sizes_delta(epsilon, sigma, _exposures(sigma, at, keys))
-        )
-    elif analysis == "paper":
-        sigma = gaussian_sigma(epsilon, delta / 2)
-        threshold = paper_threshold(sigma, delta / 2, keys)
-    else:
-        raise InvalidValue("analysis is neither 'exact' nor 'paper'. Pass analysis='exact'.")
+    sigma, threshold = lowest_threshold(
+        epsilon, delta, lambda sigma, at: sizes_delta(epsilon, sigma, _exposures(sigma, at, keys))
+    )
     return WeightedGaussian(epsilon, delta, keys, sigma, threshold, unit=unit)
-
-
-def paper_threshold(sigma: float, delta: float, max_keys: int) -> float:
-    """Return max over t <= max_keys of 1/sqrt(t) + sigma Phi^-1((1 - delta)^(1/t)); small deltas keep their digits."""
-    t = np.arange(1, max_keys + 1)
-    shown = -np.expm1(np.log1p(-delta) / t)  # Phi^-1(1 - x) = -Phi^-1(x)
-    return float((1 / np.sqrt(t) - sigma * ndtri_exp(np.log(shown))).max()) * _SAFE
 
 
 @register("weighted_gaussian")
@@ -159,7 +135,7 @@ class WeightedGaussian(WeightSelector):
 
     Proof. A unit with s keys, j of them held by nobody else, adds w <= 1/sqrt(s) to each. Its new keys stay silent with
     probability Phi((T - w)/sigma)^j >= e^(j L_s); the others move by w sqrt(s - j) <= sqrt((s - j)/s) in l2 norm. The
-    two parts are independent; `discovery.gaussian_exposure` has their divergence, which grows with both. Sums of zero
+    two parts are independent; the head of this module has their divergence, which grows with both. Sums of zero
     are never selected, so that without the unit its new keys never show. For s > 64 every share of new keys is
     allowed, which costs less than one part in a thousand of delta.
 
@@ -173,12 +149,14 @@ class WeightedGaussian(WeightSelector):
     def __post_init__(self) -> None:
         super().__post_init__()
         sigma = validate.between("sigma", self.sigma, 0.025, 1e5, hint=_SAVED)
-        self._set(sigma=sigma, threshold=validate.between("threshold", self.threshold, 0.0, 1e6, hint=_SAVED))
+        validate.store(
+            self, sigma=sigma, threshold=validate.between("threshold", self.threshold, 0.0, 1e6, hint=_SAVED)
+        )
         self.certify()
 
     @property
     def weight(self) -> Weight:
-        """What a unit adds to each of its keys, in steps of 2^-30."""
+        """The weight that a unit adds to each of its keys, in steps of 2^-30."""
         return Weight(BITS)
 
     def select_by_weights(self, weights: Ints, source: Source) -> Bools:
@@ -196,26 +174,26 @@ class WeightedGaussian(WeightSelector):
         return formula(self.guarantee, worst, "formula", covers)
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the Gaussian curve of the noise, and the probability that a key which only one unit holds shows."""
+        """Return the Gaussian curve of the noise, and the probability that a key of only one unit shows."""
         return Gaussian(self.sigma), Approximate(0.0, leak(self.sigma, self.threshold, self.max_keys))
 
     def units_needed(self, keys: int) -> float:
-        """Return how many units with `keys` keys each must hold a key for it to be selected half of the time.
+        """Return the number of units, with `keys` keys each, for which a key is selected half of the time.
 
         >>> round(weighted_gaussian(1.0, 1e-5, 10).units_needed(10), 1)
         57.1
         """
-        hint = "Pass how many keys each of the units holds."
+        hint = "Pass the number of keys per unit."
         return self.threshold * math.sqrt(validate.whole("keys", keys, low=1, high=self.max_keys, hint=hint))
 
 
 def select_by_noise(weights: Ints, threshold: float, sigma: float, source: Source) -> Bools:
     """Return which sums of weights, in steps of 2^-30, are above zero and reach the threshold with Gaussian noise."""
     selected = np.zeros(len(weights), np.bool_)
-    held = np.flatnonzero(weights)
-    # Beyond 2^52 sums are cut off, which brings neighbours no further apart; below, floats are exact.
-    sums = np.minimum(weights[held], 1 << 52).astype(np.float64)
-    selected[held] = gaussian_test(sums, threshold * 2.0**BITS, sigma * 2.0**BITS, source=source)
+    present = np.flatnonzero(weights)
+    # Sums are capped at 2^52, which moves neighbours no further apart; below, floats are exact.
+    sums = np.minimum(weights[present], 1 << 52).astype(np.float64)
+    selected[present] = gaussian_test(sums, threshold * 2.0**BITS, sigma * 2.0**BITS, source=source)
     return selected
 
 

@@ -3,35 +3,31 @@
 from typing import Any
 
 from dpsieve.engines.duckdb.engine import DuckDB
-from dpsieve.engines.engine import COUNT, Columns, Engine, NumberColumns, NumberRows, Progress
-from dpsieve.engines.inputs.files import DataStream, files
+from dpsieve.engines.engine import Columns, Engine
 from dpsieve.engines.inputs.frames import is_database, is_spark, opener_of
-from dpsieve.engines.postgres.engine import Adbc
+from dpsieve.engines.postgres.engine import Postgres
 from dpsieve.engines.spark.engine import Spark
-from dpsieve.engines.true_data import Counted
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Weight
 
 __all__ = [
-    "COUNT", "Adbc", "Columns", "Counted", "DataStream", "DuckDB", "Engine", "NumberColumns", "NumberRows", "Progress",
-    "Spark", "Weight", "choose", "files", "is_database", "located",
+    "Columns", "DuckDB", "Engine", "Postgres", "Spark",
 ]  # fmt: skip
 
 
-def located(data: Any, table: str | None, engine: Engine | None) -> tuple[Any, Engine | None]:
-    """Return data and engine where data may be the URL of a database, of which `table` is a table.
+def locate_data(data: Any, table: str | None, engine: Engine | None) -> tuple[Any, Engine | None]:
+    """Return data and engine; `table` names a table of the database that data is the URL of, if it is one.
 
-    >>> located("postgresql://localhost/shop", "orders", None)
-    ('orders', Adbc(dialect='postgres'))
+    >>> locate_data("postgresql://localhost/shop", "orders", None)
+    ('orders', Postgres())
     """
     if not is_database(data) or table is None:
         if table is not None:
             hint = "Pass the URL of a database as data, or leave the table out."
-            raise InvalidValue(f"table names a table of a database, and data is none. {hint}")
+            raise InvalidValue(f"table= needs a database URL as data. {hint}")
         return data, engine
     if engine is not None:
         raise InvalidValue("data is a database, which counts itself. Leave the engine out.")
-    return table, Adbc(data)
+    return table, Postgres(data)
 
 
 def choose(data: Any, engine: Engine | None = None) -> Engine:

@@ -6,56 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.display import shown_progress
-from dpsieve.engines.true_data import Counted, CountedByBound
+from dpsieve.display import show_progress
+from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import MOST
 from dpsieve.privacy.contribution import Contribution, Weight
-from dpsieve.types import Floats, Ints
 
 Progress = Callable[[float], None]
 
 _MOST_WEIGHTS = 10_000
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class NumberRows:
-    """True numbers, bounded for each unit. They are secret: they go through a mechanism and nowhere else.
-
-    Attributes:
-        values: one row for each kept row, a column for each asked one, without NaN; infinities may be among them. The
-            rows of a unit follow each other, in an order that depends on these rows and the salt alone. Units are in
-            no particular order: what needs one must shuffle them.
-        starts: where the rows of each unit start, and at the end how many rows there are.
-    """
-
-    values: Floats
-    starts: Ints
-
-    def __repr__(self) -> str:
-        return "<NumberRows: true numbers, not to be published>"
-
-    def unit_means(self, low: Floats, high: Floats) -> Floats:
-        """Return the mean of the rows of each unit, each number limited to its bounds first.
-
-        Rows of a unit are added in their order, so that a mean depends on them alone, down to its last digit.
-        """
-        sizes = np.diff(self.starts)
-        limited = np.clip(self.values, low, high)
-        if len(limited) == len(sizes):
-            return limited
-        total, more, place = limited[self.starts[:-1]], np.flatnonzero(sizes > 1), 1
-        while len(more):
-            total[more] += limited[self.starts[more] + place]
-            place += 1
-            more = more[sizes[more] > place]
-        return np.clip(total / sizes[:, None], low, high)
 
 
 @dataclass(frozen=True)
@@ -173,20 +136,14 @@ class Aggregation:
         return 1 if isinstance(self.measure, Weight) else self.contribution.rows
 
 
-def null_units(task: Aggregation) -> InvalidValue:
-    """Return the error of data with null units."""
-    why = f"privacy_unit={task.columns.shown_unit} holds nulls, and nobody knows how many units they stand for."
-    return InvalidValue(f"{why} Fill them in, or drop their rows with allow_null_units=True.")
-
-
 class Engine(ABC):
     """Where tables are bounded and aggregated.
 
     Attributes:
-        tells_units: whether it has `incidence`.
+        supports_pairs: whether it implements `read_pairs`.
     """
 
-    tells_units: ClassVar[bool] = True
+    supports_pairs: ClassVar[bool] = True
 
     @abstractmethod
     def columns(self, data: Any) -> list[tuple[str, str]]:
@@ -229,7 +186,7 @@ class Engine(ABC):
             measure: COUNT, or Weight(bits); then a unit may keep up to 10,000 keys.
             salt: a number below 2^64, fresh from the system for each release; it decides which keys a unit keeps.
             known: the public keys, a table with the key columns.
-            allow_null_units: a null unit is refused, as nobody knows how many units hide behind it; with True, rows
+            allow_null_units: null units are refused, as they cannot be attributed to a unit; with True, rows
                 with a null unit are dropped.
             progress: called from time to time, in this thread, with the share of the work that is done, from 0 to 1;
                 True shows it.
@@ -237,9 +194,9 @@ class Engine(ABC):
         """
         task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound and count"):
-            return self._aggregate(data, task, known, _rising(progress))
+            return self._aggregate(data, task, known, _make_monotonic(progress))
 
-    def incidence(
+    def read_pairs(
         self,
         data: Any,
         columns: Columns,
@@ -249,7 +206,7 @@ class Engine(ABC):
         known: pa.Table | None = None,
         allow_null_units: bool = False,
         progress: Progress | bool | None = None,
-    ) -> Incidence:
+    ) -> Pairs:
         """Bound what each privacy unit adds, as `aggregate` does, and return which unit keeps which keys.
 
         So the counts of the result, and its sums of weights, are those of `aggregate` with the same salt. How many rows
@@ -265,9 +222,9 @@ class Engine(ABC):
         task = Aggregation(columns, contribution, COUNT, salt, bool(allow_null_units))
         task = replace(task, contribution=Contribution(contribution.keys))
         with timed(f"{type(self).__name__}: bound"):
-            return self._incidence(data, task, known, _rising(progress))
+            return self._read_pairs(data, task, known, _make_monotonic(progress))
 
-    def by_bound(
+    def read_by_bound(
         self,
         data: Any,
         columns: Columns,
@@ -283,9 +240,9 @@ class Engine(ABC):
         """
         task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound"):
-            return self._by_bound(data, task, _rising(progress))
+            return self._read_by_bound(data, task, _make_monotonic(progress))
 
-    def numbers(
+    def read_numbers(
         self,
         data: Any,
         columns: NumberColumns,
@@ -306,10 +263,10 @@ class Engine(ABC):
         """
         task = Aggregation(columns, Contribution(rows=max_rows), COUNT, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound and read"):
-            return self._numbers(data, task, _rising(progress))
+            return self._read_numbers(data, task, _make_monotonic(progress))
 
     @abstractmethod
-    def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
+    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
         """Read rows of numbers, with checked arguments."""
 
     @abstractmethod
@@ -317,29 +274,29 @@ class Engine(ABC):
         """Aggregate, with checked arguments."""
 
     @abstractmethod
-    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
         """Count under every bound, with checked arguments."""
 
     @abstractmethod
-    def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
+    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Pairs:
         """Find which unit keeps which keys, with checked arguments."""
 
 
-def _rising(progress: Progress | bool | None) -> Progress | None:
-    """Never tell less than before, even where an engine starts again."""
+def _make_monotonic(progress: Progress | bool | None) -> Progress | None:
+    """Make progress monotonic across retries."""
     if progress is None or progress is False:
         return None
-    tells = shown_progress() if progress is True else progress
-    if not callable(tells):
+    report = show_progress() if progress is True else progress
+    if not callable(report):
         raise InvalidType("progress must be True or a function of one number. Leave it out, or pass one of them.")
     furthest = 0.0
 
-    def tell(share: float) -> None:
+    def report_rising(share: float) -> None:
         nonlocal furthest
         furthest = max(furthest, min(share, 1.0))
-        tells(furthest)
+        report(furthest)
 
-    return tell
+    return report_rising
 
 
 def _advice(name: str, known: list[str], listed: bool, word: str) -> str:

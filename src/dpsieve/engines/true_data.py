@@ -1,32 +1,38 @@
-"""True counts of keys, and the one way out of them: through a mechanism."""
+"""The types of true data: counts of keys, (unit, key) pairs and rows of numbers. All of it is secret.
+
+True data leaves an engine through a mechanism only.
+"""
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from dpsieve.discovery.incidence import Incidence
 from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import units_by_size
+from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.release import drawn
 from dpsieve.randomness.source import Source
-from dpsieve.types import Floats, Ints
+from dpsieve.types import Bools, Floats, Ints
+
+_COMPILED_FROM = 1 << 20  # pairs: below, numpy takes less time than loading compiled code
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counted:
-    """True aggregates. They are secret: they go through a mechanism and nowhere else.
+    """True counts or sums of weights.
 
     Attributes:
-        keys: one row for each key that occurs (or, with a public list of keys, for each of the list), in no particular
-            order, with the key columns under their own names; no row is null in any column and no two rows are equal.
-        frequencies: the count or the sum of weights of each of them; 0 only for keys of a public list.
+        keys: one row per key that occurs (or per key of a public list), in no particular order, with the key columns
+            under their own names; no row is null in any column and no two rows are equal.
+        frequencies: the count or the sum of weights of each key; 0 only for keys of a public list.
     """
 
     keys: pa.Table
@@ -37,33 +43,138 @@ class Counted:
 
     @property
     def summands(self) -> Ints:
-        """Whole numbers with the sum of the frequencies: these themselves, or few where these are elsewhere."""
+        """Integers with the sum of the frequencies: the frequencies, or fewer numbers where these are remote."""
         return self.frequencies
 
-    def drawn(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
+    def draw(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
         """Certify a mechanism, and return the keys that it reports, in no particular order, with their tokens.
 
-        It is a channel, noise for known keys, a composition that ends with one of these, or a selector by weights.
+        The mechanism is a channel, noise for known keys, a composition that ends with one of these, or a selector by
+        weights.
         """
         with timed("certify"):
             mechanism.certify()
         return drawn(mechanism, self.keys, self.frequencies, source)
 
 
-class CountedByBound(ABC):
-    """The true counts under every bound on the keys of a unit up to 1,000, each key once. They are secret.
+@dataclass(frozen=True, eq=False, repr=False)
+class Pairs:
+    """The distinct keys of each unit, after each unit was bounded.
 
-    All of them come from one read of the data, so that what was read first and what is counted later cannot differ. Use
-    it in a `with` block: what does not fit into memory is on disk until `close`.
+    Units are sorted by a salted hash of the unit, and the keys of a unit by a salted hash of unit and key; ties are
+    broken by the values themselves. So the relative order of two units, and of two keys of a unit, depends on no other
+    unit.
 
     Attributes:
-        units: how many units hold 0, 1, ..., 1,000 keys, the last with those that hold more.
+        keys: one row per key that occurs (or per key of a public list), with the key columns.
+        starts: unit u has key_numbers[starts[u]] to key_numbers[starts[u + 1] - 1]; one entry more than there are
+            units.
+        key_numbers: row numbers in `keys`; no unit has a key twice.
+    """
+
+    keys: pa.Table
+    starts: Ints
+    key_numbers: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, units: Iterable[Iterable[Hashable]]) -> "Pairs":
+        """Return the pairs of units that are given as collections of keys, in this order; for tests and figures."""
+        numbers: dict[Hashable, int] = {}
+        lists = [[numbers.setdefault(key, len(numbers)) for key in dict.fromkeys(unit)] for unit in units]
+        starts = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+        key_numbers = np.array([number for each in lists for number in each], np.int32)
+        return cls(pa.table({"key": pa.array(list(numbers))}), starts, key_numbers)
+
+    def make_dummy(self) -> "Pairs":
+        """Return one unit with one key, for a rehearsal; load the compiled code that pairs of this size use."""
+        dummy = Pairs.of([["a key"]])
+        if len(self.key_numbers) >= _COMPILED_FROM:
+            from dpsieve.engines.pair_loops import count_keys, first_keys
+
+            first_keys(dummy.starts, dummy.key_numbers, 1)
+            count_keys(dummy.key_numbers, np.zeros(1, np.int64))
+        return dummy
+
+    def __repr__(self) -> str:
+        return "<Pairs: true keys of units, not to be published>"
+
+    @property
+    def sizes(self) -> Ints:
+        """The number of keys of each unit."""
+        return np.diff(self.starts)
+
+    def bound(self, most: int) -> "Pairs":
+        """Return the first `most` keys of each unit: those that an engine keeps under this bound and the same salt."""
+        sizes = self.sizes
+        if int(sizes.max(initial=0)) <= most:
+            return self
+        if len(self.key_numbers) < _COMPILED_FROM:
+            return self.filter(np.arange(len(self.key_numbers)) - np.repeat(self.starts[:-1], sizes) < most)
+        from dpsieve.engines.pair_loops import first_keys
+
+        return Pairs(self.keys, *first_keys(self.starts, self.key_numbers, most))
+
+    def restrict(self, selected: Bools) -> "Pairs":
+        """Return the pairs of the selected keys; all units stay, also those without a key."""
+        number = np.cumsum(selected, dtype=np.int32) - np.int32(1)
+        pairs = self.filter(selected[self.key_numbers])
+        return Pairs(self.keys.filter(selected), pairs.starts, number[pairs.key_numbers])
+
+    def rank(self, order: Ints) -> "Pairs":
+        """Return the pairs of the keys in `order`, renumbered in this order; the keys of each unit are sorted by it."""
+        from dpsieve.engines.pair_loops import sort_keys
+
+        rank = np.full(self.keys.num_rows, -1, np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        ranks = rank[self.key_numbers]
+        starts, key_numbers = self.filter(ranks >= 0).starts, ranks[ranks >= 0]
+        sort_keys(starts, key_numbers)
+        return Pairs(self.keys.take(pa.array(order)), starts, key_numbers)
+
+    def filter(self, selected: Bools) -> "Pairs":
+        """Return the selected pairs, with all units and all keys."""
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(selected, dtype=np.int64)])
+        return Pairs(self.keys, before[self.starts], self.key_numbers[selected])
+
+    def counts(self) -> Ints:
+        """Return the number of units of each key."""
+        if len(self.key_numbers) < _COMPILED_FROM:
+            return np.bincount(self.key_numbers, minlength=self.keys.num_rows).astype(np.int64, copy=False)
+        from dpsieve.engines.pair_loops import count_keys
+
+        counts = np.zeros(self.keys.num_rows, np.int64)
+        count_keys(self.key_numbers, counts)
+        return counts
+
+    def count(self) -> Counted:
+        """Return the keys that some unit has, with their numbers of units."""
+        counts = self.counts()
+        some = np.flatnonzero(counts)
+        return Counted(self.keys.take(pa.array(some)), counts[some])
+
+    def weights(self, weight: Weight) -> Ints:
+        """Return the sum of the weights of each key, as an engine computes it."""
+        sizes = self.sizes
+        table = np.array([0, *weight.of_keys(int(sizes.max(initial=1)))], np.int64)
+        sums = np.zeros(self.keys.num_rows, np.int64)
+        np.add.at(sums, self.key_numbers, np.repeat(table[sizes], sizes))
+        return sums
+
+
+class CountedByBound(ABC):
+    """The true counts under every bound on the keys per unit up to 1,000, each key once per unit.
+
+    All counts come from one read of the data, so they are consistent with each other and with `units`. Use it in a
+    `with` block: what does not fit into memory is on disk until `close`.
+
+    Attributes:
+        units: the number of units with 0, 1, ..., 1,000 keys; units with more keys count as 1,000.
     """
 
     units: Ints
 
     def close(self) -> None:  # noqa: B027
-        """Remove what is kept outside of memory."""
+        """Remove what is stored outside of memory."""
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +188,7 @@ class CountedByBound(ABC):
 
 
 def units_by_place(holding: Ints) -> Ints:
-    """Return how many units hold 0, 1, ... keys, given how many have a key at places 0, 1, ... among theirs.
+    """Return the number of units with 0, 1, ... keys, from the number of units that have a key at place 0, 1, ...
 
     A unit with d keys has one at each of the places 1 to d.
 
@@ -89,35 +200,69 @@ def units_by_place(holding: Ints) -> Ints:
     return units
 
 
-class FromIncidence(CountedByBound):
-    """Counts from which units hold which keys."""
+class FromPairs(CountedByBound):
+    """Counts from pairs in memory."""
 
-    def __init__(self, held: Incidence) -> None:
-        self.held, self.units = held, units_by_size(held.sizes)
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs, self.units = pairs, units_by_size(pairs.sizes)
 
     def under(self, keys: int) -> Counted:
         """Return the counts where each unit keeps at most this number of its keys."""
-        return Counted(*self.held.bounded(keys).counted())
+        return self.pairs.bound(keys).count()
 
 
 class FromPlaces(CountedByBound):
-    """Counts from how many units have each key as their first, second, ... choice.
+    """Counts from the number of units that have each key as their first, second, ... choice.
 
     Args:
         units: see `CountedByBound`.
         add_up: returns the sums over the first places.
-        kept: what is closed at the end: by `close`, or when this is no longer used.
+        resources: what is closed by `close`, or when this object is no longer used.
     """
 
-    def __init__(self, units: Ints, add_up: Callable[[int], Counted], kept: ExitStack | None = None) -> None:
+    def __init__(self, units: Ints, add_up: Callable[[int], Counted], resources: ExitStack | None = None) -> None:
         self.units, self._add_up = units, add_up
-        self._closing = None if kept is None else weakref.finalize(self, kept.close)
+        self._closing = None if resources is None else weakref.finalize(self, resources.close)
 
     def under(self, keys: int) -> Counted:
         """Return the counts where each unit keeps at most this number of its keys."""
         return self._add_up(keys)
 
     def close(self) -> None:
-        """Remove what is kept outside of memory."""
+        """Remove what is stored outside of memory."""
         if self._closing is not None:
             self._closing()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NumberRows:
+    """True numbers, after each unit was bounded.
+
+    Attributes:
+        values: one row per row that is kept, one column per requested column, without NaN; values may be infinite. The
+            rows of a unit are contiguous, in an order that depends on these rows and the salt alone. Units are in no
+            particular order: callers that need a random order must shuffle them.
+        starts: where the rows of each unit start, and at the end the number of rows.
+    """
+
+    values: Floats
+    starts: Ints
+
+    def __repr__(self) -> str:
+        return "<NumberRows: true numbers, not to be published>"
+
+    def unit_means(self, low: Floats, high: Floats) -> Floats:
+        """Return the mean of the rows of each unit, each number clipped to its bounds first.
+
+        Rows of a unit are added in their order, so a mean depends on them alone, down to its last digit.
+        """
+        sizes = np.diff(self.starts)
+        clipped = np.clip(self.values, low, high)
+        if len(clipped) == len(sizes):
+            return clipped
+        total, more, place = clipped[self.starts[:-1]], np.flatnonzero(sizes > 1), 1
+        while len(more):
+            total[more] += clipped[self.starts[more] + place]
+            place += 1
+            more = more[sizes[more] > place]
+        return np.clip(total / sizes[:, None], low, high)

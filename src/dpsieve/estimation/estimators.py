@@ -36,7 +36,7 @@ def estimator(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = No
 
     `dpsieve.papers.weighted_sampling` has more: `minimax`, `noisy_count` and, for sampled counts, `scaled`.
 
-    >>> from dpsieve.channels import optimal
+    >>> from dpsieve.channels.optimal_channels import optimal
     >>> mle = estimator(optimal(1.0, 1e-8))
     >>> mle.value([0, 0.5, 100]).round(2).tolist()
     [0.0, 24.59, 118.0]

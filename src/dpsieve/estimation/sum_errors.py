@@ -15,7 +15,7 @@ frequency i is reported, the law of D is row i over pi_i. It is the same for all
 no rarer (except with a thousandth of 1 - level) have a known law. For others, take the interval of the token at a level
 so high that it misses any of the keys with a fifth of 1 - level. The law whose distribution function is the
 smallest over all rows in it is no less likely to exceed any point than the true one, and so is the convolution of such
-laws (`values.estimated_sums`), whose quantiles make the interval. Keys are drawn independently of each other, also
+laws (`estimation.estimated_sums`), whose quantiles make the interval. Keys are drawn independently of each other, also
 given which of them are reported.
 
 Where very many rows are possible, intervals of single keys are added up instead, each at 1 - (1 - level) / n: wider,
@@ -31,9 +31,9 @@ from numpy.typing import ArrayLike
 
 from dpsieve.channels.channel import ReportedCounts, Target
 from dpsieve.channels.law import LARGEST_FREQUENCY
+from dpsieve.estimation.estimated_sums import HIGHEST_LEVEL, MOST_TERMS, ErrorLaw, Term, sum_margins
 from dpsieve.estimation.estimators import Estimator, middles
 from dpsieve.types import Floats, Ints
-from dpsieve.values.estimated_sums import HIGHEST_LEVEL, MOST_TERMS, ErrorLaw, Term, sum_margins
 
 _FEW = 16  # keys near the threshold, up to which the interval is for reported ones
 _SETTLED, _NEAR = 1e-3, 0.2  # of the probability to miss, for frequencies that are treated as impossible

@@ -30,7 +30,7 @@ _FIRST_BITS, _MOST_BITS = 128, 8192
 _TIGHT = 64
 _MOST_EPSILON = 500.0
 _LOCK = threading.RLock()
-if hasattr(os, "register_at_fork"):  # no other thread may hold it in the child, where it would never be released
+if hasattr(os, "register_at_fork"):  # a lock held by another thread would never be released in the child
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
@@ -91,7 +91,7 @@ def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
         return high
     good, bad = _rank(low), _rank(high)
     while bad - good > 1:
-        good, bad = _halved(holds, good, bad)
+        good, bad = _halve(holds, good, bad)
     return _unrank(good)
 
 
@@ -108,7 +108,7 @@ def smallest(holds: Callable[[float], bool], low: float, high: float, *, toleran
         return low
     bad, good = _rank(low), _rank(high)
     while good - bad > 1 and _unrank(bad) <= (1 - tolerance) * _unrank(good):
-        good, bad = _halved(holds, good, bad)
+        good, bad = _halve(holds, good, bad)
     return _unrank(good)
 
 
@@ -182,7 +182,7 @@ def _up(edge: Ball) -> float:
     return number
 
 
-def _halved(holds: Callable[[float], bool], good: int, bad: int) -> tuple[int, int]:
+def _halve(holds: Callable[[float], bool], good: int, bad: int) -> tuple[int, int]:
     middle = (good + bad) // 2
     return (middle, bad) if holds(_unrank(middle)) else (good, middle)
 

@@ -25,7 +25,7 @@ def masses(trials: ArrayLike, successes: ArrayLike, rate: float) -> Floats:
     n, x = np.broadcast_arrays(np.asarray(trials, np.float64), np.asarray(successes, np.float64))
     y = n - x
     inside = (x > 0) & (y > 0)
-    x_in, y_in, n_in = (np.where(inside, part, 2.0) for part in (x, y, n))  # any numbers where they are not used
+    x_in, y_in, n_in = (np.where(inside, part, 2.0) for part in (x, y, n))  # placeholders where unused
     exponent = _stirling(n_in) - _stirling(x_in) - _stirling(y_in)
     exponent -= _deviance(x_in, n_in * rate) + _deviance(y_in, n_in * (1 - rate))
     within = np.exp(exponent) * np.sqrt(n_in / (2 * math.pi * x_in * y_in))
@@ -34,7 +34,7 @@ def masses(trials: ArrayLike, successes: ArrayLike, rate: float) -> Floats:
 
 
 def at_least(trials: ArrayLike, least: ArrayLike, rate: float) -> Floats:
-    """Return P[Binomial(trials, rate) >= least] for least >= 1, with its digits where it is small."""
+    """Return P[Binomial(trials, rate) >= least] for least >= 1, accurate also where it is tiny."""
     from scipy.special import betainc
 
     n, a = np.asarray(trials, np.float64), np.asarray(least, np.float64)
@@ -42,7 +42,7 @@ def at_least(trials: ArrayLike, least: ArrayLike, rate: float) -> Floats:
 
 
 def below(trials: ArrayLike, least: ArrayLike, rate: float) -> Floats:
-    """Return P[Binomial(trials, rate) < least] for least >= 1, with its digits where it is small."""
+    """Return P[Binomial(trials, rate) < least] for least >= 1, accurate also where it is tiny."""
     from scipy.special import betaincc
 
     n, a = np.asarray(trials, np.float64), np.asarray(least, np.float64)
@@ -75,5 +75,5 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
     square, total = v_in * v_in, np.zeros_like(v)
     for j in range(9, 0, -1):
         total = total * square + 1 / (2 * j + 1)
-    near = (x - mean) * v_in + 2 * x * v_in * square * total
-    return np.asarray(np.where(close, near, x * np.log(x / mean) + mean - x), dtype=np.float64)
+    series = (x - mean) * v_in + 2 * x * v_in * square * total
+    return np.asarray(np.where(close, series, x * np.log(x / mean) + mean - x), dtype=np.float64)

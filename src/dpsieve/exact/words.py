@@ -16,8 +16,8 @@ def floor_words(probabilities: Floats) -> tuple[Words, Words]:
     """Return floor(p 2^128) for each p in [0, 1], at most 2^128 - 1. Each step is exact in floating point."""
     scaled = np.minimum(probabilities, 1.0) * 2.0**64
     sure = scaled >= 2.0**64
-    whole = np.floor(np.where(sure, 0.0, scaled))
-    high, low = whole.astype(np.uint64), ((np.where(sure, 0.0, scaled) - whole) * 2.0**64).astype(np.uint64)
+    integral = np.floor(np.where(sure, 0.0, scaled))
+    high, low = integral.astype(np.uint64), ((np.where(sure, 0.0, scaled) - integral) * 2.0**64).astype(np.uint64)
     return np.where(sure, ~np.uint64(0), high), np.where(sure, ~np.uint64(0), low)
 
 

@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpsieve.federated import client
-    from dpsieve.federated.plans.histogram import Invitation, invite_for_reports, invite_for_sample, plan
-    from dpsieve.federated.plans.levels import Comparison, LevelPlan, compare, level_plan
-    from dpsieve.federated.server.distribution import Distribution, Estimate, Quantiles
-    from dpsieve.federated.server.histogram import Histogram, Reports, Tally
+    from dpsieve.federated.plans.histogram import invite_for_reports, invite_for_sample, plan
+    from dpsieve.federated.plans.levels import compare, level_plan
+    from dpsieve.federated.server.distribution import Distribution, Quantiles
+    from dpsieve.federated.server.histogram import Histogram, Reports
     from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease
 
 __all__ = [
-    "Comparison", "Distribution", "Estimate", "Histogram", "Invitation", "LevelPlan", "Quantiles", "Reports", "Tally",
-    "TrieHeavyHitters", "TrieRelease", "client", "compare", "invite_for_reports", "invite_for_sample", "level_plan",
-    "plan",
+    "Distribution", "Histogram", "Quantiles", "Reports", "TrieHeavyHitters", "TrieRelease", "client", "compare",
+    "invite_for_reports", "invite_for_sample", "level_plan", "plan",
 ]  # fmt: skip
 
 _NAMES = {
-    "plans.histogram": "Invitation invite_for_reports invite_for_sample plan",
-    "plans.levels": "Comparison LevelPlan compare level_plan",
-    "server.distribution": "Distribution Estimate Quantiles",
-    "server.histogram": "Histogram Reports Tally",
+    "plans.histogram": "invite_for_reports invite_for_sample plan",
+    "plans.levels": "compare level_plan",
+    "server.distribution": "Distribution Quantiles",
+    "server.histogram": "Histogram Reports",
     "server.trie": "TrieHeavyHitters TrieRelease",
 }
 _HOME = {name: f"dpsieve.federated.{home}" for home, names in _NAMES.items() for name in names.split()}

@@ -3,6 +3,8 @@
 The same histogram gives the coverage: the share of (unit, key) pairs that the bound keeps.
 """
 
+from collections.abc import Callable
+
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.mechanisms import half_reported
 from dpsieve.jobs.request import ReleaseRequest
@@ -66,13 +68,17 @@ def rarer_keys(request: ReleaseRequest, keys: int, half: float | None = None) ->
 
 
 def hint_for(
-    reported: int, coverage: Coverage | None, request: ReleaseRequest, keys: int, half: float | None = None
+    reported: int,
+    coverage: Coverage | None,
+    request: ReleaseRequest,
+    keys: int,
+    half: Callable[[], float | None] = lambda: None,
 ) -> str:
-    """Return, where few keys are reported, what would report rarer ones; empty otherwise."""
+    """Return, where few keys are reported, what would report rarer ones; empty otherwise. `half` as in `rarer_keys`."""
     if reported >= _FEW_KEYS:
         return ""
     try:
-        hint = rarer_keys(request, keys, half)
+        hint = rarer_keys(request, keys, half())
     except InvalidValue:  # never fail a paid release because of a hint
         return ""
     if hint and coverage is not None and coverage.high < _LOW_COVERAGE:

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as types
 
-from dpsieve.channels import frequency_at
+from dpsieve.channels.channel import frequency_at
 from dpsieve.channels.law import LARGEST_FREQUENCY
-from dpsieve.engines import Engine, NumberRows, Progress
-from dpsieve.engines.true_data import Counted
+from dpsieve.engines.engine import Engine, Progress
+from dpsieve.engines.true_data import Counted, NumberRows
 from dpsieve.errors import InvalidType
 from dpsieve.exact.balls import first_whole
 from dpsieve.federated.plans.histogram import plan as plan_sample
@@ -222,7 +222,9 @@ def plan_distribution(request: DistributionRequest, table: Table | None) -> Plan
 
     def new_server() -> Quantiles:
         cells: Any = {name: getattr(request, name) for name in ("epsilon", "delta", "branching", "depth", "outside")}
-        return Quantiles(*request.bounds, **cells, **request.options)
+        low, high = request.bounds
+        options: Any = request.options
+        return Quantiles(low, high, **cells, **options)
 
     server = new_server()
 
@@ -270,7 +272,8 @@ def _client_strings(server: TrieHeavyHitters, counted: Counted, column: str) -> 
 def _describe_levels(plan: LevelPlan) -> Preview:
     def needed(share: float) -> int | None:
         """Return how many clients a string needs to be found with this probability; None if no number is enough."""
-        found = first_whole(lambda n: float(plan.found([n])[0]) >= share, plan.threshold, LARGEST_FREQUENCY)
+        enough = lambda count: float(plan.reporting_probability([count])[0]) >= share  # noqa: E731
+        found = first_whole(enough, plan.threshold, LARGEST_FREQUENCY)
         return found if found < LARGEST_FREQUENCY else None
 
     shares = (needed(0.05), needed(0.5), needed(0.95))

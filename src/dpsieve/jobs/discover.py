@@ -1,46 +1,28 @@
 """Discover keys: which occur, the k most frequent, and k keys that reach most units."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
-from dpsieve.accounting.stages import steepest
-from dpsieve.channels.budget import SMALLEST_EPSILON
-from dpsieve.discovery.after_selection import KeyPicker
-from dpsieve.discovery.choice import best_for, make_selector, shared_selector
-from dpsieve.discovery.hitting_set import hitting_keys
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
-from dpsieve.discovery.median_keys import SHARE_FOR_SIZE, median_first
-from dpsieve.discovery.selector import Selector, WeightSelector
-from dpsieve.discovery.top_k import top_keys
-from dpsieve.engines import Engine
-from dpsieve.engines.true_data import Counted, Incidence
-from dpsieve.errors import InvalidValue
+from dpsieve.discovery.picks import KeyPicker, hitting_keys, top_keys
+from dpsieve.discovery.selector import Selection, WeightSelector, choose_by_median, choose_selector
+from dpsieve.engines.engine import Engine
+from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, KeyRequest, TopKRequest, document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import ALL_KEYS, Table
-from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
-from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source
-from dpsieve.types import Ints
 from dpsieve.values.keys import published
 
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
 
 Progress = Callable[[float], None] | bool | None
-
-
-class Selection(NamedTuple):
-    """A selector, what a unit goes through in all, and why it was chosen."""
-
-    selector: Selector
-    mechanism: Mechanism
-    reason: str
 
 
 @document(DiscoverRequest)
@@ -159,11 +141,15 @@ def hitting_set(
 
 def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, KeySet]:
     """Return the plan of a discovery; without a table it can only be previewed."""
-    selection = _select_publicly(request, None if table is None else table.engine)
+    sums_from = "" if table is None or table.engine.supports_pairs else type(table.engine).__name__
+    budget = (request.epsilon, request.delta, request.contribution.keys)
+    selection = choose_selector(
+        request.method, *budget, typical_keys=request.typical_keys, unit=request.unit, sums_from=sums_from
+    )
     promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
 
-    def finish(pairs: Incidence, source: Source) -> KeySet:
-        chosen = selection or _select_by_median(request, pairs.sizes, source)
+    def finish(pairs: Pairs, source: Source) -> KeySet:
+        chosen = selection or choose_by_median(*budget, pairs.sizes, source, unit=request.unit)
         return publish(chosen, pairs.keys.filter(chosen.selector.select(pairs, source)), source)
 
     def publish(chosen: Selection, keys: pa.Table, source: Source) -> KeySet:
@@ -179,10 +165,10 @@ def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, Ke
         selector = selection.selector
 
         def finish_sums(sums: Counted, source: Source) -> KeySet:
-            return publish(selection, sums.drawn(selector, source)[0], source)
+            return publish(selection, sums.draw(selector, source)[0], source)
 
         def rehearse(_: Counted, source: Source) -> None:
-            invented = Incidence.of([["a key"]])
+            invented = Pairs.of([["a key"]])
             finish_sums(Counted(invented.keys, invented.weights(selector.weight)), source)
 
         def read(source: Source) -> Counted:
@@ -192,7 +178,7 @@ def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, Ke
 
         return Plan(selection.mechanism, read, finish_sums, rehearse, _check(request, table), describe)
 
-    def read_pairs(source: Source) -> Incidence:
+    def read_pairs(source: Source) -> Pairs:
         assert table is not None
         pairs = table.pairs(request.columns, request.contribution, source)
         if selection is not None:
@@ -200,7 +186,7 @@ def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, Ke
         return pairs
 
     cost = promise if selection is None else selection.mechanism
-    rehearse_pairs = lambda pairs, source: finish(pairs.invented(), source)  # noqa: E731
+    rehearse_pairs = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
     return Plan(cost, read_pairs, finish, rehearse_pairs, _check(request, table), describe)
 
 
@@ -208,8 +194,8 @@ def plan_top_k(request: TopKRequest, table: Table | None) -> Plan[Any, TopK]:
     """Return the plan of a top-k; without a table it can only be previewed."""
     picker = top_keys(**_budget(request, 0.15), count_share=SHARE_FOR_COUNTS if request.counts else 0.0)
 
-    def finish(pairs: Incidence, source: Source) -> TopK:
-        found = picker.selector.select(pairs.bounded(picker.max_keys), source)
+    def finish(pairs: Pairs, source: Source) -> TopK:
+        found = picker.selector.select(pairs.bound(picker.max_keys), source)
         numbers, keys = pairs.counts()[found], pairs.keys.filter(found)
         order = picker.pick(numbers, source)
         noisy = picker.noisy_counts(numbers[order], source) if request.counts else None
@@ -223,8 +209,8 @@ def plan_hitting_set(request: HittingSetRequest, table: Table | None) -> Plan[An
     """Return the plan of a hitting set; without a table it can only be previewed."""
     picker = hitting_keys(**_budget(request, 0.5))
 
-    def finish(pairs: Incidence, source: Source) -> HittingSet:
-        found = pairs.restricted(picker.selector.select(pairs.bounded(picker.max_keys), source))
+    def finish(pairs: Pairs, source: Source) -> HittingSet:
+        found = pairs.restrict(picker.selector.select(pairs.bound(picker.max_keys), source))
         rows = published(found.keys.take(pa.array(picker.pick(found, source))))
         return HittingSet.of(picker, rows, source=source, reason=_reason(picker))
 
@@ -232,11 +218,11 @@ def plan_hitting_set(request: HittingSetRequest, table: Table | None) -> Plan[An
 
 
 def _plan_picks(
-    request: HittingSetRequest, table: Table | None, picker: KeyPicker, finish: Callable[[Incidence, Source], Any]
+    request: HittingSetRequest, table: Table | None, picker: KeyPicker, finish: Callable[[Pairs, Source], Any]
 ) -> Plan[Any, Any]:
     """Return the plan that reads all keys of all units and picks among those that are discovered."""
 
-    def read(source: Source) -> Incidence:
+    def read(source: Source) -> Pairs:
         assert table is not None
         pairs = table.pairs(request.columns, ALL_KEYS, source)
         picker.selector.check(pairs)
@@ -245,67 +231,17 @@ def _plan_picks(
     def describe() -> Preview:
         return Preview(picker.guarantee, picker.name, _reason(picker), str(request.contribution))
 
-    rehearse = lambda pairs, source: finish(pairs.invented(), source)  # noqa: E731
+    rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
     return Plan(picker, read, finish, rehearse, _check(request, table), describe)
-
-
-def _select_publicly(request: DiscoverRequest, engine: Engine | None) -> Selection | None:
-    """Return the selector of a request; None where a private median decides.
-
-    Where the engine does not report which units hold which keys, it is one that needs sums of weights only.
-    """
-    keys, typical = request.contribution.keys, request.typical_keys
-    has_pairs = engine is None or engine.tells_units
-    if request.method != "auto":
-        name, reason = request.method, "requested by the caller"
-    elif keys == 1:
-        name, reason = "one_key", "no private mechanism reports keys of units with one key more often"
-    elif not has_pairs:
-        name, reason = "renyi", f"{type(engine).__name__} gives sums of weights"
-    elif typical is not None:
-        name, reason = best_for(typical)
-    elif request.epsilon * (1 - SHARE_FOR_SIZE) < SMALLEST_EPSILON * 1.001:
-        name, reason = "renyi", "epsilon is too small to pay for the typical number of keys"
-    else:
-        return None
-    selector = make_selector(name, request.epsilon, request.delta, keys, typical_keys=typical, unit=request.unit)
-    if not has_pairs and not isinstance(selector, WeightSelector):
-        why = f"needs to know which units hold which keys, which {type(engine).__name__} does not report"
-        fix = "Choose 'auto', 'renyi' or 'weighted_gaussian', or 'one_key' for one key per unit."
-        raise InvalidValue(f"method={name!r} {why}. {fix}")
-    return Selection(selector, selector, reason)
-
-
-def _select_by_median(request: DiscoverRequest, sizes: Ints, source: Source) -> Selection:
-    """Spend a part of epsilon on the median number of keys per unit, and return the selector for it.
-
-    The median is an output, by which an adversary could choose among selectors. Each of them is for a smaller delta,
-    and either for all of epsilon and not steeper than `accounting.stages.steepest`, or for what the median leaves.
-    """
-    keys, most = request.contribution.keys, steepest(request.epsilon, request.delta)
-    median = median_first(request.epsilon, keys, unit=request.unit)
-    typical, delta = median.draw(sizes, source), median.delta_left(request.epsilon, request.delta)
-    left = remaining(request.epsilon, median.epsilon)
-
-    def make(name: str, epsilon: float) -> Selector:
-        return make_selector(name, epsilon, delta, keys, typical_keys=typical, unit=request.unit)
-
-    name, reason = best_for(typical)
-    try:
-        selector = make(name, left if name == "greedy" else request.epsilon)
-        if selector.steepness > most:
-            selector = make(name, left)
-    except InvalidValue:  # it is paid for: take what serves every budget
-        selector = make("greedy", left)
-        reason = f"no {name} table fits this budget, chosen"
-    mechanism = Composed(request.epsilon, request.delta, (Use(median), Use(selector)))
-    return Selection(selector, mechanism, f"{reason}, by a private median")
 
 
 def _budget(request: HittingSetRequest, share: float) -> dict[str, Any]:
     """Return the arguments of a picker; the selector gets a share of its Renyi budget, or half of epsilon and delta."""
-    epsilon, delta, keys, unit = request.epsilon, request.delta, request.contribution.keys, request.unit
-    selector = shared_selector(request.method, epsilon, delta, keys, share, request.typical_keys, unit)
+    epsilon, delta, keys = request.epsilon, request.delta, request.contribution.keys
+    options: Any = {"typical_keys": request.typical_keys, "unit": request.unit, "share": share}
+    selection = choose_selector(request.method, epsilon, delta, keys, **options)
+    assert selection is not None  # no median is drawn where picks share the budget
+    selector = selection.selector
     return {"epsilon": epsilon, "delta": delta, "max_keys": selector.max_keys, "k": request.k, "selector": selector}
 
 

@@ -4,9 +4,10 @@ import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from dpsieve.accounting.repeated import Share, repeated_share
 from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.budget import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
-from dpsieve.channels.channel import Channel, ReportedCounts, frequency_at
+from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import minimise
@@ -15,7 +16,6 @@ from dpsieve.noise.gaussian_threshold import gaussian
 from dpsieve.noise.known_keys import NOISES, known_keys
 from dpsieve.noise.report_tables import rough_half
 from dpsieve.noise.report_then_count import report_then_count
-from dpsieve.privacy import Share, repeated_share
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.mechanism import Counting, Mechanism
@@ -163,7 +163,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return " or ".join(f"'{name}'" for name in names)
 
 
-def _per_key(method: str, share: Share, rows: int, scheme: Scheme | None, unit: str) -> Channel:
+def _per_key(method: str, share: Share, rows: int, scheme: Scheme | None, unit: str) -> ReportedCounts:
     """Return the channel for one key at its share of the budget."""
     if rows > 1:
         return rows_of_units(share.epsilon, share.delta, rows, unit=unit)
@@ -196,4 +196,4 @@ def _half(share: Share) -> float:
 
 def half_reported(epsilon: float, delta: float, keys: int) -> float:
     """Return about the frequency that the best mechanism reports half of the time, for units of this many keys."""
-    return float(frequency_at(optimal(epsilon, delta), 0.5) or 1e12) if keys == 1 else rough_half(epsilon, delta, keys)
+    return _half(Share(epsilon, delta)) if keys == 1 else rough_half(epsilon, delta, keys)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
@@ -10,7 +10,7 @@ from dpsieve.jobs.request import Request, argument
 from dpsieve.validate import Neighbours
 
 if TYPE_CHECKING:
-    from dpsieve.engines import Columns, NumberColumns
+    from dpsieve.engines.engine import Columns, NumberColumns
     from dpsieve.types import Floats
 
 MeanMethod = Literal["auto", "box", "plan"]
@@ -45,8 +45,12 @@ class NumberRequest(Request):
         "a public pair (low, high) for all columns, or one for each; numbers outside are clipped.", form="LOW,HIGH"
     )
     max_rows_per_unit: int = argument("the number of rows of a unit that count.", 1)
-    epsilon: float | None = argument("epsilon of the budget. Without delta: pure differential privacy.", None)
-    delta: float | None = argument("delta of the budget; with rho, the delta at which epsilon is reported.", None)
+    epsilon: float | None = argument(  # type: ignore[assignment]
+        "epsilon of the budget. Without delta: pure differential privacy.", None
+    )
+    delta: float | None = argument(  # type: ignore[assignment]
+        "delta of the budget; with rho, the delta at which epsilon is reported.", None
+    )
     rho: float | None = argument("the budget in zCDP, instead of epsilon.", None)
 
     def __post_init__(self) -> None:
@@ -81,7 +85,7 @@ class NumberRequest(Request):
     @property
     def columns(self) -> "NumberColumns":
         """The columns that are read."""
-        from dpsieve.engines import NumberColumns
+        from dpsieve.engines.engine import NumberColumns
 
         assert self.column is not None
         return NumberColumns(self.column, self.privacy_unit)
@@ -150,10 +154,10 @@ class MeanRequest(NumberRequest):
 
     def __post_init__(self) -> None:
         if self.kind == "binary":
-            if self.bounds is not None:
+            if cast(object, self.bounds) is not None:
                 raise InvalidValue("bounds are 0 and 1 for kind='binary'. Leave out the bounds=(0, 1).")
             validate.store(self, bounds=(0.0, 1.0))
-        elif self.bounds is None and self.kind == "real":
+        elif cast(object, self.bounds) is None and self.kind == "real":
             raise InvalidValue(f"bounds are missing. {_BOUNDS}")
         super().__post_init__()
         if self.method == "plan" and self.pure:
@@ -200,7 +204,9 @@ class CollectRequest(Request):
 class HistogramRequest(CollectRequest):
     """A histogram of values."""
 
-    delta: float | None = argument("delta of the budget; left out with a rate and a threshold, the exact one.", None)
+    delta: float | None = argument(  # type: ignore[assignment]
+        "delta of the budget; left out with a rate and a threshold, the exact one.", None
+    )
     known_keys: Any = argument(
         "a public list of the values that count, or a file with one per line; other rows are left out.", None,
         form="PATH",
@@ -263,7 +269,7 @@ class DistributionRequest(LevelRequest):
     @property
     def columns(self) -> "Columns":
         """The columns that are read."""
-        from dpsieve.engines import NumberColumns
+        from dpsieve.engines.engine import NumberColumns
 
         return NumberColumns((self.column,), self.privacy_unit)
 

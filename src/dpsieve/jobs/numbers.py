@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dpsieve.engines import Engine, NumberRows
+from dpsieve.engines.engine import Engine
+from dpsieve.engines.true_data import NumberRows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import Array, Table, clip_rows
-from dpsieve.numbers.box import best_noise, box_mean_noise, sum_noise, unit_means_noise
+from dpsieve.numbers.box import best_noise, mean_noise, sum_noise, unit_means_noise
 from dpsieve.numbers.estimate import Estimate, describe_contribution
 from dpsieve.numbers.mean import PreparedMean, prepare_mean
 from dpsieve.numbers.mean_plan import MeanPlan
@@ -184,7 +185,7 @@ def locate(
 
 def plan_sum(request: SumRequest, table: Table | Array | None) -> Plan[Any, Estimate]:
     """Return the plan of a sum; without a table it can only be previewed."""
-    assert request.column is not None
+    names = request.column or ()
     lows, highs = request.box
     shared: Any = {"neighbours": request.neighbours, "rows_per_unit": request.max_rows_per_unit, **request.split}
     mechanism, grid = best_noise(lows, highs, **shared, **request.budget)
@@ -194,7 +195,7 @@ def plan_sum(request: SumRequest, table: Table | Array | None) -> Plan[Any, Esti
 
     def finish(rows: NumberRows, source: Source) -> Estimate:
         drawn = sum_noise(mechanism, grid, rows.values.shape[0])
-        return draw_sums(grid.sums(clip_rows(rows.values, lows, highs)), drawn, source, request.column, **notes)
+        return draw_sums(grid.sums(clip_rows(rows.values, lows, highs)), drawn, source, names, **notes)
 
     return _plan(request, table, mechanism, finish, notes)
 
@@ -242,27 +243,24 @@ def plan_mean(request: MeanRequest, table: Table | Array | None) -> Plan[Any, Es
             return Estimate.of(drawn, np.array(values), names, source=source, **notes_of(counted))
 
         return _plan(request, table, counted, finish_counted, notes_of(counted))
-    one, _ = box_mean_noise(1, lows, highs, **request.budget, **request.split)
+    noise, grid = best_noise(lows, highs, "replace", **request.budget, **request.split)
     if request.method != "box" and not request.pure:
         _mean_plan(request, 1)  # raises for a budget or a moment that it does not take
 
     @cache
-    def choose(count: int) -> PreparedMean | tuple[ScaledNoise, Any]:
-        box, grid = box_mean_noise(count, lows, highs, **request.budget, **request.split)
-        if _takes_plan(request, count, box.deviations, highs - lows):
-            return _prepared(request, count)
-        return box, grid
+    def choose(count: int) -> PreparedMean | ScaledNoise:
+        box = mean_noise(noise, grid, count)
+        return _prepared(request, count) if _takes_plan(request, count, box.deviations, highs - lows) else box
 
     def cost_of(rows: NumberRows) -> Mechanism:
         chosen = choose(len(rows.starts) - 1)
-        return chosen.cost if isinstance(chosen, PreparedMean) else chosen[0]
+        return chosen.cost if isinstance(chosen, PreparedMean) else chosen
 
     def finish(rows: NumberRows, source: Source) -> Estimate:
         units = _unit_means(rows, lows, highs)
         chosen = choose(units.shape[0])
         if not isinstance(chosen, PreparedMean):
-            box, grid = chosen
-            return draw_sums(grid.sums(units), box, source, names, **notes_of(box))
+            return draw_sums(grid.sums(units), chosen, source, names, **notes_of(chosen))
         estimate = chosen.draw(chosen.bounded(units), source, names, single=single)
         return replace(estimate, notes=replace(estimate.notes, contribution=adds))
 
@@ -272,9 +270,9 @@ def plan_mean(request: MeanRequest, table: Table | Array | None) -> Plan[Any, Es
         if isinstance(chosen, PreparedMean):
             chosen.draw(chosen.bounded(units[:_FEW]), source, names, single=single)
         else:
-            chosen[0].draw(np.zeros(len(names), np.int64), source)
+            chosen.draw(np.zeros(len(names), np.int64), source)
 
-    plan = _plan(request, table, one, finish, notes_of(one))
+    plan = _plan(request, table, mean_noise(noise, grid, 1), finish, notes_of(noise))
     return replace(plan, final_cost=cost_of, rehearse=rehearse)
 
 
@@ -299,9 +297,8 @@ def _plan(
 
     def describe() -> Preview:
         deviations: Floats | None = getattr(mechanism, "deviations", None)
-        per_column = request.neighbours == "add_remove" or not isinstance(request, MeanRequest)  # type: ignore[attr-defined]
-        details = ()
-        if deviations is not None and per_column and isinstance(request, SumRequest):
+        details: tuple[tuple[str, str], ...] = ()
+        if deviations is not None and isinstance(request, SumRequest):
             shown = ", ".join(f"{deviation:.4g}" for deviation in deviations)
             details = (("standard deviation of the noise", shown),)
         return Preview(mechanism.guarantee, mechanism.name, notes["reason"], notes["contribution"], details=details)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.display import html_table
-from dpsieve.engines import Engine
+from dpsieve.engines.engine import Engine
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.mechanisms import Choice
 from dpsieve.jobs.request import Request
@@ -17,8 +17,7 @@ from dpsieve.jobs.run import Plan
 from dpsieve.jobs.table import Table
 from dpsieve.noise.known_keys import KnownKeys
 from dpsieve.noise.report_then_count import ReportThenCount
-from dpsieve.privacy import Guarantee
-from dpsieve.privacy.guarantee import warn_of_large_delta
+from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
 from dpsieve.privacy.ledger import AnyLedger, open_ledger
 
 Job = Literal[
@@ -75,9 +74,10 @@ class Preview:
     def of(cls, choice: Choice, contribution: str, rarer: str = "") -> "Preview":
         """Return the preview of a mechanism that reports keys with counts."""
         each = choice.mechanism.last
-        reports = isinstance(each, ReportedCounts)
         per_key = each.each_key if isinstance(each, ReportedCounts) else each.guarantee
-        rarely, half, surely = (frequency_at(each, share) if reports else 0 for share in (0.05, 0.5, 0.95))
+        rarely, half, surely = (
+            frequency_at(each, share) if isinstance(each, ReportedCounts) else 0 for share in (0.05, 0.5, 0.95)
+        )
         return cls(
             choice.mechanism.guarantee, choice.name, choice.reason, contribution, (per_key.epsilon, per_key.delta),
             rarely, half, surely, _width(each),

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
-from dpsieve.accounting.stages import steepest
+from dpsieve.accounting.products import steepest
 from dpsieve.channels.budget import check_budget
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.discovery.find_then_count import CANDIDATES as COUNTED_KEYS
 from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
-from dpsieve.discovery.median_keys import median_first
-from dpsieve.engines import Engine
-from dpsieve.engines.true_data import Counted, CountedByBound, FromIncidence, Incidence
+from dpsieve.discovery.selector import TypicalSize
+from dpsieve.engines.engine import Engine
+from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, Pairs
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.jobs.bounds import (
     REHEARSED,
@@ -142,10 +143,10 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
         return _publish(request, choice, Contribution(keys), counts.under(keys), source, notes)
 
     def rehearse(counts: CountedByBound, source: Source) -> None:
-        pairs = counts.held.invented() if isinstance(counts, FromIncidence) else Incidence.of([["a key"]])
-        finish(FromIncidence(pairs), source)
+        pairs = counts.pairs.make_dummy() if isinstance(counts, FromPairs) else Pairs.of([["a key"]])
+        finish(FromPairs(pairs), source)
         for keys in REHEARSED if fixed is None else ():
-            Counted(*pairs.counted()).drawn(chosen(keys)[1].mechanism, source)
+            pairs.count().draw(chosen(keys)[1].mechanism, source)
 
     def read(source: Source) -> CountedByBound:
         assert table is not None
@@ -163,14 +164,15 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
 
 def _plan_sample(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
     """Return the plan where a private total sets the sampling rate."""
-    assert request.sample_size is not None
+    size = request.sample_size
+    assert size is not None
     total = PrivateTotal(request.epsilon * _SHARE_FOR_SIZE, request.contribution.keys, unit=request.unit)
     unsampled = choose_mechanism(request, request.contribution, first=total, scheme=everything())
 
     def finish(counted: Counted, source: Source) -> Release:
         scheme = private_scheme(
             counted.summands,
-            request.sample_size,
+            size,
             epsilon=total.epsilon,
             max_keys=request.contribution.keys,
             source=source,
@@ -195,11 +197,11 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
     the guarantee of the whole. See `discovery.find_then_count`.
     """
     check_budget(request.epsilon, request.delta)
-    if table is not None and not table.engine.tells_units:
+    if table is not None and not table.engine.supports_pairs:
         why = f"needs to know which units hold which keys, which {type(table.engine).__name__} does not report"
         raise InvalidValue(f"goal='counts' {why}. Leave goal out, or pass max_keys_per_unit=1 with it.")
     seen = KEYS_PER_UNIT if request.chooses_bound else request.contribution.keys
-    median = median_first(request.epsilon, seen, unit=request.unit)
+    median = TypicalSize.within(request.epsilon, seen, unit=request.unit)
 
     def counting(epsilon: float, typical: int) -> FindThenCount:
         return find_then_count(
@@ -231,14 +233,14 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
         which = f"at most {keys:,} of the published keys, those found most common first, once each"
         return f"{which}, chosen privately" if request.chooses_bound else which
 
-    def finish(pairs: Incidence, source: Source) -> Release:
+    def finish(pairs: Pairs, source: Source) -> Release:
         found = choose(median.draw(pairs.sizes, source)).find(pairs, source)
         unknown = TOO_FEW if request.report_coverage and found.kept is None else ""
         notes = Notes(words(found.mechanism.keys) + unknown, _TWO_STEPS, coverage=found.kept)
         notes = replace(notes, rarer=hint_for(found.keys.num_rows, found.kept, request, found.mechanism.keys))
         return release_of(compose(found.mechanism), found.keys, found.tokens, source=source, notes=notes)
 
-    def read(source: Source) -> Incidence:
+    def read(source: Source) -> Pairs:
         assert table is not None
         return table.pairs(request.columns, ALL_KEYS, source)
 
@@ -252,7 +254,7 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
         bound = some if request.chooses_bound else words(typical.keys)
         return Preview(promise, "auto", _TWO_STEPS, f"{bound}; {noise}")
 
-    rehearse = lambda pairs, source: finish(pairs.invented(), source)  # noqa: E731
+    rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
     return Plan(promise, read, finish, rehearse, _check(request, table), describe)
 
 
@@ -267,8 +269,8 @@ def _publish(
     """Draw from true counts that are paid for, and return the release."""
     if notes is None:
         notes = Notes(str(contribution) if request.privacy_unit else "", choice.reason)
-    keys, tokens = counted.drawn(choice.mechanism, source)
-    hint = hint_for(keys.num_rows, notes.coverage, request, contribution.keys, _half(choice))
+    keys, tokens = counted.draw(choice.mechanism, source)
+    hint = hint_for(keys.num_rows, notes.coverage, request, contribution.keys, partial(_half, choice))
     notes = replace(notes, rarer=hint) if hint else notes
     return release_of(choice.mechanism, keys, tokens, notes=notes, source=source)
 
@@ -296,4 +298,4 @@ def _check(request: ReleaseRequest, table: Table | None) -> Callable[[], None] |
 
 
 def _invented() -> Counted:
-    return Counted(*Incidence.of([["a key"]]).counted())
+    return Pairs.of([["a key"]]).count()

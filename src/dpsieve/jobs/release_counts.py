@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.channels.law import LARGEST_FREQUENCY
-from dpsieve.engines import Columns
+from dpsieve.engines.engine import Columns
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import CountsRequest, Method

@@ -10,13 +10,13 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 
 if TYPE_CHECKING:
-    from dpsieve.engines import Columns
+    from dpsieve.engines.engine import Columns
     from dpsieve.privacy.contribution import Contribution
     from dpsieve.sampling.schemes import Scheme
 
@@ -148,7 +148,7 @@ class KeyRequest(Request):
     @property
     def columns(self) -> "Columns":
         """The columns that are read."""
-        from dpsieve.engines import Columns
+        from dpsieve.engines.engine import Columns
 
         return Columns(self.key, self.privacy_unit)
 
@@ -212,7 +212,7 @@ class ReleaseRequest(KeyRequest):
         if self.max_keys_per_unit == "auto":
             free = not self._fixed() and self.method == "auto" and self.epsilon >= _LEAST_EPSILON
             validate.store(self, max_keys_per_unit="auto" if free else 1)
-        elif isinstance(self.max_keys_per_unit, str):
+        elif isinstance(cast(object, self.max_keys_per_unit), str):
             raise InvalidValue("max_keys_per_unit is a text other than 'auto'. Pass 'auto', or a number such as 10.")
         else:
             check_max_keys(self.max_keys_per_unit, "max_keys_per_unit")
@@ -281,7 +281,7 @@ class CountsRequest(ReleaseRequest):
     keys_only: bool = argument("publish the keys without counts.", False)
 
     def __post_init__(self) -> None:
-        if self.max_keys_per_unit == "auto":
+        if cast(object, self.max_keys_per_unit) == "auto":
             raise InvalidValue("max_keys_per_unit='auto' needs the rows of units. Pass the bound of the counts.")
         super().__post_init__()
 
@@ -308,7 +308,7 @@ class DiscoverRequest(KeyRequest):
         from dpsieve.channels.budget import check_budget, check_max_keys
 
         super().__post_init__()
-        if self.max_keys_per_unit is None:
+        if cast(object, self.max_keys_per_unit) is None:
             validate.store(self, max_keys_per_unit=KEYS_PER_UNIT if self.privacy_unit else 1)
         check_max_keys(self.max_keys_per_unit, "max_keys_per_unit")
         self._check_units(self.max_keys_per_unit > 1)

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpsieve.engines import COUNT, Columns, Engine, NumberColumns, NumberRows, choose, located
-from dpsieve.engines.engine import Measure, Progress
-from dpsieve.engines.true_data import Counted, CountedByBound, Incidence
+from dpsieve.engines import choose, locate_data
+from dpsieve.engines.engine import COUNT, Columns, Engine, Measure, NumberColumns, Progress
+from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.numbers.sums import coordinate_names, matrix
 from dpsieve.privacy.contribution import Contribution
@@ -43,7 +43,7 @@ class Table:
         progress: Progress | bool | None = None,
     ) -> "Table":
         """Return the table that the arguments of a job name; nothing is opened or read."""
-        data, engine = located(data, table, engine)
+        data, engine = locate_data(data, table, engine)
         return cls(data, choose(data, engine), allow_null_units, progress)
 
     def check(self, columns: Columns) -> None:
@@ -62,17 +62,17 @@ class Table:
         """Return the keys with their counts, or sums of weights."""
         return self.engine.aggregate(self.data, columns, contribution, measure, known=known, **self._options(source))
 
-    def pairs(self, columns: Columns, contribution: Contribution, source: Source) -> Incidence:
+    def pairs(self, columns: Columns, contribution: Contribution, source: Source) -> Pairs:
         """Return which unit keeps which keys."""
-        return self.engine.incidence(self.data, columns, contribution, **self._options(source))
+        return self.engine.read_pairs(self.data, columns, contribution, **self._options(source))
 
     def counts_by_bound(self, columns: Columns, source: Source) -> CountedByBound:
         """Return the counts under every bound on the keys per unit."""
-        return self.engine.by_bound(self.data, columns, **self._options(source))
+        return self.engine.read_by_bound(self.data, columns, **self._options(source))
 
     def numbers(self, columns: NumberColumns, max_rows: int, source: Source) -> NumberRows:
         """Return rows of numbers, at most `max_rows` per unit."""
-        return self.engine.numbers(self.data, columns, max_rows, **self._options(source))
+        return self.engine.read_numbers(self.data, columns, max_rows, **self._options(source))
 
     def _options(self, source: Source) -> dict[str, Any]:
         salt = uniform_bits(source, 63)

@@ -1,7 +1,7 @@
 """Gaussian noise and a threshold, for units that hold several keys.
 
 The count of each key gets noise N(0, sigma^2) and is reported when it is at least T = 1 + gap. A unit holds at most C
-keys, once each, so its removal lowers at most C counts by one; of these, j may be keys that nobody else holds. For
+keys, once each, so its removal lowers at most C counts by one; of these, j may be keys that no other unit holds. For
 L = ln Phi(gap/sigma), the log-probability that such a key stays silent, and
 d(e, mu) = Phi(mu/2 - e/mu) - e^e Phi(-mu/2 - e/mu), the exact guarantee is
 
@@ -24,28 +24,29 @@ from scipy.special import log_ndtr, ndtr
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_sigma
+from dpsieve.accounting.spends import Approximate, Spend
+from dpsieve.accounting.spends import Gaussian as GaussianSpend
 from dpsieve.channels.baselines import trim_lag
 from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
-from dpsieve.channels.channel import Channel
+from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.lag import Lag, LagRows
 from dpsieve.channels.rows import ONE
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, floor_bounds, minimise, precision, smallest, upper
-from dpsieve.privacy import Approximate, Certificate, Guarantee, Spend
-from dpsieve.privacy import Gaussian as GaussianSpend
-from dpsieve.privacy.certificate import whole_unit
-from dpsieve.privacy.registry import register
+from dpsieve.privacy.certificate import Certificate, whole_unit
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats, Ints
 
 _SAFE = 1 + 1e-9  # far above the rounding of the floating-point formula
 _FOR_GRID = 1e-6  # of delta, for rounding the masses
-_SAVED = "Pass the saved one."
+_SAVED = "Pass the saved value."
 
 
 def unit_divergences(epsilon: float, sigma: float, gap: float, keys: int, *, step: int = 1) -> tuple[Floats, Floats]:
     """Return the terms of delta(epsilon) as at the head of this module: a unit added, and removed.
 
-    Entries are for j = 0, step, 2 step, ... keys that no other unit holds; the last one of an added unit is for j = C.
+    Entries are for j = 0, step, 2 step, ... keys that no other unit holds; the last of an added unit is for j = C.
     """
     silent = float(log_ndtr(gap / sigma))
     j = np.arange(0, keys, step)
@@ -64,11 +65,11 @@ def gaussian_threshold_delta(epsilon: float, sigma: float, gap: float, keys: int
 @lru_cache(maxsize=64)
 def gaussian_threshold(epsilon: float, delta: float, keys: int) -> tuple[float, float]:
     """Return (sigma, gap) with the smallest gap such that gaussian_threshold_delta(epsilon, ...) <= delta."""
-    least = gaussian_sigma(epsilon, delta / 1.001, count=keys)  # without a threshold; with one, a little more is needed
-    step = 1 + keys // 256  # the search evaluates some j; the result keeps the promise for all
-    sigma = minimise(lambda x: _gap(epsilon, delta, x, keys, step), least, 2 * least, rounds=28)
+    least_sigma = gaussian_sigma(epsilon, delta / 1.001, count=keys)  # enough without a threshold
+    step = 1 + keys // 256  # the search evaluates every step-th j; the result is checked for all
+    sigma = minimise(lambda x: _gap(epsilon, delta, x, keys, step), least_sigma, 2 * least_sigma, rounds=28)
     if not math.isfinite(gap := _gap(epsilon, delta, sigma, keys)):
-        sigma = minimise(lambda x: _gap(epsilon, delta, x, keys), least, 2 * least, rounds=28)
+        sigma = minimise(lambda x: _gap(epsilon, delta, x, keys), least_sigma, 2 * least_sigma, rounds=28)
         gap = _gap(epsilon, delta, sigma, keys)
     return sigma, gap
 
@@ -76,14 +77,14 @@ def gaussian_threshold(epsilon: float, delta: float, keys: int) -> tuple[float, 
 def _gap(epsilon: float, delta: float, sigma: float, keys: int, step: int = 1) -> float:
     """Return the smallest gap for a sigma, to 1e-9; infinite when the noise alone is too small."""
 
-    def kept(gap: float) -> bool:
+    def is_private(gap: float) -> bool:
         return gaussian_threshold_delta(epsilon, sigma, gap, keys, step=step) <= delta
 
-    return smallest(kept, 0.0, 60.0 * sigma, tolerance=1e-9) if kept(60.0 * sigma) else math.inf
+    return smallest(is_private, 0.0, 60.0 * sigma, tolerance=1e-9) if is_private(60.0 * sigma) else math.inf
 
 
 class GaussianRows(LagRows):
-    """The rows of Gaussian noise with a threshold; the lag is made only when tokens are drawn or read."""
+    """The rows of Gaussian noise with a threshold; the lag is computed only to draw or read tokens."""
 
     def __init__(self, sigma: float, threshold: float, step: int) -> None:
         super().__init__(1, lambda: gaussian_lag(sigma, threshold - 1), step=step)
@@ -109,8 +110,8 @@ def gaussian(
 ) -> "Gaussian":
     """Return Gaussian noise with a threshold, for units of at most `max_keys` keys with `max_rows` rows each.
 
-    The guarantee is for a whole unit, added or removed: the exact one at the head of this module. Among all
-    (sigma, threshold) that keep it, those with the lowest threshold are taken.
+    The guarantee is for a whole unit, added or removed: the exact formula at the head of this module. Of all pairs
+    (sigma, threshold) with this guarantee, the one with the lowest threshold is taken.
 
     >>> channel = gaussian(1.0, 1e-5, max_keys=10)
     >>> round(channel.threshold, 2)
@@ -124,15 +125,15 @@ def gaussian(
 
 @register("gaussian")
 @dataclass(frozen=True, repr=False)
-class Gaussian(Channel):
-    """See `gaussian`.
+class Gaussian(UnknownKeys):
+    """See `gaussian`. Tokens are drawn from integer rows; the kernel checks one key, the formula a whole unit.
 
-    What it spends. A unit holds C keys, j of which no other unit holds. The output has two independent parts: whether
-    these j are reported, and the noisy counts of the others, a Gaussian vector whose mean moves by sqrt(C - j) at most.
-    The first pair is 'nothing' against a report with probability d_j = 1 - Phi(gap/sigma)^j. In either order it is
-    dominated, at every epsilon, by the pair of a mechanism that leaks everything with probability d_j, and that one by
-    the pair for d_C; the Gaussian is dominated by that of sqrt(C). So every pair of neighbours is dominated by the
-    composition of (0, d_C)-privacy and a Gaussian of sqrt(C).
+    Its spends: a unit holds C keys, j of which no other unit holds. The output has two independent parts: whether these
+    j are reported, and the noisy counts of the others, a Gaussian vector whose mean moves by sqrt(C - j) at most. The
+    first pair is 'nothing' against a report with probability d_j = 1 - Phi(gap/sigma)^j. In either order it is
+    dominated, at every epsilon, by a mechanism that leaks everything with probability d_j, hence by that for d_C; the
+    Gaussian is dominated by that of sqrt(C). So every pair of neighbours is dominated by the composition of
+    (0, d_C)-privacy and a Gaussian of sqrt(C).
     """
 
     max_keys: int
@@ -141,11 +142,10 @@ class Gaussian(Channel):
     threshold: float
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta_)
         super().__post_init__()
         keys, rows = check_max_keys(self.max_keys), check_max_rows(self.max_rows)
-        most = 2.01 * gaussian_sigma(self.epsilon, self.delta_ / 1.001, count=keys) * rows  # what is searched
-        sigma = validate.between("sigma", self.sigma, 1e-9, most, hint=_SAVED)
+        largest = 2.01 * gaussian_sigma(self.epsilon, self.delta_ / 1.001, count=keys) * rows  # the range of the search
+        sigma = validate.between("sigma", self.sigma, 1e-9, largest, hint=_SAVED)
         threshold = validate.between("threshold", self.threshold, 0.0, 61 * sigma + rows, hint=_SAVED)
         validate.store(self, max_keys=keys, max_rows=rows, sigma=sigma, threshold=threshold)
         if self._grid_loss > _FOR_GRID / 2 * self.delta_:
@@ -153,7 +153,7 @@ class Gaussian(Channel):
                 f"epsilon={self.epsilon:g} is too large for Gaussian noise at this delta. Pass a smaller epsilon."
             )
         if self._delta(self.epsilon, keys) > self.delta_:
-            raise InvalidValue("sigma and threshold do not keep epsilon and delta. Pass those that were saved.")
+            raise InvalidValue("sigma and threshold do not satisfy epsilon and delta. Pass the saved values.")
 
     @cached_property
     def rows(self) -> GaussianRows:
@@ -162,14 +162,14 @@ class Gaussian(Channel):
 
     @property
     def each_key(self) -> Guarantee:
-        """What is promised for one key of a unit, which the kernel checks."""
+        """The promise for one key of a unit, which the kernel checks."""
         return replace(self.guarantee, delta=self._delta(self.epsilon, 1))
 
     @cached_property
     def _certificate(self) -> Certificate:
         covers = f"Gaussian noise with a threshold, for units of at most {self.max_keys:,} keys"
-        whole = whole_unit(self.guarantee, self._delta(self.epsilon, self.max_keys), "formula", covers)
-        return self.rows.certify(self.each_key).within(whole, self.guarantee)
+        unit = whole_unit(self.guarantee, self._delta(self.epsilon, self.max_keys), "formula", covers)
+        return self.rows.certify(self.each_key).within(unit, self.guarantee)
 
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
         """Return the exact delta of a whole unit, rounded up."""
@@ -181,8 +181,8 @@ class Gaussian(Channel):
     def spends(self) -> tuple[Spend, ...]:
         """Return the Gaussian curve of the noise, and the probability that a key of one unit alone is reported."""
         keys, rows, gap = self.max_keys, self.max_rows, self._gap
-        shown = upper(lambda: 1 - ((-ball(gap) / ball(self.sigma / rows) / ball(2).sqrt()).erfc() / 2) ** keys)
-        leak = math.nextafter(shown * (1 + 1e-9) + self._grid_loss, 1.0)
+        reported = upper(lambda: 1 - ((-ball(gap) / ball(self.sigma / rows) / ball(2).sqrt()).erfc() / 2) ** keys)
+        leak = math.nextafter(reported * (1 + 1e-9) + self._grid_loss, 1.0)
         sensitivity = upper(lambda: ball(keys).sqrt() * rows)
         return GaussianSpend(self.sigma, sensitivity), Approximate(0.0, leak)
 
@@ -192,11 +192,11 @@ class Gaussian(Channel):
 
     @property
     def _grid_loss(self) -> float:
-        """A bound on what rounding the masses of all lags to the 2^-128 grid can add to delta."""
+        """A bound on the delta added by rounding the masses of all lags to the 2^-128 grid."""
         tokens = 28 * self.sigma + self._gap * self.max_rows + 4
         return self.max_keys * tokens * 2.0**-127 * (1 + math.exp(self.epsilon))
 
     def _delta(self, epsilon: float, keys: int) -> float:
-        """Return the delta of a unit with this number of keys, and what rounding to the grid adds."""
+        """Return the delta of a unit with this number of keys, including that of rounding to the grid."""
         exact = gaussian_threshold_delta(epsilon, self.sigma / self.max_rows, self._gap, keys)
         return exact + self._grid_loss

@@ -1,20 +1,18 @@
-"""How many keys units hold: a private histogram, from which a bound is chosen and what it keeps is told."""
+"""A private histogram of keys per unit, from which a bound is chosen and its coverage is estimated."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
@@ -22,8 +20,8 @@ from dpsieve.types import Floats, Ints
 EDGES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 100, 200, 500, 1000)
 MOST = EDGES[-1]
 KINDS_OF_KEYS = ("a key", "a published key")
-_SHORT, _LONG = 0.3, 0.7  # intervals: good, and too long to tell anything
-_PARTS = 1 << 16  # of one unit
+_SHORT, _LONG = 0.3, 0.7  # lengths of intervals: preferred, and largest reported
+_PARTS = 1 << 16  # per unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
 _SHARES = np.linspace(0.0, 1.0, 2001)
 
@@ -31,17 +29,17 @@ _SHARES = np.linspace(0.0, 1.0, 2001)
 @register("keys_per_unit")
 @dataclass(frozen=True)
 class KeysPerUnit(Mechanism):
-    """How many units hold about 1, 2, 3, 5, ..., 1,000 keys, with discrete Laplace noise.
+    """The number of units that hold about 1, 2, 3, 5, ..., 1,000 keys, with discrete Laplace noise.
 
-    A unit with d keys, between two neighbouring edges a < d < b, adds (d - a)/(b - a) to b and the rest to a, in whole
-    parts of 2^-16; one with more than 1,000 keys counts as one with 1,000. So it adds 1 in all, and noise of scale
-    1/epsilon on each edge makes the histogram epsilon-private for one unit more or less (Dwork, McSherry, Nissim and
-    Smith 2006; for the discrete noise Ghosh, Roughgarden and Sundararajan 2012). Sums over units of any function of d
-    that is straight between the edges, such as min(d, m) for an edge m, follow without bias, but for the 2^-16.
+    A unit with d keys, between neighbouring edges a < d < b, adds (d - a)/(b - a) to b and the remainder to a, in whole
+    parts of 2^-16; a unit with more than 1,000 keys counts as one with 1,000. So a unit adds 1 in total, and noise of
+    scale 1/epsilon on each edge makes the histogram epsilon-private when one unit is added or removed (Dwork, McSherry,
+    Nissim and Smith 2006; for the discrete noise Ghosh, Roughgarden and Sundararajan 2012). Sums over units of any
+    function of d that is linear between the edges, such as min(d, m) for an edge m, are unbiased up to 2^-16.
 
     Attributes:
         epsilon: the budget.
-        bound: another edge, so that what this bound keeps can be told.
+        bound: an additional edge, so that the coverage of this bound can be estimated.
     """
 
     reports_coverage = True
@@ -60,7 +58,7 @@ class KeysPerUnit(Mechanism):
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised to one privacy unit."""
+        """The promise to one privacy unit."""
         return Guarantee(self.epsilon, unit=self.unit)
 
     @property
@@ -70,28 +68,30 @@ class KeysPerUnit(Mechanism):
 
     @property
     def edges(self) -> tuple[int, ...]:
-        """The numbers of keys whose units are counted."""
+        """The numbers of keys at which units are counted."""
         return tuple(sorted({*EDGES, self.bound}))
 
     def certify(self) -> Certificate:
         """Return the certificate, by exact fractions."""
-        kept = Fraction(self.scale) * Fraction(self.epsilon) >= _PARTS
+        is_private = Fraction(self.scale) * Fraction(self.epsilon) >= _PARTS
         covers = f"discrete Laplace noise on {len(self.edges)} sums to which a unit adds 1 in all"
-        return formula(self.guarantee, 0.0 if kept else 1.0, "balls", covers)
+        return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", covers)
 
     def draw(self, units: Ints, source: Source) -> "Sizes":
-        """Return the noisy histogram, given how many units hold 0, 1, ..., 1,000 keys, the last with those with more.
+        """Return the noisy histogram; `units` are the numbers of units with 0, 1, ..., 1,000 or more keys.
 
-        Units that hold none are not counted.
+        Units without keys are not counted.
         """
         parts = _parts(units, self.edges) + discrete_laplace(self.scale, len(self.edges), source=source)
         return Sizes(self.edges, tuple((parts / _PARTS).tolist()), self.scale / _PARTS)
 
 
-class Coverage(NamedTuple):
-    """Which share of all pairs of a unit and a key a bound keeps, and an interval that holds it with 95 %.
+@register("coverage")
+@dataclass(frozen=True)
+class Coverage:
+    """The share of (unit, key) pairs that a bound keeps, with a 95 % confidence interval.
 
-    Of a unit with more than `most` keys, only `most` pairs count. `key` says of which keys the pairs are, in words.
+    At most `most` pairs per unit count. `key` names the kind of keys.
 
     >>> print(Coverage(0.381, 0.3502, 0.41, 50))
     about 38 % (35 to 41 %) of all pairs of a unit and a key, counting at most 50 for a unit
@@ -103,31 +103,23 @@ class Coverage(NamedTuple):
     most: int = MOST
     key: str = "a key"
 
+    def __post_init__(self) -> None:
+        fix = "Pass a share with its interval."
+        for name in ("share", "low", "high"):
+            validate.between(name, getattr(self, name), 0.0, 1.0, hint=fix)
+        validate.whole("most", self.most, low=1, high=MOST, hint=fix)
+        if not self.low <= self.share <= self.high or self.key not in KINDS_OF_KEYS:
+            raise InvalidValue(f"coverage is not a share within its interval. {fix}")
+
     def __str__(self) -> str:
         low, high = math.floor(100 * self.low), math.ceil(100 * self.high)
         few = f", counting at most {self.most:,} for a unit"
         return f"about {100 * self.share:.0f} % ({low} to {high} %) of all pairs of a unit and {self.key}{few}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a dict of plain JSON values."""
-        return self._asdict()
-
-    @classmethod
-    def from_json(cls, data: Any) -> "Coverage":
-        """Return what `to_json` described; anything else is refused."""
-        fix = "Pass what to_json returned."
-        if not isinstance(data, Mapping) or set(data) != set(cls._fields):
-            raise InvalidValue(f"kept has other fields than a share, its interval and its key. {fix}")
-        share, low, high = (validate.between(name, data[name], 0.0, 1.0, hint=fix) for name in cls._fields[:3])
-        most = validate.whole("most", data["most"], low=1, high=MOST, hint=fix)
-        if not low <= share <= high or data["key"] not in KINDS_OF_KEYS:
-            raise InvalidValue(f"kept is no share with its interval. {fix}")
-        return cls(share, low, high, most, data["key"])
-
 
 @dataclass(frozen=True)
 class Sizes:
-    """A private histogram of keys per unit: about `units[i]` units hold about edges[i] keys; `scale` is of its noise.
+    """A private histogram: about `units[i]` units hold about edges[i] keys, with Laplace noise of this scale.
 
     >>> sizes = Sizes(EDGES, (50.0, 0.0, 0.0, 50.0, *[0.0] * 10), 0.001)  # 50 units with 1 key, 50 with 5
     >>> sizes.kept(1)
@@ -139,7 +131,7 @@ class Sizes:
     scale: float
 
     def pairs(self, bound: int) -> float:
-        """Return about how many pairs of a unit and a key are left where units keep `bound` keys; at least 0."""
+        """Return the estimated number of (unit, key) pairs if each unit keeps at most `bound` keys; at least 0."""
         return max(0.0, float(np.array(self.units) @ self._kept(bound)))
 
     def deviation(self, bound: int) -> float:
@@ -147,56 +139,59 @@ class Sizes:
         return self.scale * math.sqrt(2 * float((self._kept(bound) ** 2).sum()))
 
     def kept(self, bound: int) -> Coverage | None:
-        """Return what share of all pairs that is, with its interval; None where there are too few units to tell.
+        """Return the share of all pairs that a bound keeps, with its interval; None if there are too few units.
 
-        The noise of the largest edges weighs as many pairs. So where few units were counted, pairs beyond 500, 200, ...
-        keys of a unit are left out, down to twice the bound, until the interval is at most some 25 points long. How
-        long it will be is told by the pairs of at most twice the bound, which have far less noise; so the noise of the
-        share hardly decides whether it is told, and an interval that is told holds as often as others.
+        The noise of an edge is weighted by its pairs. So with few units, pairs beyond 500, 200, ... keys per unit are
+        left out, down to twice the bound, until the interval is at most about 25 points long. That length is predicted
+        from the pairs of at most twice the bound, which have far less noise; so selecting on noise does not reduce the
+        coverage of reported intervals.
         """
         caps = [most for most in sorted(EDGES, reverse=True) if most >= min(2 * bound, MOST)]
-        sure, few = self.pairs(caps[-1]) - 2 * self.deviation(caps[-1]), self._kept(bound)
-        noise = {most: max(np.linalg.norm(few), np.linalg.norm(self._kept(most) - few)) for most in caps}
+        pairs, bounded = self.pairs(caps[-1]) - 2 * self.deviation(caps[-1]), self._kept(bound)
+        noise = {most: max(np.linalg.norm(bounded), np.linalg.norm(self._kept(most) - bounded)) for most in caps}
         reach = 2 * _DEVIATIONS * self.scale * math.sqrt(2)
-        lengths = {most: reach * float(noise[most]) / sure if sure > 0 else math.inf for most in caps}
+        lengths = {most: reach * float(noise[most]) / pairs if pairs > 0 else math.inf for most in caps}
         fitting = [most for most in caps if lengths[most] <= _SHORT] or [caps[-1]]
         return self._share(bound, fitting[0]) if lengths[fitting[0]] <= _LONG else None
 
     def _share(self, bound: int, most: int) -> Coverage:
-        """Return the share of pairs of at most `most` keys a unit (Fieller's interval).
+        """Return the share of pairs, at most `most` per unit (Fieller's interval).
 
-        For a share r the noise of (pairs kept) - r (all pairs) is a sum of independent Laplace noises, whose deviation
-        is known; r is in the interval if the noisy difference is within 2.12 of them.
+        For a share r the noise of (pairs kept) - r (all pairs) is a sum of independent Laplace noises with a known
+        deviation; r is in the interval if the noisy difference is within 2.12 deviations.
         """
-        few, every = self._kept(bound), self._kept(most)
-        left = few - _SHARES[:, None] * every
-        deviation = self.scale * math.sqrt(2) * np.sqrt((left**2).sum(axis=1))
-        inside = np.flatnonzero(np.abs(left @ np.array(self.units)) <= _DEVIATIONS * deviation)
-        every_pair, last = self.pairs(most), len(_SHARES) - 1
-        share = self.pairs(bound) / every_pair if every_pair > 0 else 1.0
-        near = [*inside.tolist(), round(min(max(share, 0.0), 1.0) * last)]  # where noise is small, only the nearest
-        low, high = float(_SHARES[max(0, min(near) - 1)]), float(_SHARES[min(last, max(near) + 1)])
+        bounded, capped = self._kept(bound), self._kept(most)
+        differences = bounded - _SHARES[:, None] * capped
+        deviation = self.scale * math.sqrt(2) * np.sqrt((differences**2).sum(axis=1))
+        inside = np.flatnonzero(np.abs(differences @ np.array(self.units)) <= _DEVIATIONS * deviation)
+        all_pairs, last = self.pairs(most), len(_SHARES) - 1
+        share = self.pairs(bound) / all_pairs if all_pairs > 0 else 1.0
+        candidates = [
+            *inside.tolist(),
+            round(min(max(share, 0.0), 1.0) * last),
+        ]  # with little noise, only the nearest share
+        low, high = float(_SHARES[max(0, min(candidates) - 1)]), float(_SHARES[min(last, max(candidates) + 1)])
         return Coverage(min(max(share, low), high), low, high, most)
 
     def _kept(self, bound: int) -> Floats:
-        """Return how many keys a unit at each edge keeps."""
+        """Return the number of keys that a unit at each edge keeps."""
         if bound not in self.edges:
             raise InvalidValue(f"bound is not an edge of the histogram. Pass one of {', '.join(map(str, self.edges))}.")
         return np.minimum(np.array(self.edges, np.float64), bound)
 
 
 def units_by_size(sizes: Ints) -> Ints:
-    """Return how many units hold 0, 1, ..., 1,000 keys, the last with those that hold more."""
+    """Return the numbers of units with 0, 1, ..., 1,000 or more keys."""
     return np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)
 
 
 def _parts(units: Ints, marks: tuple[int, ...]) -> Ints:
-    """Return the sums at the edges, in parts."""
-    held, edges = np.arange(1, MOST + 1), np.array(marks)
-    above = np.searchsorted(edges, held)
+    """Return the sums at the edges, in parts of 2^-16."""
+    keys, edges = np.arange(1, MOST + 1), np.array(marks)
+    above = np.searchsorted(edges, keys)
     below = np.maximum(above - 1, 0)
     width = np.maximum(edges[above] - edges[below], 1)
-    high = np.where(edges[above] == held, _PARTS, (held - edges[below]) * _PARTS // width)
+    high = np.where(edges[above] == keys, _PARTS, (keys - edges[below]) * _PARTS // width)
     sums = np.zeros(len(edges), np.int64)
     np.add.at(sums, above, units[1:] * high)
     np.add.at(sums, below, units[1:] * (_PARTS - high))

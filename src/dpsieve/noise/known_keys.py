@@ -21,20 +21,19 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_sigma
+from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
 from dpsieve.channels.budget import check_max_keys, check_max_rows
 from dpsieve.channels.channel import Target, checked_frequencies
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
-from dpsieve.privacy import Certificate, DiscreteLaplace, Gaussian, Guarantee, Spend
-from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.guarantee import warn_of_large_delta
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Reading
-from dpsieve.privacy.registry import register
 from dpsieve.randomness import discrete_laplace, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
-from dpsieve.values.estimated_sums import HIGHEST_LEVEL, noise_interval
 
 if TYPE_CHECKING:
     from dpsieve.publication import Release
@@ -43,14 +42,14 @@ NOISES = ("auto", "laplace", "gaussian")
 
 
 class NoisyCounts(Counting):
-    """Whole counts with symmetric noise and no threshold: every key is answered, and a token of 0 is a count."""
+    """Integer counts with symmetric noise and no threshold: every key is answered, and a token of 0 is a count."""
 
     reports_all = True
 
     @property
     @abstractmethod
     def deviation(self) -> float:
-        """The standard deviation of the noise, as it is drawn: in whole numbers."""
+        """The standard deviation of the integer noise."""
 
     @abstractmethod
     def half_width(self, level: float) -> int:
@@ -59,8 +58,8 @@ class NoisyCounts(Counting):
     def read(self, tokens: ArrayLike) -> Reading:
         """Return counts that are not below zero; the weight is the noisy count itself, which is unbiased."""
         noisy = np.asarray(tokens, dtype=np.float64)
-        whole, half = noisy.astype(np.int64), self.half_width(0.95)
-        return Reading(np.maximum(whole, 0), np.maximum(whole - half, 0), np.maximum(whole + half, 0), noisy)
+        counts, half = noisy.astype(np.int64), self.half_width(0.95)
+        return Reading(np.maximum(counts, 0), np.maximum(counts - half, 0), np.maximum(counts + half, 0), noisy)
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
         """Return the noisy counts, whose sum is unbiased; with a g, its values at the counts, not below zero."""
@@ -70,7 +69,7 @@ class NoisyCounts(Counting):
     def errors(
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
     ) -> tuple[float, float]:
-        """Return no bias and the exact variance of the noise; with a g, about what it makes of one deviation."""
+        """Return a bias of 0 and the exact variance of the noise; with a g, from its change over one deviation."""
         noisy = np.asarray(tokens, dtype=np.float64)
         up, down = (self.terms(noisy + sign * self.deviation, g) for sign in (1, -1))
         return 0.0, float(weights**2 @ ((up - down) / 2) ** 2)
@@ -84,7 +83,9 @@ class NoisyCounts(Counting):
     def sum_interval(
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
     ) -> tuple[float, float] | None:
-        """Return the interval of a sum of some of the counts, from the law of their noise; with a g, of one count."""
+        """Return the interval of a weighted sum of counts, from the law of their noise; with a g, of one count only."""
+        from dpsieve.estimation.estimated_sums import HIGHEST_LEVEL, noise_interval
+
         noisy = np.asarray(tokens, dtype=np.float64)
         if g is not None:
             if len(noisy) != 1:
@@ -93,7 +94,7 @@ class NoisyCounts(Counting):
             ends = weights[0] * self.terms(np.array([noisy[0] - half, noisy[0] + half]), g)
             return float(ends.min()), float(ends.max())
         value = float(weights @ noisy)
-        if level > HIGHEST_LEVEL and len(noisy):  # all noises are within their bounds at once
+        if level > HIGHEST_LEVEL and len(noisy):  # union bound over all noises
             margin = self.half_width(1 - (1 - level) / len(noisy)) * float(np.abs(weights).sum())
             return value - margin, value + margin
         return noise_interval(value, weights, self.noise_tail, self.deviation, level)
@@ -157,15 +158,13 @@ class KnownKeys(NoisyCounts):
             raise InvalidValue(f"noise is not known. Choose one of {', '.join(NOISES[1:])}.")
         if self.noise == "gaussian" and promise.delta == 0:
             raise InvalidValue("noise='gaussian' needs a delta above zero. Pass delta=1e-8, or noise='laplace'.")
-        checked = {"epsilon": epsilon, "delta": promise.delta, "unit": promise.unit}
-        bounds = {"max_keys": check_max_keys(self.max_keys), "max_rows": check_max_rows(self.max_rows)}
-        for name, value in {**checked, **bounds}.items():
-            object.__setattr__(self, name, value)
-        self.scale  # noqa: B018  # refuses a budget for which the noise would be too large
+        keys, rows = check_max_keys(self.max_keys), check_max_rows(self.max_rows)
+        validate.store(self, epsilon=epsilon, delta=promise.delta, unit=promise.unit, max_keys=keys, max_rows=rows)
+        self.scale  # noqa: B018  # raises if the noise would be too large
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised to one privacy unit."""
+        """The promise to one privacy unit."""
         return Guarantee(self.epsilon, self.delta, unit=self.unit)
 
     @cached_property
@@ -179,7 +178,7 @@ class KnownKeys(NoisyCounts):
 
     @cached_property
     def deviation(self) -> float:
-        """The standard deviation of the noise, as it is drawn: in whole numbers."""
+        """The standard deviation of the integer noise."""
         return laplace_deviation(self.scale) if self.noise == "laplace" else gaussian_deviation(self.scale)
 
     def __repr__(self) -> str:
@@ -189,8 +188,8 @@ class KnownKeys(NoisyCounts):
         """Return the certificate: by exact fractions for Laplace noise, by formulas rounded up for Gaussian noise."""
         keys, rows = self.max_keys, self.max_rows
         if self.noise == "laplace":
-            kept = Fraction(self.scale) * Fraction(self.epsilon) >= keys * rows
-            return formula(self.guarantee, 0.0 if kept else 1.0, "balls", "discrete Laplace noise")
+            is_private = Fraction(self.scale) * Fraction(self.epsilon) >= keys * rows
+            return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", "discrete Laplace noise")
         worst = gaussian_delta(self.scale, self.epsilon, float(rows), count=keys)
         return formula(self.guarantee, worst, "balls", "the exact analysis of Gaussian noise")
 
@@ -203,7 +202,7 @@ class KnownKeys(NoisyCounts):
 
     def draw(self, frequencies: ArrayLike, *, source: Source | None = None) -> Floats:
         """Return each true frequency, 0 included, with noise."""
-        hint = "Pass one whole number for each key, from 0 to 10^12."
+        hint = "Pass one whole number per key, from 0 to 10^12."
         counts = checked_frequencies(frequencies, hint=hint, least=0)
         draw_noise = discrete_laplace if self.noise == "laplace" else rounded_gaussian
         return (counts + draw_noise(self.scale, len(counts), source=resolve(source))).astype(np.float64)
@@ -236,13 +235,13 @@ def known_keys(
     noise: str = "auto",
     unit: str = "one row",
 ) -> KnownKeys:
-    """Return the noise for keys that are known in advance; 'auto' takes the one of the smaller standard deviation.
+    """Return the noise for keys that are known in advance; 'auto' takes that with the smaller standard deviation.
 
-    Units add at most `max_rows` to the counts of at most `max_keys` keys. With delta = 0 the noise is Laplace's.
+    Units add at most `max_rows` to the counts of at most `max_keys` keys. With delta = 0 the noise is Laplace noise.
 
     >>> known_keys(1.0, 1e-8, max_keys=10).noise, known_keys(1.0, 1e-8, max_keys=100).noise
     ('laplace', 'gaussian')
     """
     kinds = [noise] if noise != "auto" else ["laplace", "gaussian"] if validate.delta(delta) else ["laplace"]
-    made = [KnownKeys(epsilon, delta, max_keys, max_rows, noise=kind, unit=unit) for kind in kinds]
-    return min(made, key=lambda one: one.deviation)
+    mechanisms = [KnownKeys(epsilon, delta, max_keys, max_rows, noise=kind, unit=unit) for kind in kinds]
+    return min(mechanisms, key=lambda mechanism: mechanism.deviation)

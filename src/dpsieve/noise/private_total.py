@@ -1,4 +1,4 @@
-"""A private sample of about a chosen size: part of the budget buys the total that the sampling rate is set by."""
+"""A private sample of about a given size: part of the budget pays for the total that sets the sampling rate."""
 
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
@@ -9,18 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.accounting.spends import DiscreteLaplace, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.channels.channel import checked_frequencies
 from dpsieve.channels.optimal_channels import optimal
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy import Certificate, DiscreteLaplace, Guarantee, Spend
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.composed import Composed, Use, remaining
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sampling.monotone import raised
+from dpsieve.sampling.monotone import raise_to_power
 from dpsieve.sampling.schemes import Scheme, ppswor, priority
 from dpsieve.types import Ints
 
@@ -46,20 +47,22 @@ class PrivateTotal(Mechanism):
     unit: str = "one row"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "max_keys", check_max_keys(self.max_keys))
-        hint = "Pass the part of the budget that buys the total, such as epsilon=0.1."
-        smallest = self.sensitivity / LARGEST_SCALE
-        object.__setattr__(self, "epsilon", validate.between("epsilon", self.epsilon, smallest, 500.0, hint=hint))
-        object.__setattr__(self, "unit", self.guarantee.unit)
+        validate.store(self, max_keys=check_max_keys(self.max_keys))
+        hint, smallest = (
+            "Pass the share of the budget for the total, such as epsilon=0.1.",
+            self.sensitivity / LARGEST_SCALE,
+        )
+        epsilon = validate.between("epsilon", self.epsilon, smallest, 500.0, hint=hint)
+        validate.store(self, epsilon=epsilon, unit=self.guarantee.unit)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised to one privacy unit."""
+        """The promise to one privacy unit."""
         return Guarantee(self.epsilon, unit=self.unit)
 
     @property
     def sensitivity(self) -> int:
-        """By how much one unit changes the total."""
+        """The largest change of the total by one unit."""
         return (_FIXED_POINT + 1) * self.max_keys
 
     @property
@@ -69,8 +72,8 @@ class PrivateTotal(Mechanism):
 
     def certify(self) -> Certificate:
         """Return the certificate, by exact fractions."""
-        kept = Fraction(self.scale) * Fraction(self.epsilon) >= self.sensitivity
-        return formula(self.guarantee, 0.0 if kept else 1.0, "balls", "discrete Laplace noise on a total")
+        is_private = Fraction(self.scale) * Fraction(self.epsilon) >= self.sensitivity
+        return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", "discrete Laplace noise on a total")
 
     def spends(self) -> tuple[Spend, ...]:
         """Return the curve of the noise."""
@@ -78,7 +81,7 @@ class PrivateTotal(Mechanism):
 
     def draw(self, frequencies: ArrayLike, power: float = 1.0, *, source: Source | None = None) -> float:
         """Return the noisy total of frequency^power."""
-        terms = _fixed(checked_frequencies(frequencies), power)
+        terms = _fixed_point(checked_frequencies(frequencies), power)
         exact = (int((terms >> 20).sum()) << 20) + int((terms & (2**20 - 1)).sum())
         return (exact + int(discrete_laplace(self.scale, 1, source=resolve(source))[0])) / _FIXED_POINT
 
@@ -96,7 +99,7 @@ def private_scheme(
     """Return a scheme with tau = sample_size / (private total of w^power), which samples about `sample_size` keys.
 
     The total is that of `PrivateTotal`, and the scheme is post-processing. Fewer keys than `sample_size` are reported,
-    as privacy withholds rare ones.
+    as privacy withholds rare keys.
     """
     size = validate.whole("sample_size", sample_size, low=1, hint="Pass about how many keys to sample.")
     power = validate.between(
@@ -124,8 +127,8 @@ def release_sample(
 ) -> "Release":
     """Release a private weighted sample of about `sample_size` keys within (epsilon, delta).
 
-    `share` of epsilon buys the private total (see `private_scheme`), the rest goes to the optimal channel with that
-    scheme; together they are (epsilon, delta)-private by basic composition, for add/remove neighbours.
+    `share` of epsilon pays for the private total (see `private_scheme`), the remainder for the optimal channel with
+    that scheme; by basic composition both are (epsilon, delta)-private for add/remove neighbours.
     """
     from dpsieve.publication.release import draw_release
 
@@ -138,7 +141,7 @@ def release_sample(
     return draw_release(together, keys, frequencies, keys_only=keys_only, source=source)
 
 
-def _fixed(counts: Ints, power: float) -> Ints:
+def _fixed_point(counts: Ints, power: float) -> Ints:
     if power == 1.0:
         return counts * _FIXED_POINT
-    return np.floor(raised(counts.astype(np.float64), power) * _FIXED_POINT).astype(np.int64)
+    return np.floor(raise_to_power(counts.astype(np.float64), power) * _FIXED_POINT).astype(np.int64)

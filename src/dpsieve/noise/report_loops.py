@@ -21,7 +21,7 @@ a positive term and a negative one. Each is right to 2^-37 of itself: the four p
 
 import numpy as np
 
-from dpsieve.accounting.adaptive_loops import product_delta
+from dpsieve.accounting.loops import product_delta
 from dpsieve.compiled.jit import jit
 from dpsieve.compiled.words import less, sub, to_float
 
@@ -42,7 +42,7 @@ def _over(q, not_q, odds, shift, uses, epsilon, power, limit, tangents):
 
 @jit()
 def grow_coins(uses, epsilon, power, limit, first, shift, until, tangents, rows, not_rows):
-    """Fill p(0), p(1), ... and 1 - p until p >= until; return the number of rows, or 0 where there is no way or room.
+    """Fill p(0), p(1), ... and 1 - p until p >= until; return the number of rows, or 0 if that is impossible.
 
     From row `first` on a step also moves a Gaussian by `shift` deviations.
     """
@@ -73,14 +73,14 @@ def grow_coins(uses, epsilon, power, limit, first, shift, until, tangents, rows,
                 break
             share = at_low / (at_low - at_high) if k % 3 and at_high < 50 else 0.5
             middle = low + (high - low) * min(0.95, max(0.05, share))
-            found = _over(q, not_q, start + middle, moved, uses, epsilon, power, limit, tangents)
-            low, at_low, high, at_high = (middle, found, high, at_high) if found <= 0 else (low, at_low, middle, found)
-        if low <= 1e-9:  # it would never end
+            over = _over(q, not_q, start + middle, moved, uses, epsilon, power, limit, tangents)
+            low, at_low, high, at_high = (middle, over, high, at_high) if over <= 0 else (low, at_low, middle, over)
+        if low <= 1e-9:  # no progress
             return 0
         step = 1.05 * low
         odds = start + low
         rows[h], not_rows[h] = 1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds))
-        if until < 1 and rows[h] >= until:  # to one only by a step that is allowed, above
+        if until < 1 and rows[h] >= until:  # one is reached only by the step above
             return h + 1
     return 0
 
@@ -99,8 +99,8 @@ def _coins(high, low, before, h, dh, dl):
     """Return Q', 1 - Q', P', 1 - P' and P' - Q' of two rows with the leak d; Q' = 0 where they are not comparable.
 
     The integers high * 2^64 + low are probabilities in units of 2^-128, and so is the leak, which is rounded down. The
-    first row is zero; the last one and all after it stand for one. Differences are taken in integers, so all that
-    enters a sum is rounded once.
+    first row is zero; the last one and all after it stand for one. Differences are taken in integers, so each term is
+    rounded once.
     """
     same, apart = (0.5, 0.5, 0.5, 0.5, 0.0), (0.0, 1.0, 1.0, 0.0, 1.0)
     last = len(high) - 1
@@ -118,17 +118,17 @@ def _coins(high, low, before, h, dh, dl):
         return same
     if (qh | ql) == _ZERO:
         return apart
-    rest = 1 - _float(dh, dl)
+    remainder = 1 - _float(dh, dl)
     nph, npl = sub(_ZERO, _ZERO, ph, pl)
     nqh, nql = sub(nqh, nql, dh, dl)
     gh, gl = sub(ph, pl, dh, dl)
     sh, sl = sub(rise_high, rise_low, dh, dl)
     return (
-        _float(qh, ql) / rest,
-        _float(nqh, nql) / rest,
-        _float(gh, gl) / rest,
-        _float(nph, npl) / rest,
-        _float(sh, sl) / rest,
+        _float(qh, ql) / remainder,
+        _float(nqh, nql) / remainder,
+        _float(gh, gl) / remainder,
+        _float(nph, npl) / remainder,
+        _float(sh, sl) / remainder,
     )
 
 

@@ -1,21 +1,19 @@
 """Tables of reporting probabilities by frequency, on the 2^-128 grid: growth, check and choice of parameters.
 
-Each row of a table of coins is the largest that the other keys of a unit allow.
-
 A unit is added or removed. It holds at most m keys, fixed before anything is drawn. For a key that i others hold, the
-unit changes the coin p(i) to p(i + 1); from row `first` on it also moves the mean of a count with Gaussian noise by up
-to one step of `distance` deviations, which is published where the coin reports. This is a pair of reports as in
-`accounting.products`: no product of m pairs costs more than the largest bound of a pair, for m equal ones. So all rows
-may grow until each bound is delta.
+unit changes the coin p(i) to p(i + 1); from row `first` on it also moves the mean of a count with Gaussian noise, which
+is published if the coin reports, by up to one step of `distance` deviations. This is a pair of reports as in
+`accounting.products`: a product of m pairs costs at most the largest bound of a pair, for m equal pairs. So each row
+grows until its bound is delta.
 
-Rows count in steps of `max_rows`: a unit that adds up to as many rows to a key moves it by one step, or not at all,
-and its count by at most the distance. Both are dominated by a whole step, and a count alone by the last pair.
+Rows count in steps of `max_rows`: a unit that adds up to `max_rows` rows to a key moves it by one step or none, and its
+count by at most the distance. Both are dominated by a whole step, and a count alone by the last pair.
 
-Parameters are searched from public numbers; any result is valid, only accuracy depends on it. The power is that at
-which the frequency reported half of the time is lowest; the noise is then the least that it allows (goal 'keys'). For
-the goal 'counts' tokens begin where nine of ten keys are reported, and more noise leaves room for the coins from there
-on: it minimises the expected error of what is published, the sum over frequencies i, weighted by 1/i^2 (Zipf's law), of
-i for a key that is not reported, and of the error of its token otherwise.
+Parameters are searched from public numbers; any result is valid, only accuracy depends on it. The power minimises the
+frequency reported half of the time; the noise is then the least that it allows (goal 'keys'). For the goal 'counts'
+tokens count from where nine of ten keys are reported, and the noise, which leaves room for the coins from there on,
+minimises the expected error: the sum over frequencies i, weighted by 1/i^2 (Zipf's law), of i for a key that is not
+reported, and of the error of its token otherwise.
 """
 
 import math
@@ -39,25 +37,22 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints, Words
 
 MOST_ROWS = 1 << 20
-_SPARE = 0.99  # of delta, for which tables are grown: for few points of the integrals there, and in the check
+_SPARE = 0.99  # share of delta that tables use; the remainder covers the coarse integrals
 _POINTS, _CHECKED = 128, 512
 LONGEST = 120_000
 GOALS = ("counts", "keys")
-_FROM = 0.9  # counts begin where this share of keys shows
-_LEAST = 0.5  # a smaller epsilon has nearly the same best power, in units of 1/epsilon; its tables are only longer
+_FROM = 0.9  # counts begin where this share of keys is reported
+_LEAST = 0.5  # smaller epsilons have nearly the same best power, in units of 1/epsilon, and longer tables
 _NEVER = 1 << 40
 _MOST, _ROUGH = 1 << 15, 32  # rows of a rough table, and points of its integrals
-_NOISES = (1.02, 1.04, 1.07, 1.1, 1.15, 1.2, 1.4)  # over the least
-_STEPS = 8  # to either side of the first guess of a power
-_SPARE_SHARE = 0.995  # of delta, for what the check rounds up
+_NOISES = (1.02, 1.04, 1.07, 1.1, 1.15, 1.2, 1.4)  # relative to the least
+_STEPS = 8  # on either side of the first guess of a power
+_SPARE_SHARE = 0.995  # share of delta; the check rounds up
 
 
 @dataclass(frozen=True, eq=False)
 class ReportingTable:
-    """p(h) for h = 0, 1, ..., on the 2^-128 grid. The last row stands for one: sums from there on are always reported.
-
-    A sum of zero is never reported.
-    """
+    """p(h) for h = 0, 1, ..., on the 2^-128 grid; sums from the last row on are always reported, a sum of 0 never."""
 
     high: Words
     low: Words
@@ -68,20 +63,20 @@ class ReportingTable:
         return len(self.high) - 1
 
     def select(self, sums: Ints, source: Source) -> Bools:
-        """Return which keys are reported, each with exactly the probability of its sum."""
+        """Draw which keys are reported, each with exactly the probability of its sum."""
         rows = np.minimum(sums, self.last)
-        chosen = np.asarray(rows == self.last)
-        open_ = np.flatnonzero((rows > 0) & ~chosen)
-        chosen[open_] = bernoulli_words(self.high[rows[open_]], self.low[rows[open_]], source)
-        return chosen
+        selected = np.asarray(rows == self.last)
+        uncertain = np.flatnonzero((rows > 0) & ~selected)
+        selected[uncertain] = bernoulli_words(self.high[rows[uncertain]], self.low[rows[uncertain]], source)
+        return selected
 
     def probability(self, sums: Ints) -> Floats:
-        """Return how likely keys with these sums are reported."""
+        """Return the reporting probabilities of keys with these sums."""
         rows = np.clip(sums, 0, self.last)
         return np.where(rows == self.last, 1.0, fraction(self.high[rows], self.low[rows]))
 
     def crossing(self, probability: float, step: int = 1) -> float:
-        """Return how many steps make a sum that is reported with this probability; a straight line joins the steps."""
+        """Return the number of steps to a sum with this reporting probability, by linear interpolation."""
         floats = self.probability(np.arange(0, self.last + step, step))
         at = int(np.searchsorted(floats, probability))
         return at - float((floats[at] - probability) / (floats[at] - floats[at - 1]))
@@ -104,7 +99,7 @@ class ReportingTable:
         return list(_taus(self, tuple(orders), leak, bits, steps, start, stop))
 
 
-# Tables never change, so mechanisms made again from their fields share results.
+# Tables are immutable and cached, so equal mechanisms share results.
 @lru_cache(maxsize=16)
 def _taus(
     table: ReportingTable,
@@ -129,23 +124,23 @@ def _taus(
     )
 
 
-def finish_table(rows: Floats, rest: Floats) -> ReportingTable:
-    """Return the table of these probabilities, rounded down to the grid, given what is left to one as well."""
+def finish_table(rows: Floats, complements: Floats) -> ReportingTable:
+    """Return the table of these probabilities, rounded down to the grid, given their complements to one."""
     # p = 1 - c rounded down is 2^128 - 1 - floor(c 2^128) on the grid.
-    pairs = zip(floor_words(rows), floor_words(rest), strict=True)
+    pairs = zip(floor_words(rows), floor_words(complements), strict=True)
     high, low = (np.where(rows > 0.5, ~b, a) for a, b in pairs)
-    for one in (high, low):
-        one.flags.writeable = False
+    for words in (high, low):
+        words.flags.writeable = False
     return ReportingTable(high, low)
 
 
 def half_crossing(rows: Floats) -> float:
-    """Return where rows that end at the first probability of one half or more cross it; infinity for no rows."""
+    """Return where rows, which end at the first probability of 1/2 or more, cross 1/2; infinity for no rows."""
     return len(rows) - 1 - float((rows[-1] - 0.5) / (rows[-1] - rows[-2])) if len(rows) > 1 else math.inf
 
 
 class Coins(NamedTuple):
-    """What a table is grown for: public numbers. `distance` is what one step adds to a count, in deviations."""
+    """The public parameters of a table. `distance` is the change of a count per step, in deviations."""
 
     keys: int
     epsilon: float
@@ -158,22 +153,22 @@ class Coins(NamedTuple):
 @lru_cache(maxsize=8)
 def coin_table(coins: Coins) -> ReportingTable:
     """Return the table of p(0), p(1), ... on the 2^-128 grid; the last row stands for one."""
-    # The last row is `first`, or for slow coins less than three times that: what is longer is no saved one.
-    rows, rest = grown(coins, 1.0, min(LONGEST, 4 * coins.first + 64))
+    # The last row is `first`, or below 3 * `first` for slow coins: longer tables are never saved.
+    rows, complements = grow_table(coins, 1.0, min(LONGEST, 4 * coins.first + 64))
     if not len(rows):
         raise InvalidValue("power, first and sigma lead to no table for this epsilon and delta. Pass the saved ones.")
-    return finish_table(rows, rest)
+    return finish_table(rows, complements)
 
 
-def grown(coins: Coins, until: float, most: int, points: int = _POINTS) -> tuple[Floats, Floats]:
+def grow_table(coins: Coins, until: float, most: int, points: int = _POINTS) -> tuple[Floats, Floats]:
     """Return p(0), p(1), ... up to the first row of at least `until`, and 1 - p; empty where there is no such row."""
     from dpsieve.noise.report_loops import grow_coins
 
-    rows, rest = np.empty(most), np.empty(most)
+    rows, complements = np.empty(most), np.empty(most)
     tangents = np.tan((np.arange(points) + 0.5) * (math.pi / 2 / points)) ** 2
     keys, epsilon, delta, power, first, distance = coins
-    count = grow_coins(keys, epsilon, power, delta * _SPARE, first, distance, until, tangents, rows, rest)
-    return rows[:count].copy(), rest[:count].copy()
+    count = grow_coins(keys, epsilon, power, delta * _SPARE, first, distance, until, tangents, rows, complements)
+    return rows[:count].copy(), complements[:count].copy()
 
 
 @lru_cache(maxsize=64)
@@ -184,7 +179,7 @@ def certify_coins(coins: Coins) -> float:
 
 @lru_cache(maxsize=64)
 def delta_of_one_key(coins: Coins) -> float:
-    """Return the bound on delta of a single key; it is far below delta, so few points say enough."""
+    """Return the bound on delta of a single key; it is far below delta, so few points suffice."""
     return worst_delta(coin_table(coins), coins._replace(keys=1), points=_CHECKED // 4)
 
 
@@ -195,36 +190,36 @@ def delta_of_noise(coins: Coins) -> float:
 
 
 def worst_delta(table: ReportingTable, coins: Coins, points: int = _CHECKED) -> float:
-    """Return the largest number of all pairs of neighbouring rows, in both directions, from the integers drawn from.
+    """Return the largest bound of all pairs of neighbouring rows, in both directions, from the integer table.
 
-    It bounds delta of a whole unit. A table that falls somewhere, or shows a key that nobody holds, is refused.
+    It bounds delta of a whole unit. A table that decreases, or reports a key that no unit holds, is refused.
     """
     high, low, last = table.high, table.low, table.last
     falls = (high[1:] < high[:-1]) | ((high[1:] == high[:-1]) & (low[1:] < low[:-1]))
     if high[0] or low[0] or falls[:-1].any():
-        raise NotCertified("a key that nobody holds could be shown, or a more frequent one shows less often")
-    shown = fraction(high, low)
+        raise NotCertified("a key that no unit holds could be reported, or a more frequent key less often")
+    reported = fraction(high, low)
     silent = fraction(~high, ~low) + 2.0**-128
-    shown[last], silent[last] = 1.0, 0.0
-    rows = np.column_stack((shown, silent))
+    reported[last], silent[last] = 1.0, 0.0
+    rows = np.column_stack((reported, silent))
     shifts = np.where(np.arange(last) >= coins.first, coins.distance, 0.0)
     worst = delta_of_noise(coins)
     for ours, theirs in ((rows[:-1], rows[1:]), (rows[1:], rows[:-1])):
-        found = np.full(last, math.inf)
+        deltas = np.full(last, math.inf)
         for finer in (points, 16 * points):  # more points only for pairs that are not clearly below delta
-            some = np.flatnonzero(found > coins.delta)
-            use = (shifts[some], coins.keys, coins.epsilon)
-            found[some] = product_deltas(ours[some], theirs[some], *use, power=coins.power, points=finer)
-        if (found > coins.delta).any():
-            at = int(np.argmax(found > coins.delta))
+            left = np.flatnonzero(deltas > coins.delta)
+            arguments = (shifts[left], coins.keys, coins.epsilon)
+            deltas[left] = product_deltas(ours[left], theirs[left], *arguments, power=coins.power, points=finer)
+        if (deltas > coins.delta).any():
+            at = int(np.argmax(deltas > coins.delta))
             raise NotCertified(f"the coins of rows {at:,} and {at + 1:,} differ by more than a step may")
-        worst = max(worst, float(found.max()))
+        worst = max(worst, float(deltas.max()))
     return worst
 
 
 @lru_cache(maxsize=64)
 def choose_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[float, int, float]:
-    """Return the power, the row from which on tokens count, and the deviation of their noise."""
+    """Return the power, the first row whose tokens count, and the deviation of their noise."""
     rough = max(epsilon, _LEAST)
     search, real = _Search(rough, delta, keys), _Search(epsilon, delta, keys)
     power = search.power()
@@ -237,7 +232,7 @@ def choose_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[fl
         choices = [*sorted(_NOISES, key=lambda noise: search.cost(power, noise * least)), 1.0]
     for noise in choices:
         rows, first = real.counted(real_power, sigma * noise, counts=noise > 1)
-        with suppress(InvalidValue, NotCertified):  # floats may miss the limit in some far corner
+        with suppress(InvalidValue, NotCertified):  # rough floats may miss the limit
             if len(rows):
                 certify_coins(Coins(keys, epsilon, delta, real_power, first, upper(lambda: 1 / ball(sigma * noise))))  # noqa: B023
                 return real_power, first, sigma * noise
@@ -246,14 +241,14 @@ def choose_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[fl
 
 @lru_cache(maxsize=64)
 def rough_half(epsilon: float, delta: float, keys: int) -> float:
-    """Return nearly the frequency at which keys show half of the time."""
+    """Return the approximate frequency at which keys are reported half of the time."""
     search = _Search(max(epsilon, _LEAST), delta, keys)
     return search.half(search.power()) * search.epsilon / epsilon
 
 
 @dataclass(frozen=True)
 class _Search:
-    """A budget for units of some keys, and what choices make of it."""
+    """A search for parameters, given a budget and the keys per unit."""
 
     epsilon: float
     delta: float
@@ -262,46 +257,46 @@ class _Search:
     def rows(
         self, power: float, first: int = _NEVER, sigma: float = math.inf, until: float = 0.5, most: int = _MOST
     ) -> Floats:
-        """Return the coins; none where there is no table of that length."""
+        """Return the coins; empty if there is no table of that length."""
         points = {} if most == LONGEST else {"points": _ROUGH}
-        return grown(Coins(self.keys, self.epsilon, self.delta, power, first, 1 / sigma), until, most, **points)[0]
+        return grow_table(Coins(self.keys, self.epsilon, self.delta, power, first, 1 / sigma), until, most, **points)[0]
 
     def half(self, power: float, most: int = _MOST) -> float:
-        """Return the frequency at which keys show half of the time; infinity where that needs more than `most` rows."""
+        """Return the frequency reported half of the time; infinity if that takes more than `most` rows."""
         return half_crossing(self.rows(power, most=most))
 
     def power(self) -> float:
-        """Return a good power."""
+        """Return the power with about the lowest crossing of 1/2."""
         guess = 1.4 * math.log(1 / self.delta) / self.epsilon
 
         def half(x: float, most: float = math.inf) -> float:
             return self.half(guess * math.exp(x), int(min(_MOST, most)))
 
         start, best = 0, math.inf
-        for way in (1, -1):  # downhill in steps of 0.2, and no table longer than the best one is of use
-            x = start if best == math.inf else start + way
-            while abs(x) <= _STEPS and ((found := half(x / 5, best + 3)) < best or best == math.inf):
-                start, best, x = x, found, x + way
+        for direction in (1, -1):  # descend in steps of 0.2; tables longer than the best are cut
+            x = start if best == math.inf else start + direction
+            while abs(x) <= _STEPS and ((crossing := half(x / 5, best + 3)) < best or best == math.inf):
+                start, best, x = x, crossing, x + direction
         return guess * math.exp(minimise(half, start / 5 - 0.2, start / 5 + 0.2, rounds=8))
 
     def sigma(self, power: float) -> float:
-        """Return the least deviation of noise that keys which always show may have.
+        """Return the least deviation of the noise of keys that are always reported.
 
         For a Gaussian pair of distance mu, the bound of `accounting.products` for m keys is
         e^(x^2 - power epsilon) erfcx(x) / (2c) with x = c mu sqrt(m/2).
         """
         c = math.sqrt(power * (power + 1))
 
-        def kept(sigma: float) -> bool:
+        def is_private(sigma: float) -> bool:
             x = c * math.sqrt(self.keys / 2) / sigma
-            number = x * x - power * self.epsilon + math.log(erfcx(x)) - math.log(2 * c)
-            return number <= math.log(self.delta * _SPARE_SHARE)
+            log_delta = x * x - power * self.epsilon + math.log(erfcx(x)) - math.log(2 * c)
+            return log_delta <= math.log(self.delta * _SPARE_SHARE)
 
         least = gaussian_sigma(self.epsilon, self.delta, count=self.keys)
-        return smallest(kept, 0.99 * least, 100 * least, tolerance=1e-9) if kept(100 * least) else math.inf
+        return smallest(is_private, 0.99 * least, 100 * least, tolerance=1e-9) if is_private(100 * least) else math.inf
 
     def counted(self, power: float, sigma: float, *, counts: bool = True, most: int = LONGEST) -> tuple[Floats, int]:
-        """Return the coins, and the row from which on tokens count: where nine of ten keys show, or else all do."""
+        """Return the coins, and the first row whose tokens count: where 9 of 10 keys, or all, are reported."""
         if not counts:
             rows = self.rows(power, until=1.0, most=most)
             return rows, len(rows) - 1
@@ -309,19 +304,19 @@ class _Search:
         return (self.rows(power, first, sigma, until=1.0, most=most), first) if first > 0 else (np.empty(0), 0)
 
     def cost(self, power: float, sigma: float) -> float:
-        """Return the expected error of what is published."""
+        """Return the expected error of the published counts."""
         rows, first = self.counted(power, sigma, most=_MOST)
         return expected_error(rows, first, sigma) if len(rows) else math.inf
 
 
 def expected_error(rows: Floats, first: int, sigma: float) -> float:
-    """Return the expected error of what is published where frequencies follow Zipf's law; see the head of this module.
+    """Return the expected error of the published counts under Zipf's law; see the head of this module.
 
-    `rows` are the probabilities that keys of frequency 0, 1, ... show; from the last one on all do.
+    `rows` are the reporting probabilities of frequencies 0, 1, ...; from the last one on all keys are reported.
     """
     i = np.arange(1, 4 * len(rows))
-    shown = np.append(rows[1:], np.ones(len(i) - len(rows) + 1))
-    off = np.maximum(first - i, 0) / sigma
-    error = sigma * (math.sqrt(2 / math.pi) * np.exp(-(off**2) / 2) + off * (1 - 2 * ndtr(-off)))
+    reported = np.append(rows[1:], np.ones(len(i) - len(rows) + 1))
+    shortfall = np.maximum(first - i, 0) / sigma
+    error = sigma * (math.sqrt(2 / math.pi) * np.exp(-(shortfall**2) / 2) + shortfall * (1 - 2 * ndtr(-shortfall)))
     later = sigma * math.sqrt(2 / math.pi) / (4 * len(rows))
-    return float((((1 - shown) * i + shown * error) / i**2).sum()) + later
+    return float((((1 - reported) * i + reported * error) / i**2).sum()) + later

@@ -1,6 +1,6 @@
 """Report first, then count: a coin reports the key, and only then a token is drawn, with Gaussian noise.
 
-For units with several keys, far rarer keys are reported than with noise and a threshold.
+For units with several keys, this reports far rarer keys than noise and a threshold.
 """
 
 import math
@@ -12,10 +12,12 @@ from scipy.special import ndtr, ndtri
 
 from dpsieve import validate
 from dpsieve.accounting.renyi import spread_orders
+from dpsieve.accounting.spends import Approximate, Renyi, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
-from dpsieve.channels.channel import ReportedCounts
+from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.law import CELLS, LARGEST_FREQUENCY, TokenLaw
 from dpsieve.channels.rows import SAFE
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, first_whole, upper
 from dpsieve.exact.words import fraction
@@ -30,23 +32,22 @@ from dpsieve.noise.report_tables import (
     delta_of_noise,
     delta_of_one_key,
 )
-from dpsieve.privacy import Approximate, Certificate, Guarantee, Renyi, Spend
-from dpsieve.privacy.certificate import Part, whole_unit
-from dpsieve.privacy.registry import register
+from dpsieve.privacy.certificate import Certificate, Part, whole_unit
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 
-_REACH = 13.2  # in deviations: noise beyond has a probability below 2^-128, which is left out of rows
-_SAVED = "Pass the saved one."
+_REACH = 13.2  # in deviations: noise beyond has a probability below 2^-128, which rows leave out
+_SAVED = "Pass the saved value."
 _ORDERS = 16
 
 
 class ReportThenCountLaw(TokenLaw):
     """Row x is reported with the probability of its step, ceil(x / step); then the token is max(x, start) plus noise.
 
-    So a token below `start`, or around it, means 'at most about start'. Tokens are moved up, where needed, to be above
-    zero; `offset` is by how much. The noise is a Gaussian rounded to whole numbers.
+    So a token below or around `start` means 'at most about start'. `offset` is added to keep tokens above zero. The
+    noise is a Gaussian rounded to whole numbers.
     """
 
     last: int
@@ -64,10 +65,10 @@ class ReportThenCountLaw(TokenLaw):
         return self.table.probability(-(-frequencies // self.step))
 
     def withheld(self, frequencies: Ints) -> Floats:
-        """Return the probability of 'nothing' for each frequency; zero once a key always shows."""
+        """Return the probability of 'nothing' for each frequency; zero once a key is always reported."""
         rows = np.clip(-(-frequencies // self.step), 0, self.table.last)
-        rest = fraction(~self.table.high[rows], ~self.table.low[rows]) + 2.0**-128
-        return np.where(rows == self.table.last, 0.0, rest)
+        complement = fraction(~self.table.high[rows], ~self.table.low[rows]) + 2.0**-128
+        return np.where(rows == self.table.last, 0.0, complement)
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
         """Return the probability of each token; see `TokenLaw.cell_probabilities`."""
@@ -75,76 +76,77 @@ class ReportThenCountLaw(TokenLaw):
         return self.reported(frequencies)[:, None] * self._noise(edges[1:] - middles[:, None])
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the frequency under which each token has its largest probability, and that; zero if no row has it.
+        """Return the likeliest frequency of each token, and its probability there; zero if no row has the token.
 
-        Among the frequencies of one step the best is the one nearest to the token. All up to `start` have its law.
+        Among the frequencies of a step that nearest to the token is likeliest. All frequencies up to `start` share the
+        noise of `start`.
         """
         counts, place = np.unique(tokens - self.offset, return_inverse=True)
-        found, best = counts.copy(), self._noise(np.zeros_like(counts))
+        frequencies, best = counts.copy(), self._noise(np.zeros_like(counts))
         steps = np.arange(self.start // self.step, self.table.last)
         low = np.append(np.maximum((steps - 1) * self.step + 1, self.start), self.last)
         high = np.append(np.maximum(steps * self.step, self.start), LARGEST_FREQUENCY + self.reach)
-        near = np.flatnonzero(counts < self.last + self.reach)  # all others are from rows that always show
-        for some in np.array_split(near, 1 + len(near) * len(low) // CELLS):
-            each = np.clip(counts[some, None], low, high)
-            chance = self.reported(high) * self._noise(counts[some, None] - each)
-            at = np.arange(len(some)), chance.argmax(axis=1)
-            found[some], best[some] = each[at], chance[at]
-        return found[place], best[place]
+        uncertain = np.flatnonzero(counts < self.last + self.reach)  # other rows are always reported
+        for part in np.array_split(uncertain, 1 + len(uncertain) * len(low) // CELLS):
+            nearest = np.clip(counts[part, None], low, high)
+            probability = self.reported(high) * self._noise(counts[part, None] - nearest)
+            at = np.arange(len(part)), probability.argmax(axis=1)
+            frequencies[part], best[part] = nearest[at], probability[at]
+        return frequencies[place], best[place]
 
     def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
         """Return the confidence interval of each token: all x for which max(x, start) is within the noise of it.
 
         Given a report the token is max(x, start) plus noise, so the level holds for every x.
         """
-        near, width = tokens - self.offset, self._width(level)
-        low = np.where(near - width <= self.start, 1, near - width)
-        return low, np.maximum(near + width, self.start)
+        counts, width = tokens - self.offset, self._width(level)
+        low = np.where(counts - width <= self.start, 1, counts - width)
+        return low, np.maximum(counts + width, self.start)
 
     def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
-        """Return a token for each frequency, 0 for 'nothing': the coin first, and noise where it shows."""
+        """Return a token for each frequency, 0 for 'nothing': toss the coins, then add noise to what is reported."""
         tokens = np.zeros(len(frequencies), np.int64)
-        shown = np.flatnonzero(self.table.select(-(-frequencies // self.step), source))
-        noise = rounded_gaussian(self.sigma, len(shown), source=source)
-        # Without a cut at one, noise beyond `reach` could make a token that says 'nothing'.
-        tokens[shown] = np.maximum(np.maximum(frequencies[shown], self.start) + noise + self.offset, 1)
+        reported = np.flatnonzero(self.table.select(-(-frequencies // self.step), source))
+        noise = rounded_gaussian(self.sigma, len(reported), source=source)
+        # Clipped at 1: noise beyond `reach` could otherwise yield the token of 'nothing'.
+        tokens[reported] = np.maximum(np.maximum(frequencies[reported], self.start) + noise + self.offset, 1)
         return tokens
 
     def _width(self, level: float) -> int:
-        """Return how far off noise is at most, at a level."""
-        wide = math.ceil(-self.sigma * float(ndtri((1 - min(level * (1 + SAFE), 1 - 1e-15)) / 2)) + 0.5)
+        """Return the half-width of the noise at a level."""
+        guess = math.ceil(-self.sigma * float(ndtri((1 - min(level * (1 + SAFE), 1 - 1e-15)) / 2)) + 0.5)
 
-        def held(width: int) -> bool:
+        def is_covered(width: int) -> bool:
             return 1 - 2 * float(ndtr(-(width + 0.5) / self.sigma)) >= level * (1 + SAFE)
 
-        return min(self.reach, first_whole(held, max(0, wide - 3), wide + 3))
+        return min(self.reach, first_whole(is_covered, max(0, guess - 3), guess + 3))
 
     def _noise(self, values: Ints) -> Floats:
-        """Return the probability of each noise, with its digits in the tails; zero where that is below 2^-128."""
-        far = np.abs(values)
-        mass = ndtr((0.5 - far) / self.sigma) - ndtr((-0.5 - far) / self.sigma)
-        return np.where(far <= self.reach, mass, 0.0)
+        """Return the probability of each noise, precise in the tails; zero if it is below 2^-128."""
+        distance = np.abs(values)
+        mass = ndtr((0.5 - distance) / self.sigma) - ndtr((-0.5 - distance) / self.sigma)
+        return np.where(distance <= self.reach, mass, 0.0)
 
 
 def report_then_count(
     epsilon: float, delta: float, max_keys: int, max_rows: int = 1, *, goal: str = "counts", unit: str = "one row"
 ) -> "ReportThenCount":
-    """Return the mechanism that reports a key by a coin first and counts it then, for units with several keys.
+    """Return the mechanism that first reports a key by a coin and then counts it, for units with several keys.
 
     A key of frequency i is reported with probability p(i), where p(0) = 0 and p(i + 1) is the largest probability for
-    which `max_keys` pairs of the coins p(i) and p(i + 1) keep (epsilon, delta). A reported key gets the token
+    which `max_keys` pairs of the coins p(i) and p(i + 1) are (epsilon, delta)-private. A reported key gets the token
     max(i, first) plus Gaussian noise: below `first` it means only 'at most about first', which costs nothing; from
-    there on it is a noisy count. So rare keys pay for being reported, and common ones for being counted. The guarantee,
-    for units of at most `max_keys` keys with `max_rows` rows each, added or removed, is proven in
-    `accounting.products` and `noise.report_tables`; all parameters are chosen from these numbers.
+    there on it is a noisy count. So rare keys pay for being reported, common keys for being counted. The guarantee, for
+    units of at most `max_keys` keys with `max_rows` rows each, added or removed, is proven in `accounting.products` and
+    `noise.report_tables`.
 
     Args:
         epsilon, delta: the budget of a whole unit.
-        max_keys: how many keys a unit may have.
-        max_rows: by how much a unit may change the frequency of each.
+        max_keys: keys per unit.
+        max_rows: the largest change of the frequency of a key by one unit.
         goal: 'counts' (counts begin where nine of ten keys are reported), or 'keys' (they begin where all are, and a
             few more keys are reported).
-        unit: the privacy unit, as words for the guarantee.
+        unit: the privacy unit, as named in the guarantee.
 
     >>> channel = report_then_count(1.0, 1e-8, max_keys=10)
     >>> channel.reporting_probability([1, 60, 70, 100]).round(2).tolist()
@@ -162,13 +164,13 @@ def report_then_count(
 
 @register("report_then_count")
 @dataclass(frozen=True, repr=False)
-class ReportThenCount(ReportedCounts):
+class ReportThenCount(UnknownKeys):
     """See `report_then_count`.
 
     Attributes:
-        max_keys, max_rows: what a unit may add.
-        power: at which products of pairs are bounded; see `accounting.products`.
-        first: the row from which on tokens count, in units of `max_rows`.
+        max_keys, max_rows: the contribution of a unit.
+        power: of the bound on products of pairs; see `accounting.products`.
+        first: the first row whose tokens count, in units of `max_rows`.
         sigma: the deviation of their noise.
     """
 
@@ -179,7 +181,6 @@ class ReportThenCount(ReportedCounts):
     sigma: float
 
     def __post_init__(self) -> None:
-        check_budget(self.epsilon, self.delta_)
         super().__post_init__()
         validate.store(
             self,
@@ -190,40 +191,40 @@ class ReportThenCount(ReportedCounts):
             sigma=validate.between("sigma", self.sigma, 1e-3, 1e9, hint=_SAVED),
         )
         if delta_of_noise(self.coins) > self.delta_:
-            raise InvalidValue("power and sigma do not keep epsilon and delta. Pass the saved ones.")
+            raise InvalidValue("power and sigma do not satisfy epsilon and delta. Pass the saved values.")
 
     @property
     def coins(self) -> Coins:
-        """What the table of coins is grown for."""
+        """The parameters of the table of coins."""
         distance = upper(lambda: ball(self.max_rows) / ball(self.sigma))
         return Coins(self.max_keys, self.epsilon, self.delta_, self.power, self.first, distance)
 
     @cached_property
     def rows(self) -> ReportThenCountLaw:
         """A coin, and a count with noise where it reports."""
-        certify_coins(self.coins)  # nothing is drawn from a table that breaks the promise
+        certify_coins(self.coins)  # never draw from a table that breaks the promise
         return ReportThenCountLaw(coin_table(self.coins), self.first, self.sigma, self.max_rows)
 
     @property
     def each_key(self) -> Guarantee:
-        """What is promised for one key of a unit."""
+        """The promise for one key of a unit."""
         return replace(self.guarantee, delta=delta_of_one_key(self.coins))
 
     @cached_property
     def _certificate(self) -> Certificate:
         table, each = self.rows.table, self.each_key
-        one = Part(
+        key = Part(
             "one key", "formula", f"{table.last:,} coins, and Gaussian noise", each.epsilon, each.delta, each.delta
         )
         together = f"all pairs of coins, and noise, for units of at most {self.max_keys:,} keys"
-        whole = whole_unit(self.guarantee, certify_coins(self.coins), "formula", together)
-        return Certificate(self.guarantee, (one, whole))
+        unit = whole_unit(self.guarantee, certify_coins(self.coins), "formula", together)
+        return Certificate(self.guarantee, (key, unit))
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the Renyi cost of a whole unit at some orders, and its leak.
+        """Return the Renyi cost of a unit at several orders, and its leak.
 
-        A rare key costs its coin, a common key its coin and the noise of its count: at each order the larger of both,
-        for all keys. The leak of a key is that of its first and last coin.
+        A rare key costs its coin, a common key its coin and the noise of its count; each key is charged the larger of
+        both at each order. The leak of a key is that of its first and last coin.
         """
         return self._spent
 
@@ -239,5 +240,5 @@ class ReportThenCount(ReportedCounts):
             common = upper(lambda: ball(slow) + ball(order) * (ball(self.max_rows) / ball(self.sigma)) ** 2 / 2)
             return upper(lambda: ball(max(rare, common)) * self.max_keys)
 
-        shown = upper(lambda: -((-ball(leak)).log1p() * self.max_keys).expm1())
-        return Renyi(orders, map(tau, orders, rare, slow)), Approximate(0.0, shown)
+        unit_leak = upper(lambda: -((-ball(leak)).log1p() * self.max_keys).expm1())
+        return Renyi(orders, map(tau, orders, rare, slow)), Approximate(0.0, unit_leak)

@@ -1,8 +1,8 @@
-"""Sample-and-threshold: each unit is sampled with one rate, and keys sampled fewer times than a threshold are dropped.
+"""Sample-and-threshold: units are sampled at a fixed rate, and keys sampled fewer times than a threshold are dropped.
 
-Nothing is added to what is released: the randomness of the sample alone makes it private (Bharadwaj and Cormode,
-"Sample-and-threshold differential privacy", AISTATS 2022). The guarantee is not that of the paper's theorems but the
-exact one: see `noise.sample_threshold_delta`.
+No noise is added: the randomness of the sample alone makes it private (Bharadwaj and Cormode, "Sample-and-threshold
+differential privacy", AISTATS 2022). The guarantee is exact, and better than the paper's theorems: see
+`noise.sample_threshold_delta`.
 """
 
 import math
@@ -16,30 +16,30 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.channels.law import LARGEST_FREQUENCY, TokenLaw
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, below, masses, window
 from dpsieve.noise.sample_threshold_delta import add_remove, replace
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.registry import register
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 from dpsieve.validate import Neighbours
 
 SMALLEST_RATE, LARGEST_RATE, LARGEST_THRESHOLD = 1e-9, 1 - 1e-9, 10**9
-_WIDEST = 1 << 22  # tokens of one table or row
+_WIDEST = 1 << 22  # tokens of a table or row
 _NEVER = 2.0**60  # above all frequencies
-_RAREST = 1e-300  # stands for a probability that is above zero and below it
-_SAFE = 1e-9  # relative: intervals leave out less than they may, which covers all rounding
-_SURE = 40.0  # a report that fails with probability e^-40 at most is taken as certain; _SAFE covers that too
+_RAREST = 1e-300  # replaces positive probabilities below it
+_SAFE = 1e-9  # relative reduction of the allowed miss, which covers all rounding
+_SURE = 40.0  # a report that fails with probability e^-40 at most counts as certain; _SAFE covers that too
 _UP = Context(prec=10, rounding=ROUND_CEILING)
 
 
 class BinomialLaw(TokenLaw):
-    """Row i is X ~ Binomial(i, rate), announced as 'nothing' when X is below the threshold; the token is X itself.
+    """Row i is X ~ Binomial(i, rate), reported as 'nothing' if X is below the threshold; the token is X itself.
 
-    A token is not near the frequency but near rate times the frequency.
+    Tokens are near rate * frequency.
     """
 
     def __init__(self, rate: float, threshold: int) -> None:
@@ -54,7 +54,7 @@ class BinomialLaw(TokenLaw):
         return below(frequencies, self.threshold, self.rate)
 
     def spanning_edges(self, first: int, last: int) -> Ints:
-        """Return an edge for every token that is likelier than 1e-34 in some row; refuse more than four million."""
+        """Return an edge for every token likelier than 1e-34 in some row; refuse more than four million."""
         low = max(window(first, self.rate)[0], self.threshold)
         high = max(window(last, self.rate)[1], self.threshold + 400)
         if high - low > _WIDEST:
@@ -63,7 +63,7 @@ class BinomialLaw(TokenLaw):
         return np.arange(low - 1, high + 1)
 
     def band_width(self, frequency: int) -> float:
-        """Return the frequencies that half a window of tokens stands for."""
+        """Return half the width of a row in frequencies."""
         low, high = window(frequency, self.rate)
         return (high - low) / (2 * self.rate)
 
@@ -102,11 +102,11 @@ class BinomialLaw(TokenLaw):
 class SampleThreshold(ReportedCounts):
     """See `sample_threshold` and `BinomialLaw`.
 
-    Its `delta` is rounded up to ten digits. Under 'replace' one key loses a unit while another one gains it, and both
-    may show: the worst case over both frequencies.
+    Its `delta` is rounded up to ten digits. Under 'replace' one key loses a unit and another gains one, and both may be
+    reported: the worst case over both frequencies.
 
     Attributes:
-        rate: the probability with which each unit is sampled.
+        rate: the probability that a unit is sampled.
         threshold: the least sampled count that is reported.
 
     >>> sample_threshold(0.3, 24).delta(1.0), sample_threshold(0.3, 24).delta(1.0, "replace")
@@ -129,12 +129,12 @@ class SampleThreshold(ReportedCounts):
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised to one privacy unit."""
+        """The promise to one privacy unit."""
         return Guarantee(self.epsilon, self.delta_, self.neighbours, self.unit)
 
     @property
     def sampling_rate(self) -> float:
-        """The probability with which each unit is counted."""
+        """The probability that a unit is counted."""
         return self.rate
 
     @cached_property
@@ -166,18 +166,18 @@ def sample_threshold(
     neighbours: Neighbours = "add_remove",
     unit: str = "one client",
 ) -> SampleThreshold:
-    """Return the channel that samples every unit with probability `rate` and reports keys sampled `threshold` times.
+    """Return the mechanism that samples units with probability `rate` and reports keys sampled `threshold` times.
 
-    A rate and a threshold have a whole curve delta(epsilon), `channel.delta`; `epsilon` picks the point of it that is
-    promised. `dpsieve.federated.plan` finds a rate and a threshold for a given promise.
+    A rate and a threshold have a curve delta(epsilon), `channel.delta`; `epsilon` selects the promised point on it.
+    `dpsieve.federated.plan` finds a rate and a threshold for a given promise.
 
     Args:
-        rate: the probability with which each unit is sampled, above 0 and below 1.
+        rate: the probability that a unit is sampled, above 0 and below 1.
         threshold: the least sampled count that is reported, from 1.
         epsilon: the budget of the promise.
-        delta: what is promised; without it, the least that holds. A smaller one is refused.
+        delta: the promise; by default the least that holds. A smaller value is refused.
         neighbours: 'add_remove' (one unit more or less) or 'replace' (one unit changes its key).
-        unit: who is protected, in words, for the guarantee.
+        unit: the privacy unit, as named in the guarantee.
 
     >>> channel = sample_threshold(0.1, 11)
     >>> print(channel.guarantee)
@@ -196,9 +196,9 @@ def sample_threshold(
 
 @lru_cache(maxsize=1024)
 def exact_delta(epsilon: float, rate: float, threshold: int, neighbours: Neighbours) -> float:
-    """Return the least delta at epsilon, rounded up to ten digits, so that it is the same on every machine."""
-    found = add_remove(epsilon, rate, threshold)[0] if neighbours == "add_remove" else replace(epsilon, rate, threshold)
-    return min(1.0, float(_UP.create_decimal(max(found, 1e-300))))
+    """Return the least delta at epsilon, rounded up to ten digits, which makes it equal on all machines."""
+    delta = add_remove(epsilon, rate, threshold)[0] if neighbours == "add_remove" else replace(epsilon, rate, threshold)
+    return min(1.0, float(_UP.create_decimal(max(delta, 1e-300))))
 
 
 def check_rate(rate: float) -> float:
@@ -221,10 +221,10 @@ def sampled_interval(tokens: Ints, miss: float, rate: float, threshold: int) -> 
         P[X_i >= j | X_i >= t]    nor    P[X_i <= j | X_i >= t]
 
     is below the allowed miss (Clopper and Pearson 1934). The first grows with i and the second falls, as rows have
-    increasing ratios, so each end is the first i at which a statement turns true. The search starts where it nearly
-    always ends: the trial N_j of the j-th success has P[N_j <= i] = P[X_i >= j], and the quantiles of that negative
-    binomial are known to a fraction of 1/p (Cornish and Fisher 1938). A bad guess costs nothing but time: what is found
-    is checked from both sides.
+    increasing ratios, so each end is the first i at which a condition becomes true. The search starts near its result:
+    the trial N_j of the j-th success has P[N_j <= i] = P[X_i >= j], and the quantiles of that negative binomial are
+    known to a fraction of 1/p (Cornish and Fisher 1938). Results are checked from both sides, so a bad start only costs
+    time.
 
     >>> low, high = sampled_interval(np.array([24, 300]), 0.025, 0.3, 24)
     >>> low.tolist(), high.tolist()
@@ -248,20 +248,20 @@ def sampled_interval(tokens: Ints, miss: float, rate: float, threshold: int) -> 
 
 def _tail(frequencies: Ints, tokens: Ints, rate: float, threshold: int) -> Floats:
     """Return P[X >= token], given a report."""
-    found = at_least(frequencies, tokens, rate)
-    unsure = np.flatnonzero(~_surely_reported(frequencies, rate, threshold))
-    found[unsure] /= np.maximum(at_least(frequencies[unsure], threshold, rate), _RAREST)
-    return found
+    tail = at_least(frequencies, tokens, rate)
+    uncertain = np.flatnonzero(~_surely_reported(frequencies, rate, threshold))
+    tail[uncertain] /= np.maximum(at_least(frequencies[uncertain], threshold, rate), _RAREST)
+    return tail
 
 
 def _head(frequencies: Ints, tokens: Ints, rate: float, threshold: int) -> Floats:
-    """Return P[X <= token], given a report; small ones keep their digits."""
+    """Return P[X <= token], given a report, to full relative precision."""
     under = below(frequencies, tokens + 1, rate)
-    unsure = np.flatnonzero(~_surely_reported(frequencies, rate, threshold))
-    i, j = frequencies[unsure], tokens[unsure]
+    uncertain = np.flatnonzero(~_surely_reported(frequencies, rate, threshold))
+    i, j = frequencies[uncertain], tokens[uncertain]
     reported, over = at_least(i, threshold, rate), at_least(i, j + 1, rate)
-    given = np.where(over < 0.5, reported - over, under[unsure] - below(i, threshold, rate))
-    under[unsure] = np.where(reported < _RAREST, 1.0, given / np.maximum(reported, _RAREST))
+    given = np.where(over < 0.5, reported - over, under[uncertain] - below(i, threshold, rate))
+    under[uncertain] = np.where(reported < _RAREST, 1.0, given / np.maximum(reported, _RAREST))
     return under
 
 
@@ -272,7 +272,7 @@ def _surely_reported(frequencies: Ints, rate: float, threshold: int) -> Bools:
 
 
 def _guess(successes: Ints, level: float, rate: float) -> Ints:
-    """Return about the first i with P[N <= i] >= level, N the trial of that success."""
+    """Return the approximate first i with P[N <= i] >= level, where N is the trial of that success."""
     from scipy.special import ndtri
 
     z, j, q = float(ndtri(level)), successes.astype(np.float64), 1 - rate
@@ -283,22 +283,22 @@ def _guess(successes: Ints, level: float, rate: float) -> Ints:
 
 
 def _first(holds: Callable[[Ints, Ints], Bools], low: Ints, high: Ints, guess: Ints) -> Ints:
-    """Return, entry by entry, the first i in [low, high] at which `holds(i, entry)`, or high; once true, it stays true.
+    """Return, per entry, the first i in [low, high] at which `holds(i, entry)`, or high; `holds` is monotone.
 
-    From the guess, steps of 1, 2, 4, ... go up or down until the statement changes; then halving.
+    Exponential search from the guess, then bisection.
     """
     high = np.maximum(low, high)
-    no, yes = low - 1, high.copy()  # below `no` + 1 it is false; at `yes` it is true, or `yes` is the end
+    no, yes = low - 1, high.copy()  # false up to `no`; true at `yes`, or `yes` is the end
     middle = np.clip(guess, low, high)
     step, active = np.ones(len(low), np.int64), np.flatnonzero(no + 1 < yes)
     while len(active):
         place = middle[active]
-        found = holds(place, active)
-        yes[active] = np.where(found, place, yes[active])
-        no[active] = np.where(found, no[active], place)
+        true = holds(place, active)
+        yes[active] = np.where(true, place, yes[active])
+        no[active] = np.where(true, no[active], place)
         inside = (no[active] >= low[active]) & (yes[active] < high[active])
         half = no[active] + (yes[active] - no[active] + 1) // 2
-        leap = np.where(found, place - step[active], place + step[active])
+        leap = np.where(true, place - step[active], place + step[active])
         middle[active] = np.clip(np.where(inside, half, leap), no[active] + 1, yes[active])
         step[active] *= 2
         active = active[no[active] + 1 < yes[active]]

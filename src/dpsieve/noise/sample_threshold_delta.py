@@ -1,6 +1,6 @@
-"""The exact delta of sample-and-threshold, for one client more or less, and for one that replaces its value.
+"""The exact delta of sample-and-threshold, for a client that is added or removed, and for one that replaces its value.
 
-**One client more or less.**
+**Add/remove.**
 
 Row k is T(X_k): X_k ~ Binomial(k, p), and T turns counts below the threshold t into 'nothing'. Let z = e^epsilon.
 
@@ -25,8 +25,8 @@ Theorem 2 of Bharadwaj and Cormode (AISTATS 2022) bounds A(k) by P[X_k > kq] and
 p <= 1 - e^-epsilon, which it asks for. Two facts for planning: delta does not grow with t (a higher threshold is
 post-processing) nor shrink with p (thin the reported counts, then apply the threshold again).
 
-The unit that comes or goes may have another rate than the others, `own` instead of p: X_(k-1) with a coin of its own
-against X_(k-1). With s = 1 + (z-1) / own and s' = 1 - (1 - 1/z) / own, the divergences are
+The unit that is added or removed may have its own rate, `own` instead of p: X_(k-1) plus an independent coin against
+X_(k-1). With s = 1 + (z-1) / own and s' = 1 - (1 - 1/z) / own, the divergences are
 
     A(k) = own sum (P_(k-1)(j-1) - s P_(k-1)(j)),    B(k) = z own sum (s' P_(k-1)(j) - P_(k-1)(j-1)).
 
@@ -34,10 +34,9 @@ Since P_(k-1)(j-1) = P_k(j) j / (kp) and P_(k-1)(j) = P_k(j) (k-j) / (k (1-p)), 
 rate p, with g = 1 - p + sp, q = sp / g and k p (1-p) / (own g) for k (1-q), and with g' = 1 - p + s'p, q' = s'p / g'
 and k p (1-p) / (z own g') for k (1-p). The steps about the worst k stay as they are.
 
-All sums have positive terms only, so small deltas keep their digits; every result is rounded up, and above the exact
-value by less than 1e-9 of it.
+All sums have positive terms only, so small deltas are precise; every result is rounded up by less than 1e-9 of it.
 
-**One client replaces its value.** Two cells change at once: one from k to k-1 clients, another one from l to l+1. With
+**Replacement.** Two cells change at once: one from k to k-1 clients, another from l to l+1. With
 the rows P above and z = e^epsilon, delta is the supremum over k >= 1 and l >= 0 of
 
     H(k, l) = sum over x, y of max(0, P_k(x) P_l(y) - z P_(k-1)(x) P_(l+1)(y))
@@ -50,8 +49,8 @@ grow after it, and is zero for s (1-p) >= 1. In s it falls. In the same way H do
 (t-1) / (1 - 1/z) on. Rows k < t are all 'nothing', and leave G(l, z), whose largest value is that of a client that
 leaves.
 
-The largest one is found with bounds on H over rectangles of pairs; for a single pair the bound is H(k, l). The
-rectangle with the largest bound is cut in two until it is one pair: no other pair has more.
+The supremum is found by branch and bound over rectangles of pairs; the bound of a single pair is H(k, l). The rectangle
+with the largest bound is split until it is a single pair, which is then the largest.
 
 One k and all l from l1 to l2: H(k, l) is a sum of G(l, s) over the outputs of the first cell, and each is bounded by
 its value at its peak l*(s) moved into [l1, l2]. For l1 = l2 this is H itself.
@@ -61,16 +60,14 @@ chords between any knots s_0 = 0 < ... < s_n = 1 / (1-p), which are a sum of c_j
 
     H(k, l) <= sum over j of c_j h(k, s_j),    h(k, s) = sum over x of max(0, s P_k(x) - z P_(k-1)(x)).
 
-h(k, s) is s A(k, z/s), with the A above, or s - z where that is larger: z/s can be below one, so that
-'nothing' may count as well. What is said of A holds for such slopes too. So h does not fall up to its peak
+h(k, s) is s A(k, z/s), with the A above, or s - z where that is larger: z/s can be below one, and 'nothing' may count
+as well. The statements about A hold for such slopes, too. So h does not fall up to its peak
 ceil((t-1) / (1 - (1-p) s / z)), does not grow after it, and is bounded by its value there, moved into [k1, k2].
 
-Everything is in floats with positive terms, whose relative errors are below `margin`, eight units in the last place for
-each row; each difference is taken on the safe side.
-
-What is returned is never below the exact value, and mostly above it by less than 1e-8 of it. At low rates the safe side
-of the differences in G costs more: among three thousand settings 5e-8 was seen at a rate of 0.001, and 7.4e-6 at the
-worst, for a delta of 1e-52. Where `replace` says that it is a bound, it may be further away.
+All terms are positive floats with relative errors below `margin`, eight units in the last place per row; differences
+are rounded to the safe side. Results are never below the exact value, and mostly above it by less than 1e-8 of it. At
+low rates the differences in G cost more: in three thousand settings 5e-8 at a rate of 0.001, and at most 7.4e-6, for a
+delta of 1e-52. Where `replace` returns a bound, it may be further away.
 """
 
 import heapq
@@ -90,17 +87,17 @@ Slope = Callable[[], Ball]
 _ULP = 2.0**-53
 _FIRST, _LONGEST = 256, 1 << 22
 _LARGEST = 1 << 20  # rows in the table of one cell
-_MOST_CUTS = 10_000  # some hundreds are enough, but thousands for an epsilon of 0.003, or rates next to one
+_MOST_CUTS = 10_000  # hundreds mostly suffice; thousands at an epsilon of 0.003, or rates next to one
 _FAR = 150.0  # windows leave out less than e^-150 of a row
 _LOST = 1e-64
-_TINY = 1e-300  # stands for a mass that is below it
+_TINY = 1e-300  # replaces masses below it
 _NEVER = 2.0**60
 
 
 def add_remove(epsilon: float, rate: float, threshold: int, own: float | None = None) -> tuple[float, int]:
     """Return the least delta at epsilon for add/remove neighbours, rounded up, and the frequency k that needs it.
 
-    `own` is the rate of the unit that comes or goes, where that is not the rate of the others.
+    `own` is the rate of the unit that is added or removed, if it differs from that of the others.
 
     >>> delta, k = add_remove(1.0, 0.10535, 20)
     >>> f"{delta:.4g}", k
@@ -176,7 +173,7 @@ def mass(trials: int, successes: int, rate: float) -> Ball:
 
 
 def _ceilings(expression: Callable[[], Ball]) -> list[int]:
-    """Return the ceiling of a number; both candidates, if it cannot be told from an integer."""
+    """Return the ceiling of a number; both candidates if it is indistinguishable from an integer."""
     from dpsieve.exact.balls import floor_bounds, precision
 
     with precision(192):
@@ -187,7 +184,7 @@ def _ceilings(expression: Callable[[], Ball]) -> list[int]:
 def _series(last: int, offset: int, odds: float, excess: float, step: float) -> float:
     """Return sum_{i=0}^{last} R_i (excess + step i), R_0 = 1, R_(i+1) = R_i odds (last - i) / (offset + i), rounded up.
 
-    The ratios fall, so what is left after n terms is at most that of a geometric series. Each R_i has a relative error
+    The ratios fall, so the remainder after n terms is at most that of a geometric series. Each R_i has a relative error
     of at most 4 i units in the last place.
     """
     total, weight, start, size = 0.0, 1.0, 0, _FIRST
@@ -198,11 +195,11 @@ def _series(last: int, offset: int, odds: float, excess: float, step: float) -> 
         total += float(weights[:-1] @ (excess + step * i))
         start, weight, size = start + len(i), float(weights[-1]), 2 * size
         ratio = odds * max(last - start, 0) / (offset + start) * (1 + 8 * _ULP)
-        rest = math.inf
+        remainder = math.inf
         if ratio < 1:
-            rest = weight * ((excess + step * start) / (1 - ratio) + step * ratio / (1 - ratio) ** 2)
-        if rest <= 2.0**-60 * total or start >= _LONGEST:
-            total += rest
+            remainder = weight * ((excess + step * start) / (1 - ratio) + step * ratio / (1 - ratio) ** 2)
+        if remainder <= 2.0**-60 * total or start >= _LONGEST:
+            total += remainder
             break
     return total * (1 + (8 * start + 64) * _ULP)
 
@@ -216,10 +213,10 @@ def replace(epsilon: float, rate: float, threshold: int) -> float:
 
     Where the search would need rows beyond 2^20 (threshold / epsilon above 10^6, or rates below
     (threshold + sqrt(2 d threshold) + 2 d) / 2^20 with d = 30 + ln(1 / delta), mostly 1e-4 to 1e-3), or too many cuts
-    (rates within 1e-7 of one, or epsilon 0.003 with a threshold above 100), the answer is an upper bound instead: what
-    the cuts have led to, or the smaller of two, of which 1.5 times the exact delta was seen. A cell that gains a client
-    adds at most ln(1/(1-p)) to the loss: so it is at most what appears at the slope (1-p) e^epsilon, which is close for
-    small rates. And one client leaves, then another one comes: (1 + e^(epsilon/2)) delta(epsilon/2).
+    (rates within 1e-7 of one, or epsilon 0.003 with a threshold above 100), the result is an upper bound: that of the
+    cuts, or the smaller of two, at most 1.5 times the exact delta in experiments. First, a cell that gains a client
+    adds at most ln(1/(1-p)) to the loss, so delta is at most `appearing` at the slope (1-p) e^epsilon, which is close
+    for small rates. Second, a removal and an addition: (1 + e^(epsilon/2)) delta(epsilon/2).
 
     >>> f"{replace(1.0, 0.3, 24):.4g}"
     '1.257e-08'
@@ -228,13 +225,13 @@ def replace(epsilon: float, rate: float, threshold: int) -> float:
 
 
 def roughly_replace(epsilon: float, rate: float, threshold: int) -> float:
-    """Return an upper bound on `replace`, mostly within a third of it (at worst 2.2 times it, as tried), faster."""
-    return _search(epsilon, rate, threshold, lambda pairs: pairs.bound(*pairs.whole))
+    """Return an upper bound on `replace`, faster: mostly within a third of it (at most 2.2 times it in experiments)."""
+    return _search(epsilon, rate, threshold, lambda pairs: pairs.bound(*pairs.all))
 
 
 def _search(epsilon: float, rate: float, threshold: int, how: "Callable[[Pairs], float]") -> float:
     least, _ = add_remove(epsilon, rate, threshold)
-    bound = max(least, _bounded(epsilon, rate, threshold))
+    bound = max(least, _close_bound(epsilon, rate, threshold))
     depth = 30.0 - math.log(max(least, 1e-300))
     last_l = (threshold + math.sqrt(2 * threshold * depth) + 2 * depth) / rate  # P[X_l < t] <= e^-depth (Chernoff)
     last_k = (threshold - 1) / max(-math.expm1(-epsilon), 1e-12) + 2
@@ -246,28 +243,28 @@ def _search(epsilon: float, rate: float, threshold: int, how: "Callable[[Pairs],
 
 
 def _largest(pairs: "Pairs", rate: float) -> float:
-    """Return the largest H(k, l) over all k from the threshold on and all l, or up to 1e-9 of it more.
+    """Return the largest H(k, l) over all k from the threshold on and all l, to 1e-9 of it, rounded up.
 
-    After many cuts it is the bound that they have led to, which is above all H(k, l) as well.
+    After too many cuts it is the current bound, which is above all H(k, l) as well.
     """
-    heap, seen = [(-pairs.bound(*pairs.whole), pairs.whole)], 0.0
+    heap, largest = [(-pairs.bound(*pairs.all), pairs.all)], 0.0
     for _ in range(_MOST_CUTS):
         bound, (k1, k2, l1, l2) = heapq.heappop(heap)
         k, place = (k1 + k2) // 2, (l1 + l2) // 2
         if k1 == k2:
-            seen = max(seen, pairs.bound(k, k, place, place))
-        if -bound <= seen * (1 + 1e-9):
+            largest = max(largest, pairs.bound(k, k, place, place))
+        if -bound <= largest * (1 + 1e-9):
             return -bound
         parts = [(k1, k, l1, l2), (k + 1, k2, l1, l2)]
-        if l2 - l1 > max(16, 8 / rate) * (k2 - k1):  # where l is what makes the bound loose
+        if l2 - l1 > max(16, 8 / rate) * (k2 - k1):  # where the range of l makes the bound loose
             parts = [(k1, k2, l1, place), (k1, k2, place + 1, l2)]
         for part in parts:
             heapq.heappush(heap, (max(-pairs.bound(*part), bound), part))
     return -heap[0][0]
 
 
-def _bounded(epsilon: float, rate: float, threshold: int) -> float:
-    """Return the smaller of the two bounds that `replace` names."""
+def _close_bound(epsilon: float, rate: float, threshold: int) -> float:
+    """Return the smaller of the two bounds in `replace`."""
     half, _ = add_remove(epsilon / 2, rate, threshold)
     twice = min(1.0, half * (1 + math.exp(epsilon / 2)) * (1 + 2.0**-50))
 
@@ -287,7 +284,7 @@ class _Slopes:
 
 
 class Pairs:
-    """All pairs k = t ... last_k and l = 0 ... last_l, the rectangle `whole`, and `bound` on any rectangle of them.
+    """All pairs k = t ... last_k and l = 0 ... last_l, the rectangle `all`, and `bound` on any rectangle of them.
 
     Args:
         factor: e^epsilon.
@@ -297,12 +294,12 @@ class Pairs:
     """
 
     def __init__(self, factor: float, rate: float, threshold: int, last_k: int, last_l: int, beyond: float) -> None:
-        self.whole = threshold, last_k, 0, last_l
+        self.all = threshold, last_k, 0, last_l
         self._threshold, self._last = threshold, last_l
         self._factor, self._rate, self._beyond = factor, rate, beyond
         margin = (max(last_k, last_l) + 64) * 2.0**-50
         self._more, self._less = 1 + margin, 1 - margin
-        self._shown, self._silent = self._tails()
+        self._reported, self._silent = self._tails()
         self._knots = self._make_knots()
         self._pmf = lru_cache(maxsize=256)(self._make_pmf)
         self._sums = lru_cache(maxsize=256)(self._make_sums)
@@ -310,10 +307,10 @@ class Pairs:
         self._chords = lru_cache(maxsize=256)(self._make_chords)
 
     def bound(self, k1: int, k2: int, l1: int, l2: int) -> float:
-        """Return a number that no H(k, l) in the rectangle is above; H(k, l) itself for a single pair."""
+        """Return an upper bound on all H(k, l) in the rectangle; H(k, l) itself for a single pair."""
         if k1 == k2:
-            mass, slopes, rest = self._outputs(k1)
-            return float(mass @ self._gain(slopes, l1, l2)) * self._more + rest
+            mass, slopes, rare = self._outputs(k1)
+            return float(mass @ self._gain(slopes, l1, l2)) * self._more + rare
         knots, most = self._chords(k1, k2)
         gain = self._gain(knots, l1, l2)
         gain[-1] = 0.0
@@ -335,7 +332,7 @@ class Pairs:
         return np.clip(gain, 0.0, 1.0)
 
     def _make_outputs(self, k: int) -> tuple[Floats, _Slopes, float]:
-        """Return the masses and slopes of the outputs of row k, and the mass of those that are too rare to matter."""
+        """Return the masses and slopes of the outputs of row k, and the total mass of negligible outputs."""
         p, row = self._rate, self._pmf(k)[self._threshold :]
         x = np.arange(self._threshold, self._threshold + len(row))
         mass, slope = np.maximum(row, _TINY) * self._more, self._factor * (k - x) / (k * (1 - p))
@@ -356,16 +353,17 @@ class Pairs:
         q = np.maximum(1 - (1 - p) * s / z, 1e-15)
         peak = np.clip(np.ceil((t - 1) / q), t, _NEVER)
         place = np.minimum(np.clip(peak, k1, k2), self._last + 1).astype(np.int64)
-        found = s * self._shown[place] * self._more - z * self._shown[place - 1] * self._less * (1 - self._beyond)
+        now, before = self._reported[place], self._reported[place - 1]
+        bounds = s * now * self._more - z * before * self._less * (1 - self._beyond)
         past = np.flatnonzero(peak < k1)
         if len(past):
             before, now = self._rests(k1 - 1)
             above = np.clip(np.floor(k1 * q[past]).astype(np.int64) + 1, t, len(now) - 1)
-            found[past] = s[past] * now[above] * self._more - z * before[above] * self._less
-        return self._slopes(knots), np.maximum(np.maximum(found, (s - z) * self._more), 0.0)
+            bounds[past] = s[past] * now[above] * self._more - z * before[above] * self._less
+        return self._slopes(knots), np.maximum(np.maximum(bounds, (s - z) * self._more), 0.0)
 
     def _make_knots(self) -> Floats:
-        """Return knots that are dense where the rows of either cell are, and where the peaks are."""
+        """Return knots that are dense at the rows of either cell and at the peaks."""
         p, last = self._rate, (1 + 2.0**-50) / (1 - self._rate)  # from where on G is zero
         wide = math.sqrt(p * (1 - p) / self._threshold)
         first = self._factor * (1 - np.linspace(p - 5 * wide, p + 20 * wide, 384))
@@ -379,7 +377,7 @@ class Pairs:
         return _Slopes(slope, edge, np.clip(np.ceil((self._threshold - 1) / edge) - 1, 0.0, _NEVER))
 
     def _make_pmf(self, trials: int) -> Floats:
-        """Return P[X = 0], P[X = 1], ... for X ~ Binomial(trials, p), as far as they are not negligible."""
+        """Return P[X = 0], P[X = 1], ... for X ~ Binomial(trials, p), without negligible ones."""
         p, mean = self._rate, trials * self._rate
         last = min(trials, math.ceil(mean + math.sqrt(2 * mean * _FAR) + _FAR))
         x, mode = np.arange(1, last + 1), min(int(mean), last)
@@ -397,7 +395,7 @@ class Pairs:
         return np.cumsum(now[::-1])[::-1], np.cumsum(self._next(now)[::-1])[::-1]
 
     def _next(self, row: Floats) -> Floats:
-        """Return the row of one trial more, from one that ends with a zero."""
+        """Return the row with one more trial, given a row that ends with a zero."""
         after = (1 - self._rate) * row
         after[1:] += self._rate * row[:-1]
         return after
@@ -406,20 +404,20 @@ class Pairs:
         """Return P[X_l >= t] and P[X_l < t] for l = 0, 1, ..., last_l + 1, divided by P[X_l >= t] for the last l.
 
         The count reaches t with trial i + 1 with probability p P[X_i = t - 1]: over i < l these add up to P[X_l >= t],
-        and over i >= l to P[X_l < t], where what comes after the last is left out.
+        and over i >= l to P[X_l < t], without the terms after the last.
         """
         p, t = self._rate, self._threshold
         i = np.arange(t, self._last + 1)
         ratios = (1 - p) * i / (i + 1 - t)  # of P[X_i = t-1] to the one before
         mode = min(max(int((t - 1) / p) + 1 - t, 0), len(ratios))
         reach = _normal(1 / ratios[:mode], ratios[mode:])
-        shown = np.minimum(np.cumsum(reach), 1.0)
+        reported = np.minimum(np.cumsum(reach), 1.0)
         silent = np.minimum(np.cumsum(reach[::-1])[::-1], 1.0)
-        return np.concatenate([np.zeros(t), shown]), np.concatenate([np.ones(t - 1), silent, [0.0]])
+        return np.concatenate([np.zeros(t), reported]), np.concatenate([np.ones(t - 1), silent, [0.0]])
 
 
 def _normal(left: Floats, right: Floats) -> Floats:
-    """Return a distribution from the ratios to the left and to the right of its mode."""
+    """Return a distribution, given the ratios on the left and on the right of its mode."""
     down = np.cumprod(left[::-1])[::-1]
     row = np.concatenate([down, [1.0], np.cumprod(right)])
     return np.asarray(row / row.sum(), dtype=np.float64)

@@ -8,7 +8,7 @@ next to 0. A unit of several rows may have fewer than another, so then the origi
 of zeros: a unit of m rows moves sums by m times what one row in the box, widened to include 0, does. Sums are 64-bit
 whole numbers, so neither the order of rows nor the size of batches changes them.
 
-**Means.** Where one row is replaced, the number of rows is public and divides the noisy sum (`box_mean_noise`). Where
+**Means.** Where one row is replaced, the number of rows is public and divides the noisy sum (`mean_noise`). Where
 one row is added or removed it is private, and is counted in the same draw (`UnitMeans`): a row x adds x - middle to the
 sums and 1 to the count, so it moves a sum by half of the width of its bounds. Sums and count are one vector of whole
 numbers with the noise of `ScaledNoise`, whose proof of privacy applies; everything else is post-processing.
@@ -27,29 +27,28 @@ elsewhere none is stated.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.numbers.estimate import check_unit_rows
 from dpsieve.numbers.noise import (
     LAWS,
     NORMAL_95,
     ScaledNoise,
-    as_tuple,
     budget_mu,
     check_moment,
     check_reals,
     gaussian_promise,
     l2_distance,
 )
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
@@ -208,22 +207,17 @@ def sum_noise(mechanism: ScaledNoise, grid: BoxGrid, rows: int) -> ScaledNoise:
     return replace(mechanism, offsets=offsets) if any(offsets) else mechanism
 
 
-def box_mean_noise(rows: int, lows: Floats, highs: Floats, **budget: Any) -> tuple[ScaledNoise, BoxGrid]:
-    """Return the noise for the mean of a public number of rows in a box, and the grid on which they are summed.
+def mean_noise(mechanism: ScaledNoise, grid: BoxGrid, rows: int) -> ScaledNoise:
+    """Return the noise of `best_noise` under 'replace' for the mean of a public number of rows.
 
-    Neighbours replace one row. It is the noise of a sum, divided by the number of rows afterwards; nothing is
-    clipped except to the bounds. `budget` is passed to `best_noise`.
-
-    >>> import numpy as np
-    >>> mechanism, _ = box_mean_noise(100, np.zeros(1), np.ones(1), rho=0.5)
-    >>> mechanism.deviations.round(6).tolist()
+    >>> mechanism, grid = best_noise(np.zeros(1), np.ones(1), "replace", rho=0.5)
+    >>> mean_noise(mechanism, grid, 100).deviations.round(6).tolist()
     [0.01]
     """
     if rows < 1:
         raise InvalidValue("data has no row with a number in each column, so there is no mean.")
-    mechanism, grid = best_noise(lows, highs, "replace", **budget)
     steps, offsets = (tuple(numbers.tolist()) for numbers in (grid.steps / rows, grid.origins))
-    return replace(mechanism, steps=steps, offsets=offsets if any(offsets) else ()), grid
+    return replace(mechanism, steps=steps, offsets=offsets if any(offsets) else ())
 
 
 @register("unit_means")
@@ -237,10 +231,6 @@ class UnitMeans(ScaledNoise):
         epsilon, delta, changes, scale, steps, offsets, noise, neighbours, unit: see `ScaledNoise`; the last of the
             changes and of the steps is that of the count.
     """
-
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = dict.fromkeys(
-        ("changes", "steps", "offsets", "lows", "highs"), as_tuple
-    )
 
     _: KW_ONLY
     lows: tuple[float, ...]
@@ -299,7 +289,7 @@ class UnitMeans(ScaledNoise):
 def unit_means_noise(
     lows: Floats, highs: Floats, *, shape: str, p: float, **budget: Any
 ) -> tuple[UnitMeans, Callable[[Floats], Ints]]:
-    """Return the noise for means of rows in a box, of which one is added or removed, and a function that sums rows.
+    """Return the noise for means of rows in a box under 'add_remove', and a function that sums rows.
 
     With shape='proportional' each mean has noise in proportion to its width; with 'best' the p-th moment of the total
     error is least. `budget` is passed to `best_noise`.

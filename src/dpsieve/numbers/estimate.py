@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes, Publication
@@ -48,6 +49,7 @@ class EstimateNotes(Notes):
             raise InvalidType("single must be True or False.")
 
 
+@register("estimate")
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate(Publication):
     """Private numbers: a sum, a mean, or quantiles.
@@ -56,7 +58,6 @@ class Estimate(Publication):
         table: one row per number: `name` (of the coordinate or the quantile), `value`, and columns about its error.
     """
 
-    kind: ClassVar[str] = "estimate"
     notes_kind: ClassVar[type[Notes]] = EstimateNotes
 
     notes: EstimateNotes = field(default_factory=EstimateNotes, kw_only=True)

@@ -54,10 +54,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsieve.accounting.spends import BoundedRange, Spend, ZeroConcentrated
+from dpsieve.codec import register
 from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.numbers.grid_quantiles import UNCERTAIN, GridQuantiles, sensitivity
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.picks import uniform_integers, weighted_pick
 from dpsieve.randomness.source import Source
 from dpsieve.types import Ints

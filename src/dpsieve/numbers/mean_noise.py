@@ -31,16 +31,15 @@ the worst case, and cancel where rows are spread evenly around their centre; hal
 """
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.numbers.noise import NORMAL_95, NoisySums, as_tuple, check_reals
-from dpsieve.privacy.registry import register
+from dpsieve.numbers.noise import NORMAL_95, NoisySums, check_reals
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
@@ -75,9 +74,6 @@ class MeanNoise(NoisySums):
         epsilon, delta, scale, steps, offsets, neighbours, unit: see `NoisySums`.
     """
 
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = dict.fromkeys(
-        ("steps", "offsets", "centres", "spreads"), as_tuple
-    )
     noise: ClassVar[str] = "gaussian"  # type: ignore[misc]  # a field of others
 
     epsilon: float
@@ -102,17 +98,12 @@ class MeanNoise(NoisySums):
         self._check_shared()
         hint = "Pass the l2 distance of neighbours, in steps."
         checked: dict[str, Any] = {"sensitivity": validate.positive("sensitivity", self.sensitivity, hint=hint)}
-        hints = {
-            "low": "Pass the bounds of a coordinate, such as low=-1.0 and high=1.0.",
-            "radius": "Pass the norm to which rows are clipped.",
-            "bias": "Pass how far clipping moves a sum, in steps.",
-        }
-        for name, hint in (("low", "low"), ("high", "low"), ("radius", "radius"), ("bias", "bias"),
-                           ("bias_deviation", "bias")):  # fmt: skip
-            least = -1e300 if hint == "low" else 0.0
-            checked[name] = validate.between(name, getattr(self, name), least, 1e300, hint=hints[hint])
+        hint = "Pass bounds such as low=-1.0 and high=1.0, and a radius, bias and bias_deviation from 0 on."
+        for name in ("low", "high", "radius", "bias", "bias_deviation"):
+            least = -1e300 if name in ("low", "high") else 0.0
+            checked[name] = validate.between(name, getattr(self, name), least, 1e300, hint=hint)
         if not checked["low"] < checked["high"]:
-            raise InvalidValue(f"low is not below high. {hints['low']}")
+            raise InvalidValue(f"low is not below high. {hint}")
         if not isinstance(self.stated, bool):
             raise InvalidType("stated must be True or False.")
         centres, spreads = (check_reals(name, getattr(self, name)) for name in ("centres", "spreads"))

@@ -184,14 +184,9 @@ class MeanPlan:
         return True
 
     @property
-    def least_rows(self) -> int:
-        """The number of rows below which there is no mean."""
-        return 1 if self.boxed else 4
-
-    @property
     def is_accepted(self) -> bool:
         """Whether there are enough rows for the mode."""
-        return self.rows >= self.least_rows and self.useful
+        return self.rows >= 1 and self.useful
 
     @property
     def useful(self) -> bool:

@@ -25,23 +25,23 @@ scale in steps for all, which is the proof of Lemma 4.6 in whole numbers.
 import math
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma, positive_delta
 from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Gaussian, Spend
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.numbers.estimate import Estimating
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
@@ -207,7 +207,7 @@ def as_tuple(values: Any) -> Any:
 @register("scaled_noise")
 @dataclass(frozen=True, repr=False)
 class ScaledNoise(NoisySums):
-    """Noise on sums of whole numbers, of which one unit changes sum i by at most `changes[i]` steps, all at once.
+    """Noise on sums of whole numbers, where one unit changes every sum i by at most `changes[i]` steps at once.
 
     Proof of privacy. Let c be the changes, and X, X' the sums of neighbours, so |X_i - X'_i| <= c_i. With Gaussian
     noise of scale sigma the l2 distance is at most sqrt(sum of c_i^2), and the head of this module applies. With
@@ -220,8 +220,6 @@ class ScaledNoise(NoisySums):
         noise: 'gaussian' or 'laplace'.
         epsilon, delta, scale, steps, offsets, neighbours, unit: see `NoisySums`.
     """
-
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = dict.fromkeys(("changes", "steps", "offsets"), as_tuple)
 
     epsilon: float
     delta: float

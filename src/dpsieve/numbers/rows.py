@@ -147,8 +147,8 @@ def search_columns(
     """Return the private q-quantile of each of the d columns of a matrix: d T / (2 sigma^2)-zCDP, T = grid.depth.
 
     The caller accounts for the cost. Each search is that of `QuantileSearch`, with Gaussian noise of sigma times the
-    sensitivity of the relation (rows are the units). The compared number counts in units of which the noise has 2^29,
-    and the noise is a real Gaussian rounded to whole ones. So all is post-processing of d T Gaussian mechanisms:
+    sensitivity of the relation (rows are the units). The compared number is scaled so that the noise has a deviation
+    of 2^29: a real Gaussian rounded to whole numbers. So all is post-processing of d T Gaussian mechanisms:
     mu-Gaussian private with mu = sqrt(d T) / sigma (Dong, Roth and Su 2022). With probability 1 - beta no value is more
     than s (sigma sqrt(2 ln(T d / beta)) + 1) rows off its rank, where s is max(q, 1 - q) for add/remove and 1 for
     replacement.

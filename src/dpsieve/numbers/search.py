@@ -34,6 +34,7 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon, positive_delta
 from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.numbers.dyadic_grid import DyadicGrid
@@ -41,7 +42,6 @@ from dpsieve.numbers.grid_quantiles import UNCERTAIN, GridQuantiles, sensitivity
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import (
     LARGEST_SCALE,
     SMALLEST_SCALE,
@@ -171,7 +171,7 @@ def _gaussian_scale(deviation: float, change: int) -> float:
 @register("noisy_ranks")
 @dataclass(frozen=True, repr=False)
 class NoisyRanks(Mechanism):
-    """Comparisons of ranks, for neighbours of which one row is replaced; see the head of this module.
+    """Comparisons of ranks, for neighbours that differ in one replaced row; see the head of this module.
 
     Attributes:
         epsilon, delta: the guarantee.

@@ -1,4 +1,4 @@
-"""Certificates: what was checked, how, and what that adds up to."""
+"""Certificates: what was checked, by which method, and the resulting guarantee."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -20,19 +20,19 @@ _HOW = {
     "formula": "by floating-point formulas with a margin for rounding",
 }
 COLUMNS = ("holds for", "what was checked", "epsilon", "delta", "found, at most", "how")
-"""What `Certificate.lines` has of each part."""
+"""The columns of `Certificate.lines`."""
 NOT_COVERED = "Not covered: the draw and the bounding of units, which tests check."
-"""What no certificate is about, in words."""
+"""The scope that no certificate covers."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that was checked.
+    """One check.
 
     Attributes:
-        scope: 'one key': what a unit shows through one of its keys; 'one unit': what it shows in all.
+        scope: 'one key': the effect of a unit on one of its keys; 'one unit': its effect on all of them.
         method: 'kernel' (integers, exactly), 'balls' (proven bounds) or 'formula' (floats with a margin).
-        covers: what was checked, in words.
+        covers: a description of what was checked.
         epsilon, delta: what holds for the scope.
         worst: an upper bound on the divergence at epsilon, at most delta.
     """
@@ -51,7 +51,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was checked, in parts, of which the last one is the guarantee for one privacy unit.
+    """All checks; the last part is the guarantee for one privacy unit.
 
     >>> print(formula(Guarantee(1.0), 0.0, "balls", "discrete Laplace noise of scale 1"))
     (1, 0) for one unit, by proven bounds: discrete Laplace noise of scale 1. Not covered: ...
@@ -66,7 +66,7 @@ class Certificate:
         return self.parts[-1].worst
 
     def within(self, whole: Part, guarantee: Guarantee) -> "Certificate":
-        """Return the certificate of a mechanism that uses this one for each key, where `whole` adds all keys up."""
+        """Return the certificate of a mechanism that uses this one for each key; `whole` composes all keys."""
         return Certificate(guarantee, (*(replace(part, scope="one key") for part in self.parts), whole))
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Certificate:
         return f"{'; '.join(map(str, self.parts))}. {NOT_COVERED}"
 
     def lines(self) -> list[tuple[str, ...]]:
-        """Return what to show of each part: what it holds for, the promise, an upper bound on its delta, and how.
+        """Return the display columns of each part: scope, coverage, promise, an upper bound on delta, and method.
 
         Numbers have four digits and are rounded up.
         """
@@ -98,7 +98,7 @@ def formula(guarantee: Guarantee, worst: float, method: Method, covers: str) -> 
 
 
 def whole_unit(guarantee: Guarantee, worst: float, method: Method, covers: str) -> Part:
-    """Return the part that says what holds for one unit; raise NotCertified if `worst` is above the promised delta."""
+    """Return the part for one unit; raise NotCertified if `worst` is above the promised delta."""
     if not worst <= guarantee.delta:
         raise NotCertified(f"{covers}: delta={worst:.17g} is above the promised {shown(guarantee.delta)}")
     return Part("one unit", method, covers, guarantee.epsilon, guarantee.delta, worst)
@@ -132,7 +132,7 @@ def certify(
     if not isinstance(guarantee, Guarantee):
         raise InvalidType(f"guarantee must be a Guarantee, not {type(guarantee).__name__}. Pass Guarantee(1.0, 1e-8).")
     if shift is not None:
-        shift = validate.whole("shift", shift, high=2**30, hint="Pass how many tokens each later row is shifted by.")
+        shift = validate.whole("shift", shift, high=2**30, hint="Pass the shift of each later row in tokens.")
     if floor is not None:
         floor = validate.whole("floor", floor, low=-(2**31), high=2**31, hint="Pass the lowest token that is reported.")
     verdict = examine(stacks, guarantee.epsilon, guarantee.delta, shift, floor)

@@ -1,52 +1,43 @@
 """Several mechanisms on the same units, and one for several keys of a unit: composition is a mechanism too."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import cast
 
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.accounting.composition import Composition
+from dpsieve.accounting.products import steepest
 from dpsieve.accounting.repeated import repeated_delta
 from dpsieve.accounting.spends import Approximate, Spend
-from dpsieve.accounting.stages import steepest
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting, Mechanism, Reading
-from dpsieve.privacy.registry import from_json, register
 from dpsieve.types import Floats
 
 _MOST_USES = 16
 
 
-class Use(NamedTuple):
-    """A mechanism, and how often one unit goes through it: once for each of its keys."""
+@register("use")
+@dataclass(frozen=True)
+class Use:
+    """A mechanism, and how often one unit goes through it: once per key of the unit."""
 
     mechanism: Mechanism
     times: int = 1
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a dict of plain JSON values."""
-        return {"times": self.times, "mechanism": self.mechanism.to_json()}
-
-
-def _name(data: Any) -> object:
-    return data.get("mechanism") if isinstance(data, Mapping) else None
-
-
-def _read(data: Any) -> tuple[Use, ...]:
-    fix = "Pass what Composed.to_json returned."
-    if not isinstance(data, list) or not all(isinstance(one, dict) and set(one) == set(Use._fields) for one in data):
-        raise InvalidValue(f"uses is not a list of mechanisms with how often they are used. {fix}")
-    if len(data) > _MOST_USES or any(_name(one["mechanism"]) == "composed" for one in data):
-        raise InvalidValue(f"uses holds a composition, or too many mechanisms. {fix}")
-    return tuple(Use(from_json(one["mechanism"]), one["times"]) for one in data)
+    def __post_init__(self) -> None:
+        if not isinstance(self.mechanism, Mechanism) or isinstance(self.mechanism, Composed):
+            raise InvalidType("mechanism must be a mechanism that is not a composition. Compose its parts.")
+        hint = "Pass how often a unit uses it, such as 1."
+        validate.store(self, times=validate.whole("times", self.times, low=1, high=10**6, hint=hint))
 
 
 @register("composed")
@@ -60,7 +51,7 @@ class Composed(Counting):
     Where a choice of small range comes before a mechanism of known steepness for all of epsilon, it raises delta by a
     factor instead (`privacy.stages.raised_by_range`).
 
-    >>> from dpsieve.channels import simple
+    >>> from dpsieve.channels.optimal_channels import simple
     >>> three = Composed(1.0, 1e-6, (Use(simple(0.333, 3.3e-7), 3),))
     >>> print(three.guarantee)
     (1, 1e-06)-differential privacy when one row is added or removed.
@@ -68,24 +59,17 @@ class Composed(Counting):
     ['one key', 'one unit']
     """
 
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"uses": _read}
-
     epsilon: float
     delta: float
     uses: tuple[Use, ...] = ()
 
     def __post_init__(self) -> None:
-        given = self.uses if isinstance(self.uses, tuple) else ()
-        if not given or not all(isinstance(u, Use) and isinstance(u.mechanism, Mechanism) for u in given):
+        if not isinstance(self.uses, tuple) or not self.uses or not all(isinstance(use, Use) for use in self.uses):
             raise InvalidType("uses must hold mechanisms, each with how often it is used. Pass (Use(channel, 3),).")
-        hint = "Pass how often a unit uses it, such as 1."
-        plain = [Use(m, validate.whole("times", times, low=1, high=10**6, hint=hint)) for m, times in given]
-        object.__setattr__(self, "uses", tuple(plain))
-        promises = [use.mechanism.guarantee for use in self.uses]
-        if len({(promise.neighbours, promise.unit) for promise in promises}) > 1:
+        if len(self.uses) > _MOST_USES:
+            raise InvalidValue(f"uses holds more than {_MOST_USES} mechanisms. Compose fewer.")
+        if len({(use.mechanism.guarantee.neighbours, use.mechanism.guarantee.unit) for use in self.uses}) > 1:
             raise InvalidValue("uses holds mechanisms for different neighbours or units. Compose those that agree.")
-        if len(self.uses) > _MOST_USES or any(isinstance(use.mechanism, Composed) for use in self.uses):
-            raise InvalidValue(f"uses holds a composition, or more than {_MOST_USES} mechanisms. Compose fewer.")
         object.__setattr__(self, "epsilon", self.guarantee.epsilon)
         object.__setattr__(self, "delta", self.guarantee.delta)
         self._together()

@@ -1,4 +1,4 @@
-"""Contribution: how much one privacy unit may add. Plans, engines, mechanisms and messages share this one value."""
+"""Contribution bounds: how much one privacy unit may add. Shared by plans, engines, mechanisms and messages."""
 
 import math
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class Contribution:
     rows: int = 1
 
     def __post_init__(self) -> None:
-        hint = "Pass how many keys a unit may add, such as max_keys_per_unit=1."
+        hint = "Pass the number of keys per unit, such as max_keys_per_unit=1."
         object.__setattr__(self, "keys", validate.whole("max_keys_per_unit", self.keys, low=1, high=10**12, hint=hint))
-        hint = "Pass how many rows of a unit count in one key, such as max_rows_per_key=1."
+        hint = "Pass the number of rows per unit and key, such as max_rows_per_key=1."
         object.__setattr__(self, "rows", validate.whole("max_rows_per_key", self.rows, low=1, high=10**12, hint=hint))
 
     def __str__(self) -> str:
@@ -49,9 +49,9 @@ class Weight:
     least: int = 1
 
     def __post_init__(self) -> None:
-        hint = "Pass the bits of a weight after the point, such as 30."
+        hint = "Pass the fractional bits of a weight, such as 30."
         object.__setattr__(self, "bits", validate.whole("bits", self.bits, low=1, high=62, hint=hint))
-        hint = "Pass as how many keys fewer keys count, such as 1."
+        hint = "Pass the smallest number of keys that a unit counts as, such as 1."
         object.__setattr__(self, "least", validate.whole("least", self.least, low=1, high=10**6, hint=hint))
 
     def of_keys(self, most: int) -> tuple[int, ...]:
@@ -60,10 +60,10 @@ class Weight:
 
     @property
     def most_units(self) -> int:
-        """How many units may keep one key."""
+        """The largest number of units that may keep one key."""
         return (2**63 - 1) >> self.bits
 
     def too_wide(self) -> InvalidValue:
-        """Return the error of data where more units than that keep one key."""
+        """Return the error for data in which more units keep one key."""
         many = f"more than {self.most_units:,} units"
         return InvalidValue(f"bits={self.bits} is too large where {many} share a key. Pass fewer bits.")

@@ -1,4 +1,4 @@
-"""What is promised, to whom: the one object that every release, mechanism and ledger entry carries."""
+"""The privacy guarantee that every release, mechanism and ledger carries."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, PrivacyWarning
 from dpsieve.validate import Neighbours
 
-LARGE_DELTA = 1e-4  # from here on it is warned of
+LARGE_DELTA = 1e-4  # warn above this
 _HINT = "Say who is protected, such as unit='user_id' or unit='one user_id', or name several columns in a list."
 _MISLEADING = ("(", ")", ",", '"')
 
@@ -23,8 +23,8 @@ class Guarantee:
 
     For all neighbouring inputs D, D' and every set of outputs T: P[M(D) in T] <= e^epsilon P[M(D') in T] + delta
     (Dwork, McSherry, Nissim, Smith 2006). Neighbours differ in one unit: 'add_remove' means that D has one unit more
-    or less than D', 'replace' that one unit's data is exchanged for other data. The unit is kept in the words of
-    `unit_words`: 'user_id' is 'one user_id'.
+    or less than D', 'replace' that one unit's data is exchanged for other data. The unit is stored as by
+    `unit_words`: 'user_id' becomes 'one user_id'.
 
     >>> promise = Guarantee(1.0, 1e-8, unit="user_id")
     >>> print(promise)
@@ -45,9 +45,9 @@ class Guarantee:
         object.__setattr__(self, "unit", unit_words(self.unit))
 
     def implies(self, other: "Guarantee") -> bool:
-        """Return whether this promise is at least as strong as `other`, for the same unit.
+        """Return whether this guarantee is at least as strong as `other`, for the same unit.
 
-        A promise for 'add_remove' is also judged as one for 'replace' (`for_replacement`); the reverse does not hold.
+        A guarantee for 'add_remove' is also judged as one for 'replace' (`for_replacement`); the reverse does not hold.
         """
         if not isinstance(other, Guarantee):
             raise InvalidType(f"other must be a Guarantee, not {type(other).__name__}. Pass what to compare with.")
@@ -58,7 +58,7 @@ class Guarantee:
         return epsilon <= other.epsilon and delta <= other.delta
 
     def for_replacement(self) -> "Guarantee":
-        """Return what this promise says when one unit is replaced: removed, then another one added.
+        """Return the guarantee under replacement of one unit: one is removed, then another added.
 
         (epsilon, delta) for add/remove gives (2 epsilon, (1 + e^epsilon) delta) for replacement (group privacy),
         rounded up. A delta of one or more promises nothing and is refused.
@@ -107,13 +107,13 @@ def rounded_up(number: float, digits: int = 4) -> str:
 
 
 def shown(number: float) -> str:
-    """Return a number for people, short where that is exact, and never rounded."""
+    """Return the shortest exact decimal form of a float."""
     short = f"{number + 0.0:g}"
     return short if float(short) == number else repr(number)
 
 
 def warn_of_large_delta(delta: float | None) -> None:
-    """Warn whoever called dpsieve, by a PrivacyWarning, of a delta above 1e-4."""
+    """Issue a PrivacyWarning at the caller of dpsieve for a delta above 1e-4."""
     if delta is None or not LARGE_DELTA < delta < 1:
         return
     level, frame = 1, sys._getframe()
@@ -128,10 +128,10 @@ def warn_of_large_delta(delta: float | None) -> None:
 
 
 def unit_words(unit: object) -> str:
-    """Return the words for a unit, by the names of its columns, or as they are if they begin with 'one'.
+    """Return the phrase for a unit from the names of its columns; one that begins with 'one' is unchanged.
 
-    Without a column each row is a unit. The order of several columns does not matter, so their words do not keep it.
-    Names in which a comma, a bracket or a quote would mislead are quoted.
+    Without a column each row is a unit. Several columns are sorted, as their order does not matter. Names with a comma,
+    a bracket or a quote are quoted.
 
     >>> unit_words("user_id"), unit_words("one user_id"), unit_words(())
     ('one user_id', 'one user_id', 'one row')

@@ -1,20 +1,17 @@
-"""The compiled part of `privacy.ladder_kernel`: what a row is, and the walk over a table. To be trusted as well.
+"""The certificate kernel for rows made of a ladder of masses: long tables, with constant work per row.
 
-The certificate kernel for rows made of a ladder of masses: long tables, with constant work for each row.
-
-Like `privacy.kernel` this page, with `ladder_walk`, is what a reader has to trust. It uses nothing else than 128-bit
-sums and products.
+Like `privacy.kernel`, this module is part of what a reader has to trust. It uses only 128-bit sums and products.
 
 A **ladder** is a list of masses T[0] <= T[1] <= ..., integers on the 2^-128 grid, one of which, T[birth], is the mass
 of a token that is new. A table has rows 0, 1, 2, ..., `parts` tokens for each unit of frequency, and for each row two
 places b_i <= c_i; both never decrease. Row i has the tokens x with b_i < x <= i parts. Token x belongs to the unit
 s = ceil(x / parts), and p is the first row with c_p >= x. Its mass in row i is
 
-    T[birth + i - s]             if x > c_i: it goes up one rung a row from its birth in row s on,
-    T[birth + 2 (p - 1) - s - i] if x <= c_i: it has gone down one rung a row since row p - 1, its peak.
+    T[birth + i - s]             if x > c_i: one rung up per row since its birth in row s,
+    T[birth + 2 (p - 1) - s - i] if x <= c_i: one rung down per row since row p - 1, its peak.
 
 'Nothing' has the rest. `next_cell` is this definition in code. The check walks over the table with it, and `expand`,
-which every draw comes from, too.
+which every draw uses, too.
 
 **What is checked**, with integers alone:
 
@@ -34,7 +31,7 @@ is at most parts T[birth] upwards and v_i downwards, both at most delta.
 **Masses without adding up rows.** What row i has above a place at or right of c_i is a sum of rungs from T[birth] on,
 whole units of them and a part of one: exact, from sums of T. What it has on (b_i, c_i] is one rung down from what row
 i - 1 had there, and by T[k] = ceil(T[k+1] inverse / 2^64) that is inverse / 2^64 times it, and for each token less than
-one more: so it is kept as an interval, which narrows by e^-epsilon a row.
+one more: so it is stored as an interval, which narrows by e^-epsilon per row.
 
 **Rows that repeat.** A row that is the previous one shifted up by one unit may be repeated any number of times, each
 time shifted up by one unit more: those pairs have the divergence of the pair that was checked. Row j is the shift of
@@ -314,7 +311,7 @@ def _places_fault(table: LadderTable) -> str:
 
 
 def _stairs_fault(table: LadderTable) -> str:
-    """Say so unless adjacent frequencies have adjacent rows, or one that is its predecessor shifted up by one unit."""
+    """Return an error message unless adjacent frequencies map to adjacent rows, or to a row shifted up by one unit."""
     starts, first = table.starts, table.first
     if len(starts) < 1 or len(first) != len(starts) + 1 or starts.dtype != np.int64 or first.dtype != np.int64:
         return "starts and first do not fit together"

@@ -1,43 +1,35 @@
-"""What every mechanism owes: a guarantee, what it spends, a certificate, and a saved form.
-
-Notes and questions are saved in the same way: frozen dataclasses as plain JSON values, and back.
-"""
+"""Mechanisms: a guarantee, what it spends, a certificate, and a saved form."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 from numpy.typing import ArrayLike
 
 from dpsieve.accounting.spends import Approximate, Spend
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.codec import decode, encode
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats, Ints
 
-_T = TypeVar("_T")
-
 
 class Mechanism(ABC):
-    """A public recipe that turns private input into something publishable. It holds public numbers alone.
+    """A public recipe that turns private input into something publishable. It holds public numbers only.
 
-    A mechanism is a frozen dataclass whose fields are those numbers, registered under a name
-    (`dpsieve.privacy.registry`): its JSON is the name and the fields, and the same mechanism is made from it again.
+    A mechanism is a frozen dataclass whose fields are those numbers, registered under a name (`dpsieve.codec`).
 
     Attributes:
-        name: under which it is registered.
-        selects_keys: whether it gives out keys and nothing else.
+        name: the name under which it is registered.
+        selects_keys: whether it publishes keys and nothing else.
         reports_coverage: whether it pays for telling what bounding kept.
-        readers: how to read fields that are not plain JSON values from what their own `to_json` wrote.
     """
 
     name: ClassVar[str]
     selects_keys: ClassVar[bool] = False
     reports_coverage: bool = False
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
 
     @property
     def last(self) -> "Mechanism":
@@ -84,8 +76,8 @@ class Mechanism(ABC):
         return (Approximate(self.guarantee.epsilon, self.guarantee.delta),)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the name and the fields as plain JSON values; `registry.from_json` makes the mechanism again."""
-        return {"mechanism": self.name, **saved(self)}
+        """Return the name and the fields as plain JSON values; `from_json` makes the mechanism again."""
+        return cast(dict[str, Any], encode(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,29 +134,6 @@ class Counting(Mechanism):
         """Return whether finite tokens can all be given out, as far as public numbers tell."""
 
 
-def saved(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as plain JSON values; `delta_`, beside a method `delta`, is saved as 'delta'."""
-    return {field.name.removesuffix("_"): _plain(getattr(value, field.name)) for field in fields(value) if field.init}
-
-
-def restored(kind: type[_T], data: Mapping[str, Any], what: str) -> _T:
-    """Make a value of a dataclass from its saved fields; `what` names it in errors about missing or unknown fields.
-
-    Fields that are not plain JSON values are read by its `readers`, if it has any, from what their `to_json` wrote.
-    """
-    fix = "Pass what to_json returned, or install a newer dpsieve."
-    if not isinstance(data, Mapping):
-        raise InvalidType(f"data must be a mapping, not {type(data).__name__}. {fix}")
-    known = {field.name.removesuffix("_"): field for field in fields(kind) if field.init}  # type: ignore[arg-type]
-    needed = {name for name, field in known.items() if field.default is MISSING and field.default_factory is MISSING}
-    if not needed <= set(data) <= set(known):
-        raise InvalidValue(f"data has other fields than {what}. {fix}")
-    readers: Mapping[str, Callable[[Any], Any]] = getattr(kind, "readers", {})
-    read = {name: readers[name](value) if name in readers else value for name, value in data.items()}
-    return kind(**{known[name].name: value for name, value in read.items()})
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple) and not hasattr(value, "to_json"):
-        return [_plain(one) for one in value]
-    return value.to_json() if hasattr(value, "to_json") else value
+def from_json(data: Any) -> Mechanism:
+    """Make the mechanism again whose `to_json` is given; anything else is refused."""
+    return decode(data, Mechanism)  # type: ignore[type-abstract]

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from dpsieve import validate
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
-from dpsieve.locks import acquired, cleaned_up, flush, lock, still_there
+from dpsieve.locks import acquire_lock, flush, is_still_locked, lock, unwind_on_signals
 from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_table
 
 FORMAT = 1
@@ -49,7 +49,7 @@ class Reserved:
 
     def __enter__(self) -> "Reserved":
         with ExitStack() as held:
-            held.enter_context(cleaned_up())
+            held.enter_context(unwind_on_signals())
             held.callback(self._leave)  # before there is something to leave: a signal may come at any time
             self._take()
             self._held = held.pop_all()
@@ -61,7 +61,7 @@ class Reserved:
     def _take(self) -> None:
         failure = None
         try:
-            self._handle = acquired(self.working, lambda: self.working.mkdir(exist_ok=True))
+            self._handle = acquire_lock(self.working, lambda: self.working.mkdir(exist_ok=True))
         except BlockingIOError:
             failure = "is being written by another process. Pass another name, or wait for it"
         except FileNotFoundError:
@@ -83,7 +83,7 @@ class Reserved:
                 self._handle = lock(self.working)
                 if not _is_ours(self.working):
                     self._let_go()
-        if self._handle is not None and still_there(self.working, self._handle):
+        if self._handle is not None and is_still_locked(self.working, self._handle):
             shutil.rmtree(self.working, ignore_errors=True)
         self._let_go()
 
@@ -135,7 +135,7 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
     """Write one file, whole or not at all, and return its path: replace it, or in a reserved place make a new one."""
     if isinstance(path, Reserved):
         return _write_reserved(path, content)
-    with cleaned_up():
+    with unwind_on_signals():
         return _replace(_path(path, "path", "Pass the name of a file."), content)
 
 

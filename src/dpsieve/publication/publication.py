@@ -8,12 +8,11 @@ certifies it anew, checks the tables against it, and refuses whatever differs fr
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
@@ -21,14 +20,14 @@ import pyarrow as pa
 
 import dpsieve
 from dpsieve import validate
-from dpsieve.display import html_table, shortened
+from dpsieve.codec import decode_fields, encode_fields, find_class
+from dpsieve.display import html_table, shorten
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
 from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism, restored, saved
-from dpsieve.privacy.registry import from_json
+from dpsieve.privacy.mechanism import Mechanism, from_json
 from dpsieve.publication.bounded import LARGEST_RECORD, is_deep
 from dpsieve.publication.folders import MAIN, incomplete, needs_too_much, read, read_tables, write, write_file
 from dpsieve.publication.table_files import csv_content, file_table
@@ -37,17 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-# The class of each kind, loaded when such a folder is read.
-_KINDS = {
-    "release": "dpsieve.publication.release.Release",
-    "heavy_hitters": "dpsieve.federated.server.trie.TrieRelease",
-    "distribution": "dpsieve.federated.server.distribution.Distribution",
-    "estimate": "dpsieve.numbers.estimate.Estimate",
-    "hitting_set": "dpsieve.discovery.key_sets.HittingSet",
-    "key_set": "dpsieve.discovery.key_sets.KeySet",
-    "sparse_vector": "dpsieve.sparse.vector.SparseVector",
-    "top_k": "dpsieve.discovery.key_sets.TopK",
-}
 _OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}
 _LONGEST = 10_000  # characters of a note
 _MOST_ROWS = 3 << 19  # of the tables behind one publication: one of the longest, not two
@@ -73,10 +61,6 @@ class Notes:
         rarer: where few keys were reported, what would report rarer ones.
     """
 
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        "coverage": lambda data: None if data is None else Coverage.from_json(data)
-    }
-
     contribution: str = ""
     reason: str = ""
     coverage: Coverage | None = field(default=None, kw_only=True)
@@ -101,7 +85,7 @@ class Notes:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return saved(self)
+        return encode_fields(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,7 +97,7 @@ class Publication(ABC):
         mechanism: how it was made; it holds no data.
         unsafe_to_publish: True when the randomness came from a seeded test source.
         notes: how it was made, in words.
-        kind, notes_kind: the name of this kind in saved folders, and the type of its notes.
+        name, notes_kind: the name of this kind in saved folders, and the type of its notes.
         more_tables: fields that are saved as further tables.
         when_empty: what to do about a table without rows, where that calls for something.
 
@@ -122,7 +106,7 @@ class Publication(ABC):
     <Release of 1 row: 1-differential privacy when one row is added or removed.>
     """
 
-    kind: ClassVar[str]
+    name: ClassVar[str]
     notes_kind: ClassVar[type[Notes]] = Notes
     more_tables: ClassVar[tuple[str, ...]] = ()
     when_empty: ClassVar[str] = ""
@@ -136,6 +120,11 @@ class Publication(ABC):
         if not isinstance(self.unsafe_to_publish, bool) or not isinstance(self.notes, self.notes_kind):
             raise InvalidType("unsafe_to_publish must be True or False, and notes of the kind that belongs to this.")
         self.certificate  # noqa: B018 (raises unless the mechanism keeps its promise)
+
+    @property
+    def kind(self) -> str:
+        """The name of this kind of publication."""
+        return self.name
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -178,7 +167,7 @@ class Publication(ABC):
 
     def _repr_html_(self) -> str:
         """Return the first rows, the guarantee and the certificate, for a notebook."""
-        rows = [tuple(map(shortened, row.values())) for row in plain_rows(self.first_rows(_ROWS))]
+        rows = [tuple(map(shorten, row.values())) for row in plain_rows(self.first_rows(_ROWS))]
         table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
         more += f"<p>{escape(self._hint)}</p>" if self._hint else ""
@@ -278,10 +267,9 @@ class Publication(ABC):
     def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; a changed or partial folder is refused."""
         source, data = read(folder)
-        if data.get("kind") not in list(_KINDS):  # it may be anything, also what has no hash
+        kind: Any = find_class(data.get("kind"), Publication)
+        if kind is None:
             raise CorruptRelease(f"{source} holds a kind of publication that this version does not read.")
-        home, name = _KINDS[data["kind"]].rsplit(".", 1)
-        kind: type[Self] = getattr(import_module(home), name)
         if not issubclass(kind, cls):
             raise InvalidValue(f"folder={str(source)!r} holds another kind of publication. Use {kind.__name__}.load.")
         tables = read_tables(source, data, kind.more_tables)
@@ -289,10 +277,10 @@ class Publication(ABC):
             mechanism = from_json(data["mechanism"])
             if not _may_be_of(mechanism, data["certificate"]):
                 raise incomplete(source)
-            made = kind.from_tables(
+            made: Self = kind.from_tables(
                 tables,
                 mechanism,
-                notes=restored(kind.notes_kind, data["notes"], "notes"),
+                notes=decode_fields(kind.notes_kind, data["notes"]),
                 unsafe_to_publish=data["unsafe_to_publish"],
             )
             made.check()

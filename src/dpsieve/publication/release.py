@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.estimation.estimated_sums import EstimatedSum, row_weights
 from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.contribution import Contribution
@@ -22,7 +24,6 @@ from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
 from dpsieve.values.columns import as_arrow, as_numpy
-from dpsieve.values.estimated_sums import EstimatedSum, row_weights
 from dpsieve.values.keys import check_published, key_names, key_table, order_of, published, refuse_equal
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Rank:
     above: EstimatedSum
 
 
+@register("release")
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(Publication):
     """Keys with their counts.
@@ -69,7 +71,6 @@ class Release(Publication):
         tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
     """
 
-    kind: ClassVar[str] = "release"
     when_empty: ClassVar[str] = "No key was frequent enough: dpsieve.preview says how frequent a key must be."
 
     mechanism: Counting

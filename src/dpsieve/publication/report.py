@@ -25,7 +25,7 @@ from dpsieve.accounting.repeated import Share, repeated_share
 from dpsieve.channels.baselines import stability
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.channels.law import LARGEST_FREQUENCY
-from dpsieve.display import only_high, printable
+from dpsieve.display import has_only_upper_end, printable
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole, minimise
 from dpsieve.privacy.certificate import NOT_COVERED, Certificate
@@ -193,7 +193,7 @@ def _columns(made: Publication) -> list[dict[str, Any]]:
     ends = {column["name"]: column for column in columns if column["kind"] == "number"}
     if isinstance(made, Release) and {"low", "high"} <= ends.keys():
         pairs = zip(ends["low"]["values"], ends["high"]["values"], strict=True)
-        ends["low"]["values"] = [None if only_high(low, high, made.least) else low for low, high in pairs]
+        ends["low"]["values"] = [None if has_only_upper_end(low, high, made.least) else low for low, high in pairs]
     return columns
 
 

@@ -163,12 +163,12 @@ def _compare(digits: Iterable[Words], source: Source) -> Bools:
 
 
 def _digits(probabilities: Floats) -> Iterator[Words]:
-    """Yield the binary digits of probabilities, 64 at a time, while any are left; one has the largest digits."""
+    """Yield the binary digits of probabilities, 64 at a time, while any are left; 1 has the largest digits."""
     while True:
         scaled = probabilities * 2.0**_WORD  # exact: a change of exponent
-        whole = np.minimum(np.floor(scaled), _TOP)
-        yield whole.astype(np.uint64)
-        probabilities = np.where(probabilities < 1, scaled - whole, 0.0)
+        digits = np.minimum(np.floor(scaled), _TOP)
+        yield digits.astype(np.uint64)
+        probabilities = np.where(probabilities < 1, scaled - digits, 0.0)
         if not probabilities.any():
             return
 
@@ -187,31 +187,31 @@ def _exact(rate: float) -> Fraction:
 
 def _halves(trials: Ints, source: Source) -> Ints:
     """Return a draw of Binomial(m, 1/2) for each m > 0."""
-    found, rest = np.zeros(len(trials), np.int64), trials
+    heads, remaining = np.zeros(len(trials), np.int64), trials
     for bits in _BLOCKS:
-        _add_up(found, rest >> bits, partial(_blocks, bits, source))
-        rest = rest & ((1 << bits) - 1)
-    _add_up(found, rest >> 6, lambda count: np.bitwise_count(source.words(count)))
-    short = np.flatnonzero(rest & 63)
-    spare = (_WORD - (rest[short] & 63)).astype(np.uint64)
-    found[short] += np.bitwise_count(source.words(len(short)) >> spare)
-    return found
+        _add_up(heads, remaining >> bits, partial(_blocks, bits, source))
+        remaining = remaining & ((1 << bits) - 1)
+    _add_up(heads, remaining >> 6, lambda count: np.bitwise_count(source.words(count)))
+    short = np.flatnonzero(remaining & 63)
+    spare = (_WORD - (remaining[short] & 63)).astype(np.uint64)
+    heads[short] += np.bitwise_count(source.words(len(short)) >> spare)
+    return heads
 
 
 def _blocks(bits: int, source: Source, count: int) -> Ints:
     return _fair_coins(bits).draw(count, source)
 
 
-def _add_up(found: Ints, lengths: Ints, draw: Callable[[int], NDArray[np.integer]]) -> None:
-    """Add to each entry the sum of as many draws as its length says."""
-    some = np.flatnonzero(lengths)
-    ends = np.cumsum(lengths[some])
-    begins = ends - lengths[some]
+def _add_up(totals: Ints, lengths: Ints, draw: Callable[[int], NDArray[np.integer]]) -> None:
+    """Add to each entry the sum of `length` draws."""
+    entries = np.flatnonzero(lengths)
+    ends = np.cumsum(lengths[entries])
+    begins = ends - lengths[entries]
     for start in range(0, int(ends[-1]) if len(ends) else 0, _CHUNK):
         stop = min(start + _CHUNK, int(ends[-1]))
         first, last = np.searchsorted(ends, start, side="right"), np.searchsorted(begins, stop, side="left")
         places = np.maximum(begins[first:last] - start, 0)
-        found[some[first:last]] += np.add.reduceat(draw(stop - start), places, dtype=np.int64)
+        totals[entries[first:last]] += np.add.reduceat(draw(stop - start), places, dtype=np.int64)
 
 
 @lru_cache(maxsize=len(_BLOCKS))

@@ -1,4 +1,4 @@
-"""Random numbers that belong to keys: whoever has the salt draws the same 128 bits for the same key, anywhere.
+"""Random numbers of keys: with the same salt, a key has the same 128 bits everywhere.
 
 The number of a key is its AES-256-CBC-MAC under the salt: with blocks m_0, m_1, ... of 16 bytes,
 
@@ -32,7 +32,7 @@ _HINT = "Make one with dpsieve.sampling.new_salt(), and pass it to every part."
 
 
 def new_salt() -> bytes:
-    """Return 32 secret random bytes: share them with the samplers of one release, and with nobody else.
+    """Return 32 secret random bytes, to be shared by the samplers of one release only.
 
     >>> len(new_salt())
     32
@@ -71,14 +71,14 @@ def _macs(salt: bytes, keys: pa.Array) -> Bytes:
     first[:, 0] = _TAGS[kind]
     if kind == "integers":
         first[:, 1] = keys.to_numpy()
-        return _encrypted(salt, first.view(np.uint8))
+        return _encrypt(salt, first.view(np.uint8))
     offsets = np.frombuffer(keys.buffers()[1], np.int64, len(keys) + 1, 8 * keys.offset)
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
     first[:, 1] = np.diff(offsets)
-    state = _encrypted(salt, first.view(np.uint8))
+    state = _encrypt(salt, first.view(np.uint8))
     for done in range(0, int(first[:, 1].max(initial=0)), _BLOCK):
         left = np.flatnonzero(first[:, 1] > done)
-        state[left] = _encrypted(salt, state[left] ^ _blocks(data, offsets[left] + done, offsets[left + 1]))
+        state[left] = _encrypt(salt, state[left] ^ _blocks(data, offsets[left] + done, offsets[left + 1]))
     return state
 
 
@@ -89,7 +89,7 @@ def _blocks(data: Bytes, starts: Ints, ends: Ints) -> Bytes:
     return np.where(inside, data[np.where(inside, places, starts[:, None])], np.uint8(0))
 
 
-def _encrypted(salt: bytes, blocks: Bytes) -> Bytes:
-    """Return each block encrypted by AES-256 on its own: ECB is right for distinct states of a MAC."""
+def _encrypt(salt: bytes, blocks: Bytes) -> Bytes:
+    """Encrypt each block separately by AES-256: ECB is right for distinct states of a MAC."""
     cipher = Cipher(AES256(salt), ECB()).encryptor()  # noqa: S305
     return np.frombuffer(bytearray(cipher.update(np.ascontiguousarray(blocks).tobytes())), np.uint8).reshape(-1, _BLOCK)

@@ -54,8 +54,8 @@ def laplace_scale(epsilon: float, sensitivity: int) -> float:
     exact = Fraction(sensitivity) / Fraction(epsilon)
     if exact > LARGEST_SCALE:
         raise InvalidValue(f"epsilon={epsilon:g} needs noise of more than 10^9. Pass a larger epsilon.")
-    near = sensitivity / epsilon
-    least = near if Fraction(near) >= exact else math.nextafter(near, math.inf)
+    quotient = sensitivity / epsilon
+    least = quotient if Fraction(quotient) >= exact else math.nextafter(quotient, math.inf)
     return max(least, SMALLEST_SCALE)
 
 
@@ -147,7 +147,7 @@ class NoiseSampler:
         self._right, self._left = self._tails(0), self._tails(1)
         self._table = ExactTable(self._cdf)
         cells = np.arange(self._table.first, self._table.first + len(self._table))
-        self._keep = np.append(self._keep_always(cells), np.uint64(0))  # the guide's 'unclear' is never kept at once
+        self._keep = np.append(self._keep_always(cells), np.uint64(0))  # the guide's 'unclear' is always resolved
 
     def draw(self, size: int, source: Source) -> Ints:
         """Return `size` independent draws."""
@@ -175,33 +175,33 @@ class NoiseSampler:
         return place, (words & np.uint64((1 << SPARE_BITS) - 1)) >> np.uint64(self._bits)
 
     def _resolve(self, words: Words, cell: Ints, source: Source) -> Ints:
-        """Finish the draws that the guide or the common bound left open."""
+        """Return the draws that neither the guide nor the common bound decided."""
         unclear = np.flatnonzero(cell == len(self._table))
         cell += self._table.first
         cell[unclear] = self._table.search(words[unclear], source)
         words[unclear] = source.words(len(unclear))  # the search has used all bits of the old ones
         place, coin = self._split(words)
         x = (cell << self._bits) + place
-        near = self._magnitude_nearest(cell)
-        rise = self._shape.rise(np.abs(x), near)
+        nearest = self._magnitude_nearest(cell)
+        rise = self._shape.rise(np.abs(x), nearest)
         chance = np.exp(-rise) * 2.0 ** (SPARE_BITS - self._bits)
         margin = _MARGIN * (1 + rise) + self._shape.slack * rise
-        kept = coin + 1.0 <= chance * (1 - margin)
-        for k in np.flatnonzero(~kept & (coin <= chance * (1 + margin))):
-            kept[k] = self._keep_exactly(abs(int(x[k])), int(near[k]), int(coin[k]), source)
-        again = np.flatnonzero(~kept)
+        accepted = coin + 1.0 <= chance * (1 - margin)
+        for k in np.flatnonzero(~accepted & (coin <= chance * (1 + margin))):
+            accepted[k] = self._keep_exactly(abs(int(x[k])), int(nearest[k]), int(coin[k]), source)
+        again = np.flatnonzero(~accepted)
         if len(again):
             x[again] = self.draw(len(again), source)
         return x
 
-    def _keep_exactly(self, x: int, near: int, coin: int, source: Source) -> bool:
+    def _keep_exactly(self, x: int, nearest: int, coin: int, source: Source) -> bool:
         uniform = LazyUniform(source, coin, SPARE_BITS - self._bits)
-        return uniform.below(lambda: (self._shape.exponent(near) - self._shape.exponent(x)).exp())
+        return uniform.below(lambda: (self._shape.exponent(nearest) - self._shape.exponent(x)).exp())
 
     def _keep_always(self, cell: Ints) -> Words:
-        """Return how many coins keep every integer of a cell: at most the smallest chance in it."""
-        near = self._magnitude_nearest(cell)
-        chance = np.exp(-self._shape.rise(near + ((1 << self._bits) - 1), near))
+        """Return how many coins accept every integer of a cell, from its smallest acceptance probability."""
+        nearest = self._magnitude_nearest(cell)
+        chance = np.exp(-self._shape.rise(nearest + ((1 << self._bits) - 1), nearest))
         return np.floor(chance * (1 - _MARGIN) * 2.0 ** (SPARE_BITS - self._bits)).astype(np.uint64)
 
     def _magnitude_nearest(self, cell: Ints) -> Ints:

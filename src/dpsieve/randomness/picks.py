@@ -62,8 +62,8 @@ def noisy_top(counts: ArrayLike, k: int, *, scale: float, source: Source | None 
 def _scores(counts: Ints, scale: float, words: Words) -> tuple[Floats, Floats]:
     """Return count / scale + G as floats, with a bound on the distance to every value the word allows."""
     edge = np.minimum(words, ~words).astype(np.float64)  # distance from 0 or from 1, in units of 2^-64
-    near = (edge + 0.5) * 2.0**-64
-    exponential = np.where(words < np.uint64(1 << 63), -np.log1p(-near), -np.log(near))
+    uniform = (edge + 0.5) * 2.0**-64
+    exponential = np.where(words < np.uint64(1 << 63), -np.log1p(-uniform), -np.log(uniform))
     gumbel, shift = -np.log(exponential), counts / scale
     rounding = 2.0**-46 * (1 + np.abs(gumbel) + np.abs(shift))
     with np.errstate(divide="ignore"):
@@ -71,7 +71,7 @@ def _scores(counts: Ints, scale: float, words: Words) -> tuple[Floats, Floats]:
 
 
 def _clusters(score: Floats, error: Floats) -> Iterator[tuple[int, int]]:
-    """Return the ranges of a list in descending order in which intervals overlap."""
+    """Return the ranges of a descending list whose intervals overlap."""
     above = np.minimum.accumulate(score - error)[:-1]
     below = np.maximum.accumulate((score + error)[::-1])[::-1][1:]
     cuts = (np.flatnonzero(above > below) + 1).tolist()
@@ -106,8 +106,8 @@ class _Score(LazyUniform):
 def distinct(count: int, below: int, excluded: Ints, source: Source) -> Ints:
     """Return `count` distinct integers from [0, below) without the `excluded` ones, in no particular order.
 
-    They are drawn one after another, without those seen before, so every set is equally likely. Meant for counts
-    that are small compared with `below`.
+    They are drawn one after another, without repetition, so every set is equally likely. Meant for counts that are
+    small compared with `below`.
     """
     seen = np.unique(excluded)
     start = len(seen)
@@ -165,25 +165,25 @@ def weighted_pick(lengths: Ints, falls: Ints, epsilon: float, divisor: int, sour
     error = total * (len(sums) * _OF_ADDING + _OF_WEIGHT)
     word = int(source.words(1)[0])
     place = word * 2.0**-64 * total
-    found = int(np.searchsorted(sums, place, side="right"))
-    if found < len(sums) and place + 3 * error < sums[found] and (found == 0 or sums[found - 1] + 3 * error < place):
-        return int(heavy[found])
+    index = int(np.searchsorted(sums, place, side="right"))
+    if index < len(sums) and place + 3 * error < sums[index] and (index == 0 or sums[index - 1] + 3 * error < place):
+        return int(heavy[index])
     return _exact_pick(lengths, falls, epsilon, divisor, LazyUniform(source, word, 64))
 
 
 def _exact_pick(lengths: Ints, falls: Ints, epsilon: float, divisor: int, uniform: LazyUniform) -> int:
-    """Return the first i whose share of the sum up to it, included, is above the uniform."""
-    kept = np.flatnonzero(lengths)
-    pairs = list(zip(lengths[kept].tolist(), falls[kept].tolist(), strict=True))
-    known: dict[int, list[arb]] = {}
+    """Return the first i at which the cumulative share exceeds the uniform number."""
+    positive = np.flatnonzero(lengths)
+    pairs = list(zip(lengths[positive].tolist(), falls[positive].tolist(), strict=True))
+    sums_by_precision: dict[int, list[arb]] = {}
 
     def share(i: int) -> arb:
-        if ctx.prec not in known:
-            known.clear()
-            sums = known[ctx.prec] = [arb(0)]
+        if ctx.prec not in sums_by_precision:
+            sums_by_precision.clear()
+            sums = sums_by_precision[ctx.prec] = [arb(0)]
             for length, fall in pairs:
                 sums.append(sums[-1] + length * (-arb(epsilon) * fall / divisor).exp())
-        sums = known[ctx.prec]
+        sums = sums_by_precision[ctx.prec]
         return sums[i + 1] / sums[-1]
 
-    return int(kept[first_whole(lambda i: uniform.below(lambda: share(i)), 0, len(pairs) - 1)])
+    return int(positive[first_whole(lambda i: uniform.below(lambda: share(i)), 0, len(pairs) - 1)])

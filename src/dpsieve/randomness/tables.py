@@ -66,15 +66,15 @@ class ExactTable:
         source, out = resolve(source), np.empty(count, np.int64)
         for start in range(0, count, CHUNK):
             words = source.words(min(CHUNK, count - start))
-            found = self.guide.take((words >> np.uint64(SPARE_BITS)).view(np.int64))
+            index = self.guide.take((words >> np.uint64(SPARE_BITS)).view(np.int64))
             part = out[start : start + len(words)]
-            np.add(found, self.first, out=part, dtype=np.int64)
-            unclear = np.flatnonzero(found == len(self))
+            np.add(index, self.first, out=part, dtype=np.int64)
+            unclear = np.flatnonzero(index == len(self))
             part[unclear] = self.search(words[unclear], source)
         return out
 
     def search(self, words: Words, source: Source) -> Ints:
-        """Return the integer that each word decides, drawing more bits for those that do not decide one."""
+        """Return the integer of each word, drawing more bits where 64 are not enough."""
         place = np.searchsorted(self._entries, words, side="right")
         values = place + self.first
         for tie in np.flatnonzero(self._entries[np.maximum(place, 1) - 1] == words):
@@ -82,7 +82,7 @@ class ExactTable:
         return values
 
     def _make_guide(self) -> NDArray[np.int32]:
-        """For each value of a word's top bits: the index they decide alone, or len(self) where they do not."""
+        """Return the index that each value of a word's top bits decides, or len(self) where they are not enough."""
         starts = np.arange(1 << _GUIDE_BITS, dtype=np.uint64) << np.uint64(SPARE_BITS)
         before = np.searchsorted(self._entries, starts, side="left")
         after = np.searchsorted(self._entries, starts | np.uint64((1 << SPARE_BITS) - 1), side="right")
@@ -91,10 +91,10 @@ class ExactTable:
     def _refine(self, word: int, source: Source) -> int:
         """Return the least k with F(k) > U for the uniform U that begins with the 64 bits of `word`."""
         uniform = LazyUniform(source, word, 64)
-        near = self.first + int(np.searchsorted(self._entries, np.uint64(word), side="left"))
-        if uniform.below(lambda: self._cdf(near)):
-            return _first_true(lambda k: not uniform.below(lambda: self._cdf(k)), near, -1) + 1
-        return _first_true(lambda k: uniform.below(lambda: self._cdf(k)), near, +1)
+        start = self.first + int(np.searchsorted(self._entries, np.uint64(word), side="left"))
+        if uniform.below(lambda: self._cdf(start)):
+            return _first_true(lambda k: not uniform.below(lambda: self._cdf(k)), start, -1) + 1
+        return _first_true(lambda k: uniform.below(lambda: self._cdf(k)), start, +1)
 
 
 class LazyUniform:
@@ -165,9 +165,9 @@ class FallingSums:
 def _word(cdf: Cdf, k: int) -> int:
     """Return floor(F(k) 2^64), at most 2^64 - 1, proven; the current precision settles nearly every one."""
     ball, bits = cdf(k), _BITS
-    whole = (ball * _WORDS).floor().unique_fmpz() if isinstance(ball, arb) else None
-    if whole is not None:
-        return min(max(int(whole), 0), _TOP)
+    floor = (ball * _WORDS).floor().unique_fmpz() if isinstance(ball, arb) else None
+    if floor is not None:
+        return min(max(int(floor), 0), _TOP)
     while True:
         with precision(bits):
             ball = cdf(k)

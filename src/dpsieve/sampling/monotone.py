@@ -36,30 +36,30 @@ _FACTORIALS = [1 / math.factorial(k) for k in range(1, _DEGREE + 1)]
 LARGEST = 2.0**53  # whole numbers up to here are exact
 
 
-def raised(x: Floats, exponent: float) -> Floats:
+def raise_to_power(x: Floats, exponent: float) -> Floats:
     """Return x^exponent for 0 <= x <= 2^53 and 0 < exponent <= 10; a fractional power takes subnormal x for zero.
 
-    >>> raised(np.array([0.0, 1.0, 9.0]), 2.5).tolist()
+    >>> raise_to_power(np.array([0.0, 1.0, 9.0]), 2.5).tolist()
     [0.0, 1.0, 243.0]
     """
-    fraction, whole = math.modf(exponent)
+    fraction, integer = math.modf(exponent)
     result = _fractional(x, fraction) if fraction else x
-    for _ in range(int(whole) - (not fraction)):
+    for _ in range(int(integer) - (not fraction)):
         result = result * x
     return result
 
 
-def saturating(x: Floats) -> Floats:
+def one_minus_exp(x: Floats) -> Floats:
     """Return 1 - e^-x for x >= 0, infinity included.
 
-    >>> saturating(np.array([0.0, 1e-20, 1.0, 50.0])).tolist()
+    >>> one_minus_exp(np.array([0.0, 1e-20, 1.0, 50.0])).tolist()
     [0.0, 1e-20, 0.6321205588285577, 1.0]
     """
     floors, tops, slopes, shifts = _saturation()
     inside = np.minimum(np.maximum(x, _SMALL), np.nextafter(_LARGE, 0.0))
-    segment, rest = _segments(inside)
+    segment, distance = _segments(inside)
     segment -= _segment(_SMALL)
-    falls = _series(rest, _FACTORIALS)
+    falls = _series(distance, _FACTORIALS)
     falls *= slopes.take(segment)
     falls += shifts.take(segment)
     result = tops.take(segment)
@@ -77,11 +77,11 @@ def _fractional(x: Floats, exponent: float) -> Floats:
     for k in range(1, _DEGREE):
         coefficients.append(coefficients[-1] * (k - exponent) / (k + 1))
     inside = np.maximum(x, _NORMAL)
-    segment, rest = _segments(inside)
-    rest /= inside + rest
+    segment, distance = _segments(inside)
+    distance /= inside + distance
     segment -= _segment(_NORMAL)
     result = ends.take(segment + 1)
-    falls = _series(rest, coefficients)
+    falls = _series(distance, coefficients)
     falls *= result
     result -= falls
     np.maximum(result, ends.take(segment), out=result)
@@ -100,9 +100,9 @@ def _series(r: Floats, coefficients: list[float]) -> Floats:
 def _segments(x: Floats) -> tuple[Ints, Floats]:
     """Return the segment of each normal x and the distance to its right end."""
     segment = x.view(np.int64) >> _SHIFT
-    rest = ((segment + 1) << _SHIFT).view(np.float64)
-    rest -= x
-    return segment, rest
+    distance = ((segment + 1) << _SHIFT).view(np.float64)
+    distance -= x
+    return segment, distance
 
 
 def _segment(x: float) -> int:

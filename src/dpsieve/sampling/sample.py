@@ -25,7 +25,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -36,14 +36,16 @@ from dpsieve import validate
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.exact.words import below, floor_words
 from dpsieve.randomness.keyed_hash import MARK, check_salt, keyed_words, mark_of
-from dpsieve.sampling.monotone import raised
+from dpsieve.sampling.monotone import raise_to_power
 from dpsieve.sampling.schemes import DataDependent, Scheme, check_power, check_scheme, everything, ppswor, priority
 from dpsieve.sampling.schemes import scheme_from_json as read_scheme
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.values.columns import kind_of_type, plain_items
-from dpsieve.values.estimated_sums import EstimatedSum, row_weights
 from dpsieve.values.keys import refuse_set
 from dpsieve.values.saved_bytes import KINDS, ByteReader, keys_to_bytes, numbers_to_bytes, refuse, sealed
+
+if TYPE_CHECKING:
+    from dpsieve.estimation.estimated_sums import EstimatedSum
 
 MOST = 10**12  # the largest frequency
 Method = Literal["ppswor", "priority"]
@@ -74,9 +76,9 @@ class Sample:
 
     >>> from dpsieve.sampling import new_salt, priority
     >>> salt = new_salt()
-    >>> one = Sample.of(["tea", "milk"], [900, 500], priority(0.002), salt=salt)
-    >>> two = Sample.of(["salt"], [700], priority(0.002), salt=salt)
-    >>> both = one.merge(two)
+    >>> drinks = Sample.of(["tea", "milk"], [900, 500], priority(0.002), salt=salt)
+    >>> spices = Sample.of(["salt"], [700], priority(0.002), salt=salt)
+    >>> both = drinks.merge(spices)
     >>> both.keys.to_pylist(), both.estimate(where=[True, False, True]), both.estimate().variance
     (['milk', 'salt', 'tea'], 1400.0, 0.0)
     """
@@ -103,7 +105,7 @@ class Sample:
         if isinstance(check_scheme(scheme), DataDependent):
             raise InvalidValue("scheme has a rate that was read off the data. Pass one such as ppswor(0.01).")
         scheme.to_json()  # refuses what cannot be saved
-        all_keys = _numbered(keys, frequencies, scheme, None, salt)
+        all_keys = _number_keys(keys, frequencies, scheme, None, salt)
         return all_keys._take(np.flatnonzero(all_keys._enters(scheme)))
 
     @classmethod
@@ -122,7 +124,7 @@ class Sample:
         if method not in ("ppswor", "priority"):
             raise InvalidValue("method is not a known way to sample. Choose 'ppswor' or 'priority'.")
         sampler = (ppswor if method == "ppswor" else priority)(1.0, check_power(power))
-        return _numbered(keys, frequencies, sampler, k, salt)._take_lowest(k, [])
+        return _number_keys(keys, frequencies, sampler, k, salt)._take_lowest(k, [])
 
     @property
     def scheme(self) -> Scheme:
@@ -143,9 +145,9 @@ class Sample:
     def merge(self, other: "Sample") -> "Sample":
         """Return the sample of both parts together, for parts of the data without common keys.
 
-        Both must be of one salt and one scheme; of two bottom-k samples the smaller k is that of the result. A key in
-        both samples is refused. Parts that have a key in common of which at most one sample has it go unnoticed, and
-        the result is then too low: for such parts, see `candidates`.
+        Both must have one salt and one scheme; of two bottom-k samples the result has the smaller k. A key in both
+        samples is refused. A common key of the parts that is in at most one sample is not noticed, and the result is
+        then too low: for such parts, see `candidates`.
         """
         if not isinstance(other, Sample):
             raise InvalidType(f"other must be a Sample, not {type(other).__name__}.")
@@ -171,7 +173,7 @@ class Sample:
     def thinned(self, tau: float) -> "Sample":
         """Return the threshold sample at a lower rate: the one that `Sample.of` would have drawn with this tau."""
         data = self.sampler.to_json()
-        if self.size is not None or data["scheme"] not in ("ppswor", "priority"):
+        if self.size is not None or data["kind"] not in ("ppswor", "priority"):
             raise InvalidValue("tau is for threshold samples by ppswor or priority. Sample the data again.")
         lower = read_scheme({**data, "tau": validate.positive("tau", tau, hint="Pass a rate such as tau=0.001.")})
         if lower.to_json()["tau"] > data["tau"]:
@@ -183,11 +185,14 @@ class Sample:
         where: ArrayLike | Callable[[Any], ArrayLike] | None = None,
         g: Callable[[NDArray[Any]], ArrayLike] | None = None,
         weights: ArrayLike | Callable[[Any], ArrayLike] | None = None,
-    ) -> EstimatedSum:
+    ) -> "EstimatedSum":
         """Return an unbiased estimate of the sum of L(x) g(w) over all keys, with its variance. It is NOT private.
 
-        See `horvitz_thompson`. Arguments are as for `Release.estimate`, and g may be any function of frequencies.
+        See `estimation.estimated_sums.horvitz_thompson`. Arguments are as for `Release.estimate`, and g may be any
+        function of frequencies.
         """
+        from dpsieve.estimation.estimated_sums import horvitz_thompson, row_weights
+
         return horvitz_thompson(self.frequencies, self.scheme, g, row_weights(self.keys, len(self), where, weights))
 
     def for_release(self, scheme: Scheme | None) -> tuple[pa.Array, Ints]:
@@ -234,7 +239,7 @@ class Sample:
         try:
             sampler = read_scheme(json.loads(bytes(reader.take(length))))
         except (DpsieveError, ValueError, RecursionError):
-            refuse("have a scheme that is none")
+            refuse("have an unknown scheme")
         mark, frequencies = bytes(reader.take(MARK)), reader.numbers(rows)
         high, low = np.frombuffer(reader.take(16 * rows), "<u8").astype(np.uint64).reshape(2, rows)
         keys = reader.keys(kind, rows)
@@ -252,7 +257,7 @@ class Sample:
         if self.size is None:
             return self.threshold == np.inf and bool(self._enters(self.sampler).all())
         data, full = self.sampler.to_json(), self.threshold < np.inf
-        if data["scheme"] not in ("ppswor", "priority") or data["tau"] != 1.0 or not self.threshold > 0:
+        if data["kind"] not in ("ppswor", "priority") or data["tau"] != 1.0 or not self.threshold > 0:
             return False
         fits = len(self) == self.size if full else len(self) <= self.size
         return fits and self.size <= MOST and bool((self._ranks() <= self.threshold).all())
@@ -266,8 +271,8 @@ class Sample:
         uniform = (self.high.astype(np.float64) + (self.low.astype(np.float64) + 0.5) / 2.0**64) / 2.0**64
         uniform = np.minimum(uniform, np.nextafter(1.0, 0.0))
         data = self.sampler.to_json()
-        scores = _exponential(uniform) if data["scheme"] == "ppswor" else uniform
-        return scores / raised(self.frequencies.astype(np.float64), data["power"])
+        scores = _exponential(uniform) if data["kind"] == "ppswor" else uniform
+        return scores / raise_to_power(self.frequencies.astype(np.float64), data["power"])
 
     def _take_lowest(self, k: int, thresholds: list[float]) -> "Sample":
         """Return the k keys of lowest rank, with the next rank, of a key or of these, as threshold."""
@@ -281,34 +286,6 @@ class Sample:
         order = places[pc.sort_indices(self.keys.take(pa.array(places))).to_numpy()]
         columns = {name: getattr(self, name)[order] for name in ("frequencies", "high", "low")}
         return replace(self, keys=self.keys.take(pa.array(order)), **columns)
-
-
-def horvitz_thompson(
-    frequencies: NDArray[Any],
-    scheme: Scheme,
-    g: Callable[[NDArray[Any]], ArrayLike] | None = None,
-    weights: Floats | None = None,
-) -> EstimatedSum:
-    """Return an unbiased estimate of the sum of L g(w) over all keys from the frequencies w and weights L of a sample.
-
-    With q(w) the inclusion probabilities (Horvitz, Thompson 1952; Private Weighted Sampling, equation 7):
-
-        estimate = sum over the sample of L g(w) / q(w),
-        variance = sum over all keys of L^2 g(w)^2 (1 - q(w)) / q(w),  estimated without bias by
-                   sum over the sample of L^2 g(w)^2 (1 - q(w)) / q(w)^2.
-
-    For a bottom-k sample q is that given the (k+1)-st lowest rank. Both sums are unbiased then too, the second for
-    k >= 2, as different keys have terms without correlation (Cohen, Kaplan 2007); for k = 1 it is too large.
-    """
-    hint = "Pass a function of an array of frequencies that returns a finite number for each, such as np.sqrt."
-    if g is not None and not callable(g):
-        raise InvalidType(f"g must be a function, not {type(g).__name__}. {hint}")
-    values = np.asarray(frequencies if g is None else g(frequencies.copy()))
-    if values.shape != frequencies.shape or values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-        raise InvalidValue(f"g did not return a finite number for each frequency. {hint}")
-    q = scheme.inclusion(frequencies)
-    terms = values / q if weights is None else values / q * weights
-    return EstimatedSum(terms.sum(), (0.0, (terms**2 * (1 - q)).sum()))
 
 
 def candidates(keys: Any, frequencies: ArrayLike, scheme: Scheme, parts: int, *, salt: bytes) -> pa.Array:
@@ -326,12 +303,12 @@ def candidates(keys: Any, frequencies: ArrayLike, scheme: Scheme, parts: int, *,
     ['tea']
     """
     parts = validate.whole("parts", parts, low=1, high=_MOST_PARTS, hint="Pass in how many parts a key may occur.")
-    part = _numbered(keys, frequencies, check_scheme(scheme), None, salt)
+    part = _number_keys(keys, frequencies, check_scheme(scheme), None, salt)
     most = replace(part, frequencies=part.frequencies * parts)  # at most 2^53
     return part._take(np.flatnonzero(most._enters(scheme))).keys
 
 
-def _numbered(keys: Any, frequencies: ArrayLike, sampler: Scheme, size: int | None, salt: bytes) -> Sample:
+def _number_keys(keys: Any, frequencies: ArrayLike, sampler: Scheme, size: int | None, salt: bytes) -> Sample:
     """Return all keys that occur, each with its number."""
     salt = check_salt(salt)
     counts = validate.integers("frequencies", frequencies, hint=_COUNTS)

@@ -6,21 +6,20 @@ in the last bit either, and what is returned for a frequency depends on that fre
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
+from dpsieve.codec import decode, encode, register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
-from dpsieve.sampling.monotone import LARGEST, raised, saturating
+from dpsieve.sampling.monotone import LARGEST, one_minus_exp, raise_to_power
 from dpsieve.types import Floats
-
-Inclusion = Callable[[Floats], ArrayLike]
 
 SMALLEST_POWER, LARGEST_POWER = 0.001, 10.0
 _CHUNK = 1 << 15  # frequencies evaluated at a time: their arrays stay in the processor's cache
@@ -28,8 +27,7 @@ _LONGEST_RANGE = 1 << 28
 _SHOWN = 4
 _FREQUENCIES = "Pass finite numbers from 0 to 2^53, one for each key."
 _TAU = "Pass a sampling rate above zero such as tau=0.01."
-_CUSTOM = "Pass probabilities q_1 <= q_2 <= ... in [0, 1], as a sequence or as a function of an array of frequencies."
-_FAILED = "probabilities is a function that failed"
+_CUSTOM = "Pass a sequence of probabilities q_1 <= q_2 <= ... in [0, 1]."
 
 
 class Scheme(ABC):
@@ -73,9 +71,9 @@ class Scheme(ABC):
         """Return the real frequencies, other than whole ones, at which q is known to bend; it is smooth elsewhere."""
         return ()
 
-    @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, from which `scheme_from_json` rebuilds an equal scheme."""
+        return cast(dict[str, Any], encode(self))
 
     @abstractmethod
     def _evaluate(self, frequencies: Floats) -> Floats:
@@ -104,14 +102,11 @@ class _Threshold(Scheme):
             return None
         return first_whole(lambda frequency: bool(self.inclusion(frequency) == most), 1, int(LARGEST))
 
-    def to_json(self) -> dict[str, Any]:
-        return {"scheme": self.name, **asdict(self)}
-
     def _evaluate(self, frequencies: Floats) -> Floats:
         out = np.empty(len(frequencies))
         with np.errstate(over="ignore"):
             for start in range(0, len(out), _CHUNK):
-                rate = self.tau * raised(frequencies[start : start + _CHUNK], self.power)
+                rate = self.tau * raise_to_power(frequencies[start : start + _CHUNK], self.power)
                 out[start : start + _CHUNK] = self._saturate(rate)
         return out
 
@@ -121,30 +116,27 @@ class _Threshold(Scheme):
         """Return the probability that the random number is below `rate`."""
 
 
+@register("ppswor")
 class _Ppswor(_Threshold):
-    name = "ppswor"
-
     @staticmethod
     def _saturate(rate: Floats) -> Floats:
-        return saturating(rate)
+        return one_minus_exp(rate)
 
 
+@register("ppswor_of_stream")
 class PpsworOfStream(_Threshold):
     """ppswor times 1 - 2^-40: the probability to which `papers.weighted_sampling.StreamSample` can thin its keys.
 
     It is here because releases of such samples are saved with it.
     """
 
-    name = "ppswor_of_stream"
-
     @staticmethod
     def _saturate(rate: Floats) -> Floats:
-        return saturating(rate) * (1 - 2.0**-40)  # a product with a constant is rounded monotonically
+        return one_minus_exp(rate) * (1 - 2.0**-40)  # a product with a constant is rounded monotonically
 
 
+@register("priority")
 class _Priority(_Threshold):
-    name = "priority"
-
     def bends(self) -> tuple[float, ...]:
         with np.errstate(over="ignore"):
             return (float(np.float64(1 / self.tau) ** (1 / self.power)),)
@@ -154,6 +146,7 @@ class _Priority(_Threshold):
         return np.minimum(rate, 1.0)
 
 
+@register("everything")
 @dataclass(frozen=True)
 class _Everything(Scheme):
     def __repr__(self) -> str:
@@ -162,18 +155,21 @@ class _Everything(Scheme):
     def constant_from(self) -> int:
         return 1
 
-    def to_json(self) -> dict[str, Any]:
-        return {"scheme": "everything"}
-
     def _evaluate(self, frequencies: Floats) -> Floats:
         return (frequencies > 0).astype(np.float64)
 
 
+@register("custom")
 @dataclass(frozen=True, repr=False)
 class _Table(Scheme):
     """The values q_1, q_2, ..., checked, without repetitions of the last one."""
 
     values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        values = _probabilities(self.values)
+        length = int(np.searchsorted(values, values[-1], side="left")) + 1
+        validate.store(self, values=tuple(values[:length].tolist()))
 
     def __repr__(self) -> str:
         more = f", ... {len(self.values)} values" if len(self.values) > _SHOWN else ""
@@ -182,9 +178,6 @@ class _Table(Scheme):
     def constant_from(self) -> int:
         return len(self.values) if self.values[-1] else 0
 
-    def to_json(self) -> dict[str, Any]:
-        return {"scheme": "custom", "values": list(self.values)}
-
     @cached_property
     def _rows(self) -> Floats:
         return np.array((0.0, *self.values))
@@ -192,51 +185,6 @@ class _Table(Scheme):
     def _evaluate(self, frequencies: Floats) -> Floats:
         rows = np.minimum(frequencies, len(self.values)).astype(np.int64)
         return self._rows.take(rows)
-
-
-@dataclass(frozen=True, repr=False)
-class _Function(Scheme):
-    """A function of frequency, checked wherever it is evaluated."""
-
-    function: Inclusion
-
-    def __post_init__(self) -> None:
-        grid = np.unique(np.rint(np.concatenate([np.arange(1.0, 4097.0), np.geomspace(4097.0, 1e12, 1000)])))
-        try:
-            _probabilities(self._call(grid), grid.shape)
-        except (InvalidValue, InvalidType):
-            raise
-        except Exception as error:  # whatever the user's code raises; the grid is no secret
-            raise InvalidValue(f"{_FAILED} on frequencies from 1 to 10^12. {_CUSTOM}") from error
-
-    def __repr__(self) -> str:
-        return f"custom({getattr(self.function, '__qualname__', type(self.function).__name__)})"
-
-    def constant_from(self) -> None:
-        """Return None: where a function stops growing is not known."""
-
-    def to_json(self) -> dict[str, Any]:
-        fix = "Pass its values instead, such as custom(scheme.inclusion_range(1, 10_000))"
-        raise InvalidType(
-            f"a scheme made from a function cannot be saved. {fix}; the last one then holds for all larger frequencies."
-        )
-
-    def _evaluate(self, frequencies: Floats) -> Floats:
-        distinct, places = np.unique(frequencies, return_inverse=True)
-        positive = distinct[distinct > 0]
-        if not len(positive):
-            return np.zeros(len(frequencies))
-        try:
-            found = self._call(positive)
-        except Exception as error:  # its message may hold frequencies, so it stays here
-            raise InvalidValue(f"{_FAILED} ({type(error).__name__}). {_CUSTOM}") from None
-        values = np.zeros(len(distinct))
-        values[distinct > 0] = _probabilities(found, positive.shape)
-        return values[places]
-
-    def _call(self, frequencies: Floats) -> ArrayLike:
-        with np.errstate(all="ignore"):
-            return self.function(frequencies.copy())
 
 
 def ppswor(tau: float, power: float = 1.0) -> Scheme:
@@ -282,21 +230,15 @@ def everything() -> Scheme:
     return _Everything()
 
 
-def custom(probabilities: Sequence[float] | NDArray[np.floating[Any]] | Inclusion) -> Scheme:
-    """Return a custom scheme from non-decreasing probabilities (q_1, q_2, ...).
+def custom(probabilities: Sequence[float] | NDArray[np.floating[Any]]) -> Scheme:
+    """Return the scheme with the non-decreasing probabilities q_1, q_2, ...; the last holds for larger frequencies.
 
-    Args:
-        probabilities: either the values q_1, q_2, ..., of which the last holds for all larger frequencies (a real
-            frequency is rounded down); or a function that takes a float64 array of distinct frequencies above zero, in
-            ascending order, and returns their q, each depending on its own frequency alone. A function is checked here
-            on a grid up to 10^12, and again whenever it is evaluated; it cannot be saved.
+    A real frequency is rounded down. For probabilities that never settle, derive a class from `Scheme`.
 
     >>> custom([0.1, 0.5, 1.0]).inclusion([0, 1, 2, 3, 4]).tolist()
     [0.0, 0.1, 0.5, 1.0, 1.0]
-    >>> custom(lambda i: i / (i + 10)).inclusion([0, 10, 30]).tolist()
-    [0.0, 0.5, 0.75]
     """
-    return _Function(probabilities) if callable(probabilities) else _table(probabilities)
+    return _Table(probabilities)  # type: ignore[arg-type]  # checked there
 
 
 @dataclass(frozen=True)
@@ -323,39 +265,17 @@ class DataDependent(Scheme):
         return self.inner._evaluate(frequencies)
 
 
-def scheme_from_json(data: dict[str, Any]) -> Scheme:
-    """Return the scheme that `Scheme.to_json` described; unknown or missing fields are refused.
+def scheme_from_json(data: Any) -> Scheme:
+    """Return the scheme that `Scheme.to_json` described; anything else is refused.
 
-    >>> scheme_from_json({"scheme": "priority", "tau": 0.5, "power": 1.0})
+    >>> scheme_from_json({"kind": "priority", "tau": 0.5, "power": 1.0})
     priority(tau=0.5, power=1.0)
     """
-    if not isinstance(data, dict):
-        raise InvalidType("data must be a dict. Pass what Scheme.to_json returned.")
-    makers: dict[str, tuple[Callable[..., Scheme], set[str]]] = {
-        "ppswor": (ppswor, {"tau", "power"}),
-        "priority": (priority, {"tau", "power"}),
-        "ppswor_of_stream": (PpsworOfStream, {"tau", "power"}),
-        "everything": (everything, set()),
-        "custom": (_table, {"values"}),
-    }
-    name = data.get("scheme")
-    if not isinstance(name, str) or name not in makers:
-        raise InvalidValue(f"data names no known scheme. Its field 'scheme' is one of {', '.join(makers)}.")
-    make, fields = makers[name]
-    if set(data) != fields | {"scheme"}:
-        wanted = ", ".join(sorted(fields)) or "nothing else"
-        raise InvalidValue(f"data of the scheme {name} has the wrong fields. Beside 'scheme' it holds: {wanted}.")
-    return make(**{field: data[field] for field in fields})
-
-
-def _table(values: object) -> Scheme:
-    checked = _probabilities(values)
-    length = int(np.searchsorted(checked, checked[-1], side="left")) + 1
-    return _Table(tuple(checked[:length].tolist()))
+    return decode(data, Scheme)  # type: ignore[type-abstract]
 
 
 def check_scheme(scheme: object) -> Scheme:
-    """Return the scheme, or raise if it is none."""
+    """Return the scheme; raise InvalidType for anything else."""
     if not isinstance(scheme, Scheme):
         hint = "Pass one such as ppswor(0.01)."
         raise InvalidType(f"scheme must be a sampling scheme, not {type(scheme).__name__}. {hint}")
@@ -383,8 +303,8 @@ def check_power(value: object) -> float:
     return validate.between("power", value, SMALLEST_POWER, LARGEST_POWER, hint="Pass a power such as power=1.0.")
 
 
-def _probabilities(values: object, shape: tuple[int, ...] | None = None) -> Floats:
-    """Return non-decreasing probabilities as float64, in the wanted shape if there is one."""
+def _probabilities(values: object) -> Floats:
+    """Return non-decreasing probabilities as float64."""
     try:
         array = np.asarray(values)
     except ValueError:
@@ -393,12 +313,10 @@ def _probabilities(values: object, shape: tuple[int, ...] | None = None) -> Floa
         raise InvalidValue(f"probabilities is empty. {_CUSTOM}")
     if array.ndim != 1 or array.dtype.kind not in "biuf":
         raise InvalidType(f"probabilities must be a flat sequence of numbers. {_CUSTOM}")
-    if shape not in (None, array.shape):
-        raise InvalidValue(f"probabilities is a function that returned another number of values. {_CUSTOM}")
     array = array.astype(np.float64)
     if not 0 <= array.min() <= array.max() <= 1:
         raise InvalidValue(f"probabilities holds a value outside [0, 1] or not a number. {_CUSTOM}")
     if (array[1:] < array[:-1]).any():
-        fix = "If only rounding is to blame, pass np.maximum.accumulate(q) of the values as a sequence."
+        fix = "If the cause is rounding, pass np.maximum.accumulate(q)."
         raise InvalidValue(f"probabilities decreases. {_CUSTOM} {fix}")
     return array + 0.0

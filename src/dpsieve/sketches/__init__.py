@@ -1,7 +1,6 @@
-"""Sketches: streams of any length summarised in little memory, and their private releases."""
+"""Sketches: summaries of streams in bounded memory, and their private releases."""
 
-from dpsieve.sketches.merged import MergedSketch
-from dpsieve.sketches.misra_gries import MisraGries
+from dpsieve.sketches.misra_gries import MergedSketch, MisraGries
 from dpsieve.sketches.releasing import release_counters
 from dpsieve.sketches.sketch import saved_class
 from dpsieve.sketches.users import UserMisraGries, thresholds_for_users
@@ -17,5 +16,5 @@ __all__ = [
 
 
 def sketch_from_bytes(state: bytes) -> MisraGries | MergedSketch:
-    """Return the sketch of a stream, merged or not, whose `to_bytes` is given."""
+    """Return the sketch that `to_bytes` saved: a `MisraGries` or a `MergedSketch`."""
     return MergedSketch.from_bytes(state) if saved_class(state) == "MergedSketch" else MisraGries.from_bytes(state)

@@ -1,9 +1,9 @@
-"""Items as batches for the compiled loops, checked before a sketch is touched.
+"""Batches of items for the compiled loops, validated before a sketch changes.
 
 A batch holds items of one kind, in any of the forms that `dpsieve.values.columns` accepts. Nulls are dropped. The loops
 read blocks of integers, or of addresses and lengths of bytes. No text is copied: addresses point into Arrow's buffers,
-which a chunk keeps alive. Chunks are made only of arrays that Arrow has validated, so all offsets, views and indices
-stay within their buffers.
+which a chunk keeps alive. Chunks are created only from arrays that Arrow has validated, so all offsets, views and
+indices stay within their buffers.
 """
 
 from abc import ABC, abstractmethod
@@ -37,7 +37,7 @@ class Chunk(ABC):
         return len(self._array)
 
     def blocks(self) -> Iterator[Block]:
-        """Yield up to BLOCK items at a time, in read-only arrays, so that the compiled loops meet one type."""
+        """Yield up to BLOCK items at a time, in read-only arrays, so that the compiled loops have one signature."""
         for first in range(0, len(self), BLOCK):
             block = self.block(first, min(first + BLOCK, len(self)))
             for array in block:
@@ -46,11 +46,11 @@ class Chunk(ABC):
 
     @abstractmethod
     def block(self, first: int, last: int) -> Block:
-        """Return the items from `first` to `last` - 1, in contiguous arrays that nobody else holds."""
+        """Return the items from `first` to `last` - 1, in new contiguous arrays."""
 
 
 class Numbers(Chunk):
-    """Integers that fit 64 bits with a sign, in a NumPy array of any integer type."""
+    """Integers that fit signed 64 bits, in a NumPy array of any integer type."""
 
     def block(self, first: int, last: int) -> Block:
         """Return one array of 64-bit integers."""
@@ -58,7 +58,7 @@ class Numbers(Chunk):
 
 
 class Packed(Chunk):
-    """Texts that lie one after another: string, binary and their large forms, without nulls."""
+    """Concatenated texts: string, binary and their large forms, without nulls."""
 
     def __init__(self, array: Any) -> None:
         super().__init__(array)
@@ -79,7 +79,7 @@ class Packed(Chunk):
 
 
 class Views(Chunk):
-    """Texts as views: up to 12 bytes within the 16 of a view, longer ones in other buffers. Nulls are left out."""
+    """Texts as views: up to 12 bytes within the 16 of a view, longer ones in other buffers. Nulls are skipped."""
 
     def __init__(self, array: Any) -> None:
         super().__init__(array)
@@ -126,9 +126,9 @@ class Batch:
             yield from chunk.blocks()
 
 
-def batch_of(items: Any) -> Batch:
-    """Return the items as a batch, or raise without a word about their values."""
-    if type(items) is np.ndarray and items.ndim == 1 and items.dtype.kind in "iu":  # the short way for small batches
+def make_batch(items: Any) -> Batch:
+    """Return the items as a batch; errors do not mention their values."""
+    if type(items) is np.ndarray and items.ndim == 1 and items.dtype.kind in "iu":  # fast path for small batches
         return _of_numbers([items])
     array = column_of_items(items, "items", _ACCEPTED)
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
@@ -136,10 +136,10 @@ def batch_of(items: Any) -> Batch:
     if not chunks:
         return Batch(None, ())
     coded = types.is_dictionary(array.type)
-    held = array.type.value_type if coded else array.type
-    kind = kind_of_type(held)
+    item_type = array.type.value_type if coded else array.type
+    kind = kind_of_type(item_type)
     if kind is None:
-        raise not_an_item("items", held, _ACCEPTED)
+        raise not_an_item("items", item_type, _ACCEPTED)
     if kind == "integers":
         if coded:
             chunks = [_validated(chunk).dictionary_decode() for chunk in chunks]
@@ -158,7 +158,7 @@ def _of_numbers(arrays: list[NDArray[Any]]) -> Batch:
 def _texts(array: Any) -> Chunk:
     if array.type in (pa.string_view(), pa.binary_view()):
         return Views(_validated(array))
-    # Checking all letters takes long, and most texts are ASCII: so offsets first, and letters where needed.
+    # UTF-8 validation is slow, and most texts are ASCII: check offsets first, and letters only where needed.
     raw = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
     _validated(array.view(raw.get(array.type, array.type)))
     array = array.drop_null()
@@ -183,4 +183,4 @@ def _coded(array: Any) -> Chunk:
 def _validated(array: Any) -> Any:
     if is_sound(array):
         return array
-    raise InvalidValue("items is a broken Arrow array, or has text that is not UTF-8. Mend it, or cast it to binary.")
+    raise InvalidValue("items is a broken Arrow array, or has text that is not UTF-8. Fix it, or cast it to binary.")

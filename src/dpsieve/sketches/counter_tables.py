@@ -25,14 +25,14 @@ _SMALLEST = 1 << 16  # bytes of an arena
 
 
 def new_table(kind: Kind, counters: int, salt: Words) -> "CounterTable":
-    """Return an empty table; `salt` is four secret words, so that nobody can make up keys that collide."""
+    """Return an empty table; `salt` is four secret words, so that nobody can construct keys that collide."""
     return IntegerTable(counters, salt) if kind == "integers" else TextTable(counters, salt, PLAIN[kind])
 
 
 class CounterTable(ABC):
     """Keys with counters, and the numbers that go with them.
 
-    Each call of a compiled loop leaves a state that is whole, so that an interrupt between two of them does no harm.
+    Each call of a compiled loop leaves a consistent state, so an interrupt between two calls does no harm.
     """
 
     def __init__(self, counters: int, salt: Words, slot: Any) -> None:
@@ -45,7 +45,7 @@ class CounterTable(ABC):
 
     @property
     def state(self) -> Any:
-        """The record of the present state."""
+        """The record of the current state."""
         return self._held[-1][0]
 
     @abstractmethod
@@ -61,7 +61,7 @@ class CounterTable(ABC):
         """Return the keys, sorted, and their counters."""
 
     def restore(self, batch: Batch, keys: pa.Array, counts: Ints, items: int, decrements: int) -> None:
-        """Take over a state in place of the empty one: sorted keys, as a batch too, and the rest."""
+        """Replace the empty state by a saved one; `batch` has the same sorted keys."""
         for block in batch.blocks():
             self.update(*block)
         self._set_counters(keys, counts, decrements)
@@ -74,7 +74,7 @@ class CounterTable(ABC):
 
     @abstractmethod
     def _collect(self) -> int:
-        """List the keys whose counters are zero, and return how many there are; all places must be taken."""
+        """List the keys whose counters are zero, and return their number; the table must be full."""
 
 
 class IntegerTable(CounterTable):
@@ -110,16 +110,16 @@ class IntegerTable(CounterTable):
 
 
 class TextTable(CounterTable):
-    """Text or bytes, ordered as `compiled.texts` says: entries with counters, and their bytes in an arena.
+    """Text or bytes, ordered as in `text_loops`: entries with counters, and their bytes in an arena.
 
-    Texts that leave stay in the arena as garbage. When it is full, those held are copied to a new one of at least twice
-    their size, so that a copy is paid for by the bytes that came since the last one.
+    Texts that leave stay in the arena as garbage. When it is full, the live texts are copied to a new one of at least
+    twice their size, so the cost of copying is amortised.
     """
 
     def __init__(self, counters: int, salt: Words, kind: pa.DataType) -> None:
         super().__init__(counters, salt, np.uint64)
         self._kind = kind
-        # These three change together, in one step.
+        # These three are replaced together.
         self._held = np.zeros(counters + 1, texts.ENTRY), np.empty(_SMALLEST, np.uint8), np.zeros(1, _STATE)
 
     def update(self, *block: Ints) -> None:
@@ -136,7 +136,7 @@ class TextTable(CounterTable):
     def keys_and_counts(self) -> tuple[pa.Array, Ints]:
         """Return the keys, sorted by their bytes, and their counters."""
         entries, starts, ends = self._layout()
-        data = self._gathered(starts, int(ends[-1]) if len(ends) else 0)
+        data = self._gather(starts, int(ends[-1]) if len(ends) else 0)
         buffers = [None, pa.py_buffer(np.concatenate([[0], ends]).astype(np.int64)), pa.py_buffer(data)]
         keys = pa.Array.from_buffers(self._kind, len(ends), buffers)
         order = pc.sort_indices(keys).to_numpy()
@@ -163,16 +163,16 @@ class TextTable(CounterTable):
         entries[1 : len(old) + 1] = old
         entries["start"][1 : len(old) + 1] = starts
         state["used"] = used
-        self._held = entries, self._gathered(starts, 2 * (used + length) + _SMALLEST), state
+        self._held = entries, self._gather(starts, 2 * (used + length) + _SMALLEST), state
 
     def _layout(self) -> tuple[NDArray[Any], Ints, Ints]:
-        """Return the entries in use, and where their texts start and end when put one after another."""
+        """Return the entries in use, and the starts and ends of their texts when concatenated."""
         entries = self._held[0][1 : int(self.state["held"]) + 1]
         ends = np.cumsum(entries["length"])
         return entries, ends - entries["length"], ends
 
-    def _gathered(self, starts: Ints, size: int) -> Bytes:
-        """Return a new arena with the texts in use at these places."""
+    def _gather(self, starts: Ints, size: int) -> Bytes:
+        """Return a new arena with the texts in use at these starts."""
         arena = np.empty(size, np.uint8)
         texts.gather(self._held[0], self._held[1], starts, arena)
         return arena

@@ -1,10 +1,10 @@
-"""Loops over integers: Misra-Gries, users' sets as numbers of keys, and the sort that every sketch shares.
+"""Loops over integers: Misra-Gries, sets of users as codes of keys, and the radix sort of all sketches.
 
 Misra-Gries has an open-addressing table of (key, counter), salted, with linear probing. The table is at most half full,
-so a search ends soon. Taking a key out moves later ones back, which leaves no gaps. Where a key lies depends on the
-salt; which keys are held, and with which counters, does not.
+so searches are short. Removing a key moves later ones back, which leaves no gaps. The slot of a key depends on the
+salt; the held keys and their counters do not.
 
-The sort goes digit by digit: it is no slower for hostile words than for others.
+The sort works digit by digit, so hostile input does not slow it down.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ def update(items, table, zeros, spare, state, salt):
     now = state[0]
     for i in range(len(items)):
         if i + _ITEMS_AHEAD < len(items):
-            _announce(items[i + _ITEMS_AHEAD], table, salt)
+            _prefetch_slot(items[i + _ITEMS_AHEAD], table, salt)
         x = items[i]
         slot = find(x, table, salt)
         if table[slot].stored != 0:
@@ -45,7 +45,7 @@ def update(items, table, zeros, spare, state, salt):
                 continue
         table[slot].key, table[slot].stored = x, now.decrements + 2
         if leaving >= 0:
-            _take_out(np.uint64(leaving), table, salt)
+            _remove(np.uint64(leaving), table, salt)
     now.items += len(items)
 
 
@@ -76,7 +76,7 @@ def _next_zero(table, zeros, now, salt):
     slot = -1
     while now.cursor < now.waiting and slot < 0:
         if now.cursor + _ZEROS_AHEAD < now.waiting:
-            _announce(np.int64(zeros[now.cursor + _ZEROS_AHEAD] ^ _SIGN), table, salt)
+            _prefetch_slot(np.int64(zeros[now.cursor + _ZEROS_AHEAD] ^ _SIGN), table, salt)
         slot = np.int64(find(np.int64(zeros[now.cursor] ^ _SIGN), table, salt))
         now.cursor += 1
         if table[slot].stored != now.decrements + 1:
@@ -85,8 +85,8 @@ def _next_zero(table, zeros, now, salt):
 
 
 @jit()
-def _take_out(hole, table, salt):
-    """Empty a slot, and move keys back into it that a search would now miss."""
+def _remove(hole, table, salt):
+    """Empty a slot, and move back keys that a search would otherwise miss."""
     mask = np.uint64(len(table) - 1)
     slot = (hole + _ONE) & mask
     while table[slot].stored != 0:
@@ -99,8 +99,8 @@ def _take_out(hole, table, salt):
 
 
 @jit()
-def _announce(x, table, salt):
-    """Have brought near the slot where the search for a key will begin."""
+def _prefetch_slot(x, table, salt):
+    """Prefetch the home slot of a key."""
     prefetch(table.ctypes.data + _SLOT_SIZE * np.int64(_home(x, table, salt)))
 
 
@@ -149,7 +149,7 @@ def count_sets(codes, offsets, stored, held, counters):
 def sort(words, spare, count, low):
     """Sort the first `count` words by their bits from `low` on; `spare` has room for as many.
 
-    Words that agree in these bits come out in any order, next to each other.
+    Words that agree in these bits are adjacent, in any order.
     """
     if count <= _FEW:
         _insertion(words, count)

@@ -9,13 +9,12 @@ S6 of its proof). With c the counters and gamma the number of times that all of 
 Discrete Laplace noises of scale 1/epsilon go to the pairs (c_i + gamma, gamma): X_i to the first, -Y to the second.
 Each relation changes one of these numbers by 1, so all of them together are epsilon-private on the keys that both
 sketches hold. Published are c_i + X_i + Y, where it reaches the threshold t, and gamma - Y: functions of these pairs.
-So the noisy gamma, which bounds from above what the sketch has lost, costs nothing. (The thesis publishes the first
-only.)
+So the noisy gamma, an upper bound on what the sketch has lost, is free. (The thesis publishes the first only.)
 
-Each sketch may hold keys that the other does not: as many as the other, with counters 1 and 0 at most (state S6). A
-sketch that agrees with the first on the common keys, and has the keys of the second with the same counters as the odd
-keys of the first, is related to the second as above; and common keys come out alike while no odd key does,
-which is equally likely in both. So delta is the probability that an odd key of the first comes out,
+Each sketch may hold odd keys, which the other does not: as many as the other, with counters 1 and 0 at most (state
+S6). A sketch that agrees with the first on the common keys, and has the keys of the second with the same counters as
+the odd keys of the first, is related to the second as above. While no odd key is published, which is equally likely in
+both, common keys are published alike. So delta is the probability that an odd key of the first is published,
 
     delta = P[max(1 + X_1, X_2) + Y >= t],
 
@@ -23,11 +22,11 @@ half of a union bound over both sketches: t = 22 at (1, 1e-8), where the thesis 
 drops keys at zero, so that up to k keys of counter 1 may be odd: delta = P[1 + max(X_1, ..., X_k) + Y >= t].
 
 The count of a key is T + max(G, 0), with T = c_i + X_i + Y its published counter and G = gamma - Y the published loss,
-cut to its interval: post-processing. Where gamma is above zero by some scales, Y cancels and the count is c_i + gamma +
-X_i, the value that SpaceSaving keeps (A. Metwally, D. Agrawal, A. El Abbadi, "Efficient Computation of Frequent and
+clipped to its interval: post-processing. Where gamma is above zero by some scales, Y cancels and the count is c_i +
+gamma + X_i, the value of SpaceSaving (A. Metwally, D. Agrawal, A. El Abbadi, "Efficient Computation of Frequent and
 Top-k Elements in Data Streams", ICDT 2005). A true frequency is between c_i and c_i + gamma. It is the upper end where
-the key was held from its first item on, which is nearly so for common keys in any mixed order. For a key whose items
-come late or in bursts (streams sorted by key, by rarity or by topic) the count is too high, by up to gamma.
+the key was held from its first item on, as most common keys in a mixed order are. For a key whose items come late or in
+bursts (streams sorted by key, by rarity or by topic) the count is too high, by up to gamma.
 
 A unit of m items is m steps of (epsilon/m, delta_1), and delta = delta_1 (e^epsilon - 1) / (e^(epsilon/m) - 1).
 
@@ -50,47 +49,47 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.channels.budget import check_budget
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.estimation.estimated_sums import noise_interval
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_deviation, laplace_tail
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, unit_words
 from dpsieve.privacy.mechanism import Counting, Reading
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
-from dpsieve.values.estimated_sums import noise_interval
 
 MISSED = 0.05
 """The probability that any interval of a release misses."""
 
 _SAFE = 1 + 1e-9
 _FAR = 45.0  # scales
-_WHOLE = 2.0**51  # whole numbers up to here are told apart after a division
+_WHOLE = 2.0**51  # whole numbers up to here differ after a division
 
 
 @dataclass(frozen=True, eq=False)
 class SketchReading(Reading):
-    """What a release of a sketch says about each key: also its noisy counter, without what may have been lost."""
+    """What a release of a sketch states about each key, with its noisy counter, before the loss is added."""
 
     counter: Floats
 
 
 def read_estimates(estimates: Floats, low: Ints, high: Ints, counter: Floats) -> SketchReading:
-    """Return whole counts that are inside of their intervals; the weight is the estimate itself."""
+    """Return counts clipped to their intervals; the weight is the estimate itself."""
     return SketchReading(np.clip(np.rint(estimates).astype(np.int64), low, high), low, high, estimates, counter)
 
 
 class LaplaceSketch(Counting):
-    """Discrete Laplace noise for sketches of Misra-Gries: what one sketch and sums of them share.
+    """Discrete Laplace noise for Misra-Gries sketches: the base of one sketch and of sums.
 
     Attributes:
         epsilon, delta: the promise.
         counters: k, the size of each sketch.
         items_per_unit: how many items of the streams one unit may add.
-        unit: what is protected, in words; it follows from items_per_unit, and anything else is refused.
+        unit: the protected unit, which follows from items_per_unit; anything else is refused.
     """
 
     epsilon: float
@@ -102,12 +101,12 @@ class LaplaceSketch(Counting):
     @property
     @abstractmethod
     def lost(self) -> int | None:
-        """A bound on what every value may be too low by, with noise, in units of 1/parts; None if it is not known."""
+        """A noisy bound on how much every value may be too low, in units of 1/parts; None if it is not known."""
 
     @property
     @abstractmethod
     def shares_noise(self) -> bool:
-        """Whether one noise is in all estimates."""
+        """Whether all estimates share one noise."""
 
     @property
     def parts(self) -> int:
@@ -115,22 +114,22 @@ class LaplaceSketch(Counting):
         return 1
 
     def _store(self, **checked: Any) -> None:
-        """Store checked fields, and check those that all have."""
-        many = checked_items(self.items_per_unit)
+        """Store checked fields, and check those of this base."""
+        items = check_items_per_unit(self.items_per_unit)
         hint = "Pass the size of the sketch."
         counters = validate.whole("counters", self.counters, low=1, high=MOST_COUNTERS, hint=hint)
-        validate.store(self, counters=counters, items_per_unit=many, unit=protected(many, self.unit), **checked)
+        validate.store(self, counters=counters, items_per_unit=items, unit=protected_unit(items, self.unit), **checked)
         self.scale  # noqa: B018 (raises where the noise would be too wide to draw)
 
     @property
     @abstractmethod
     def sensitivity(self) -> int:
-        """By how much one item more or less changes all that gets noise, together."""
+        """How much one item changes all noisy numbers together."""
 
     @property
     def guarantee(self) -> Guarantee:
         """What is promised to one unit."""
-        return Guarantee(self.epsilon, self.delta, unit=protected(self.items_per_unit))
+        return Guarantee(self.epsilon, self.delta, unit=protected_unit(self.items_per_unit))
 
     @cached_property
     def scale(self) -> float:
@@ -148,10 +147,10 @@ class LaplaceSketch(Counting):
         return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
 
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
-        """Return no bias and the variance of the noise; with a g, about what it makes of one deviation.
+        """Return a bias of 0 and the variance of the noise; with a g, by its slope over one deviation.
 
-        The error is about the value plus what was lost. That a key was not held all the time, and counters below the
-        threshold, are not in it.
+        The error is that of the value plus what was lost. Keys that were not held all the time, and counters below the
+        threshold, are not included.
         """
         noisy, deviation = np.asarray(tokens, dtype=np.float64), laplace_deviation(self.scale) / self.parts
         up, down = (self.terms(noisy + sign * deviation, g) for sign in (1, -1))
@@ -161,7 +160,7 @@ class LaplaceSketch(Counting):
     def sum_interval(
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
     ) -> tuple[float, float] | None:
-        """Return the interval of a sum of estimates, from the law of their noise; see `errors` for what it covers."""
+        """Return the interval of a sum of estimates, from the distribution of their noise; see `errors`."""
         if g is not None:
             return None
         value = float(weights @ self.terms(tokens, None))
@@ -170,10 +169,10 @@ class LaplaceSketch(Counting):
         return noise_interval(value, noises, tails, laplace_deviation(self.scale), level, 1 / self.parts)
 
     def _with_drawn(self, **numbers: int) -> Self:
-        """Return this with numbers that were drawn; what was derived from the others is not computed again."""
-        made = replace(self, **numbers)  # type: ignore[type-var]
-        vars(made).update(vars(self) | vars(made))
-        return made
+        """Return a copy with drawn numbers, and with the cached values of this one."""
+        copy = replace(self, **numbers)  # type: ignore[type-var]
+        vars(copy).update(vars(self) | vars(copy))
+        return copy
 
     def _tail(self, x: int) -> float:
         return float(laplace_tail(np.array([x]), self.scale)[0])
@@ -182,10 +181,10 @@ class LaplaceSketch(Counting):
 @register("misra_gries")
 @dataclass(frozen=True, repr=False)
 class NoisySketch(LaplaceSketch):
-    """The noise and the threshold of a private Misra-Gries release, from public numbers alone.
+    """The noise and the threshold of a private Misra-Gries release.
 
     Attributes:
-        standard: the sketch was made by the standard algorithm, which drops keys at zero.
+        standard: whether the sketch was made by the standard algorithm, which drops keys at zero.
         decrements: gamma with noise; None before it is drawn, or where it is not known.
 
     >>> NoisySketch(1.0, 1e-8, 1024).threshold, NoisySketch(1.0, 1e-8, 1024, standard=True).threshold
@@ -206,7 +205,7 @@ class NoisySketch(LaplaceSketch):
         if not isinstance(self.standard, bool):
             raise InvalidType(f"standard must be True or False, not {type(self.standard).__name__}.")
         epsilon, delta = check_budget(self.epsilon, self.delta)
-        self._store(epsilon=epsilon, delta=delta, decrements=drawn_number("decrements", self.decrements))
+        self._store(epsilon=epsilon, delta=delta, decrements=check_drawn("decrements", self.decrements))
 
     def __repr__(self) -> str:
         return f"<private Misra-Gries of {self.counters:,} counters, threshold {self.threshold:,}, {self.guarantee}>"
@@ -228,13 +227,13 @@ class NoisySketch(LaplaceSketch):
 
     @property
     def shares_noise(self) -> bool:
-        """Whether Y is in all estimates: it cancels where the noisy loss is above zero."""
+        """Whether all estimates contain Y, which cancels where the noisy loss is above zero."""
         return self.decrements is None or self.decrements <= 0
 
     @cached_property
     def threshold(self) -> int:
-        """What a noisy counter must reach."""
-        return least_threshold(self._delta, self.delta)
+        """The least noisy counter that is published."""
+        return find_threshold(self._delta, self.delta)
 
     def certify(self) -> Certificate:
         """Return the certificate: the formula at the head of this module, evaluated at the threshold."""
@@ -246,11 +245,11 @@ class NoisySketch(LaplaceSketch):
         """Return this mechanism with the noisy gamma, and a token for each counter, 0 for 'nothing'."""
         shared = int(discrete_laplace(self.scale, 1, source=source)[0])
         noisy = counters + discrete_laplace(self.scale, len(counters), source=source) + shared
-        made = self if decrements is None else self._with_drawn(decrements=decrements - shared)
-        return made, np.where(noisy >= self.threshold, noisy, 0).astype(np.float64)
+        drawn = self if decrements is None else self._with_drawn(decrements=decrements - shared)
+        return drawn, np.where(noisy >= self.threshold, noisy, 0).astype(np.float64)
 
     def read(self, tokens: ArrayLike) -> Reading:
-        """Return counts, and intervals for the true frequencies that all hold at once with probability 0.95.
+        """Return counts, and intervals that all contain the true frequencies with probability 0.95.
 
         A true frequency f is at least its counter c = token - X - Y, and at most c + gamma = token + noisy gamma - X.
         Where gamma is not known, `high` bounds the counter, and the count is the counter.
@@ -268,55 +267,55 @@ class NoisySketch(LaplaceSketch):
 
     @cached_property
     def _margins(self) -> tuple[int, int]:
-        """Bounds on all X_i + Y from above, and on all -X_i, that fail with half of what is allowed each."""
+        """Upper bounds on all X_i + Y, and on all -X_i, that each fail with half of the allowed probability."""
         keys, half = self.counters, MISSED / 2
-        below = least_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
-        return below, least_threshold(lambda t: keys * self._tail(t), half) - 1
+        below = find_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
+        return below, find_threshold(lambda t: keys * self._tail(t), half) - 1
 
     def _delta(self, threshold: int) -> float:
         odd = {1: self.counters} if self.standard else {1: 1, 0: 1}
         return group_delta(any_above(threshold, odd, self.scale), self.epsilon, self.items_per_unit)
 
 
-def protected(items_per_unit: int, unit: object = None) -> str:
-    """Return what a sketch protects, in the words of guarantees and ledgers; another `unit` is refused.
+def protected_unit(items_per_unit: int, unit: object = None) -> str:
+    """Return the unit that a sketch protects, as guarantees and ledgers name it; raise for another `unit`.
 
-    >>> protected(1), protected(5)
+    >>> protected_unit(1), protected_unit(5)
     ('one item', 'one unit with at most 5 items')
     """
-    true = "one item" if items_per_unit == 1 else f"one unit with at most {items_per_unit} items"
-    if unit is not None and unit_words(unit) != true:
-        raise InvalidValue(f"unit is not what this sketch protects. Leave it out, or pass {true!r}.")
-    return true
+    expected = "one item" if items_per_unit == 1 else f"one unit with at most {items_per_unit} items"
+    if unit is not None and unit_words(unit) != expected:
+        raise InvalidValue(f"unit is not what this sketch protects. Leave it out, or pass {expected!r}.")
+    return expected
 
 
-def checked_items(value: int) -> int:
+def check_items_per_unit(value: int) -> int:
     """Return a checked bound on the items of one unit."""
     return validate.whole("items_per_unit", value, low=1, high=10**6, hint="Pass how many items a unit may add.")
 
 
-def drawn_number(name: str, value: int | None) -> int | None:
-    """Return a checked number that was drawn with noise, None before that."""
+def check_drawn(name: str, value: int | None) -> int | None:
+    """Return a checked number that was drawn with noise, or None."""
     hint = "Pass the saved number."
     return None if value is None else validate.whole(name, value, low=-(2**62), high=2**62, hint=hint)
 
 
 def are_parts(tokens: Floats, parts: int, least: int) -> bool:
     """Return whether all tokens are whole numbers of 1/parts, from `least` of them on."""
-    whole = np.rint(tokens * parts)
-    exact = (whole / parts == tokens) | (np.abs(whole) >= _WHOLE)
-    return bool((exact & (whole >= least) & (tokens <= 2.0**53)).all())
+    rounded = np.rint(tokens * parts)
+    exact = (rounded / parts == tokens) | (np.abs(rounded) >= _WHOLE)
+    return bool((exact & (rounded >= least) & (tokens <= 2.0**53)).all())
 
 
-# All noises below are independent discrete Laplace variables of one scale: one for each counter, X_1, X_2, ..., and one
-# that all counters share, Y.
+# All noises below are independent discrete Laplace variables of one scale: one per counter, X_1, X_2, ..., and a shared
+# one, Y.
 
 
 def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
-    """Return P[c + X_i + Y >= threshold for any i]; `counters` tells how many counters have each value c.
+    """Return P[c + X_i + Y >= threshold for any i]; `counters` maps each value c to its number of counters.
 
-    For scales above 256 the values of Y are taken in cells, each for its upper end, so that the result is up to half
-    a per cent too high and takes the same time for every scale.
+    For scales above 256 the values of Y are grouped in cells, each represented by its upper end: the result is up to
+    half a per cent too high, and the time does not depend on the scale.
 
     >>> f"{any_above(22, {1: 1, 0: 1}, 1.0):.3g}"
     '7.86e-09'
@@ -331,7 +330,7 @@ def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
     with np.errstate(divide="ignore"):
         silent = sum(many * np.log1p(-laplace_tail(threshold - c - ends, scale)) for c, many in counters.items())
     far = np.array([cells * width])
-    # Y above the cells: taken as certain. Y below them: a counter would have to make up for it.
+    # Y above the cells counts as certain. Y below them: a counter would have to compensate.
     beyond = laplace_tail(far, scale) * (
         1 + sum(counters.values()) * laplace_tail(far + threshold - max(counters), scale)
     )
@@ -339,12 +338,12 @@ def any_above(threshold: int, counters: dict[int, int], scale: float) -> float:
 
 
 def group_delta(delta: float, epsilon: float, steps: int) -> float:
-    """Return the delta of `steps` neighbours on end, of (epsilon/steps, delta) each: they are (epsilon, result)."""
+    """Return the delta of a chain of `steps` neighbours, each (epsilon/steps, delta), at epsilon in total."""
     if steps == 1:
         return delta
     return min(1.0, delta * math.expm1(epsilon) / math.expm1(epsilon / steps) * (1 + 1e-12))
 
 
-def least_threshold(delta: Callable[[int], float], allowed: float) -> int:
-    """Return the least whole threshold at which a falling delta is at most what is allowed."""
+def find_threshold(delta: Callable[[int], float], allowed: float) -> int:
+    """Return the least whole threshold at which a decreasing delta is at most `allowed`."""
     return first_whole(lambda threshold: delta(threshold) <= allowed, 1, 1 << 60)

@@ -1,46 +1,54 @@
-"""The Misra-Gries sketch in the variant whose neighbouring streams give nearly the same state (Algorithm 12).
+"""Misra-Gries sketches in the variant whose neighbouring streams give nearly the same state, and their merges.
 
-The sketch holds k keys with a counter each; at first these are dummies, greater than every real key, with counters 0.
-For each item x:
+A sketch holds k keys with a counter each (Algorithm 12 of the thesis); at first these are dummies, greater than every
+real key, with counters 0. For each item x:
 
 1. If x is held, its counter grows by one.
-2. Else, if all counters are at least 1, all of them drop by one, and x is forgotten.
-3. Else the smallest key whose counter is 0 leaves, and x takes its place with the counter 1.
+2. Otherwise, if all counters are at least 1, all of them drop by one, and x is discarded.
+3. Otherwise the smallest key whose counter is 0 leaves, and x takes its place with the counter 1.
 
-A key whose counter is 0 stays until its place is needed. What "smallest" means is fixed: integers are ordered by value,
-text and bytes as `compiled.texts` says. With f occurrences of a key among n items, its counter is between f - n/(k + 1)
-and f, where a key that is not held has counter 0. Leaving one item out of a stream either adds one to all counters and
-takes one from `decrements`, or takes one from a single counter; and at least k - 2 of the keys are the same.
+A key whose counter is 0 stays until its place is needed. The order of keys is fixed: integers by value, text and bytes
+as in `text_loops`. With f occurrences of a key among n items, its counter is between f - n/(k + 1) and f, where a key
+that is not held has counter 0. Removing one item from a stream either adds one to all counters and takes one from
+`decrements`, or takes one from a single counter; and at least k - 2 of the keys are the same.
 
 An item costs a search in a hash table, and its share of sorting the zero counters: in total O(log k) on average.
+
+A merged sketch keeps the sum of the post-processed sketches (`summed_noise`), whose noise grows neither with the number
+of streams nor with k, and the bounded merge of Agarwal et al. (2013), which has k counters and answers `estimate`.
+Releases use the sum: at every k and budget its threshold is lower (`papers.thesis.release_bounded_merge` compares).
+Neighbours are add/remove of one item of one stream.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dpsieve.errors import InvalidType
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.locks import OneThread
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sketches.batches import batch_of
+from dpsieve.sketches.batches import make_batch
 from dpsieve.sketches.laplace_noise import NoisySketch
-from dpsieve.sketches.releasing import noisy_release, release_over
-from dpsieve.sketches.sketch import MOST_COUNTERS, Sketch, State, Table, total
-from dpsieve.types import Words
+from dpsieve.sketches.releasing import Universe, release_over, release_table
+from dpsieve.sketches.rounded_noise import RoundedSketch
+from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, exact_sum
+from dpsieve.sketches.summed_noise import MOST_SOURCES, SummedSketch
+from dpsieve.types import Ints, Words
 from dpsieve.values.columns import Kind, check_kind
 
 if TYPE_CHECKING:
     from dpsieve.sketches.counter_tables import CounterTable
-    from dpsieve.sketches.merged import MergedSketch
 
 
 class MisraGries(Sketch):
     """Estimates how often items occur in a stream, with a fixed number of counters.
 
-    Keys and counters are true values: they tell what is in the data, and are not to be published.
+    Keys and counters are true values: do not publish them.
 
     >>> sketch = MisraGries(counters=2)
     >>> sketch.update(["tea", "tea", "milk", "tea", "water"])
@@ -49,8 +57,8 @@ class MisraGries(Sketch):
     >>> sketch
     <MisraGries of 2 counters>
 
-    The first item settles whether a sketch counts integers (of 64 bits), text or bytes. A sketch is for one thread at a
-    time: a second one that uses it meanwhile gets an error.
+    The first item decides whether a sketch counts integers (of 64 bits), text or bytes. Use a sketch in one thread at a
+    time: a second thread gets an error.
     """
 
     _numbers: ClassVar[int] = 3
@@ -72,12 +80,12 @@ class MisraGries(Sketch):
         return int(self._table.state["decrements"]) if self._table else 0
 
     def update(self, items: Any) -> None:
-        """Count a batch of items, in order; where a stream is cut into batches makes no difference.
+        """Count a batch of items, in order. The result does not depend on how a stream is divided into batches.
 
-        Takes Arrow arrays, NumPy arrays, pandas and Polars Series, lists and iterables: see `values.columns`. Nulls
-        are dropped. Items that cannot be counted raise before any of the batch is.
+        Accepts Arrow arrays, NumPy arrays, pandas and Polars Series, lists and iterables (see `values.columns`). Drops
+        nulls. A batch with an item that cannot be counted raises and changes nothing.
         """
-        batch = batch_of(items)
+        batch = make_batch(items)
         if batch.kind is None:
             return
         with self._alone:
@@ -89,7 +97,7 @@ class MisraGries(Sketch):
 
     def estimate(self, item: str | bytes | int) -> int:
         """Return the counter of an item, 0 where it is not held: at most its true frequency. A true value."""
-        batch = batch_of([item])
+        batch = make_batch([item])
         if batch.kind is None:
             raise InvalidType("item must be text, bytes or an integer, not None.")
         with self._alone:
@@ -100,9 +108,7 @@ class MisraGries(Sketch):
         return int(self._table.state["held"]) if self._table else 0
 
     def merge(self, other: "MisraGries | MergedSketch") -> "MergedSketch":
-        """Return this and another sketch, of another stream, together; both stay as they are."""
-        from dpsieve.sketches.merged import MergedSketch
-
+        """Return the merge of this sketch and one of another stream; both inputs are unchanged."""
         return MergedSketch.of(self, other)
 
     def release(
@@ -120,45 +126,41 @@ class MisraGries(Sketch):
         """Release the most common keys, with counts and intervals, under differential privacy.
 
         Neighbours are add/remove of one unit, which may have up to `items_per_unit` items anywhere in the stream.
-        With a delta above zero, noise and a threshold (`sketches.laplace_noise`); with a known `universe`, a range of
-        integers or all keys that can occur, pure privacy (`sketches.summed_noise`), of which about `false_keys` do
-        not occur. All intervals hold the true frequencies, what the sketch lost included, together with probability
-        0.95.
+        With delta above zero: noise and a threshold (`sketches.laplace_noise`). With a known `universe`, a range of
+        integers or all keys that can occur: pure privacy (`sketches.summed_noise`), and about `false_keys` published
+        keys that do not occur. With probability 0.95 all intervals contain the true frequencies, including what the
+        sketch lost.
 
-        The column `counter` is the noisy counter T, which is below the truth by what the sketch lost; `count` is
-        T + max(G, 0) for the noisy number of decrements G, cut to the interval. It is near the truth for keys that come
-        all along the stream, and too high, by up to G, for keys whose items come late or in bursts, as in a stream that
-        is sorted by key, by rarity or by topic.
+        The column `counter` is the noisy counter T, which is below the truth by what the sketch lost. `count` is
+        T + max(G, 0) for the noisy number of decrements G, clipped to the interval. It is close to the truth for keys
+        that occur throughout the stream, and too high, by up to G, for keys whose items come late or in bursts, as in a
+        stream sorted by key, by rarity or by topic.
 
-        The guarantee names what is protected: 'one item', or 'one unit with at most m items'. A sketch does not know
-        whose items it counts, so it promises nothing else; a ledger to be charged must be for the same unit.
+        The guarantee names the protected unit: 'one item', or 'one unit with at most m items'. A sketch cannot identify
+        whose items it counts, so it promises nothing else; a ledger to be charged must have the same unit.
 
         Args:
             epsilon, delta: the budget of this release.
-            universe: all keys that can occur; delta is 0 then. Keys outside of it are left out, those of another kind
-                too: whether a call succeeds must not tell what the stream holds.
-            false_keys: how many keys that do not occur are expected to come out, with a universe.
-            items_per_unit: how many items one unit may have; paid for by group privacy. Nothing checks that no unit
-                has more.
+            universe: all keys that can occur; requires delta=0. Keys outside of it, or of another kind, are ignored:
+                the success of a call must not depend on the stream.
+            false_keys: with a universe, the expected number of published keys that do not occur.
+            items_per_unit: how many items one unit may have; paid for by group privacy. Not checked.
             ledger: the budget to charge, or its path; it is charged before anything is drawn.
-            note: what this release is for, kept in the ledger.
-            source: randomness for tests; the release then says that it is unsafe to publish.
+            note: the purpose of this release, stored in the ledger.
+            source: randomness for tests; the release is then marked unsafe to publish.
         """
         terms: dict[str, Any] = {"ledger": ledger, "note": note, "source": source}
         if universe is not None:
-            from dpsieve.sketches.merged import MergedSketch
-
-            whole = MergedSketch.of(self)
-            return release_over(universe, whole, epsilon, delta, false_keys, items_per_unit, **terms)
+            return MergedSketch.of(self)._release_over(universe, epsilon, delta, false_keys, items_per_unit, **terms)
         mechanism = NoisySketch(epsilon, delta, self.counters, items_per_unit)
         _, (_, _, decrements), (table,) = self.snapshot()
         reason = f"noise for a sketch of {self.counters:,} counters, and a threshold of {mechanism.threshold:,}"
         if items_per_unit > 1:
             reason += f"; a unit of {items_per_unit:,} items is paid for by group privacy"
-        return noisy_release(mechanism, table, decrements, reason, **terms)
+        return release_table(mechanism, table, decrements, reason, **terms)
 
     def snapshot(self) -> State:
-        """Return the whole state at one moment. True values."""
+        """Return the complete state at one moment. True values."""
         with self._alone:
             none = pa.nulls(0), np.empty(0, np.int64)
             held = none if self._table is None else self._table.keys_and_counts()
@@ -166,12 +168,12 @@ class MisraGries(Sketch):
 
     @classmethod
     def _of(cls, state: State) -> Self | None:
-        """Each item adds one to one counter, or takes one from all k and is forgotten: the counters add up."""
+        """Each item adds one to one counter, or takes one from all k and is discarded: the counters add up."""
         kind, (counters, items, decrements), ((keys, counts),) = state
         if (
             (kind is None) != (len(keys) == 0)
             or len(keys) > counters
-            or total(counts) != items - decrements * (counters + 1)
+            or exact_sum(counts) != items - decrements * (counters + 1)
             or (len(keys) < counters and decrements > 0)
             or (decrements == 0 and not (counts > 0).all())
         ):
@@ -179,17 +181,200 @@ class MisraGries(Sketch):
         sketch = cls(counters)
         if kind is not None:
             sketch._kind, sketch._table = kind, _new_table(kind, counters)
-            sketch._table.restore(batch_of(keys), keys, counts, items, decrements)
+            sketch._table.restore(make_batch(keys), keys, counts, items, decrements)
         return sketch
 
 
+class MergedSketch(Sketch):
+    """The merge of Misra-Gries sketches of several streams. It contains true values: do not publish them.
+
+    It cannot be updated: finish the sketches of the streams first, then merge them. The streams must not share items:
+    an item in two of them, such as in a sketch and in a later state of the same sketch, counts twice.
+
+    Attributes:
+        sources: the number of merged sketches.
+        items: the number of items they counted.
+        decrements: a bound on how much the counters of the bounded merge are below the truth.
+        summed, bounded: the sum of the post-processed sketches, in units of 1/(k+1), and the bounded merge.
+
+    >>> first, second = MisraGries(2), MisraGries(2)
+    >>> first.update(["tea", "tea", "milk"])
+    >>> second.update(["tea", "salt", "rice"])
+    >>> merged = first.merge(second)
+    >>> merged.sources, merged.items, merged.estimate("tea")
+    (2, 6, 2)
+    """
+
+    _numbers: ClassVar[int] = 4
+    _tables: ClassVar[int] = 2
+
+    decrements: int = 0
+
+    def __init__(self, counters: int) -> None:
+        super().__init__(counters, MOST_COUNTERS, "Pass the size of the sketches to merge, such as counters=1024.")
+        self.sources = self.items = 0
+        self.summed = self.bounded = Table(pa.array([], pa.string()), np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, *sketches: "MisraGries | MergedSketch") -> "MergedSketch":
+        """Merge sketches of one size, in the order given."""
+        if not sketches:
+            raise InvalidValue("there are no sketches to merge. Pass one or more.")
+        for sketch in sketches:
+            if not isinstance(sketch, MisraGries | MergedSketch):
+                raise InvalidType(f"sketches to merge are MisraGries or MergedSketch, not {type(sketch).__name__}.")
+        counters, kind = common_shape(sketches)
+        merged = cls(counters)
+        merged._kind = kind
+        for sketch in sketches:
+            merged._add(sketch if isinstance(sketch, MergedSketch) else _single(sketch))
+        return merged
+
+    def __repr__(self) -> str:
+        return f"<MergedSketch of {self.sources:,} sketches of {self.counters:,} counters>"
+
+    def __len__(self) -> int:
+        return len(self.bounded.values)
+
+    def merge(self, other: "MisraGries | MergedSketch") -> "MergedSketch":
+        """Return the merge of this sketch and one of other streams; both inputs are unchanged."""
+        return MergedSketch.of(self, other)
+
+    def release(
+        self,
+        epsilon: float,
+        delta: float = 0.0,
+        *,
+        universe: Any = None,
+        false_keys: float = 1.0,
+        ledger: AnyLedger = None,
+        note: str = "",
+        source: Source | None = None,
+    ) -> Release:
+        """Release keys and counts, (epsilon, delta)-private when one item of one stream is added or removed.
+
+        With a known `universe`, delta is 0 (see `MisraGries.release`). The intervals are for the true frequencies over
+        all streams. A key has no value before it has N/(k+1) items of all N, and must reach the threshold above that.
+        """
+        terms: dict[str, Any] = {"ledger": ledger, "note": note, "source": source}
+        if universe is not None:
+            return self._release_over(universe, epsilon, delta, false_keys, 1, **terms)
+        mechanism = RoundedSketch(epsilon, delta, self.counters, max(1, self.sources))
+        more = f"and 1/{mechanism.parts:,} of all items more"
+        reason = f"the sum of the sketches: a key needs {mechanism.threshold:.4g} items by threshold, {more}"
+        return release_table(mechanism, self.summed, self.items, reason, **terms)
+
+    def _release_over(
+        self, universe: Any, epsilon: float, delta: float, false_keys: float, items_per_unit: int, **terms: Any
+    ) -> Release:
+        """Release the sum of the sketches over a known universe."""
+        if delta != 0:
+            raise InvalidValue("with a universe the release is purely private. Leave out delta, or the universe.")
+        keys = Universe(universe)
+        sizes = self.counters, max(1, self.sources), len(keys)
+        mechanism = SummedSketch(epsilon, 0.0, *sizes, false_keys, items_per_unit)
+        return release_over(keys, mechanism, self.summed, self.items, **terms)
+
+    def snapshot(self) -> State:
+        """Return the complete state at one moment. True values."""
+        numbers = self.counters, self.sources, self.items, self.decrements
+        return State(self.kind, numbers, (self.summed, self.bounded))
+
+    @classmethod
+    def _of(cls, state: State) -> Self | None:
+        merged = cls(state.numbers[0])
+        merged._kind, (_, merged.sources, merged.items, merged.decrements) = state.kind, state.numbers
+        merged.summed, merged.bounded = state.tables
+        return merged if merged._is_possible() else None
+
+    def _is_possible(self) -> bool:
+        """Return whether the numbers agree.
+
+        In one sketch the counters c add up to S = n - gamma (k+1), and the sum has (k+1) c - S where it is positive:
+        at most (k+1) c each, and k S together. A merge adds these up; it takes `over` from k + 1 counters or more.
+        """
+        size, (keys, values), (held, counters) = self.counters + 1, self.summed, self.bounded
+        left = self.items - self.decrements * size - exact_sum(counters)
+        if (
+            (self.kind is None) != (self.items == 0)
+            or self.sources > MOST_SOURCES
+            or self.items * size >= MOST_ITEMS
+            or left < 0
+            or (self.sources < 2 and left > 0)
+            or len(held) > self.counters
+            or len(keys) > self.counters * self.sources
+            or exact_sum(values) > self.counters * self.items
+            or min(values.min(initial=1), counters.min(initial=1)) < 1
+        ):
+            return False
+        if not len(keys):
+            return True
+        places = pc.fill_null(pc.index_in(keys, value_set=held), len(held)).to_numpy()
+        return bool((values <= (np.append(counters, 0)[places] + self.decrements) * size).all())
+
+    def _add(self, other: "MergedSketch") -> None:
+        """Add sums to sums, and merge counters: subtract the (k+1)-st largest and drop what is not above zero."""
+        if (self.items + other.items) * (self.counters + 1) >= MOST_ITEMS:
+            raise InvalidValue("the streams are too long for sketches of this size. Use fewer counters.")
+        self.summed = _add_tables(self.summed, other.summed)
+        self.bounded, over = bounded_merge(self.bounded, other.bounded, self.counters)
+        self.sources, self.items = self.sources + other.sources, self.items + other.items
+        self.decrements += other.decrements + over
+
+
+def common_shape(sketches: Sequence[Sketch]) -> tuple[int, Kind | None]:
+    """Return the number of counters and the kind of keys of sketches that can be merged; raise for others."""
+    if len({id(sketch) for sketch in sketches}) < len(sketches):
+        raise InvalidValue("a sketch would be merged with itself. Pass sketches of streams that share no item.")
+    sizes, kinds = {sketch.counters for sketch in sketches}, {sketch.kind for sketch in sketches} - {None}
+    if len(sizes) > 1:
+        raise InvalidValue(f"sketches differ in size: {sorted(sizes)}. Merge sketches of the same size.")
+    if len(kinds) > 1:
+        raise InvalidType(f"sketches hold different kinds of keys: {', '.join(sorted(map(str, kinds)))}.")
+    return sizes.pop(), kinds.pop() if kinds else None
+
+
+def bounded_merge(first: Table, second: Table, counters: int) -> tuple[Table, int]:
+    """Return the sums of counters minus the (k+1)-st largest, where positive, and that (k+1)-st largest sum."""
+    keys, values = _add_tables(first, second)
+    over = int(np.partition(values, -counters - 1)[-counters - 1]) if len(values) > counters else 0
+    return _positive(keys, values - over), over
+
+
+def _single(sketch: MisraGries) -> MergedSketch:
+    """Return one sketch as a merged one; values of the sum are in units of 1/(k+1)."""
+    kind, (counters, items, decrements), ((keys, counts),) = sketch.snapshot()
+    if items * (counters + 1) >= MOST_ITEMS:
+        raise InvalidValue("the stream is too long for a sketch of this size. Use fewer counters.")
+    merged = MergedSketch(counters)
+    merged._kind, merged.sources, merged.items, merged.decrements = kind, 1, items, decrements
+    merged.summed = _positive(keys, (counts + decrements) * (counters + 1) - items)
+    merged.bounded = _positive(keys, counts)
+    return merged
+
+
+def _positive(keys: pa.Array, values: Ints) -> Table:
+    """Return the keys whose values are above zero."""
+    rows = np.flatnonzero(values > 0)
+    return Table(keys.take(pa.array(rows)), values[rows])
+
+
+def _add_tables(first: Table, second: Table) -> Table:
+    """Return the sum of two tables, sorted by key."""
+    if not len(first.values) or not len(second.values):
+        return second if len(second.values) or pa.types.is_null(first.keys.type) else first
+    both = pa.concat_tables(pa.table({"key": table.keys, "value": table.values}) for table in (first, second))
+    both = both.group_by("key").aggregate([("value", "sum")]).sort_by("key")
+    return Table(both["key"].combine_chunks(), both["value_sum"].to_numpy())
+
+
 def _salt() -> Words:
-    """Return secret words, so that nobody can make up keys that collide in a table."""
+    """Return secret words, so that nobody can construct keys that collide in a table."""
     return resolve(None).words(4)
 
 
 def _new_table(kind: Kind, counters: int) -> "CounterTable":
-    """Return an empty table. Only here are the compiled loops loaded."""
+    """Return an empty table. Importing `counter_tables` loads the compiled loops, which a new sketch does not need."""
     from dpsieve.sketches.counter_tables import new_table
 
     return new_table(kind, counters, _salt())

@@ -1,6 +1,6 @@
-"""From a sketch to a Release: check, certify, charge, draw, in this order."""
+"""Releases of sketches: check, certify, charge, draw, in this order."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
-from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.source import Source
 from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.rounded_noise import RoundedSketch
@@ -22,13 +22,10 @@ from dpsieve.types import Ints
 from dpsieve.values.columns import kind_of_type, plain_items
 from dpsieve.values.keys import refuse_equal, refuse_set
 
-if TYPE_CHECKING:
-    from dpsieve.sketches.merged import MergedSketch
-
 _UNIVERSE = "Pass a range of integers such as range(10**9), or the list or Arrow array of all keys that can occur."
 
 
-def noisy_release(
+def release_table(
     mechanism: NoisySketch | RoundedSketch | OneSidedSketch,
     table: Table,
     lost: Any,
@@ -40,16 +37,21 @@ def noisy_release(
 ) -> Release:
     """Return the keys whose noisy counters reach the threshold.
 
-    `lost` is what the mechanism takes for a bound on how much the counters are too low; None where it is not known.
+    `lost` bounds how much the counters are too low, as the mechanism defines it; None where it is not known.
     """
-    randomness = resolve(source)
-    mechanism.certify()
-    some = np.ones(1, table.values.dtype)
-    with charge(ledger, mechanism, note, lambda: mechanism.draw(some, lost and 1, resolve(None))) as entry:
-        made, tokens = mechanism.draw(table.values, lost, randomness)
+    from dpsieve.jobs.run import Plan, run
+
+    def finish(table: Table, source: Source) -> Release:
+        drawn, tokens = mechanism.draw(table.values, lost, source)
         shown = np.flatnonzero(tokens)
-        keys, notes = table.keys.take(pa.array(shown)), Notes(reason=reason, entry=entry)
-        return release_of(made, keys, tokens[shown], source=randomness, notes=notes)
+        keys, notes = table.keys.take(pa.array(shown)), Notes(reason=reason)
+        return release_of(drawn, keys, tokens[shown], source=source, notes=notes)
+
+    def rehearse(table: Table, source: Source) -> None:
+        mechanism.draw(np.ones(1, table.values.dtype), lost and 1, source)
+
+    mechanism.certify()
+    return run(Plan(mechanism, lambda _: table, finish, rehearse), ledger=ledger, note=note, source=source)
 
 
 def release_counters(
@@ -66,16 +68,16 @@ def release_counters(
 ) -> Release:
     """Release a sketch that another program made with the standard Misra-Gries algorithm, which drops keys at zero.
 
-    Neighbours and guarantee are those of `MisraGries.release`; the threshold is higher, as up to `size` keys may differ
-    (Section 3.5.1 of the thesis, with the exact probability). It must really be Misra-Gries: one counter goes up for
-    each item, or a new one starts, or all go down by one. Sketches that purge in other ways, such as DataSketches'
-    frequent items, do not have this guarantee. `high` bounds the counter, not the true frequency, since how often all
-    counters were lowered is not known.
+    Neighbours and guarantee are those of `MisraGries.release`; the threshold is higher, because up to `size` keys may
+    differ (Section 3.5.1 of the thesis, with the exact probability). The sketch must be Misra-Gries: each item raises
+    one counter, starts a new one, or lowers all by one. Sketches that purge in other ways, such as DataSketches'
+    frequent items, do not have this guarantee. `high` bounds the counter, not the true frequency, because the number
+    of decrements is not known.
 
     Args:
-        keys: the keys that the sketch holds, distinct.
+        keys: the keys of the sketch, distinct.
         counters: their counters, 1 or more.
-        size: how many counters the sketch has; not how many are in use.
+        size: the capacity of the sketch, not the number of counters in use.
     """
     names = plain_items(refuse_set(keys), "keys", "Pass the keys that the sketch holds: integers, text or bytes.")
     refuse_equal(pa.table({"key": names}))
@@ -88,48 +90,45 @@ def release_counters(
         raise InvalidValue("keys and counters differ in length. Pass one counter for each key.")
     mechanism = NoisySketch(epsilon, delta, size, items_per_unit, standard=True)
     reason = f"noise for a standard sketch of {size:,} counters, and a threshold of {mechanism.threshold:,}"
-    return noisy_release(mechanism, Table(names, counts), None, reason, ledger=ledger, note=note, source=source)
+    return release_table(mechanism, Table(names, counts), None, reason, ledger=ledger, note=note, source=source)
 
 
 def release_over(
-    universe: Any,
-    sketch: "MergedSketch",
-    epsilon: float,
-    delta: float,
-    false_keys: float,
-    items_per_unit: int,
-    method: str = "auto",
+    universe: "Universe",
+    mechanism: SummedSketch,
+    table: Table,
+    lost: int,
     *,
     ledger: AnyLedger,
     note: str,
     source: Source | None,
 ) -> Release:
-    """Release a sum or a bounded merge of sketches over a known universe; keys outside of it are left out."""
-    if delta != 0:
-        raise InvalidValue("with a universe the release is purely private. Leave out delta, or the universe.")
-    every, sources = Universe(universe), max(1, sketch.sources)
-    numbers = epsilon, 0.0, sketch.counters, sources, len(every), false_keys, items_per_unit
-    ways = [SummedSketch(*numbers, bounded=way == "bounded") for way in ("sum", "bounded") if method in (way, "auto")]
-    mechanism = min(ways, key=lambda way: way.threshold)
-    table, lost = (sketch.bounded, sketch.decrements) if mechanism.bounded else (sketch.summed, sketch.items)
-    places = every.places(table.keys)
-    randomness = resolve(source)
-    mechanism.certify()
-    reason = f"pure privacy over {len(every):,} known keys, of which about {false_keys:g} that do not occur come out"
+    """Release the values of keys of a known universe; keys outside of it are ignored."""
+    from dpsieve.jobs.run import Plan, run
 
-    def draw(values: Ints, places: Ints, lost: Any, source: Source, entry: int | None = None) -> Release:
-        made, tokens = mechanism.draw(values, lost, source)
+    places = universe.places(table.keys)
+    mechanism.certify()
+    reason = f"pure privacy over {len(universe):,} known keys, of which about"
+    reason += f" {mechanism.false_keys:g} that do not occur come out"
+
+    def draw(values: Ints, places: Ints, lost: int, source: Source) -> Release:
+        drawn, tokens = mechanism.draw(values, lost, source)
         zeros, more = mechanism.draw_zeros(places, source)
         shown = np.flatnonzero(tokens)
-        found, every_token = np.concatenate([places[shown], zeros]), np.concatenate([tokens[shown], more])
-        # Of equal tokens the first place of the universe wins: whether a key was held must not decide.
-        most = np.lexsort((found, -every_token))[: mechanism.most_keys]
-        notes = Notes(reason=reason, entry=entry)
-        return release_of(made, every.take(found[most]), every_token[most], source=source, notes=notes)
+        published, all_tokens = np.concatenate([places[shown], zeros]), np.concatenate([tokens[shown], more])
+        # Of equal tokens the first place of the universe wins: ties must not depend on whether the sketch held the key.
+        most = np.lexsort((published, -all_tokens))[: mechanism.most_keys]
+        notes = Notes(reason=reason)
+        return release_of(drawn, universe.take(published[most]), all_tokens[most], source=source, notes=notes)
 
-    one, inside = (np.ones(1, table.values.dtype), np.zeros(1, np.int64), 1), np.flatnonzero(places >= 0)
-    with charge(ledger, mechanism, note, lambda: draw(*one, resolve(None))) as entry:
-        return draw(table.values[inside], places[inside], lost, randomness, entry)
+    def finish(inside: Ints, source: Source) -> Release:
+        return draw(table.values[inside], places[inside], lost, source)
+
+    def rehearse(_: Ints, source: Source) -> None:
+        draw(np.ones(1, table.values.dtype), np.zeros(1, np.int64), 1, source)
+
+    plan = Plan(mechanism, lambda _: np.flatnonzero(places >= 0), finish, rehearse)
+    return run(plan, ledger=ledger, note=note, source=source)
 
 
 class Universe:
@@ -152,19 +151,19 @@ class Universe:
         return len(self._array) if self._range is None else len(self._range)
 
     def places(self, keys: pa.Array) -> Ints:
-        """Return the place of each key, -1 for keys that are not in the universe, such as those of another kind."""
+        """Return the place of each key, -1 for keys outside the universe, such as those of another kind."""
         kind = pa.int64() if self._range is not None else self._array.type
         if not len(keys) or kind_of_type(keys.type) != kind_of_type(kind):
             return np.full(len(keys), -1, np.int64)
         if self._range is None:
-            found = pc.fill_null(pc.index_in(keys.cast(kind), value_set=self._array), -1)
-            return np.asarray(found.to_numpy(), dtype=np.int64)
+            places = pc.fill_null(pc.index_in(keys.cast(kind), value_set=self._array), -1)
+            return np.asarray(places.to_numpy(), dtype=np.int64)
         span, integers = self._range, keys.to_numpy()
         # Differences modulo 2^64 are exact: both ends fit 64 bits.
         behind = (integers.view(np.uint64) - _word(span.start)) * _word(1 if span.step > 0 else -1)
         inside = (integers >= min(span[0], span[-1])) & (integers <= max(span[0], span[-1]))
-        places, rest = np.divmod(behind, np.uint64(min(abs(span.step), 2**64 - 1)))
-        return np.where(inside & (rest == 0), places, _word(-1)).view(np.int64)
+        places, remainder = np.divmod(behind, np.uint64(min(abs(span.step), 2**64 - 1)))
+        return np.where(inside & (remainder == 0), places, _word(-1)).view(np.int64)
 
     def take(self, places: Ints) -> pa.Array:
         """Return the keys at these places."""

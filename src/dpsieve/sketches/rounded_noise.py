@@ -1,28 +1,28 @@
 """Sums of Misra-Gries sketches for unknown keys: small values are rounded at random, then noise and a threshold.
 
 Values V are those of `sketches.summed_noise`, whole numbers in units of 1/(k+1). A value below S becomes S with
-probability V/S, and else nothing; discrete Laplace noise X of scale b goes to all that is left, and to the number of
-items N; what reaches L comes out. (Section 3.6 of the thesis, by its Algorithm 9: S = 2k + 2 and b = S/epsilon.)
+probability V/S, and otherwise nothing; discrete Laplace noise X of scale b is added to all that is left, and to the
+number of items N; what reaches L is published. (Section 3.6 of the thesis, Algorithm 9: S = 2k + 2, b = S/epsilon.)
 Neighbours are add/remove of one item of one stream: one value grows by at most k while at most k - 1 others fall by 1,
 or at most k fall by 1; and N changes by 1.
 
-Let row(V) be the law of what comes out for V, tau(x) = P[x + X >= L], and D the hockey-stick divergence at epsilon of
-the laws P and Q of two neighbours. Values are independent.
+Let row(V) be the distribution of the output for V, tau(x) = P[x + X >= L], and D the hockey-stick divergence at epsilon
+of the distributions P and Q of two neighbours. Values are independent.
 
-1. Values from S on. This is post-processing of V + X. Noise that is log-concave is told from itself moved by m best by
-   whether it exceeds a point, and the farther it is moved the better. Noise that is moved by 1 has the loss +1/b with
-   probability q = 1 / (1 + e^(-1/b)), and else -1/b. With J binomial in n and q, and F the distribution function of X,
+1. Values from S on. This is post-processing of V + X. Log-concave noise is best distinguished from itself moved by m
+   by whether it exceeds a point, and the better the farther it is moved. Noise moved by 1 has the loss +1/b with
+   probability q = 1 / (1 + e^(-1/b)), otherwise -1/b. With J binomial in n and q, and F the distribution function of X,
 
        H(m, n) = E[h(epsilon - (2J - n)/b)],   h(e) = max over t of F(t) - e^e F(t - m)
 
    is the divergence of one noise moved by m beside n moved by 1. It grows with m and n, and is 0 if m + n <= b epsilon.
    At worst one value moves by k, k - 1 others and N by 1: H(k, k). But the k losses of 1/b nearly cancel: with many
    counters b may be little more than k/epsilon, as if the one large change were alone.
-2. Values up to S that are larger in P. row(V) is row(S) with probability V/S and else 'nothing', so a change by j moves
+2. Values up to S that are larger in P. row(V) is row(S) with probability V/S or else 'nothing', so a change by j moves
    a mass of j/S tau(S). This is added to D: replace P's row by that of Q.
 3. One value that is S - i in Q and S + j in P, where i + j <= k. Q's row is a mixture of row(S) and, with probability
    i/S, of 'nothing'. D is jointly convex, so it is at most that with row(S), plus i/S times that with 'nothing'; in the
-   latter all but the tau(S + j) that comes out is hidden.
+   latter all but the tau(S + j) that is published is hidden.
 4. Values that are larger in Q. Below S, a change by j leaves P's row at most 1 + j tau(S) / (S (1 - tau(S))) times that
    of Q: only 'nothing' grows. If a value is S - i in P and S + j in Q, this holds for row(S) in place of Q's. At
    most k such steps together are at most e^u, u = k tau(S) / (S (1 - tau(S))). If the loss of all that is left is M,
@@ -68,10 +68,10 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from dpsieve.channels.budget import check_budget
+from dpsieve.codec import register
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_tail
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.picks import uniform_integers
 from dpsieve.randomness.source import Source
@@ -216,7 +216,7 @@ def _delta(epsilon: float, counters: int, items_per_unit: int, choice: Choice) -
 
 
 def _largest_case(step: float, counters: int, scale: float, full: int, tau: float) -> float:
-    """Return the largest of the cases that exclude each other, but for what steps of 4 add."""
+    """Return the largest of the mutually exclusive cases, without what steps of 4 add."""
     fewer, nearer = _losses_by_block(step, counters, scale, full)
     others = max(losses + end / full * tau for _, end, losses in fewer)
     large = max(losses + _straddling(start, end, counters, scale) / full * tau for start, end, losses in nearer)

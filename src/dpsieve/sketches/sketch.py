@@ -1,4 +1,4 @@
-"""What every sketch offers, and how it is saved as bytes: little-endian, the same for the same state, with a checksum.
+"""The base of all sketches, and their saved form: little-endian bytes, equal for equal states, with a checksum.
 
     name, format        14 bytes and 1
     class of sketch     1 byte: 0 MisraGries, 1 MergedSketch, 2 UserMisraGries
@@ -7,9 +7,9 @@
     rows of tables      8 bytes each; then for each table:
       values            numbers, in the order of the keys
       keys, sorted      integers: 8 bytes each; text and bytes: their lengths as numbers, then their bytes
-    SHA-256             of all that is before it
+    SHA-256             of everything before it
 
-See `values.key_bytes` for the numbers and the keys of a table.
+See `values.saved_bytes` for the numbers and the keys of a table.
 """
 
 from abc import ABC, abstractmethod
@@ -40,14 +40,14 @@ _SKETCHES = ("MisraGries", "MergedSketch", "UserMisraGries")
 
 
 class Table(NamedTuple):
-    """Keys, sorted and distinct, and a number above or at zero for each."""
+    """Keys, sorted and distinct, with a non-negative number each."""
 
     keys: pa.Array
     values: Ints
 
 
 class State(NamedTuple):
-    """All that makes up a sketch: the kind of its keys, the number of counters and further numbers, and its tables."""
+    """The state of a sketch: the kind of its keys, the number of counters and further numbers, and its tables."""
 
     kind: Kind | None
     numbers: tuple[int, ...]
@@ -57,7 +57,7 @@ class State(NamedTuple):
 class Sketch(ABC):
     """Counters for the most common keys of a stream. They are true values: do not publish them."""
 
-    _numbers: ClassVar[int]  # how many numbers and tables are saved
+    _numbers: ClassVar[int]  # numbers and tables of the saved form
     _tables: ClassVar[int] = 1
 
     def __init__(self, counters: int, most: int, hint: str) -> None:
@@ -71,7 +71,7 @@ class Sketch(ABC):
 
     @property
     def kind(self) -> Kind | None:
-        """What is counted: 'integers', 'text' or 'bytes'; None before the first item."""
+        """The kind of keys: 'integers', 'text' or 'bytes'; None before the first item."""
         return self._kind
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Sketch(ABC):
     @property
     @abstractmethod
     def decrements(self) -> int:
-        """The most that any estimate is too low by. A true value."""
+        """The largest error of an estimate, which is never too high. A true value."""
 
     def keys_and_counts(self) -> Table:
         """Return the keys held, sorted (text and bytes by their bytes), and their counters. True values.
@@ -108,33 +108,33 @@ class Sketch(ABC):
         return iter(zip(keys.to_pylist(), counts.tolist(), strict=True))
 
     def to_bytes(self) -> bytes:
-        """Return the whole state, keys and counters included: keep it as safe as the data."""
+        """Return the complete state, with keys and counters: protect it like the data."""
         return _pack(type(self).__name__, self.snapshot())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Return the sketch that `to_bytes` saved; it continues exactly as the saved one would have.
 
-        Bytes that are not whole, or tell of a state that no stream leads to, raise `UnreadableData`.
+        Incomplete bytes, and bytes that describe a state that no stream can produce, raise `UnreadableData`.
         """
-        made = cls._of(_unpack(data, cls.__name__, cls._numbers, cls._tables))
-        return refuse("tell of a state that no stream leads to") if made is None else made
+        sketch = cls._of(_unpack(data, cls.__name__, cls._numbers, cls._tables))
+        return refuse("describe a state that no stream can produce") if sketch is None else sketch
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_bytes, (self.to_bytes(),)
 
     @abstractmethod
     def snapshot(self) -> State:
-        """Return the whole state at one moment. True values."""
+        """Return the complete state at one moment. True values."""
 
     @classmethod
     @abstractmethod
     def _of(cls, state: State) -> Self | None:
-        """Return a sketch in this state, or None where no stream leads to it. Tables have keys of the right kind."""
+        """Return a sketch in this state, or None if no stream can produce it. Tables have keys of the right kind."""
 
 
 def saved_class(data: object) -> str | None:
-    """Return the name of the class whose `to_bytes` is given, as far as the first bytes tell."""
+    """Return the name of the class that saved these bytes, by their first bytes; None if it is unknown."""
     if not isinstance(data, bytes | bytearray | memoryview):
         return None
     head = bytes(data[: len(_NAME) + 2])
@@ -142,8 +142,8 @@ def saved_class(data: object) -> str | None:
     return _SKETCHES[head[-1]] if known else None
 
 
-def total(values: Ints) -> int:
-    """Return the sum of numbers that are not negative, however large."""
+def exact_sum(values: Ints) -> int:
+    """Return the exact sum of non-negative numbers of any size."""
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
@@ -157,19 +157,19 @@ def _pack(name: str, state: State) -> bytes:
 
 
 def _unpack(data: bytes, name: str, numbers: int, tables: int) -> State:
-    """Return the state that was packed; raise where the bytes are not whole, or hold numbers out of range."""
-    found = saved_class(data)
-    if found not in (None, name):
-        refuse(f"are a {found}, not a {name}")
+    """Return the state that was packed; raise if bytes are missing or numbers are out of range."""
+    saved = saved_class(data)
+    if saved not in (None, name):
+        refuse(f"are a {saved}, not a {name}")
     reader = ByteReader(data, _NAME, _FORMAT, "sketch")
     if reader.take(1)[0] >= len(_SKETCHES):
         refuse("are damaged")
     kind, (counters, *others) = reader.kind(), reader.words(numbers + tables)
     if not 1 <= counters <= MOST_COUNTERS or max(others) > MOST_ITEMS:
         refuse("have numbers out of range")
-    read = []
+    contents = []
     for rows in others[numbers - 1 :]:
         values = reader.numbers(rows)
-        read.append(Table(reader.keys(kind, rows), values))
+        contents.append(Table(reader.keys(kind, rows), values))
     reader.end()
-    return State(kind, (counters, *others[: numbers - 1]), tuple(read))
+    return State(kind, (counters, *others[: numbers - 1]), tuple(contents))

@@ -1,4 +1,4 @@
-"""Noise for merged Misra-Gries sketches over a known universe: the sum of sketches, or their bounded merge.
+"""Noise for sums of Misra-Gries sketches over a known universe.
 
 From a sketch of k counters c, lowered gamma times over n items, take v = max(0, c + gamma - n/(k+1)): at most n/(k+1)
 below the true frequency and never above it (Section 3.6 of the thesis). Everything is counted in units of 1/(k+1),
@@ -15,12 +15,8 @@ holds for the sum of such sketches over any number of streams too (Section 3.7).
 1 of our units, without n. Discrete Laplace noise of scale 2k/epsilon on all of it is epsilon-private, and the noisy
 number of items bounds from above what the sketches have lost.
 
-The bounded merge (`sketches.one_sided`) changes by at most 1 in each of k counters, all in one direction, and in what
-was lost: noise of scale (k+1)/epsilon, in units of whole counts. That is always more than the 2k/(k+1) of the sum, but
-the sum takes N/(k+1) from every key, where the bounded merge may have lost much less.
-
-Every element of the universe gets its noise, also those with a value of 0, and those that reach a public threshold
-come out. How many of the zeros do is a binomial draw, which ones a uniform choice, and by how much a geometric
+Every element of the universe gets noise, also those with a value of 0, and those that reach a public threshold are
+published. The number of published zeros is a binomial draw, their places a uniform choice, and their excess a geometric
 draw, so no other element of a large universe is touched. Pure privacy, delta = 0. A unit of m items is m steps of
 epsilon/m.
 """
@@ -28,16 +24,16 @@ epsilon/m.
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from flint import arb
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.codec import register
+from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.picks import distinct
@@ -45,7 +41,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable
 
 from dpsieve.sketches.laplace_noise import (  # isort: skip
-    MISSED, LaplaceSketch, SketchReading, any_above, are_parts, drawn_number, least_threshold, read_estimates,
+    MISSED, LaplaceSketch, SketchReading, any_above, are_parts, check_drawn, find_threshold, read_estimates,
 )  # fmt: skip
 from dpsieve.types import Floats, Ints
 
@@ -54,12 +50,11 @@ MOST_SOURCES = 10**9
 
 
 class SketchSum(LaplaceSketch):
-    """What a release of merged sketches tells: noisy values, and noise on a bound of what they are too low by.
+    """Noise for the values of merged sketches, and for a bound on how much they are too low.
 
     Attributes:
-        sources: how many sketches were merged.
-        items: that bound with noise, in units of 1/parts: the number of items, or what a bounded merge has lost; None
-            before it is drawn.
+        sources: the number of merged sketches.
+        items: that bound with noise, in units of 1/parts: the number of items; None before it is drawn.
     """
 
     sources: int
@@ -68,7 +63,7 @@ class SketchSum(LaplaceSketch):
     def _store(self, **checked: Any) -> None:
         hint = "Pass how many sketches are added up."
         sources = validate.whole("sources", self.sources, low=1, high=MOST_SOURCES, hint=hint)
-        super()._store(sources=sources, items=drawn_number("items", self.items), **checked)
+        super()._store(sources=sources, items=check_drawn("items", self.items), **checked)
 
     @property
     def parts(self) -> int:
@@ -82,12 +77,12 @@ class SketchSum(LaplaceSketch):
 
     @property
     def lost(self) -> int | None:
-        """The bound with noise."""
+        """The noisy bound."""
         return self.items
 
     @property
     def shares_noise(self) -> bool:
-        """Whether the noise of that bound is in all estimates."""
+        """Whether all estimates contain the noise of that bound."""
         return self.items is not None and self.items > 0
 
     @property
@@ -97,7 +92,7 @@ class SketchSum(LaplaceSketch):
 
     @property
     def noisy_keys(self) -> int:
-        """How many keys may get noise."""
+        """The most keys that may get noise."""
         return self.most_keys
 
     @property
@@ -117,10 +112,10 @@ class SketchSum(LaplaceSketch):
         return self._with_drawn(items=counted), np.where(noisy >= self.least, noisy, 0) / self.parts
 
     def read(self, tokens: ArrayLike) -> SketchReading:
-        """Return estimates, and intervals for the true frequencies that all hold at once with probability 0.95.
+        """Return estimates, and intervals that all contain the true frequencies with probability 0.95.
 
-        A true frequency is at least v = token - X, and at most v plus what may be lost. Common keys have lost nearly
-        all of that: a key that is held from its first item on has v plus what was lost, exactly. So that is the count.
+        A true frequency is at least v = token - X, and at most v plus what may be lost. A key that is held from its
+        first item on has exactly v plus what was lost, and common keys nearly that. So that is the count.
         """
         noisy = np.asarray(tokens, dtype=np.float64)
         below, above = self._margins
@@ -134,26 +129,27 @@ class SketchSum(LaplaceSketch):
 
     @cached_property
     def _margins(self) -> tuple[int, int]:
-        """Bounds on all X_i, and on all -X_i plus the noise of N, that fail with half of what is allowed each."""
+        """Upper bounds on all X_i, and on all -X_i plus the noise of N, that each fail with half of the probability."""
         keys, half = self.noisy_keys, MISSED / 2
-        below = least_threshold(lambda t: keys * self._tail(t), half) - 1
-        return below, least_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
+        below = find_threshold(lambda t: keys * self._tail(t), half) - 1
+        return below, find_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
 
 
 @register("misra_gries_sum")
 @dataclass(frozen=True, repr=False)
 class SummedSketch(SketchSum):
-    """Noise for merged sketches over a known universe, from public numbers alone.
+    """Noise for merged sketches over a known universe.
 
     Attributes:
         delta: 0, as the release is purely private.
-        universe: how many elements the known universe has.
-        false_keys: how many elements that do not occur are expected to come out.
-        bounded: the values are those of the bounded merge, instead of the sum.
+        universe: the size of the known universe.
+        false_keys: the expected number of published elements that do not occur.
 
     >>> round(SummedSketch(1.0, 0.0, 1024, universe=10**9).threshold, 1)
     40.0
     """
+
+    _values: ClassVar[str] = "sum"
 
     epsilon: float
     delta: float
@@ -164,13 +160,10 @@ class SummedSketch(SketchSum):
     items_per_unit: int = 1
     items: int | None = None
     unit: str | None = None
-    bounded: bool = False
 
     def __post_init__(self) -> None:
         if validate.delta(self.delta) or self.universe is None:
             raise InvalidValue("delta must be 0, and universe how many keys can occur. Without one, use RoundedSketch.")
-        if not isinstance(self.bounded, bool):
-            raise InvalidType(f"bounded must be True or False, not {type(self.bounded).__name__}.")
         epsilon, hint = validate.positive_epsilon(self.epsilon), "Pass how many keys can occur."
         universe = validate.whole("universe", self.universe, low=1, high=MOST_KEYS, hint=hint)
         hint = "Pass how many false keys to expect, such as 1.0."
@@ -178,26 +171,12 @@ class SummedSketch(SketchSum):
         self._store(epsilon=epsilon, delta=0.0, universe=universe, false_keys=false_keys)
 
     def __repr__(self) -> str:
-        return f"<{self._what} of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
-
-    @property
-    def _what(self) -> str:
-        return "bounded merge" if self.bounded else "sum"
-
-    @property
-    def parts(self) -> int:
-        """Counters of the bounded merge are whole numbers; values of the sum are multiples of 1/(k+1)."""
-        return 1 if self.bounded else super().parts
-
-    @property
-    def sensitivity(self) -> int:
-        """In units of 1/parts: k counters and what they have lost, or all values and the number of items."""
-        return self.counters + 1 if self.bounded else super().sensitivity
+        return f"<{self._values} of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
 
     @property
     def most_keys(self) -> int:
         """The most keys that a release may have."""
-        return min(self.counters * (1 if self.bounded else self.sources), self.noisy_keys)
+        return min(super().most_keys, self.noisy_keys)
 
     @property
     def noisy_keys(self) -> int:
@@ -208,17 +187,17 @@ class SummedSketch(SketchSum):
     @cached_property
     def least(self) -> int:
         """What a noisy value must reach, in units of 1/parts."""
-        return least_threshold(lambda t: self.noisy_keys * self._tail(t), self.false_keys)
+        return find_threshold(lambda t: self.noisy_keys * self._tail(t), self.false_keys)
 
     def certify(self) -> Certificate:
         """Return the certificate: one comparison of exact fractions."""
-        noise = f"discrete Laplace noise of scale {self.scale / self.parts:.4g}"
-        return formula(self.guarantee, 0.0 if self._is_wide else 1.0, "balls", f"{self._what} of sketches with {noise}")
+        covers = f"{self._values} of sketches with discrete Laplace noise of scale {self.scale / self.parts:.4g}"
+        return formula(self.guarantee, 0.0 if self._is_wide else 1.0, "balls", covers)
 
     def draw_zeros(self, held: Ints, source: Source) -> tuple[Ints, Floats]:
-        """Return which places of the universe without a value come out, and their tokens; `held` have a value."""
+        """Return the published places of the universe without a value, and their tokens; places `held` have a value."""
         zeros = self.noisy_keys - len(held)
-        rate = min(1.0, self._tail(self.least) * (1 + 1e-12))  # a little more often, then thinned to the exact rate
+        rate = min(1.0, self._tail(self.least) * (1 + 1e-12))  # slightly higher, then thinned to the exact rate
         candidates = int(binomial(np.array([zeros]), rate, source=source)[0])
         chosen = distinct(candidates, self.noisy_keys, held, source)
         chosen = chosen[_coin(self.least, self.scale, rate).draw(candidates, source) == 1]
@@ -228,7 +207,7 @@ class SummedSketch(SketchSum):
 
 
 def _coin(least: int, scale: float, rate: float) -> ExactTable:
-    """Return a table that gives 1 with probability P[X >= least] / rate, for least >= 1."""
+    """Return a table that draws 1 with probability P[X >= least] / rate, for least >= 1."""
 
     def tails() -> arb:
         return 1 - (-arb(least) / arb(scale)).exp() / (1 + (-1 / arb(scale)).exp()) / arb(rate)

@@ -62,7 +62,7 @@ def update(first, places, lengths, table, entries, arena, zeros, spare, state, s
                     now.cursor, now.waiting = 0, collect(entries, arena, now.decrements, zeros, spare)
                     continue
                 table[slot] = _word(h, entry)
-                _take_out(_word(entries[entry].hash, entry), slot, table)
+                _remove(_word(entries[entry].hash, entry), slot, table)
             new = entries[entry]
             new.stored, new.start, new.length, new.hash = now.decrements + 1, now.used, length, h
             copy(base + now.used, place, length)
@@ -123,7 +123,7 @@ def gather(entries, arena, starts, target):
 
 @jit(forceinline=True)
 def _look_ahead(places, lengths, table, entries, base, key, hashes):
-    """Hash a group of texts, and have brought near what their searches will touch first."""
+    """Hash a group of texts, and prefetch what their searches read first."""
     for i in range(len(places)):
         hashes[i] = digest(places[i], lengths[i], key)
         prefetch(table.ctypes.data + 8 * np.int64(_home(hashes[i], table)))
@@ -149,7 +149,7 @@ def _next_zero(table, entries, zeros, now):
 
 
 @jit(forceinline=True)
-def _take_out(word, other, table):
+def _remove(word, other, table):
     """Empty the slot that holds a word, not slot `other`, and move words back into it that a search would now miss."""
     mask = np.uint64(len(table) - 1)
     hole = _home(word, table)
@@ -166,7 +166,7 @@ def _take_out(word, other, table):
 
 @jit()
 def _merge(words, spare, entries, base):
-    """Sort completely, by merging longer and longer runs: for few words, or for many that an attacker made alike."""
+    """Merge sort by the complete order: for few words, or for many that an attacker made collide."""
     width = 1
     while width < len(words):
         for left in range(0, len(words), 2 * width):

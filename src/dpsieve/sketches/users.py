@@ -1,21 +1,21 @@
-"""A sketch for users who hold sets of items: however large the sets, one user changes each counter by at most one.
+"""A sketch for users with sets of items: whatever the size of the sets, one user changes each counter by at most one.
 
 All items of a user enter together: each raises its counter by 1, or starts one. If more than k keys are held then, all
-counters are lowered by 1, once, and keys at zero leave. Each lowering takes at least k + 1 away, so a counter is at
-most N/(k+1) below the true number of users, for N items in all.
+counters are lowered by 1, once, and keys at zero leave. Each lowering subtracts at least k + 1, so a counter is at most
+N/(k+1) below the true number of users, for N items in all.
 
-Neighbours are add/remove of one user, with the whole set. The states of `sketches.one_sided` are kept: say c - c' is
-in {0, 1} for every key, so every key of the second is one of the first. The same set for both keeps that. If both are
-lowered, the differences stay (0 stays 0). If one is, it is the first, as it holds as many keys or more; then c' - c is
-in {0, 1}, and lost = lost' + 1. From there the roles are exchanged. The one user more leads from c = c' to either
-state.
+Neighbours are add/remove of one user, with the complete set. They stay in the states of `one_sided_noise`. Let c - c'
+be in {0, 1} for every key, so every key of the second is one of the first. The same set for both preserves that. If
+both are lowered, the differences stay (0 stays 0). If one is, it is the first, as it holds as many keys or more; then
+c' - c is in {0, 1}, and lost = lost' + 1. From there the roles are exchanged. The additional user leads from c = c' to
+either state.
 
-Merging keeps the states, too, where a user is in one of the two sketches. It adds the counters of an equal sketch to
-both, takes the (k+1)-st largest sum away from all, o and o', and drops what is not above zero. Let c - c' be in {0, 1}.
+Merging preserves the states too, where a user is in one of the two sketches. It adds the counters of an equal sketch to
+both, subtracts the (k+1)-st largest sum from all, o and o', and drops what is not above zero. Let c - c' be in {0, 1}.
 So are the differences of the sums, and o - o', as no order statistic moves by more. If o = o', the state stays. If
-o = o' + 1, the differences of what is left are in {-1, 0}, and stay there when both are cut off at zero: the other
-state, as lost - lost' has grown by 1. From the other state all of this is the same, with the roles exchanged. Taking
-o away takes it from k + 1 sums or more, so the bound N/(k+1) stays, and a merged sketch may go on counting.
+o = o' + 1, the remaining differences are in {-1, 0}, and stay there when both are truncated at zero: the other state,
+as lost - lost' has grown by 1. From the other state the same holds with the roles exchanged. Subtracting o takes it
+from k + 1 sums or more, so the bound N/(k+1) stays, and a merged sketch can be updated further.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,10 +32,10 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.laplace_noise import NoisySketch
-from dpsieve.sketches.merged import bounded_merge, common_shape
+from dpsieve.sketches.misra_gries import bounded_merge, common_shape
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
-from dpsieve.sketches.releasing import noisy_release
-from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, total
+from dpsieve.sketches.releasing import release_table
+from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, exact_sum
 from dpsieve.types import Ints
 from dpsieve.values.columns import check_kind, column_of_items, converted, is_sound, kind_of_type, plain_items
 
@@ -44,10 +44,9 @@ _NO_SETS = f"sets cannot be read as sets of items. {_HINT}"
 
 
 class UserMisraGries(Sketch):
-    """Counts in how many users' sets each key is, in `counters` places. What it holds is true: not to be published.
+    """Counts the users whose sets contain each key, with `counters` counters. True values: do not publish them.
 
-    The first item settles the kind of all others. A sketch is for one thread at a time: a second one that uses it
-    meanwhile gets an error.
+    The first item decides the kind of all others. Use a sketch in one thread at a time: a second thread gets an error.
 
     >>> sketch = UserMisraGries(counters=2)
     >>> sketch.update([["tea", "milk"], ["tea"], ["tea", "salt", "milk"]])
@@ -70,17 +69,17 @@ class UserMisraGries(Sketch):
         return len(self._held.values)
 
     def update(self, sets: Any) -> None:
-        """Count the sets of some users, one after the other; an item that a user has twice counts once.
+        """Count the sets of users, one after the other; repeated items of a user count once.
 
-        The sets of one user must come together, in one element. Nulls are no items. Where the batches are cut does not
-        matter. An update that fails changes nothing.
+        One element is the complete set of one user. Nulls are ignored. The result does not depend on how users are
+        divided into batches. An update that fails changes nothing.
         """
-        values, offsets = _flat(sets)
+        values, offsets = _flatten(sets)
         with self._alone:
             self._count(values, offsets)
 
     def _count(self, values: pa.Array, offsets: Ints) -> None:
-        """Count sets whose items follow each other; without items, only the users."""
+        """Count sets, given as their concatenated items and offsets."""
         from dpsieve.sketches.integer_loops import count_sets
 
         if not len(values):
@@ -89,20 +88,20 @@ class UserMisraGries(Sketch):
         kind = kind_of_type(values.type)
         check_kind("sets", kind, self._kind)
         every = values if self._kind is None else pa.concat_arrays([self._held.keys, values])
-        coded = every.dictionary_encode()  # the keys that are held come first, in their order
+        coded = every.dictionary_encode()  # the held keys come first, in their order
         codes, held = coded.indices.to_numpy().astype(np.int64), len(self)
         stored = np.zeros(len(coded.dictionary), np.int64)
         stored[:held] = self._held.values
-        kept, lowered, counted = count_sets(codes[held:], offsets, stored, held, self.counters)
-        table = Table(coded.dictionary.take(pa.array(kept)), stored[kept] - lowered)
+        remaining, lowered, counted = count_sets(codes[held:], offsets, stored, held, self.counters)
+        table = Table(coded.dictionary.take(pa.array(remaining)), stored[remaining] - lowered)
         users, items, decrements = self.users + len(offsets) - 1, self.items + counted, self.decrements + lowered
         self._kind, self._held, self.users, self.items, self.decrements = kind, table, users, items, decrements
 
     def merge(self, other: "UserMisraGries") -> "UserMisraGries":
-        """Return a sketch of the users of both, which may go on counting; these two stay as they are.
+        """Return a sketch of the users of both, which can be updated further; both inputs are unchanged.
 
-        A user must be in one of them only: with a set in each, it would change counters by two. So share the users out
-        among the sketches, not the rows.
+        A user must be in one of them only: with a set in each, it would change counters by two. So distribute users
+        among the sketches, not rows.
 
         >>> first, second = UserMisraGries(2), UserMisraGries(2)
         >>> first.update([["tea", "milk"], ["tea"]])
@@ -135,21 +134,21 @@ class UserMisraGries(Sketch):
     ) -> Release:
         """Release keys and counts with (epsilon, delta)-differential privacy when one user is added or removed.
 
-        Gaussian noise with a threshold, which grow with the square root of `counters` and not with the size of the
-        sets; see `sketches.one_sided`. The intervals are for the true numbers of users, what the sketch lost included.
-        `count` is the noisy counter (in the column `counter`) plus the noisy loss, cut to the interval: near the truth
-        for keys that come all along, and too high, by up to the loss, for those of late or neighbouring users.
+        Gaussian noise and a threshold, which grow with the square root of `counters`, not with the size of the sets
+        (`sketches.one_sided_noise`). The intervals are for the true numbers of users, including what the sketch lost.
+        `count` is the noisy counter (column `counter`) plus the noisy loss, clipped to the interval: close to the truth
+        for keys that occur throughout, and too high, by up to the loss, for those of late or adjacent users.
 
-        Protected is whoever has one set; `unit` names it, such as 'one device' for a set a device, and must be that of
-        a ledger to be charged.
+        The protected unit is the owner of one set. `unit` names it, such as 'one device' for a set per device, and must
+        equal that of a ledger to be charged.
         """
         mechanism = OneSidedSketch(epsilon, delta, self.counters, unit)
         _, (*_, decrements), (table,) = self.snapshot()
         reason = "one user changes each counter by at most one, all in one direction"
-        return noisy_release(mechanism, table, decrements, reason, ledger=ledger, note=note, source=source)
+        return release_table(mechanism, table, decrements, reason, ledger=ledger, note=note, source=source)
 
     def snapshot(self) -> State:
-        """Return the whole state at one moment. True values."""
+        """Return the complete state at one moment. True values."""
         with self._alone:
             keys, counts = self._held
             order = pc.sort_indices(keys) if len(keys) else pa.array([], pa.int64())
@@ -158,12 +157,9 @@ class UserMisraGries(Sketch):
 
     @classmethod
     def _of(cls, state: State) -> Self | None:
-        """A user raises a counter by one at most, and not if all are lowered; lowering takes k + 1 away or more.
-
-        Merging adds up users, items and counters, and what it lowers takes k + 1 away or more, too.
-        """
+        """A user raises a counter by at most one; lowering all, or merging, subtracts k + 1 or more in total."""
         kind, (counters, users, items, decrements), ((keys, counts),) = state
-        left = items - decrements * (counters + 1) - total(counts)
+        left = items - decrements * (counters + 1) - exact_sum(counts)
         if (
             (kind is None) != (items == 0)
             or len(keys) > counters
@@ -173,17 +169,17 @@ class UserMisraGries(Sketch):
             or int(counts.max(initial=0)) + decrements > users
         ):
             return None
-        made = cls(counters)
-        made._kind, made.users, made.items, made.decrements = kind, users, items, decrements
-        made._held = Table(keys, counts)
-        return made
+        sketch = cls(counters)
+        sketch._kind, sketch.users, sketch.items, sketch.decrements = kind, users, items, decrements
+        sketch._held = Table(keys, counts)
+        return sketch
 
 
 def thresholds_for_users(epsilon: float, delta: float, counters: int, items_per_unit: int) -> dict[str, float]:
     """Return the threshold of each sketch for users of up to this many items: the lower one reports rarer keys.
 
-    'MisraGries' pays by group privacy, so that its threshold grows with the items of a user; that of 'UserMisraGries'
-    grows with the square root of the counters.
+    'MisraGries' pays by group privacy, so its threshold grows with the items of a user; that of 'UserMisraGries' grows
+    with the square root of the counters.
 
     >>> thresholds_for_users(1.0, 1e-8, 100, 20)
     {'MisraGries': 491, 'UserMisraGries': 181.0}
@@ -192,12 +188,12 @@ def thresholds_for_users(epsilon: float, delta: float, counters: int, items_per_
     return {"MisraGries": noisy.threshold, "UserMisraGries": one_sided.threshold}
 
 
-def _flat(sets: Any) -> tuple[pa.Array, Ints]:
-    """Return the items of all sets, one kind, without nulls, and where each set starts and ends."""
+def _flatten(sets: Any) -> tuple[pa.Array, Ints]:
+    """Return the items of all sets, of one kind and without nulls, and the offsets of the sets."""
     if isinstance(sets, pa.Array | pa.ChunkedArray):
-        values, offsets = _flat_arrow(sets)
+        values, offsets = _flatten_arrow(sets)
     else:
-        rows = [_listed(one) for one in _listed(sets) if one is not None]
+        rows = [_as_list(items) for items in _as_list(sets) if items is not None]
         values = column_of_items(list(chain.from_iterable(rows)), "sets", _HINT)
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
     if values.null_count:
@@ -206,18 +202,18 @@ def _flat(sets: Any) -> tuple[pa.Array, Ints]:
     return plain_items(values, "sets", _HINT), offsets
 
 
-def _flat_arrow(sets: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Ints]:
+def _flatten_arrow(sets: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Ints]:
     if sets.null_count == len(sets):
         return pa.nulls(0), np.zeros(1, np.int64)
     if not (pa.types.is_list(sets.type) or pa.types.is_large_list(sets.type)):
         raise InvalidType(_NO_SETS)
     if not is_sound(sets):
         raise InvalidValue(f"sets is a broken Arrow array, or has text that is not UTF-8. {_HINT}")
-    held = sets.type.value_type
-    if pa.types.is_string_view(held) or pa.types.is_binary_view(held):  # which Arrow cannot select from
-        held = pa.large_string() if pa.types.is_string_view(held) else pa.large_binary()
-    # What lies under a null is not an item.
-    lists = converted(lambda: sets.cast(pa.large_list(held)).drop_null(), "sets", _HINT)
+    item_type = sets.type.value_type
+    if pa.types.is_string_view(item_type) or pa.types.is_binary_view(item_type):  # not selectable in Arrow
+        item_type = pa.large_string() if pa.types.is_string_view(item_type) else pa.large_binary()
+    # Drop values under nulls, which are not items.
+    lists = converted(lambda: sets.cast(pa.large_list(item_type)).drop_null(), "sets", _HINT)
     if isinstance(lists, pa.ChunkedArray):
         lists = lists.combine_chunks()
     offsets = lists.offsets.to_numpy()
@@ -225,7 +221,7 @@ def _flat_arrow(sets: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, Ints]:
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values, offsets - offsets[0]
 
 
-def _listed(values: Any) -> list[Any]:
+def _as_list(values: Any) -> list[Any]:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return list(values.to_pylist())
     if isinstance(values, Iterable) and not isinstance(values, str | bytes | bytearray | memoryview | Mapping):

@@ -1,25 +1,25 @@
-"""ALP: entries as unary numbers in columns of hashed places, with every bit flipped at random."""
+"""ALP: entries as unary numbers in columns of hashed places, with every bit flipped at random; and its parameters."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.kernel import GUARD, exp_floor
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import LazyUniform
-from dpsieve.sparse.decoders import MOST_TAKEN, checked_decoder, decode, in_threads, steps_for
-from dpsieve.sparse.digests import KEY_WORDS, words_of
-from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, relation
+from dpsieve.sparse.alp_estimates import MOST_TAKEN, Stretch, likeliest_levels, likelihood_steps, middles
+from dpsieve.sparse.digests import KEY_WORDS, hash_words
+from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, check_relation, in_threads
 from dpsieve.types import Floats, Ints, Words
 
 FLIP_BITS = 24
@@ -28,6 +28,9 @@ MOST_COLUMNS, MOST_PLACES, MOST_CELLS = 1 << 16, 1 << 31, 1 << 38
 _GRID_BITS, _EXACT = 20, 2.0**52
 _CHUNK = 1 << 15  # words of bits flipped at a time: the random words stay in the processor's cache
 _BAND = 2.0**-48
+SHAPES = ("even", "geometric")
+_ALPHAS = {"even": (0.7, 12.0), "geometric": (2.5, 20.0)}  # Section 2.6: the best additive, multiplicative error
+_GAPS_TRIED = 12
 
 
 @register("alp")
@@ -60,14 +63,14 @@ class Alp(Embedding):
     With gap = alpha / epsilon and ratio 1 this is Algorithms 2 to 5 (p = 1/(alpha + 2)); with gap 1 under 'one_entry'
     Algorithm 10; with whole gaps above 1 their exact loss is ln(1 + ...), so that p is smaller than in the thesis. A
     ratio above 1 is Section 2.6: an error in proportion to the value, for far fewer columns. Its levels are linear
-    in between and begin at 0, so that no logarithm of data is taken and small values are told apart.
+    in between and begin at 0, so no logarithm of data is taken and small values stay distinct.
 
-    Entries beyond `sparsity` and values above v_m are no error: they collide more, or are clamped.
+    More entries than `sparsity` and values above v_m are allowed: entries collide more, values are clamped.
 
     Attributes:
         epsilon: the guarantee.
         neighbours: 'l1' or 'one_entry'.
-        sparsity: how many entries are expected, which matters for the error alone.
+        sparsity: the expected number of entries, which affects only the error.
         levels: m.
         places: s.
         flips: of 2^24.
@@ -95,8 +98,8 @@ class Alp(Embedding):
         validate.store(
             self,
             epsilon=validate.positive_epsilon(self.epsilon),
-            neighbours=relation(self.neighbours),
-            sparsity=checked_sparsity(self.sparsity),
+            neighbours=check_relation(self.neighbours),
+            sparsity=check_sparsity(self.sparsity),
             levels=validate.whole("levels", self.levels, low=1, high=MOST_COLUMNS, hint=hint),
             places=validate.whole("places", self.places, low=1, high=MOST_PLACES, hint=hint),
             flips=validate.whole("flips", self.flips, low=1, high=(1 << FLIP_BITS - 1) - 1, hint=hint),
@@ -107,18 +110,18 @@ class Alp(Embedding):
             raise InvalidValue(f"levels and places make more than 2^38 bits. {hint}")
         if self.neighbours == "one_entry" and self.gap != int(self.gap):
             raise InvalidValue("gap is not whole, as neighbours='one_entry' needs it to be. Round it.")
-        self.edges  # noqa: B018  # refuses levels that floats cannot tell apart
+        self.edges  # noqa: B018  # raises for levels that floats cannot distinguish
         validate.store(self, unit=self.guarantee.unit)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised when a total of 1, or 1 in one entry, is added or removed."""
+        """The promise when a total of 1, or 1 in one entry, is added or removed."""
         unit = UNITS[self.neighbours] if isinstance(self.unit, str) and not self.unit else self.unit
         return Guarantee(self.epsilon, unit=unit)
 
     @property
     def columns(self) -> int:
-        """How many columns of places there are."""
+        """The number of columns."""
         return 2 * self.levels if self.signed else self.levels
 
     @property
@@ -158,8 +161,8 @@ class Alp(Embedding):
 
         cells = np.zeros(self.words, np.uint64)
         cells[:KEY_WORDS] = source.words(KEY_WORDS) if key is None else key
-        bits, levels = cells[KEY_WORDS:], self._rounded(np.asarray(values), source)
-        words = words_of(cells[:KEY_WORDS], digests, 1)
+        bits, levels = cells[KEY_WORDS:], self._round_values(np.asarray(values), source)
+        words = hash_words(cells[:KEY_WORDS], digests, 1)
         negative = self.levels if self.signed else 0
 
         def some(first: int, last: int) -> None:
@@ -171,68 +174,69 @@ class Alp(Embedding):
         bits[-1] &= np.uint64(2**64 - 1 >> (-self.columns * self.places) % 64)
         return cells
 
-    def get(self, cells: Words, digests: Words, decoder: str = "likelihood") -> Floats:
-        """Return an estimate for each entry, by one of the `decoders`: 'likelihood', 'prefix' or 'posterior'."""
-        words, edges = words_of(cells[:KEY_WORDS], digests, 1), self._all_edges
-        decoder, between = checked_decoder(decoder), self.neighbours == "l1" or self.gap > 1
-        found = decode(decoder, cells[KEY_WORDS:], words, edges, self.places, self.flip, between=between)
-        return np.interp(found, np.arange(len(edges)), edges)
+    def get(self, cells: Words, digests: Words) -> Floats:
+        """Return an estimate for each entry: the value of its likeliest level."""
+        words, negative = hash_words(cells[:KEY_WORDS], digests, 1), self.levels if self.signed else 0
+        return self.values_at(
+            likeliest_levels(cells[KEY_WORDS:], words, self.places, self.columns, negative, self.flip)
+        )
+
+    def values_at(self, positions: Floats) -> Floats:
+        """Return the values of positions among `all_edges`, interpolated between levels."""
+        return np.interp(positions, np.arange(len(self.all_edges)), self.all_edges)
 
     @property
     def collision(self) -> float:
-        """The probability that other entries take an entry's place in a column, where all of them are full."""
+        """The probability that other entries take an entry's place in a column, if all have the largest value."""
         return -math.expm1(self.sparsity * math.log1p(-1 / self.places)) if self.places > 1 else 1.0
 
-    def errors(self, value: float, decoder: str = "likelihood") -> Errors:
-        """Return how estimate - value is distributed where all other entries are as large as can be.
+    def errors(self, value: float, steps: tuple[int, int] | None = None) -> Errors:
+        """Return the distribution of estimate - value where all other entries have the largest value.
 
-        It is exact (`walks`) for 'likelihood', but for the error of the estimated shares of taken places. For 'prefix'
-        the middle between the first and the last highest point stands for the average of all.
+        It is exact (`alp_estimates`), except for the error of the estimated shares of taken places. Other `steps` than
+        those of the likelihood, what a one adds and a zero subtracts, are for comparison.
         """
         value = validate.real("value", value, hint="Pass a value of an entry, or 0.0 for one that is not there.")
         top, sign = self.max_value, -1.0 if value < 0 and self.signed else 1.0
         size = min(max(sign * value, 0.0), top)
         j = min(int(np.searchsorted(self.edges, size, side="right")) - 1, self.levels - 1)
         share = (size - self.edges[j]) / (self.edges[j + 1] - self.edges[j])
-        parts = [self._level_errors(level, sign, value, decoder) for level in (j, j + 1)]
-        return parts[1].mixed(parts[0], share)
+        parts = [self._level_errors(level, sign, value, steps) for level in (j, j + 1)]
+        return parts[1].mix(parts[0], share)
 
-    def expected_error(self, decoder: str = "likelihood") -> tuple[float, float]:
-        """Return the mean absolute error of entries that are there, and of those that are not.
+    def expected_error(self) -> tuple[float, float]:
+        """Return the mean absolute error of present entries, and of absent ones.
 
-        The former have values x from 1 (or 1/epsilon under 'l1') to v_m, in proportion to x^-1.5: small values are
-        the most, as in most sparse data. All other entries are as large as can be, which is the worst case.
+        Present entries have values x from 1 (or 1/epsilon under 'l1') to v_m with density proportional to x^-1.5: most
+        are small, as in most sparse data. All other entries have the largest value, which is the worst case.
         """
         least = 1.0 if self.neighbours == "one_entry" else min(1 / self.epsilon, self.max_value / 2)
         quantiles = np.arange(1, 20, 2) / 20
         values = (least**-0.5 * (1 - quantiles) + self.max_value**-0.5 * quantiles) ** -2
         values = np.floor(values) if self.neighbours == "one_entry" else values
-        present = float(np.mean([self.errors(float(value), decoder).mean for value in values]))
-        return present, self.errors(0.0, decoder).mean
+        present = float(np.mean([self.errors(float(value)).mean for value in values]))
+        return present, self.errors(0.0).mean
 
-    def _level_errors(self, level: int, sign: float, value: float, decoder: str) -> Errors:
-        from dpsieve.sparse.alp_errors import Stretch, middles
-
-        if checked_decoder(decoder) == "posterior":
-            raise InvalidValue("decoder='posterior' has no exact errors. Choose 'likelihood' or 'prefix'.")
-        taken = min(self.collision, MOST_TAKEN)
-        ones, zeros = steps_for(decoder, self.flip, np.array([taken]))
-        common = math.gcd(int(ones[0]), int(zeros[0]))
-        up, down = int(ones[0]) // common, -int(zeros[0]) // common
+    def _level_errors(self, level: int, sign: float, value: float, steps: tuple[int, int] | None) -> Errors:
+        if steps is None:
+            ones, zeros = likelihood_steps(self.flip, np.array([min(self.collision, MOST_TAKEN)]))
+            steps = int(ones[0]), -int(zeros[0])
+        common = math.gcd(*steps)
+        up, down = steps[0] // common, steps[1] // common
         other = self.flip + self.collision * (1 - 2 * self.flip)
         above = Stretch(self.levels - level, other, up, down)
         below = (Stretch(level, self.flip, down, up), Stretch(self.levels if self.signed else 0, other, up, down))
         moved, masses = middles(below, (above,))
-        ends = np.arange(len(self._all_edges)) - (self.levels if self.signed else 0)
-        estimates = sign * np.interp(moved + level, ends, self._all_edges)
+        estimates = sign * self.values_at(moved + level + (self.levels if self.signed else 0))
         return Errors.of(estimates - value, masses)
 
     @cached_property
-    def _all_edges(self) -> Floats:
+    def all_edges(self) -> Floats:
+        """The values of all levels, the lowest first: with `signed`, from -v_m to v_m."""
         return np.concatenate([-self.edges[:0:-1], self.edges]) if self.signed else self.edges
 
-    def _rounded(self, values: Any, source: Source) -> Ints:
-        """Return a level for each value, by a coin that is exactly as likely as its way to the next level."""
+    def _round_values(self, values: Any, source: Source) -> Ints:
+        """Return a level for each value: up with exactly the probability of its position between two levels."""
         top = self.max_value
         if values.dtype.kind in "iu":
             top = min(int(top), 2**62)
@@ -251,8 +255,56 @@ class Alp(Embedding):
         return levels
 
 
-def checked_sparsity(value: object) -> int:
-    """Return how many entries are expected."""
+def alp(
+    epsilon: float,
+    sparsity: int,
+    max_value: float,
+    *,
+    neighbours: Relation,
+    alpha: float | None = None,
+    bits: float = 300.0,
+    shape: str = "even",
+    signed: bool = False,
+    unit: str | None = None,
+) -> Alp:
+    """Return the ALP mechanism for about `sparsity` entries of at most `max_value`, at `bits` bits per entry.
+
+    Args:
+        epsilon: the budget.
+        sparsity: the number of entries; if only a bound on their total is known, that total divided by the distance
+            of levels, which is the number of ones in the fullest column.
+        max_value: the largest value; larger ones are clamped.
+        neighbours: 'l1' or 'one_entry'.
+        alpha: the distance of levels times epsilon, under 'one_entry' rounded to whole distances. Default: the
+            least expected error, by public numbers alone.
+        bits: stored per entry. More bits mean fewer collisions. With fewer than two per column, a column has fewer
+            places than twice the entries, which still works, with a larger error.
+        shape: 'even', for an error that is the same for all values, or 'geometric', for one in proportion to them.
+        signed: whether values may be below 0.
+        unit: what is added or removed.
+
+    >>> made = alp(1.0, 100_000, 60, neighbours="one_entry")
+    >>> made.gap, made.levels, made.places, [round(error, 1) for error in made.expected_error()]
+    (2.0, 30, 1000000, [2.4, 1.5])
+    """
+    epsilon, name = validate.positive_epsilon(epsilon), check_relation(neighbours)
+    count = check_sparsity(sparsity)
+    top = validate.between("max_value", max_value, 2.0**-100, 2.0**50, hint="Pass the largest value, such as 60.")
+    bits = validate.between("bits", bits, 1.0, 10_000.0, hint="Pass how many bits to store per entry, such as 300.")
+    if not isinstance(shape, str) or shape not in SHAPES:
+        raise InvalidValue("shape is not known. Choose 'even' or 'geometric'.")
+    if not isinstance(signed, bool):
+        raise InvalidType("signed must be True or False. Pass signed=True for values below 0.")
+    if alpha is not None:
+        alpha = validate.between("alpha", alpha, 1e-3, 1e6, hint="Pass a factor such as alpha=3.0.")
+        made = _make_with_gap(epsilon, name, count, top, _gap(alpha / epsilon, name), bits, shape, signed)
+    else:
+        made = _search_gap(epsilon, name, count, top, bits, shape, signed)
+    return made if unit is None else replace(made, unit=unit)
+
+
+def check_sparsity(value: object) -> int:
+    """Return the expected number of entries."""
     hint = "Pass about how many entries there are, such as sparsity=100_000; a public number, not a count of the data."
     return validate.whole("sparsity", value, low=1, high=10**10, hint=hint)
 
@@ -267,18 +319,18 @@ def least_flips(epsilon: float, neighbours: Relation, closest: Fraction) -> int:
 
 
 def level_grid(gap: float, neighbours: Relation) -> float:
-    """Return the power of two of which all levels are multiples."""
+    """Return the power of two that divides all levels."""
     return 1.0 if neighbours == "one_entry" else math.ldexp(1.0, math.frexp(gap)[1] - _GRID_BITS)
 
 
 def level_edges(gap: float, ratio: float, levels: int, neighbours: Relation) -> Floats:
-    """Return the values of levels, the first of which is 0."""
+    """Return the values of levels, from 0 on."""
     grid = level_grid(gap, neighbours)
     with np.errstate(over="ignore"):
         ends = np.cumsum(np.cumprod(np.full(levels, ratio)) / ratio) if ratio > 1 else np.arange(1.0, levels + 1)
         steps = np.floor(ends * (gap / grid) + 0.5)  # rounded so that what lies n apart stays n apart
     if not steps[-1] < _EXACT:
-        raise InvalidValue("gap, ratio and levels go beyond what floats tell apart. Pass fewer levels or less ratio.")
+        raise InvalidValue("gap, ratio and levels exceed the precision of floats. Pass fewer levels or less ratio.")
     return np.append(0.0, steps * grid)
 
 
@@ -299,3 +351,49 @@ def _below(low: float, size: float, high: float, word: int, source: Source) -> b
     """Return whether the uniform number that begins with a word is below (size - low) / (high - low)."""
     way = LazyUniform(source, word, 64)
     return way.below(lambda: (ball(size) - ball(low)) / (ball(high) - ball(low)))
+
+
+@lru_cache(maxsize=256)
+def _search_gap(
+    epsilon: float, neighbours: Relation, sparsity: int, top: float, bits: float, shape: str, signed: bool
+) -> Alp:
+    """Return the mechanism of the least expected error over a grid of distances between levels."""
+    most = bits / (4 if signed else 2)  # so that a column has two places per entry
+    widest = max(top, 1.0) if neighbours == "one_entry" else top
+    least, largest = _ALPHAS[shape]
+    first = min(widest, max(least / epsilon, top / most if shape == "even" else 0.0))
+    last = min(widest, max(largest / epsilon, 4 * first))
+    tried = first * (last / first) ** np.linspace(0, 1, _GAPS_TRIED)
+    gaps = sorted({_gap(float(gap), neighbours) for gap in tried})
+    made = [_make_with_gap(epsilon, neighbours, sparsity, top, gap, bits, shape, signed) for gap in gaps]
+    return min(made, key=_score)
+
+
+def _score(made: Alp) -> float:
+    """Return the mean error, where half of the requested entries are present."""
+    return sum(made.expected_error()) / 2
+
+
+def _make_with_gap(
+    epsilon: float, neighbours: Relation, sparsity: int, top: float, gap: float, bits: float, shape: str, signed: bool
+) -> Alp:
+    flips = least_flips(epsilon, neighbours, Fraction(gap))
+    if flips >= 1 << FLIP_BITS - 1:
+        raise InvalidValue("epsilon is too small for so close levels. Pass a larger epsilon, or a larger alpha.")
+    p = flips / 2**FLIP_BITS
+    ratio = (4 * p * (1 - p)) ** -0.25 if shape == "geometric" else 1.0
+    levels = math.ceil(math.log1p(top * (ratio - 1) / gap) / math.log(ratio) if ratio > 1 else top / gap)
+    if levels > MOST_COLUMNS:
+        raise InvalidValue("alpha needs more than 2^16 levels. Pass a larger alpha, or a smaller max_value.")
+    levels = max(levels, 1)
+    while (edges := level_edges(gap, ratio, levels, neighbours))[-1] < top:
+        levels += 1
+    flips = least_flips(epsilon, neighbours, Fraction(float(np.diff(edges).min())))
+    places = max(int(bits * sparsity / (2 * levels if signed else levels)), 1)
+    return Alp(epsilon, neighbours, sparsity, levels, places, flips, gap, ratio, signed=signed)
+
+
+def _gap(wanted: float, neighbours: Relation) -> float:
+    """Return the nearest distance of levels that is whole, or has few binary digits."""
+    grid = level_grid(wanted, neighbours)
+    return max(math.floor(wanted / grid + 0.5), 1) * grid

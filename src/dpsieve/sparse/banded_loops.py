@@ -45,7 +45,7 @@ def _lowest_bit(typing, word):
 
 
 @jit(nogil=True)
-def starts_of(words, starts):
+def choose_starts(words, starts):
     """Return a column in [0, starts) for each word."""
     out = np.empty(len(words), np.int64)
     for i in range(len(words)):

@@ -1,17 +1,61 @@
-"""Small numbers side by side in words.
+"""Compiled loops of sparse vectors: digests of texts, packed numbers, ALP bits, and random walks.
 
-The bits of entries: a column of places for each level, and in every column one place for each entry.
+Digests are polynomials modulo 2^61 - 1, at two points.
 
-The place of an entry in column c of s places is floor(u s / 2^32), where u is the upper half of splitmix64's
-finaliser at a + (c + 1) b modulo 2^64, and a and b are the two words of the entry. Bit c s + place of the cells is it.
-Loops run without the lock of the interpreter, so that callers can share the work among threads.
+ALP has a column of places per level, and in every column one place per entry. The place of an entry in column c of s
+places is floor(u s / 2^32), where u is the upper half of splitmix64's finaliser at a + (c + 1) b modulo 2^64, and a and
+b are the two words of the entry. It is bit c s + place of the cells. Loops release the interpreter lock, so that
+callers can share the work among threads.
 
-Chances of random walks of whole steps: `up` with probability `chance`, else `down`; arrays have one a step.
+Random walks have whole steps: `up` with probability `chance`, otherwise `down`; arrays have one element per step.
 """
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from dpsieve.compiled.jit import jit
+from dpsieve.compiled.memory import load_byte
+
+_NARROW, _WIDE = ir.IntType(64), ir.IntType(128)
+_P = np.uint64(2**61 - 1)
+_STEP = 7  # bytes per coefficient, so that it is below p
+
+
+@intrinsic
+def _product(typing, a, b):
+    """Return a * b modulo 2^61 - 1, or that plus 2^61 - 1, for factors below 2^62."""
+
+    def code(context, builder, signature, arguments):
+        product = builder.mul(*(builder.zext(word, _WIDE) for word in arguments))
+        low = builder.and_(product, ir.Constant(_WIDE, 2**61 - 1))
+        high = builder.lshr(product, ir.Constant(_WIDE, 61))
+        return builder.trunc(builder.add(low, high), _NARROW)
+
+    return types.uint64(types.uint64, types.uint64), code
+
+
+@jit()
+def text_digests(address, offsets, first, second, out):
+    """Set the two words of each text, from the bytes between its offsets."""
+    for i in range(len(offsets) - 1):
+        place, end = address + offsets[i], address + offsets[i + 1]
+        one = two = np.uint64(end - place + 1)
+        while place < end:
+            part = np.uint64(0)
+            for k in range(min(_STEP, end - place)):
+                part |= load_byte(place + k) << np.uint64(8 * k)
+            one, two = _reduced(_product(one, first) + part), _reduced(_product(two, second) + part)
+            place += _STEP
+        out[i, 0], out[i, 1] = one, two
+
+
+@jit(forceinline=True)
+def _reduced(value):
+    value = (value & _P) + (value >> np.uint64(61))
+    return value - _P if value >= _P else value
+
 
 _ONE, _WORD, _INSIDE = np.uint64(1), np.uint64(64), np.uint64(63)
 
@@ -79,56 +123,23 @@ def _steps(a, b, cells, places, columns, ones, zeros, steps):
 
 
 @jit(nogil=True)
-def highest_points(words, cells, places, columns, ones, zeros, average, out):
+def highest_points(words, cells, places, columns, ones, zeros, out):
     """Walk along the columns of each entry, and set where the walk is highest, as a number of steps.
 
-    A step is ones[t] or zeros[t], by the bit in columns[t]. Of several highest points it is the average of all, or the
-    middle between the first and the last.
+    A step is ones[t] or zeros[t], by the bit in columns[t]. Of several highest points, it is the middle between the
+    first and the last.
     """
     steps = np.empty(len(columns), np.int64)
     for i in range(len(words)):
         _steps(words[i, 0], words[i, 1], cells, np.uint64(places), columns, ones, zeros, steps)
-        height = best = first = last = total = 0
-        count = 1
+        height = best = first = last = 0
         for t in range(len(steps)):
             height += steps[t]
             above, level = height > best, height >= best
             best = max(best, height)
             first = t + 1 if above else first
             last = t + 1 if level else last
-            if average:
-                total = (0 if above else total) + (t + 1 if level else 0)
-                count = (0 if above else count) + (1 if level else 0)
-        out[i] = total / count if average else (first + last) / 2
-
-
-@jit(nogil=True)
-def medians(words, cells, places, columns, ones, zeros, prior, out):
-    """Set the median of each entry's value, as a number of steps, which is whole or half way between two.
-
-    `prior` has the chances of 0, 1/2, 1, ... steps; a value half way is rounded either way with probability 1/2. Steps
-    are logarithms of likelihood ratios, in units of 1/1024.
-    """
-    steps, chances = np.empty(len(columns), np.int64), np.empty(len(columns) + 1)
-    for i in range(len(words)):
-        _steps(words[i, 0], words[i, 1], cells, np.uint64(places), columns, ones, zeros, steps)
-        height = best = 0
-        for t in range(len(steps)):
-            height += steps[t]
-            best = max(best, height)
-        height = -best
-        for t in range(len(chances)):
-            chances[t] = np.exp(height / 1024) if height > -40_000 else 0.0
-            height += steps[t] if t < len(steps) else 0
-        total = prior[0] * chances[0]
-        for t in range(len(steps)):
-            total += prior[2 * t + 1] * (chances[t] + chances[t + 1]) / 2 + prior[2 * t + 2] * chances[t + 1]
-        at, below = 0, prior[0] * chances[0]
-        while 2 * below < total and at < 2 * len(steps):
-            at += 1
-            t = at // 2
-            below += prior[at] * (chances[t] if at % 2 == 0 else (chances[t] + chances[t + 1]) / 2)
-        out[i] = at / 2
+        out[i] = (first + last) / 2
 
 
 @jit(nogil=True)

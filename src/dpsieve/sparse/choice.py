@@ -1,4 +1,4 @@
-"""Which mechanisms a private sparse vector is made of, chosen from public numbers by their expected error."""
+"""The request for a private sparse vector, and its mechanisms, chosen from public numbers by their expected error."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,16 +13,13 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.sparse.alp import Alp
-from dpsieve.sparse.alp_parameters import alp
-from dpsieve.sparse.dense import MOST_ENTRIES, DenseLaplace
-from dpsieve.sparse.digests import Dimension, checked_dimension
-from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, relation
+from dpsieve.sparse.alp import Alp, alp
+from dpsieve.sparse.digests import Dimension, check_dimension
+from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, check_relation
 from dpsieve.sparse.entry_list import EntryList, entry_list
-from dpsieve.sparse.independence import WINDOW, least_starts
-from dpsieve.sparse.max_projection import max_projection
+from dpsieve.sparse.noisy_tables import MOST_ENTRIES, DenseLaplace, max_projection
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
-from dpsieve.sparse.retrieval import FEWEST_BITS, MOST_BITS, retrieval
+from dpsieve.sparse.retrieval import FEWEST_BITS, MOST_BITS, WINDOW, least_starts, retrieval
 
 VARIANTS = (
     "auto", "retrieval", "alp", "histogram", "multiplicative", "max_projection", "dense", "cormode", "korolova",
@@ -32,37 +29,37 @@ LIST_SHARES = (0.15, 0.25, 0.35, 0.5)  # of the rest, for large entries listed b
 BITS = 300.0  # an entry, of the variants with levels
 LEAST_FOR_RETRIEVAL = 0.01  # epsilon, of 'auto': tables of noise get long below
 MOST_FOR_RETRIEVAL = 2**28  # beyond that, rare answers far off weigh more than the noise
-LARGEST_COUNT = 2**20  # of 'retrieval', where no bound is given
-REFERENCE = 10**6  # entries, for which variants are compared: their errors depend on bits an entry, hardly on entries
-MOST_SIZE, _MOST_TOTAL = 10**9, 2**36  # no larger size is bought
-MISS = 1e-6  # the chance that a bought size is too small, where that costs accuracy alone
+LARGEST_COUNT = 2**20  # of 'retrieval', if no bound is given
+REFERENCE = 10**6  # entries, at which variants are compared: errors depend on bits per entry, not on entries
+MOST_SIZE, _MOST_TOTAL = 10**9, 2**36  # caps of estimated sizes
+MISS = 1e-6  # the probability that an estimated size is too small, where that costs only accuracy
 _LONGEST = 1000
-_DENSE = 4096  # so few indices are answered one by one
+_DENSE = 4096  # so few indices get noise each
 _DENSE_BITS = 64
 
 
 class Recipe(NamedTuple):
-    """What is drawn: large entries listed by name, and cells for all of them; either may be left out."""
+    """The mechanisms of a vector: large entries listed by name, and cells for all entries; either may be None."""
 
     entry_list: EntryList | None
     embedding: Embedding | None
     reason: str = ""
 
     def errors(self, value: float) -> Errors:
-        """Return the distribution of estimate - value for an entry of this value, 0 for one that is not there."""
+        """Return the distribution of estimate - value for an entry of this value, 0 for an absent one."""
         rest = Errors.of(np.array([-value]), np.ones(1)) if self.embedding is None else self.embedding.errors(value)
         if self.entry_list is None:
             return rest
         share, listed = self.entry_list.listed(value)
-        return listed.mixed(rest, share)
+        return listed.mix(rest, share)
 
     def expected_error(self, values: Iterable[float]) -> float:
-        """Return the mean error over entries of these values, 0 for one that is not there."""
+        """Return the mean error over entries of these values, 0 for an absent one."""
         return float(np.mean([self.errors(value).mean for value in values]))
 
 
 class Cells(NamedTuple):
-    """Cells as they were chosen: with which budget, up to which value, how far apart levels are, and beside what."""
+    """A choice of cells: variant, budget, largest value, distance of levels, and the recipe."""
 
     variant: str
     epsilon: float
@@ -72,8 +69,8 @@ class Cells(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ask:
-    """What a user wants of a private sparse vector, checked; see `SparseVector.private`."""
+class VectorRequest:
+    """The validated arguments of `SparseVector.private`."""
 
     neighbours: Relation
     dimension: Dimension
@@ -91,9 +88,9 @@ class Ask:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Take the arguments by their names, and check them."""
+        """Return a request from arguments by name."""
         asked = {field.name: given[field.name] for field in fields(cls)}
-        asked["unit"] = asked["unit"] or UNITS[relation(asked["neighbours"])]
+        asked["unit"] = asked["unit"] or UNITS[check_relation(asked["neighbours"])]
         return cls(**asked)
 
     def __post_init__(self) -> None:
@@ -104,7 +101,7 @@ class Ask:
         positive = {
             "max_value": "Pass a bound on values, such as max_value=1000.",
             "total": "Pass a bound on the sum of all absolute values.",
-            "bits": "Pass how many bits to use for an entry, such as bits=300.",
+            "bits": "Pass how many bits to use per entry, such as bits=300.",
             "alpha": "Pass a number such as alpha=3.0.",
         }
         checked = {
@@ -117,19 +114,19 @@ class Ask:
             checked["sparsity"] = validate.whole("sparsity", self.sparsity, low=1, high=MOST_SIZE, hint=hint)
         validate.store(
             self,
-            neighbours=relation(self.neighbours),
-            dimension=checked_dimension(self.dimension),
+            neighbours=check_relation(self.neighbours),
+            dimension=check_dimension(self.dimension),
             epsilon=validate.positive_epsilon(self.epsilon),
             delta=validate.delta(self.delta),
             **checked,
         )
         validate.store(self, unit=self.guarantee.unit)
         if len(self.unit) > _LONGEST:
-            raise InvalidValue("unit is longer than 1,000 characters. Say shortly who is protected.")
+            raise InvalidValue("unit is longer than 1,000 characters. Use a shorter unit description.")
         self._refuse()
 
     def _refuse(self) -> None:
-        """Raise where the variant cannot do what is asked."""
+        """Raise if the variant does not support the request."""
         variant = self.chosen
         if variant in ("retrieval", "histogram") and self.neighbours == "l1":
             why = "as one unit of l1 distance may change many entries"
@@ -148,10 +145,10 @@ class Ask:
         if variant == "max_projection" and self.signed:
             raise InvalidValue("signed is not for variant='max_projection', of largest values. Use variant='alp'.")
         levels = variant not in ("dense", "cormode", "korolova", "retrieval")
-        if levels and not self._may_list and (self.threshold or self._top is None):
+        if levels and not self._can_list and (self.threshold or self._largest_value is None):
             why = "needs a number as dimension, or keys of one kind and a delta above zero"
             raise InvalidValue(f"a list of large entries {why}. Pass max_value and no threshold, or delta=1e-8.")
-        if levels and self._top is None and self.threshold is False:
+        if levels and self._largest_value is None and self.threshold is False:
             raise InvalidValue("threshold=False needs a bound on values. Pass max_value.")
 
     @cached_property
@@ -161,12 +158,12 @@ class Ask:
 
     @property
     def counted(self) -> float:
-        """Up to where values count for the size that is bought."""
+        """The largest value that counts for the estimated size."""
         return self.cells.largest if self.neighbours == "l1" else math.inf
 
     @cached_property
     def chosen(self) -> str:
-        """The variant: the one that was asked for, or the one with the least expected error of its kind."""
+        """The requested variant, or the one with the least expected error."""
         if self.variant != "auto":
             return self.variant
         if not isinstance(self.dimension, str) and self.dimension <= MOST_ENTRIES:
@@ -179,8 +176,8 @@ class Ask:
         return "retrieval" if self.delta and fits else "histogram"
 
     @cached_property
-    def bought(self) -> PrivateSparsity | PrivateNorm | None:
-        """What tells the size, where none is promised and one is needed."""
+    def size(self) -> PrivateSparsity | PrivateNorm | None:
+        """The mechanism that estimates the size, where none is promised and one is needed."""
         if self.sparsity or self.total or self.chosen in ("dense", "cormode", "korolova"):
             return None
         share = self.epsilon * SHARE_FOR_SIZE
@@ -191,7 +188,7 @@ class Ask:
         return PrivateSparsity(share, MISS, unit=self.unit)
 
     def recipe(self, size: int | None = None) -> Recipe:
-        """Return what is drawn, given the size that was bought, if any was."""
+        """Return the mechanisms, given the estimated size, if any."""
         if self.chosen == "dense":
             made = DenseLaplace(self.epsilon, self.neighbours, cast(int, self.dimension), self.signed, self.unit)
             return Recipe(None, made, "few indices: noise on each of them")
@@ -209,13 +206,13 @@ class Ask:
         )
 
     def mechanism(self, recipe: Recipe) -> Mechanism:
-        """Return all that is drawn as one mechanism with the guarantee that was asked for."""
-        parts = [part for part in (self.bought, recipe.entry_list, recipe.embedding) if part is not None]
+        """Return the composed mechanism with the requested guarantee."""
+        parts = [part for part in (self.size, recipe.entry_list, recipe.embedding) if part is not None]
         return parts[0] if len(parts) == 1 else Composed(self.epsilon, self.delta, tuple(Use(part) for part in parts))
 
     @property
     def cells(self) -> "Cells":
-        """Levels or maxima, with a list of large entries or without, whichever errs less for a million entries."""
+        """Levels or maxima, with or without a list of large entries: the least error for a million entries."""
         return _best_cells(self)
 
     def best_cells(self) -> "Cells":
@@ -224,25 +221,31 @@ class Ask:
         Small is about twice the noise 1/epsilon, and middling 12 times: below where entries are listed by name.
         """
         other = self.variant == "auto" and not self.signed and self.alpha is None
-        tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self._tried(variant)]
-        largest = self._top or 2 * max(made.largest for made in tried)
+        tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self._try_cells(variant)]
+        largest = self._largest_value or 2 * max(made.largest for made in tried)
         step = 1 / self.epsilon if self.neighbours == "l1" else max(1.0, 1 // self.epsilon)
         values = [min(value, largest) for value in (0.0, 2 * step, 12 * step, largest)]
         return min(tried, key=lambda made: made.recipe.expected_error(values))
 
-    def _tried(self, variant: str) -> Iterator["Cells"]:
-        """Return cells for all values, and cells beside a list of large entries, as far as they are allowed."""
-        plain = self._top is not None and self.threshold is not True
-        if self._top is not None and plain:
-            yield self._with_cells(variant, self._left, self._top, None, f"{variant} for all values")
-        proportional = variant == "multiplicative" and plain  # its aim is no small error of large values
-        if self._may_list and self.threshold is not False and not proportional:
+    def _try_cells(self, variant: str) -> Iterator["Cells"]:
+        """Yield cells for all values, and cells beside a list of large entries, where the request allows them."""
+        plain = self._largest_value is not None and self.threshold is not True
+        if self._largest_value is not None and plain:
+            yield self._with_cells(
+                variant, self.remaining_epsilon, self._largest_value, None, f"{variant} for all values"
+            )
+        proportional = (
+            variant == "multiplicative" and plain
+        )  # made for relative errors, not for small errors of large values
+        if self._can_list and self.threshold is not False and not proportional:
             for share in LIST_SHARES:
-                part = self._list(self._left * share, self.delta)
-                if plain and part.threshold >= (self._top or 0.0):  # nothing would be listed
+                part = self._list(self.remaining_epsilon * share, self.delta)
+                if plain and part.threshold >= (self._largest_value or 0.0):  # nothing would be listed
                     continue
                 why = f"large entries by name with {share:.0%} of the budget, {variant} for smaller values"
-                yield self._with_cells(variant, remaining(self._left, part.epsilon), part.threshold, part, why)
+                yield self._with_cells(
+                    variant, remaining(self.remaining_epsilon, part.epsilon), part.threshold, part, why
+                )
 
     def _with_cells(
         self, variant: str, epsilon: float, largest: float, entry_list: EntryList | None, reason: str
@@ -269,20 +272,20 @@ class Ask:
         return alp(epsilon, count, largest, neighbours=near, alpha=alpha, bits=bits, **more)  # type: ignore[arg-type]
 
     def _retrieval(self, count: int) -> Recipe:
-        delta = remaining(self.delta, self.bought.guarantee.delta) if self.bought else self.delta
+        delta = remaining(self.delta, self.size.guarantee.delta) if self.size else self.delta
         most = math.floor(min(self.max_value or LARGEST_COUNT, self.total or math.inf)) or 1
         room, bits = least_starts(count + 1, delta) + WINDOW, None
         if self.bits is not None:
             bits = min(max(int(self.bits * count / room), FEWEST_BITS), MOST_BITS)
         try:
-            made = retrieval(self._left, delta, count, most, signed=self.signed, bits=bits, unit=self.unit)
+            made = retrieval(self.remaining_epsilon, delta, count, most, signed=self.signed, bits=bits, unit=self.unit)
         except InvalidValue:
-            few = f", with bits={self.bits:g} an entry" if bits else ""
-            why = f"values up to {most:,} cannot be told apart at epsilon={self.epsilon:g}{few}"
+            few = f", with bits={self.bits:g} per entry" if bits else ""
+            why = f"values up to {most:,} cannot be distinguished at epsilon={self.epsilon:g}{few}"
             fix = "Pass a lower max_value, other bits, or variant='max_projection'."
             raise InvalidValue(f"variant='retrieval' does not fit: {why}. {fix}") from None
         reason = "delta allows the values themselves, behind a random linear system"
-        promise = "" if self.bought else f"; private as long as there are at most {count:,} entries"
+        promise = "" if self.size else f"; private as long as there are at most {count:,} entries"
         return Recipe(None, made, reason + promise)
 
     def _list(self, epsilon: float, delta: float) -> EntryList:
@@ -290,22 +293,22 @@ class Ask:
         return entry_list(epsilon, delta, neighbours=near, dimension=self.dimension, signed=signed, unit=unit)
 
     @property
-    def _left(self) -> float:
-        """What the size leaves of epsilon."""
-        return self.epsilon if self.bought is None else remaining(self.epsilon, self.bought.guarantee.epsilon)
+    def remaining_epsilon(self) -> float:
+        """The part of epsilon that the size does not use."""
+        return self.epsilon if self.size is None else remaining(self.epsilon, self.size.guarantee.epsilon)
 
     @property
-    def _top(self) -> float | None:
-        """The largest value that is told apart, where a bound is known."""
+    def _largest_value(self) -> float | None:
+        """The largest value that is represented, where a bound is known."""
         bounds = [bound for bound in (self.max_value, self.total) if bound is not None]
         return max(min(bounds), 1.0 if self.neighbours == "one_entry" else 0.0) if bounds else None
 
     @property
-    def _may_list(self) -> bool:
+    def _can_list(self) -> bool:
         """Whether large entries can be listed by name."""
         return self.dimension != "any" and (bool(self.delta) or not isinstance(self.dimension, str))
 
 
 @lru_cache(maxsize=64)
-def _best_cells(ask: Ask) -> Cells:
-    return ask.best_cells()
+def _best_cells(request: VectorRequest) -> Cells:
+    return request.best_cells()

@@ -1,12 +1,12 @@
-"""Where entries go: each index or key becomes a digest of two words, and that as many random words as are needed.
+"""Digests and hashes of entries: each index or key becomes two words, and these as many random words as needed.
 
 An index is its own digest, and any Python key is written as bytes first. A text or a byte string is read as a
-polynomial over the integers modulo p = 2^61 - 1, with 7 bytes a coefficient and its length as the leading one, and
+polynomial over the integers modulo p = 2^61 - 1, with 7 bytes per coefficient and its length as the leading one, and
 evaluated at two random points: two different texts of at most n bytes have the same digest with probability at most
 ((n / 7 + 2) / p)^2 (Carter and Wegman 1979).
 
 The words of an entry are AES-256 of its digest under a random key, which is drawn for each vector before any entry is
-placed. So for entries that were fixed before, they are as good as independent and uniform, under the one assumption of
+placed. So for entries fixed before, they are computationally independent and uniform, under the one assumption of
 `randomness.source`. The key is published with the cells.
 """
 
@@ -30,10 +30,10 @@ KEY_WORDS = 4
 MOST_BYTES = 1 << 16
 """The longest text that can be a key."""
 _PER_BLOCK = 2
-_MOST_BLOCKS = 8  # told apart by the upper three bits of a digest, which are free
+_MOST_BLOCKS = 8  # distinguished by the upper three bits of a digest, which are free
 
 
-def checked_dimension(value: object) -> Dimension:
+def check_dimension(value: object) -> Dimension:
     """Return how many indices there are, or the kind of keys."""
     hint = "Pass how many indices there are, such as dimension=2**40, or the kind of keys, such as dimension='text'."
     if isinstance(value, str):
@@ -43,14 +43,14 @@ def checked_dimension(value: object) -> Dimension:
     return validate.whole("dimension", value, low=1, high=2**64, hint=hint)
 
 
-def items_of(values: Any, dimension: Dimension, name: str) -> pa.Array:
-    """Return indices as uint64 below the dimension, or keys of its kind; anything else is refused."""
+def read_items(values: Any, dimension: Dimension, name: str) -> pa.Array:
+    """Return indices as uint64 below the dimension, or keys of its kind; raise for anything else."""
     if isinstance(dimension, str):
         hint = f"Pass a list of {dimension}, as dimension says."
-        items = written_keys(values, name) if dimension == "any" else _whole_column(values, name, hint)
+        items = encode_keys(values, name) if dimension == "any" else _whole_column(values, name, hint)
         if not len(items):
-            return pa.array([], type_of(dimension))
-        if items.type != type_of(dimension):
+            return pa.array([], column_type(dimension))
+        if items.type != column_type(dimension):
             raise InvalidType(f"{name} holds another kind of keys than dimension={dimension!r}. {hint}")
         if dimension != "integers" and int(np.diff(_offsets(items)).max()) > MOST_BYTES:
             raise InvalidValue(f"{name} holds a key of more than 2^16 bytes. Pass shorter keys.")
@@ -73,17 +73,17 @@ def items_of(values: Any, dimension: Dimension, name: str) -> pa.Array:
     return pa.array(array)
 
 
-def type_of(dimension: Dimension) -> pa.DataType:
-    """Return the type in which indices or keys are kept."""
+def column_type(dimension: Dimension) -> pa.DataType:
+    """Return the Arrow type of indices or keys."""
     if not isinstance(dimension, str):
         return pa.uint64()
     return pa.large_binary() if dimension == "any" else PLAIN[dimension]
 
 
-def written_keys(values: Any, name: str) -> pa.Array:
+def encode_keys(values: Any, name: str) -> pa.Array:
     """Return Python keys as bytes: numbers, texts, bytes, None, and tuples and frozen sets of these.
 
-    Keys that are equal in Python, such as 1, 1.0 and True, are written alike, on every machine.
+    Keys that are equal in Python, such as 1, 1.0 and True, have equal bytes, on every machine.
     """
     if isinstance(values, str | bytes):
         raise InvalidType(f"{name} is one {type(values).__name__}. Wrap it in a list: [key].")
@@ -114,26 +114,26 @@ def _written(key: Any, name: str) -> bytes:
     raise InvalidType(f"{name} holds keys of another type than numbers, texts, bytes, None and tuples of these.")
 
 
-def digests_of(items: pa.Array, key: Words) -> Words:
-    """Return two words for each item of `items_of`; different items have different ones, but for a tiny probability."""
+def digest_items(items: pa.Array, key: Words) -> Words:
+    """Return two words for each item of `read_items`, distinct for different items except with tiny probability."""
     digests = np.zeros((len(items), 2), np.uint64)
     if not len(items):
         return digests
     if pa.types.is_integer(items.type):
         digests[:, 0] = items.to_numpy().view(np.uint64)
         return digests
-    from dpsieve.sparse.digest_loops import text_digests
+    from dpsieve.sparse.bit_loops import text_digests
 
-    points = words_of(key, np.full((1, 2), 2**61 - 1, np.uint64), 1)[0] >> np.uint64(3)
+    points = hash_words(key, np.full((1, 2), 2**61 - 1, np.uint64), 1)[0] >> np.uint64(3)
     offsets = _offsets(items)
     text_digests(int(items.buffers()[2].address), offsets, points[0], points[1], digests)
     return digests
 
 
-def words_of(key: Words, digests: Words, blocks: int) -> Words:
-    """Return 2 * blocks words for each digest, as good as random under a random key of four words."""
+def hash_words(key: Words, digests: Words, blocks: int) -> Words:
+    """Return 2 * blocks pseudorandom words for each digest, under a random key of four words."""
     if not 1 <= blocks <= _MOST_BLOCKS:
-        raise InvalidValue(f"blocks={blocks} is not between 1 and {_MOST_BLOCKS}. Ask for fewer words.")
+        raise InvalidValue(f"blocks={blocks} is not between 1 and {_MOST_BLOCKS}. Request fewer words.")
     cipher = Cipher(AES256(key.astype("<u8").tobytes()), ECB()).encryptor()  # noqa: S305 (a keyed hash, of distinct blocks)
     plain = np.empty((len(digests), blocks, _PER_BLOCK), "<u8")
     plain[:, :, 0] = digests[:, :1]
@@ -144,7 +144,7 @@ def words_of(key: Words, digests: Words, blocks: int) -> Words:
 
 
 def _unsigned(values: Any) -> Words | None:
-    """Return numbers that only unsigned words hold, where they are of such a type; None for all others."""
+    """Return values of unsigned types, or lists beyond the signed range, as words; None for others."""
     if isinstance(values, list | tuple) and any(type(value) is int and value >= 2**63 for value in values):
         if all(type(value) is int and 0 <= value < 2**64 for value in values):
             return np.array(values, np.uint64)

@@ -1,6 +1,9 @@
-"""What stores the entries of a vector in cells whose number does not depend on them, and how far off it answers."""
+"""Embeddings: mechanisms that store the entries of a vector in a public number of cells; and error distributions."""
 
+import os
 from abc import abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,14 +17,14 @@ from dpsieve.types import Floats, Words
 
 Relation = Literal["l1", "one_entry"]
 UNITS: dict[Relation, str] = {"l1": "one in total over any entries", "one_entry": "one in one entry"}
-"""What is added or removed between neighbouring vectors, in words."""
+"""What is added or removed between neighbouring vectors."""
 
 
 class Embedding(Mechanism):
     """A mechanism that turns the entries of a vector into cells, and cells and an index into an estimate.
 
     Neighbouring vectors x, x' are those of `neighbours`: 'l1', sum over i of |x_i - x'_i| <= 1, for real values; or
-    'one_entry', whole values of which one differs by 1. An entry that is not there is 0.
+    'one_entry', whole values where one differs by 1. An absent entry is 0.
     """
 
     neighbours: Relation
@@ -30,17 +33,17 @@ class Embedding(Mechanism):
     @property
     @abstractmethod
     def words(self) -> int:
-        """How many words it stores."""
+        """The number of stored words."""
 
     @abstractmethod
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
-        """Return the cells, after the words of the hash key that they were placed with.
+        """Return the words of the hash key, then the cells.
 
         Args:
-            digests: two words for each entry, distinct (see `places`).
+            digests: two words per entry, distinct (see `digests`).
             values: of the entries, none of them 0: int64 where `neighbours` is 'one_entry', else float64.
             source: of randomness.
-            key: the hash key, where the digests were made with it; else it is drawn first.
+            key: the hash key of the digests; by default it is drawn first.
         """
 
     @abstractmethod
@@ -49,12 +52,12 @@ class Embedding(Mechanism):
 
     @abstractmethod
     def errors(self, value: float) -> "Errors":
-        """Return how estimate - value is distributed for an entry of this value; 0 stands for one that is not there."""
+        """Return the distribution of estimate - value for an entry of this value, 0 for an absent one."""
 
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """A distribution of errors: sorted, distinct values, and their probabilities, which sum to 1.
+    """A distribution of errors: sorted, distinct values with probabilities that sum to 1.
 
     >>> noise = Errors.of(np.array([-1.0, 0.0, 1.0]), np.array([0.25, 0.5, 0.25]))
     >>> noise.mean, noise.bias, noise.bound(0.5), noise.bound(0.9)
@@ -66,7 +69,7 @@ class Errors:
 
     @classmethod
     def of(cls, values: Floats, masses: Floats) -> "Errors":
-        """Make it from values in any order, also repeated, and masses whose sum is scaled to 1."""
+        """Return the distribution of values in any order, possibly repeated, with masses scaled to sum 1."""
         distinct, places = np.unique(values, return_inverse=True)
         summed = np.bincount(places, weights=masses, minlength=len(distinct))
         return cls(distinct, summed / summed.sum())
@@ -89,16 +92,27 @@ class Errors:
         reached = int(np.searchsorted(np.cumsum(self.masses[order]), level * (1 - 1e-12)))
         return float(sizes[order][min(reached, len(order) - 1)])
 
-    def mixed(self, other: "Errors", share: float) -> "Errors":
-        """Return the distribution that is this one with probability share, and else the other."""
+    def mix(self, other: "Errors", share: float) -> "Errors":
+        """Return the mixture of this distribution, with probability `share`, and the other."""
         return Errors.of(
             np.concatenate([self.values, other.values]),
             np.concatenate([self.masses * share, other.masses * (1 - share)]),
         )
 
 
-def relation(value: object) -> Relation:
-    """Return the name of a neighbour relation between vectors."""
+def in_threads(work: Callable[[int, int], None], count: int, each: int) -> None:
+    """Call work(start, stop) for parts of range(count), at least `each` long, in as many threads as there are cores."""
+    threads = min(os.cpu_count() or 1, -(-count // each))
+    if threads < 2:
+        work(0, count)
+        return
+    cuts = [count * part // (4 * threads) for part in range(4 * threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, cuts[:-1], cuts[1:]))
+
+
+def check_relation(value: object) -> Relation:
+    """Return a checked name of a neighbour relation between vectors."""
     if not isinstance(value, str) or value not in UNITS:
         hint = "Choose 'one_entry' (whole counts, one of which changes by 1) or 'l1' (real values, a total of 1)."
         raise InvalidValue(f"neighbours is not a relation between vectors. {hint}")

@@ -1,7 +1,7 @@
 """Lists of large entries: keys whose value with noise reaches a threshold, and these noisy values."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,27 +12,30 @@ import pyarrow.compute as pc
 
 from dpsieve import validate
 from dpsieve.accounting.spends import Approximate, Spend
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.balls import Ball, upper
+from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
-from dpsieve.sparse.digests import Dimension, checked_dimension
+from dpsieve.randomness.tables import ExactTable, FallingSums
+from dpsieve.sparse.digests import Dimension, check_dimension
 from dpsieve.sparse.embedding import Errors, Relation
-from dpsieve.sparse.false_entries import binomial_of_rare, distinct_places
-from dpsieve.sparse.grid_noise import MOST_VALUE, GridNoise, checked_noise, clamped, heads, yes_or_no
-from dpsieve.types import Floats, Ints
+
+from dpsieve.sparse.grid_noise import (  # isort: skip
+    MOST_VALUE, GridMechanism, GridNoise, check_flag, check_noise, clamp, flip_coins,
+)  # fmt: skip
+from dpsieve.types import Floats, Ints, Words
 
 _MOST_FALSE = 2.0**24
+_MEAN = 4096.0  # of a part of the zeros: its table has about 1,200 rows
 _ENOUGH = "Pass what entry_list computes, or more."
 
 
 @register("entry_list")
 @dataclass(frozen=True)
-class EntryList(Mechanism):
-    """The entries that with noise X (`grid_noise`) reach the threshold t; what is not listed counts as 0.
+class EntryList(GridMechanism):
+    """The entries that reach the threshold t with noise X (`grid_noise`); entries that are not listed count as 0.
 
     Neighbouring vectors are those of `neighbours`, see `Embedding`. Values are clamped to 2^40; where `signed` is
     False, also to 0 from below.
@@ -63,7 +66,7 @@ class EntryList(Mechanism):
     Together, the factors are at most e^epsilon, and the rest is at most q times the sum of all a, which is at most q.
 
     Attributes:
-        dimension: the number of indices, or the kind of keys (see `places`).
+        dimension: the number of indices, or the kind of keys (see `digests`).
         threshold: t, a whole number of steps of the grid of the noise.
     """
 
@@ -76,13 +79,11 @@ class EntryList(Mechanism):
     unit: str = ""
 
     def __post_init__(self) -> None:
-        epsilon, near, unit = checked_noise(self.epsilon, self.neighbours, self.unit)
-        delta, dimension = validate.delta(self.delta), checked_dimension(self.dimension)
-        validate.store(self, epsilon=epsilon, neighbours=near, unit=unit, delta=delta, dimension=dimension)
-        validate.store(self, signed=yes_or_no("signed", self.signed))
+        delta, dimension = validate.delta(self.delta), check_dimension(self.dimension)
         hint = "Pass a value above 0 and at most 2^40."
         limit = validate.positive("threshold", self.threshold, hint=hint)
-        validate.store(self, threshold=validate.between("threshold", limit, 0.0, MOST_VALUE, hint=hint))
+        limit = validate.between("threshold", limit, 0.0, MOST_VALUE, hint=hint)
+        self._store(delta=delta, dimension=dimension, threshold=limit, signed=check_flag("signed", self.signed))
         if not (limit * 2.0**self.noise.digits).is_integer():
             step = 2.0**-self.noise.digits
             raise InvalidValue(f"threshold={limit!r} is not a multiple of {step}, the step of values. {_ENOUGH}")
@@ -96,17 +97,12 @@ class EntryList(Mechanism):
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised for neighbouring vectors."""
+        """The promise for neighbouring vectors."""
         return Guarantee(self.epsilon, self.delta, unit=self.unit)
-
-    @cached_property
-    def noise(self) -> GridNoise:
-        """The noise of listed values."""
-        return GridNoise(self.epsilon, self.neighbours)
 
     @property
     def false_entries(self) -> float:
-        """How many zeros are listed, in the mean, if all entries are 0."""
+        """Expected number of false entries for the zero vector."""
         return 0.0 if isinstance(self.dimension, str) or self.delta else self.dimension * float(upper(self._lifted))
 
     def certify(self) -> Certificate:
@@ -124,16 +120,16 @@ class EntryList(Mechanism):
         """Return the keys of the listed entries, sorted, and their noisy values.
 
         Args:
-            keys: of the entries, distinct, as `places.items_of` returns them.
+            keys: of the entries, distinct, from `digests.read_items`.
             values: of the entries: int64 where `neighbours` is 'one_entry', else float64.
             source: of randomness.
         """
-        real = clamped(values, -MOST_VALUE if self.signed else 0.0)
+        real = clamp(values, -MOST_VALUE if self.signed else 0.0)
         if self.delta:
             kept, steps = self._own_side(real, source)
             keys = keys.filter(pa.array(kept))
         else:
-            noisy = self.noise.noisy(self.noise.steps(real, source), source)
+            noisy = self.noise.add_noise(self.noise.steps(real, source), source)
             kept = (np.abs(noisy) if self.signed else noisy) >= self._least
             indices, steps = self._with_false(keys.to_numpy(zero_copy_only=False), kept, noisy[kept], source)
             keys = pa.array(indices)
@@ -145,7 +141,7 @@ class EntryList(Mechanism):
         return self.listed(value)[0]
 
     def listed(self, value: float) -> tuple[float, Errors]:
-        """Return the probability that an entry of this value is listed, and how the error is distributed if it is."""
+        """Return the probability that an entry of this value is listed, and the distribution of its error if it is."""
         near = float(np.clip(value, -MOST_VALUE if self.signed else 0.0, MOST_VALUE))
         sides = list(self._sides(near))
         share = math.fsum(part for part, _ in sides)
@@ -155,12 +151,12 @@ class EntryList(Mechanism):
         return share, Errors.of(values, np.concatenate([part / share * errors.masses for part, errors in sides]))
 
     def errors(self, value: float) -> Errors:
-        """Return how answers are distributed around an entry of this value, where one that is not listed is 0."""
+        """Return the distribution of the error for an entry of this value, where an unlisted one counts as 0."""
         share, errors = self.listed(value)
-        return errors.mixed(Errors.of(np.array([-float(value)]), np.ones(1)), share)
+        return errors.mix(Errors.of(np.array([-float(value)]), np.ones(1)), share)
 
     def possible(self, values: Floats) -> bool:
-        """Return whether these may be listed values: on the grid, and at the threshold or beyond."""
+        """Return whether values are on the grid and reach the threshold."""
         steps = values * 2.0**self.noise.digits
         reached = np.abs(values) if self.signed else values
         return bool((np.isfinite(values) & (np.rint(steps) == steps) & (reached >= self.threshold)).all())
@@ -183,17 +179,17 @@ class EntryList(Mechanism):
         there = size >= 1
         if self.neighbours == "l1":
             small = np.flatnonzero(~there)
-            there[small] = heads(size[small], source)
-        noisy = self.noise.noisy(self.noise.steps(np.maximum(size, 1), source), source)
+            there[small] = flip_coins(size[small], source)
+        noisy = self.noise.add_noise(self.noise.steps(np.maximum(size, 1), source), source)
         kept = there & (noisy >= self._least)
         return kept, (sign * noisy)[kept]
 
     def _with_false(self, indices: Any, kept: Any, steps: Ints, source: Source) -> tuple[Any, Ints]:
-        """Return the kept indices and their steps together with those of zeros that noise lifted."""
+        """Return the listed indices and their steps, with those of zeros that noise lifted."""
         total = int(self.dimension)
-        count = binomial_of_rare(total - len(indices), self._lifted, source)
-        places = distinct_places(count, total, np.sort(indices), source)
-        lifted = self._least + self.noise.excess(count, source)
+        count = draw_binomial(total - len(indices), self._lifted, source)
+        places = draw_distinct(count, total, np.sort(indices), source)
+        lifted = self._least + self.noise.draw_excess(count, source)
         if self.signed:
             lifted = np.where(source.words(count) >> np.uint64(63), lifted, -lifted)
         return np.concatenate([indices[kept], places]), np.concatenate([steps, lifted])
@@ -223,14 +219,14 @@ def entry_list(
 ) -> EntryList:
     """Return the list of large entries with this threshold, rounded up to a step, or the best one for its budget.
 
-    With delta > 0 that is the least private one; with delta = 0 the least with at most `false_entries` zeros listed in
-    the mean (1/(2 dimension) gives 2 ln(dimension)/epsilon, as Aumueller, Lebeda and Pagh 2022 have it).
+    With delta > 0 that is the least private threshold; with delta = 0 the least at which at most `false_entries` zeros
+    are expected to be listed (1/(2 dimension) gives 2 ln(dimension)/epsilon, as in Aumueller, Lebeda and Pagh 2022).
 
     >>> entry_list(1.0, 1e-8, neighbours="one_entry", dimension="text").threshold
     20.0
     """
-    noise = GridNoise(*checked_noise(epsilon, neighbours, unit)[:2])
-    delta, dimension, ones = validate.delta(delta), checked_dimension(dimension), 1 << noise.digits
+    noise = GridNoise(*check_noise(epsilon, neighbours, unit)[:2])
+    delta, dimension, ones = validate.delta(delta), check_dimension(dimension), 1 << noise.digits
     if threshold is not None:
         given = validate.between("threshold", threshold, 0.0, MOST_VALUE, hint="Pass a value above 0, at most 2^40.")
         steps = math.ceil(given * ones)
@@ -242,3 +238,96 @@ def entry_list(
         trials = (2 if signed else 1) * (dimension if isinstance(dimension, int) else 1)
         steps = max(1, noise.tail_at_most(min(mean / trials, 1.0)))
     return EntryList(noise.epsilon, delta, noise.neighbours, dimension, steps / ones, signed, unit)
+
+
+# Zeros that noise lifts over the threshold, drawn without visiting all. Each of n zeros is lifted with probability q,
+# independently. So their number is Binomial(n, q), and given their number every set of places is equally likely. Both
+# are drawn exactly, for n up to 2^64: q is a ball that narrows with the precision, and the number comes from exact
+# tables of its distribution, where a large n is divided into parts of a moderate mean.
+
+
+def draw_binomial(trials: int, rate: Callable[[], Ball], source: Source) -> int:
+    """Return a draw of Binomial(trials, q), exactly; `rate` encloses q, 0 < q < 1, at the precision in force.
+
+    It is meant for an irrational q such as the tail of a noise: cumulative probabilities must not be whole multiples of
+    2^-64, on which no ball decides.
+
+    >>> from dpsieve.randomness import SystemSource
+    >>> draw_binomial(2**64, lambda: (-ball(40)).exp(), SystemSource()) < 300
+    True
+    """
+    parts = max(1, math.ceil(trials * upper(rate) / _MEAN))
+    size, longer = divmod(trials, parts)
+    return sum(
+        int(_table(length, rate).draw(count, source).sum())
+        for length, count in ((size, parts - longer), (size + 1, longer))
+        if length and count
+    )
+
+
+def draw_distinct(count: int, below: int, excluded: Words, source: Source) -> Words:
+    """Return a uniform set of `count` numbers in [0, below), below <= 2^64, without the `excluded` sorted ones.
+
+    They are drawn as ranks among the numbers that are not excluded.
+    """
+    ranks = _distinct(count, below - len(excluded), source)
+    before = excluded - np.arange(len(excluded), dtype=np.uint64)  # how many numbers are free before each
+    return ranks + np.searchsorted(before, ranks, side="right").astype(np.uint64)
+
+
+def _distinct(count: int, below: int, source: Source) -> Words:
+    """Return a uniform set of numbers, sorted, by rejection of repeated ones."""
+    if 2 * count > below:
+        omitted = _distinct(below - count, below, source)
+        return np.setdiff1d(np.arange(below, dtype=np.uint64), omitted, assume_unique=True)
+    numbers = np.empty(0, np.uint64)
+    while len(numbers) < count:
+        numbers = np.unique(np.concatenate([numbers, _uniform(count - len(numbers), below, source)]))
+    return numbers
+
+
+def _uniform(count: int, below: int, source: Source) -> Words:
+    spare, last = np.uint64(64 - max(1, (below - 1).bit_length())), np.uint64(below - 1)
+    numbers = np.empty(0, np.uint64)
+    while len(numbers) < count:
+        words = source.words(2 * (count - len(numbers)) + 16) >> spare
+        numbers = np.concatenate([numbers, words[words <= last]])
+    return numbers[:count]
+
+
+def _table(trials: int, rate: Callable[[], Ball]) -> ExactTable:
+    """Return the table of Binomial(trials, q), from weights that are 1 at its mean."""
+    middle = math.floor(trials * upper(rate))
+
+    def odds() -> Ball:
+        q = rate()
+        return q / (1 - q)
+
+    def up(k: int) -> Ball:  # P[middle + k] / P[middle]
+        if k > trials - middle:
+            return ball(0)
+        return _rising(trials - middle - k + 1, k) / _rising(middle + 1, k) * odds() ** k
+
+    def down(k: int) -> Ball:  # P[middle - 1 - k] / P[middle]
+        if k >= middle:
+            return ball(0)
+        return _rising(middle - k, k + 1) / _rising(trials - middle + 1, k + 1) / odds() ** (k + 1)
+
+    above = FallingSums(up, lambda weight, k: weight * (trials - middle - k) / (middle + k + 1) * odds())
+    under = FallingSums(down, lambda weight, k: weight * (middle - 1 - k) / (trials - middle + 2 + k) / odds())
+
+    def cdf(k: int) -> Ball:
+        everything = above(0) + (under(0) if middle else 0)
+        if k >= middle:
+            return 1 - above(k - middle + 1) / everything
+        return under(middle - 1 - k) / everything if middle else ball(0)
+
+    return ExactTable(cdf, near=middle)
+
+
+def _rising(start: int, count: int) -> Ball:
+    """Enclose start (start + 1) ... (start + count - 1)."""
+    product = ball(1)
+    for factor in range(start, start + count):
+        product *= factor
+    return product

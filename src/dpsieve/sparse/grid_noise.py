@@ -1,8 +1,8 @@
-"""Discrete Laplace noise on values of both kinds: whole numbers, and real numbers that are rounded to a fine grid.
+"""Discrete Laplace noise on whole numbers, and on real numbers that are rounded to a fine grid.
 
 The noise X on the integers has P[X = z] = (1 - p)/(1 + p) p^|z|, p = e^(-1/scale).
 
-Whole values ('one_entry'), of which one changes by 1, have scale 1/epsilon, and the ratio of probabilities is at most
+Whole values ('one_entry'), where one changes by 1, have scale 1/epsilon, and the ratio of probabilities is at most
 e^(1/scale) <= e^epsilon (Ghosh, Roughgarden and Sundararajan 2012).
 
 Real values ('l1') are first rounded at random to a multiple of the step g = 2^-j: up with the probability that is the
@@ -29,9 +29,10 @@ from dpsieve.errors import InvalidType
 from dpsieve.exact.balls import Ball, ball, first_whole, precision, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, unit_words
+from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
-from dpsieve.sparse.embedding import UNITS, Errors, Relation, relation
+from dpsieve.sparse.embedding import UNITS, Errors, Relation, check_relation
 from dpsieve.types import Bools, Floats, Ints
 
 MOST_VALUE = 2.0**40
@@ -44,7 +45,7 @@ _BLOCKS_PER_SCALE, _SCALES = 64, 40  # of distributions of errors; e^-40 is negl
 
 @dataclass(frozen=True)
 class GridNoise:
-    """Noise for values of which neighbours differ by a total of 1; see the head of this module.
+    """Noise for values where neighbours differ by a total of 1; see the head of this module.
 
     Attributes:
         digits: j, where the grid has steps of 2^-j; 0 for whole values.
@@ -68,7 +69,7 @@ class GridNoise:
         return upper(lambda: 1 / (ball(self.epsilon) / 2**self.digits).log1p())
 
     def certificate(self, guarantee: Guarantee, covers: str, worst: float = 0.0) -> Certificate:
-        """Return the certificate of a mechanism that owes `worst` beside this noise; raise NotCertified if it fails."""
+        """Return the certificate of a mechanism with delta `worst` beside this noise, or raise NotCertified."""
         with precision(_BITS):
             if self.neighbours == "one_entry":
                 kept = bool(ball(self.scale) * ball(self.epsilon) >= 1)
@@ -78,22 +79,22 @@ class GridNoise:
         return formula(guarantee, worst if kept else 1.0, "balls", covers)
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return what noise on every value costs: where one whole value changes, the curve of that noise."""
+        """Return the cost of noise on every value: for whole values, the curve of one noise."""
         return (DiscreteLaplace(self.scale),) if self.neighbours == "one_entry" else (Approximate(self.epsilon),)
 
     def steps(self, values: Ints | Floats, source: Source) -> Ints:
-        """Return values of at most `MOST_VALUE` in steps, real ones rounded at random, exactly."""
+        """Return values of at most `MOST_VALUE` in steps, with exact random rounding of real ones."""
         if self.neighbours == "one_entry":
             return values.astype(np.int64)
         share, whole = np.modf(np.abs(values) * 2.0**self.digits)  # exact: neither changes the digits of a float
-        rounded = whole.astype(np.int64) + heads(share, source)
+        rounded = whole.astype(np.int64) + flip_coins(share, source)
         return np.where(values < 0, -rounded, rounded)
 
-    def noisy(self, steps: Ints, source: Source) -> Ints:
+    def add_noise(self, steps: Ints, source: Source) -> Ints:
         """Return steps with noise."""
         return steps + discrete_laplace(self.scale, len(steps), source=source)
 
-    def excess(self, count: int, source: Source) -> Ints:
+    def draw_excess(self, count: int, source: Source) -> Ints:
         """Return draws of X - k given X >= k, the same for every k >= 0: P = (1 - p) p^z, z = 0, 1, ..."""
         found = np.empty(0, np.int64)
         while len(found) < count:
@@ -102,7 +103,7 @@ class GridNoise:
         return found[:count]
 
     def values(self, steps: Ints) -> Floats:
-        """Return what steps stand for."""
+        """Return the values of steps."""
         return np.multiply(steps, 2.0**-self.digits, dtype=np.float64)
 
     def tail(self, least: int) -> Ball:
@@ -129,9 +130,9 @@ class GridNoise:
         return parts if share else parts[:1]
 
     def errors(self, value: float, least: int | None = None) -> Errors:
-        """Return how the noisy value - value is distributed, or that given that the noisy steps are at least `least`.
+        """Return the distribution of the noise on a value, or that given noisy steps of at least `least`.
 
-        Where the scale is above 64 steps, blocks of about 1/64 of it are taken together.
+        For scales above 64 steps, blocks of about 1/64 of the scale are grouped.
         """
         places, masses = [], []
         for step, share in self.spread(value):
@@ -148,12 +149,39 @@ class GridNoise:
         first = max(start, 0)
         edges = np.concatenate([below, np.arange(first, first + reach + block + 1, block)])
         low, high = edges[:-1], edges[1:]
-        near = np.where(low >= 0, low - first, 1 - high)  # the least exponent of p in a block, but for a common factor
+        near = np.where(low >= 0, low - first, 1 - high)  # the least exponent of p in a block, up to a common factor
         return (low + high - 1) / 2, np.exp(-near / self.scale) * -np.expm1((low - high) / self.scale)
 
 
-def heads(rates: Floats, source: Source) -> Bools:
-    """Return independent coins of these rates below 1, exactly, by 64 bits at a time while these tie."""
+class GridMechanism(Mechanism):
+    """A mechanism with this noise: its common fields and what follows from them."""
+
+    epsilon: float
+    neighbours: Relation
+    unit: str
+
+    def _store(self, **checked: Any) -> None:
+        """Store checked fields, and check the common ones; an empty unit stands for that of the neighbours."""
+        epsilon, neighbours, unit = check_noise(self.epsilon, self.neighbours, self.unit)
+        validate.store(self, epsilon=epsilon, neighbours=neighbours, unit=unit, **checked)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """The promise for neighbouring vectors."""
+        return Guarantee(self.epsilon, unit=self.unit)
+
+    @cached_property
+    def noise(self) -> GridNoise:
+        """The noise of each value."""
+        return GridNoise(self.epsilon, self.neighbours)
+
+    def spends(self) -> tuple[Spend, ...]:
+        """Return the curve of the noise."""
+        return self.noise.spends()
+
+
+def flip_coins(rates: Floats, source: Source) -> Bools:
+    """Return exact independent coins of these rates below 1, by 64 bits at a time while these tie."""
     up = np.zeros(len(rates), np.bool_)
     undecided = np.flatnonzero(rates)
     rest = rates[undecided]
@@ -166,23 +194,23 @@ def heads(rates: Floats, source: Source) -> Bools:
     return up
 
 
-def clamped(values: Any, low: float = 0.0, high: float = MOST_VALUE) -> Any:
-    """Return values within bounds that are whole numbers where the values are."""
+def clamp(values: Any, low: float = 0.0, high: float = MOST_VALUE) -> Any:
+    """Return values within bounds, rounded inwards for whole values."""
     if values.dtype == np.int64:
         return np.clip(values, math.ceil(low), math.floor(high))
     return np.clip(values, low, high)
 
 
-def checked_noise(epsilon: object, neighbours: object, unit: object) -> tuple[float, Relation, str]:
-    """Return the fields that every mechanism with this noise has; an empty unit stands for the usual words."""
-    near = relation(neighbours)
+def check_noise(epsilon: object, neighbours: object, unit: object) -> tuple[float, Relation, str]:
+    """Return checked epsilon, neighbours and unit; an empty unit stands for that of the neighbours."""
+    near = check_relation(neighbours)
     hint = "Pass a budget such as epsilon=1.0."
     text = UNITS[near] if unit == "" else unit_words(unit)
     return validate.between("epsilon", epsilon, _LEAST_EPSILON, 500.0, hint=hint), near, text
 
 
-def yes_or_no(name: str, value: object) -> bool:
-    """Return a truth value."""
+def check_flag(name: str, value: object) -> bool:
+    """Return a checked boolean."""
     if not isinstance(value, bool):
         raise InvalidType(f"{name} must be True or False. Pass one of them.")
     return value

@@ -1,4 +1,4 @@
-"""The size of a vector, bought with a part of the budget: how many entries it has, or their total."""
+"""Private upper bounds on the size of a vector, for a part of the budget: the number of entries, or their total."""
 
 import math
 from dataclasses import dataclass
@@ -10,25 +10,24 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Spend
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import upper
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.source import Source, uniform_bits
 from dpsieve.sparse.embedding import Relation
-from dpsieve.sparse.grid_noise import MOST_VALUE, GridNoise, checked_noise, clamped, yes_or_no
+from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, check_flag, clamp
 from dpsieve.types import Floats, Ints
 
-_HALF = 20  # bits: whole values are summed in two halves, of which no sum overflows
+_HALF = 20  # bits: whole values are summed in two halves, so that no sum overflows
 _MANTISSA = 53
 
 
 @dataclass(frozen=True)
-class _BoughtSize(Mechanism):
-    """What both sizes share: fields, noise, and a shift that makes the result an upper bound.
+class _NoisySize(GridMechanism):
+    """The base of both sizes: fields, noise, and a shift that makes the result an upper bound.
 
     Attributes:
         miss: the probability at most with which the result is below the true size, or below that of a neighbour.
@@ -42,21 +41,13 @@ class _BoughtSize(Mechanism):
     needed: bool = False
 
     def __post_init__(self) -> None:
-        epsilon, near, unit = checked_noise(self.epsilon, self.neighbours, self.unit)
-        hint = "Pass a small probability such as miss=1e-6."
-        miss = validate.between("miss", self.miss, 1e-300, 0.5, hint=hint)
-        validate.store(self, epsilon=epsilon, miss=miss, neighbours=near, unit=unit)
-        validate.store(self, needed=yes_or_no("needed", self.needed))
+        miss = validate.between("miss", self.miss, 1e-300, 0.5, hint="Pass a small probability such as miss=1e-6.")
+        self._store(miss=miss, needed=check_flag("needed", self.needed))
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised for neighbouring vectors."""
+        """The promise for neighbouring vectors."""
         return Guarantee(self.epsilon, self.miss if self.needed else 0.0, unit=self.unit)
-
-    @cached_property
-    def noise(self) -> GridNoise:
-        """The noise of the size."""
-        return GridNoise(self.epsilon, self.neighbours)
 
     @cached_property
     def shift(self) -> int:
@@ -97,7 +88,7 @@ class _BoughtSize(Mechanism):
 
 @register("private_sparsity")
 @dataclass(frozen=True)
-class PrivateSparsity(_BoughtSize):
+class PrivateSparsity(_NoisySize):
     """A bound on the number of entries that are not 0, epsilon-private by discrete Laplace noise of scale 1/epsilon.
 
     For 'one_entry' alone: there, neighbours differ by at most one entry. Real vectors at distance 1 may differ by any
@@ -117,7 +108,7 @@ class PrivateSparsity(_BoughtSize):
 
 @register("private_norm")
 @dataclass(frozen=True)
-class PrivateNorm(_BoughtSize):
+class PrivateNorm(_NoisySize):
     """A bound on the sum of the absolute values, each clamped to 2^40, epsilon-private by discrete Laplace noise.
 
     Neighbours differ by at most 1 in that sum, for both relations. Sums are exact, so the order of entries does not
@@ -126,7 +117,7 @@ class PrivateNorm(_BoughtSize):
 
     def draw(self, values: Any, source: Source) -> int:
         """Return a noisy upper bound on the sum of |value|."""
-        sizes = np.abs(clamped(values, -MOST_VALUE))
+        sizes = np.abs(clamp(values, -MOST_VALUE))
         if self.neighbours == "one_entry":
             return self._bound(_whole_sum(sizes), source)
         total = _exact_sum(sizes) * (1 << self.noise.digits)

@@ -1,41 +1,57 @@
-"""A table of noisy values that only those who name a key can read: one random linear equation for each key.
+"""A table of noisy values that can be read only by naming a key: one random linear equation per key.
 
 The content of a key (`retrieval_code`) is its value with nearly geometric noise, coded so that the value 0 gives b fair
 bits. A hash gives each key a window of 256 random bits that starts at a random column of a table with cells of b bits.
 The table is drawn uniformly among those in which, for each key, the exclusive or of the cells at the set bits of its
-window is its content. A key that was not put in reads b fair bits, the content of the value 0.
+window is its content. An absent key reads b fair bits, the content of the value 0.
 
 This carries the retrieval structures of Dietzfelbinger and Walzer 2019 (windows) from sets (Patel, Persiano, Seo and
 Yeo 2024) to counts.
+
+The k rows of the system are independent with high probability. Row i has w random bits in a window of w columns that
+starts at a column a_i, uniform in [0, n); all bits and starts are independent. Let rho = k / n. For every theta in
+(0, ln 2] with rho (e^theta - 1) < theta,
+
+    P[some rows sum to 0 over the bits] <= n e^(-theta w + rho (e^theta - 1)) / (1 - e^(rho (e^theta - 1) - theta)).
+
+Proof. If rows depend on each other, take a smallest set S that sums to 0. The windows of S cannot be divided into two
+groups that share no column, as each group would sum to 0 alone; so their union is an interval I of some length L >= w.
+Fix the starts. Each column of I is in a window of S, so the sums over S in the L columns are independent fair bits, and
+all are 0 with probability 2^-L. Let c be the number of rows whose windows lie in I; there are at most 2^c such sets S.
+So some set with union I sums to 0 with probability at most E[min(1, 2^(c-L))] <= E[e^(theta (c-L))]. The windows in I
+are those with one of m = L - w + 1 starts, so c is binomial, (k, m/n), and E[e^(theta c)] <= e^(rho m (e^theta - 1)).
+There are at most n intervals of each length. Summing over m = 1, 2, ... gives a geometric series, the bound. QED.
+
+A start is the upper word of n times a random word, which has each value with probability at most 1/n + 2^-64; so rho is
+(k / n) (1 + n 2^-64) in truth.
 """
 
 import math
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.balls import first_whole
+from dpsieve.exact.balls import Ball, ball, first_whole, minimise, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.guarantee import Guarantee, shown
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
-from dpsieve.sparse.digests import KEY_WORDS, words_of
-from dpsieve.sparse.embedding import UNITS, Embedding, Errors
-from dpsieve.sparse.independence import WINDOW, failure, least_starts
+from dpsieve.sparse.digests import KEY_WORDS, MOST_BYTES, hash_words
+from dpsieve.sparse.embedding import UNITS, Embedding, Errors, in_threads
 from dpsieve.sparse.retrieval_code import ContentCode, content_code
 from dpsieve.types import Floats, Ints, Words
 
+WINDOW = 256
 FEWEST_BITS, MOST_BITS = 8, 63
 MOST_ENTRIES, MOST_VALUE = 10**9, 2**40
 _BLOCKS = 3  # of two words: four of the window, one for its start, and one to spare
 _CHUNK = 1 << 16
 _NEAR = 1.05
 _SMALL = 0.01
+_LN2 = math.log(2)  # must be rounded down (it is)
 
 
 @register("retrieval")
@@ -47,17 +63,17 @@ class Retrieval(Embedding):
     are not 0, so that together they have at most one more.
 
     Privacy: let J be the keys of x and of x'. Draw the hash key. With probability at least 1 - delta the rows of J are
-    linearly independent (`rank_bound`). Then, for both vectors, the table is distributed like this: draw a content for
+    linearly independent (see above). Then, for both vectors, the table is distributed like this: draw a content for
     each key of J, independently, b fair bits where the value is 0; then draw the table uniformly among the solutions.
     (For a key of value 0 that leads to the uniform distribution on the solutions for the other keys, since all its
     contents have equally many solutions; and that is how the table is drawn without it.) The two differ in the content
     of one key alone, whose value changes by 1, and so by a factor of at most e^epsilon (`retrieval_code`). So
     P[T] <= e^epsilon P'[T] + delta.
 
-    Where the rows of the keys at hand depend on each other the whole table is uniform. The hash key is never drawn
-    anew, and no entry is left out: either would tell something about the others. With more entries than `sparsity` all
-    this holds with `failure(entries)` in the place of delta, and beyond about starts + 255 entries the table is uniform
-    with certainty, so that all estimates are those of absent entries.
+    If the rows of the given keys are dependent, the complete table is uniform. The hash key is never redrawn, and no
+    entry is dropped: either would depend on the other entries. With more entries than `sparsity` all this holds with
+    `failure(entries)` in place of delta, and beyond about starts + 255 entries the table is always uniform, so all
+    estimates are those of absent entries.
 
     Attributes:
         epsilon, delta: the promise.
@@ -95,17 +111,17 @@ class Retrieval(Embedding):
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised when one entry changes by 1."""
+        """The promise when one entry changes by 1."""
         return Guarantee(self.epsilon, self.delta, unit=self.unit)
 
     @property
     def code(self) -> ContentCode:
-        """How values become contents."""
+        """The code from values to contents."""
         return content_code(self.epsilon, -self.max_value if self.signed else 0, self.max_value, self.bits)
 
     @property
     def words(self) -> int:
-        """How many words it stores."""
+        """The number of stored words."""
         return KEY_WORDS + -(-(self.starts + WINDOW - 1) // 64) * self.bits
 
     def failure(self, entries: int) -> float:
@@ -126,7 +142,7 @@ class Retrieval(Embedding):
 
     def draw(self, digests: Words, values: Ints, source: Source, key: Words | None = None) -> Words:
         """Return the table, after the words of the hash key; values outside the range are clamped."""
-        from dpsieve.sparse.banded_loops import solve, starts_of
+        from dpsieve.sparse.banded_loops import choose_starts, solve
 
         key = source.words(KEY_WORDS) if key is None else key
         table = source.words(self.words - KEY_WORDS)
@@ -134,8 +150,8 @@ class Retrieval(Embedding):
         starts = np.empty(len(digests), np.int64)
         for at in range(0, len(digests), _CHUNK):
             part = slice(at, at + _CHUNK)
-            words = words_of(key, digests[part], _BLOCKS)
-            windows[part], starts[part] = words[:, :4], starts_of(words[:, 4], self.starts)
+            words = hash_words(key, digests[part], _BLOCKS)
+            windows[part], starts[part] = words[:, :4], choose_starts(words[:, 4], self.starts)
             contents[part] = self.code.draw(values[part], source)
         order = np.argsort(starts)
         solve(windows[order], starts[order], contents[order], table, self.bits)
@@ -143,27 +159,23 @@ class Retrieval(Embedding):
 
     def get(self, cells: Words, digests: Words) -> Floats:
         """Return the outcome that each entry reads."""
-        from dpsieve.sparse.banded_loops import look_up, starts_of
+        from dpsieve.sparse.banded_loops import choose_starts, look_up
 
         key, table = cells[:KEY_WORDS], cells[KEY_WORDS:]
-        found = np.empty(len(digests))
+        estimates = np.empty(len(digests))
 
-        def answer(at: int) -> None:
-            words = words_of(key, digests[at : at + _CHUNK], _BLOCKS)
-            contents = look_up(table, self.bits, words, starts_of(words[:, 4], self.starts))
-            found[at : at + _CHUNK] = self.code.read(contents)
+        def answer(start: int, stop: int) -> None:
+            for at in range(start, stop, _CHUNK):
+                part = slice(at, min(at + _CHUNK, stop))
+                words = hash_words(key, digests[part], _BLOCKS)
+                contents = look_up(table, self.bits, words, choose_starts(words[:, 4], self.starts))
+                estimates[part] = self.code.read(contents)
 
-        parts = range(0, len(digests), _CHUNK)
-        if len(parts) < 2:
-            for part in parts:
-                answer(part)
-        else:
-            with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1)) as pool:
-                list(pool.map(answer, parts))
-        return found
+        in_threads(answer, len(digests), _CHUNK)
+        return estimates
 
     def errors(self, value: float) -> Errors:
-        """Return how estimate - value is distributed for an entry of this value, where the rows are independent."""
+        """Return the distribution of estimate - value for an entry of this value, if the rows are independent."""
         return self.code.errors(validate.real("value", value, hint="Pass the value of an entry, such as 3."))
 
     def __repr__(self) -> str:
@@ -185,7 +197,7 @@ def retrieval(
     """Return the smallest table that keeps the promise for up to `sparsity` entries.
 
     Without `bits`, they are the fewest for which the mean error of entries of value 0 and 1 is within 5 % (or 0.01) of
-    that of geometric noise, and 63 where none are: such a range is too wide for outcomes that are all told apart.
+    that of geometric noise, and 63 if none are: such a range is too wide to distinguish all outcomes.
 
     >>> made = retrieval(1.0, 1e-8, 100_000, 60)
     >>> made.bits, round(made.words * 64 / made.sparsity, 1), round(made.errors(0).mean, 2)
@@ -216,22 +228,70 @@ def _enough_bits(epsilon: float, low: int, high: int) -> int:
 
     best = sum(part(high - value) + part(value - low) for value in (0, 1))
 
-    def enough(bits: int) -> bool:
-        try:
-            code = content_code(epsilon, low, high, bits)
-        except InvalidValue:
+    def is_enough(bits: int) -> bool:
+        code = _possible_code(epsilon, low, high, bits)
+        if code is None:
             return False
         return code.errors(0, 64).mean + code.errors(1, 64).mean <= max(_NEAR * best, best + 2 * _SMALL)
 
-    found = first_whole(enough, FEWEST_BITS, MOST_BITS)
-    while found > FEWEST_BITS and not _possible(epsilon, low, high, found):  # small epsilons: too long a table
-        found -= 1
-    return found
+    bits = first_whole(is_enough, FEWEST_BITS, MOST_BITS)
+    while bits > FEWEST_BITS and _possible_code(epsilon, low, high, bits) is None:  # small epsilons: too long a table
+        bits -= 1
+    return bits
 
 
-def _possible(epsilon: float, low: int, high: int, bits: int) -> bool:
+def _possible_code(epsilon: float, low: int, high: int, bits: int) -> ContentCode | None:
     try:
-        content_code(epsilon, low, high, bits)
+        return content_code(epsilon, low, high, bits)
     except InvalidValue:
-        return False
-    return True
+        return None
+
+
+def dependence(rows: int, starts: int, window: int = WINDOW) -> float:
+    """Return an upper bound on the probability that rows depend on each other.
+
+    >>> dependence(90, 100) < 1e-13, dependence(100, 100)
+    (True, 1.0)
+    """
+    density = rows / starts * (1 + 1e-12)
+
+    def exponent(theta: float) -> float:
+        growth = density * math.expm1(theta)
+        return growth - theta * window - math.log(-math.expm1(growth - theta)) if growth < theta else math.inf
+
+    theta = minimise(exponent, 0.0, _LN2, rounds=40)
+
+    def bound() -> Ball:
+        growth = (ball(rows) / starts + ball(rows) / 2**64) * ball(theta).expm1()
+        gap = -(growth - theta).expm1()
+        return starts * (growth - ball(theta) * window).exp() / gap if gap > 0 else ball(1)
+
+    return min(1.0, upper(bound))
+
+
+def same_digests(keys: int) -> float:
+    """Return an upper bound on the probability that two of the keys, texts of any length, have the same digest.
+
+    The difference of two texts is a polynomial with at most MOST_BYTES / 7 + 1 roots, and of the 2^61 numbers that a
+    point is drawn from two are 0 modulo 2^61 - 1.
+    """
+    return upper(lambda: ball(keys) ** 2 / 2 * ((ball(MOST_BYTES) / 7 + 2) / 2**61) ** 2)
+
+
+def failure(keys: int, starts: int) -> float:
+    """Return an upper bound on the probability that rows of keys depend on each other or two keys share a digest."""
+    return min(1.0, upper(lambda: ball(dependence(keys, starts)) + ball(same_digests(keys))))
+
+
+def least_starts(keys: int, delta: float) -> int:
+    """Return the least number of starts for which the rows of keys depend on each other with probability at most delta.
+
+    >>> least_starts(100_000, 1e-8)
+    108079
+    """
+    limit = 1 << 50
+    found = first_whole(lambda starts: failure(keys, starts) <= delta, keys, limit, step=1 + keys // 16)
+    if found == limit:
+        hint = "Pass a larger delta or a lower sparsity."
+        raise InvalidValue(f"delta={delta:g} cannot be kept by windows of {WINDOW} bits for {keys:,} entries. {hint}")
+    return found

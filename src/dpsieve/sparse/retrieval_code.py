@@ -1,4 +1,4 @@
-"""How the value of a key becomes a content of b bits: private in each step of the value, and uniform for the value 0.
+"""The code from the value of a key to a content of b bits: private in each step of the value, uniform for the value 0.
 
 Outcomes are the integers o from `low` to `high`. Each owns M_o >= 1 of the 2^b codes, and the content of a key is a
 uniform code of its outcome. For a value v the outcome has the probability
@@ -6,8 +6,8 @@ uniform code of its outcome. For a value v the outcome has the probability
     P_v(o) = (sum of g(z) over |z| <= Z where v + z, clamped to [low, high], is o) + r(o),
 
 with whole numbers g and r in units of 2^-128: g is nearly geometric, and r(o) = M_o 2^(128-b) - G_0(o), where G_v(o) is
-the sum above. So P_0(o) = M_o / 2^b, and the content of a key of value 0 is uniform over all codes: it cannot be told
-from what a table of random bits holds for a key that was never put in. Far from 0, where g does not reach, an outcome
+the sum above. So P_0(o) = M_o / 2^b, and the content of a key of value 0 is uniform over all codes: it has the
+distribution of what a table of random bits holds for an absent key. Far from 0, where g does not reach, an outcome
 has one code: r(o) = 2^(128-b).
 
 Privacy. Let E <= e^epsilon. If for all z from -Z to Z - 1
@@ -112,7 +112,7 @@ class ContentCode:
             if max(one_mass, next_mass) * one > factor * min(one_mass, next_mass):
                 raise NotCertified("neighbouring masses of the noise differ by more than e^epsilon")
         if max(self.noise[0], self.noise[-1]) * one > (factor - one) * least:
-            raise NotCertified("the noise ends at a mass that tells its end")
+            raise NotCertified("the last mass of the noise is too large")
 
     def draw(self, values: Ints, source: Source) -> Words:
         """Return an independent content for each value; values outside the range are clamped."""

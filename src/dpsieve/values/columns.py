@@ -2,7 +2,7 @@
 
 **Items** of streams and samples are integers of 64 bits, text or bytes, one kind in a column. Accepted are Arrow arrays
 and chunked arrays (integers of any width; string, binary, their large and view forms; binary of a fixed size;
-dictionaries of these), what offers itself as one of them such as a pandas or Polars Series, NumPy arrays of integers,
+dictionaries of these), objects with an Arrow interface such as a pandas or Polars Series, NumPy arrays of integers,
 text or bytes, and lists and other iterables of int, str or bytes, with None for a null.
 
 **Text that is not UTF-8.** Arrow does not check the bytes of a text, DuckDB relies on them, neither JSON nor Parquet
@@ -53,7 +53,7 @@ _FITS: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
 ESCAPE: Final = "\ufffd"  # before the digits of a text that is not UTF-8
 ESCAPED: Final = ESCAPE + "([0-9A-F]{2})+"
 _BLOCK = 1 << 10  # rows that are rewritten together
-# Equal ones are written alike. Not so dicts, sets, or objects of other classes: one unit could count as several.
+# Equal values of these have equal text. Other objects may not, and one unit could count as several.
 _WRITTEN_ALIKE = (Rational, datetime.date, datetime.time, uuid.UUID, enum.Enum)
 _LONGEST_NUMBER = 400  # digits; no float has more before its point
 _LARGE_NUMBER = 10**_LONGEST_NUMBER
@@ -74,17 +74,7 @@ def column_of(
     >>> column_of("keys", ["tea", None], "Pass a list.").to_pylist()
     ['tea', None]
     """
-    apart = "Pass its keys and its values apart: counts.keys(), counts.values()."
-    if isinstance(values, str | bytes | Mapping):
-        raise InvalidType(f"{name} is one {type(values).__name__}. {apart if isinstance(values, Mapping) else hint}")
-    values = listed(values)
-    if hasattr(values, "__arrow_c_stream__"):  # a Polars Series, for example
-        array = converted(lambda: pa.chunked_array(values), name, hint)
-    elif isinstance(values, pa.Array):
-        array = values
-    else:
-        array = converted(lambda: pa.array(values, kind, from_pandas=from_pandas), name, hint)
-    column = without_views(one_chunk(array))
+    column = without_views(one_chunk(_to_arrow(name, listed(values), hint, kind, from_pandas)))
     if not is_sound(column):
         raise not_unicode(name)
     return column
@@ -95,28 +85,39 @@ def column_of_items(values: Any, name: str, hint: str) -> pa.Array | pa.ChunkedA
 
     Lists must be of one kind of item. Arrow arrays are returned as they are, whatever their type.
     """
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values
-    if isinstance(values, str | bytes | bytearray | memoryview):
-        raise InvalidType(f"{name} is one {type(values).__name__}. Wrap it in a list: [item].")
-    if isinstance(values, Mapping):
-        raise InvalidType(f"{name} is a mapping. Pass the items themselves, each as often as it occurs.")
+    _refuse_single(name, values)
     kind, pandas = None, sys.modules.get("pandas")
     if isinstance(values, np.ndarray):
         values = _flat_items(values, name, hint)
     elif pandas is not None and isinstance(values, pandas.Series | pandas.Index):
         stored = getattr(values.dtype, "categories", values)
-        if stored.dtype == object:  # of text and bytes in one column, Arrow would silently make bytes
+        if stored.dtype == object:  # Arrow would silently turn a column of text and bytes into bytes
             _kind_of_list(stored.dropna().tolist(), name, hint)
-    elif hasattr(values, "__arrow_c_stream__"):
-        return converted(lambda: pa.chunked_array(values), name, hint)
-    elif not hasattr(values, "__arrow_c_array__") and not hasattr(values, "__arrow_array__"):
+        return converted(lambda: pa.array(values, from_pandas=True), name, hint)
+    elif not any(hasattr(values, f"__arrow_{form}__") for form in ("c_stream", "c_array", "array")):
         values = _list_of(values, name, hint)
     if isinstance(values, list):
         kind = _kind_of_list(values, name, hint)
         if kind is None:
             return pa.nulls(len(values))
-    return converted(lambda: pa.array(values, kind and PLAIN[kind], from_pandas=True), name, hint)
+    return _to_arrow(name, values, hint, kind and PLAIN[kind], True)
+
+
+def _to_arrow(name: str, values: Any, hint: str, kind: pa.DataType | None, from_pandas: bool | None) -> Any:
+    _refuse_single(name, values)
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if hasattr(values, "__arrow_c_stream__"):  # a Polars Series, for example
+        return converted(lambda: pa.chunked_array(values), name, hint)
+    return converted(lambda: pa.array(values, kind, from_pandas=from_pandas), name, hint)
+
+
+def _refuse_single(name: str, values: object) -> None:
+    if isinstance(values, str | bytes | bytearray | memoryview):
+        raise InvalidType(f"{name} is one {type(values).__name__}. Wrap it in a list: [item].")
+    if isinstance(values, Mapping):
+        fix = "Pass its keys and its values separately: counts.keys(), counts.values()."
+        raise InvalidType(f"{name} is a mapping. {fix}")
 
 
 def plain_items(values: Any, name: str, hint: str, *, nulls: bool = True) -> pa.Array:
@@ -144,7 +145,7 @@ def plain_items(values: Any, name: str, hint: str, *, nulls: bool = True) -> pa.
 
 
 def one_item(item: Any, kind: Kind | None) -> pa.Array:
-    """Return a column of this one item, which must be of the kind that is counted, if any is yet."""
+    """Return one item as a column; its kind must be the one counted so far, if there is one."""
     column = plain_items([item], "item", "Pass an integer, text or bytes.")
     if not len(column):
         raise InvalidType("item must be text, bytes or an integer, not None.")
@@ -153,12 +154,12 @@ def one_item(item: Any, kind: Kind | None) -> pa.Array:
 
 
 def kind_of_type(kind: pa.DataType) -> Kind | None:
-    """Return what values of a type are as items, or None where they are none."""
+    """Return the kind of the items of an Arrow type, or None for other types."""
     return next((name for name, fits in _FITS.items() if any(fit(kind) for fit in fits)), None)
 
 
 def check_kind(name: str, kind: Kind | None, counted: Kind | None) -> None:
-    """Refuse items of another kind than those counted before."""
+    """Raise if items are of another kind than those counted before."""
     if counted not in (None, kind):
         raise InvalidType(f"{name} holds {kind}, where {counted} was counted before. Count each kind on its own.")
 
@@ -227,10 +228,10 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def converted(convert: Callable[[], Any], name: str, hint: str) -> Any:
-    """Return what another library makes of values, or raise naming the argument; `hint` is the fix."""
-    made, failure = tried(convert)
+    """Return the result of a conversion by another library, or raise naming the argument; `hint` is the fix."""
+    result, failure = tried(convert)
     if failure is None:
-        return made
+        return result
     if issubclass(failure, UnicodeError):
         raise not_unicode(name)
     if issubclass(failure, OverflowError):
@@ -292,9 +293,9 @@ def in_utc(array: Any) -> Any:
 
 
 def in_utf8(array: Any) -> Any:
-    """Return a column of true data with all texts in UTF-8, as the head of this module says; the type stays.
+    """Return a column of true data with all texts in UTF-8, as described above; the type is unchanged.
 
-    Texts inside of nested columns are not rewritten: a column with such a text is refused.
+    Nested columns are not rewritten: one with a text that is not UTF-8 is refused.
 
     >>> in_utf8(pa.array([b"tea", "café".encode("latin-1")]).view(pa.string())).to_pylist()
     ['tea', '�636166E9']
@@ -320,11 +321,11 @@ def _parts_in_utf8(array: pa.Array) -> list[pa.Array]:
     if kind_of_type(kind) != "text" or _is_ascii(array) or not _needs_rewriting(array):
         return [array]
     blocks = [array.slice(start, _BLOCK) for start in range(0, len(array), _BLOCK)]
-    return [_rewritten(block) if _needs_rewriting(block) else block for block in blocks]
+    return [_rewrite(block) if _needs_rewriting(block) else block for block in blocks]
 
 
 def _is_ascii(array: pa.Array) -> bool:
-    """Return whether all bytes of texts are below 128, without a look at each text; False where that is not known."""
+    """Return whether all bytes of texts are below 128, in one pass over the buffer; False where that is unknown."""
     width = {pa.string(): np.int32, pa.large_string(): np.int64}.get(array.type)
     if width is None or not len(array):
         return not len(array)
@@ -339,7 +340,7 @@ def _needs_rewriting(texts: pa.Array) -> bool:
     return not is_sound(texts) or bool(pc.any(pc.match_substring_regex(without_views(texts), f"^{ESCAPED}$")).as_py())
 
 
-def _rewritten(texts: pa.Array) -> pa.Array:
+def _rewrite(texts: pa.Array) -> pa.Array:
     raw = pa.large_binary() if types.is_large_string(texts.type) else pa.binary()
     values = (None if value is None else _in_utf8(value) for value in without_views(texts).view(raw).to_pylist())
     return pa.array(list(values), texts.type)
@@ -397,7 +398,7 @@ def _texts(series: Any) -> pa.Array:
 
 def _text(value: Any) -> str:
     if isinstance(value, str):
-        return str.__str__(value)  # as Arrow reads it: an Enum of texts may write itself in another way
+        return str.__str__(value)  # as Arrow reads it; the `__str__` of an Enum of texts may differ
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
     if isinstance(value, bool):
@@ -417,7 +418,7 @@ def _text(value: Any) -> str:
 
 
 def _decimal_text(value: Decimal) -> str:
-    """Return a number with all of its digits, whatever the precision of this thread's decimal context is."""
+    """Return a number with all of its digits, independent of the thread's decimal context."""
     if value.is_finite() and value.adjusted() < _LONGEST_NUMBER and value == value.to_integral_value():
         return str(int(value))
     exact = Context(prec=max(1, len(value.as_tuple().digits)), Emin=MIN_EMIN, Emax=MAX_EMAX)

@@ -33,7 +33,7 @@ _LIST_HINT = (
 
 
 def check_names(names: list[str]) -> None:
-    """Refuse names of key columns that a release cannot have."""
+    """Raise for names of key columns that a release cannot have."""
     for name in names:
         validate.text("key", name, hint="Rename the column.")
         if name in TAKEN:
@@ -60,7 +60,7 @@ def key_table(keys: Any) -> pa.Table:
     """
     if isinstance(keys, pa.Table):
         names, columns = keys.column_names, [in_utc(column_of("keys", column, _HINT)) for column in keys.columns]
-    elif pa.types.is_struct((array := _array(keys)).type):
+    elif pa.types.is_struct((array := _key_column(keys)).type):
         if array.null_count:
             raise InvalidValue(f"keys holds nulls. {_HINT}")
         names, columns = [field.name for field in array.type], array.flatten()
@@ -78,13 +78,13 @@ def key_table(keys: Any) -> pa.Table:
 
 
 def published(keys: Any) -> pa.Table:
-    """Return keys as they are published. An empty table has text columns: another type would show there was a key."""
+    """Return keys as published. An empty table has text columns: another type would reveal that there was a key."""
     table = key_table(keys)
     return table if table.num_rows else pa.table({name: pa.array([], pa.string()) for name in table.column_names})
 
 
 def check_published(keys: pa.Table, *, in_order: bool = True) -> None:
-    """Raise unless a table holds keys as they are published: distinct, and sorted unless their order says more."""
+    """Raise unless a table holds distinct keys, sorted where `in_order`."""
     fix = "Use the keys as they were published."
     refuse_equal(key_table(keys))
     if not keys.num_columns or (in_order and not is_sorted(keys)):
@@ -100,7 +100,7 @@ def refuse_equal(
     if keys.num_columns == 1:
         distinct = len(pc.unique(keys.column(0)))
     else:
-        numbered = _numbered(keys)
+        numbered = _number_columns(keys)
         distinct = numbered.group_by(numbered.column_names).aggregate([]).num_rows
     if distinct != keys.num_rows:
         raise InvalidValue(f"{argument} holds a key more than once. {fix}")
@@ -108,7 +108,7 @@ def refuse_equal(
 
 def order_of(keys: pa.Table) -> pa.Array:
     """Return the indices that sort the rows by their columns, from the first to the last."""
-    numbered = _numbered(keys)
+    numbered = _number_columns(keys)
     return pc.sort_indices(numbered, [(name, "ascending") for name in numbered.column_names])
 
 
@@ -118,7 +118,7 @@ def is_sorted(table: pa.Table) -> bool:
 
 
 def refuse_set(keys: Any) -> Any:
-    """Return keys that have an order, so that each has its number."""
+    """Return the keys; raise for a set, which has no order."""
     if isinstance(keys, Set) and not isinstance(keys, KeysView):
         raise InvalidType("keys is a set, which has no order to pair it with frequencies by. Pass a list.")
     return keys
@@ -175,18 +175,18 @@ def read_known(path: Path, key: list[str]) -> pa.Table:
     return pa.table({key[0]: [text for line in lines if (text := line.removesuffix("\r"))]})
 
 
-def _array(keys: Any) -> pa.Array:
+def _key_column(keys: Any) -> pa.Array:
     keys = validate.listed(refuse_set(keys))
     keys = list(keys) if str(getattr(keys, "dtype", "")) == "object" else keys
     kinds = _kinds(keys) if isinstance(keys, list | tuple) else set()
     if len(kinds) > 1 or None in kinds:
-        why = "keys holds values of several types, or of one that its digits decide."
+        why = "keys holds values of several types, or of a type that depends on their digits."
         raise InvalidType(f"{why} Turn them into text. {_HINT}")
     return in_utc(column_of("keys", keys, _HINT, pa.int64() if kinds == {int} else None))
 
 
 def _kinds(keys: list[Any] | tuple[Any, ...]) -> set[object]:
-    """Return what decides the type of a column of these keys, with None for values whose digits would."""
+    """Return the kinds of these keys; None marks a type that depends on digits."""
     classes = set(map(type, keys)) - {type(None)}
     kinds = {_kind(cls) for cls in classes}
     if datetime.datetime in kinds and len(kinds) == 1:  # times with and without a zone have different types
@@ -197,23 +197,23 @@ def _kinds(keys: list[Any] | tuple[Any, ...]) -> set[object]:
 
 def _kind(cls: type) -> object:
     base = next((kind for kind in _TYPES if issubclass(cls, kind)), None)
-    if base is datetime.datetime and hasattr(cls, "nanosecond"):  # of pandas: as many digits as it has
+    if base is datetime.datetime and hasattr(cls, "nanosecond"):  # of pandas: its digits decide the resolution
         return None
     return cls if base is np.generic else base
 
 
-def _numbered(keys: pa.Table) -> pa.Table:
-    """Return keys with numbers for names of columns, which Arrow does not take for paths."""
+def _number_columns(keys: pa.Table) -> pa.Table:
+    """Return keys with numbered columns: Arrow reads other names as paths."""
     return keys.rename_columns([str(k) for k in range(keys.num_columns)])
 
 
 def _sortable(kind: pa.DataType) -> pa.DataType:
-    """Return float32 for float16, which holds all its values: engines neither join nor sort the latter."""
+    """Return float32 for float16, which engines neither join nor sort."""
     return pa.float32() if pa.types.is_float16(kind) else kind
 
 
 def _public_table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
-    """Return a table or frame as it is; or of values one column, of tuples or structs several."""
+    """Return a table or frame as it is, values as one column, tuples or structs as several."""
     is_frame = isinstance(keys, pa.Table | Mapping) or hasattr(keys, "columns")
     values = keys.to_arrow() if hasattr(keys, "to_arrow") else keys
     if is_frame:

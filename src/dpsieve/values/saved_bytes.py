@@ -61,7 +61,7 @@ def _width(values: NDArray[Any]) -> int:
 
 
 class ByteReader:
-    """Reads saved bytes in order, after verifying their checksum; every value that it returns is checked as well.
+    """Reads saved bytes in order, after verifying their checksum; every value is checked.
 
     The bytes begin with `name` and one byte for the format; `what` names them in messages.
     """
@@ -93,7 +93,7 @@ class ByteReader:
             refuse("are too long")
 
     def words(self, count: int) -> list[int]:
-        """Return numbers of 8 bytes."""
+        """Return 8-byte numbers."""
         return [int(word) for word in np.frombuffer(self.take(8 * count), "<u8")]
 
     def kind(self) -> Kind | None:
@@ -115,12 +115,12 @@ class ByteReader:
         """Return keys, sorted and distinct; text is valid UTF-8."""
         keys = self._keys(kind, count)
         if count > 1 and not pc.all(pc.less(keys[:-1], keys[1:])).as_py():
-            refuse("have keys that are not sorted, or twice")
+            refuse("have keys that are not sorted or not distinct")
         return keys
 
     def _keys(self, kind: Kind | None, count: int) -> pa.Array:
         if kind is None:
-            return refuse("have keys of no kind") if count else pa.nulls(0)
+            return refuse("have keys without a kind") if count else pa.nulls(0)
         if kind == "integers":
             return pa.array(np.frombuffer(self.take(8 * count), "<i8").astype(np.int64))
         lengths = self.numbers(count)

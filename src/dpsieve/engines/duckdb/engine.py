@@ -12,25 +12,25 @@ import duckdb
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines.answers import cast_known_keys, run_query
 from dpsieve.engines.duckdb.compiled.database import Loops, OwnDatabase, Unavailable
-from dpsieve.engines.duckdb.queries import guarded, run
+from dpsieve.engines.duckdb.failures import guard
 from dpsieve.engines.duckdb.read import (
     Job,
-    aggregate,
-    aggregate_by_loops,
-    incidence,
-    incidence_by_loops,
+    count_by_loops,
+    count_by_sql,
+    count_under,
     keep_places,
-    numbers,
-    under_bound,
+    pairs_by_loops,
+    pairs_by_sql,
+    read_numbers,
 )
-from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, is_text, known_keys, scan_of, shown_as
-from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, NumberRows, Progress
-from dpsieve.engines.inputs.files import Files
-from dpsieve.engines.inputs.frames import Foreign, Source, opened, unchanged
-from dpsieve.engines.sql.bounded_query import Column, call, literal
-from dpsieve.engines.true_data import Counted, CountedByBound, FromIncidence, FromPlaces
+from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, scan_of, shown_as
+from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, Progress
+from dpsieve.engines.inputs.files import Files, is_text
+from dpsieve.engines.inputs.frames import Foreign, Source, open_source, unchanged
+from dpsieve.engines.sql.columns import Column, call, literal
+from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, FromPlaces, NumberRows, Pairs
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
 from dpsieve.logs import log, timed
@@ -41,22 +41,24 @@ _T = TypeVar("_T")
 _LARGE = 5_000_000
 _BYTES_OF_A_PAIR, _BYTES_OF_A_LINE, _BYTES_OF_A_ROW = 64, 8, 4
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
-_BELIEVING = "statistics_propagation,join_filter_pushdown"
+_TRUSTING = "statistics_propagation,join_filter_pushdown"
 # Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept. What Parquet
 # files claim of their values, such as that no unit is null, or all are below 256, decides nothing: DuckDB would join
 # units by it where it is false.
-_CLOSED: dict[str, str | bool | int | float | list[str]] = {
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "disabled_optimizers": _BELIEVING,
+    "disabled_optimizers": _TRUSTING,
     "preserve_insertion_order": "false",
     "python_enable_replacements": "false",
 }
 _NOT_PRINTED = {"enable_progress_bar_print": "false"}
 _BAR = _NOT_PRINTED | {"enable_progress_bar": "true"}  # in this order
-_OWN = {name: str(value) for name, value in _CLOSED.items() if not name.startswith("python_")} | {"temp_directory": ""}
+_OWN_SETTINGS = {name: str(value) for name, value in _SETTINGS.items() if not name.startswith("python_")} | {
+    "temp_directory": ""
+}
 
 
 class DuckDB(Engine):
@@ -71,10 +73,10 @@ class DuckDB(Engine):
         threads: how many; default all cores.
         temp_folder: where the private folder is made; default the system's place for temporary files.
         compiled_from: from how many rows on compiled loops take the place of SQL where they suit the columns (see
-            `duckdb.one_key` and `duckdb.pairs`); None for never.
+            `duckdb.compiled.pairs`); None for never.
 
     >>> import pyarrow as pa
-    >>> from dpsieve.engines import Columns
+    >>> from dpsieve.engines.engine import Columns
     >>> from dpsieve.privacy.contribution import Contribution
     >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
     >>> counted = DuckDB().aggregate(table, Columns(("query",), unit=("user",)), Contribution(keys=1), salt=7)
@@ -89,10 +91,10 @@ class DuckDB(Engine):
         temp_folder: str | os.PathLike[str] | None = None,
         compiled_from: int | None = _LARGE,
     ) -> None:
-        self.memory_limit = None if memory_limit is None else _size(memory_limit)
+        self.memory_limit = None if memory_limit is None else _check_size(memory_limit)
         hint = "Pass how many threads to use, or leave it out."
         self.threads = None if threads is None else validate.whole("threads", threads, low=1, high=4096, hint=hint)
-        self.temp_folder = None if temp_folder is None else _folder(temp_folder)
+        self.temp_folder = None if temp_folder is None else _check_folder(temp_folder)
         hint = "Pass a number of rows, or None for SQL alone."
         from_rows = None if compiled_from is None else validate.whole("compiled_from", compiled_from, hint=hint)
         self.compiled_from = from_rows
@@ -105,54 +107,54 @@ class DuckDB(Engine):
         return f"DuckDB({', '.join(shown)})"
 
     def columns(self, data: Any) -> list[tuple[str, str]]:
-        """Return name and type of each column, in DuckDB's words and without the values of an ENUM.
+        """Return name and type of each column, as DuckDB names them and without the values of an ENUM.
 
-        Text files are read as text, so their columns are all VARCHAR (see `inputs.data_files`).
+        Text files are read as text, so their columns are all VARCHAR (see `inputs.files`).
         """
-        found = self._described(opened(data))
-        return [(column.name, column.type if column.kind == "DECIMAL" else column.kind) for column in found]
+        columns = self._describe(open_source(data))
+        return [(column.name, column.type if column.kind == "DECIMAL" else column.kind) for column in columns]
 
     def check(self, data: Any, columns: Columns) -> None:
         """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
-        source = opened(data)
-        found = self._described(source)
-        columns.check_present([column.name for column in found], listed=not is_text(source))
-        for column in found:
+        source = open_source(data)
+        present = self._describe(source)
+        columns.check_present([column.name for column in present], listed=not is_text(source))
+        for column in present:
             if column.name in columns.key:
                 _check_type(column, columns, source)
 
-    def _described(self, source: Source) -> list[Column]:
+    def _describe(self, source: Source) -> list[Column]:
         with self._session(source) as (connection, folder):
-            return guarded(lambda: columns_of(source, connection, folder), shown_as(source))
+            return guard(lambda: columns_of(source, connection, folder), shown_as(source))
 
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
-        return self._answer(data, known, progress, task, by_loops=aggregate_by_loops, by_sql=aggregate)
+        return self._answer(data, known, progress, task, count_by_loops, count_by_sql)
 
-    def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
-        return self._answer(data, known, progress, task, by_loops=incidence_by_loops, by_sql=incidence)
+    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Pairs:
+        return self._answer(data, known, progress, task, pairs_by_loops, pairs_by_sql)
 
-    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
         """Keep all pairs of a unit and a key in memory, or, where these may not fit, counts by place in a table."""
 
-        def by_loops(job: Job, loops: Loops) -> Incidence | None:
-            return None if _is_large(job) else incidence_by_loops(job, loops)
+        def by_loops(job: Job, loops: Loops) -> Pairs | None:
+            return None if _is_large(job) else pairs_by_loops(job, loops)
 
-        def by_sql(job: Job) -> Incidence | tuple[Ints, Any]:
-            return (keep_places(job), job.connection) if _is_large(job) else incidence(job)
+        def by_sql(job: Job) -> Pairs | tuple[Ints, Any]:
+            return (keep_places(job), job.connection) if _is_large(job) else pairs_by_sql(job)
 
         def add_up(connection: Any, keys: int) -> Counted:
             with timed("DuckDB: add up"):
-                return run(partial(guarded, partial(under_bound, connection, task, keys), {}), connection, None)
+                return run_query(partial(guard, partial(count_under, connection, task, keys), {}), connection, None)
 
-        with contextlib.ExitStack() as kept:
-            found = self._answer(data, None, progress, task, by_loops, by_sql, kept)
-            if isinstance(found, Incidence):
-                return FromIncidence(found)
-            units, connection = found
-            return FromPlaces(units, partial(add_up, connection), kept.pop_all())
+        with contextlib.ExitStack() as resources:
+            answer = self._answer(data, None, progress, task, by_loops, by_sql, resources)
+            if isinstance(answer, Pairs):
+                return FromPairs(answer)
+            units, connection = answer
+            return FromPlaces(units, partial(add_up, connection), resources.pop_all())
 
-    def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
-        return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=numbers)
+    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
+        return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=read_numbers)
 
     def _answer(
         self,
@@ -162,17 +164,17 @@ class DuckDB(Engine):
         task: Aggregation,
         by_loops: Callable[[Job, Loops], _T | None],
         by_sql: Callable[[Job], _T],
-        kept: contextlib.ExitStack | None = None,
+        resources: contextlib.ExitStack | None = None,
     ) -> _T:
-        """Return what compiled loops find, where these are the faster way and do not give up, or SQL.
+        """Return the answer of compiled loops, where these are faster and do not give up, or of SQL.
 
-        The connection stays open until `kept` is closed.
+        The connection stays open until `resources` is closed.
         """
-        source = opened(data)
-        own = OwnDatabase(_OWN, at_once=self._may_compile(source))
+        source = open_source(data)
+        own = OwnDatabase(_OWN_SETTINGS, at_once=self._may_compile(source))
         with contextlib.closing(own), contextlib.ExitStack() as ending, unchanged(source):
-            connection, folder = (kept or ending).enter_context(self._session(source, progress is not None))
-            scan = guarded(lambda: scan_of(source, task.columns, connection, folder), shown_as(source))
+            connection, folder = (resources or ending).enter_context(self._session(source, progress is not None))
+            scan = guard(lambda: scan_of(source, task.columns, connection, folder), shown_as(source))
             for name in task.columns.key:
                 _check_type(scan.columns[name], task.columns, source)
             with _listed(known, scan, task.columns, connection) as listed:
@@ -180,23 +182,23 @@ class DuckDB(Engine):
                 if self._compiles(scan):
                     with contextlib.suppress(Unavailable):
                         act = partial(_or_none, by_loops, job, _loops(job, own, progress is not None))
-                        answer = run(act, own, progress)
+                        answer = run_query(act, own, progress)
                 if answer is None:
-                    answer = run(partial(guarded, partial(by_sql, job), scan.shown), connection, progress)
+                    answer = run_query(partial(guard, partial(by_sql, job), scan.shown), connection, progress)
         if progress is not None and answer is not None:
             progress(1.0)
         return answer
 
     def _may_compile(self, source: Source) -> bool:
-        """Guess the same from the size of files."""
+        """Return the same, estimated from the size of files."""
         if not isinstance(source, Files) or source.kind != "parquet" or self.compiled_from is None:
             return False
-        with contextlib.suppress(OSError):  # a file that is not there is told of where it is read
+        with contextlib.suppress(OSError):  # a missing file is reported where it is read
             return sum(path.stat().st_size for path in source.paths) >= _BYTES_OF_A_ROW * self.compiled_from
         return False
 
     def _compiles(self, scan: Scan) -> bool:
-        """Tell whether there are so many rows that compiled loops, which take time to load, are the faster way."""
+        """Return whether the table is large enough for compiled loops, which take time to load, to pay off."""
         return scan.rows is not None and self.compiled_from is not None and scan.rows >= self.compiled_from
 
     @contextlib.contextmanager
@@ -207,14 +209,14 @@ class DuckDB(Engine):
                 yield source.connection, Path()
             return
         with private_folder(self.temp_folder) as folder:
-            settings = _CLOSED | {"temp_directory": str(folder)}
+            settings = _SETTINGS | {"temp_directory": str(folder)}
             given = {"memory_limit": self.memory_limit, "threads": self.threads}
-            connection = _connected(settings | {name: value for name, value in given.items() if value is not None})
+            connection = _connect(settings | {name: value for name, value in given.items() if value is not None})
             try:
                 # DuckDB prints a bar where Python is interactive. A notebook without ipywidgets refuses both settings.
                 with contextlib.suppress(DpsieveError):
                     for name, value in (_BAR if progress else _NOT_PRINTED).items():
-                        guarded(partial(connection.execute, f"SET {name} = {value}"), {})
+                        guard(partial(connection.execute, f"SET {name} = {value}"), {})
                 yield connection, folder
             finally:
                 connection.close()
@@ -251,19 +253,19 @@ def _is_large(job: Job) -> bool:
 
 @contextlib.contextmanager
 def _other_settings(relation: Any) -> Iterator[None]:
-    """Let a user's connection print no progress bar for a while, and not believe what files claim of their values."""
+    """Keep a user's connection from printing a progress bar, and from trusting statistics of files, for a while."""
     names = ("enable_progress_bar_print", "disabled_optimizers")
     values = ", ".join(f"CAST({call('current_setting', literal(name))} AS VARCHAR)" for name in names)
-    found, _ = tried(lambda: relation.query(VIEW, f"SELECT {values}").fetchall())
-    before = dict(zip(names, found[0], strict=True)) if found else {}
-    meant = {names[0]: "false", names[1]: ",".join(filter(None, [before.get(names[1]), _BELIEVING]))}
+    answer, _ = tried(lambda: relation.query(VIEW, f"SELECT {values}").fetchall())
+    before = dict(zip(names, answer[0], strict=True)) if answer else {}
+    wanted = {names[0]: "false", names[1]: ",".join(filter(None, [before.get(names[1]), _TRUSTING]))}
 
     def set_all(settings: dict[str, str]) -> None:
         for name in before:
             tried(partial(relation.query, VIEW, f"SET {name} = {literal(settings[name])}"))
 
     try:
-        set_all(meant)
+        set_all(wanted)
         yield
     finally:
         set_all(before)
@@ -285,7 +287,7 @@ def _listed(known: pa.Table | None, scan: Scan, columns: Columns, connection: An
         return
     if connection is None:
         raise InvalidType("data is a relation that hides its connection. Pass (connection, name of a table or view).")
-    table = known_keys(known, [scan.columns[name] for name in columns.key])
+    table = cast_known_keys(known, [scan.columns[name] for name in columns.key])
     connection.register(KNOWN, table)
     try:
         yield table
@@ -293,7 +295,7 @@ def _listed(known: pa.Table | None, scan: Scan, columns: Columns, connection: An
         connection.unregister(KNOWN)
 
 
-def _size(limit: str | int) -> str:
+def _check_size(limit: str | int) -> str:
     hint = "Pass a size such as memory_limit='500MB', or a number of bytes."
     if isinstance(limit, str):
         if not _SIZE.fullmatch(limit):
@@ -302,7 +304,7 @@ def _size(limit: str | int) -> str:
     return f"{validate.whole('memory_limit', limit, low=1 << 20, hint=hint) >> 10}KiB"
 
 
-def _connected(settings: dict[str, Any]) -> duckdb.DuckDBPyConnection:
+def _connect(settings: dict[str, Any]) -> duckdb.DuckDBPyConnection:
     try:
         return duckdb.connect(":memory:", config=settings)
     except (duckdb.Error, OverflowError):
@@ -313,8 +315,8 @@ def _connected(settings: dict[str, Any]) -> duckdb.DuckDBPyConnection:
 
 def _setting(connection: duckdb.DuckDBPyConnection, name: str) -> str:
     query = f"SELECT {call('current_setting', literal(name))}"
-    found = guarded(lambda: connection.execute(query).fetchall(), {})
-    return str(found[0][0])
+    answer = guard(lambda: connection.execute(query).fetchall(), {})
+    return str(answer[0][0])
 
 
 def _bytes(size: str) -> int:
@@ -323,7 +325,7 @@ def _bytes(size: str) -> int:
     return int(float(number) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"].index(unit))
 
 
-def _folder(path: str | os.PathLike[str]) -> Path:
+def _check_folder(path: str | os.PathLike[str]) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise InvalidType(f"temp_folder must be a path, not {type(path).__name__}. Pass a folder that exists.")
     folder = Path(path).absolute()

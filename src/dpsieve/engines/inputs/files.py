@@ -29,16 +29,8 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
 Kind = Literal["parquet", "csv", "json"]
-_KINDS: dict[str, Kind] = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-}
 FORMATS: dict[str, Kind] = {"csv": "csv", "tsv": "csv", "jsonl": "json", "parquet": "parquet"}
+_SUFFIXES = {"pq": "parquet", "ndjson": "jsonl", "json": "jsonl"} | dict(zip(FORMATS, FORMATS, strict=True))
 _KNOWN = (
     "Names end in .parquet, .csv, .tsv, .jsonl, .ndjson or .json, text files also in .gz. "
     "Say what other files hold: dpsieve.files(data, format='csv')"
@@ -47,6 +39,7 @@ _LONGEST_HEADER = 1 << 20  # also how much of a stream is read at once
 _SAMPLED_LINES, _SAMPLED_BYTES = 10_000, 1 << 27
 _LONGEST_LINE = 1 << 24  # what DuckDB reads as one JSON object
 _SEPARATORS = ",\t;|"
+_EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
 
 
 @dataclass(frozen=True)
@@ -84,7 +77,7 @@ class Format:
     def given_header(self, *, tabs: bool) -> Header | None:
         """Return the header that the caller passed, if any; `tabs` separate the columns, whatever separates its names.
 
-        It is public: what is wrong with it may be told.
+        It is public: what is wrong with it may be given.
         """
         if self.header is None:
             return None
@@ -96,7 +89,7 @@ class Format:
         return replace(found, separator="\t" if tabs or self.name == "tsv" else found.separator, in_file=False)
 
 
-_NOTHING_TOLD = Format()
+_NO_FORMAT = Format()
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,7 @@ class Files:
 
     kind: Kind
     paths: tuple[Path, ...]
-    format: Format = _NOTHING_TOLD
+    format: Format = _NO_FORMAT
     name: str | None = None
 
 
@@ -129,34 +122,34 @@ def files(data: Any, *, format: str | None = None, header: str | None = None) ->
     >>> files("events.log", format="csv", header="user;query")
     DataFiles(data='events.log', format=Format(name='csv', header='user;query'))
     """
-    told = Format(format, header)
+    given = Format(format, header)
     if hasattr(data, "read") and not isinstance(data, str | os.PathLike):
-        return DataStream(data, told=told)
-    return DataFiles(data, told)
+        return DataStream(data, given=given)
+    return DataFiles(data, given)
 
 
 def files_of(data: object) -> Files:
     """Return the files that a path, a glob or a list of both means; each file once, sorted within a glob."""
-    told = data.format if isinstance(data, DataFiles) else _NOTHING_TOLD
+    given = data.format if isinstance(data, DataFiles) else _NO_FORMAT
     data = data.data if isinstance(data, DataFiles) else data
     parts: Iterable[object] = data if isinstance(data, list | tuple) else [data]
-    folders = told.name in (None, "parquet")
-    paths = list({one_file(path): path for part in parts for path in found_files(part, folders=folders)}.values())
+    folders = given.name in (None, "parquet")
+    paths = list({file_identity(path): path for part in parts for path in find_files(part, folders=folders)}.values())
     if not paths:
         raise InvalidValue("data is an empty list. Pass at least one file.")
-    kinds = {told.kind(path) for path in paths}
+    kinds = {given.kind(path) for path in paths}
     if len(kinds) > 1:
         raise InvalidValue(f"data mixes {', '.join(sorted(kinds))} files. Pass files of one kind at a time.")
-    return Files(kinds.pop(), tuple(paths), told)
+    return Files(kinds.pop(), tuple(paths), given)
 
 
-def one_file(path: Path) -> object:
+def file_identity(path: Path) -> object:
     """Return what two names of one file have in common, be they links of either kind."""
     found = path.stat()
     return (found.st_dev, found.st_ino) if found.st_nlink > 1 else path.resolve()
 
 
-def found_files(part: object, *, folders: bool = True) -> list[Path]:
+def find_files(part: object, *, folders: bool = True) -> list[Path]:
     """Return the files that one path or glob means, sorted; with `folders`, all Parquet files of a folder."""
     if not isinstance(part, str | os.PathLike):
         hint = "Pass paths, or one frame or table by itself."
@@ -168,7 +161,7 @@ def found_files(part: object, *, folders: bool = True) -> list[Path]:
         raise InvalidValue("data is an empty path. Pass the name of a file.")
     if "://" in text:
         hint = "Copy the files here, or pass a relation of a DuckDB connection that reads them."
-        # It may hold a password, so it is not told.
+        # It may hold a password, so it is not given.
         raise InvalidValue(f"data is an address, and only files of this machine are read. {hint}")
     path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path would take ./~x for a home, and fail where there is none
     try:
@@ -214,36 +207,73 @@ def _refuse_address(text: str) -> None:
 
 
 def _is_data(names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> bool:
-    """Tell whether no name on the way to a file is hidden, unless a pattern begins as the name does and fits it."""
+    """Return whether no name on the way to a file is hidden, unless a pattern begins as the name does and fits it."""
     hidden = [name for name in names if name[0] == "." or (name[0] == "_" and "=" not in name)]
     return all(any(p[0] == name[0] and fnmatch.fnmatchcase(name, p) for p in patterns) for name in hidden)
 
 
-def _kind(path: Path) -> Kind:
+def format_of(path: Path) -> str | None:
+    """Return the format of a file by its name, or None; text files may also end in .gz."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    zipped = suffixes[-1:] == [".gz"]
-    kind = _KINDS.get("".join(suffixes[-2:-1] if zipped else suffixes[-1:]))
-    if kind is None or (zipped and kind == "parquet"):
-        raise InvalidValue(f"data={str(path)!r} is of no known kind. {_KNOWN}.")
-    return kind
+    is_zipped = suffixes[-1:] == [".gz"]
+    name = _SUFFIXES.get("".join(suffixes[-2:-1] if is_zipped else suffixes[-1:]).removeprefix("."))
+    return None if is_zipped and name == "parquet" else name
 
 
-def header_of(path: Path, told: Format) -> Header | None:
+def _kind(path: Path) -> Kind:
+    name = format_of(path)
+    if name is None:
+        raise InvalidValue(f"data={str(path)!r} has an unsupported extension. {_KNOWN}.")
+    return FORMATS[name]
+
+
+def common_header(source: Files) -> tuple[Header, list[Path]]:
+    """Return the one header of CSV files, and those of them that are not empty."""
+    headers = {path: header for path in source.paths if (header := _header_of(path, source.format)) is not None}
+    paths = list(headers)
+    header = _check_header(headers[paths[0]] if paths else None, source.name or "data")
+    for path in paths:
+        if headers[path] != header:
+            hint = "Pass files with the same columns, in the same order."
+            raise UnreadableData(f"{str(path)!r} has another header than {str(paths[0])!r}. {hint}")
+    return header, paths
+
+
+def field_names(source: Files) -> list[str]:
+    """Return the names of the fields of JSON lines."""
+    if all(path.stat().st_size == 0 for path in source.paths):
+        raise UnreadableData(f"data {_EMPTY}")
+    names = _json_fields(source.paths)
+    if not names:
+        hint = "Pass JSON lines: one object on each line, without a list around them."
+        raise UnreadableData(f"data names no field in its first lines. {hint}")
+    return names
+
+
+def _check_header(header: Header | None, name: str) -> Header:
+    if header is None:
+        raise UnreadableData(f"{name} {_EMPTY}")
+    return header
+
+
+def _header_of(path: Path, options: Format) -> Header | None:
     """Return the header of a CSV file; None when the file is empty and has to hold one."""
-    only_tabs = told.name == "tsv" or (told.name is None and ".tsv" in [end.lower() for end in path.suffixes[-2:]])
-    if given := told.given_header(tabs=only_tabs):
-        return given
+    only_tabs = options.name == "tsv" or (
+        options.name is None and ".tsv" in [end.lower() for end in path.suffixes[-2:]]
+    )
+    if header := options.given_header(tabs=only_tabs):
+        return header
     try:
-        with opened_file(path) as file:
+        with open_file(path) as file:
             line = file.readline(_LONGEST_HEADER)
     except (OSError, EOFError, zlib.error):
         line = None
     if line is None:
         raise UnreadableData(f"{str(path)!r} cannot be opened. Check its rights, and that a .gz file is whole.")
-    return parsed_header(line, repr(str(path)), "\t" if only_tabs else _SEPARATORS)
+    return parse_header(line, repr(str(path)), "\t" if only_tabs else _SEPARATORS)
 
 
-def parsed_header(line: bytes, where: str, separators: str = _SEPARATORS) -> Header | None:
+def parse_header(line: bytes, where: str, separators: str = _SEPARATORS) -> Header | None:
     """Return the header in the first line of `line`; `where` names the file in errors."""
     if not line:
         return None
@@ -266,7 +296,7 @@ def _fields(line: bytes, separator: str) -> tuple[str, ...] | None:
         return None
 
 
-def json_fields(paths: tuple[Path, ...]) -> list[str]:
+def _json_fields(paths: tuple[Path, ...]) -> list[str]:
     """Return the names of fields in the first 10,000 lines or 128 MB; what is no object is left to the engine."""
     names: dict[str, None] = {}
     lines, size = 0, 0
@@ -282,7 +312,7 @@ def json_fields(paths: tuple[Path, ...]) -> list[str]:
 def json_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, as far as it can be read: up to one that is too long for the engine too."""
     try:
-        with opened_file(path) as file:
+        with open_file(path) as file:
             while (line := file.readline(_LONGEST_LINE + 1)) and len(line) <= _LONGEST_LINE:
                 yield line
     except (OSError, EOFError, zlib.error):
@@ -302,7 +332,7 @@ def bad_json_line(path: Path, near: int) -> int:
 
 
 def _clean(value: object) -> bool:
-    """Tell whether a value was read, and has no halves of surrogate pairs, which Python lets pass."""
+    """Return whether a value was read, and has no halves of surrogate pairs, which Python lets pass."""
     try:
         return value is not None and bool(json.dumps(value, ensure_ascii=False).encode())
     except UnicodeEncodeError:
@@ -317,7 +347,7 @@ def _object(line: bytes) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def opened_file(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> IO[bytes]:
     """Open a file for reading bytes; one that ends in .gz is unpacked."""
     return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
@@ -329,7 +359,8 @@ class DataStream:
     which is removed with it, so that streams larger than memory work and errors have line numbers.
 
     >>> import io
-    >>> from dpsieve.engines import DataStream, DuckDB
+    >>> from dpsieve.engines.duckdb.engine import DuckDB
+    >>> from dpsieve.engines.inputs.files import DataStream
     >>> DuckDB().columns(DataStream(io.StringIO("user,query\n")))
     [('user', 'VARCHAR'), ('query', 'VARCHAR')]
     """
@@ -338,27 +369,27 @@ class DataStream:
         self,
         stream: IO[bytes] | IO[str],
         name: str = "standard input",
-        told: Format = _NOTHING_TOLD,
+        given: Format = _NO_FORMAT,
     ) -> None:
         if not hasattr(stream, "readline") or not hasattr(stream, "read"):
             raise InvalidType(f"stream must be an open file, not {type(stream).__name__}. Pass sys.stdin.buffer.")
         self.name = name
-        self.format = told if told.name else replace(told, name="csv")
+        self.format = given if given.name else replace(given, name="csv")
         self.kind = self.format.kind(Path())
         self._stream: Any = stream
         self._first: bytes | None = None
         self._spent = False
 
-    def header(self) -> Header | None:
-        """Return the header of CSV; None when the stream is empty and has to hold one."""
+    def header(self) -> Header:
+        """Return the header of CSV."""
         tabs = self.format.name == "tsv"
         if given := self.format.given_header(tabs=tabs):
             return given
         if self._first is None:
             self._first = self._bytes(self._stream.readline)
-        return parsed_header(self._first, self.name, "\t" if tabs else _SEPARATORS)
+        return _check_header(parse_header(self._first, self.name, "\t" if tabs else _SEPARATORS), self.name)
 
-    def stored(self, folder: Path) -> Files:
+    def store(self, folder: Path) -> Files:
         """Write the whole stream to a file in `folder` and return that."""
         if self._spent:
             raise InvalidValue(f"data: {self.name} was read already. Save it to a file to read it twice.")
@@ -380,3 +411,8 @@ class DataStream:
         if got is None:
             raise UnreadableData(f"{self.name} cannot be read. Pass an open file of bytes, or of text in UTF-8.")
         return got.encode("utf-8", "surrogateescape") if isinstance(got, str) else bytes(got)
+
+
+def is_text(source: object) -> bool:
+    """Return whether what stands for the names of columns may be a first row of data."""
+    return isinstance(source, DataStream | Files) and source.kind != "parquet"

@@ -23,7 +23,7 @@ DATABASES = ("postgresql://", "postgres://")
 
 
 def is_database(data: Any) -> bool:
-    """Tell whether data is the URL of a database. It may hold a password, so it is in no message."""
+    """Return whether data is the URL of a database. It may hold a password, so it is in no message."""
     return isinstance(data, str) and data.lower().lstrip().startswith(DATABASES)
 
 
@@ -123,7 +123,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def opened(data: Any) -> Source:
+def open_source(data: Any) -> Source:
     """Return `data` as one of the kinds that engines read, or raise naming what is accepted."""
     return opener_of(data)(data)
 
@@ -142,13 +142,13 @@ def opener_of(data: Any) -> Callable[[Any], Source]:
 
 
 def _is(data: Any, module: str, *names: str) -> bool:
-    """Tell whether `data` is of a class of a library, without importing it: an object of it has done so already."""
+    """Return whether `data` is of a class of a library, without importing it: an object of it has done so already."""
     known = sys.modules.get(module)
     return known is not None and isinstance(data, tuple(getattr(known, name) for name in names))
 
 
 def is_spark(data: Any) -> bool:
-    """Tell whether data is a Spark DataFrame, of a session in this process or of Spark Connect."""
+    """Return whether data is a Spark DataFrame, of a session in this process or of Spark Connect."""
     return _is(data, "pyspark.sql", "DataFrame")
 
 

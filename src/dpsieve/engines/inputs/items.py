@@ -25,7 +25,7 @@ import pyarrow.json
 import pyarrow.parquet
 import pyarrow.types as types
 
-from dpsieve.engines.inputs.files import Format, Header, opened_file, parsed_header
+from dpsieve.engines.inputs.files import Format, Header, format_of, open_file, parse_header
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.values.columns import is_sound
 
@@ -59,9 +59,9 @@ def item_batches(
     if form == "parquet":
         yield from _parquet(path, name, str(column))
         return
-    given = Format("csv", header).given_header(tabs=".tsv" in [end.lower() for end in Path(path).suffixes[-2:]])
+    given = Format("csv", header).given_header(tabs=format_of(Path(path)) == "tsv")
     try:
-        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else opened_file(Path(path)) as file:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open_file(Path(path)) as file:
             if form == "lines":
                 yield from _lines(file, name)
             elif form == "csv":
@@ -125,7 +125,7 @@ def _blocks(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
 
 
 def _ready(file: IO[bytes]) -> bool:
-    """Tell whether a pipe has more to read, or ends, within a moment; of other files, yes."""
+    """Return whether a pipe has more to read, or ends, within a moment; of other files, yes."""
     try:
         return bool(select.select([file], [], [], _PATIENCE)[0])
     except (OSError, ValueError, TypeError):  # no file of the system
@@ -151,7 +151,7 @@ class _Pieces(io.RawIOBase):
 
 
 def _csv(file: IO[bytes], name: str, column: str, given: Header | None = None) -> Iterator[pa.Array]:
-    header = given or parsed_header(file.readline(1 << 20), name)
+    header = given or parse_header(file.readline(1 << 20), name)
     if header is None:
         return
     if header.names.count(column) != 1:
@@ -180,7 +180,7 @@ def _csv(file: IO[bytes], name: str, column: str, given: Header | None = None) -
         where = "" if row is None else f" (number {int(row[1]) + header.in_file:,})"
     else:
         return
-    raise UnreadableData(f"{name} holds a row{where} that is not CSV in UTF-8 with {len(inner)} columns. Mend it.")
+    raise UnreadableData(f"{name} holds a row{where} that is not CSV in UTF-8 with {len(inner)} columns. Fix it.")
 
 
 def _jsonl(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
@@ -197,7 +197,7 @@ def _jsonl(file: IO[bytes], name: str, column: str) -> Iterator[pa.Array]:
         if table is None:
             lines = f"{number:,} to {number + block.count(bytes([_NEWLINE])):,}"
             what = f"no JSON object with text in {column!r}"
-            raise UnreadableData(f"{name} has {what} somewhere in lines {lines}. Mend it, or leave it out.")
+            raise UnreadableData(f"{name} has {what} somewhere in lines {lines}. Fix it, or leave it out.")
         yield from map(_filled, table.column(column).chunks)
 
 
@@ -248,11 +248,5 @@ def _form(path: str, form: str | None, column: str | None) -> str:
         if form not in FORMATS:
             raise InvalidValue(f"--format is not known. Choose one of {', '.join(FORMATS)}.")
         return form
-    suffixes = [suffix.lower() for suffix in Path(path).suffixes[-2:]]
-    if any(suffix in (".csv", ".tsv") for suffix in suffixes):
-        return "csv"
-    if suffixes and suffixes[-1] in (".parquet", ".pq"):
-        return "parquet"
-    if any(suffix in (".jsonl", ".ndjson", ".json") for suffix in suffixes):
-        return "jsonl"
-    return "lines" if column is None else "csv"
+    name = format_of(Path(path)) or ("lines" if column is None else "csv")
+    return "csv" if name == "tsv" else name

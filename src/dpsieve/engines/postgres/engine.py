@@ -1,6 +1,7 @@
 """Tables of a database, bounded and counted there."""
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -9,35 +10,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsieve.discovery.incidence import Incidence
-from dpsieve.engines.duckdb.queries import run
-from dpsieve.engines.duckdb.read import counted, named_keys
-from dpsieve.engines.duckdb.scan import KNOWN, known_keys
+from dpsieve.engines.answers import cast_known_keys, check_units, decode_counts, decode_pairs, run_query
 from dpsieve.engines.engine import (
     Aggregation,
     Columns,
     Engine,
-    NumberRows,
     Progress,
-    null_units,
 )
 from dpsieve.engines.inputs.frames import is_database
 from dpsieve.engines.postgres.catalog import SAFE_PATH, column_types, open_safely, own_functions, table_parts
-from dpsieve.engines.postgres.failures import connected, guarded
-from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, bounded_query
-from dpsieve.engines.sql.dialects import DIALECTS, SALT, columns_for, query_for
-from dpsieve.engines.sql.queries import pairs_query, places_query
-from dpsieve.engines.sql.sqlite_hash import with_plain_hash
-from dpsieve.engines.true_data import Counted, CountedByBound, FromPlaces, units_by_place
+from dpsieve.engines.postgres.failures import connect_safely, guard
+from dpsieve.engines.sql.columns import AS_TEXT, Column
+from dpsieve.engines.sql.dialects import SALT, columns_for, query_for
+from dpsieve.engines.sql.queries import bounded_query, pairs_query, places_query
+from dpsieve.engines.true_data import Counted, CountedByBound, FromPlaces, NumberRows, Pairs, units_by_place
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Weight
 from dpsieve.values.columns import in_utf8, one_chunk, tried
 
 _T = TypeVar("_T")
 Parts = tuple[str, ...]
-_TEMPORARY = {"postgres": "pg_temp", "sqlite": "temp"}  # the schema of temporary tables
 _SETTINGS = f"SELECT pg_catalog.set_config('search_path', $1, false), pg_catalog.set_config('{SALT}', $2, false)"
-_HOW = "Pass a URL such as 'postgresql://user@host/database', or a connection of an ADBC driver and its dialect."
+_LIST = pa.list_(pa.int64())
+_KNOWN = f"dpsieve_known_{secrets.token_hex(8)}"  # no table of the user has this name
+_HOW = "Pass a URL such as 'postgresql://user@host/database', or a connection of adbc_driver_postgresql."
 _TYPES = {
     **dict.fromkeys([*AS_TEXT, "DECIMAL"], pa.string()),
     **{"BOOLEAN": pa.bool_(), "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32()},
@@ -47,7 +42,7 @@ _TYPES = {
 }
 
 
-class Adbc(Engine):
+class Postgres(Engine):
     """Bounds and counts in a database, in SQL; only the bounded counts come here, as Arrow batches.
 
     The data of a call is the name of a table or view, such as 'shop.orders'. With a URL of PostgreSQL each call opens
@@ -55,74 +50,59 @@ class Adbc(Engine):
     transaction that it is in.
 
     Args:
-        connection: a URL, or a DB-API connection of an ADBC driver.
-        dialect: the SQL that the database speaks, one of `dpsieve.engines.sql.dialects.DIALECTS`.
+        connection: a URL, or a DB-API connection of the ADBC driver for PostgreSQL.
 
-    >>> Adbc("postgresql://reader:secret@db.example.com/shop")
-    Adbc(dialect='postgres')
+    >>> Postgres("postgresql://reader:secret@db.example.com/shop")
+    Postgres()
     """
 
-    def __init__(self, connection: Any, dialect: str = "postgres") -> None:
-        if dialect not in DIALECTS:
-            raise InvalidValue(f"dialect is not known. Choose from {', '.join(map(repr, DIALECTS))}.")
+    def __init__(self, connection: Any) -> None:
         is_url = isinstance(connection, str)
-        if is_url and not (is_database(connection) and dialect == "postgres"):
-            raise InvalidValue(f"connection is a text that is no URL of PostgreSQL. {_HOW}")
+        if is_url and not is_database(connection):
+            raise InvalidValue(f"connection is a text that is not a URL of PostgreSQL. {_HOW}")
         if not is_url and not hasattr(connection, "adbc_get_table_schema"):
             given = type(connection).__name__
             raise InvalidType(f"connection must be a URL or an ADBC connection, not {given}. {_HOW}")
-        self._connection, self.dialect = connection, dialect
+        self._connection = connection
 
     def __repr__(self) -> str:
-        return f"Adbc(dialect={self.dialect!r})"
+        return "Postgres()"
 
     def __getstate__(self) -> object:
-        raise InvalidType("an engine on a database is not saved, as it may hold a password. Make it anew.")
+        raise InvalidType("an engine on a database is not saved, as it may hold a password. Create a new one.")
 
     def columns(self, data: Any) -> list[tuple[str, str]]:
-        """Return name and type of each column, in the words of the database."""
+        """Return name and type of each column, as the database names them."""
         with self._session(data) as session:
             return list(session.types.items())
 
     def check(self, data: Any, columns: Columns) -> None:
         """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
         with self._session(data) as session:
-            columns_for(self.dialect, session.types, columns)
+            columns_for("postgres", session.types, columns)
 
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
-        with self._session(data) as session, session.listed(known, task) as (listed, place):
-            return counted(task, listed, session.ask(task, place, bounded_query, progress))
+        with self._session(data) as session, session.list_keys(known, task) as (listed, place):
+            return decode_counts(task, listed, session.ask(task, place, bounded_query, progress))
 
-    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
         """Ask once: all that is needed under any bound comes here."""
         with self._session(data) as session:
-            found = session.ask(task, None, places_query, progress)
-        places, names = found.column("place"), [f"k{i}" for i in range(len(task.columns.key))]
+            answer = session.ask(task, None, places_query, progress)
+        places, names = answer.column("place"), [f"k{i}" for i in range(len(task.columns.key))]
 
         def under(keys: int) -> Counted:
-            kept = found.filter(pc.less_equal(places, keys))
-            return counted(task, None, kept.group_by(names).aggregate([("n", "sum")]).rename_columns([*names, "n"]))
+            sums = answer.filter(pc.less_equal(places, keys)).group_by(names).aggregate([("n", "sum")])
+            return decode_counts(task, None, sums.rename_columns([*names, "n"]))
 
-        holding = np.bincount(places.to_numpy(), found.column("n").to_numpy(), task.contribution.keys + 1)
+        holding = np.bincount(places.to_numpy(), answer.column("n").to_numpy(), task.contribution.keys + 1)
         return FromPlaces(units_by_place(holding.astype(np.int64)), under)
 
-    def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Incidence:
-        with self._session(data) as session, session.listed(known, task) as (listed, place):
-            found = session.ask(task, place, pairs_query, progress)
-        where = found.column("place").to_numpy()
-        if listed is None:
-            found_keys, numbers = _numbered(found.select([f"k{i}" for i in range(len(task.columns.key))]))
-        else:
-            found_keys, numbers = found, found.column("k0").to_numpy().astype(np.int32)
-        keys = named_keys(task, listed, found_keys)
-        if not task.columns.unit:
-            order = np.argsort(where)
-            held = np.repeat(numbers[order], found.column("n").to_numpy()[order])
-            return Incidence(keys, np.arange(len(held) + 1), held)
-        order = np.lexsort((where, found.column("who").to_numpy()))
-        return Incidence(keys, np.append(np.flatnonzero(where[order] == 1), len(order)), numbers[order])
+    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Pairs:
+        with self._session(data) as session, session.list_keys(known, task) as (listed, place):
+            return decode_pairs(task, listed, session.ask(task, place, pairs_query, progress))
 
-    def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
+    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
         hint = "Read the columns with the ADBC driver as an Arrow table, and pass that."
         raise InvalidType(f"data is in a database, where sums, means and quantiles are not computed yet. {hint}")
 
@@ -131,19 +111,17 @@ class Adbc(Engine):
         """Yield the table on a connection: one of its own, which is closed, or the user's."""
         parts = table_parts(data)
         own = isinstance(self._connection, str)
-        connection, path = connected(lambda: _opened(self._connection)) if own else (self._connection, None)
+        connection, path = connect_safely(lambda: _open(self._connection)) if own else (self._connection, None)
         with contextlib.ExitStack() as stack:
             if own:
                 stack.callback(tried, connection.close)
-            place: Parts | None = parts
-            if self.dialect == "postgres":
-                found = own_functions(connection, parts, path)
-                place = _step(connection, parts, lambda: stack.enter_context(found))
-            types = _step(connection, parts, lambda: column_types(connection, self.dialect, place) if place else {})
+            functions = own_functions(connection, parts, path)
+            place = _step(connection, parts, lambda: stack.enter_context(functions))
+            types = _step(connection, parts, lambda: column_types(connection, place) if place else {})
             if not place or not types:
                 hint = "Check its name, its schema (table='schema.name') and your rights; capital letters count."
                 raise InvalidValue(f"table={'.'.join(parts)!r} is not in the database. {hint}")
-            yield _Session(connection, self.dialect, parts, place, types)
+            yield _Session(connection, parts, place, types)
 
 
 @dataclass(frozen=True)
@@ -151,7 +129,6 @@ class _Session:
     """A table on a connection, as the user names it and in full, with the types of its columns."""
 
     connection: Any
-    dialect: str
     table: Parts
     place: Parts
     types: dict[str, str]
@@ -160,22 +137,20 @@ class _Session:
         return _step(self.connection, self.table, act)
 
     @contextlib.contextmanager
-    def listed(self, known: pa.Table | None, task: Aggregation) -> Iterator[tuple[pa.Table | None, Parts | None]]:
+    def list_keys(self, known: pa.Table | None, task: Aggregation) -> Iterator[tuple[pa.Table | None, Parts | None]]:
         """Put the public keys into a temporary table for a while; yield them as the data would write them, and it."""
-        columns = columns_for(self.dialect, self.types, task.columns)
+        columns = columns_for("postgres", self.types, task.columns)
         if known is None:
             yield None, None
             return
-        if self.dialect not in _TEMPORARY:
-            raise InvalidType(f"known_keys do not work with dialect={self.dialect!r} yet. Leave them out.")
         wanted = [columns[name] for name in task.columns.key]
         if exact := [column.name for column in wanted if column.kind == "DECIMAL"]:
             why = "is an exact number, which known_keys do not work with. Cast it to text in a view."
             raise InvalidType(f"key={exact[0]!r} {why}")
-        table = known_keys(known, [Column(column.name, column.sql, column.type) for column in wanted])
-        place = (_TEMPORARY[self.dialect], KNOWN)
+        table = cast_known_keys(known, [Column(column.name, column.sql, column.type) for column in wanted])
+        place = ("pg_temp", _KNOWN)
         with self.connection.cursor() as cursor:
-            self.step(lambda: cursor.adbc_ingest(KNOWN, table, mode="create", temporary=True))
+            self.step(lambda: cursor.adbc_ingest(_KNOWN, table, mode="create", temporary=True))
             try:
                 yield table, place
             finally:
@@ -185,30 +160,28 @@ class _Session:
     def ask(
         self, task: Aggregation, known: Parts | None, query: Callable[..., str], progress: Progress | None
     ) -> pa.Table:
-        """Run a query over the table; real keys never hold a null, and one that does stands for units that are null."""
-        columns = columns_for(self.dialect, self.types, task.columns)
-        text = query_for(self.dialect, self.place, self.types, task, known, query)
-        text = with_plain_hash(text, task.salt) if self.dialect == "sqlite" else text
+        """Run a query over the table; refuse null units."""
+        columns = columns_for("postgres", self.types, task.columns)
+        text = query_for("postgres", self.place, self.types, task, known, query)
         with self.connection.cursor() as cursor:
 
             def answer() -> pa.Table:
-                if self.dialect == "postgres":
-                    # In one statement: where a pool of sessions loses the path, the salt is missing too.
-                    cursor.execute(_SETTINGS, (SAFE_PATH, str(task.salt))).fetchall()
-                return _fitting(lambda: cursor.execute(text).fetch_arrow_table(), task)
+                # In one statement: where a pool of sessions loses the path, the salt is missing too.
+                cursor.execute(_SETTINGS, (SAFE_PATH, str(task.salt))).fetchall()
+                return cursor.execute(text).fetch_arrow_table()
 
-            table = run(lambda: self.step(answer), _Stopped(cursor), progress)
+            table = run_query(lambda: self.step(answer), _Query(cursor), progress)
         if progress is not None:
             progress(1.0)
-        if table.column(0).null_count:
-            raise null_units(task)
-        kinds = [pa.int64()] if known is not None else [_TYPES.get(columns[name].kind) for name in task.columns.key]
-        return pa.table([_typed(*pair) for pair in _filled(table, kinds)], names=table.column_names)
+        check_units(task, table)
+        kinds = [_TYPES.get(columns[name].kind) for name in task.columns.key] if known is None else [pa.int64()]
+        kinds += [_LIST if name in ("p", "s") else pa.int64() for name in table.column_names[len(kinds) :]]
+        return pa.table([_cast(*pair) for pair in zip(table.columns, kinds, strict=True)], names=table.column_names)
 
 
 @dataclass(frozen=True)
-class _Stopped:
-    """A query that can be stopped, and that does not tell how far it is."""
+class _Query:
+    """A query that can be interrupted, and whose progress is unknown."""
 
     cursor: Any
 
@@ -219,7 +192,7 @@ class _Stopped:
         return 0.0
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def _open(url: str) -> tuple[Any, str]:
     """Open a connection whose one transaction sees the database as it is when it first reads."""
     from adbc_driver_postgresql import dbapi
 
@@ -230,42 +203,20 @@ def _opened(url: str) -> tuple[Any, str]:
 
 
 def _step(connection: Any, table: Parts, act: Callable[[], _T]) -> _T:
-    """Return the result of a step on the connection; where it fails, the transaction that it is in cannot go on."""
+    """Return the result of a step on the connection; where it fails, roll back the transaction."""
     try:
-        return guarded(act, ".".join(table))
+        return guard(act, ".".join(table))
     except BaseException:
         tried(connection.rollback)
         raise
 
 
-def _fitting(act: Callable[[], _T], task: Aggregation) -> _T:
-    """Return the result of a query; SQLite stops where a sum does not fit 64 bits, and other databases tell a null."""
-    try:
-        return act()
-    except Exception as error:
-        if not isinstance(task.measure, Weight) or "integer overflow" not in str(error):
-            raise
-    raise task.measure.too_wide()
-
-
-def _numbered(keys: pa.Table) -> tuple[pa.Table, Any]:
-    """Return the distinct rows of a table, and for each of its rows which of them it is."""
-    codes = np.column_stack([one_chunk(column).dictionary_encode().indices.to_numpy() for column in keys.columns])
-    _, first, numbers = np.unique(codes, axis=0, return_index=True, return_inverse=True)
-    return keys.take(pa.array(first)), numbers.reshape(-1).astype(np.int32)
-
-
-def _filled(table: pa.Table, kinds: list[pa.DataType | None]) -> list[tuple[pa.ChunkedArray, pa.DataType | None]]:
-    numbers: list[pa.DataType | None] = [pa.int64()] * (table.num_columns - len(kinds))
-    return list(zip(table.columns, [*kinds, *numbers], strict=True))
-
-
-def _typed(column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Array:
-    """Return a column in the type that the schema tells, whatever the driver makes of the rows it sees."""
+def _cast(column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Array:
+    """Return a column in the type of the schema, whatever the driver infers from the rows."""
     array = one_chunk(column)
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
-    made, failure = tried(lambda: array if kind is None else array.cast(kind))
+    result, failure = tried(lambda: array if kind is None else array.cast(kind))
     if failure is not None:
         raise InvalidType("data has a value that does not fit the type of its column. Cast the column in a view.")
-    return in_utf8(made)  # a server that knows no encoding sends any bytes as text, and has told them apart by bytes
+    return in_utf8(result)  # a server without an encoding sends any bytes as text, and has compared them by bytes

@@ -1,4 +1,4 @@
-"""What a database refuses, in our words.
+"""What errors of a database mean, and the fix.
 
 Drivers quote addresses, passwords and rows in their messages. So nothing of a message is passed on: the code of its
 error, or well-known words in it, choose one of the texts below. They are raised outside of the `except` block, so that
@@ -8,6 +8,7 @@ the first exception is not kept as context.
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from dpsieve.engines.answers import translate_errors
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 
 _T = TypeVar("_T")
@@ -18,8 +19,8 @@ _CONNECTING = {
     "no password supplied": "it wants a password: write it to a password file, or to PGPASSWORD",
     "pg_hba.conf": "it accepts no such user from here, or not without encryption",
     "could not translate host name": "there is no host of that name",
-    "Connection refused": "nobody listens at that host and port",
-    "No such file or directory": "nobody listens at that socket",
+    "Connection refused": "connection refused: check host and port",
+    "No such file or directory": "there is no server at that socket",
     "timeout": "it does not answer in time",
     "too many": "it has too many connections",
     "starting up": "it is starting up",
@@ -46,8 +47,8 @@ _STATES = {
 }
 
 
-def connected(connect: Callable[[], _T]) -> _T:
-    """Return a connection, or raise without a word of the driver's."""
+def connect_safely(connect: Callable[[], _T]) -> _T:
+    """Return a connection, or raise without quoting the driver."""
     words, kind = "", ""
     try:
         return connect()
@@ -58,22 +59,16 @@ def connected(connect: Callable[[], _T]) -> _T:
     if missing:
         name = missing.replace("_", "-")
         raise InvalidValue(f"data is a database, and {name} is not installed. Run pip install 'dpsieve[postgres]'.")
-    why = next((told for word, told in _CONNECTING.items() if word in words), f"the driver says {kind}")
+    why = next((reason for word, reason in _CONNECTING.items() if word in words), f"the driver says {kind}")
     raise UnreadableData(f"data: the database cannot be used: {why}. Check its URL. {_ENCODED}")
 
 
-def guarded(act: Callable[[], _T], table: str) -> _T:
-    """Return the result of a step that reads a table, or raise without a word of the server's."""
-    try:
-        return act()
-    except DpsieveError:
-        raise
-    except Exception as error:
-        failure = _explained(error, table)
-    raise failure
+def guard(act: Callable[[], _T], table: str) -> _T:
+    """Return the result of a step that reads a table, or raise without quoting the server."""
+    return translate_errors(act, lambda error: _explain(error, table))
 
 
-def _explained(error: Any, table: str) -> DpsieveError:
+def _explain(error: Any, table: str) -> DpsieveError:
     state = str(getattr(error, "sqlstate", None) or "")
     for known in sorted(_STATES, key=len, reverse=True):
         if state.startswith(known):
@@ -82,6 +77,6 @@ def _explained(error: Any, table: str) -> DpsieveError:
     if isinstance(error, MemoryError):
         return InvalidValue(f"table={table!r} has more keys than fit into memory here. Use a larger machine.")
     if isinstance(error, OSError) or "closed the connection" in str(error) or "terminating connection" in str(error):
-        return UnreadableData(f"table={table!r}: the connection was lost half-way, and nothing is used. Try again.")
+        return UnreadableData(f"table={table!r}: the connection was lost, and nothing was used. Try again.")
     code = f"SQLSTATE {state}" if state.isalnum() else type(error).__name__
     return UnreadableData(f"table={table!r} cannot be read ({code}). Check that a query of its first rows works.")

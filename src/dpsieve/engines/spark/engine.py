@@ -27,18 +27,18 @@ import numpy as np
 import pyarrow as pa
 
 import dpsieve
-from dpsieve.engines.duckdb.scan import fields_of, headers_of, is_text, known_keys
-from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress, null_units
-from dpsieve.engines.inputs.files import Files
-from dpsieve.engines.inputs.frames import is_spark, opened, unchanged
+from dpsieve.engines.answers import cast_known_keys, null_units, translate_errors
+from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress
+from dpsieve.engines.inputs.files import Files, common_header, field_names, is_text
+from dpsieve.engines.inputs.frames import is_spark, open_source, unchanged
 from dpsieve.engines.spark.executors import check_version, draw_batches
-from dpsieve.engines.sql.bounded_query import Column, bounded_query
+from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.dialects import BUILTIN, columns_for, query_for
-from dpsieve.engines.sql.queries import places_query
+from dpsieve.engines.sql.queries import bounded_query, places_query
 from dpsieve.engines.true_data import Counted, CountedByBound, units_by_place
-from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
+from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
-from dpsieve.logs import silenced
+from dpsieve.logs import silence_loggers
 from dpsieve.noise.keys_per_unit import MOST
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.mechanism import Mechanism
@@ -62,7 +62,7 @@ _UNREAD = (
     "Check that a query that counts its rows works, and that executors can write to the folder of the engine.",
 )
 _LOST = (
-    "Spark did not draw to the end, and what was charged stays charged",
+    "The Spark job failed after the budget was charged; the charge is not refunded",
     "Check that executors have this version of dpsieve, and that they can write to the folder of the engine.",
 )
 _UNABLE = (
@@ -85,7 +85,7 @@ class Spark(Engine):
             temporary folder, for executors on this machine.
     """
 
-    tells_units = False
+    supports_pairs = False
 
     def __init__(self, session: Any = None, folder: str | os.PathLike[str] | None = None) -> None:
         if folder is not None and not isinstance(folder, str | os.PathLike):
@@ -98,70 +98,70 @@ class Spark(Engine):
         return f"Spark({'' if self.folder is None else f'folder={self.folder!r}'})"
 
     def columns(self, data: Any) -> list[tuple[str, str]]:
-        """Return name and type of each column, in Spark's words."""
-        return _guarded(lambda: [(field.name, field.dataType.simpleString()) for field in self._frame(data).schema])
+        """Return name and type of each column, as Spark names them."""
+        return _types(_guard(lambda: self._frame(data)))
 
     def check(self, data: Any, columns: Columns) -> None:
         """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
-        self._checked(data, columns)
+        self._open(data, columns)
 
-    def _checked(self, data: Any, columns: Columns) -> dict[str, Column]:
-        types = self.columns(data)
-        columns.check_present([name for name, _ in types], listed=is_spark(data) or not is_text(opened(data)))
-        return columns_for("spark", dict(types), columns)
+    def _open(self, data: Any, columns: Columns) -> tuple[Any, dict[str, Column]]:
+        """Return data as a DataFrame, and the columns as the query writes them."""
+        frame = _guard(lambda: self._frame(data))
+        types = _types(frame)
+        columns.check_present([name for name, _ in types], listed=is_spark(data) or not is_text(open_source(data)))
+        return frame, columns_for("spark", dict(types), columns)
 
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
-        columns, table = self._checked(data, task.columns), None
-        if known is not None:
-            table = known_keys(known, [columns[name] for name in task.columns.key])
-        held = self._held(data, task, bounded_query, table, progress)
-        return SparkCounted(held, held.frame, task.columns.key, table)
+        counts, listed = self._count(data, task, bounded_query, known, progress)
+        return SparkCounted(counts, counts.frame, task.columns.key, listed)
 
-    def _by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
-        return _SparkByBound(self._held(data, task, places_query, None, progress), task.columns.key)
+    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+        return _SparkByBound(self._count(data, task, places_query, None, progress)[0], task.columns.key)
 
-    def _held(
+    def _count(
         self,
         data: Any,
         task: Aggregation,
         query: Callable[..., str],
         known: pa.Table | None,
         progress: Progress | None,
-    ) -> "_Held":
-        """Count, refuse null units and sums that do not fit, and keep the counts in Spark."""
+    ) -> tuple["_Counts", pa.Table | None]:
+        """Count, and refuse null units and sums that do not fit; return the counts in Spark, and the public keys."""
         any_null = [_builtin(f"max({name} IS NULL)") for name in ("k0", "n")]
-        with unchanged(None if is_spark(data) else opened(data)):
-            self._checked(data, task.columns)
-            frame = _guarded(lambda: self._frame(data))
-            _guarded(partial(_check_executors, frame.sparkSession), _UNABLE)
-            held = _guarded(lambda: _Held(frame, self.folder, task, query, known))
-            nulls, wide = _guarded(lambda: held.frame.selectExpr(*any_null).first())
+        with unchanged(None if is_spark(data) else open_source(data)):
+            frame, columns = self._open(data, task.columns)
+            key = [columns[name] for name in task.columns.key]
+            listed = None if known is None else cast_known_keys(known, key)
+            _guard(partial(_check_executors, frame.sparkSession), _UNABLE)
+            counts = _guard(lambda: _Counts(frame, self.folder, task, query, listed))
+            nulls, wide = _guard(lambda: counts.frame.selectExpr(*any_null).first())
         if nulls:
             raise null_units(task)
         if wide and isinstance(task.measure, Weight):
             raise task.measure.too_wide()
         if progress is not None:
             progress(1.0)
-        return held
+        return counts, listed
 
     def _frame(self, data: Any) -> Any:
         """Return data as a Spark DataFrame."""
         if is_spark(data):
             return data
-        source = opened(data)
+        source = open_source(data)
         if not isinstance(source, Files):
             raise InvalidType("data is not read by Spark. Pass a Spark DataFrame or files, or leave the engine out.")
         return _read(self.session or _session(), source)
 
-    def _incidence(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> NoReturn:
-        raise InvalidType("Spark does not tell which units hold which keys, which this needs. Use release or discover.")
+    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> NoReturn:
+        raise InvalidType("Spark does not return pairs of units and keys, which this needs. Use release or discover.")
 
-    def _numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NoReturn:
+    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NoReturn:
         raise InvalidType("Spark does not read numbers yet. Use release or discover.")
 
 
-class _Held:
-    """Counts that Spark keeps as long as this is held, and the tables behind them; `frame` has k0, k1, ..., and n."""
+class _Counts:
+    """Counts that Spark stores during the lifetime of this object; `frame` has k0, k1, ..., and n."""
 
     def __init__(
         self, data: Any, folder: str | None, task: Aggregation, query: Callable[..., str], known: pa.Table | None
@@ -172,15 +172,15 @@ class _Held:
             self._write(self.session.range(0), f"{folder}/{self._name}")
         views = {part: f"dpsieve_{part}_{secrets.token_hex(8)}" for part in ("data", "salt", "known")}
         wanted, fields = task.columns.names, data.schema.fields
-        # Spark does not tell names apart that differ in case alone: others than the wanted ones get new ones.
+        # Spark ignores the case of names: columns that are not wanted get new names.
         plain = data.toDF(*(field.name if field.name in wanted else f"dpsieve_{i}" for i, field in enumerate(fields)))
         plain = plain.selectExpr(*(_in_utf8(field, task.columns) for field in plain.schema.fields))
         tables = {"data": plain, "salt": self.session.createDataFrame(pa.table({"s": [str(task.salt)]}))}
         if known is not None:
             # To send a table to all executors, the driver collects it: that may be the public list, and never the data.
             tables["known"] = self.session.createDataFrame(known).hint("broadcast" if len(known) < _FEW else "merge")
-        kept: list[Any] = []
-        weakref.finalize(self, _let_go, self.session, kept, [views[part] for part in tables]).atexit = False
+        frames: list[Any] = []
+        weakref.finalize(self, _release, self.session, frames, [views[part] for part in tables]).atexit = False
         for part, table in tables.items():
             table.createTempView(views[part])
         _check_deterministic(self.session, views["data"])
@@ -193,10 +193,10 @@ class _Held:
             query,
             views["salt"],
         )
-        self.frame = _computed_once(self.session.sql(text))
-        kept.append(self.frame)
+        self.frame = _compute_once(self.session.sql(text))
+        frames.append(self.frame)
 
-    def drawn(self, counts: Any, mechanism: Mechanism) -> pa.Table:
+    def draw(self, counts: Any, mechanism: Mechanism) -> pa.Table:
         """Draw in the executors, write what is reported, and read it."""
         from pyspark.sql.types import DoubleType, StructField, StructType
 
@@ -208,7 +208,7 @@ class _Held:
             return self.session.read.schema(schema).parquet(path if "://" in path else _as_uri(Path(path))).toArrow()
 
     def _write(self, frame: Any, path: str) -> None:
-        """Write whole or not at all."""
+        """Write all rows or nothing."""
         writer = frame.write.options(**_COMMIT).mode("overwrite")
         writer.parquet(path if "://" in path else f"file://{path}")
         if Path(path).is_dir() and not Path(path, _MARK).is_file():  # where it can be seen from here
@@ -218,14 +218,14 @@ class _Held:
 class SparkCounted(Counted):
     """True aggregates that stay in Spark."""
 
-    _held: _Held
+    _source: _Counts
     _counts: Any
     _key: tuple[str, ...]
     _listed: pa.Table | None
 
-    def __init__(self, held: _Held, counts: Any, key: tuple[str, ...], listed: pa.Table | None = None) -> None:
+    def __init__(self, source: _Counts, counts: Any, key: tuple[str, ...], listed: pa.Table | None = None) -> None:
         """Take counts with k0, k1, ... and n; with a public list, k0 is a place in it."""
-        vars(self).update(_held=held, _counts=counts, _key=key, _listed=listed)
+        vars(self).update(_source=source, _counts=counts, _key=key, _listed=listed)
 
     @property
     def keys(self) -> NoReturn:
@@ -238,34 +238,34 @@ class SparkCounted(Counted):
     def summands(self) -> Ints:
         """Few whole numbers with the sum of the frequencies."""
         total_or_zero = _builtin(f"coalesce({_builtin('sum(n)')}, 0L)")
-        (total,) = _guarded(lambda: self._counts.selectExpr(total_or_zero).first())
+        (total,) = _guard(lambda: self._counts.selectExpr(total_or_zero).first())
         return np.array([_LARGEST] * (total // _LARGEST) + [total % _LARGEST] * (total % _LARGEST > 0), np.int64)
 
-    def drawn(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
+    def draw(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
         """Return the keys that a mechanism reports, drawn once and written, with their tokens."""
         if not source.publishable:
             raise InvalidValue("source stays in this process, and Spark draws in its executors. Leave it out.")
         mechanism.certify()
-        table = _guarded(lambda: self._held.drawn(self._answered(), mechanism), _LOST)
+        table = _guard(lambda: self._source.draw(self._all_counts(), mechanism), _LOST)
         keys = table.drop_columns(["token"])
         if self._listed is not None:
             keys = self._listed.drop_columns(["i"]).take(table.column("k0"))
         return keys.rename_columns(list(self._key)), table.column("token").to_numpy()
 
-    def _answered(self) -> Any:
+    def _all_counts(self) -> Any:
         """Return the counts, with zeros for what is listed and does not occur."""
         if self._listed is None:
             return self._counts
-        zeros = self._held.session.createDataFrame(self._listed.select(["i"])).selectExpr("i k0", "0L n")
-        return _summed(self._counts.union(zeros), "k0")  # a join might go through the driver
+        zeros = self._source.session.createDataFrame(self._listed.select(["i"])).selectExpr("i k0", "0L n")
+        return _sum(self._counts.union(zeros), "k0")  # a join might go through the driver
 
 
 class _SparkByBound(CountedByBound):
     """Counts of each key at each place among the keys of its units: a unit with d keys has one at places 1 to d."""
 
-    def __init__(self, held: _Held, key: tuple[str, ...]) -> None:
-        self._held, self._key = held, key
-        found = _guarded(lambda: _summed(held.frame, "place").toArrow())
+    def __init__(self, source: _Counts, key: tuple[str, ...]) -> None:
+        self._source, self._key = source, key
+        found = _guard(lambda: _sum(source.frame, "place").toArrow())
         holding = np.zeros(MOST + 1, np.int64)
         holding[found.column(0).to_numpy()] = found.column(1).to_numpy()
         self.units = units_by_place(holding)
@@ -273,8 +273,12 @@ class _SparkByBound(CountedByBound):
     def under(self, keys: int) -> Counted:
         """Return the counts where each unit keeps at most this number of its keys."""
         names = [f"k{i}" for i in range(len(self._key))]
-        counts = _summed(self._held.frame.where(f"place <= {int(keys)}"), *names)
-        return SparkCounted(self._held, counts, self._key)
+        counts = _sum(self._source.frame.where(f"place <= {int(keys)}"), *names)
+        return SparkCounted(self._source, counts, self._key)
+
+
+def _types(frame: Any) -> list[tuple[str, str]]:
+    return _guard(lambda: [(field.name, field.dataType.simpleString()) for field in frame.schema])
 
 
 def _builtin(call: str) -> str:
@@ -282,7 +286,7 @@ def _builtin(call: str) -> str:
     return ".".join([*BUILTIN, call])
 
 
-def _summed(frame: Any, *names: str) -> Any:
+def _sum(frame: Any, *names: str) -> Any:
     """Return the sums of `n` by these columns."""
     where = "pyspark.sql.connect.functions" if ".connect." in type(frame).__module__ else "pyspark.sql.functions"
     total = importlib.import_module(where).expr(_builtin("sum(n)"))
@@ -299,7 +303,7 @@ def _session() -> Any:
     builder = SparkSession.builder.appName("dpsieve")
     if "SPARK_REMOTE" not in os.environ:
         builder = builder.config(_ENCRYPTED, "true").config("spark.ui.enabled", "false")
-    return _guarded(lambda: SparkSession.getActiveSession() or builder.getOrCreate())
+    return _guard(lambda: SparkSession.getActiveSession() or builder.getOrCreate())
 
 
 def _check_session(session: Any, folder: str | None) -> None:
@@ -328,7 +332,7 @@ def _check_deterministic(session: Any, view: str) -> None:
     raise InvalidValue(f"data has random columns or filters, {why}. Write it to a table first, and pass that.")
 
 
-def _computed_once(frame: Any) -> Any:
+def _compute_once(frame: Any) -> Any:
     """Compute a frame, and keep the rows in executors, twice where there are several machines or processes."""
     from pyspark.storagelevel import StorageLevel
 
@@ -368,8 +372,8 @@ def _read(session: Any, source: Files) -> Any:
         return reader.parquet(*map(_as_uri, source.paths))
     reader = reader.option("mode", "FAILFAST")
     if source.kind == "json":
-        return reader.json([_as_uri(path) for path in source.paths], schema=texts(fields_of(source)))
-    header, paths = headers_of(source)
+        return reader.json([_as_uri(path) for path in source.paths], schema=texts(field_names(source)))
+    header, paths = common_header(source)
     inner = texts([f"c{i}" for i in range(len(header.names))])
     how = {"sep": header.separator, "quote": '"', "escape": '"', "header": header.in_file, "multiLine": True}
     return reader.csv([_as_uri(path) for path in paths], schema=inner, **how).toDF(*header.names)
@@ -380,7 +384,7 @@ def _as_uri(path: Path) -> str:
     return "file://" + re.sub(r"([\\*?\[\]{}])", r"\\\1", str(path.absolute()))
 
 
-def _let_go(session: Any, frames: list[Any], views: list[str]) -> None:
+def _release(session: Any, frames: list[Any], views: list[str]) -> None:
     with suppress(Exception):  # a session that was stopped keeps nothing
         while frames:  # in Connect, the server removes one that no client refers to
             if plan := getattr(frames.pop(), "_jdf", None):
@@ -403,14 +407,13 @@ def _query_loggers() -> list[Any]:
     return [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
 
 
-def _guarded(act: Callable[[], _T], words: tuple[str, str] = _UNREAD) -> _T:
-    """Run what Spark does; of its errors, which may quote data, only the kind is told, after and before these words."""
-    try:
-        with silenced(_query_loggers()):
-            return act()
-    except DpsieveError:
-        raise
-    except Exception as error:
+def _guard(act: Callable[[], _T], words: tuple[str, str] = _UNREAD) -> _T:
+    """Return the result of what Spark does; its errors may quote data, so only their kind is shown, between `words`."""
+
+    def explain(error: Exception) -> UnreadableData:
         name = _condition(error)
         kind = type(error).__name__ + (f": {name}" if name else "")
-    raise UnreadableData(f"{words[0]} ({kind}). {words[1]}")
+        return UnreadableData(f"{words[0]} ({kind}). {words[1]}")
+
+    with silence_loggers(_query_loggers()):
+        return translate_errors(act, explain)

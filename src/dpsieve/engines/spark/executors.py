@@ -28,8 +28,8 @@ def draw_batches(
     The mechanism has a name of its own in each draw, by which the tasks of one process share its tables.
 
     Randomness comes from a stream that the operating system of the executor has keyed, another one for each process,
-    so a task that runs again draws anew. What comes out is sorted by key. An error that is not ours might quote data:
-    only its kind is told.
+    so a repeated task makes new draws. The result is sorted by key. An error of another library might quote data: only
+    its kind is reported.
     """
     tables, failure = [], None
     batches = check_version(version, batches)

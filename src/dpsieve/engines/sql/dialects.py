@@ -1,19 +1,17 @@
-"""The SQL text of `sql.bounded_query` for other engines, transpiled by sqlglot.
+"""The SQL text of `sql.queries` for other engines, transpiled by sqlglot.
 
 Quoting, types and standard functions are sqlglot's part. What it cannot know is in `_DIALECTS`: the number that orders
 the keys of a unit, and how equal values are written in one way. The pieces are read as DuckDB's SQL too; functions it
 does not have are passed on as they are.
-
-PostgreSQL, SQLite and Spark run what is written here in the tests; the texts for BigQuery and Snowflake were only read.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsieve.engines.engine import Aggregation, Columns
-from dpsieve.engines.sql.bounded_query import AS_TEXT, Column, Pieces, bounded_query, quoted
+from dpsieve.engines.sql.columns import AS_TEXT, Column, quoted
+from dpsieve.engines.sql.queries import Pieces, bounded_query
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 
 
@@ -29,7 +27,7 @@ class _Dialect(Pieces):
         collated_units: units that a collation calls equal have equal hashes.
         distinct_on: it has DISTINCT ON, and that is fast.
         structs: there are structs, and the least of them is found without a sort of all rows.
-        sum: the sum that does not stop the query where it does not fit 64 bits: such a key is told by its count.
+        sum: the sum that does not stop the query where it does not fit 64 bits: such a key is recognised by its count.
         builtin: what is written before the name of a function, so that it means the engine's own.
     """
 
@@ -52,9 +50,9 @@ class _Dialect(Pieces):
     def bucket(self, salt: int, names: list[str], kinds: list[str]) -> None:
         """Return None: databases group by hashes of their own, or sort."""
 
-    def choice(self, salt: int | str, names: list[str], units: int = 1) -> str:
-        """Return the number that orders the keys of a unit, whose columns are the first `units` of the names."""
-        return self.order.format(salt=salt, unit=", ".join(names[:units]), key=", ".join(names[units:]))
+    def choice(self, salt: int, units: list[str], keys: list[str]) -> str:
+        """Return the number that orders the keys of a unit, or without keys the units, or without a unit the keys."""
+        return self.order.format(salt=salt, unit=", ".join(units or ["0"]), key=", ".join(keys or ["0"]))
 
     def capped(self, most: int) -> str:
         """Return the smaller of `n` and a number."""
@@ -93,12 +91,6 @@ _DIALECTS = {
         distinct_on=True,
         builtin=("pg_catalog",),
     ),
-    # Any column holds values of any type, and there is no NaN.
-    "sqlite": _Dialect(
-        "dpsieve_hash('{salt}', {unit}, {key})",
-        _floats("CASE WHEN typeof({x}) = 'real' THEN {x} + 0::{kind} ELSE {x} END")
-        | {"VARCHAR": "CAST({x} AS VARCHAR) COLLATE BINARY", "BLOB": "CAST({x} AS BLOB)"},
-    ),
     # Each value is hashed with the hash of those before it as the seed. A cast to text drops a collation.
     "spark": _Dialect(
         "xxhash64('{salt}', {unit}, {key})",
@@ -106,19 +98,6 @@ _DIALECTS = {
         structs=True,
         sum="try_sum",
         builtin=BUILTIN,
-    ),
-    "bigquery": _Dialect(
-        "FARM_FINGERPRINT(TO_JSON_STRING(STRUCT('{salt}', {unit}, {key})))",
-        _ISNAN | {"VARCHAR": "COLLATE(CAST({x} AS VARCHAR), '')"},
-    ),
-    # How HASH combines values is not told: the outer one mixes the bits. Zones differ between equal timestamps.
-    "snowflake": _Dialect(
-        "HASH(HASH('{salt}', {unit}, {key}))",
-        _NAN_EQUALS_ITSELF
-        | {
-            "VARCHAR": "COLLATE(CAST({x} AS VARCHAR), 'utf8')",
-            "TIMESTAMP WITH TIME ZONE": "CONVERT_TIMEZONE('UTC', {x})",
-        },
     ),
 }
 DIALECTS = tuple(_DIALECTS)
@@ -153,10 +132,9 @@ def query_for(
     query: Callable[..., str] = bounded_query,
     salt: str | None = None,
 ) -> str:
-    """Return the query that bounds and aggregates a table of another engine (see `sql.bounded_query`).
+    """Return the query that bounds and aggregates a table of another engine (see `sql.queries`).
 
-    SQLite needs `sqlite_hash` under the name dpsieve_hash. PostgreSQL reads the salt from the setting SALT, so that it
-    is in no text of a query; the others have it in the text.
+    The salt is in no text of a query: PostgreSQL reads it from the setting SALT, Spark from the table `salt`.
 
     Args:
         dialect: one of DIALECTS.
@@ -168,7 +146,7 @@ def query_for(
         query: what is asked: `bounded_query`, or a function of the same arguments.
         salt: the name of a table of one text, `s`, that is the salt, so that it is not in the query.
 
-    >>> from dpsieve.engines import Columns
+    >>> from dpsieve.engines.engine import Columns
     >>> from dpsieve.privacy.contribution import Contribution
     >>> task = Aggregation(Columns(("query",), ("user",)), Contribution(keys=2), salt=7)
     >>> text = query_for("spark", ("logs", "searches"), {"user": "bigint", "query": "string"}, task)
@@ -233,21 +211,15 @@ def _with_builtins(tree: Any, parts: tuple[str, ...]) -> Any:
 
 
 def _bounding(tree: Any) -> list[str]:
-    """Return what bounds a unit, in words that are the same for all dialects."""
+    """Return what bounds a unit, as text that does not depend on the dialect."""
     from sqlglot import exp
 
-    found = tree.find_all(exp.Distinct, exp.Group, exp.Is, exp.LTE, exp.Sum, exp.Window, exp.Anonymous)
-    found = (node for node in found if type(node) is not exp.Anonymous or node.name.lower() == "try_sum")
-    nodes = [
-        part for node in found for part in (node.args.get("partition_by") or [] if type(node) is exp.Window else [node])
+    nodes = tree.find_all(exp.Distinct, exp.Group, exp.Is, exp.LTE, exp.Sum, exp.Window, exp.Anonymous)
+    nodes = (node for node in nodes if type(node) is not exp.Anonymous or node.name.lower() == "try_sum")
+    parts = [
+        part for node in nodes for part in (node.args.get("partition_by") or [] if type(node) is exp.Window else [node])
     ]
-    return [node.sql(copy=False) for node in nodes]
-
-
-def sqlite_hash(*values: object) -> int:
-    """Return 64 bits of the values, the same for values that SQLite compares as equal: 1 and 1.0 are."""
-    plain = tuple(int(v) if isinstance(v, float) and v.is_integer() else v for v in values)
-    return int.from_bytes(hashlib.blake2b(ascii(plain).encode(), digest_size=8).digest(), signed=True)
+    return [part.sql(copy=False) for part in parts]
 
 
 def _duckdb_type(dialect: str, name: str) -> str:

@@ -1,6 +1,6 @@
 """The work of a device: read a question, charge its budget, toss its coin, and answer or stay silent.
 
-It imports the standard library alone.
+It imports the standard library only.
 
 >>> import tempfile
 >>> from dpsieve.federated.client import Budget, ValueQuestion, padded_message, value_answer

@@ -24,7 +24,7 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.budget import Budget
 from dpsieve.federated.client.coins import RandomWords, coin, is_nonce, new_nonce, uniform
-from dpsieve.federated.client.questions import AnyQuestion, Question, ValueQuestion, in_json
+from dpsieve.federated.client.questions import AnyQuestion, Question, ValueQuestion, check_question, in_json
 from dpsieve.federated.client.strings import MOST_LEVELS, Message, Strings, Symbols, check_sendable
 
 VERSION = 1
@@ -40,7 +40,7 @@ class _Report(Message):
 
     def to_bytes(self) -> bytes:
         """Return the report as it is sent."""
-        return _encoded(self.to_json())
+        return _encode(self.to_json())
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,7 +74,7 @@ class Report(_Report):
         >>> Report.from_bytes(Report("tea").to_bytes()).value
         'tea'
         """
-        return cls.from_json(decoded(data))
+        return cls.from_json(decode(data))
 
 
 class _PrefixFields(NamedTuple):
@@ -104,7 +104,7 @@ def value_answer(
     >>> value_answer(ValueQuestion(coin=0.5, values=("tea", "milk")), "gin", budget=None) is None
     True
     """
-    _check_question(question, ValueQuestion)
+    check_question(question, ValueQuestion)
     admitted = _admits(budget, question, None, source)
     counts = question.counts(value)
     if not admitted or not coin(question.coin, source) or not counts:
@@ -134,7 +134,7 @@ def client_answer(
             `client_level(question.levels)`. A budget draws and keeps it itself.
         source: randomness for tests.
     """
-    _check_question(question, Question)
+    check_question(question, Question)
     if not _admits(budget, question, level, source):
         return None
     if not coin(question.coin, source) or not question.strings.accepts(string):
@@ -156,18 +156,16 @@ def padded_message(
     >>> {len(padded_message(question, answer)) for answer in (Report("tea"), Report("milk"), None)}
     {71}
     """
-    kind = _ANSWERS.get(type(question))
-    if kind is None:
-        raise InvalidType(f"question must be one that a server asks, not {type(question).__name__}. Use from_json.")
-    silent = dict.fromkeys(question.fields)
+    check_question(question, *_ANSWERS)
+    kind, silent = _ANSWERS[type(question)], dict.fromkeys(question.fields)
     if answer is None:
-        message = _encoded({"version": VERSION, **silent, "nonce": new_nonce(source)})
+        message = _encode({"version": VERSION, **silent, "nonce": new_nonce(source)})
     elif isinstance(answer, kind):
         message = answer.to_bytes()
     else:
         raise InvalidType(f"answer must be a {kind.__name__} or None. Pass the answer to this question.")
     nulls = sum(map(in_json, silent.values()))
-    length = len(_encoded({"version": VERSION, **silent, "nonce": "0" * 32})) + max(question.widest - nulls, 0)
+    length = len(_encode({"version": VERSION, **silent, "nonce": "0" * 32})) + max(question.widest - nulls, 0)
     if len(message) > length:
         raise InvalidValue("answer is longer than any to this question. Pass the answer to this question.")
     return message.ljust(length)
@@ -176,7 +174,7 @@ def padded_message(
 def is_dummy(message: object) -> bool:
     """Return whether a decoded message is that of a silent client: all fields are null, beside a version and a nonce.
 
-    >>> is_dummy(decoded(padded_message(ValueQuestion(0.5), None))), is_dummy({"value": None})
+    >>> is_dummy(decode(padded_message(ValueQuestion(0.5), None))), is_dummy({"value": None})
     (True, False)
     """
     if not isinstance(message, dict) or message.get("version") is not VERSION or not is_nonce(message.get("nonce")):
@@ -199,11 +197,11 @@ def client_level(levels: int, *, source: RandomWords | None = None) -> int:
 _ANSWERS: dict[type, type[_Report]] = {ValueQuestion: Report, Question: PrefixReport}
 
 
-def _encoded(message: dict[str, Any]) -> bytes:
+def _encode(message: dict[str, Any]) -> bytes:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def decoded(data: object) -> Any:
+def decode(data: object) -> Any:
     """Return the JSON value of these bytes, or None where they are not JSON; other types are refused."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise InvalidType(f"data must be bytes, not {type(data).__name__}. Pass what to_bytes of a report returned.")
@@ -211,12 +209,6 @@ def decoded(data: object) -> Any:
         return json.loads(bytes(data).decode())
     except (ValueError, RecursionError):
         return None
-
-
-def _check_question(question: object, kind: type) -> None:
-    if not isinstance(question, kind):
-        name = kind.__name__
-        raise InvalidType(f"question must be a {name}, not {type(question).__name__}. Use {name}.from_json.")
 
 
 def _admits(budget: object, question: AnyQuestion, level: int | None, source: RandomWords | None) -> bool:

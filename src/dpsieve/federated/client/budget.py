@@ -66,11 +66,14 @@ from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
 from dpsieve import validate
-from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
+from dpsieve.errors import DpsieveError, InvalidType, UnreadableData
 from dpsieve.federated.client.coins import RandomWords, uniform
-from dpsieve.federated.client.questions import LARGEST_COIN, SMALLEST_COIN, AnyQuestion, Terms, least_delta, terms_of
+
+from dpsieve.federated.client.questions import (  # isort: skip
+    LARGEST_COIN, SMALLEST_COIN, AnyQuestion, Question, Terms, ValueQuestion, check_question, least_delta, terms_of,
+)  # fmt: skip
 from dpsieve.federated.client.storage import FileStorage, Storage
-from dpsieve.federated.client.strings import MOST_LEVELS
+from dpsieve.federated.client.strings import MOST_LEVELS, Message
 
 VERSION = 1
 _MOST_COLLECTIONS = 1000
@@ -90,7 +93,7 @@ class Spent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Charge:
+class _Charge(Message):
     """One collection in a record.
 
     Attributes:
@@ -110,21 +113,17 @@ class _Charge:
     asked: int
     day: int
 
-    def to_json(self) -> dict[str, Any]:
-        return self.__dict__ | {"terms": self.terms.to_json()}
-
     @classmethod
     def from_json(cls, data: Any) -> "_Charge":
-        if not isinstance(data, dict) or set(data) != set(cls.__match_args__) or not isinstance(data["digest"], str):
-            raise InvalidValue(f"data is no charge. {_HINT}")
-        counts = {name: validate.whole(name, data[name], high=MOST_LEVELS, hint=_HINT) for name in ("level", "asked")}
+        fields = cls._read_fields(data)
         return cls(
-            Terms.from_json(data["terms"]),
-            data["digest"],
-            validate.between("coin", data["coin"], SMALLEST_COIN, LARGEST_COIN, hint=_HINT),
-            validate.whole("tosses", data["tosses"], low=1, high=MOST_LEVELS, hint=_HINT),
-            day=validate.whole("day", data["day"], hint=_HINT),
-            **counts,
+            Terms.from_json(fields["terms"]),
+            validate.text("digest", fields["digest"], hint=_HINT),
+            validate.between("coin", fields["coin"], SMALLEST_COIN, LARGEST_COIN, hint=_HINT),
+            validate.whole("tosses", fields["tosses"], low=1, high=MOST_LEVELS, hint=_HINT),
+            validate.whole("level", fields["level"], high=MOST_LEVELS, hint=_HINT),
+            validate.whole("asked", fields["asked"], high=MOST_LEVELS, hint=_HINT),
+            validate.whole("day", fields["day"], hint=_HINT),
         )
 
 
@@ -216,7 +215,7 @@ class Budget:
     def spent(self) -> Spent:
         """Return what is charged; raise UnreadableData where the record is damaged and all questions are refused."""
         with self._locked():
-            record = self._counted(self._storage.get())
+            record = self._current_record(self._storage.get())
         if record is None:
             raise UnreadableData("place: the record of this budget is damaged or gone, and all questions are refused.")
         charges = list(record.charges.values())
@@ -227,7 +226,7 @@ class Budget:
         """Return why a question would be refused, or None; nothing is charged. Do not send it: dummies hide it."""
         _check_question(question)
         with self._locked():
-            record = self._counted(self._storage.get())
+            record = self._current_record(self._storage.get())
         return self._refusal(question, record)
 
     def charge(self, question: AnyQuestion, *, source: RandomWords | None = None) -> bool:
@@ -245,7 +244,7 @@ class Budget:
 
     def _charge(self, question: AnyQuestion, source: RandomWords | None) -> bool:
         text = self._storage.get()
-        record = self._counted(text)
+        record = self._current_record(text)
         if record is None or self._refusal(question, record) is not None:
             if text is not None:
                 self._storage.put(text)
@@ -278,7 +277,7 @@ class Budget:
         over = [name for name, total, limit in self._limits(charges) if total > limit]
         return f"{' and '.join(over)} would be exceeded" if over else None
 
-    def _counted(self, text: str | None) -> _Record | None:
+    def _current_record(self, text: str | None) -> _Record | None:
         """Return today's record without expired charges, or None; a clock that was set back is ignored."""
         record = _Record.from_text(text)
         if record is None:
@@ -320,9 +319,8 @@ def _new_charge(question: AnyQuestion, level: int, day: int) -> _Charge:
     return _Charge(terms_of(question), digest, question.coin, tosses(question), level, question.level, day)
 
 
-def _check_question(question: object) -> None:
-    if not isinstance(question, AnyQuestion):
-        raise InvalidType(f"question must be one that a server asks, not {type(question).__name__}. Use from_json.")
+def _check_question(question: AnyQuestion) -> None:
+    check_question(question, ValueQuestion, Question)
     terms_of(question)
 
 

@@ -216,6 +216,13 @@ class Question(Message):
 AnyQuestion = ValueQuestion | Question
 
 
+def check_question(question: object, *kinds: type) -> None:
+    """Raise unless this is a question of one of these kinds."""
+    if not isinstance(question, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise InvalidType(f"question must be a {names}, not {type(question).__name__}. Use its from_json.")
+
+
 def terms_of(question: AnyQuestion) -> Terms:
     """Return the terms of a question, or raise where it states none."""
     if question.terms is None:
@@ -236,11 +243,11 @@ def least_delta(question: AnyQuestion) -> float:
     0.25
     """
     terms, coin = terms_of(question), question.coin
-    found = _one_level(terms, coin, coin)
+    least = _one_level(terms, coin, coin)
     if question.protocol == "cohorts" and question.levels > 1:
         share = coin / question.levels
-        found = min(found, _one_level(terms, share / (1 - coin + share), coin))
-    return found
+        least = min(least, _one_level(terms, share / (1 - coin + share), coin))
+    return least
 
 
 def _one_level(terms: Terms, p: float, own: float) -> float:
@@ -248,9 +255,9 @@ def _one_level(terms: Terms, p: float, own: float) -> float:
     t, z, least = terms.threshold, math.exp(terms.epsilon), 1 + math.expm1(-terms.epsilon) / own
     most = 1 + math.expm1(terms.epsilon) / own
     g = 1 - p + most * p
-    q, rest = most * p / g, (1 - p) / g
+    q, complement = most * p / g, (1 - p) / g
     k = max(math.ceil((t - 1) / q), t)
-    over = _sum(k, t, p, 1, lambda j: j - k * q if q < 0.5 else j - k + k * rest)  # without cancellation
+    over = _sum(k, t, p, 1, lambda j: j - k * q if q < 0.5 else j - k + k * complement)  # without cancellation
     appearing, vanishing = own * g / (k * p * (1 - p)) * over, 0.0
     if least > 0:
         g = 1 - p + least * p

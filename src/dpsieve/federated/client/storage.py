@@ -75,7 +75,7 @@ class FileStorage:
         Outside of Unix nothing is locked, as in all of dpsieve.
         """
         beside = self.path.with_name(f".{self.path.name}.lock")  # the file itself is replaced
-        handle = locks.acquired(beside, lambda: os.close(self._open(beside, os.O_RDONLY)), wait=wait)
+        handle = locks.acquire_lock(beside, lambda: os.close(self._open(beside, os.O_RDONLY)), wait=wait)
         try:
             yield
         finally:

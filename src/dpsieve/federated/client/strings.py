@@ -163,10 +163,10 @@ class Grid(Message):
         inside = min(max(value, self.low), self.high)
         if math.isnan(value) or (self.outside == "silent" and value != inside):
             return None
-        found = min(int((inside - self.low) / (self.high - self.low) * self.cells), self.cells - 1)
-        found -= inside < self.edge(found) and found > 0  # rounding may be one off at an edge
-        found += inside >= self.edge(found + 1) and found < self.cells - 1
-        return found
+        cell = min(int((inside - self.low) / (self.high - self.low) * self.cells), self.cells - 1)
+        cell -= inside < self.edge(cell) and cell > 0  # rounding may be one off at an edge
+        cell += inside >= self.edge(cell + 1) and cell < self.cells - 1
+        return cell
 
     def string(self, value: object) -> bytes | None:
         """Return the digits of a client's value, or None if it is not counted; any object may be passed."""

@@ -1,1 +1,1 @@
-"""Which rate, threshold and number of clients to use, from exact tails. Plans hold public numbers alone."""
+"""Plans: the rate, the threshold and the number of clients, from exact tails. They hold public numbers only."""

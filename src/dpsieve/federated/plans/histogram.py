@@ -22,7 +22,7 @@ from dpsieve.exact.balls import first_whole
 from dpsieve.exact.binomial import at_least, below
 from dpsieve.federated.plans.search import Search, least_costly
 from dpsieve.noise.sample_threshold_delta import add_remove, lower_tail, roughly_replace, upper_tail
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.validate import Neighbours
 
 from dpsieve.noise.sample_threshold import (  # isort: skip
@@ -111,8 +111,8 @@ def plan(
                 hint = f"No plan reports values of fewer than {rarest} clients half of the time."
                 raise InvalidValue(f"frequency={frequency} is too low for goal='error'. {hint} Pass a higher one.")
     if hostile:
-        kept = sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
-        delta, threshold = kept.guarantee.delta, threshold + hostile
+        honest = sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
+        delta, threshold = honest.guarantee.delta, threshold + hostile
     return sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
 
 
@@ -133,8 +133,8 @@ def _best(epsilon: float, delta: float, neighbours: Neighbours, most: float, cos
     """Return the rate and the threshold of the least cost."""
     search, grid = _search(epsilon, delta, neighbours, most), np.geomspace(1, _HIGHEST, 20)
     if neighbours == "replace":  # each step is slower, and the best is not far from that of add/remove
-        near = _best(epsilon, delta, "add_remove", most, cost)[1]
-        grid = np.geomspace(max(near * 0.7, 1), near * 3 + 2, 7)
+        start = _best(epsilon, delta, "add_remove", most, cost)[1]
+        grid = np.geomspace(max(start * 0.7, 1), start * 3 + 2, 7)
 
     def cost_at(threshold: int) -> float:
         rate = search.crossing(threshold)
@@ -232,8 +232,8 @@ def invite_for_sample(population: int, rate: float, *, beta: float = 1e-12) -> I
     P[Binomial(population + 1, rate) > invited] <= beta; one more client, for the neighbour that has it. Where that is
     more than the population, all clients are invited.
 
-    >>> found = invite_for_sample(1_000_000, 0.1, beta=1e-12)
-    >>> found.invited, found.paper_invited
+    >>> invitation = invite_for_sample(1_000_000, 0.1, beta=1e-12)
+    >>> invitation.invited, invitation.paper_invited
     (102117, 102880)
     """
     n = validate.whole("population", population, low=1, high=_MOST_CLIENTS, hint="Pass how many clients there are.") + 1

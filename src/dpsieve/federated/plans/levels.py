@@ -4,7 +4,7 @@ There are three protocols, all with one threshold for every level:
 
 * 'rounds': every client tosses a new coin at each level. One client may answer at all of them, and the whole is the
   composition of L mechanisms, charged by the exact pairs of their rows (`federated.plans.rounds`). A trie is
-  `pruned`: it asks a client only while the prefixes of its string survive, and is charged for that alone.
+  `pruned`: it asks a client only while the prefixes of its string survive, and is charged for these questions only.
 * 'cohorts': every client draws one level, each with probability 1/L, and tosses its coin there only. The whole costs
   (epsilon, delta) once. Proof: fix the levels of all clients, which do not depend on their values. With one client
   more, the levels before its own are the same, its own is one sample-and-threshold histogram with one client more, and
@@ -13,7 +13,7 @@ There are three protocols, all with one threshold for every level:
   to anyone. When a client replaces its value it keeps its level, and the same argument leaves one histogram in which
   one client is replaced: so the promise under 'replace' is that of one histogram under 'replace', once. (Lemma 7 of
   Bharadwaj and Cormode, AISTATS 2022, charges L times.)
-  With `secret_levels`, whoever sees the release knows no client's level, and the others hide a client better. Proof:
+  With `secret_levels`, no reader of the release knows a client's level, and the others hide a client better. Proof:
   let p be the coin and r = (p/L) / (1 - p + p/L). By convexity, reveal the level l of the one client, and then, of
   every other client, whether it reported at another level than l, and what. Nothing else at those levels depends on
   the client. The others each report at level l with probability r, independently: of those who reported at no other
@@ -25,37 +25,30 @@ There are three protocols, all with one threshold for every level:
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import positive_delta
-from dpsieve.channels.channel import checked_frequencies
+from dpsieve.channels.channel import ReportedCounts
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.binomial import at_least
 from dpsieve.federated.client.questions import PROTOCOLS, Protocol, check_protocol
 from dpsieve.federated.client.strings import MOST_LEVELS
 from dpsieve.federated.plans.histogram import half_frequency, plan
 from dpsieve.federated.plans.rounds import rough_rounds_delta, rounds_delta
 from dpsieve.federated.plans.search import Search, least_costly
+from dpsieve.noise.sample_threshold import BinomialLaw, check_rate, check_threshold, exact_delta
 from dpsieve.noise.sample_threshold_delta import add_remove
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import Method, formula
-from dpsieve.privacy.mechanism import Counting, Reading
-from dpsieve.privacy.registry import register
-from dpsieve.randomness.source import Source
-from dpsieve.types import Floats, Ints
+from dpsieve.privacy.certificate import Certificate, Method, formula
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
-
-from dpsieve.noise.sample_threshold import (  # isort: skip
-    SampleThreshold, check_rate, check_threshold, exact_delta, sample_threshold,
-)  # fmt: skip
 
 _HIGHEST = 1 << 14  # thresholds that a search tries
 _UP = Context(prec=8, rounding=ROUND_CEILING)
@@ -65,11 +58,12 @@ _LEVELS = "Pass how many levels there are."
 
 @register("levels")
 @dataclass(frozen=True, repr=False)
-class LevelPlan(Counting):
+class LevelPlan(ReportedCounts):
     """A collection by levels: what is asked at every level, its guarantee, and how the sampled counts are read.
 
-    A node that i clients share has a token X ~ Binomial(i, rate) at its level, reported if X reaches the threshold.
-    Guarantee, `delta` and certificate are those of all levels together.
+    A node that i clients share has a token X ~ Binomial(i, rate) at its level, reported if X reaches the threshold:
+    tokens are drawn and read by the rows of one level. Guarantee, `delta` and certificate are those of all levels
+    together.
 
     Attributes:
         epsilon, delta_, neighbours, unit: the promise of all levels together.
@@ -78,11 +72,9 @@ class LevelPlan(Counting):
         coin: the probability with which a client answers a question that it receives.
         threshold: the least sampled count that is reported.
         pruned: whether a client is asked only while all prefixes of its string survived, as by a trie.
-        secret_levels: with 'cohorts', whether nobody who sees the release knows the level of any client.
+        secret_levels: with 'cohorts', whether no reader of the release knows the level of any client.
     """
 
-    epsilon: float
-    delta_: float
     unit: str = field(default="one client", kw_only=True)
     protocol: Protocol
     levels: int
@@ -93,15 +85,12 @@ class LevelPlan(Counting):
     secret_levels: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        promise = self.guarantee
+        super().__post_init__()
         _check_secrecy(check_protocol(self.protocol), self.secret_levels)
         if not isinstance(self.pruned, bool):
             raise InvalidType("pruned must be True or False. Pass True for a trie.")
         validate.store(
             self,
-            epsilon=promise.epsilon,
-            delta_=promise.delta,
-            unit=promise.unit,
             levels=validate.whole("levels", self.levels, low=1, high=MOST_LEVELS, hint=_LEVELS),
             coin=check_rate(self.coin),
             threshold=check_threshold(self.threshold),
@@ -117,18 +106,20 @@ class LevelPlan(Counting):
         """The share of all clients that answer at one level: coin, or coin / levels with cohorts."""
         return self.coin / self.levels if self.protocol == "cohorts" else self.coin
 
+    @property
+    def sampling_rate(self) -> float:
+        """The same; tokens are near sampling_rate * frequency."""
+        return self.rate
+
     @cached_property
-    def one_level(self) -> SampleThreshold:
-        """The mechanism of a single level, by which tokens are drawn and read."""
-        return sample_threshold(self.rate, self.threshold, epsilon=self.epsilon)
+    def rows(self) -> BinomialLaw:
+        """The binomial rows of one level."""
+        return BinomialLaw(self.rate, self.threshold)
 
     def __repr__(self) -> str:
         each = {"rounds": "each client at every level", "cohorts": "each client at one level", "one_round": "once"}
         asked = each[self.protocol]
         return f"<{self.levels} levels, {asked}, coin={self.coin:g}, threshold={self.threshold}, {self.guarantee}>"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def reports(self) -> float:
@@ -148,58 +139,19 @@ class LevelPlan(Counting):
         """
         return half_frequency(self.rate, self.threshold, self.levels)
 
-    def found(self, frequencies: ArrayLike) -> Floats:
+    def reporting_probability(self, frequencies: ArrayLike) -> Floats:
         """Return, for each frequency, the probability that a string which shares no prefix survives all levels.
 
         Exact except for cohorts: there the counts of the levels are parts of one multinomial, and the answer, their
         product, is slightly above the exact one.
         """
-        return at_least(checked_frequencies(frequencies), self.threshold, self.rate) ** self.levels
-
-    def draw(self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None) -> Floats:
-        """Return the tokens of nodes of one level, 0 for those below the threshold.
-
-        `already_sampled` frequencies are sampled counts; others are numbers of clients.
-        """
-        return self.one_level.draw(frequencies, already_sampled=already_sampled, source=source)
-
-    def read(self, tokens: ArrayLike) -> Reading:
-        """Return the likeliest frequency behind each token, its 95 % interval, and its weight in a sum."""
-        return self.one_level.read(tokens)
-
-    def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
-        """Return (low, high) for the frequency behind each token, given that it is reported at its level."""
-        return self.one_level.interval(tokens, level)
-
-    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
-        """Return what each token adds to an estimate of the sum of g(true frequency)."""
-        return self.one_level.terms(tokens, g)
-
-    def errors(
-        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
-    ) -> tuple[float, float]:
-        """Return the bias and the variance of the sum of weights times `terms`."""
-        return self.one_level.errors(tokens, weights, g)
-
-    def sum_interval(
-        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
-    ) -> tuple[float, float] | None:
-        """Return an interval that covers the sum of weights times g(true frequency) of these keys."""
-        return self.one_level.sum_interval(tokens, weights, g, level)
-
-    def possible(self, tokens: Floats) -> bool:
-        """Return whether some frequency leads to each of these tokens."""
-        return self.one_level.possible(tokens)
+        return super().reporting_probability(frequencies) ** self.levels
 
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
         """Return a delta at which all levels together are (epsilon, delta)-private: the least that is known."""
         epsilon, relation = validate.epsilon(epsilon), validate.neighbours(neighbours)
         cost = _Cost(self.protocol, self.levels, self.pruned, self.secret_levels, epsilon, relation)
         return cost.delta(self.coin, self.threshold)
-
-    def certify(self) -> Certificate:
-        """Return the certificate of all levels together."""
-        return self._certificate
 
     @cached_property
     def _certificate(self) -> Certificate:
@@ -263,7 +215,7 @@ def level_plan(
         coin, threshold: chosen values; their cost is checked.
         neighbours: 'add_remove' (one client more or less) or 'replace' (one client has another value).
         unit: who is protected, for the guarantee.
-        secret_levels: with 'cohorts', True where nobody who sees the release can know at which level a client may
+        secret_levels: with 'cohorts', True where no reader of the release can know at which level a client may
             answer: each draws its level itself, and silent clients send padded messages. It costs less.
         pruned: whether a client is asked only while all prefixes of its string survived, as by `TrieHeavyHitters` and
             `Quantiles`, which pass it themselves.
@@ -280,9 +232,9 @@ def level_plan(
     levels = 1 if protocol == "one_round" else levels
     cost = _Cost(protocol, levels, pruned, secret_levels, epsilon, relation)
     if cost.is_one_histogram:
-        found = plan(epsilon, delta, rate=coin, threshold=threshold, neighbours=relation, unit=unit)
-        coin, threshold = found.rate, found.threshold
-        epsilon, delta = found.guarantee.epsilon, found.guarantee.delta
+        histogram = plan(epsilon, delta, rate=coin, threshold=threshold, neighbours=relation, unit=unit)
+        coin, threshold = histogram.rate, histogram.threshold
+        epsilon, delta = histogram.guarantee.epsilon, histogram.guarantee.delta
     if coin is not None and threshold is not None:
         coin, threshold = check_rate(coin), check_threshold(threshold)
     elif coin is not None:
@@ -290,7 +242,7 @@ def level_plan(
         threshold = _search(delta, cost).smallest_threshold(coin)
     elif threshold is not None:
         threshold = check_threshold(threshold)
-        coin = _search(delta, cost).near_largest_rate(threshold, near=levels**-0.25)
+        coin = _search(delta, cost).near_largest_rate(threshold, start=levels**-0.25)
     else:
         coin, threshold = _best(delta, cost)
     chosen = LevelPlan(
@@ -326,7 +278,7 @@ def count_levels(max_length: int, step: int) -> int:
 
 def _check_secrecy(protocol: Protocol, secret_levels: object) -> None:
     if not isinstance(secret_levels, bool):
-        raise InvalidType("secret_levels must be True or False. Pass True where nobody knows the level of a client.")
+        raise InvalidType("secret_levels must be True or False. Pass True where clients keep their levels secret.")
     if secret_levels and protocol != "cohorts":
         raise InvalidValue(f"secret_levels belongs to 'cohorts', not to {protocol!r}. Leave it out.")
 
@@ -350,8 +302,7 @@ class _Cost(NamedTuple):
     def delta(self, coin: float, threshold: int) -> float:
         """Return a delta for all levels together, rounded up."""
         if self.protocol == "rounds" and self.levels > 1:
-            found = rounds_delta(self.epsilon, coin, threshold, self.levels, self.neighbours, self.pruned)
-            return _round_up(found)
+            return _round_up(rounds_delta(self.epsilon, coin, threshold, self.levels, self.neighbours, self.pruned))
         known = exact_delta(self.epsilon, coin, threshold, self.neighbours)
         if self.is_one_histogram:
             return known
@@ -389,14 +340,14 @@ def _best(delta: float, cost: _Cost) -> tuple[float, int]:
     from scipy.special import gammainccinv
 
     search, once = _search(delta, cost), plan(cost.epsilon, delta)
-    near = cost.levels**-0.25 * once.rate
+    start = cost.levels**-0.25 * once.rate
 
     def clients_needed(threshold: int) -> float:
-        nonlocal near
-        near = search.rough_rate(threshold, near)  # that of one threshold is near that of the next
+        nonlocal start
+        start = search.rough_rate(threshold, start)  # rates of close thresholds are close
         # The mean of a sampled count that reaches the threshold at every level half of the time.
-        return float(gammainccinv(threshold, 1 - 0.5 ** (1 / cost.levels))) / near
+        return float(gammainccinv(threshold, 1 - 0.5 ** (1 / cost.levels))) / start
 
     grid = np.geomspace(max(once.threshold * 0.5, 2), 4 * once.threshold + 8, 8)
     threshold = least_costly(grid, clients_needed, points=5, passes=3)
-    return search.near_largest_rate(threshold, near), threshold
+    return search.near_largest_rate(threshold, start), threshold

@@ -77,7 +77,7 @@ def rounds_delta(
     """
     if last_row(rate, threshold) <= _MOST_ROWS:
         return pairs_delta(epsilon, rate, threshold, rounds, neighbours, pruned=pruned)
-    return _composed(epsilon, _Curves(rate, threshold), _FINE, rounds, neighbours)
+    return _compose_rounds(epsilon, _Curves(rate, threshold), _FINE, rounds, neighbours)
 
 
 def rough_rounds_delta(
@@ -86,8 +86,8 @@ def rough_rounds_delta(
     """Return about the same as `rounds_delta`, mostly more, in a tenth of the time, without proof: for searches."""
     if last_row(rate, threshold) <= _MOST_ROWS:
         return pairs_delta(epsilon, rate, threshold, rounds, neighbours, pruned=pruned, rough=True)
-    points = round(_COARSE * min(max(1.0, epsilon), 8.0))  # many small losses need small steps, whatever epsilon is
-    return _composed(epsilon, _RoughCurves(rate, threshold), points, rounds, neighbours)
+    points = round(_COARSE * min(max(1.0, epsilon), 8.0))  # many small losses need small steps at any epsilon
+    return _compose_rounds(epsilon, _RoughCurves(rate, threshold), points, rounds, neighbours)
 
 
 def last_row(rate: float, threshold: int) -> int:
@@ -119,24 +119,26 @@ def pairs_delta(
     # Parts of the deviation of a loss near the threshold, or of epsilon.
     grid = min(rate / math.sqrt(threshold * (1 - rate)), max(epsilon, rate)) / (_ROUGH_GRID if rough else _FINE_GRID)
     if neighbours == "replace":  # one cell loses a client, another gains one
-        found = adaptive_delta(more, rounds, epsilon, grid=grid, **({"then": less} if pruned else {"also": less}))
+        delta = adaptive_delta(more, rounds, epsilon, grid=grid, **({"then": less} if pruned else {"also": less}))
     else:
-        found = max(adaptive_delta(pairs, rounds, epsilon, grid=grid) for pairs in (more, less))
-    return min(1.0, found * (1 + 2 * rounds * _WRONG))
+        delta = max(adaptive_delta(pairs, rounds, epsilon, grid=grid) for pairs in (more, less))
+    return min(1.0, delta * (1 + 2 * rounds * _WRONG))
 
 
 def _pairs(rate: float, threshold: int, rough: bool, pruned: bool) -> tuple[list[Pair], list[Pair]]:
     """Return the pairs (row k, row k - 1) and (row k - 1, row k) of all k that count, or of some of them."""
     end = last_row(rate, threshold)
-    some = np.unique(np.rint(np.geomspace(threshold, end, 40)).astype(int)) if rough else np.arange(threshold, end + 1)
+    counts = np.arange(threshold, end + 1)
+    if rough:
+        counts = np.unique(np.rint(np.geomspace(threshold, end, 40)).astype(int))
     tokens = np.arange(window(end, rate, _FAR)[1] + 1)
     if rough:
-        rows, before = (masses(ks[:, None], tokens, rate) for ks in (some, some - 1))
+        rows, before = (masses(ks[:, None], tokens, rate) for ks in (counts, counts - 1))
     else:
         all_rows = masses(np.arange(threshold - 1, end + 1)[:, None], tokens, rate)
         rows, before = all_rows[1:], all_rows[:-1]
-    last = _row_pairs(some[-1:], 0, rows[-1:], before[-1:], rate)
-    pairs = [*_row_pairs(some, threshold, rows, before, rate, pruned), *last]
+    last = _row_pairs(counts[-1:], 0, rows[-1:], before[-1:], rate)
+    pairs = [*_row_pairs(counts, threshold, rows, before, rate, pruned), *last]
     return [more for more, _ in pairs], [less for _, less in pairs]
 
 
@@ -156,14 +158,14 @@ def _row_pairs(
         less[:-1, 0], less[:-1, 1] = before[i, least : end + 1], -losses
         less[-2, 0] += beyond_before[i]
         if least > 0:
-            some = silent_before[i] > _RARE
-            fall = math.log1p(-rate * before[i, least - 1] / silent_before[i]) if some else 0.0
+            is_likely = silent_before[i] > _RARE
+            fall = math.log1p(-rate * before[i, least - 1] / silent_before[i]) if is_likely else 0.0
             more[-1] = silent[i], fall, pruned
-            less[-1] = silent_before[i], -fall if some else math.inf, pruned  # of next to nothing
+            less[-1] = silent_before[i], -fall if is_likely else math.inf, pruned  # a negligible mass
         yield more[more[:, 0] > 0], less[less[:, 0] > 0]
 
 
-def _composed(epsilon: float, curves: "_Curves", points: int, rounds: int, neighbours: Neighbours) -> float:
+def _compose_rounds(epsilon: float, curves: "_Curves", points: int, rounds: int, neighbours: Neighbours) -> float:
     more, less, step = _both(epsilon, curves, points)
     together = [(more, less)] if neighbours == "replace" else [(more,), (less,)]
     return max(_delta(_total(sides, rounds), step, epsilon) for sides in together)
@@ -171,7 +173,7 @@ def _composed(epsilon: float, curves: "_Curves", points: int, rounds: int, neigh
 
 def _total(sides: tuple[Losses, ...], rounds: int) -> Losses:
     lost = reduce(either, [side.lost for side in sides * rounds])
-    if lost > 1 - 1e-12:  # next to nothing is finite
+    if lost > 1 - 1e-12:  # the finite part is negligible
         return Losses(0, np.zeros(1), 1.0, 0.0)
     finite = reduce(Losses.plus, [replace(side, lost=0.0).times(rounds) for side in sides])
     heavier = math.prod(max(1.0, float(side.mass.sum()) + side.lost) + 32 * _ULP for side in sides) ** rounds
@@ -225,19 +227,19 @@ def _both(epsilon: float, curves: _Curves, points: int) -> tuple[Losses, Losses,
     lost = curves.lost(np.arange(0.0, math.ceil(most / step) + 1) * step)
     gained[0] = lost[0] = max(gained[0], lost[0])
     up, down = _side(gained, step), _side(lost, step)
-    return _joined(up, down, step), _joined(down, up, step), step
+    return _join(up, down, step), _join(down, up, step), step
 
 
 def _side(values: Floats, step: float) -> _Side:
     """Return losses whose curve is nowhere below the hull of upper bounds at 0, step, 2 step, and so on."""
     above = np.expm1(np.arange(len(values)) * step)  # z - 1, whose digits are kept where steps are tiny
-    kept = _hull(above, values)
-    slopes = np.append(np.diff(values[kept]) / np.diff(above[kept]), 0.0)
+    corners = _hull(above, values)
+    slopes = np.append(np.diff(values[corners]) / np.diff(above[corners]), 0.0)
     mass = np.zeros(len(values))
-    mass[kept[1:]] = (1 + above[kept[1:]]) * np.maximum(np.diff(slopes), 0.0)
+    mass[corners[1:]] = (1 + above[corners[1:]]) * np.maximum(np.diff(slopes), 0.0)
     lost = values[-1]
-    made = _curve(mass[1:], step) + lost
-    raised = max(1.0, float(np.max(values / np.maximum(made, 1e-300)))) * (1 + _rounding(len(values)))
+    curve = _curve(mass[1:], step) + lost
+    raised = max(1.0, float(np.max(values / np.maximum(curve, 1e-300)))) * (1 + _rounding(len(values)))
     return _Side(mass[1:] * raised, lost * raised)
 
 
@@ -247,7 +249,7 @@ def _curve(mass: Floats, step: float) -> Floats:
     return np.append(np.convolve(mass[::-1], gain)[: len(mass)][::-1], 0.0)
 
 
-def _joined(up: _Side, down: _Side, step: float) -> Losses:
+def _join(up: _Side, down: _Side, step: float) -> Losses:
     """Return the losses of a direction: `up` above zero; `down`, of the other direction, mirrored; the rest at zero.
 
     Its mass is one, rounded up, and at least that of the other output, as D(z) >= 1 - z + z B(1/z) requires.
@@ -259,9 +261,9 @@ def _joined(up: _Side, down: _Side, step: float) -> Losses:
     over = math.fsum([*first.tolist(), *mirrored.tolist(), lost, -1.0])
     if over > 0:
         mirrored *= 1 - over / max(mirrored.sum(), over)
-    rest = max(0.0, -over) + 16 * _ULP
+    at_zero = max(0.0, -over) + 16 * _ULP
     error = 64 * (len(first) + len(mirrored)) * _ULP
-    return Losses(-len(mirrored), np.concatenate([mirrored[::-1], [rest], first]), lost, error)
+    return Losses(-len(mirrored), np.concatenate([mirrored[::-1], [at_zero], first]), lost, error)
 
 
 def _rounding(terms: int) -> float:
@@ -275,19 +277,19 @@ def _exp(exponent: float) -> Ball:
 
 def _hull(x: Floats, y: Floats) -> Ints:
     """Return which points are on the lower convex hull, from the first to the last."""
-    kept: list[int] = []
+    corners: list[int] = []
     for i in range(len(x)):
-        while len(kept) > 1:
-            a, b = kept[-2], kept[-1]
+        while len(corners) > 1:
+            a, b = corners[-2], corners[-1]
             if (y[b] - y[a]) * (x[i] - x[a]) < (y[i] - y[a]) * (x[b] - x[a]):
                 break
-            kept.pop()
-        kept.append(i)
-    return np.array(kept)
+            corners.pop()
+        corners.append(i)
+    return np.array(corners)
 
 
 def _delta(losses: Losses, step: float, epsilon: float) -> float:
     at = (losses.first + np.arange(len(losses.mass))) * step
     over = int(np.searchsorted(at, epsilon, side="right"))
-    found = float(losses.mass[over:] @ -np.expm1(epsilon - at[over:]))
-    return min(1.0, (found * (1 + 2 * losses.error + 2 * len(at) * _ULP) + losses.lost) * (1 + 4 * _ULP))
+    delta = float(losses.mass[over:] @ -np.expm1(epsilon - at[over:]))
+    return min(1.0, (delta * (1 + 2 * losses.error + 2 * len(at) * _ULP) + losses.lost) * (1 + 4 * _ULP))

@@ -64,28 +64,28 @@ class Search:
 
     def largest_rate(self, threshold: int) -> float:
         """Return the largest rate for a threshold, rounded down to six digits, or the highest that is allowed."""
-        found: float = self.crossing(threshold)
-        if self._looser is not None and found > SMALLEST_RATE:
-            found = self.crossing(threshold, self._error(found, threshold))
-        if found == self._most and self._holds(found, threshold):
-            return found
-        rate = round_down(found, 6)
+        rate: float = self.crossing(threshold)
+        if self._looser is not None and rate > SMALLEST_RATE:
+            rate = self.crossing(threshold, self._error(rate, threshold))
+        if rate == self._most and self._holds(rate, threshold):
+            return rate
+        rate = round_down(rate, 6)
         while rate > SMALLEST_RATE and not self._holds(rate, threshold):
             rate = round_down(rate * 0.999, 6)
         return self._check_useful(rate, threshold, SMALLEST_RATE)
 
-    def rough_rate(self, threshold: int, near: float) -> float:
-        """Return about the largest rate for a threshold, to one percent; the search starts at `near`."""
-        return last_rate(lambda rate: self._over(self._rough(rate, threshold)), near, threshold, 0.01)
+    def rough_rate(self, threshold: int, start: float) -> float:
+        """Return about the largest rate for a threshold, to one percent; the search begins at `start`."""
+        return last_rate(lambda rate: self._over(self._rough(rate, threshold)), start, threshold, 0.01)
 
-    def near_largest_rate(self, threshold: int, near: float) -> float:
+    def near_largest_rate(self, threshold: int, start: float) -> float:
         """Return the largest rate for a threshold, to about half a percent and rounded down to four digits."""
 
         def excess(rate: float) -> float:
             return self._over(self._exact(round_down(rate, 4), threshold))
 
-        found = last_rate(excess, self.rough_rate(threshold, near), threshold, 0.005)
-        return self._check_useful(round_down(found, 4), threshold, 2 * SMALLEST_RATE)
+        largest = last_rate(excess, self.rough_rate(threshold, start), threshold, 0.005)
+        return self._check_useful(round_down(largest, 4), threshold, 2 * SMALLEST_RATE)
 
     def _check_useful(self, rate: float, threshold: int, useless: float) -> float:
         if rate <= useless:
@@ -97,8 +97,8 @@ class Search:
 
     def _over(self, delta: float) -> float:
         """Return the logarithm of delta over the promised one, above zero exactly if it is larger."""
-        found = math.log(max(delta, 1e-300) / self._delta)
-        return max(found, _ULP) if delta > self._delta else found
+        excess = math.log(max(delta, 1e-300) / self._delta)
+        return max(excess, _ULP) if delta > self._delta else excess
 
     def _error(self, rate: float, threshold: int) -> float:
         """Return the error of the rough excess, which changes little between close points."""

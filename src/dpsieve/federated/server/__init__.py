@@ -1,1 +1,1 @@
-"""What a server does: counts reports, asks level by level, and releases what reaches the threshold."""
+"""Servers: count reports, ask level by level, and release counts that reach the threshold."""

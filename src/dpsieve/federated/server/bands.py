@@ -68,7 +68,7 @@ class _Ranges:
     before: Floats
     mass: Floats
 
-    def chosen(self, which: Bools) -> "_Ranges":
+    def select(self, which: Bools) -> "_Ranges":
         """Return these ranges in one column, as parents of the next level."""
         return _Ranges(*(getattr(self, field.name)[which][:, None] for field in fields(self)))
 
@@ -84,7 +84,7 @@ class Tree:
         self.grid, self.levels, self._most_hidden = grid, levels, threshold - 1
 
     @property
-    def is_whole(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether these can be survivors: in order, from the threshold on, and each inside one of the level before."""
         parents = np.zeros(1, np.int64)
         for numbers, counts in self.levels:
@@ -110,7 +110,7 @@ class Tree:
             edges = (ranges.numbers[inner] * grid.branching ** (grid.depth - level)).ravel()
             own = np.full(len(edges), level)
             parts.append((edges, own, ranges.before[inner].ravel(), low.ravel(), high.ravel()))
-            parents = ranges.chosen(ranges.hidden == 0)
+            parents = ranges.select(ranges.hidden == 0)
         edges, levels, estimate, low, high = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = np.argsort(edges)
         high = np.minimum.accumulate(high[order][::-1])[::-1]
@@ -145,8 +145,8 @@ class Tree:
         # What the parent's own sample had more than the children that are seen is spread over the hidden ones.
         missing = np.clip(parents.count - upto[:, -1:], 0, self._most_hidden * hidden_upto[:, -1:]) * (not root)
         guess = count + hidden * missing / np.maximum(hidden_upto[:, -1:], 1)
-        whole = guess.sum(axis=1, keepdims=True)
-        mass = parents.mass * np.where(whole > 0, guess / np.maximum(whole, 1e-9), 1 / parts)
+        total = guess.sum(axis=1, keepdims=True)
+        mass = parents.mass * np.where(total > 0, guess / np.maximum(total, 1e-9), 1 / parts)
         return _Ranges(
             parents.numbers * parts + np.arange(parts), count, hidden,
             parents.left + upto - count, parents.left_hidden + hidden_upto - hidden,
@@ -157,16 +157,16 @@ class Tree:
     def _cover(self, first: int, last: int) -> tuple[int, int]:
         """Return the sampled count of the fewest ranges that make up these cells, and how many of them are hidden."""
         count = hidden = 0
-        parts, cut = self.grid.branching, [0] if first < last else []
+        parts, open_ = self.grid.branching, [0] if first < last else []
         for level in range(1, self.grid.depth + 1):
             width = parts ** (self.grid.depth - level)
-            children = (c for p in cut for c in range(p * parts, (p + 1) * parts))
+            children = (c for p in open_ for c in range(p * parts, (p + 1) * parts))
             touched = [c for c in children if c * width < last and (c + 1) * width > first]
-            whole = [c for c in touched if first <= c * width and (c + 1) * width <= last]
-            cut = sorted(set(touched) - set(whole))
-            known = self._counts[level - 1] if level <= len(self._counts) else {}
-            count += sum(known.get(c, 0) for c in whole)
-            hidden += sum(c not in known for c in whole)
+            inside = [c for c in touched if first <= c * width and (c + 1) * width <= last]
+            open_ = sorted(set(touched) - set(inside))
+            survivors = self._counts[level - 1] if level <= len(self._counts) else {}
+            count += sum(survivors.get(c, 0) for c in inside)
+            hidden += sum(c not in survivors for c in inside)
         return count, hidden
 
     @cached_property

@@ -6,7 +6,6 @@ are a hierarchical histogram (Bharadwaj and Cormode, AISTATS 2022, Section 4.2).
 interval of each answer covers sampling, thresholds and the width of cells.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.channels.law import LARGEST_FREQUENCY
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.exact.binomial import at_least, below
@@ -48,8 +48,6 @@ class Estimate(NamedTuple):
 class DistributionNotes(Notes):
     """How a distribution was made: its cells, and the joint confidence of its intervals."""
 
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"grid": Grid.from_json}
-
     grid: Grid
     confidence: float = 0.95
 
@@ -58,6 +56,7 @@ class DistributionNotes(Notes):
         object.__setattr__(self, "confidence", check_confidence(self.confidence))
 
 
+@register("distribution")
 @dataclass(frozen=True, eq=False, repr=False)
 class Distribution(Publication):
     """A private release of a distribution of values: shares, quantiles and ranges.
@@ -73,7 +72,6 @@ class Distribution(Publication):
         notes: with the grid, and the confidence of all intervals together.
     """
 
-    kind: ClassVar[str] = "distribution"
     notes_kind: ClassVar[type[Notes]] = DistributionNotes
 
     mechanism: LevelPlan
@@ -104,10 +102,10 @@ class Distribution(Publication):
 
     def check(self) -> None:
         """Raise unless the table is one that the plan leads to."""
-        if not self._follows():
+        if not self._is_consistent():
             raise InvalidValue("table is not one that its plan leads to. Use the distribution as it was made.")
 
-    def _follows(self) -> bool:
+    def _is_consistent(self) -> bool:
         plan, table = self.mechanism, self.table
         if not isinstance(plan, LevelPlan) or plan.levels != self.grid.depth:
             return False
@@ -117,7 +115,7 @@ class Distribution(Publication):
         if not plan.possible(tokens.astype(np.float64)) or not ((level >= 1) & (level <= plan.levels)).all():
             return False
         clients = max(int(counts.sum()) for _, counts in self.tree.levels)
-        return clients <= LARGEST_FREQUENCY and self.tree.is_whole
+        return clients <= LARGEST_FREQUENCY and self.tree.is_consistent
 
     def cdf(self, x: ArrayLike) -> Estimate:
         """Return the share of values below x (at the upper end of the grid, of all). It grows with x."""
@@ -167,7 +165,7 @@ class Distribution(Publication):
     def total(self) -> Estimate:
         """The number of clients with a counted value: sampled counts of the first level, divided by the rate.
 
-        The interval is exact, by the tails of the binomial distribution, at the same confidence but by itself.
+        The interval is exact, by the tails of the binomial distribution, with the same confidence for it alone.
         """
         least, most = self.tree.total()
         miss = (1 - self.confidence) / 2 * (1 - 1e-9)
@@ -248,9 +246,8 @@ class Quantiles(TrieServer):
         self, values: Any, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None
     ) -> Distribution:
         """Ask one simulated client per number; NaN, and null in Arrow, have no value."""
-        self._ask_all(write_digits(self.grid, values), source, ledger, note)
-        with self._charged():
-            return self.release()
+        distribution: Distribution = self._run(write_digits(self.grid, values), source, ledger, note)
+        return distribution
 
     def release(self, *, confidence: float = 0.95) -> Distribution:
         """Return the distribution, whose intervals hold jointly with this confidence."""

@@ -33,8 +33,8 @@ from dpsieve.federated.client.coins import new_nonce
 from dpsieve.federated.client.questions import LONGEST, Kind, Terms, ValueQuestion, check_kind, check_longest
 from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
 from dpsieve.noise.sample_threshold import SampleThreshold, exact_delta
-from dpsieve.privacy import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.coins import coins
@@ -89,7 +89,7 @@ class Buckets:
             pass
         raise too_large(name)
 
-    def among(self, values: pa.Array) -> pa.Array:
+    def are_counted(self, values: pa.Array) -> pa.Array:
         """Return, for each value, whether it counts."""
         if self.listed is not None:
             return pc.is_in(values, value_set=self.listed)
@@ -156,7 +156,7 @@ class Tally:
             self._count(values.drop_null())
         elif isinstance(reports, pa.Array | pa.ChunkedArray | np.ndarray) or hasattr(reports, "to_numpy"):
             fix = "Pass what client_reports returns, or Reports(values, coin) of what clients sent after their coins."
-            raise InvalidType(f"reports must not be plain values, which nobody sampled. {fix}")
+            raise InvalidType(f"reports must not be plain values, which were not sampled. {fix}")
         elif isinstance(reports, Iterable) and not isinstance(reports, str | bytes | dict | Report):
             longest = _ESCAPED * self._buckets.longest + ENVELOPE
             read = [self._intake.read(message, longest) for message in list(reports)]
@@ -173,25 +173,23 @@ class Tally:
             note: what this release is for, stored in the ledger.
             source: the test source that drew the reports, if one did; the release is then marked as unsafe.
         """
+        from dpsieve.jobs.run import Plan, run
+
         self._check_open()
-        plan = self._plan
-        plan.certify()
+        mechanism, notes = self._plan, Notes(contribution(self._buckets), reason(self._plan))
+        mechanism.certify()
 
-        def rehearse() -> None:
-            draw_release(plan, ["a key"], [1], already_sampled=True)
-
-        with charge(ledger, plan, note, rehearse) as entry:
+        def finish(_: None, source: Source) -> Release:
             self._open = False
             counts = self._counts.total()
-            release = draw_release(
-                plan,
-                counts.column("value"),
-                counts.column("count").to_numpy(),
-                already_sampled=True,
-                notes=Notes(contribution(self._buckets), reason(self._plan), entry=entry),
-                source=source,
-            )
+            keys, numbers = counts.column("value"), counts.column("count").to_numpy()
+            release = draw_release(mechanism, keys, numbers, already_sampled=True, notes=notes, source=source)
             return release if self._publishable else replace(release, unsafe_to_publish=True)
+
+        def rehearse(_: None, source: Source) -> None:
+            draw_release(mechanism, ["a key"], [1], already_sampled=True, source=source)
+
+        return run(Plan(mechanism, lambda _: None, finish, rehearse), ledger=ledger, note=note, source=source)
 
     def _report(self, message: Any) -> Report | None:
         """Return the report of a decoded message, unless its value is of the wrong kind."""
@@ -200,7 +198,7 @@ class Tally:
 
     def _count(self, values: pa.Array) -> None:
         batch = pa.Table.from_arrays(pc.value_counts(values).flatten(), names=["value", "count"])
-        counted = self._buckets.among(batch.column("value"))
+        counted = self._buckets.are_counted(batch.column("value"))
         left_out = int(pc.sum(batch.filter(pc.invert(counted)).column("count")).as_py() or 0)
         if self._buckets.listed is None:
             self.ignored.too_long += left_out
@@ -223,7 +221,7 @@ class Histogram:
         longest: texts of more bytes in UTF-8 do not count.
         collection: the unique name of this release, by which devices charge their budgets; default: random.
 
-    >>> from dpsieve.federated import plan
+    >>> from dpsieve.federated.plans.histogram import plan
     >>> drinks = Histogram(plan(1.0, 1e-8))
     >>> sent = [drinks.client_report(value) for value in ["tea"] * 600 + ["coffee"] * 400 + ["secret"] * 5]
     >>> reports = [report.to_bytes() for report in sent if report is not None]
@@ -280,7 +278,7 @@ class Histogram:
         source = resolve(source)
         heads = coins(len(column), self.plan.rate, source=source)
         sent = column.filter(pa.array(heads)).drop_null()
-        return Reports(sent.filter(self.buckets.among(sent)), self.plan.rate, source.publishable)
+        return Reports(sent.filter(self.buckets.are_counted(sent)), self.plan.rate, source.publishable)
 
     def tally(self) -> Tally:
         """Return an empty tally, to which reports are added as they arrive."""

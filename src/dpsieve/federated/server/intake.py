@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpsieve.errors import DpsieveError
-from dpsieve.federated.client.answers import decoded, is_dummy
+from dpsieve.federated.client.answers import decode, is_dummy
 
 ENVELOPE = 512  # bytes of a message around its longest field
 _MOST_WAITING = 1 << 16  # rows beyond those of the table
@@ -15,7 +15,7 @@ _MOST_WAITING = 1 << 16  # rows beyond those of the table
 
 @dataclass(repr=False)
 class Ignored:
-    """How many reports were left out, by reason: private numbers, for the server alone. No release contains them.
+    """How many reports were left out, by reason: private numbers. No release contains them.
 
     Attributes:
         malformed: not a report, of the wrong kind, or no answer to the question.
@@ -62,7 +62,7 @@ class Intake:
             if len(message) > longest:
                 self.ignored.too_long += 1
                 return None
-            message = decoded(message)
+            message = decode(message)
         try:
             report = self._parse(message)
         except DpsieveError:

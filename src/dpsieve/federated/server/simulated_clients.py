@@ -107,24 +107,24 @@ def _in_alphabet(strings: Strings, column: pa.Array) -> Bools:
     if alphabet is None or (len(alphabet) == 256 and strings.of_bytes):
         return np.ones(len(column), np.bool_)
     if isinstance(alphabet, str):  # what is left after trimming has a foreign symbol at each end
-        rest = pc.utf8_length(pc.utf8_trim(column, characters=alphabet))
-        return _bools(pc.equal(pc.fill_null(rest, 0), 0))
+        left_over = pc.utf8_length(pc.utf8_trim(column, characters=alphabet))
+        return _bools(pc.equal(pc.fill_null(left_over, 0), 0))
     foreign = np.ones(256, np.bool_)
     foreign[np.frombuffer(alphabet, np.uint8)] = False
-    whole = pa.concat_arrays([pc.fill_null(column, b"")])
-    _, offsets, data = whole.buffers()
-    edges = np.frombuffer(offsets, np.int64)[whole.offset : whole.offset + len(whole) + 1] if offsets else [0]
+    texts = pa.concat_arrays([pc.fill_null(column, b"")])
+    _, offsets, data = texts.buffers()
+    edges = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1] if offsets else [0]
     seen = np.cumsum(np.append(False, foreign[np.frombuffer(data or b"", np.uint8)]))
     return np.asarray(np.diff(seen[edges]) == 0)
 
 
 def _are_asked(question: Question, distinct: pa.Array, open_: Bools) -> Bools:
     """Return which of the open strings extend a prefix of the question."""
-    found, places = np.zeros(len(distinct), np.bool_), np.flatnonzero(open_)
+    asked, places = np.zeros(len(distinct), np.bool_), np.flatnonzero(open_)
     begun = cut_prefixes(question.strings, distinct.take(pa.array(places)), question.before)
-    known = pa.array(question.prefixes, string_type(question.strings))
-    found[places] = _bools(pc.is_in(begun, value_set=known))
-    return found
+    prefixes = pa.array(question.prefixes, string_type(question.strings))
+    asked[places] = _bools(pc.is_in(begun, value_set=prefixes))
+    return asked
 
 
 def _bools(column: pa.Array) -> Bools:
@@ -141,23 +141,23 @@ def find_cells(grid: Grid, values: ArrayLike) -> Ints:
     """Return the cell of each value, -1 for a value that is not counted: NaN, or outside where that is silent."""
     x = np.asarray(values, np.float64)
     inside = np.clip(np.where(np.isnan(x), grid.low, x), grid.low, grid.high)
-    found = np.floor((inside - grid.low) / (grid.high - grid.low) * grid.cells).astype(np.int64)
-    found = np.clip(found, 0, grid.cells - 1)
-    found -= (inside < cell_edges(grid, found)) & (found > 0)  # rounding may be one off at an edge
-    found += (inside >= cell_edges(grid, found + 1)) & (found < grid.cells - 1)
+    cells = np.floor((inside - grid.low) / (grid.high - grid.low) * grid.cells).astype(np.int64)
+    cells = np.clip(cells, 0, grid.cells - 1)
+    cells -= (inside < cell_edges(grid, cells)) & (cells > 0)  # rounding may be one off at an edge
+    cells += (inside >= cell_edges(grid, cells + 1)) & (cells < grid.cells - 1)
     counted = ~np.isnan(x) & ((grid.outside == "clip") | (x == inside))
-    return np.where(counted, found, -1)
+    return np.where(counted, cells, -1)
 
 
 def write_digits(grid: Grid, values: Any) -> pa.Array:
     """Return the digits of many values as byte strings, null where a value is not counted."""
-    found = find_cells(grid, read_numbers(values))
+    cells = find_cells(grid, read_numbers(values))
     powers = grid.branching ** np.arange(grid.depth - 1, -1, -1, dtype=np.int64)
-    each = (np.maximum(found, 0)[:, None] // powers % grid.branching).astype(np.uint8)
+    each = (np.maximum(cells, 0)[:, None] // powers % grid.branching).astype(np.uint8)
     fixed = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(grid.depth), len(found), [None, pa.py_buffer(np.ascontiguousarray(each))]
+        pa.binary(grid.depth), len(cells), [None, pa.py_buffer(np.ascontiguousarray(each))]
     )
-    return pc.if_else(pa.array(found >= 0), fixed.cast(pa.binary()), pa.scalar(None, pa.binary()))
+    return pc.if_else(pa.array(cells >= 0), fixed.cast(pa.binary()), pa.scalar(None, pa.binary()))
 
 
 def read_digits(grid: Grid, strings: pa.Array) -> Ints:

@@ -10,8 +10,8 @@ the proof). The reports themselves are not private, and the server that counts t
 sees no more of a string than a prefix that others share, plus `step` symbols.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Unpack
 
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.answers import PrefixReport
 from dpsieve.federated.client.coins import new_nonce
@@ -27,9 +28,9 @@ from dpsieve.federated.client.strings import Strings, Symbols
 from dpsieve.federated.plans.levels import LevelOptions, LevelPlan, count_levels, level_plan
 from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
 from dpsieve.federated.server.simulated_clients import answer_all, string_type
-from dpsieve.privacy import Guarantee
-from dpsieve.privacy.ledger import AnyLedger, charge, report_charge
-from dpsieve.publication.publication import Notes
+from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.ledger import AnyLedger
+from dpsieve.publication.publication import Notes, Publication
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Bools, Ints
@@ -43,12 +44,11 @@ _ESCAPED = 12  # bytes of a symbol in JSON, as in "\\ud83d\\ude00"
 class TrieNotes(Notes):
     """How a trie was made: the strings that are counted, and the number of symbols per level."""
 
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"strings": Strings.from_json}
-
     strings: Strings
     step: int
 
 
+@register("heavy_hitters")
 @dataclass(frozen=True, eq=False, repr=False)
 class TrieRelease(Release):
     """A release of heavy hitters, with the trie they were found in.
@@ -58,7 +58,6 @@ class TrieRelease(Release):
             `count`, `low`, `high` for how many clients have it. It is as private as the release, and saved with it.
     """
 
-    kind: ClassVar[str] = "heavy_hitters"
     notes_kind: ClassVar[type[Notes]] = TrieNotes
     more_tables: ClassVar[tuple[str, ...]] = ("trie",)
 
@@ -68,11 +67,11 @@ class TrieRelease(Release):
     def check(self) -> None:
         """Raise unless the trie is one that these questions can lead to, and the release is what ended in it."""
         super().check()
-        if not _follows(self):
+        if not _is_consistent(self):
             raise InvalidValue("trie is not one that its plan leads to. Use the release as it was made.")
 
 
-class TrieServer:
+class TrieServer(ABC):
     """A server that asks level by level for the prefixes that many clients share, under one guarantee.
 
     Attributes:
@@ -107,18 +106,20 @@ class TrieServer:
     def questions(self, *, ledger: AnyLedger = None, note: str = "") -> Iterator[Question]:
         """Yield the question of each level; `take` the answers to one before the next. Can be iterated only once.
 
-        It ends early when nothing reaches the threshold. The budget is spent with the first question, whatever follows.
+        Ends early when nothing reaches the threshold. The budget is spent with the first question.
 
         Args:
             ledger: the budget to charge; the spend is durable before the first question.
             note: what this is for, stored in the ledger.
         """
+        from dpsieve.jobs.run import charge
+
         if self._state != "new":
-            again = f"Make a new {type(self).__name__}, with a budget of its own."
+            again = f"Make a new {type(self).__name__}, with its own budget."
             raise InvalidValue(f"the questions were asked already. {again}")
-        plan, one = self.plan, np.ones(1, np.int64)
+        plan, one_client = self.plan, np.ones(1, np.int64)
         plan.certify()
-        with charge(ledger, plan, note, lambda: plan.draw(one, source=resolve(None))) as self.entry:
+        with charge(plan, ledger, note, lambda: plan.draw(one_client, source=resolve(None))) as self.entry:
             self._state = "asking"
             for level in range(1, plan.levels + 1):
                 asked = (plan.protocol, level, plan.levels, self.step, plan.coin)
@@ -174,7 +175,7 @@ class TrieServer:
         return message if isinstance(message, PrefixReport) else PrefixReport(*message)
 
     def _close(self, level: int) -> bool:
-        """Keep what reached the threshold as a level of the trie; return whether there is more to ask."""
+        """Store the prefixes that reached the threshold as a level of the trie; return whether any can be extended."""
         counted = self._counts.total().sort_by([("prefix", "ascending"), ("ended", "ascending")])
         tokens = np.zeros(len(counted), np.int64)
         if len(counted):
@@ -198,21 +199,22 @@ class TrieServer:
         if self._state != "done":
             raise InvalidValue("there are questions left to ask. Go through all of `questions()` first.")
 
-    def _ask_all(self, strings: Any, source: Source | None, ledger: AnyLedger, note: str) -> None:
-        """Ask one simulated client per string."""
+    @abstractmethod
+    def release(self) -> Publication:
+        """Return the publication of what survived."""
+
+    def _run(self, strings: Any, source: Source | None, ledger: AnyLedger, note: str) -> Any:
+        """Ask one simulated client per string, and release; errors after the charge report it."""
+        from dpsieve.jobs.run import report_charge
+
         self._source = resolve(source)
-        with self._charged():
+        try:
             questions = self.questions(ledger=ledger, note=note)
             answer_all(self.plan, self.strings, strings, questions, self.count, self._source)
-
-    @contextmanager
-    def _charged(self) -> Iterator[None]:
-        """Report the charge with errors that are raised after it."""
-        try:
-            yield
-        except BaseException:
-            with report_charge(self.entry):
-                raise
+            return self.release()
+        except BaseException as error:
+            report_charge(error, self.entry)
+            raise
 
 
 class TrieHeavyHitters(TrieServer):
@@ -263,9 +265,8 @@ class TrieHeavyHitters(TrieServer):
             ledger, note: the budget to charge, and the note of the entry.
             source: randomness for tests; the release is then marked as unsafe to publish.
         """
-        self._ask_all(strings, source, ledger, note)
-        with self._charged():
-            return self.release()
+        release: TrieRelease = self._run(strings, source, ledger, note)
+        return release
 
     def release(self) -> TrieRelease:
         """Return the strings that ended and survived, with counts, intervals and the trie.
@@ -275,8 +276,8 @@ class TrieHeavyHitters(TrieServer):
         """
         self._check_done()
         trie = self.trie
-        found = trie.filter(trie["ended"]).sort_by("prefix")
-        tokens, table = found["token"].to_numpy().astype(np.float64), published(found["prefix"])
+        ended = trie.filter(trie["ended"]).sort_by("prefix")
+        tokens, table = ended["token"].to_numpy().astype(np.float64), published(ended["prefix"])
         for name, values in vars(self.plan.read(tokens)).items():
             table = table.append_column(name, pa.array(values))
         words: Any = {"contribution": "one string", "reason": describe_levels(self.plan)}
@@ -296,8 +297,8 @@ def _schema(strings: Strings) -> pa.Schema:
     return pa.schema([("level", pa.int64()), ("prefix", text), ("ended", pa.bool_()), ("token", pa.int64())])
 
 
-def _follows(release: TrieRelease) -> bool:
-    """Return whether each prefix answers a question that its level could ask, and all else follows from the plan."""
+def _is_consistent(release: TrieRelease) -> bool:
+    """Return whether each prefix answers a question of its level, and all other columns follow from the plan."""
     plan, trie, notes = release.mechanism, release.trie, release.notes
     if not isinstance(plan, LevelPlan) or type(notes.step) is not int:
         return False
@@ -314,10 +315,10 @@ def _follows(release: TrieRelease) -> bool:
     reading = plan.read(tokens)
     if any((trie[name].to_numpy() != getattr(reading, name)).any() for name in _READ):
         return False
-    return _answers(trie, plan, strings, step) and _ended(release, schema.field("prefix").type)
+    return _answers_questions(trie, plan, strings, step) and _matches_ended(release, schema.field("prefix").type)
 
 
-def _answers(trie: pa.Table, plan: LevelPlan, strings: Strings, step: int) -> bool:
+def _answers_questions(trie: pa.Table, plan: LevelPlan, strings: Strings, step: int) -> bool:
     """Return whether the rows of each level answer the question about the prefixes of the level before."""
     prefixes = (strings.empty,)
     start, places = 0, trie["level"].to_numpy()
@@ -332,12 +333,12 @@ def _answers(trie: pa.Table, plan: LevelPlan, strings: Strings, step: int) -> bo
     return start == len(places)
 
 
-def _ended(release: TrieRelease, text: pa.DataType) -> bool:
+def _matches_ended(release: TrieRelease, text: pa.DataType) -> bool:
     """Return whether the keys of the release are the strings that ended, with their tokens."""
-    found = release.trie.filter(release.trie["ended"]).sort_by("prefix")
+    ended = release.trie.filter(release.trie["ended"]).sort_by("prefix")
     keys = release.table["key"] if len(release) else pa.chunked_array([], text)
     return bool(
-        found["prefix"].equals(keys)
+        ended["prefix"].equals(keys)
         and release.tokens is not None
-        and np.array_equal(found["token"].to_numpy(), release.tokens)
+        and np.array_equal(ended["token"].to_numpy(), release.tokens)
     )

@@ -1,6 +1,6 @@
-"""Selection by policies: units add weights one after the other, each with an eye on what earlier units have added.
+"""Selection by policies: units add weights one after the other, depending on what earlier units have added.
 
-Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin (ICML 2020). Units come in the order of `Incidence`, which for two
+Gopi, Gulhane, Kulkarni, Shen, Shokouhi and Yekhanin (ICML 2020). Units come in the order of `Pairs`, which for two
 units, and for two keys of a unit, depends on no other unit. Neighbours are add/remove of one unit; the guarantee is for
 a whole unit. A policy must move the final sums by at most 1 where one unit more comes at any place, and must bound what
 it shows of keys that had no weight without that unit. The two policies here do; others found in public code do not.
@@ -15,15 +15,15 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import exposures, lowest_threshold, whole_delta
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, first_whole, upper
-from dpsieve.privacy import Approximate, Certificate, Gaussian, Spend
-from dpsieve.privacy.certificate import formula
-from dpsieve.privacy.registry import register
+from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.randomness import discrete_laplace, gaussian_test
 from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.source import Source
@@ -44,16 +44,16 @@ def policy_gaussian(
     """Return the l2 descent policy with Gaussian noise, and the lowest threshold that keeps (epsilon, delta).
 
     Args:
-        epsilon, delta: what is promised to one unit.
-        max_keys: how many keys a unit keeps, up to 10,000.
+        epsilon, delta: the guarantee of one unit.
+        max_keys: the number of keys that a unit keeps, up to 10,000.
         max_units: a public limit on the number of units; with more, the roundings of sums could add up.
-        unit: who is protected, in words, for the guarantee.
+        unit: the protected unit, as text.
 
     >>> policy = policy_gaussian(1.0, 1e-5, 100)
     >>> round(policy.threshold, 2), round(policy.cutoff, 2), policy.sensitivity < 1.00001
     (19.5, 30.69, True)
     """
-    (epsilon, delta), keys, units = check_budget(epsilon, delta), check_max_keys(max_keys), most_units(max_units)
+    (epsilon, delta), keys, units = check_budget(epsilon, delta), check_max_keys(max_keys), _check_max_units(max_units)
 
     # The noise decides how large sums become, and these what rounding adds to the sensitivity: no more than for this
     # cutoff, as 1 - Phi(14) is far below every delta.
@@ -78,8 +78,8 @@ def policy_greedy(epsilon: float, delta: float, max_keys: int, *, unit: str = "o
     return PolicyGreedy(epsilon, delta, max_keys, steps, unit=unit)
 
 
-def most_units(value: int) -> int:
-    """Return a checked limit on the number of units."""
+def _check_max_units(value: int) -> int:
+    """Return the limit on the number of units."""
     return validate.whole("max_units", value, low=1, high=10**10, hint="Pass a public limit such as 10**8.")
 
 
@@ -97,7 +97,7 @@ class PolicyGaussian(Selector):
     They have the largest gap, c > 1, so that the step has length 1 and gives each of them the same w with
     1/s <= w^2 <= 1/j, s being its number of keys; no later unit touches them, and on all others the distance is at most
     sqrt(1 - j w^2) at the step and stays so. The new keys stay silent with probability Phi((T - w)/sigma)^j, so with
-    u = 1 - j w^2 this is l = (1 - u) A of `discovery.gaussian_exposure`, where the exposure is at most
+    u = 1 - j w^2 this is l = (1 - u) A of `discovery.weighted_gaussian`, where the exposure is at most
     A = max over 1/max_keys <= x <= 1 of -ln Phi((T - sqrt(x))/sigma) / x.
 
     Rounding. Sums are doubles, r = 2^-53. The gap, the square, s - 1 additions, the root, the quotient, the product
@@ -115,15 +115,15 @@ class PolicyGaussian(Selector):
         super().__post_init__()
         sigma = validate.between("sigma", self.sigma, 0.025, 1e5, hint=_SAVED)
         threshold = validate.between("threshold", self.threshold, 0.0, 1e6, hint=_SAVED)
-        self._set(sigma=sigma, threshold=threshold, max_units=most_units(self.max_units))
+        validate.store(self, sigma=sigma, threshold=threshold, max_units=_check_max_units(self.max_units))
         if self.cutoff <= 1:
             raise InvalidValue(f"delta={self.delta:g} is too large for a cutoff above 1. Pass a smaller delta.")
-        _sensitivity(sigma, threshold, self.max_keys, self.max_units)  # refuses too many units
+        _sensitivity(sigma, threshold, self.max_keys, self.max_units)  # raises if there are too many units
         self.certify()
 
     @property
     def cutoff(self) -> float:
-        """Up to where units fill keys."""
+        """The sum up to which units fill a key."""
         return _cutoff(self.sigma, self.threshold)
 
     @property
@@ -131,26 +131,26 @@ class PolicyGaussian(Selector):
         """The l2 distance of the sums of neighbours, at most: 1 and what rounding may add."""
         return _sensitivity(self.sigma, self.threshold, self.max_keys, self.max_units)
 
-    def check(self, held: Incidence) -> None:
-        """Refuse more units than the public limit."""
-        if len(held.starts) - 1 > self.max_units:
+    def check(self, pairs: Pairs) -> None:
+        """Raise if there are more units than the public limit."""
+        if len(pairs.starts) - 1 > self.max_units:
             fix = "Use another mechanism, or make this one with a larger max_units."
             raise InvalidValue(f"data has more units than policy_gaussian allows, {self.max_units:,}. {fix}")
 
-    def sums(self, held: Incidence) -> Floats:
-        """Return what the units add up to for each key; it is secret."""
-        from dpsieve.discovery.loops import descend
+    def sums(self, pairs: Pairs) -> Floats:
+        """Return the sum of each key; not private."""
+        from dpsieve.papers.missing_mass.policy_loops import descend
 
-        self.check(held)
-        sums = np.zeros(held.keys.num_rows)
-        descend(held.starts, held.held, self.cutoff, sums)
+        self.check(pairs)
+        sums = np.zeros(pairs.keys.num_rows)
+        descend(pairs.starts, pairs.key_numbers, self.cutoff, sums)
         return sums
 
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys are selected."""
-        sums = self.sums(held)
-        selected, some = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
-        selected[some] = gaussian_test(sums[some], self.threshold, self.sigma, source=source)
+        sums = self.sums(pairs)
+        selected, present = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
+        selected[present] = gaussian_test(sums[present], self.threshold, self.sigma, source=source)
         return selected
 
     def certify(self) -> Certificate:
@@ -164,7 +164,7 @@ class PolicyGaussian(Selector):
         return formula(self.guarantee, worst, "formula", covers)
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the Gaussian curve of the noise, and the probability that a key which only one unit holds shows."""
+        """Return the Gaussian curve of the noise, and the probability that a key of only one unit shows."""
         shown = -math.expm1(-_exposure(self.sigma, self.threshold, self.max_keys, self.sensitivity)) * _SAFE
         return Gaussian(self.sigma, self.sensitivity), Approximate(0.0, min(1.0, shown))
 
@@ -192,17 +192,17 @@ class PolicyGreedy(Selector):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._set(steps=validate.whole("steps", self.steps, low=STEPS, high=2**40, hint=_SAVED))
+        validate.store(self, steps=validate.whole("steps", self.steps, low=STEPS, high=2**40, hint=_SAVED))
         self.certify()
 
     @property
     def threshold(self) -> float:
-        """What a noisy sum must reach."""
+        """The threshold of noisy sums."""
         return self.steps / STEPS
 
     @property
     def cutoff(self) -> float:
-        """Up to where units fill keys."""
+        """The sum up to which units fill a key."""
         return self._cutoff / STEPS
 
     @property
@@ -214,25 +214,25 @@ class PolicyGreedy(Selector):
     def _cutoff(self) -> int:
         return math.ceil((self.steps + _ROOM * math.sqrt(2) * self.scale) / STEPS) * STEPS
 
-    def sums(self, held: Incidence) -> Ints:
-        """Return what the units add up to for each key, in steps of 2^-16; it is secret."""
-        from dpsieve.discovery.loops import fill_in_order
+    def sums(self, pairs: Pairs) -> Ints:
+        """Return the sum of each key, in steps of 2^-16; not private."""
+        from dpsieve.papers.missing_mass.policy_loops import fill_in_order
 
-        sums = np.zeros(held.keys.num_rows, np.int64)
-        fill_in_order(held.starts, held.held, self._cutoff, STEPS, sums)
+        sums = np.zeros(pairs.keys.num_rows, np.int64)
+        fill_in_order(pairs.starts, pairs.key_numbers, self._cutoff, STEPS, sums)
         return sums
 
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys are selected."""
-        sums = self.sums(held)
-        selected, some = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
-        selected[some] = sums[some] + discrete_laplace(self.scale, len(some), source=source) >= self.steps
+        sums = self.sums(pairs)
+        selected, present = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
+        selected[present] = sums[present] + discrete_laplace(self.scale, len(present), source=source) >= self.steps
         return selected
 
     def certify(self) -> Certificate:
         """Return the certificate, by proven bounds."""
-        kept = Fraction(self.scale) * Fraction(self.epsilon) >= STEPS
-        worst = _shown(self.scale, self.steps) if kept else 1.0
+        is_private = Fraction(self.scale) * Fraction(self.epsilon) >= STEPS
+        worst = _shown(self.scale, self.steps) if is_private else 1.0
         return formula(self.guarantee, worst, "balls", "l1 greedy weights, discrete Laplace noise and a threshold")
 
 
@@ -256,12 +256,12 @@ def _error(sigma: float, threshold: float, keys: int) -> float:
 
 
 def _sensitivity(sigma: float, threshold: float, keys: int, units: int) -> float:
-    """Return the l2 distance of the sums of neighbours, at most; refuse what doubles are too coarse for."""
-    found = 1 + 2 * (units + 1) * _error(sigma, threshold, keys) * 1.001
-    if found > _MOST_SENSITIVE:
+    """Return the l2 distance of the sums of neighbours, at most; raise if doubles are too coarse for it."""
+    distance = 1 + 2 * (units + 1) * _error(sigma, threshold, keys) * 1.001
+    if distance > _MOST_SENSITIVE:
         fix = "Pass a larger epsilon or delta, fewer keys, a smaller max_units, or another mechanism."
         raise InvalidValue(f"epsilon and delta need sums that doubles are too coarse for, with {units:,} units. {fix}")
-    return found
+    return distance
 
 
 def _exposure(sigma: float, threshold: float, keys: int, largest: float) -> float:

@@ -1,28 +1,29 @@
-"""Set union in several rounds: what a round finds is dropped, and units put their weight on the rest.
+"""Set union in several rounds: keys that a round selects are dropped, and units put their weight on the others.
 
 Swanberg, Desfontaines and Haney, "DP-SIPS: A simpler, more scalable mechanism for differentially private partition
 selection", PoPETs 2023.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.accounting.composition import Composition
 from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.channels.budget import check_budget, check_max_keys
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import BITS, leak, select_by_noise
+from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import minimise, smallest
-from dpsieve.privacy import Approximate, Certificate, Composition, Gaussian, Spend
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools
 
@@ -39,38 +40,38 @@ def repeated_rounds(
     that the threshold of the last round is lowest.
 
     Args:
-        epsilon, delta: what is promised to one unit.
-        max_keys: how many keys a unit keeps, up to 10,000.
-        rounds: how many rounds, 1 to 8.
-        growth: how much larger the budget of each round is, 1 to 100.
-        unit: who is protected, in words, for the guarantee.
+        epsilon, delta: the guarantee of one unit.
+        max_keys: the number of keys that a unit keeps, up to 10,000.
+        rounds: the number of rounds, 1 to 8.
+        growth: the ratio of the budgets of successive rounds, 1 to 100.
+        unit: the protected unit, as text.
 
-    >>> [round(one, 1) for one in repeated_rounds(1.0, 1e-5, 100).thresholds]
+    >>> [round(threshold, 1) for threshold in repeated_rounds(1.0, 1e-5, 100).thresholds]
     [127.5, 54.5, 23.2]
     """
     (epsilon, delta), keys = check_budget(epsilon, delta), check_max_keys(max_keys)
-    rounds = validate.whole("rounds", rounds, low=1, high=MOST_ROUNDS, hint="Pass how many rounds, such as 3.")
+    rounds = validate.whole("rounds", rounds, low=1, high=MOST_ROUNDS, hint="Pass the number of rounds, such as 3.")
     growth = validate.between("growth", growth, 1.0, 100.0, hint="Pass a factor such as growth=5.")
     shares = growth ** np.arange(rounds)
     shares /= shares.sum()
 
-    def made(leaking: float) -> tuple[list[float], list[float]]:
+    def calibrate(leaking: float) -> tuple[list[float], list[float]]:
         least = gaussian_sigma(epsilon, delta * (1 - leaking) * (1 - 1e-6))
         sigmas = [float(least / np.sqrt(share)) * (1 + 1e-12) for share in shares]
         parts = [float(delta * leaking * share) * (1 - 1e-6) for share in shares]
         return sigmas, [_threshold(sigma, part, keys) for sigma, part in zip(sigmas, parts, strict=True)]
 
-    sigmas, thresholds = made(minimise(lambda leaking: made(leaking)[1][-1], 0.05, 0.95, rounds=12))
+    sigmas, thresholds = calibrate(minimise(lambda leaking: calibrate(leaking)[1][-1], 0.05, 0.95, rounds=12))
     return RepeatedRounds(epsilon, delta, keys, tuple(sigmas), tuple(thresholds), unit=unit)
 
 
 @register("repeated_rounds")
 @dataclass(frozen=True, repr=False)
 class RepeatedRounds(Selector):
-    """The weighted Gaussian mechanism again and again, on the keys that no earlier round has selected.
+    """The weighted Gaussian mechanism, repeated on the keys that no earlier round has selected.
 
     In each round a unit with s of its keys left adds 1/sqrt(s) to each of them, and a key is selected when its sum plus
-    N(0, sigma_r^2) reaches T_r. What is published is all that was selected.
+    N(0, sigma_r^2) reaches T_r. All selected keys are published.
 
     Guarantee, for add/remove of one unit: with d_r the probability that round r shows a key of a unit whose keys nobody
     else holds, 1 - d = prod (1 - d_r), and mu^2 = sum 1/sigma_r^2,
@@ -78,17 +79,12 @@ class RepeatedRounds(Selector):
         delta(eps) = d + (1 - d) (Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)).
 
     Proof. Given what earlier rounds selected, a round is the weighted Gaussian mechanism: which keys the other units
-    have left, and so their weights, depends on those results alone, so neighbours still differ by one unit with at most
+    have left, and so their weights, depends only on those results, so neighbours still differ by one unit with at most
     max_keys keys. Whatever the results were, the outputs of a round are at worst those of a mechanism that leaks
     everything with probability d_r, and else of a Gaussian of distance 1/sigma_r (see `WeightedGaussian`). Pairs that
     dominate each round, for all earlier results, compose to one that dominates the whole (Zhu, Dong and Wang, AISTATS
     2022, Theorem 10); that is the formula.
     """
-
-    readers: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
-        "sigmas": lambda data: _floats("sigmas", data),
-        "thresholds": lambda data: _floats("thresholds", data),
-    }
 
     sigmas: tuple[float, ...]
     thresholds: tuple[float, ...]
@@ -101,14 +97,14 @@ class RepeatedRounds(Selector):
         for sigma, threshold in zip(sigmas, thresholds, strict=True):
             validate.between("sigmas", sigma, 0.025, 1e7, hint=_SAVED)
             validate.between("thresholds", threshold, 0.0, 1e8, hint=_SAVED)
-        self._set(sigmas=sigmas, thresholds=thresholds)
+        validate.store(self, sigmas=sigmas, thresholds=thresholds)
         self.certify()
 
-    def select(self, held: Incidence, source: Source) -> Bools:
+    def select(self, pairs: Pairs, source: Source) -> Bools:
         """Return which keys any of the rounds selects."""
-        selected = np.zeros(held.keys.num_rows, np.bool_)
+        selected = np.zeros(pairs.keys.num_rows, np.bool_)
         for sigma, threshold in zip(self.sigmas, self.thresholds, strict=True):
-            weights = held.keeping(~selected[held.held]).weights(Weight(BITS))
+            weights = pairs.filter(~selected[pairs.key_numbers]).weights(Weight(BITS))
             selected |= select_by_noise(weights, threshold, sigma, source)
         return selected
 
@@ -135,6 +131,6 @@ def _threshold(sigma: float, delta: float, max_keys: int) -> float:
 
 def _floats(name: str, values: Any) -> tuple[float, ...]:
     numbers = tuple(values) if isinstance(values, Iterable) else ()
-    if not numbers or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in numbers):
+    if not numbers or not all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers):
         raise InvalidType(f"{name} must be a list of numbers. {_SAVED}")
     return tuple(map(float, numbers))

@@ -20,8 +20,8 @@ peeling of keys (Algorithm 3) or of units (Algorithm 4), with probability at lea
 Step 1 covers keys that no unit kept, so Lemmas C.2 and C.5 are not needed. `tail_mass` turns tau into a missing mass.
 What differs from the text: the proof of Theorem 3.3 (C.2.2) has (r_0 - 1)^(1-s) <= r_0^(1-s), which is reversed; it
 takes keys of N(x) <= tau to have ranks above r_0, which need not be; and it uses a^x + b^x <= (9 max)^x, which fails
-for x < 1. The integral in `tail_mass` mends the first two (s/(s-1) in place of 1/(s-1)), and the third is not needed,
-since one tau covers all missed keys. If the two terms are added as in the text, a factor 2^(1/s) mends it. With both
+for x < 1. The integral in `tail_mass` corrects the first two (s/(s-1) in place of 1/(s-1)); the third is not needed, as
+one tau covers all missed keys. If the two terms are added as in the text, a factor 2^(1/s) corrects it. With both
 factors the printed constant is a bound, and never smaller than ours. Weights in fixed point are smaller by at most
 2^-bits, which raises tau by that factor times sqrt(q).
 """
@@ -33,7 +33,7 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.channels.optimal_channels import optimal
-from dpsieve.papers.missing_mass.missing_mass import tail_mass
+from dpsieve.papers.missing_mass.measures import tail_mass
 from dpsieve.types import Ints
 
 
@@ -49,7 +49,10 @@ class Setting:
         largest_set: max |W_i|, the largest number of keys of a unit.
         sigma: scale of the noise, where a unit's weights have norm 1.
         threshold: T, on the same scale.
-        max_keys: how many keys a unit keeps.
+        max_keys: the number of keys that a unit keeps.
+
+    >>> Setting(entries=10**6, keys=10**5, largest_set=50, sigma=3.9, threshold=20.0, max_keys=100).max_keys
+    100
     """
 
     entries: int
@@ -70,7 +73,10 @@ def missed_frequency(setting: Setting, beta: float) -> float:
     """Return tau: with probability 1 - beta no key that more than tau units hold is missed.
 
     tau = sqrt(q) (T + sigma sqrt(2 ln(M/beta))) if units keep all their keys, else
-    tau = max(2 sqrt(q) (T + sigma sqrt(2 ln(2M/beta))), 8 ln(2M/beta)) / p; see the head of this file.
+    tau = max(2 sqrt(q) (T + sigma sqrt(2 ln(2M/beta))), 8 ln(2M/beta)) / p; see the head of this module.
+
+    >>> round(missed_frequency(Setting(10**6, 10**5, 50, 3.9, 20.0, 100), beta=0.05), 1)
+    290.0
     """
     beta = _probability(beta)
     root = math.sqrt(min(setting.largest_set, setting.max_keys))
@@ -85,15 +91,21 @@ def largest_missing_bound(setting: Setting, beta: float) -> float:
     """Return a bound on the missing mass of order infinity, for any data: tau / N (Theorem 3.6).
 
     At most 8/(p N) max(ln(3N/beta), sqrt(q) (T + sigma sqrt(2 ln(6N/beta)))), the constant of appendix C.2.3.
+
+    >>> round(largest_missing_bound(Setting(10**6, 10**5, 50, 3.9, 20.0, 100), beta=0.05), 6)
+    0.00029
     """
     return min(1.0, missed_frequency(setting, beta) / setting.entries)
 
 
 def mass_bound(setting: Setting, c: float, s: float, beta: float) -> float:
-    """Return a bound on the missing mass of (c, s)-Zipfian data, s > 1 (Theorem 3.3, mended).
+    """Return a bound on the missing mass of (c, s)-Zipfian data, s > 1 (Theorem 3.3 and Corollary 3.4, corrected).
 
     s/(s-1) c^(1/s) (tau/N)^((s-1)/s): all missed keys are held by at most tau units, and `tail_mass` bounds what such
     keys hold together.
+
+    >>> round(mass_bound(Setting(10**6, 10**5, 50, 3.9, 20.0, 100), c=1.0, s=2.0, beta=0.05), 4)
+    0.0341
     """
     _zipfian(c, s)
     return min(1.0, tail_mass(c, s, largest_missing_bound(setting, beta)))
@@ -113,6 +125,9 @@ def top_k_bound(setting: Setting, k: int, scale: float, beta: float) -> float:
         k: how many keys are published.
         scale: lambda, the scale of the Gumbel noise; counts are over all keys of a unit.
         beta: the probability with which the bound may fail.
+
+    >>> round(top_k_bound(Setting(10**6, 10**5, 50, 3.9, 20.0, 100), k=10, scale=20.0, beta=0.05), 4)
+    0.0067
     """
     k = validate.whole("k", k, low=1, hint="Pass how many keys are wanted, such as k=10.")
     lost = missed_frequency(setting, beta / 2) + _gumbel_spread(setting.keys, scale, beta)
@@ -127,10 +142,22 @@ def hits_bound(setting: Setting, k: int, scale: float, best: float, beta: float)
     tau units hold costs k tau (Lemma C.8). By submodularity a round closes 1/k of the gap to the best set, less the
     noise g, so the gap after k rounds is at most (1 - 1/k)^k best + g (1 + (1 - 1/k) + ... + (1 - 1/k)^(k-1)) (Lemma
     C.7).
+
+    >>> round(hits_bound(Setting(10**6, 10**5, 50, 3.9, 20.0, 100), k=10, scale=8.0, best=90_000, beta=0.05))
+    55608
     """
     k = validate.whole("k", k, low=1, hint="Pass how many keys are wanted, such as k=10.")
     lost = missed_frequency(setting, beta / 2) + _gumbel_spread(k * setting.keys, scale, beta)
     return max(0.0, (1 - (1 - 1 / k) ** k) * (best - k * lost))
+
+
+def largest_set_bound(entries: int, c: float, s: float) -> float:
+    """Return a bound on the number of keys of a unit in (c, s)-Zipfian data of N pairs: (c N)^(1/s) (Lemma 3.1).
+
+    >>> largest_set_bound(10**6, 1.0, 2.0)
+    1000.0
+    """
+    return float((c * entries) ** (1 / s))
 
 
 def hidden_frequency(epsilon: float, delta: float) -> float:
@@ -138,6 +165,9 @@ def hidden_frequency(epsilon: float, delta: float) -> float:
 
     b = ln(1 + (e^epsilon - 1)/(2 delta))/epsilon, for mechanisms that publish only keys that occur: a key of one unit
     shows with probability at most delta, and each further unit allows at most e^epsilon times as much plus delta.
+
+    >>> round(hidden_frequency(1.0, 1e-5), 2)
+    11.36
     """
     epsilon, delta = validate.positive_epsilon(epsilon), _probability(delta, "delta")
     return float(np.logaddexp(0.0, epsilon + math.log(-math.expm1(-epsilon)) - math.log(2 * delta)) / epsilon)
@@ -150,6 +180,9 @@ def least_missing_mass(counts: Ints, epsilon: float, delta: float) -> float:
     publishes only keys that occur may publish a key of b units: pi(0) = 0, pi(b) = min(e^epsilon pi(b-1) + delta, 1 -
     e^-epsilon (1 - pi(b-1) - delta)). It is at least what Lemma D.1 gives, and the optimal channel meets it where every
     unit holds one key.
+
+    >>> round(least_missing_mass(np.array([1000, 10, 5, 1]), 1.0, 1e-5), 4)
+    0.0145
     """
     counts = np.asarray(counts, np.int64)
     reported = optimal(epsilon, delta).reporting_probability(counts)
@@ -161,6 +194,9 @@ def hard_zipf_counts(entries: int, c: float, s: float) -> Ints:
 
     The r-th largest is floor(c N / r^s), cut at a height where the sum is N. (Theorem 3.5 takes c N / r^s in all ranks,
     which no data has: the sum would exceed N. The cut leaves the tail as it is.)
+
+    >>> hard_zipf_counts(20, 1.0, 1.5).tolist()
+    [6, 6, 3, 2, 1, 1, 1]
     """
     _zipfian(c, s)
     entries = validate.whole("entries", entries, low=1, hint="Pass how many pairs the data has.")
@@ -185,6 +221,9 @@ def least_zipf_missing_mass(entries: int, c: float, s: float, epsilon: float, de
     1 with r <= (cN/j)^(1/s). So they hold at least the sum over j = 1..floor(b) of (cN/j)^(1/s) - (cN/b)^(1/s) - 1
     pairs, and the sum of j^(-1/s) is at least s/(s-1) (b^((s-1)/s) - 1). Together: (cN)^(1/s) (b^((s-1)/s) - s)/(s-1) -
     b pairs.
+
+    >>> round(least_zipf_missing_mass(10**6, 1.0, 2.0, 0.1, 1e-5), 5)
+    0.00359
     """
     _zipfian(c, s)
     hidden = hidden_frequency(epsilon, delta)
@@ -196,7 +235,10 @@ def least_top_k_missing_mass(k: int, entries: int, epsilon: float, delta: float)
     """Return an expected top-k missing mass that every private mechanism has on some data of N pairs (Corollary 4.4).
 
     With b = floor(`hidden_frequency`): 1/2 if N <= k b (k keys of at most b units), else (k - 1) b / (2 N): k - 1 keys
-    of b units, and one that has the rest. (The text has k b / (2 N), for data with N = k b alone.)
+    of b units, and one that has the rest. (The text has k b / (2 N), which holds only for N = k b.)
+
+    >>> least_top_k_missing_mass(10, 10**6, 1.0, 1e-5)
+    4.95e-05
     """
     hidden = math.floor(hidden_frequency(epsilon, delta))
     return min(0.5, hidden) if entries <= k * hidden else (k - 1) * hidden / (2 * entries)
@@ -207,6 +249,9 @@ def least_missed_hits(k: int, epsilon: float, delta: float) -> float:
 
     k floor(b) / 2, with b = `hidden_frequency`: k keys, each of b other units (Corollary 4.6, whose sign is reversed in
     the text: expected hits are at most, not at least, the best less this number).
+
+    >>> least_missed_hits(10, 1.0, 1e-5)
+    55.0
     """
     return k * math.floor(hidden_frequency(epsilon, delta)) / 2
 

@@ -48,8 +48,8 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, lower, smallest, upper
 from dpsieve.exact.binomial import masses, window
 from dpsieve.noise.sample_threshold import LARGEST_RATE, check_rate
-from dpsieve.privacy import Certificate, Guarantee
-from dpsieve.privacy.certificate import formula
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.coins import binomial, coins
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.picks import uniform_integers
@@ -69,7 +69,7 @@ class SampledLaplace:
     Attributes:
         rate: the probability with which each client is sampled.
         scale: of the discrete Laplace noise.
-        guarantee: what is promised.
+        guarantee: the guarantee of one client.
 
     >>> round(1 / SampledLaplace(1.0, 0.1).scale, 4), SampledLaplace(1.0, 0.1).guarantee.neighbours
     (2.9005, 'add_remove')
@@ -83,8 +83,8 @@ class SampledLaplace:
     def certify(self) -> Certificate:
         """Return the certificate: ln(1 + rate (e^(1/scale) - 1)) <= epsilon, evaluated with proven bounds."""
         epsilon = self.guarantee.epsilon
-        found = upper(lambda: (1 + ball(self.rate) * (1 / ball(self.scale)).expm1()).log() - ball(epsilon))
-        worst = 0.0 if found <= 0 else 1.0
+        excess = upper(lambda: (1 + ball(self.rate) * (1 / ball(self.scale)).expm1()).log() - ball(epsilon))
+        worst = 0.0 if excess <= 0 else 1.0
         return formula(self.guarantee, worst, "balls", "amplification of discrete Laplace noise by sampling")
 
     def draw(self, frequencies: ArrayLike, *, source: Source | None = None) -> Ints:
@@ -177,8 +177,8 @@ def moved_delta(clients: int, coin: float, epsilon: float) -> float:
     b = np.clip(np.ceil(edge * (1 - 1e-15)) - 1, first - 1, last + 1).astype(np.int64)
     gain = row[:-1] * sums[b - first + 1]
     loss = math.exp(epsilon) * row[1:] * np.where(b >= first, sums[np.maximum(b - first, 0)], 0.0)
-    kept = b >= max(first, 0)
-    return min(1.0, float((gain - loss)[kept].sum() + _MARGIN * gain[kept].sum() + 6 * math.exp(-_FAR)))
+    inside = b >= max(first, 0)
+    return min(1.0, float((gain - loss)[inside].sum() + _MARGIN * gain[inside].sum() + 6 * math.exp(-_FAR)))
 
 
 @lru_cache(maxsize=256)
@@ -295,10 +295,10 @@ class HadamardResponse:
         return values // (self.block - 1), values % (self.block - 1) + 1
 
     def _checked(self, values: ArrayLike) -> Ints:
-        found = validate.integers("values", values, hint="Pass values as numbers from 0 on.")
-        if len(found) and not 0 <= int(found.min()) <= int(found.max()) < self.buckets:
+        numbers = validate.integers("values", values, hint="Pass values as numbers from 0 on.")
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < self.buckets:
             raise InvalidValue("values holds one outside the buckets. Pass numbers from 0 to buckets - 1.")
-        return found
+        return numbers
 
 
 def walsh_hadamard(rows: Floats) -> Floats:

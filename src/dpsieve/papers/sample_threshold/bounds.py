@@ -24,6 +24,15 @@ from dpsieve.types import Floats, Ints
 _MOST_REPORTS, _MOST_CLIENTS = 10**6, 10**12
 
 
+def lemma_1_ratio(rate: float, copies: int, count: int) -> float:
+    """Return the ratio of the probabilities of a count with k and with k - 1 copies: (1 - rate) k/(k - v) (Lemma 1).
+
+    >>> lemma_1_ratio(0.1, copies=30, count=20)
+    2.7
+    """
+    return (1 - check_rate(rate)) * copies / (copies - count)
+
+
 def theorem_2_delta(epsilon: float, rate: float, threshold: int) -> float:
     """Return exp(-(threshold / q) D(q || rate)), q = 1 - e^-epsilon (1 - rate), D the relative entropy (Theorem 2).
 
@@ -84,7 +93,7 @@ def enough_clients(plan: SampleThreshold, gamma: float, beta: float) -> int:
     The ratio of the two masses grows with w, so the chance falls first and then rises: it is largest at the ends
     of a run of equal c and d. Only these are evaluated, below the number that Lemma 6 proves.
 
-    >>> from dpsieve.federated import plan
+    >>> from dpsieve.federated.plans.histogram import plan
     >>> chosen = plan(1.0, 1e-8, rate=0.1)
     >>> enough_clients(chosen, 0.1, 0.01), round(lemma_6_reports(0.1, 0.01) / 0.1)
     (6046, 15895)
@@ -140,7 +149,7 @@ def edge_error(plan: LevelPlan, clients: int, branching: int = 2) -> EdgeError:
     average, X ~ Binomial(w, rate), and at an edge there are levels (branching - 1) ranges: all may have the worst w.
     The deviation is sqrt((1 - rate) / (rate clients)), that of a binomial count.
 
-    >>> from dpsieve.federated import level_plan
+    >>> from dpsieve.federated.plans.levels import level_plan
     >>> chosen = level_plan(1.0, 1e-8, 10, coin=0.01, threshold=10)
     >>> [round(error, 4) for error in edge_error(chosen, 1_000_000)]
     [0.0052, 0.0099]

@@ -25,7 +25,7 @@ from dpsieve.federated.plans.levels import LevelOptions, LevelPlan, level_plan
 from dpsieve.federated.server.bands import largest_share, smallest_share
 from dpsieve.federated.server.distribution import check_confidence
 from dpsieve.federated.server.simulated_clients import draw_levels, read_numbers
-from dpsieve.privacy import Guarantee
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.coins import coins
 from dpsieve.randomness.source import Source, resolve
 

@@ -20,13 +20,13 @@ from dpsieve import validate
 from dpsieve.accounting.gaussian import positive_delta
 from dpsieve.accounting.renyi import zcdp_delta, zcdp_epsilon
 from dpsieve.accounting.spends import BoundedRange, Spend, ZeroConcentrated
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.numbers.gaps import pick_point
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.picks import weighted_pick
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
@@ -39,7 +39,7 @@ _BLOCK = 1 << 18  # numbers per sort
 @register("rank_picks")
 @dataclass(frozen=True, repr=False)
 class RankPicks(Mechanism):
-    """Picks by the exponential mechanism on ranks, for neighbours of which one row is replaced; see this module's head.
+    """Picks by the exponential mechanism on ranks, under replacement of one row; see the head of this module.
 
     Attributes:
         epsilon, delta: the guarantee.

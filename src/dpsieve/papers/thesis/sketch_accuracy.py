@@ -45,10 +45,10 @@ def mean_squared_error(mechanism: NoisySketch, counter: ArrayLike, frequency: Ar
     """Return the exact mean squared error of published counters about true frequencies, for these true counters.
 
     A key that is not published counts as 0. A frequency is at least the counter, and at most n/(k+1) more. True values
-    go in, so what comes out is for planning on public or made-up numbers, not for publishing.
+    go in, so what comes out is for planning on public or synthetic numbers, not for publishing.
 
-    >>> made = NoisySketch(1.0, 1e-8, 1024)
-    >>> mean_squared_error(made, [0, 10, 1000], [0, 10, 1000]).round(3).tolist()
+    >>> mechanism = NoisySketch(1.0, 1e-8, 1024)
+    >>> mean_squared_error(mechanism, [0, 10, 1000], [0, 10, 1000]).round(3).tolist()
     [0.0, 100.002, 3.683]
     """
     bias, variance = _bias_and_variance(mechanism, counter)
@@ -82,19 +82,19 @@ def aggregation_errors(epsilon: float, delta: float, counters: int, counts: Arra
     10 6.1 1.6
     100 999.9 1.6
     """
-    held = validate.integers("counts", counts, hint=_COUNTS)
-    if not len(held) or not 0 <= int(held.min()) <= int(held.max()) <= 10**12:
+    values = validate.integers("counts", counts, hint=_COUNTS)
+    if not len(values) or not 0 <= int(values.min()) <= int(values.max()) <= 10**12:
         raise InvalidValue(f"counts is empty, or holds a number below 0 or above 10^12. {_COUNTS}")
-    bias, variance = _bias_and_variance(NoisySketch(epsilon, delta, counters), held)
+    bias, variance = _bias_and_variance(NoisySketch(epsilon, delta, counters), values)
     untrusted = math.sqrt(float(variance.sum()) + float(bias.sum()) ** 2)
-    made = RoundedSketch(epsilon, delta, counters, len(held))
-    value = int(held.sum()) * made.parts
-    kept, full = min(1.0, value / made.choice.full), max(value, made.choice.full)
-    silent, first, second = _moments(np.array([float(made.least - full)]), made.scale, sums=1)
+    mechanism = RoundedSketch(epsilon, delta, counters, len(values))
+    value = int(values.sum()) * mechanism.parts
+    probability, full = min(1.0, value / mechanism.choice.full), max(value, mechanism.choice.full)
+    silent, first, second = _moments(np.array([float(mechanism.least - full)]), mechanism.scale, sums=1)
     off = full - value
-    shown = kept * float((off**2 * (1 - silent) + 2 * off * first + second)[0])
-    square = shown + (1 - kept + kept * float(silent[0])) * float(value) ** 2
-    return AggregationErrors(untrusted, math.sqrt(square) / made.parts)
+    shown = probability * float((off**2 * (1 - silent) + 2 * off * first + second)[0])
+    square = shown + (1 - probability + probability * float(silent[0])) * float(value) ** 2
+    return AggregationErrors(untrusted, math.sqrt(square) / mechanism.parts)
 
 
 def _bias_and_variance(mechanism: NoisySketch, counter: ArrayLike) -> tuple[Floats, Floats]:
@@ -115,5 +115,5 @@ def _moments(start: Floats, scale: float, *, sums: int) -> tuple[Floats, Floats,
     from_point = [sum(math.comb(n, i) * point ** (n - i) * powers[i] for i in range(n + 1)) for n in range(4)]
     lead = norm * np.exp(-point / scale)
     mass, first, second = (lead * (slope * from_point[n + 1] + level * from_point[n]) for n in range(3))
-    whole = sums * 2 * p / r**2
-    return np.where(start > 0, 1 - mass, mass), first, np.where(start > 0, second, whole - second)
+    variance = sums * 2 * p / r**2
+    return np.where(start > 0, 1 - mass, mass), first, np.where(start > 0, second, variance - second)

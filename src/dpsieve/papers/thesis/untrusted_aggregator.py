@@ -11,7 +11,8 @@ true frequency of at least c and at most (c + X + Y) + g - X. A key that was not
 or, where the sketch did not hold it, gamma = g + Y. So with bounds on all X + Y, on all -X, and on Y, which hold
 together with probability 0.95 over all sources, the sums of these are intervals for the sums.
 
-A token tells the sum T of the published counters and the number of sources that published it, p: T + p / (sources + 1).
+A token encodes the sum T of the published counters and the number p of sources that published it, as
+T + p / (sources + 1).
 The count adds the loss of these sources, at p / sources of the noisy loss of all: what they have lost on average.
 """
 
@@ -25,18 +26,18 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.noise.known_keys import laplace_deviation
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Counting
-from dpsieve.privacy.registry import register
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import resolve
 
 from dpsieve.sketches.laplace_noise import (  # isort: skip
-    MISSED, NoisySketch, SketchReading, any_above, drawn_number, least_threshold, read_estimates,
+    MISSED, NoisySketch, SketchReading, any_above, check_drawn, find_threshold, read_estimates,
 )  # fmt: skip
 from dpsieve.types import Floats, Ints
 
@@ -47,13 +48,13 @@ _LARGEST = 2.0**38  # sums of counts, so that a token is exact
 @register("misra_gries_releases")
 @dataclass(frozen=True, repr=False)
 class SummedReleases(Counting):
-    """What published releases of several streams tell together, from public numbers alone.
+    """The sum of published releases of several streams, from public numbers alone.
 
     Attributes:
         epsilon, delta, counters, items_per_unit: the settings that all releases share.
         sources: how many streams were released.
         decrements: the sum of their noisy numbers of decrements.
-        unit: what is protected, in words; it follows from items_per_unit.
+        unit: the protected unit, as text; it follows from items_per_unit.
 
     >>> print(SummedReleases(1.0, 1e-8, 1024, sources=10).guarantee)
     (1, 1e-08)-differential privacy when one item is added or removed.
@@ -71,7 +72,7 @@ class SummedReleases(Counting):
         one = NoisySketch(self.epsilon, self.delta, self.counters, self.items_per_unit, unit=self.unit)
         hint = f"Pass how many streams were released, {MOST_RELEASES:,} at most."
         sources = validate.whole("sources", self.sources, low=1, high=MOST_RELEASES, hint=hint)
-        lost = drawn_number("decrements", self.decrements)
+        lost = check_drawn("decrements", self.decrements)
         if lost is None:
             raise InvalidType("decrements must be a whole number, not None.")
         shared = {"epsilon": one.epsilon, "delta": one.delta, "counters": one.counters, "unit": one.unit}
@@ -102,9 +103,9 @@ class SummedReleases(Counting):
 
     def certify(self) -> Certificate:
         """Return the certificate of one release: each item is in one stream."""
-        one = self.each.certify()
-        covers = f"{self.sources:,} streams that share no item, each released by {one.parts[-1].covers}"
-        return formula(self.guarantee, one.worst, one.parts[-1].method, covers)
+        each = self.each.certify()
+        covers = f"{self.sources:,} streams that share no item, each released by {each.parts[-1].covers}"
+        return formula(self.guarantee, each.worst, each.parts[-1].method, covers)
 
     def read(self, tokens: ArrayLike) -> SketchReading:
         """Return sums of counts, and intervals for the true frequencies over all streams.
@@ -130,18 +131,18 @@ class SummedReleases(Counting):
         A source shares one noise among its keys; that it cancels in part is not counted. Nor is what was withheld.
         """
         total, shown = self._parts(np.asarray(tokens, dtype=np.float64))
-        one = laplace_deviation(self.each.scale)
+        deviation = laplace_deviation(self.each.scale)
         slopes = np.abs(weights)
         if g is not None:
-            step = one * np.sqrt(2.0 * shown)
+            step = deviation * np.sqrt(2.0 * shown)
             lost = max(self.decrements, 0) * (shown / self.sources)
             up, down = (np.asarray(g(np.maximum(total + lost + sign * step, 0)), dtype=np.float64) for sign in (1, -1))
             slopes = np.abs(weights * (up - down)) / (2 * step)
         alone, together = slopes @ (slopes * shown), (slopes @ np.sqrt(shown)) ** 2
-        return 0.0, float(one**2 * (alone + together))
+        return 0.0, float(deviation**2 * (alone + together))
 
     def possible(self, tokens: Floats) -> bool:
-        """Return whether all tokens tell sums that as many sources as they name can have published."""
+        """Return whether all tokens encode sums that their number of sources can have published."""
         total, shown = self._parts(tokens)
         sound = (np.abs(tokens) <= _LARGEST) & (shown >= 1) & (total >= shown * self.threshold)
         return bool((sound & (self.token(total, shown) == tokens)).all())
@@ -160,8 +161,8 @@ class SummedReleases(Counting):
     def _margins(self) -> tuple[int, int]:
         """Bounds in every source: on all X_i + Y from above, and on all -X_i; Y exceeds the second by less than t."""
         keys, half, scale = self.counters, MISSED / 2 / self.sources, self.each.scale
-        below = least_threshold(lambda t: any_above(t, {0: keys}, scale), half) - 1
-        return below, least_threshold(lambda t: (keys + 1) * self.each._tail(t), half) - 1
+        below = find_threshold(lambda t: any_above(t, {0: keys}, scale), half) - 1
+        return below, find_threshold(lambda t: (keys + 1) * self.each._tail(t), half) - 1
 
 
 def merge_releases(*releases: Release) -> Release:
@@ -177,8 +178,8 @@ def merge_releases(*releases: Release) -> Release:
     >>> first, second = MisraGries(10), MisraGries(10)
     >>> first.update(["tea"] * 500)
     >>> second.update(["tea"] * 300)
-    >>> whole = merge_releases(first.release(1.0, 1e-8), second.release(1.0, 1e-8))
-    >>> whole.table["key"].to_pylist(), str(whole.guarantee)
+    >>> merged = merge_releases(first.release(1.0, 1e-8), second.release(1.0, 1e-8))
+    >>> merged.table["key"].to_pylist(), str(merged.guarantee)
     (['tea'], '(1, 1e-08)-differential privacy when one item is added or removed.')
     """
     if not releases:
@@ -191,7 +192,7 @@ def merge_releases(*releases: Release) -> Release:
     kinds = {release.table["key"].type for release in releases if len(release)}
     if len(kinds) > 1:
         raise InvalidType("releases hold different kinds of keys. Merge releases of the same kind.")
-    made = replace(parts[0], sources=sum(p.sources for p in parts), decrements=sum(p.decrements for p in parts))
+    mechanism = replace(parts[0], sources=sum(p.sources for p in parts), decrements=sum(p.decrements for p in parts))
     tables = []
     for release, part in zip(releases, parts, strict=True):
         tokens = cast(Floats, release.tokens)
@@ -200,21 +201,23 @@ def merge_releases(*releases: Release) -> Release:
             tables.append(pa.table({"key": release.table["key"], "total": total, "shown": shown}))
     keys, tokens = releases[0].table["key"], np.empty(0)
     if tables:
-        whole = pa.concat_tables(tables).group_by("key").aggregate([("total", "sum"), ("shown", "sum")])
-        keys, tokens = whole["key"], made.token(whole["total_sum"].to_numpy(), whole["shown_sum"].to_numpy())
-    notes = Notes(reason=f"{made.sources:,} releases added up, for an aggregator who is not trusted")
-    merged = release_of(made, keys.combine_chunks(), tokens, source=resolve(None), notes=notes)
+        sums = pa.concat_tables(tables).group_by("key").aggregate([("total", "sum"), ("shown", "sum")])
+        keys, tokens = sums["key"], mechanism.token(sums["total_sum"].to_numpy(), sums["shown_sum"].to_numpy())
+    notes = Notes(reason=f"{mechanism.sources:,} releases added up, for an aggregator who is not trusted")
+    merged = release_of(mechanism, keys.combine_chunks(), tokens, source=resolve(None), notes=notes)
     return replace(merged, unsafe_to_publish=any(release.unsafe_to_publish for release in releases))
 
 
 def _summed(release: Release) -> SummedReleases:
-    """Return what one release tells, as a sum of one."""
-    made = release.mechanism if isinstance(release, Release) else None
-    if isinstance(made, SummedReleases):
-        return made
-    if not isinstance(made, NoisySketch) or made.standard or made.decrements is None:
+    """Return one release as a sum of one."""
+    mechanism = release.mechanism if isinstance(release, Release) else None
+    if isinstance(mechanism, SummedReleases):
+        return mechanism
+    if not isinstance(mechanism, NoisySketch) or mechanism.standard or mechanism.decrements is None:
         raise InvalidType("releases to merge are from MisraGries.release(epsilon, delta), without a universe.")
-    return SummedReleases(made.epsilon, made.delta, made.counters, made.items_per_unit, 1, made.decrements)
+    return SummedReleases(
+        mechanism.epsilon, mechanism.delta, mechanism.counters, mechanism.items_per_unit, 1, mechanism.decrements
+    )
 
 
 def _once(tokens: Floats) -> tuple[Ints, Ints]:

@@ -17,7 +17,7 @@ _POINTS = 12  # of a Gauss rule on a part of at most one unit
 def noisy_count(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = None) -> "NoisyCount":
     """Return the estimator g(x) / q(x) from the noisy counts x of a stability histogram; see `NoisyCount`.
 
-    >>> from dpsieve.channels import stability
+    >>> from dpsieve.channels.baselines import stability
     >>> noisy_count(stability(1.0, 1e-8)).bias([5, 100]).round(2).tolist()
     [-5.0, 0.01]
     """
@@ -29,7 +29,7 @@ def scaled(channel: ReportedCounts) -> "Scaled":
 
     It is unbiased for a threshold of one. With a higher threshold no estimator is: keys below it are never reported.
 
-    >>> from dpsieve.channels import sample_threshold
+    >>> from dpsieve.noise.sample_threshold import sample_threshold
     >>> scaled(sample_threshold(0.2, 6)).value([0, 7, 100]).round(6).tolist()
     [0.0, 35.0, 500.0]
     """
@@ -82,8 +82,8 @@ class NoisyCount(Estimator):
 
     def values(self, parts: Ints) -> Floats:
         """Return the mean of g(x) / q(x) over the part of each token."""
-        found, place = np.unique(parts, return_inverse=True)
-        start, end = self._edge(found - 1)[:, None], self._edge(found)[:, None]
+        distinct, place = np.unique(parts, return_inverse=True)
+        start, end = self._edge(distinct - 1)[:, None], self._edge(distinct)[:, None]
         x = start + (end - start) * self._nodes
         shapes = [self._weights * np.exp(-self._cut.rate * far) for far in (x - start, end - x)]
         scheme = everything() if self.channel.scheme is None else self.channel.scheme
@@ -95,4 +95,4 @@ class NoisyCount(Estimator):
         """Return the upper end of part k: T + k, or with two parts a unit a whole number where k is odd."""
         if self.channel.resolution == 1:
             return np.asarray(self._cut.threshold + k, dtype=np.float64)
-        return np.asarray(np.where(k % 2, self._cut.whole, self._cut.threshold) + k // 2, dtype=np.float64)
+        return np.asarray(np.where(k % 2, self._cut.above, self._cut.threshold) + k // 2, dtype=np.float64)

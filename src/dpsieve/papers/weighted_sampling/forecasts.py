@@ -56,9 +56,9 @@ def forecast(channel: ReportedCounts, frequencies: ArrayLike, counts: ArrayLike 
         reported_keys = sum_i n_i pi_i,   reported_mass = sum_i n_i i pi_i,   spread^2 = sum_i n_i pi_i (1 - pi_i).
 
     Without counts each frequency is that of one key. What is computed from sensitive frequencies is itself sensitive:
-    plan on public or made-up ones, such as `zipf`.
+    plan on public or synthetic ones, such as `zipf`.
 
-    >>> from dpsieve.channels import optimal
+    >>> from dpsieve.channels.optimal_channels import optimal
     >>> forecast(optimal(1.0, 1e-8), [1, 18, 100], [900, 90, 10])
     <Forecast: 44.4 (give or take 4.6) of 1,000 keys, 4.4% of keys and 46.0% of mass>
     """
@@ -99,7 +99,7 @@ def sum_error(estimator: Estimator, frequencies: ArrayLike, counts: ArrayLike | 
 
     Frequencies and counts are as for `forecast`, and what is computed from sensitive ones is itself sensitive.
 
-    >>> from dpsieve.channels import optimal
+    >>> from dpsieve.channels.optimal_channels import optimal
     >>> from dpsieve.estimation import estimator
     >>> sum_error(estimator(optimal(1.0, 1e-8)), [10, 50, 1000], [500, 200, 3])
     <SumError: ...>
@@ -138,8 +138,8 @@ def zipf(alpha: float, keys: int, *, total: int | None = None, largest: int | No
     shares = np.arange(1, keys + 1) ** -alpha
     sums = np.cumsum(shares)
     if total is not None:
-        whole = validate.whole("total", total, low=1, high=LARGEST_FREQUENCY, hint=hint)
-        sums = sums / sums[-1] * whole
+        total = validate.whole("total", total, low=1, high=LARGEST_FREQUENCY, hint=hint)
+        sums = sums / sums[-1] * total
     else:
         sums *= validate.whole("largest", largest, low=1, high=LARGEST_FREQUENCY, hint=hint)
     frequencies = np.diff(np.floor(np.append(0.0, sums) + 0.5)).astype(np.int64)

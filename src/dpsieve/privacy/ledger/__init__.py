@@ -1,34 +1,31 @@
-"""A ledger: one privacy budget on disk, and every spend from it, written down before anything is drawn.
+"""Ledgers: one privacy budget on disk, and every spend from it, recorded before anything is drawn.
 
-A ledger is a privacy filter (`ledger.rules` has the rules and the proof): what is asked, how much is spent on it and
-with which kind of noise may all depend on earlier results, and all releases together are (epsilon, delta)-DP for the
-budget (epsilon, delta). Several spends cost less than their sum. All spends are about the same neighbours and the same
-privacy unit, those of the ledger.
+A ledger is a privacy filter (`ledger.rules` has the rules and the proof): queries, amounts and kinds of noise may
+depend on earlier results, and all releases together are (epsilon, delta)-DP for the budget (epsilon, delta). Several
+spends cost less than their sum. All spends share the neighbours and the privacy unit of the ledger.
 
-What is not promised:
+Limits:
 
-1. A file that was deleted, replaced by an older copy, cut at its end or rewritten as a whole. Note `head` elsewhere and
-   pass it to `verify` or as `expect_head`: then these show.
-2. Network file systems, where locks may not work.
-3. Decimals. Numbers are the floats they are, and 0.2 + 0.8 is more than 1.0 by 6e-17. With a delta there is room for
-   that; a budget of epsilon=1.0 with delta=0 refuses the second one, while 0.25 + 0.75 fit.
+1. A file that was deleted, replaced by an older copy, truncated or rewritten is not detected by itself. Note `head`
+   elsewhere and pass it to `verify` or as `expect_head`.
+2. Locks may not work on network file systems.
+3. Numbers are floats: 0.2 + 0.8 exceeds 1.0 by 6e-17. With a delta there is room for that; a budget of epsilon=1.0
+   with delta=0 refuses the second spend, while 0.25 + 0.75 fit.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from dpsieve import validate
-from dpsieve.accounting.concentrated import replaced
+from dpsieve.accounting.composition import convert_to_replacement
 from dpsieve.accounting.spends import Approximate, Spend, checked_spends
 from dpsieve.display import html_table
-from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, LedgerError
-from dpsieve.logs import log, timed
-from dpsieve.privacy.guarantee import Guarantee, shown, warn_of_large_delta
+from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
+from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.ledger.chain import Chain, Entry, Remaining, checked_note
 from dpsieve.privacy.ledger.rules import Cost
 from dpsieve.privacy.ledger.store import LedgerFile
@@ -42,15 +39,15 @@ _MOST_MEMBERS = 10_000
 class Ledger:
     """A privacy budget in the file `path`: (epsilon, delta)-DP in total for one `unit`, under one neighbour relation.
 
-    If there is no file, it is created with this budget, readable by its owner alone. `unit` is the privacy unit of all
-    releases: the name of its column or a list of several, or words that begin with 'one'; 'one row' unless given.
-    `neighbours` is 'add_remove' unless given. If there is a file, the arguments may be left out, and those given must
-    be the stored ones. Everything is verified on opening; a broken chain of hashes raises LedgerError.
+    A missing file is created with this budget, readable by its owner only. `unit` is the privacy unit of all releases:
+    a column or a list of columns, or a phrase that begins with 'one'; by default 'one row'. `neighbours` defaults to
+    'add_remove'. If the file exists, arguments may be omitted, and those given must equal the stored ones. Opening
+    verifies everything; a broken chain of hashes raises LedgerError.
 
-    Ten processes at once cannot overspend: each waits for the others, up to `timeout` seconds. No file is kept open
-    between calls, so a ledger may be shared by threads, inherited by a fork, and pickled (it is then opened again by
-    its path). A file with a second name, by a hard link or a mount of that file alone, is refused. `expect_head` is a
-    `head` noted earlier; it must still be part of the chain. The top of the module names the limits.
+    Concurrent processes cannot overspend: each waits for the others, up to `timeout` seconds. No file is kept open
+    between calls, so a ledger may be shared by threads, inherited by a fork, and pickled (it is reopened by its path).
+    A file with a second name, by a hard link or a mount of that file alone, is refused. `expect_head` is a `head` noted
+    earlier; it must still be part of the chain. The head of this module lists the limits.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -83,7 +80,7 @@ class Ledger:
         timeout = validate.between("timeout", timeout, 0.0, 86400.0, hint=hint)
         given = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "unit": unit}
         given = {name: value for name, value in given.items() if value is not None}
-        # A guarantee checks its fields; those left out stand in for the check alone.
+        # A guarantee checks its fields; the defaults only complete it.
         checked = Guarantee(**{"epsilon": 0.0, "delta": 0.0, **given})  # type: ignore[arg-type]
         self._file = LedgerFile(_absolute(path), timeout)
         if not self._file.exists():
@@ -116,37 +113,35 @@ class Ledger:
 
     @property
     def budget(self) -> Guarantee:
-        """What all spends together may promise, to whom."""
+        """The guarantee of all spends together."""
         return self._chain.budget
 
     @property
     def head(self) -> str:
-        """The hash of the last entry. Noted elsewhere, it shows later whether entries were cut off or rewritten."""
-        return self._present().head
+        """The hash of the last entry. Noted elsewhere, it later detects truncated or rewritten entries."""
+        return self._read().head
 
     def spend(self, mechanism: Mechanism | Guarantee | Spend, note: str = "") -> Entry:
-        """Write down a spend, durably, and return its entry; only then may the mechanism draw.
+        """Record a spend durably and return its entry; only then may the mechanism draw.
 
-        A mechanism costs what its `spends` say, or its guarantee, whichever is less under the rule that holds. It, or
-        a `Guarantee`, must be for the ledger's unit and neighbours; where the ledger is for 'replace', one for
-        'add_remove' is converted, with its curves (`curves.concentrated`). A spend (`Approximate`, `Gaussian`,
-        `DiscreteLaplace`, `BoundedRange`, `ZeroConcentrated`, `Renyi`) names neither: its numbers must be right for
-        those of the ledger.
+        A mechanism costs its `spends` or its guarantee, whichever is less under the rule that holds. It, or a
+        `Guarantee`, must be for the ledger's unit and neighbours; in a ledger for 'replace', one for 'add_remove' is
+        converted, with its curves. A spend (`Approximate`, `Gaussian`, `DiscreteLaplace`, `BoundedRange`,
+        `ZeroConcentrated`, `Renyi`) has neither: its numbers must hold for those of the ledger.
 
-        `note` is one line of at most 1,000 characters that says what the spend was for. It is stored as it is: put no
-        data in it. A spend that does not fit raises BudgetExceeded, says what is left, and writes nothing.
+        `note` is one line of at most 1,000 characters that states the purpose. It is stored as it is: it must not
+        contain data. A spend that does not fit raises BudgetExceeded with what is left, and records nothing.
         """
         return self._spend(mechanism, note, keep=True)
 
     def batch(
         self, mechanisms: Sequence[Mechanism | Guarantee | Spend], note: str = "", *, delta: float | None = None
     ) -> Entry:
-        """Write down several spends, declared before any of them draws, as one entry; all of them fit or none does.
+        """Record several spends, declared before any of them draws, as one entry; all of them fit or none does.
 
-        As their amounts are fixed in advance, they count by the tighter `Composition` where that is less than what
-        they add up to one by one. `delta` is that of the composition; left out, it is what the ledger has left for it,
-        or half of that where half is enough. The mechanisms may draw when this has returned: run the jobs without
-        `ledger=`, each once, as this entry has paid for them.
+        As their amounts are fixed in advance, they count by the tighter `Composition` where that is less than their
+        sum. `delta` is that of the composition; by default what the ledger has left for it, or half of that where half
+        is enough. Afterwards the mechanisms may draw: run the jobs without `ledger=`, each once.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -159,15 +154,15 @@ class Ledger:
         if not isinstance(given, Sequence) or isinstance(given, str | bytes):
             raise InvalidType(f"mechanisms must be a list, not {type(given).__name__}. {hint}")
         if not 1 <= len(mechanisms) <= _MOST_MEMBERS:
-            raise InvalidValue(f"mechanisms must hold 1 to {_MOST_MEMBERS:,} of them. {hint}")
+            raise InvalidValue(f"mechanisms must have 1 to {_MOST_MEMBERS:,} members. {hint}")
         if delta is not None and validate.delta(delta) > self.budget.delta:
             fix = "Pass less, or leave it out."
             raise InvalidValue(f"delta={shown(delta)} is above the budget's delta={shown(self.budget.delta)}. {fix}")
         costs, note = [self._cost(mechanism) for mechanism in mechanisms], checked_note(note)
         deadline = time.monotonic() + self._file.timeout
         while True:
-            chain = self._present()
-            cost = chain.batched(costs, delta)  # may take seconds, in which others may spend
+            chain = self._read()
+            cost = chain.batched(costs, delta)  # may take seconds, during which others may spend
             if cost is None:
                 raise BudgetExceeded(chain.refusal(costs))
             entry = self._append(cost, note)
@@ -178,9 +173,9 @@ class Ledger:
                 raise LedgerError(f"others spent from {self.path} while the batch was computed. {fix}")
 
     def check(self, mechanism: Mechanism | Guarantee | Spend, note: str = "") -> None:
-        """Raise what `spend` would raise now, and write nothing: a refusal before the work, not after it.
+        """Raise what `spend` would raise now, and record nothing: a refusal before the work, not after it.
 
-        A file or folder that cannot be written is found too. The room is not reserved: others may spend it meanwhile.
+        This also finds a file or folder that cannot be written. Nothing is reserved: others may spend meanwhile.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -194,41 +189,40 @@ class Ledger:
     def remaining(self, delta: float | None = None) -> Remaining | None:
         """Return the largest (epsilon, delta) of one more release that fits, or None where nothing is left.
 
-        The result is a `Guarantee` that also has the `rule` by which it fits. `delta` is that of the release. Left
-        out, it is half of what the rules leave for deltas, and the whole budget's where nothing was spent. The epsilon
-        is at most the budget's, rounded down to six digits, and sure to fit until someone else spends. Less than
-        a millionth of the budget's epsilon counts as nothing. Noise of a known kind may fit where this does not.
+        The result is a `Guarantee` with the `rule` that admits it. `delta` is that of the release; by default half of
+        what the rules leave for deltas, and the budget's delta where nothing was spent. The epsilon is rounded down to
+        six digits and fits until someone else spends. Less than a millionth of the budget's epsilon counts as nothing.
+        Noise of a known kind may fit where this does not.
         """
-        return self._present().remaining(None if delta is None else validate.delta(delta))
+        return self._read().remaining(None if delta is None else validate.delta(delta))
 
     def spent(self) -> float:
         """Return the epsilon of all spends together at the budget's delta, at most the budget's.
 
-        This is what the spends cost if their amounts were fixed in advance (`Composition`). It is for display: whether
-        a spend fits is decided by the rules. If amounts reacted to results, the promise is the budget as a whole.
+        This is the cost if all amounts were fixed in advance (`Composition`). It is for display: the rules decide
+        whether a spend fits. If amounts depended on results, the guarantee is the whole budget.
         """
-        return self._present().spent()
+        return self._read().spent()
 
     def history(self) -> list[Entry]:
-        """Return all entries, the oldest first, after verifying every one."""
-        return list(self._present(whole=True).entries)
+        """Return all entries, oldest first, after verifying every one."""
+        return list(self._read(from_start=True).entries)
 
     def verify(self, head: str | None = None) -> str:
-        """Read and verify every entry anew, and return the present `head`.
+        """Verify every entry and return the present `head`.
 
-        With a `head` noted earlier, that hash must be part of the chain: so entries that were cut off the end, or a
-        chain that was rewritten as a whole, raise LedgerError too.
+        A `head` noted earlier must be part of the chain: so a truncated or rewritten chain raises LedgerError too.
         """
-        chain = self._present(whole=True)
+        chain = self._read(from_start=True)
         if head is not None:
             self._check_holds(chain, head)
         return chain.head
 
     def __len__(self) -> int:
-        return len(self._present().entries)
+        return len(self._read().entries)
 
     def __bool__(self) -> bool:
-        # An untouched ledger is still a ledger.
+        # An empty ledger must be truthy.
         return True
 
     def __repr__(self) -> str:
@@ -236,28 +230,27 @@ class Ledger:
         return f"Ledger({self.path.name!r}, {numbers})"
 
     def _repr_html_(self) -> str:
-        """Return the budget, what is left of it, and the last entries, for a notebook."""
+        """Return the budget, the remaining budget and the last entries, for a notebook."""
         entries, left = self.history(), self.remaining()
-        rest = "nothing" if left is None else f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}"
-        rest += f", by {left.rule}" if left else ""
+        available = "nothing"
+        if left:
+            available = f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}, by {left.rule}"
         spent = f"epsilon {self.spent():.6g} at the budget's delta, in {len(entries):,} entries"
-        whole = html_table([("budget", self.budget), ("spent", spent), ("left", rest)])
-        if not entries:
-            return f"<div>{whole}</div>"
+        summary = html_table([("budget", self.budget), ("spent", spent), ("left", available)])
         last = [(entry.number, entry.time, entry.words(), entry.note) for entry in entries[-_SHOWN:]]
-        return f"<div>{whole}{html_table(last, ('number', 'time', 'spend', 'note'))}</div>"
+        return f"<div>{summary}{html_table(last, ('number', 'time', 'spend', 'note')) if last else ''}</div>"
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing: no file is open between calls."""
+        """Do nothing: no file stays open between calls."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Ledger.open, expect_head=self._chain.head, timeout=self._file.timeout), (str(self.path),)
 
     def _spend(self, mechanism: object, note: str, *, keep: bool) -> Entry:
-        """Write down a spend if it fits; without `keep` it is undone."""
+        """Record a spend if it fits; without `keep` it is rolled back."""
         cost, note = self._cost(mechanism), checked_note(note)
         entry = self._append(cost, note, keep=keep)
         if entry is None:
@@ -265,7 +258,7 @@ class Ledger:
         return entry
 
     def _append(self, cost: Cost, note: str, *, keep: bool = True) -> Entry | None:
-        """Write down an entry if it fits what is there by now; else return None."""
+        """Append an entry if it fits the present chain; else return None."""
         entry = None
         with self._file.writing(keep=keep) as rows:
             chain = rows.verified(self._chain)
@@ -275,11 +268,11 @@ class Ledger:
         self._chain = chain.plus([entry]) if entry is not None and keep else chain
         return entry
 
-    def _present(self, *, whole: bool = False) -> Chain:
-        """Return the chain as it is now, verified from where it was known, or as a `whole`."""
+    def _read(self, *, from_start: bool = False) -> Chain:
+        """Return the present chain; entries that were verified before are hashed again only `from_start`."""
         known = self._chain
         with self._file.reading() as rows:
-            chain = rows.verified(None if whole else known)
+            chain = rows.verified(None if from_start else known)
         self._check_holds(chain, known.head)
         self._chain = chain
         return chain
@@ -288,7 +281,7 @@ class Ledger:
         if not isinstance(head, str):
             raise InvalidType(f"a head must be text, not {type(head).__name__}. Pass what ledger.head gave earlier.")
         if not chain.holds(head):
-            fix = "Entries were cut off or rewritten, or it is another ledger. Restore a copy that you trust."
+            fix = "Entries were cut off or rewritten, or it is another ledger. Restore a trusted copy."
             raise LedgerError(f"the ledger {self.path} does not hold the head that was noted. {fix}")
 
     def _cost(self, mechanism: object) -> Cost:
@@ -309,98 +302,13 @@ class Ledger:
             raise InvalidValue(f"a guarantee for 'replace' says nothing about a ledger for 'add_remove'. {fix}")
         curves = checked_spends(mechanism.spends()) if isinstance(mechanism, Mechanism) else ()
         if guarantee.neighbours != self.budget.neighbours:
-            whole = guarantee.for_replacement()
-            known = curves and curves != (Approximate(guarantee.epsilon, guarantee.delta),)
-            curves = replaced(curves, tuple(sorted(self._chain.rules.orders))) if known else ()
-            guarantee = whole
+            if curves == (Approximate(guarantee.epsilon, guarantee.delta),):
+                curves = ()
+            if curves:
+                curves = convert_to_replacement(curves, tuple(sorted(self._chain.rules.orders)))
+            guarantee = guarantee.for_replacement()
         spend = Approximate(guarantee.epsilon, guarantee.delta)
         return Cost(spend, () if curves == (spend,) else curves)
-
-
-AnyLedger: TypeAlias = Ledger | str | os.PathLike[str] | None
-"""A ledger to be charged, its path, or None where nothing is charged."""
-
-
-def opened(ledger: AnyLedger, note: str = "") -> Ledger | None:
-    """Return a ledger that was passed as such, or by the path of its file; None where there is none to charge.
-
-    A note without a ledger is refused, as nothing would keep it.
-    """
-    if ledger is None and note:
-        raise InvalidValue("note is kept in a ledger. Pass a ledger too, or leave the note out.")
-    if ledger is None or isinstance(ledger, Ledger):
-        return ledger
-    if not isinstance(ledger, str | os.PathLike):
-        raise InvalidType(f"ledger must be a dpsieve.Ledger or its path, not {type(ledger).__name__}.")
-    return Ledger.open(ledger)
-
-
-open_ledger = opened
-
-
-class charge:  # noqa: N801 - it reads like a function: with charge(...) as entry
-    """Charge a ledger, durably, for what is drawn in a `with` block, which gets the number of the entry.
-
-    Without a ledger nothing is written, and the number is None. Errors in the block report the charge.
-
-    Args:
-        ledger: a ledger or its path, or None.
-        mechanism: what is charged: a mechanism, or a promise.
-        note: what it is for.
-        rehearse: does with invented data, and randomness of its own, what the block does. It runs before the charge:
-            code that cannot be compiled, loaded or imported, and mechanisms that cannot be certified, cost no budget.
-    """
-
-    def __init__(
-        self, ledger: AnyLedger, mechanism: Mechanism | Guarantee, note: str, rehearse: Callable[[], object]
-    ) -> None:
-        self._book, self._mechanism, self._note = opened(ledger, note), mechanism, note
-        self._rehearse = rehearse
-        self._entry: int | None = None
-
-    def __enter__(self) -> int | None:
-        mechanism = self._mechanism
-        promise = mechanism if isinstance(mechanism, Guarantee) else mechanism.guarantee
-        warn_of_large_delta(promise.delta)
-        if isinstance(mechanism, Mechanism):
-            log.info("mechanism: %s", mechanism.name)
-        if self._book is None:
-            return None
-        with timed("rehearse", whole=True):
-            self._rehearse()
-        self._entry = self._book.spend(mechanism, self._note).number
-        log.info("ledger: charged as entry %d", self._entry)
-        return self._entry
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is not None:
-            _add_charge(error, self._entry)
-
-
-@contextmanager
-def report_charge(entry: int | None) -> Iterator[None]:
-    """Add to errors in this block that the ledger was charged before them; nothing where there is no entry."""
-    try:
-        yield
-    except BaseException as error:
-        _add_charge(error, entry)
-        raise
-
-
-def _add_charge(error: BaseException, entry: int | None) -> None:
-    """Make an error report a charge, once. Our own get a longer message, others a note: all keep their type."""
-    words = "" if entry is None else charged_words(entry)
-    if words in str(error) or words in getattr(error, "__notes__", ()):
-        return
-    if isinstance(error, DpsieveError):
-        error.args = (f"{error} {words}", *error.args[1:])
-    else:
-        error.add_note(words)
-
-
-def charged_words(entry: int) -> str:
-    """Return that an entry stays in its ledger."""
-    return f"The ledger was charged before this: entry {entry} stays spent."
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
@@ -412,3 +320,18 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
         return Path(os.path.realpath(name))
     except OSError as error:  # the working folder is gone
         raise LedgerError(f"the path {name!r} cannot be resolved ({error.strerror}). Pass an absolute path.") from None
+
+
+AnyLedger: TypeAlias = Ledger | str | os.PathLike[str] | None
+"""A ledger to be charged, its path, or None where nothing is charged."""
+
+
+def open_ledger(ledger: AnyLedger, note: str = "") -> Ledger | None:
+    """Return the ledger to be charged, or None; a note without a ledger is refused."""
+    if ledger is None and note:
+        raise InvalidValue("note is kept in a ledger. Pass a ledger too, or leave the note out.")
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        raise InvalidType(f"ledger must be a dpsieve.Ledger or its path, not {type(ledger).__name__}.")
+    return Ledger.open(ledger)

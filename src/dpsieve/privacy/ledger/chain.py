@@ -1,10 +1,10 @@
-"""A ledger as it was read at one moment: its entries, chained by hashes, and what they leave of the budget.
+"""The content of a ledger at one moment: entries chained by hashes, and the remaining budget.
 
-An entry has the hash SHA-256([hash before, number, time, spend, note]), and the header, which is the first link,
+An entry has the hash SHA-256([previous hash, number, time, spend, note]), and the header, which is the first link,
 SHA-256(["dpsieve ledger", format, time, rules, ""]). The list is written as JSON, in ASCII and without spaces; rules
 and spend are themselves JSON text with sorted keys. The spend of the first entry also has the index of the division of
-delta that it fixed. So a row that is changed, removed from the middle or moved breaks
-the chain. Whoever rewrites every later hash too, or cuts entries off the end, is found only by a hash noted elsewhere.
+delta that it fixed. So a row that is changed, removed from the middle or moved breaks the chain. Truncation at the end
+and a chain with all later hashes rewritten are detected only by a hash noted elsewhere.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_DOWN, Context
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from itertools import product
 from typing import Any
 
 from dpsieve.accounting.composition import Composition
-from dpsieve.accounting.spends import Approximate, Spend, leak
+from dpsieve.accounting.spends import Approximate, Spend, total_leak
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import largest
 from dpsieve.privacy.guarantee import Guarantee, shown
@@ -31,22 +31,21 @@ ORIGIN = "dpsieve ledger"
 _MOST_RUNS = 10**6
 _LONGEST_NOTE = 1000
 _LONGEST_SPEND = 900_000  # bytes; the file takes rows of up to 10^6
-# Less than this share of the budget's epsilon counts as nothing left.
-_SHARE = 1e-6
-# The sum of the epsilons of a batch counts where its composition saves less than this factor.
-_WORTH = 1.1
+_SHARE = 1e-6  # less than this share of the budget's epsilon counts as nothing
+_WORTH = 1.1  # a batch is charged the sum of its epsilons unless composition saves more than this factor
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One spend on a ledger. The hash covers all of it and the hash of the entry before.
+    """One spend on a ledger. The hash covers all of it and the previous hash.
 
     Attributes:
-        number, time: from 1 on; in UTC, ISO 8601.
-        note: what it was for.
+        number: from 1.
+        time: in UTC, ISO 8601.
+        note: its purpose.
         hash: of this entry.
-        cost: what was spent.
-        division: which of the divisions of delta the first entry fixed; None for all others.
+        cost: the amount spent.
+        division: index of the division of delta that the first entry fixed; None for all others.
     """
 
     number: int
@@ -63,23 +62,23 @@ class Entry:
 
     @property
     def spend(self) -> Spend:
-        """What was spent, as one spend that covers it."""
+        """One spend that covers the entry."""
         return self.cost.spend
 
     @property
     def curves(self) -> tuple[Spend, ...]:
-        """What it was spent on, more exactly, where that is known: noise of these kinds, which costs no more."""
+        """The noise it was spent on, where that is known; it costs no more than `spend`."""
         return self.cost.curves
 
     def words(self) -> str:
-        """Return the spend for people."""
-        members = "" if self.cost.members == 1 else f"batch of {self.cost.members:,}: "
-        return f"{members}{self.spend.words()}"
+        """Return a readable description."""
+        batch = "" if self.cost.members == 1 else f"batch of {self.cost.members:,}: "
+        return f"{batch}{self.spend.words()}"
 
 
 @dataclass(frozen=True)
 class Remaining(Guarantee):
-    """What one more release may promise, and the rule of the ledger by which it fits."""
+    """The largest guarantee of one more release, and the rule of the ledger that admits it."""
 
     rule: str = ""
 
@@ -89,15 +88,16 @@ class Remaining(Guarantee):
 
 @dataclass(frozen=True)
 class Chain:
-    """The verified content of a ledger: its rules, the hash of its header, and its entries."""
+    """The verified content of a ledger: its rules, the hash of its header, its entries and their totals per rule."""
 
     rules: Rules
     start: str
     entries: tuple[Entry, ...] = ()
+    sums: Totals | None = None  # None for a chain without entries
 
     @property
     def budget(self) -> Guarantee:
-        """What all entries together may promise."""
+        """The guarantee of all entries together."""
         return self.rules.budget
 
     @property
@@ -106,17 +106,16 @@ class Chain:
         return self.entries[-1].hash if self.entries else self.start
 
     def holds(self, head: str) -> bool:
-        """Return whether this was the head at some time."""
+        """Return whether this hash is part of the chain."""
         return head == self.start or any(head == entry.hash for entry in reversed(self.entries))
 
     def following(self, cost: Cost, note: str) -> Entry:
-        """Return the entry that would come next, at this time; the first fixes the division of delta."""
+        """Return the next entry, with the present time; the first one fixes the division of delta."""
         number, time = len(self.entries) + 1, utc_now()
-        division = None if self.entries else self.rules.chosen(self.rules.totals(cost))
+        division = None if self.entries else self.rules.choose(self.rules.totals(cost))
         _check_length(cost)
-        return Entry(
-            number, time, note, link(self.head, number, time, _stored_text(cost, division), note), cost, division
-        )
+        own_hash = link(self.head, number, time, _stored_text(cost, division), note)
+        return Entry(number, time, note, own_hash, cost, division)
 
     def parsed(self, number: int, text: str) -> tuple[Cost, int | None]:
         """Return the cost and the division of the entry that was stored as this text.
@@ -127,40 +126,28 @@ class Chain:
         if number == 1 and isinstance(data, dict):
             division = data.pop("division", None)
         cost = Cost.from_json(data)
-        if number == 1 and not self._is_first(cost, division):
-            raise ValueError
+        if number == 1:
+            if type(division) is not int or not 0 <= division < len(self.rules.divisions):
+                raise ValueError
+            if not self.rules.find_rule(self.rules.totals(cost), self.rules.divisions[division]):
+                raise ValueError
         if _stored_text(cost, division) != text:
             raise ValueError
         return cost, division
 
-    def _is_first(self, cost: Cost, division: object) -> bool:
-        """Return whether a cost fits the division of this index, with no other entry."""
-        if type(division) is not int or not 0 <= division < len(self.rules.divisions):
-            return False
-        totals = self.rules.totals(cost)
-        return self.rules.divisions[division].holding(totals, self.budget.epsilon, self.rules.orders) is not None
-
     def plus(self, entries: Iterable[Entry]) -> "Chain":
         """Return this chain with more entries at its end."""
-        more = tuple(entries)
-        longer = Chain(self.rules, self.start, (*self.entries, *more))
-        longer.__dict__["_totals"] = self._added(more)
-        return longer
+        added = tuple(entries)
+        totals = (self.rules.totals(entry.cost) for entry in added)
+        return Chain(self.rules, self.start, (*self.entries, *added), reduce(Totals.plus, totals, self._totals))
 
-    @cached_property
+    @property
     def _totals(self) -> Totals:
-        """What the entries add up to under each rule; `plus` adds to it."""
-        return Chain(self.rules, self.start)._added(self.entries) if self.entries else self.rules.nothing()
-
-    def _added(self, entries: Iterable[Entry]) -> Totals:
-        totals = self._totals
-        for entry in entries:
-            totals = totals.plus(self.rules.totals(entry.cost))
-        return totals
+        return self.sums or self.rules.nothing()
 
     @property
     def division(self) -> Division | None:
-        """How delta is divided, as recorded with the first entry; None before that."""
+        """The division of delta that was recorded with the first entry; None without entries."""
         if not self.entries:
             return None
         index = self.entries[0].division
@@ -168,26 +155,25 @@ class Chain:
         return self.rules.divisions[index]
 
     def rule_with(self, cost: Cost) -> str | None:
-        """Return the name of the rule by which all entries with this one fit, or None where they do not."""
+        """Return the name of a rule that admits this cost after all entries, or None."""
         added = self.rules.totals(cost)
-        division = self.division or self.rules.divisions[self.rules.chosen(added)]
-        return division.holding(self._totals.plus(added), self.budget.epsilon, self.rules.orders)
+        division = self.division or self.rules.divisions[self.rules.choose(added)]
+        return self.rules.find_rule(self._totals.plus(added), division)
 
     @cached_property
     def _valid(self) -> bool:
-        """Whether a rule holds for the entries so far; not so only for a forged ledger."""
-        division = self.division or self.rules.divisions[-1]
-        return division.holding(self._totals, self.budget.epsilon, self.rules.orders) is not None
+        """Whether a rule holds for the entries so far; false only for a forged ledger."""
+        return self.rules.find_rule(self._totals, self.division or self.rules.divisions[-1]) is not None
 
     def spent(self) -> float:
-        """Return what `Ledger.spent` promises."""
+        """Return the result of `Ledger.spent`."""
         totals = _compositions([entry.cost for entry in self.entries])
         epsilon = min(total.epsilon(self.budget.delta) for total in totals)
-        # The rules say at most the budget's, where they hold; the composition may round a hair above it.
+        # At most the budget's epsilon, by the rules; the composition may round slightly above it.
         return min(epsilon, self.budget.epsilon) if self._valid else epsilon
 
     def left_for_leaks(self) -> float:
-        """Return how much delta one more release may have, rounded down; not above zero where there is none."""
+        """Return the largest delta of one more release, rounded down; zero or less where there is none."""
         division, totals = self.division, self._totals
         if division is None:
             return self.budget.delta
@@ -197,7 +183,7 @@ class Chain:
         return math.nextafter(float(division.own - totals.delta - over), -1.0)
 
     def remaining(self, delta: float | None) -> Remaining | None:
-        """Return what `Ledger.remaining` promises."""
+        """Return the result of `Ledger.remaining`."""
         if not self._valid:
             return None
         if delta is None:
@@ -207,69 +193,69 @@ class Chain:
             return self.rule_with(Cost(Approximate(epsilon, delta)))
 
         most = largest(lambda epsilon: epsilon == 0 or rule(epsilon) is not None, 0.0, self.budget.epsilon)
-        epsilon = _rounded_down(most)
+        epsilon = float(Context(prec=6, rounding=ROUND_DOWN).create_decimal_from_float(most))
         name = rule(epsilon)
         if epsilon <= _SHARE * self.budget.epsilon or name is None:
             return None
         return Remaining(epsilon, delta, self.budget.neighbours, self.budget.unit, name)
 
     def batched(self, costs: list[Cost], delta: float | None) -> Cost | None:
-        """Return the cost of entries declared together, as one that fits, or None.
+        """Return one cost that covers a batch and fits, or None.
 
-        Their curves add up under each rule. As (epsilon, delta)-DP they have the epsilon of their composition, which
-        holds for amounts fixed in advance, at the given delta, or at one that the ledger has left. Where that does not
-        fit, they may count as this (epsilon, delta) alone.
+        The curves of the members add up under each rule. As (epsilon, delta)-DP they have the epsilon of their
+        composition, which holds for amounts fixed in advance, at the given delta or at one that the ledger has left.
+        Where that does not fit, they may count as this (epsilon, delta) alone.
         """
         members = sum(cost.members for cost in costs)
-        curves = tuple(joined(curve for cost in costs for curve in cost.curves or (cost.spend,)))
-        _check_length(Cost(Approximate(0.0), curves, members))  # before what takes long
+        curves = tuple(merge_equal(curve for cost in costs for curve in cost.curves or (cost.spend,)))
+        _check_length(Cost(Approximate(0.0), curves, members))  # before the slow part
         totals, points = _compositions(costs), self._points(delta)
 
         @cache
-        def least(known: int, asked: float) -> float:  # the first composition is the faster one
-            return min(total.epsilon(asked) for total in totals[:known])
+        def least(first: int, at: float) -> float:  # the first composition is the faster one
+            return min(total.epsilon(at) for total in totals[:first])
 
-        leaked = leak(totals[0].spends)
+        leaked = total_leak(totals[0].spends)
         if delta is None and leaked <= self.budget.delta and totals[0].pure_epsilon <= _WORTH * least(1, points[0][0]):
             points.insert(0, (leaked, False))  # a larger delta would hardly lower epsilon
-        for known, (asked, alone) in product(range(1, len(totals) + 1), points):
-            epsilon = least(known, asked)
+        for first, (at, alone) in product(range(1, len(totals) + 1), points):
+            epsilon = least(first, at)
             if epsilon <= 500:
-                cost = Cost(Approximate(epsilon, asked), () if alone else curves, members)
+                cost = Cost(Approximate(epsilon, at), () if alone else curves, members)
                 if self.rule_with(cost):
                     return cost
         return None
 
     def _points(self, delta: float | None) -> list[tuple[float, bool]]:
-        """Return deltas for the composition of a batch, and whether it counts by it alone; in order of preference."""
+        """Return (delta of the composition, whether the batch counts by it alone), in order of preference."""
         division, left = self.division, max(0.0, self.left_for_leaks())
         own = left if division is None or division.leaks is None else max(0.0, division.own - float(self._totals.own))
         if delta is not None:
             return [(delta, False), (delta, True)]
-        found = [(own * share, False) for share in (0.5, 1.0)] + [(left * share, True) for share in (0.5, 1.0)]
-        return list(dict.fromkeys(found))
+        points = [(own * share, False) for share in (0.5, 1.0)] + [(left * share, True) for share in (0.5, 1.0)]
+        return list(dict.fromkeys(points))
 
     def refusal(self, costs: list[Cost]) -> str:
-        """Return why a spend, or a batch of them, that does not fit is refused, and what would fit."""
+        """Return the message for a spend, or a batch, that does not fit, with what would fit."""
         budget = f"the budget epsilon={shown(self.budget.epsilon)}, delta={shown(self.budget.delta)}"
         spend = costs[0].spend
         delta = spend.delta if isinstance(spend, Approximate) and len(costs) == 1 else None
         left = self.remaining(delta) or self.remaining(None)
-        rest = "Nothing is left"
+        available = "Nothing is left"
         if left:
-            rest = f"At most epsilon={shown(left.epsilon)} is left at delta={shown(left.delta)}, by {left.rule}"
+            available = f"At most epsilon={shown(left.epsilon)} is left at delta={shown(left.delta)}, by {left.rule}"
         if left and delta is not None and left.delta != delta:
-            rest = f"Nothing is left at delta={shown(delta)}. {rest}"
-        fix = "Spend less." if left else "Ask whoever decides on the budget."
-        words = ", ".join(f"{name}={value}" for name, value in spend.numbers().items())
+            available = f"Nothing is left at delta={shown(delta)}. {available}"
+        fix = "Spend less." if left else "Ask the budget owner for more."
+        numbers = ", ".join(f"{name}={value}" for name, value in spend.numbers().items())
         times = f"{spend.count:,} times " if spend.count > 1 else ""
-        kind = "" if isinstance(spend, Approximate) else f"{spend.kind.replace('_', ' ')} noise of "
-        what = f"{times}{kind}{words}" if len(costs) == 1 else f"a batch of {len(costs):,} spends"
-        return f"{what} does not fit {budget} (entries so far: {len(self.entries)}). {rest}. {fix}"
+        kind = "" if isinstance(spend, Approximate) else f"{spend.name.replace('_', ' ')} noise of "
+        what = f"{times}{kind}{numbers}" if len(costs) == 1 else f"a batch of {len(costs):,} spends"
+        return f"{what} does not fit {budget} (entries so far: {len(self.entries)}). {available}. {fix}"
 
 
 def canonical(data: Any) -> str:
-    """Return JSON text that is the same for the same data."""
+    """Return canonical JSON text."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
@@ -279,13 +265,13 @@ def link(*parts: str | int) -> str:
 
 
 def linked(stored: object, *parts: object) -> bool:
-    """Return whether a stored hash is that of the link; SQLite may hand out other types than the tables declare."""
+    """Return whether a stored hash is that of the link; SQLite may return other types than the tables declare."""
     plain = [part for part in parts if isinstance(part, str | int)]
     return len(plain) == len(parts) and stored == link(*plain)
 
 
 def utc_now() -> str:
-    """Return the time, with microseconds."""
+    """Return the present time, with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -297,41 +283,40 @@ def checked_time(time: str) -> str:
 
 
 def checked_note(note: str) -> str:
-    """Return a note that fits one line of a terminal, or refuse it."""
+    """Return a note of one printable line, or refuse it."""
     hint = f"Pass one line of at most {_LONGEST_NOTE:,} characters, such as note='searches of May'."
     if not isinstance(note, str):
         raise InvalidType(f"note must be text, not {type(note).__name__}. {hint}")
     if len(note) > _LONGEST_NOTE:
         raise InvalidValue(f"note has {len(note):,} characters. {hint}")
-    # No line breaks, no control sequences for a terminal, no half characters that UTF-8 cannot hold.
+    # No line breaks, no control sequences of terminals, no lone surrogates, which UTF-8 cannot encode.
     if not note.isprintable():
-        raise InvalidValue(f"note holds characters that cannot be printed. {hint}")
+        raise InvalidValue(f"note has characters that cannot be printed. {hint}")
     return note
 
 
-def joined(spends: Iterable[Spend]) -> list[Spend]:
-    """Return the same spends with equal ones as one of a larger count, which is composed much faster."""
+def merge_equal(spends: Iterable[Spend]) -> list[Spend]:
+    """Return the spends with equal ones merged into one of a larger count, which is composed much faster."""
     runs: Counter[Spend] = Counter()
     for spend, times in Counter(spends).items():
         runs[replace(spend, count=1)] += spend.count * times
-    joined: list[Spend] = []
+    merged: list[Spend] = []
     for spend, count in runs.items():
-        joined += [replace(spend, count=_MOST_RUNS)] * (count // _MOST_RUNS)
+        merged += [replace(spend, count=_MOST_RUNS)] * (count // _MOST_RUNS)
         if count % _MOST_RUNS:
-            joined.append(replace(spend, count=count % _MOST_RUNS))
-    return joined
+            merged.append(replace(spend, count=count % _MOST_RUNS))
+    return merged
 
 
 def _compositions(costs: list[Cost]) -> list[Composition]:
-    """Return what all costs are together, for amounts fixed in advance.
+    """Return compositions of all costs, for amounts fixed in advance.
 
-    The first composition takes each as one spend, the second as the curves it is made of. Both are true, so the lower
-    one counts: many uses of Gaussian noise cost far less as such; a single one may cost a little less as the exact
-    (epsilon, delta) it was made for.
+    The first takes each cost as one spend, the second as its curves. Both hold, so the lower one counts: many uses of
+    Gaussian noise cost far less by their curves; a single one may cost slightly less by its exact (epsilon, delta).
     """
-    totals = [Composition(joined(cost.spend for cost in costs))]
+    totals = [Composition(merge_equal(cost.spend for cost in costs))]
     if any(cost.curves for cost in costs):
-        totals.append(Composition(joined(curve for cost in costs for curve in cost.curves or (cost.spend,))))
+        totals.append(Composition(merge_equal(curve for cost in costs for curve in cost.curves or (cost.spend,))))
     return totals
 
 
@@ -340,13 +325,8 @@ def _stored_text(cost: Cost, division: int | None) -> str:
 
 
 def _check_length(cost: Cost) -> None:
-    """Refuse a cost that the file cannot hold."""
+    """Refuse a cost that is too long for the file."""
     length = len(_stored_text(cost, None))
     if length > _LONGEST_SPEND:
         fix = "Declare smaller batches, or equal spends, which are stored once."
         raise InvalidValue(f"one entry would take {length:,} bytes, more than {_LONGEST_SPEND:,}. {fix}")
-
-
-def _rounded_down(number: float) -> float:
-    """Return the number with six digits."""
-    return float(Context(prec=6, rounding=ROUND_DOWN).create_decimal_from_float(number))

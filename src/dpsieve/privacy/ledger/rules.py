@@ -1,6 +1,6 @@
 """The admission rules of a ledger: a privacy filter, sound when amounts and kinds of spends depend on earlier results.
 
-Neighbours are those of the ledger. Each entry states upper bounds on what it costs, for both directions of every pair
+Neighbours are those of the ledger. Each entry states upper bounds on its cost, for both directions of every pair
 of neighbours. A *reading* of an entry is a leak l and a bound that holds beside it: output distributions P, Q of
 neighbours are P = (1 - l) P' + l P'', Q = (1 - l) Q' + l Q'', and (P', Q') obeys the bound. An entry has a reading as
 (epsilon, delta)-DP, with l = delta and losses within +-epsilon (Kairouz, Oh and Viswanath 2015), and one by its curves:
@@ -46,56 +46,47 @@ Adding up gives D + D_own + sum of d_a + d_g <= delta; exchange P and Q for the 
 
 An entry is written before it draws, and others may be written and drawn in between. That changes nothing: sums are
 then larger earlier, and each draw, given all results so far, obeys its bounds. A batch is one entry whose members draw
-one by one. Its divergences and squares of mu are those of the members. As a whole it is an interactive mechanism that
+one by one. Its divergences and squares of mu are those of the members. Together they are an interactive mechanism that
 is (epsilon, delta)-DP for its composition, hence a function of one randomised response with a leak, drawn when the
 entry is written, whatever else is asked between its answers (Lyu 2022, "Composition Theorems for Interactive
 Differential Privacy").
 
-**How delta is divided** is fixed when the first entry is written: it is made before there is any result, so the theorem
-holds for whatever it was. The choice is recorded with the first entry, in the chain of hashes, and never made again: a
-version of this library with other costs might choose otherwise, after results were seen. Divisions from mostly failures
-(D = delta/4) to mostly leaks (D = 7 delta/8), with most of the failures at the best order or for the Gaussian rule, are
-stored at creation, and one that has 'sums' alone and D_own = delta, so that one release may use the whole budget. The
-division is taken that admits most spends like the first (the largest multiple of its costs); among equals the one with
-the largest D.
+**The division of delta** is fixed when the first entry is written, before there is any result, so the theorem holds for
+every choice. It is recorded with the first entry, in the chain of hashes, and never chosen again: a later version with
+other costs might choose otherwise, after results were seen. Stored at creation are divisions from mostly failures
+(D = delta/4) to mostly leaks (D = 7 delta/8), with most of the failures at the best order or for the Gaussian rule, and
+one with 'sums' alone and D_own = delta, so that one release may use the whole budget. The division that admits the
+largest multiple of the first entry's costs is taken; among equals the one with the largest D.
 
-Costs. At order a: pure privacy that of randomised response, `BoundedRange` and `DiscreteLaplace` their own closed
-forms, zCDP a rho, Gaussian noise a mu^2 / 2, `Renyi` its list (`curves.concentrated`). Under the Gaussian rule: a pair
-of losses within a range of e is a garbling of the pair with two outputs whose log odds differ by e, p against q
-(`curves.renyi`). Gaussian noise dominates it for mu = z(p) - z(q), z the normal quantile. As dz/dlogit is
-F (1 - F) / f at z, for the normal F and f, and F (1 - F) <= e^(-z^2/2) / 4, because a square holds its inscribed disc
-(with g = 2F - 1, g^2 >= 1 - e^(-z^2/2)), mu <= e sqrt(2 pi) / 4. Pure privacy has a range of 2 epsilon. So mu^2 is
-pi e^2 / 8 for `BoundedRange` and pi epsilon^2 / 2 for pure privacy; zCDP and `Renyi` have none.
+The costs of one run are those of `accounting.spends`: under the Gaussian rule mu^2 is pi e^2 / 8 for a loss of range e,
+pi epsilon^2 / 2 for pure privacy, and infinite for zCDP and `Renyi`.
 
 R. Rogers, A. Roth, J. Ullman and S. Vadhan, "Privacy Odometers and Filters", NeurIPS 2016; J. Whitehouse, A. Ramdas,
 R. Rogers and Z. S. Wu, "Fully Adaptive Composition in Differential Privacy", ICML 2023.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import product, starmap
+from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple
 
-from dpsieve.accounting.concentrated import divergence
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.accounting.renyi import checked_order, renyi_tau
+from dpsieve.accounting.spends import Spend, spend_from_json
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, first_whole, lower, minimise, upper
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.validate import delta as checked_delta
 from dpsieve.validate import whole
 
-from dpsieve.accounting.spends import (  # isort: skip
-    Approximate, BoundedRange, DiscreteLaplace, Gaussian, Spend, epsilon_of, spend_from_json,
-)  # fmt: skip
-
 SUMS = "sums of epsilon and delta"
 _LEAKS = (Fraction(7, 8), Fraction(3, 4), Fraction(1, 2), Fraction(1, 4))
-# Fifteenths of what is not for leaks: the best order and the Gaussian rule, one of them preferred. Own leaks, and the
-# orders of half and of twice the distance from 1, have one each.
+# Fifteenths of the part that is not for leaks: the best order and the Gaussian rule, one of them preferred. Own leaks,
+# and the orders of half and of twice the distance from 1, have one each.
 _PREFERRED = ((9, 3), (3, 9))
 _MOST_ALIKE = 10**6
 
@@ -104,12 +95,12 @@ Amount = Fraction | float
 
 
 class Cost(NamedTuple):
-    """What an entry costs.
+    """The cost of an entry.
 
     Attributes:
         spend: one spend that covers it.
-        curves: those it is made of, where they are known.
-        members: how many spends were declared together.
+        curves: the spends it is composed of, where they are known.
+        members: number of spends declared together.
     """
 
     spend: Spend
@@ -126,13 +117,13 @@ class Cost(NamedTuple):
         """Rebuild what `to_json` returned; anything else is refused."""
         if not isinstance(data, Mapping) or set(data) != set(cls._fields):
             raise InvalidValue("a cost has a spend, curves and members. Pass what to_json returned.")
-        hint = "Pass how many spends were declared together."
+        hint = "Pass the number of spends declared together."
         members = whole("members", data["members"], low=1, high=10**6, hint=hint)
         return cls(spend_from_json(data["spend"]), tuple(map(spend_from_json, _listed(data["curves"]))), members)
 
 
 class Totals(NamedTuple):
-    """What entries add up to under each rule; see the head of this module.
+    """Sums over entries for each rule; see the head of this module.
 
     Attributes:
         epsilon, delta: of the readings as (epsilon, delta)-DP.
@@ -158,13 +149,13 @@ class Totals(NamedTuple):
 
     def times(self, count: Fraction) -> "Totals":
         """Return this multiple of the totals."""
-        products: list[Any] = [count * one for one in self[:-1]]
-        return Totals._make([*products, tuple(count * one for one in self.taus)])
+        products: list[Any] = [count * amount for amount in self[:-1]]
+        return Totals._make([*products, tuple(count * tau for tau in self.taus)])
 
 
 @dataclass(frozen=True)
 class Division:
-    """How delta is divided among leaks and the failures of rules.
+    """A division of delta among leaks and failures of rules.
 
     Attributes:
         own: D_own.
@@ -180,10 +171,10 @@ class Division:
 
     @property
     def total(self) -> Fraction:
-        """What all parts add up to."""
+        """The sum of all parts."""
         return sum(map(Fraction, (self.own, self.leaks or 0.0, self.gaussian, *self.renyi)), Fraction(0))
 
-    def holding(self, totals: Totals, epsilon: float, orders: tuple[float, ...]) -> str | None:
+    def find_rule(self, totals: Totals, epsilon: float, orders: tuple[float, ...]) -> str | None:
         """Return the name of a rule that holds for these totals at the budget's epsilon, or None."""
         over = max(Fraction(0), totals.epsilon - Fraction(epsilon))
         if self.leaks is None:
@@ -207,7 +198,7 @@ class Division:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a ledger's file holds from its creation on: the budget, the orders and the divisions of delta."""
+    """The fixed part of a ledger: the budget, the orders and the divisions of delta."""
 
     budget: Guarantee
     orders: tuple[float, ...]
@@ -216,24 +207,28 @@ class Rules:
     @classmethod
     def of(cls, budget: Guarantee) -> "Rules":
         """Return the rules of a new ledger."""
-        whole = Division(budget.delta)
+        sums_only = Division(budget.delta)
         best = _best_order(budget.epsilon, budget.delta / 2) if budget.delta > 0 else None
         if best is None:
-            return cls(budget, (), (whole,))
+            return cls(budget, (), (sums_only,))
         orders = tuple(float(f"{1 + factor * (best - 1):.6g}") for factor in (1.0, 0.5, 2.0))
-        return cls(budget, orders, (*starmap(partial(_division, budget.delta), product(_LEAKS, _PREFERRED)), whole))
+        return cls(budget, orders, (*starmap(partial(_division, budget.delta), product(_LEAKS, _PREFERRED)), sums_only))
 
-    def chosen(self, first: Totals) -> int:
-        """Return the index of the division with room for most of the first entry; of equals the first listed."""
+    def choose(self, first: Totals) -> int:
+        """Return the index of the division that admits the largest multiple of the first entry; ties: the first."""
         return max(range(len(self.divisions)), key=lambda index: self.room(self.divisions[index], first))
 
     def room(self, division: Division, first: Totals) -> Fraction:
         """Return the largest multiple of these totals that the division admits, rounded down to 1/64."""
 
         def refused(parts: int) -> bool:
-            return division.holding(first.times(Fraction(parts, 64)), self.budget.epsilon, self.orders) is None
+            return self.find_rule(first.times(Fraction(parts, 64)), division) is None
 
         return Fraction(first_whole(refused, 1, 64 * _MOST_ALIKE) - 1, 64)
+
+    def find_rule(self, totals: Totals, division: Division) -> str | None:
+        """Return the name of a rule that holds for these totals under a division of delta, or None."""
+        return division.find_rule(totals, self.budget.epsilon, self.orders)
 
     def nothing(self) -> Totals:
         """Return the totals of no entries."""
@@ -241,7 +236,7 @@ class Rules:
         return Totals(zero, zero, zero, zero, zero, zero, (zero,) * len(self.orders))
 
     def totals(self, cost: Cost) -> Totals:
-        """Return what one entry costs."""
+        """Return the totals of one entry."""
         return _totals(cost, self.orders)
 
     def to_json(self) -> dict[str, Any]:
@@ -256,7 +251,7 @@ class Rules:
         if not isinstance(data, Mapping) or set(data) != {"budget", "orders", "divisions"}:
             raise InvalidValue(f"rules have a budget, orders and divisions. {fix}")
         budget, orders = Guarantee.from_json(data["budget"]), tuple(map(checked_order, _listed(data["orders"])))
-        divisions = tuple(_read_division(one, len(orders)) for one in _listed(data["divisions"]))
+        divisions = tuple(_read_division(division, len(orders)) for division in _listed(data["divisions"]))
         if not 1 <= len(divisions) <= 32 or len(orders) > 16:
             raise InvalidValue(f"rules have no division, or too many. {fix}")
         if any(division.total > Fraction(budget.delta) for division in divisions):
@@ -295,7 +290,7 @@ def _division(delta: float, leaks: Fraction, preferred: tuple[int, int]) -> Divi
 
 
 def _best_order(epsilon: float, delta: float) -> float | None:
-    """Return the order at which most zCDP fits (epsilon, delta), to three digits; None where nothing fits."""
+    """Return the order at which the largest rho fits (epsilon, delta), to three digits; None where none fits."""
 
     def cost(distance: float) -> float:  # minus the rho, by the logarithm of a - 1
         t = math.exp(distance)
@@ -333,46 +328,24 @@ def _most_squares(epsilon: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _totals(cost: Cost, orders: tuple[float, ...]) -> Totals:
-    epsilon, delta = _sum(map(_epsilon, (cost.spend,))), _leak((cost.spend,))
-    curves = cost.curves or (cost.spend,)
-    leak, own = _leak(curves), delta if cost.curves else Fraction(0)
-    ways = [curves, (cost.spend,)] if leak == delta == 0 else [curves]  # both, where neither leaks
-    squares = min(_sum(map(_square, way)) for way in ways)
-    taus = tuple(min(_sum(_tau(one, order) for one in way) for way in ways) for order in orders)
-    one = cost.spend.delta if isinstance(cost.spend, Approximate) else 0.0
-    logs = Fraction(upper(lambda: -(-ball(one)).log1p())) * cost.spend.count
-    return Totals(epsilon, delta, logs, own, leak, squares, taus)
+    spend, curves = cost.spend, cost.curves or (cost.spend,)
+    delta, leak = _sum((spend,), attrgetter("leak")), _sum(curves, attrgetter("leak"))
+    readings = [curves, (spend,)] if leak == delta == 0 else [curves]  # both, where neither leaks
+    return Totals(
+        epsilon=_sum((spend,), attrgetter("pure_epsilon")),
+        delta=delta,
+        logs=_sum((spend,), lambda part: upper(lambda: -(-ball(part.leak)).log1p())),
+        own=delta if cost.curves else Fraction(0),
+        leak=leak,
+        squares=min(_sum(r, methodcaller("dominating_square")) for r in readings),
+        taus=tuple(min(_sum(r, methodcaller("divergence", order)) for r in readings) for order in orders),
+    )
 
 
-def _sum(parts: Iterable[Amount]) -> Amount:
-    return sum(parts, Fraction(0))
-
-
-def _leak(spends: Iterable[Spend]) -> Fraction:
-    deltas = (Fraction(one.delta) * one.count for one in spends if isinstance(one, Approximate))
-    return sum(deltas, Fraction(0))
-
-
-def _epsilon(spend: Spend) -> Amount:
-    if isinstance(spend, Approximate | DiscreteLaplace | BoundedRange):
-        return _product(epsilon_of(spend), spend.count)
-    return math.inf
-
-
-def _square(spend: Spend) -> Amount:
-    """Return the square of a mu whose Gaussian noise dominates all runs, rounded up."""
-    if isinstance(spend, Gaussian):
-        return _product(upper(lambda: (ball(spend.sensitivity) / ball(spend.sigma)) ** 2), spend.count)
-    if not isinstance(spend, Approximate | DiscreteLaplace | BoundedRange):
-        return math.inf
-    width = 1 if isinstance(spend, BoundedRange) else 2
-    square = upper(lambda: ball(width) ** 2 * ball(epsilon_of(spend)) ** 2 * ball(1).atan() / 2)
-    return _product(square, spend.count)
-
-
-def _tau(spend: Spend, order: float) -> Amount:
-    return _product(divergence(spend, order), spend.count)
-
-
-def _product(bound: float, count: int) -> Amount:
-    return Fraction(bound) * count if bound < math.inf else math.inf
+def _sum(spends: Iterable[Spend], bound: Callable[[Spend], float]) -> Any:
+    """Return the sum of a bound on one run over all runs, exactly."""
+    total: Amount = Fraction(0)
+    for spend in spends:
+        number = bound(spend)
+        total += Fraction(number) * spend.count if number < math.inf else math.inf
+    return total

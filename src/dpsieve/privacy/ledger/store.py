@@ -1,18 +1,18 @@
 """The file of a ledger: one SQLite database whose rows are chained by hashes and durable before a write returns.
 
-How it stays whole:
+How it stays consistent:
 
-1. A ledger is made in a private temporary file and linked to its name, which fails if the name is taken: of two
-   processes that create it at once, one wins, and both use that file. A temporary name that a crash left is removed.
+1. A ledger is created as a private temporary file and linked to its name, which fails if the name is taken: of two
+   processes that create it at once, one wins, and both use that file. A temporary name left by a crash is removed.
 2. A write holds SQLite's write lock from before it reads until after it commits (BEGIN IMMEDIATE).
-3. The journal is deleted to commit, and with synchronous=EXTRA the disk is told to flush the file before and the folder
-   after; with FULL, a loss of power just after a commit could still undo it.
-4. A connection lives for one operation, so that threads, forks and pickles share none. The file is opened through
-   SQLite only: closing any other handle to it would drop the locks that this process holds (POSIX). A fork waits for
-   the connections of other threads, since a copy of SQLite's locks in the child would never be released.
+3. Deleting the journal commits. With synchronous=EXTRA the file is flushed before and the folder after; with FULL, a
+   power failure just after a commit could still undo it.
+4. A connection lives for one operation, so threads, forks and pickles share none. The file is opened through SQLite
+   only: closing any other handle to it would drop the locks of this process (POSIX). A fork waits for the connections
+   of other threads, since a copy of SQLite's locks in the child would never be released.
 5. The journal that undoes an unfinished write is named after the file. Under a second name it would not be found, and
-   would later undo the spends made under that name. So a file with two names is refused: one with a hard link, or one
-   that is mounted by itself. Symbolic links are resolved.
+   would later undo the spends made under that name. So a file with two names is refused: a hard link, or a mount of
+   the file alone. Symbolic links are resolved.
 """
 
 import json
@@ -48,13 +48,17 @@ _SCHEMA = (
         for change in ("UPDATE", "DELETE")
     ),
 )
-_RESTORE = "Restore the file from a copy that you trust."
+_RESTORE = "Restore the file from a trusted copy."
+_OLD_FORMAT = (
+    "Run 'dpsieve ledger show' of the version that wrote it, then create a new ledger at another path with the epsilon "
+    "and delta that are left."
+)
 _LONGEST_TEXT = 10**6  # bytes of one row, so that a damaged length takes no memory
 _JOURNALS = ("-journal", "-wal")
 _MOUNTS = Path("/proc/self/mountinfo")
 _UNREADABLE = (DpsieveError, ValueError, TypeError, RecursionError)
 
-# Held while a connection is open, and by a fork while it copies the process.
+# Acquired while a connection is open, and by a fork while it copies the process.
 _connected = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -71,8 +75,8 @@ class Rows:
     def verified(self, known: Chain | None = None) -> Chain:
         """Return the chain, or raise LedgerError where it is broken.
 
-        With a chain `known` from before, its entries are not hashed again: the file must hold as many, and the last of
-        them unchanged.
+        The entries of a chain `known` earlier are not hashed again: the file must have as many, and the last of them
+        unchanged.
         """
         self._check_format()
         chain = self._header()
@@ -87,7 +91,7 @@ class Rows:
         return known.plus(fresh)
 
     def append(self, entry: Entry) -> None:
-        """Insert an entry that `Chain.following` made; it counts when the transaction ends without an error."""
+        """Insert the entry that follows the chain; it counts once the transaction is committed."""
         row = (entry.number, entry.time, entry.text, entry.note, entry.hash)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", row)
 
@@ -97,14 +101,9 @@ class Rows:
         if application != _APPLICATION:
             raise _foreign(self._path)
         if version != _FORMAT:
-            fix = "Install a newer dpsieve."
-            if version < _FORMAT:
-                fix = (
-                    "Run 'dpsieve ledger show' of the version that wrote it, then create a new ledger "
-                    "at another path with the epsilon and delta that are left."
-                )
+            fix = "Install a newer dpsieve." if version > _FORMAT else _OLD_FORMAT
             raise LedgerError(f"the ledger {self._path} has format {version}, this dpsieve reads {_FORMAT}. {fix}")
-        # A trigger or view that was slipped in could swallow what is written.
+        # A foreign trigger or view could discard writes.
         if {sql for (sql,) in self._connection.execute("SELECT sql FROM sqlite_master")} != set(_SCHEMA):
             raise LedgerError(f"the tables of the ledger {self._path} were changed. {_RESTORE}")
 
@@ -112,11 +111,14 @@ class Rows:
         rows = self._connection.execute("SELECT time, rules, hash FROM header LIMIT 2").fetchall()
         if len(rows) != 1 or not linked(rows[0][2], ORIGIN, _FORMAT, *rows[0][:2], ""):
             raise _broken(self._path, "its header")
-        _, rules, start = rows[0]
+        _, text, start = rows[0]
         try:
-            return Chain(_parsed_rules(rules), start)
+            rules = Rules.from_json(json.loads(text))
         except _UNREADABLE:
             raise _broken(self._path, "its header") from None
+        if canonical(rules.to_json()) != text:
+            raise _broken(self._path, "its header")
+        return Chain(rules, start)
 
     def _fresh(self, known: Chain) -> Iterator[Entry]:
         """Yield the verified entries after those of `known`."""
@@ -145,7 +147,7 @@ class LedgerFile:
         self.path, self.timeout = path, timeout
 
     def exists(self) -> bool:
-        """Return whether there is a file; anything else, or a path that cannot be reached, is refused."""
+        """Return whether the file exists; folders, devices and unreachable paths are refused."""
         try:
             mode = self.path.stat().st_mode
         except (FileNotFoundError, NotADirectoryError):
@@ -159,17 +161,17 @@ class LedgerFile:
         return True
 
     def create(self, budget: Guarantee) -> None:
-        """Make the file with this budget, whole or not at all; where another process was faster, leave its file."""
+        """Create the file with this budget atomically; where another process was faster, leave its file."""
         folder = self.path.parent
         try:
-            known = folder.is_dir()
+            exists = folder.is_dir()
         except OSError as error:
             raise self._unreachable(error) from None
-        if not known:
+        if not exists:
             raise LedgerError(f"the folder {folder} does not exist. Create it before the ledger {self.path.name}.")
         self._check_neighbours()
         try:
-            # mkstemp gives permissions 0600, and SQLite gives its journal the same.
+            # mkstemp sets permissions 0600, and SQLite copies them to its journal.
             handle, name = tempfile.mkstemp(prefix=".ledger-", suffix=".new", dir=folder)
         except OSError as error:
             fix = "Ask for permission to the folder, or choose another one."
@@ -183,35 +185,35 @@ class LedgerFile:
         except OSError as error:
             if isinstance(error, LedgerError):
                 raise
-            fix = "Choose a local disk that knows hard links."
+            fix = "Choose a local disk that supports hard links."
             raise LedgerError(f"the ledger {self.path} cannot be created ({error.strerror}). {fix}") from None
         finally:
             with suppress(OSError):
                 Path(name).unlink()
-        with suppress(OSError):  # where the system can
+        with suppress(OSError):  # not every system can
             flush(folder)
 
     def _check_neighbours(self) -> None:
-        """Refuse a new file that SQLite would take for a journal, or change by one that is left there."""
+        """Refuse a new file that SQLite would treat as a journal, or modify by a stale journal."""
         if self.path.name.endswith(_JOURNALS):
             fix = "Pass a name such as 'budget.ledger'."
             raise LedgerError(f"{self.path} is the name of a journal, which SQLite deletes. {fix}")
         for suffix in _JOURNALS:
             left = LedgerFile(self.path.with_name(self.path.name + suffix), self.timeout)
-            # A rival that was faster may be writing its journal by now.
+            # Another process that was faster may be writing its journal.
             if left.exists() and not self.exists():
                 fix = "Restore that ledger beside it, or delete it."
-                raise LedgerError(f"{left.path} is left from a ledger that is gone, and would change a new one. {fix}")
+                raise LedgerError(f"{left.path} is left from a deleted ledger, and would change a new one. {fix}")
 
     @contextmanager
     def reading(self) -> Iterator[Rows]:
-        """Give the rows at one moment."""
+        """Yield the rows at one moment."""
         with self._transaction("DEFERRED") as connection:
             yield Rows(self.path, connection)
 
     @contextmanager
     def writing(self, *, keep: bool = True) -> Iterator[Rows]:
-        """Give the rows while nobody else may write; what was appended is then durable, or undone without `keep`."""
+        """Yield the rows with the write lock; appended rows are then durable, or rolled back without `keep`."""
         with self._transaction("IMMEDIATE", "COMMIT" if keep else "ROLLBACK") as connection:
             yield Rows(self.path, connection)
 
@@ -235,20 +237,20 @@ class LedgerFile:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
-        except (sqlite3.Error, UnicodeError) as error:  # an error of SQLite may quote text that is not UTF-8
+        except (sqlite3.Error, UnicodeError) as error:  # SQLite errors may quote text that is not UTF-8
             raise self._explained(error) from error
         finally:
             _connected.release()
 
     def _check_names(self) -> None:
-        """Refuse a file with a second name, under which a journal would not be found; see the top of the module."""
-        if not self.exists():  # SQLite says so
+        """Refuse a file with a second name, under which a journal would not be found; see the head of this module."""
+        if not self.exists():  # SQLite reports it
             return
         try:
             if self.path.stat().st_nlink > 1:
                 self._finish_create()
             several, mounted = self.path.stat().st_nlink > 1, _mounted(self.path)
-        except (FileNotFoundError, NotADirectoryError):  # gone by now
+        except (FileNotFoundError, NotADirectoryError):  # deleted meanwhile
             return
         except OSError as error:
             raise self._unreachable(error) from None
@@ -263,7 +265,7 @@ class LedgerFile:
         return LedgerError(f"the ledger {self.path} cannot be reached ({error.strerror}). {fix}")
 
     def _finish_create(self) -> None:
-        """Remove the temporary name, where `create` was interrupted or is about to do so."""
+        """Remove the temporary name that an interrupted `create` left, or a running one is about to remove."""
         for name in self.path.parent.glob(".ledger-*.new"):
             with suppress(OSError):
                 if name.samefile(self.path):
@@ -274,7 +276,7 @@ class LedgerFile:
         return LedgerError(f"the ledger {self.path} was in use by others for {self.timeout:g} s. {fix}")
 
     def _explained(self, error: Exception) -> LedgerError:
-        """Return what went wrong in SQLite, and the fix, in words."""
+        """Return the LedgerError for an error of SQLite, with the fix."""
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
         if code == sqlite3.SQLITE_NOTADB:
             return _foreign(self.path)
@@ -297,19 +299,11 @@ def _write_header(connection: sqlite3.Connection, budget: Guarantee) -> None:
     connection.execute("INSERT INTO header VALUES (1, ?, ?, ?)", (time, text, link(ORIGIN, _FORMAT, time, text, "")))
 
 
-def _parsed_rules(text: str) -> Rules:
-    """Return the rules that were stored as this text, the only text that would be written for them."""
-    rules = Rules.from_json(json.loads(text))
-    if canonical(rules.to_json()) != text:
-        raise ValueError
-    return rules
-
-
 def _mounted(path: Path) -> bool:
     """Return whether a file is a mount point.
 
-    Linux lists them; a file mounted from the same disk has the device of its folder, and with overlays an ordinary file
-    may have another. Elsewhere the device tells.
+    Linux lists mount points; a file mounted from the same disk has the device of its folder, and with overlays an
+    ordinary file may have another one. On other systems the devices are compared.
     """
     try:
         table = _MOUNTS.read_bytes().splitlines()

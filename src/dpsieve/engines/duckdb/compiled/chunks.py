@@ -28,11 +28,11 @@ def _external(name, signature):
     return types.ExternalFunction(f"duckdb_{name}", signature)
 
 
-def _rest():
-    """Return what lets other threads run; where the system has no such function, any short call is one."""
+def _yielding():
+    """Return a function that yields to other threads; where the system has none, any short call will do."""
     yields = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value if os.name == "posix" else None
-    llvmlite.binding.add_symbol("dpsieve_rest", yields or address_of("library_version"))
-    return types.ExternalFunction("dpsieve_rest", _INT())
+    llvmlite.binding.add_symbol("dpsieve_yield", yields or address_of("library_version"))
+    return types.ExternalFunction("dpsieve_yield", _INT())
 
 
 rows_of = _external("data_chunk_get_size", _INT(_INT))
@@ -40,7 +40,7 @@ _vector = _external("data_chunk_get_vector", _INT(_INT, _INT))
 _data = _external("vector_get_data", _INT(_INT))
 _validity = _external("vector_get_validity", _INT(_INT))
 _state = _external("scalar_function_get_state", _INT(_INT))
-rest = _rest()
+_yield = _yielding()
 _set_error = _external("scalar_function_set_error", types.void(_INT, _INT))
 
 
@@ -85,27 +85,6 @@ def _add(typing, address, number):
     return types.void(types.int64, types.int64), code
 
 
-@intrinsic
-def load_shared(typing, address):
-    """Return a word that another thread may write; what that thread wrote before it is seen after it."""
-
-    def code(context, builder, signature, arguments):
-        return builder.load_atomic(builder.inttoptr(arguments[0], _WORD.as_pointer()), "acquire", 8)
-
-    return types.uint64(types.int64), code
-
-
-@intrinsic
-def store_shared(typing, address, value):
-    """Write a word that other threads may read; what was written before it is seen by who sees it."""
-
-    def code(context, builder, signature, arguments):
-        builder.store_atomic(arguments[1], builder.inttoptr(arguments[0], _WORD.as_pointer()), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.uint64), code
-
-
 @jit()
 def end(frame, rows):
     """Count the rows of a call that came to its end; one that an exception ends, which DuckDB ignores, does not."""
@@ -113,19 +92,16 @@ def end(frame, rows):
 
 
 @jit()
-def has_taken(frame, wait):
-    """Take this part, or wait until no other thread has it; tell whether it was taken."""
+def lock(frame):
+    """Wait until no other thread has this part, and lock it."""
     while _exchange(frame.ctypes.data + 8 * TAKEN, 1) != 0:
-        if not wait:
-            return False
         while frame[TAKEN] != 0:
-            rest()
-    return True
+            _yield()
 
 
 @jit()
-def leave(frame):
-    """Let other threads have this part."""
+def unlock(frame):
+    """Unlock this part."""
     _exchange(frame.ctypes.data + 8 * TAKEN, 0)
 
 
@@ -154,8 +130,8 @@ def column(chunk, number):
 
 
 @jit()
-def holds_null(chunk, number):
-    """Tell whether a column holds a null."""
+def has_null(chunk, number):
+    """Return whether a column contains a null."""
     valid, count = _validity(_vector(chunk, number)), rows_of(chunk)
     if valid == 0:
         return False
@@ -176,13 +152,13 @@ def text_at(values, i):
 
 @jit()
 def has_grown(frame):
-    """Ask for more room; tell whether there is some."""
+    """Request more room; return whether there is some."""
     return _call(frame[GROW], frame[NUMBER]) != 0
 
 
 @jit()
 def stop(info, frame):
-    """Let the query end with an error."""
+    """End the query with an error."""
     _set_error(info, frame[MESSAGE])
 
 

@@ -2,8 +2,8 @@
 
 A query reads `SELECT max(visit(u, k, o)), count(*) FROM ...`, and `visit` is compiled: it sees the vectors of
 DuckDB where they lie, in the threads of DuckDB, so that nothing is copied, converted or waits for Python. Each thread
-gets a part, alone or with others that wait for it, and knows it by its frame, an array of words that the function reads
-and writes (see `vectors`). Only where a part has no more room, Python is called, and gives it some. At the end the rows
+gets a part, alone or with others that wait for it, and finds it by its frame, an array of words that the function reads
+and writes (see `chunks`). Only where a part has no more room, Python is called, and gives it some. At the end the rows
 that all calls have seen must be as many as DuckDB has counted.
 
 The instance is apart from every other one in this process: no connection of a user gets the function.
@@ -43,7 +43,7 @@ class Part(Protocol):
     frame: Ints
 
     def grow(self) -> bool:
-        """Make room for the next row; tell whether that was possible."""
+        """Make room for the next row; return whether that was possible."""
 
 
 class Unavailable(Exception):
@@ -89,7 +89,7 @@ class OwnDatabase:
         self._database, self._connection, self._settings = _Address(), _Address(), settings
         self._alive: list[object] = []  # what DuckDB holds addresses of
         self._handle, self._use = threading.Lock(), threading.Lock()  # of the connection, for a moment or a query
-        self._opening = _begun(self._open) if at_once else None
+        self._opening = _start(self._open) if at_once else None
 
     def _open(self) -> None:
         config = _Address()
@@ -105,7 +105,7 @@ class OwnDatabase:
     @contextlib.contextmanager
     def _connected(self) -> Iterator[_Address]:
         """Yield the connection, which stays open meanwhile."""
-        self._opening = self._opening or _begun(self._open)
+        self._opening = self._opening or _start(self._open)
         self._opening.result()
         with self._use:
             if not self._connection:
@@ -132,7 +132,7 @@ class OwnDatabase:
         raised: BaseException | None = None
         while closing is None or not closing.done():
             try:
-                closing = closing or _begun(self._close)
+                closing = closing or _start(self._close)
                 wait([closing])
             except BaseException as error:  # an interrupt from the keyboard waits, too
                 raised = error
@@ -204,7 +204,7 @@ class OwnDatabase:
             check(sum(int(part.frame[ROWS]) for part in parts) == read, "not every row of the query was visited")
         finally:
             visits.end()
-            _begun(self._close)
+            _start(self._close)
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,8 @@ class Loops:
     threads: int
 
 
-def _begun(act: Callable[[], None]) -> Future[None]:
-    """Begin to do something in a thread of its own; where none can be started any more, do it here."""
+def _start(act: Callable[[], None]) -> Future[None]:
+    """Start an action in its own thread, or run it here where no thread can be started."""
     future: Future[None] = Future()
 
     def work() -> None:

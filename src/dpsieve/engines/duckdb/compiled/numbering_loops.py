@@ -1,4 +1,4 @@
-"""Values numbered by compiled loops: whole numbers or texts, in the order they are met.
+"""Values numbered by compiled loops: integers or texts, in the order they are met.
 
 A table is searched from the place on that the upper half of a value's hash gives. An entry is two words: 0 where empty,
 else that half and one more than the number; and the value, a whole number itself, or a word that refers to a text.
@@ -7,8 +7,7 @@ Values are never taken for each other by hashes alone.
 Texts are kept in blocks of bytes that never move: other threads may be reading them. The word that refers to one is
 block << 48 | start << 24 | length, which is never 0: blocks are numbered from 1 on.
 
-Nothing is checked here: `duckdb.numbered` and `duckdb.text_blocks` see to it that the addresses are those of buffers
-that they keep alive.
+Nothing is checked here: `numbering` owns the buffers at the addresses.
 """
 
 import numpy as np
@@ -35,11 +34,10 @@ _LOWER = (_ONE << _HALF) - _ONE
 
 
 @jit(nogil=True)
-def number(done, count, rows, values, known, numbers, frame, desk):
+def number(done, count, values, known, numbers, frame, desk):
     """Write the numbers of values from `done` on; return how many are done, fewer than `count` where there is no room.
 
     Args:
-        rows: in which rows of a vector the values are; None for all.
         values: the address of a vector, or with `known` of words that refer to texts, or are numbers.
         desk: room to work in, DESK numbers.
     """
@@ -51,7 +49,7 @@ def number(done, count, rows, values, known, numbers, frame, desk):
     while done < count:
         group = min(_GROUP, count - done)
         for j in range(group):
-            i = done + j if rows is None else rows[done + j]
+            i = done + j
             if texts:
                 places[j], lengths[j] = bytes_at(load_word(values + 8 * i), blocks) if known else text_at(values, i)
                 prefetch(places[j])
@@ -65,7 +63,7 @@ def number(done, count, rows, values, known, numbers, frame, desk):
             for j in range(group):
                 prefetch(bytes_at(table[_slot(hashes[j], table), 1], blocks)[0])
         for j in range(group):
-            i = done + j if rows is None else rows[done + j]
+            i = done + j
             slot, found, text = _slot(hashes[j], table), frame[FOUND], (places[j], lengths[j])
             word = _ZERO if texts and not known else load_word(values + 8 * i)
             while table[slot, 0] != _ZERO:
@@ -90,7 +88,7 @@ def number(done, count, rows, values, known, numbers, frame, desk):
 
 @jit(forceinline=True)
 def is_text(text, reference, blocks):
-    """Tell whether a word refers to this text."""
+    """Return whether a word refers to this text."""
     place, length = bytes_at(reference, blocks)
     return length == text[1] and same(text[0], place, length)
 

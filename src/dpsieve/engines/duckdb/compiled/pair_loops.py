@@ -1,28 +1,28 @@
 """Compiled loops for pairs of a unit and a key: keys get numbers, pairs are noted, and each unit keeps its first keys.
 
 A pair is three words: the unit, a whole number or the number of a text; the number of the key; and its hash. Pairs are
-divided by unit into parts that fit into the cache, and there put together by unit and in order.
+divided by unit into parts that fit into the cache, and there grouped by unit and sorted.
 
-Nothing is checked here: `duckdb.pairs` sees to it that the addresses are those of buffers that it keeps alive.
+Nothing is checked here: `compiled.pairs` owns the buffers at the addresses.
 """
 
 import numpy as np
 
 from dpsieve.compiled.jit import callback, jit
 from dpsieve.compiled.memory import fold, load_word
-from dpsieve.engines.duckdb.compiled import numbering_loops as numbered_loops
+from dpsieve.engines.duckdb.compiled import numbering_loops
 from dpsieve.engines.duckdb.compiled.chunks import (
     answer,
     column,
     end,
     frame_of,
     has_grown,
-    has_taken,
-    holds_null,
+    has_null,
     ints_at,
-    leave,
+    lock,
     rows_of,
     stop,
+    unlock,
     words_at,
 )
 from dpsieve.engines.duckdb.compiled.database import FIRST_FREE
@@ -65,6 +65,8 @@ def settle(units, keys, orders, most, names, texts, blocks, salt, sizes, desk):
     `names` has a word for each number, from 1 on, that of a whole number or of one of the `texts` in `blocks`; or none,
     where numbers stand for themselves.
     """
+    if most == 1:
+        return _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, desk[-1])
     words, _, starts, _, own_keys, own_orders, _ = desk
     found, filled, waiting = _group(units, keys, orders, salt, desk), 0, np.empty((64, 2), np.int64)
     for u in range(found):
@@ -109,6 +111,29 @@ def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, salt, ta
 
 
 @jit()
+def _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, table):
+    """Keep the first key of each unit, without a sort; see `settle`."""
+    room, found = 4, 0
+    while room < 2 * len(units):
+        room *= 2
+    table[:room] = 0
+    mask = np.uint64(room - 1)
+    for i in range(len(units)):
+        slot = fold(units[i] ^ salt[4], salt[5]) & mask
+        while table[slot] != 0 and units[table[slot] - 1] != units[i]:
+            slot = (slot + _ONE) & mask
+        place = table[slot] - 1
+        if place < 0:
+            place = found
+            found += 1
+            units[place], sizes[place], table[slot] = units[i], 1, found
+        elif not _before(orders[i], keys[i], orders[place], keys[place], names, texts, blocks):
+            continue
+        keys[place], orders[place] = keys[i], orders[i]
+    return found, found
+
+
+@jit()
 def _group(units, keys, orders, salt, desk):
     """Write units, where the pairs of each start, and keys and orders by unit on the desk; return how many units."""
     words, who, starts, ends, own_keys, own_orders, table = desk
@@ -142,23 +167,20 @@ def _group(units, keys, orders, salt, desk):
 
 
 @jit(nogil=True)
-def arrange(turn, starts, keys, numbers, held):
+def mark_keys(keys, present):
+    """Mark the keys of all pairs."""
+    for key in keys:
+        present[key] = True
+
+
+@jit(nogil=True)
+def arrange(turn, starts, keys, numbers, arranged):
     """Write the keys of each unit, units in the order of `turn`, under new numbers."""
     place = 0
     for u in turn:
         for i in range(starts[u], starts[u + 1]):
-            held[place] = numbers[keys[i]]
+            arranged[place] = numbers[keys[i]]
             place += 1
-
-
-@jit(nogil=True)
-def sums(starts, keys, weights, totals, present):
-    """Add to the total of each key the weights of its units, and mark it; units with d keys have weights[d - 1]."""
-    for u in range(len(starts) - 1):
-        weight = weights[min(starts[u + 1] - starts[u], len(weights)) - 1]
-        for i in range(starts[u], starts[u + 1]):
-            totals[keys[i]] += weight
-            present[keys[i]] = True
 
 
 @jit(forceinline=True)
@@ -227,10 +249,10 @@ def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
 
 @jit()
 def _numbers(chunk, which, state, numbers, frame, desk):
-    """Write the numbers of a column of a chunk; tell whether there was room for all values."""
-    done, count, values = 0, rows_of(chunk), ints_at(state, numbered_loops.FIELDS)
+    """Write the numbers of a column of a chunk; return whether there was room for all values."""
+    done, count, values = 0, rows_of(chunk), ints_at(state, numbering_loops.FIELDS)
     while done < count:
-        done = number(done, count, None, column(chunk, which), False, numbers, values, desk)
+        done = number(done, count, column(chunk, which), False, numbers, values, desk)
         if done < count:
             frame[WANTS] = state
             if not has_grown(frame):
@@ -240,7 +262,7 @@ def _numbers(chunk, which, state, numbers, frame, desk):
 
 @jit()
 def _note(chunk, frame, numbers, desk):
-    """Note the rows of a chunk; tell whether there was room for them.
+    """Note the rows of a chunk; return whether there was room for them.
 
     The part is locked, so nothing may fail here: `numbers` and `desk` are room to work in.
     """
@@ -269,9 +291,9 @@ def visit(info, chunk, result):
     """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
     frame, count = frame_of(info, FIELDS), rows_of(chunk)
     numbers, desk = np.empty((2, count), np.int64), np.empty(DESK, np.int64)
-    has_taken(frame, wait=True)
-    failed = holds_null(chunk, 0) or holds_null(chunk, 1) or not _note(chunk, frame, numbers, desk)
-    leave(frame)
+    lock(frame)
+    failed = has_null(chunk, 0) or has_null(chunk, 1) or not _note(chunk, frame, numbers, desk)
+    unlock(frame)
     if failed:
         stop(info, frame)
     answer(result, count)

@@ -19,10 +19,11 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats
 
 _WHERE = "Pass one boolean for each row of the table, or a function of the keys that returns them."
@@ -129,6 +130,34 @@ def row_weights(
             raise InvalidValue(f"weights does not hold one number for each row. {_WEIGHTS}")
         products *= given
     return products
+
+
+def horvitz_thompson(
+    frequencies: NDArray[Any],
+    scheme: Scheme,
+    g: Callable[[NDArray[Any]], ArrayLike] | None = None,
+    weights: Floats | None = None,
+) -> EstimatedSum:
+    """Return an unbiased estimate of the sum of L g(w) over all keys from the frequencies w and weights L of a sample.
+
+    With q(w) the inclusion probabilities (Horvitz, Thompson 1952; Private Weighted Sampling, equation 7):
+
+        estimate = sum over the sample of L g(w) / q(w),
+        variance = sum over all keys of L^2 g(w)^2 (1 - q(w)) / q(w),  estimated without bias by
+                   sum over the sample of L^2 g(w)^2 (1 - q(w)) / q(w)^2.
+
+    For a bottom-k sample q is that given the (k+1)-st lowest rank. Both sums are unbiased then too, the second for
+    k >= 2, as different keys have terms without correlation (Cohen, Kaplan 2007); for k = 1 it is too large.
+    """
+    hint = "Pass a function of an array of frequencies that returns a finite number for each, such as np.sqrt."
+    if g is not None and not callable(g):
+        raise InvalidType(f"g must be a function, not {type(g).__name__}. {hint}")
+    values = np.asarray(frequencies if g is None else g(frequencies.copy()))
+    if values.shape != frequencies.shape or values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+        raise InvalidValue(f"g did not return a finite number for each frequency. {hint}")
+    q = scheme.inclusion(frequencies)
+    terms = values / q if weights is None else values / q * weights
+    return EstimatedSum(terms.sum(), (0.0, (terms**2 * (1 - q)).sum()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Numba: the loops of `accounting.adaptive` and `accounting.products`."""
+"""Numba loops of `accounting.adaptive` and `accounting.products`."""
 
 import numpy as np
 
@@ -9,9 +9,9 @@ from dpsieve.compiled.jit import jit
 def advance(first, nothing, uses, left, right, groups, begins, weights, shifts, last, sure):
     """Return the curve after `uses` uses from the curve `first`; both are padded by `left` and `right` points.
 
-    `nothing` is the curve of no use at all, from which bounds beyond the grid are taken.
+    `nothing` is the curve of no use at all, which gives the bounds beyond the grid.
 
-    A use is a step for each group of pairs, those from groups[g] to groups[g + 1]. Step: the new value at i is the
+    A use is one step per group of pairs, those from groups[g] to groups[g + 1]. Step: the new value at i is the
     largest, over pairs, of the sum of weight * value[i - shift] over the terms of the pair, where terms with `last`
     read `first` instead, and of `sure`, the chance of an infinite loss.
     """
@@ -35,28 +35,8 @@ def advance(first, nothing, uses, left, right, groups, begins, weights, shifts, 
 
 
 @jit()
-def advance_in_order(first, uses, left, right, order, begins, weights, shifts, sure):
-    """Return the curve after at most `uses` steps of which each uses the pair of the step before or one after it.
-
-    Of the curves after 0..uses steps with the first pairs of `order`, each is raised by one step more with the next
-    pair; the order of steps is the opposite of `order`, as the last step in time is the first one from `first` on.
-    """
-    inner = len(first) - left - right
-    curves, total = np.empty((uses + 1, len(first))), np.empty(inner)
-    curves[:] = first
-    for pair in order:
-        begin, end = begins[pair], begins[pair + 1]
-        for k in range(uses):
-            total[:] = sure[pair]
-            _add(total, curves[k], left, weights[begin:end], shifts[begin:end])
-            _raise(curves[k + 1, left : left + inner], total)
-            _pad(curves[k + 1], first, left, right)
-    return curves[uses]
-
-
-@jit()
 def _pad(value, first, left, right):
-    """Bound values beyond the grid: left by what is above `first`, which only grows to the right; right by the end."""
+    """Bound values beyond the grid: left by the excess over `first`, which grows to the right; right by the end."""
     size = len(value)
     value[:left] = first[:left] + max(0.0, value[left] - first[left])
     value[size - right :] = value[size - right - 1]
@@ -65,8 +45,8 @@ def _pad(value, first, left, right):
 @jit()
 def _add(total, value, left, weights, shifts):
     size, count = len(total), len(weights)
-    whole = count - count % 4
-    for t in range(0, whole, 4):  # four at once, to read and write `total` less often
+    unrolled = count - count % 4
+    for t in range(0, unrolled, 4):  # unrolled by four, to read and write `total` less often
         w, x, y, z = weights[t], weights[t + 1], weights[t + 2], weights[t + 3]
         a = value[left - shifts[t] : left - shifts[t] + size]
         b = value[left - shifts[t + 1] : left - shifts[t + 1] + size]
@@ -74,7 +54,7 @@ def _add(total, value, left, weights, shifts):
         d = value[left - shifts[t + 3] : left - shifts[t + 3] + size]
         for j in range(size):
             total[j] += (w * a[j] + x * b[j]) + (y * c[j] + z * d[j])
-    for t in range(whole, count):
+    for t in range(unrolled, count):
         w = weights[t]
         a = value[left - shifts[t] : left - shifts[t] + size]
         for j in range(size):
@@ -87,7 +67,9 @@ def _raise(best, total):
         best[j] = total[j] if total[j] > best[j] else best[j]
 
 
-PARTS = np.array([0.0, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0])  # of the outcome of larger loss, as a leak
+PARTS = np.array(
+    [0.0, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0]
+)  # shares of the outcome of larger loss that are declared a leak
 _FULL_TURN = 2 * np.pi
 
 
@@ -141,8 +123,8 @@ def log_product_bound(ours, silent, theirs, their_silent, shift, uses, epsilon, 
 
 @jit()
 def product_delta(ours, silent, theirs, their_silent, shift, uses, epsilon, power, limit, tangents, rigorous):
-    """Return the bound on delta of one kind of pair in one direction, the best over leaks of at most `limit`."""
-    report = ours * their_silent >= silent * theirs  # which outcome has the larger loss
+    """Return the smallest bound on delta of one kind of pair in one direction over leaks of at most `limit`."""
+    report = ours * their_silent >= silent * theirs  # whether a report has the larger loss
     best = np.inf
     for part in PARTS:
         leak = uses * part * (ours if report else silent)
@@ -151,15 +133,15 @@ def product_delta(ours, silent, theirs, their_silent, shift, uses, epsilon, powe
         a, b = (ours * (1 - part), silent) if report else (ours, silent * (1 - part))
         if (a > 0 and theirs <= 0) or (b > 0 and their_silent <= 0):
             continue
-        found = log_product_bound(a, b, theirs, their_silent, shift, uses, epsilon, power, tangents, rigorous)
-        best = min(best, leak + (np.exp(found) if found < 300 else np.inf))
+        bound = log_product_bound(a, b, theirs, their_silent, shift, uses, epsilon, power, tangents, rigorous)
+        best = min(best, leak + (np.exp(bound) if bound < 300 else np.inf))
     return best
 
 
 @jit()
-def product_deltas_of(ours, theirs, shifts, uses, epsilon, power, still, moving, found):
-    """Fill in the rigorous bound of each kind; the cells are finer where a number moves."""
+def product_deltas_of(ours, theirs, shifts, uses, epsilon, power, still, moving, deltas):
+    """Fill `deltas` with the rigorous bound of each kind; the cells are finer where means differ."""
     for k in range(len(shifts)):
         a, b, x, y = ours[k, 0], ours[k, 1], theirs[k, 0], theirs[k, 1]
         shift, cells = abs(shifts[k]), still if shifts[k] == 0.0 else moving
-        found[k] = product_delta(a, b, x, y, shift, uses, epsilon, power, np.inf, cells, True)
+        deltas[k] = product_delta(a, b, x, y, shift, uses, epsilon, power, np.inf, cells, True)

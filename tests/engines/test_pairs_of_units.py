@@ -1,10 +1,12 @@
 """Which keys units hold: bounded, restricted, counted and weighed."""
 
+import itertools
+
 import numpy as np
 import pytest
 
-from dpsieve.discovery import incidence
-from dpsieve.discovery.incidence import Incidence
+from dpsieve.engines import true_data
+from dpsieve.engines.true_data import Pairs
 from dpsieve.privacy.contribution import Weight
 
 UNITS = ["abcd", "", "ba", "d", "cab"]
@@ -14,37 +16,37 @@ UNITS = ["abcd", "", "ba", "d", "cab"]
 def way(request, monkeypatch):
     """By numpy, and by compiled loops."""
     if request.param == "many pairs":
-        monkeypatch.setattr(incidence, "_FEW", 0)
+        monkeypatch.setattr(true_data, "_COMPILED_FROM", 0)
 
 
 def lists(held):
     names = held.keys["key"].to_pylist()
-    return ["".join(names[i] for i in held.held[a:b]) for a, b in zip(held.starts, held.starts[1:], strict=False)]
+    return ["".join(names[i] for i in held.key_numbers[a:b]) for a, b in itertools.pairwise(held.starts)]
 
 
 def test_units_keep_their_order_and_that_of_their_keys():
-    held = Incidence.of(UNITS)
+    held = Pairs.of(UNITS)
     assert lists(held) == UNITS and held.sizes.tolist() == [4, 0, 2, 1, 3]
     assert dict(zip("abcd", held.counts().tolist(), strict=True)) == {"a": 3, "b": 3, "c": 2, "d": 2}
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 10])
 def test_bounded_units_keep_their_first_keys(most):
-    held = Incidence.of(UNITS).bounded(most)
+    held = Pairs.of(UNITS).bound(most)
     assert lists(held) == [unit[:most] for unit in UNITS] and held.keys.num_rows == 4
     weights = [sum(Weight(10).of_keys(4)[len(u) - 1] for u in lists(held) if key in u) for key in "abcd"]
     assert held.weights(Weight(10)).tolist() == weights
 
 
 def test_restricted_units_keep_what_was_found():
-    held = Incidence.of(UNITS).restricted(np.array([False, True, False, True]))
+    held = Pairs.of(UNITS).restrict(np.array([False, True, False, True]))
     assert lists(held) == ["bd", "", "b", "d", "b"] and held.keys["key"].to_pylist() == ["b", "d"]
 
 
 def test_no_units_at_all():
-    nothing = Incidence.of([]).bounded(3)
+    nothing = Pairs.of([]).bound(3)
     assert nothing.counts().tolist() == [] and nothing.weights(Weight(10)).tolist() == []
 
 
 def test_it_shows_nothing():
-    assert repr(Incidence.of(UNITS)) == "<Incidence: true keys of units, not to be published>"
+    assert repr(Pairs.of(UNITS)) == "<Pairs: true keys of units, not to be published>"

@@ -1,6 +1,7 @@
 """Which units keep which keys: the same bounding as `aggregate`, in an order that no other unit can change."""
 
 import io
+import itertools
 from collections import defaultdict
 from dataclasses import replace
 
@@ -13,13 +14,14 @@ from counting import count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import Columns, DataStream, DuckDB, Weight
+from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb.compiled import numbering as text_blocks
 from dpsieve.engines.duckdb.compiled import pairs
-from dpsieve.engines.sql.bounded_query import choice
+from dpsieve.engines.inputs.files import DataStream
+from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.engines.true_data import FromPlaces
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.contribution import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -35,24 +37,24 @@ def table_of(rows):
     return pa.table({"unit": pa.array([u for u, _ in rows], "str"), "key": pa.array([k for _, k in rows], "str")})
 
 
-def incidence(engine, data, key=("key",), unit="unit", max_keys=10**12, salt=1, **more):
-    return engine.incidence(data, Columns(key, unit), Contribution(max_keys), salt=salt, **more)
+def read_pairs(engine, data, key=("key",), unit="unit", max_keys=10**12, salt=1, **more):
+    return engine.read_pairs(data, Columns(key, unit), Contribution(max_keys), salt=salt, **more)
 
 
 def lists(engine, data, **how):
     """The keys of each unit, in order."""
-    held = incidence(engine, data, **how)
-    assert held.starts.dtype == np.int64 and held.held.dtype == np.int32
+    held = read_pairs(engine, data, **how)
+    assert held.starts.dtype == np.int64 and held.key_numbers.dtype == np.int32
     columns = [column.to_pylist() for column in held.keys.columns]
     names = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     assert len(set(map(repr, names))) == len(names)
-    return [[names[number] for number in held.held[a:b]] for a, b in zip(held.starts, held.starts[1:], strict=False)]
+    return [[names[number] for number in held.key_numbers[a:b]] for a, b in itertools.pairwise(held.starts)]
 
 
 def hashes(salt, *columns):
     """The number that orders rows of values, by row."""
     written = [", ".join("'" + value.replace("'", "''") + "'" for value in row) for row in columns]
-    texts = [choice(salt, [row]) for row in written]
+    texts = [DUCKDB.choice(salt, [row], []) for row in written]
     return dict(zip(columns, duckdb.sql(f"SELECT {', '.join(texts)}").fetchall()[0], strict=True))
 
 
@@ -92,7 +94,7 @@ def test_counts_and_weights_are_those_of_the_aggregate(rows, salt, known, max_ke
     how = {"max_keys": max_keys, "salt": salt, "allow_null_units": True}
     how |= {"known": pa.table({"key": ["zz", "not there", *TIED]})} if known else {}
     for engine in (SQL, LOOPS):
-        held = incidence(engine, table_of(rows), **how)
+        held = read_pairs(engine, table_of(rows), **how)
         names = held.keys.column("key").to_pylist()
         if known:
             assert names == ["zz", "not there", *TIED]
@@ -150,7 +152,7 @@ def test_without_a_unit_each_row_is_one(engine):
         rows = lists(engine, table, unit=None, max_keys=max_keys)
         assert sorted(rows) == [["a"], ["a"], ["a"], ["b"]] and rows in (sorted(rows), sorted(rows)[::-1])
         assert lists(engine, table.take([4, 3, 2, 1, 0]), unit=None) == rows
-    known = incidence(engine, table, unit=None, known=pa.table({"key": ["c", "b"]}))
+    known = read_pairs(engine, table, unit=None, known=pa.table({"key": ["c", "b"]}))
     assert known.counts().tolist() == [0, 1] and known.starts.tolist() == [0, 1]
 
 
@@ -160,7 +162,7 @@ def test_keys_have_the_type_they_have_in_the_aggregate(engine, kind):
     values = pa.array([1, 2, 1]) if kind != pa.large_string() else pa.array(["1", "2", "1"])
     values = values.cast(pa.int32()).cast(kind) if kind == pa.date32() else values.cast(kind)
     table = pa.table({"unit": [1, 1, 2], "key": values})
-    held = incidence(engine, table)
+    held = read_pairs(engine, table)
     assert held.keys.schema == count(SQL, table, max_keys=5).keys.schema == count(engine, table, max_keys=5).keys.schema
     assert sorted(held.counts()) == [1, 2]
 
@@ -191,8 +193,8 @@ def test_memory_that_is_short_drops_what_is_not_kept_or_gives_up(monkeypatch, ma
     monkeypatch.setattr(text_blocks, "_FIRST_BYTES", 1)
     monkeypatch.setattr(pairs, "_FIRST_PAIRS", 1 << 12)
     monkeypatch.setattr(pairs, "_PAIRS_OF_A_PART", 1 << 10)
-    dropped, settle = [], pairs._Noted._settle
-    monkeypatch.setattr(pairs._Noted, "_settle", lambda noted: dropped.append(settle(noted)) or dropped[-1])
+    dropped, settle = [], pairs._Collected._settle
+    monkeypatch.setattr(pairs._Collected, "_settle", lambda noted: dropped.append(settle(noted)) or dropped[-1])
     roomy = DuckDB(threads=1, compiled_from=0, memory_limit="1GiB")
     for divisor in (1, 32, 1000):  # noqa: B007
         assert lists(roomy, table, max_keys=max_keys) == expected
@@ -202,12 +204,12 @@ def test_memory_that_is_short_drops_what_is_not_kept_or_gives_up(monkeypatch, ma
 @WAYS
 def test_null_units_and_nothing_at_all(engine):
     table = pa.table({"unit": pa.array([1, None]), "key": ["a", "b"]})
-    with pytest.raises(InvalidValue, match="privacy_unit='unit' holds nulls"):
-        incidence(engine, table)
+    with pytest.raises(InvalidValue, match="privacy_unit='unit' contains nulls"):
+        read_pairs(engine, table)
     assert lists(engine, table, allow_null_units=True) == [["a"]]
     for known in (None, pa.table({"key": ["a", "c"]})):
-        empty = incidence(engine, table.slice(0, 0), known=known)
-        assert empty.starts.tolist() == [0] and len(empty.held) == 0
+        empty = read_pairs(engine, table.slice(0, 0), known=known)
+        assert empty.starts.tolist() == [0] and len(empty.key_numbers) == 0
         assert empty.keys.num_rows == (0 if known is None else 2) and empty.keys.column_names == ["key"]
 
 
@@ -220,15 +222,15 @@ def test_every_kind_of_input(kind, tmp_path):
 def test_progress_and_what_is_refused(engine):
     table = pa.table({"unit": np.arange(1000) % 7, "key": np.arange(1000) % 11})
     shares = []
-    incidence(engine, table, progress=shares.append)
+    read_pairs(engine, table, progress=shares.append)
     assert shares == sorted(shares) and shares[-1] == 1.0
     with pytest.raises(InvalidType, match="progress must be"):
-        incidence(engine, table, progress=1)
+        read_pairs(engine, table, progress=1)
     with pytest.raises(InvalidType, match="contribution must be Contribution"):
-        engine.incidence(table, Columns(("key",), "unit"), 1, salt=1)
+        engine.read_pairs(table, Columns(("key",), "unit"), 1, salt=1)
     with pytest.raises(InvalidValue, match="not a column"):
-        incidence(engine, table, key=("keys",))
-    assert "1" not in repr(incidence(engine, table))
+        read_pairs(engine, table, key=("keys",))
+    assert "1" not in repr(read_pairs(engine, table))
 
 
 def numbers(counted):
@@ -247,7 +249,7 @@ def test_counts_under_a_chosen_bound_are_those_of_aggregate(engine, rows, salt, 
     for large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _, large=large: large)
-            with engine.by_bound(table, columns, salt=salt) as several:
+            with engine.read_by_bound(table, columns, salt=salt) as several:
                 assert isinstance(several, FromPlaces) == large
                 assert several.units.tolist() == np.bincount([size for size in sizes if size], minlength=1001).tolist()
                 assert numbers(several.under(most)) == numbers(plain)
@@ -263,11 +265,11 @@ def test_data_beyond_the_memory_is_read_once(tmp_path, monkeypatch):
     spare = tmp_path / "spare"
     spare.mkdir()
     told, engine = [], DuckDB(memory_limit="20MB", threads=2, compiled_from=0, temp_folder=spare)
-    for name in ("incidence", "incidence_by_loops"):
+    for name in ("pairs_by_sql", "pairs_by_loops"):
         monkeypatch.setattr(f"dpsieve.engines.duckdb.engine.{name}", lambda *_: pytest.fail("pairs were held"))
     where = str(tmp_path / "rows.parquet")
     how = {"salt": 1, "progress": told.append}
-    several = engine.by_bound(where, Columns(("key",), "unit"), **how)
+    several = engine.read_by_bound(where, Columns(("key",), "unit"), **how)
     (tmp_path / "rows.parquet").unlink()
     assert [folder.stat().st_mode & 0o777 for folder in spare.iterdir()] == [0o700]
     for most, each in ((2, [60_000] * 2), (1000, [60_000] * 2)):
@@ -280,14 +282,14 @@ def test_data_beyond_the_memory_is_read_once(tmp_path, monkeypatch):
 def test_a_stream_beyond_the_memory_is_read_once(monkeypatch):
     monkeypatch.setattr("dpsieve.engines.duckdb.engine._BYTES_OF_A_PAIR", 1 << 40)
     text = "unit,key\n" + "".join(f"{unit},{key}\n" for unit in range(50) for key in "ab")
-    with DuckDB().by_bound(DataStream(io.StringIO(text)), Columns(("key",), "unit"), salt=1) as several:
+    with DuckDB().read_by_bound(DataStream(io.StringIO(text)), Columns(("key",), "unit"), salt=1) as several:
         assert isinstance(several, FromPlaces) and numbers(several.under(2)) == {"a": 50, "b": 50}
 
 
 def test_a_progress_that_raises_while_counts_are_kept_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _: True)
     with pytest.raises(ZeroDivisionError) as caught:
-        DuckDB(temp_folder=tmp_path).by_bound(
+        DuckDB(temp_folder=tmp_path).read_by_bound(
             table_of([("ann", "a")]), Columns(("key",), "unit"), salt=1, progress=lambda share: 1 / 0
         )
     assert list(tmp_path.iterdir()) == [], caught
@@ -299,4 +301,4 @@ def test_null_units_are_refused_before_anything_is_chosen(monkeypatch):
         monkeypatch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _, large=large: large)
         for engine in (SQL, LOOPS):
             with pytest.raises(InvalidValue, match="nulls"):
-                engine.by_bound(table, Columns(("key",), "unit"), salt=1)
+                engine.read_by_bound(table, Columns(("key",), "unit"), salt=1)

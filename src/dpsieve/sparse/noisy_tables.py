@@ -1,31 +1,84 @@
-"""A table of maxima with noise: a look-up reads one cell."""
+"""Tables of noisy values with one cell per look-up: one cell per index, or maxima over hashed places."""
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.spends import Spend
+from dpsieve.codec import register
 from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.registry import register
 from dpsieve.randomness.source import Source
-from dpsieve.sparse.digests import KEY_WORDS, words_of
+from dpsieve.sparse.digests import KEY_WORDS, hash_words
 from dpsieve.sparse.embedding import Embedding, Errors, Relation
-from dpsieve.sparse.grid_noise import MOST_VALUE, GridNoise, checked_noise, clamped
+from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, check_flag, clamp
 from dpsieve.types import Floats, Ints, Words
 
+MOST_ENTRIES = 2**24  # of a dense vector
 MOST_PLACES = 2**36
 _FINE = 8  # bits of the grid of real noise that cells leave out
 _CHUNK = 1 << 18  # cells at a time, a multiple of 64
 
 
+@register("dense_laplace")
+@dataclass(frozen=True)
+class DenseLaplace(GridMechanism, Embedding):
+    """The Laplace mechanism (Dwork, McSherry, Nissim and Smith 2006) with the discrete noise of `grid_noise`.
+
+    Every one of `dimension` entries gets noise, zeros too, and takes a word. Epsilon-private for both relations, as
+    nothing but noisy entries is stored. Values are clamped to 2^40, and where `signed` is False, values and answers
+    are clamped to 0 from below.
+    """
+
+    epsilon: float
+    neighbours: Relation
+    dimension: int
+    signed: bool = False
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        hint = "Pass at most 2^24; for more indices or for keys, choose another variant."
+        dimension = validate.whole("dimension", self.dimension, low=1, high=MOST_ENTRIES, hint=hint)
+        self._store(dimension=dimension, signed=check_flag("signed", self.signed))
+
+    @property
+    def words(self) -> int:
+        """The number of stored words."""
+        return KEY_WORDS + self.dimension
+
+    def certify(self) -> Certificate:
+        """Return the certificate, by proven bounds on the noise."""
+        return self.noise.certificate(self.guarantee, "noise on every entry")
+
+    def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
+        """Return a hash key, which is not used, and the noisy entries, in steps."""
+        key = source.words(KEY_WORDS) if key is None else key
+        real = clamp(values, self._low)
+        dense = np.zeros(self.dimension, real.dtype)
+        dense[digests[:, 0].astype(np.int64)] = real
+        return np.concatenate([key, self.noise.add_noise(self.noise.steps(dense, source), source).view(np.uint64)])
+
+    def get(self, cells: Words, digests: Words) -> Floats:
+        """Return the noisy entries of these indices."""
+        steps = cells[KEY_WORDS:].view(np.int64)[digests[:, 0].astype(np.int64)]
+        return np.maximum(self.noise.values(steps), -np.inf if self.signed else 0.0)
+
+    def errors(self, value: float) -> Errors:
+        """Return the distribution of answer - value."""
+        stored = float(np.clip(value, self._low, MOST_VALUE))
+        noisy = self.noise.errors(stored)
+        answers = np.maximum(noisy.values + stored, -np.inf if self.signed else 0.0)
+        return Errors.of(answers - float(value), noisy.masses)
+
+    @property
+    def _low(self) -> float:
+        return -MOST_VALUE if self.signed else 0.0
+
+
 @register("max_projection")
 @dataclass(frozen=True)
-class MaxProjection(Embedding):
+class MaxProjection(GridMechanism, Embedding):
     """Each entry is hashed to one of `places` cells; a cell is the maximum of its entries, with noise (`grid_noise`).
 
     Epsilon-private for both relations (Aumueller, Lebeda and Pagh 2022, Section 2.8): the hash key is drawn without the
@@ -36,8 +89,8 @@ class MaxProjection(Embedding):
     Cells hold [0, max_value] in whole numbers, or for real values in quarters of 1/epsilon, in as few bits as possible;
     they are rounded after the noise. So there are many cells for few bits, and few entries share one.
 
-    An answer is wrong by noise alone unless the entry shares its cell with a larger one, which happens to an entry with
-    probability at most sparsity / places; more entries than `sparsity` make it more likely, and nothing else.
+    The error is noise alone unless the entry shares its cell with a larger one, which has probability at most
+    sparsity / places. More entries than `sparsity` affect only this probability.
 
     Attributes:
         places: the number of cells.
@@ -53,47 +106,31 @@ class MaxProjection(Embedding):
     unit: str = ""
 
     def __post_init__(self) -> None:
-        epsilon, near, unit = checked_noise(self.epsilon, self.neighbours, self.unit)
         hint = "Pass how many cells to store, such as places=1_000_000."
         places = validate.whole("places", self.places, low=1, high=MOST_PLACES, hint=hint)
-        sparsity, most = checked_size(self.sparsity, self.max_value)
-        validate.store(self, epsilon=epsilon, neighbours=near, unit=unit)
-        validate.store(self, places=places, sparsity=sparsity, max_value=most)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """What is promised for neighbouring vectors."""
-        return Guarantee(self.epsilon, unit=self.unit)
-
-    @cached_property
-    def noise(self) -> GridNoise:
-        """The noise of each cell."""
-        return GridNoise(self.epsilon, self.neighbours)
+        sparsity, most = check_size(self.sparsity, self.max_value)
+        self._store(places=places, sparsity=sparsity, max_value=most)
 
     @property
     def cell_bits(self) -> int:
-        """How many bits a cell has."""
+        """The number of bits of a cell."""
         return math.ceil(math.ldexp(self.max_value, self._kept)).bit_length()
 
     @property
     def words(self) -> int:
-        """How many words it stores."""
+        """The number of stored words."""
         return KEY_WORDS + -(-self.places * self.cell_bits // 64)
 
     def certify(self) -> Certificate:
         """Return the certificate, by proven bounds on the noise."""
         return self.noise.certificate(self.guarantee, "noise on every cell of a table of maxima")
 
-    def spends(self) -> tuple[Spend, ...]:
-        """Return the curve of the noise: one whole value more changes one cell by 1 at most."""
-        return self.noise.spends()
-
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         """Return the hash key and the noisy maxima, in steps."""
         key = source.words(KEY_WORDS) if key is None else key
         from dpsieve.sparse.bit_loops import pack
 
-        real, cells = clamped(values, 0.0, self.max_value), self._cells(key, digests)
+        real, cells = clamp(values, 0.0, self.max_value), self._cells(key, digests)
         order = np.argsort(cells, kind="stable")
         real, cells = real[order], cells[order]
         packed = np.zeros(self.words - KEY_WORDS, np.uint64)
@@ -102,23 +139,23 @@ class MaxProjection(Embedding):
             first, last = np.searchsorted(cells, [start, start + size])
             largest = np.zeros(size, real.dtype)
             np.maximum.at(largest, cells[first:last] - start, real[first:last])
-            noisy = self.noise.noisy(self.noise.steps(largest, source), source)
+            noisy = self.noise.add_noise(self.noise.steps(largest, source), source)
             pack(self._stored(noisy).view(np.uint64), self.cell_bits, packed[start // 64 * self.cell_bits :])
         return np.concatenate([key, packed])
 
     def get(self, cells: Words, digests: Words) -> Floats:
-        """Return what each cell says, from 0 to `max_value`."""
+        """Return the value of each cell, from 0 to `max_value`."""
         from dpsieve.sparse.bit_loops import unpack
 
         stored = unpack(cells[KEY_WORDS:], self.cell_bits, self._cells(cells[:KEY_WORDS], digests))
         return self._read(stored.astype(np.float64))
 
     def errors(self, value: float) -> Errors:
-        """Return the errors where `sparsity` entries are there, and all others have `max_value`, the worst case."""
+        """Return the errors with `sparsity` entries, where all others have `max_value`, the worst case."""
         near = float(np.clip(value, 0.0, self.max_value))
         others = self.sparsity - (1 if value else 0)
         alone = math.exp(others * math.log1p(-1 / self.places)) if self.places > 1 else float(others == 0)
-        return self._answers(near, value).mixed(self._answers(self.max_value, value), alone)
+        return self._answers(near, value).mix(self._answers(self.max_value, value), alone)
 
     def _answers(self, stored: float, value: float) -> Errors:
         if self.neighbours == "one_entry":
@@ -143,7 +180,7 @@ class MaxProjection(Embedding):
         return np.minimum(np.ldexp(stored, -self._kept), self.max_value)
 
     def _cells(self, key: Words, digests: Words) -> Ints:
-        return (words_of(key, digests, 1)[:, 0] % np.uint64(self.places)).view(np.int64)
+        return (hash_words(key, digests, 1)[:, 0] % np.uint64(self.places)).view(np.int64)
 
 
 def max_projection(
@@ -155,13 +192,13 @@ def max_projection(
     >>> made.places, made.cell_bits
     (50000, 6)
     """
-    sparsity, most = checked_size(sparsity, max_value)
+    sparsity, most = check_size(sparsity, max_value)
     bits = validate.between("bits", bits, 1.0, 2.0**20, hint="Pass bits for each entry, such as bits=300.")
     each = MaxProjection(epsilon, neighbours, 1, sparsity, most, unit).cell_bits
     return MaxProjection(epsilon, neighbours, max(1, int(bits * sparsity / each)), sparsity, most, unit)
 
 
-def checked_size(sparsity: object, max_value: object) -> tuple[int, float]:
+def check_size(sparsity: object, max_value: object) -> tuple[int, float]:
     """Return the public bounds of a vector: on the number of its entries, and on their values."""
     count = validate.whole("sparsity", sparsity, low=1, high=2**40, hint="Pass about how many entries there are.")
     hint = "Pass a bound on the values, at most 2^40, such as max_value=100."

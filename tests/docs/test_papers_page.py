@@ -1,0 +1,99 @@
+"""The page on the papers has a row for every numbered item, and everything that it names is there."""
+
+import ast
+import inspect
+import pkgutil
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import dpsieve.papers
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/papers.md").read_text()
+SECTIONS = {part.partition("\n")[0]: part for part in re.split(r"^#{2,3} ", PAGE, flags=re.MULTILINE)[1:]}
+
+NUMBERED = {  # of each section: the kind of item, the number before the point, and how many there are
+    "Chapter 1": [("Definition 1.", 7), ("Fact 1.", 5)],
+    "Chapter 2": [("Algorithm ", range(1, 12)), ("Definition 2.", 2), ("Lemma 2.", 34), ("Theorem 2.", 4),
+                  ("Corollary 2.", 2), ("Table 2.", 2), ("Figure 2.", 5), ("Proposition 2.", 1)],
+    "Chapter 3": [("Algorithm ", range(12, 14)), ("Definition 3.", 3), ("Lemma 3.", 6), ("Theorem 3.", 1),
+                  ("Corollary 3.", 2), ("Fact 3.", 1)],
+    "Chapter 4": [("Algorithm ", range(14, 17)), ("Definition 4.", 2), ("Lemma 4.", 11), ("Theorem 4.", 2),
+                  ("Corollary 4.", 1), ("Figure 4.", 1)],
+    "Chapter 5": [("Algorithm ", range(17, 19)), ("Definition 5.", 7), ("Lemma 5.", 14), ("Theorem 5.", 5),
+                  ("Corollary 5.", 1), ("Figure 5.", 4), ("Table 5.", 1), ("Listing 5.", 1)],
+    "Sample-and-threshold": [("Lemma ", (1, 3, 4, 5, 6, 7, 8, 9)), ("Theorem ", (2,)), ("Figure ", 2)],
+    "Missing mass": [("Algorithm ", 4), ("Lemma 3.", 1), ("Theorem 3.", (2, 3, 5, 6)), ("Corollary 3.", (4,)),
+                     ("Definition 2.", 2), ("Definition 3.", 1), ("Definition 4.", 1), ("Lemma 4.", 2),
+                     ("Theorem 4.", (3, 5)), ("Corollary 4.", (4, 6)), ("Lemma A.", 2), ("Lemma B.", 1),
+                     ("Lemma C.", (1, 2, 3, 4, 5, 7, 8)), ("Corollary C.", (6,)), ("Lemma D.", 1), ("Table ", 1),
+                     ("Figure ", 13)],
+}  # fmt: skip
+FIRST = (
+    "Algorithm 1, 2, 3, 4, 5; Lemma 3.1, 3.2, 3.3, 3.4, 4.1, 4.2, A.1, A.2, A.3, C.1, D.1; Definition 2.1; "
+    "Figure 1, 2, 3, 4, 5, 6"
+)
+PUBLISHED = (
+    "Algorithm 1, 2, 3, 4, 5, 6; Lemma 4.1, 4.2, 4.3, 4.4, 5.2; Theorem 5.1; Corollary 6.1; Definition 3.1; "
+    "Figure 1, 2, 3, 4, 5, 6"
+)
+
+
+def section(name):
+    return next(text for title, text in SECTIONS.items() if title.startswith(name))
+
+
+def items(text):
+    return [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")][1:]
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_every_numbered_item_has_a_row_of_its_own(name):
+    found = items(section(name))
+    for kind, numbers in NUMBERED[name]:
+        numbers = range(1, numbers + 1) if isinstance(numbers, int) else numbers
+        assert [f"{kind}{number}" for number in numbers if f"{kind}{number}" not in found] == []
+
+
+@pytest.mark.parametrize(("place", "listed"), [(0, FIRST), (1, PUBLISHED)], ids=["first version", "published"])
+def test_every_item_of_both_versions_on_weighted_sampling(place, listed):
+    found = set()
+    for item in items(section("Differentially private weighted")):
+        sides = item.split(" / ")
+        if len(sides) == 2 and sides[place] != "-":
+            kind = re.match(r"[A-Z]\w+ ", item if place == 0 else f"{sides[1]} ") or re.match(r"[A-Z]\w+ ", item)
+            found.add(f"{kind.group()}{sides[place].rpartition(' ')[2]}")
+    wanted = [f"{part.split()[0]} {n.split()[-1]}" for part in listed.split("; ") for n in part.split(", ")]
+    assert [name for name in wanted if name not in found] == []
+
+
+def test_every_python_name_resolves():
+    names = sorted(set(re.findall(r"`(dpsieve(?:\.\w+)+)", PAGE)))
+    assert len(names) > 100
+    for name in names:
+        parts = name.split(".")
+        found = import_module(parts[0])
+        for at, part in enumerate(parts[1:], 1):
+            found = getattr(found, part, None) or import_module(".".join(parts[: at + 1]))
+
+
+def test_every_experiment_and_test_is_there():
+    named = set(re.findall(r"`((?:experiments|tests)/[\w/.]+)(?::(\w+))?`", PAGE))
+    assert len(named) > 25
+    for path, function in named:
+        text = (ROOT / path).read_text()
+        defined = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)} if function else ""
+        assert function in defined, f"{path}:{function}"
+
+
+def test_every_public_function_of_the_papers_has_an_example():
+    for module in pkgutil.walk_packages(dpsieve.papers.__path__, "dpsieve.papers."):
+        if module.name.endswith("_loops"):
+            continue
+        own = vars(import_module(module.name)).items()
+        for name, function in own:
+            if inspect.isfunction(function) and function.__module__ == module.name and not name.startswith("_"):
+                assert ">>>" in (function.__doc__ or ""), f"{module.name}.{name}"
