@@ -19,7 +19,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from dpsieve.errors import InvalidType, InvalidValue
 
@@ -125,15 +125,15 @@ def decode_fields(kind: type[T], data: Any) -> T:
 
 
 def _decode_value(value: Any, classes: tuple[type, ...], name: str) -> Any:
-    """Return a field's value: mappings are saved values of the field's classes, lists are tuples."""
-    if isinstance(value, list):
+    """Return a field's value: mappings are saved values of the field's classes, lists are tuples if it has tuples."""
+    if isinstance(value, list) and tuple in classes:
         return tuple(_decode_value(item, classes, name) for item in value)
     if not isinstance(value, Mapping):
         return value
     message = next((one for one in classes if hasattr(one, "from_json")), None)
     if message is not None:
         return message.from_json(value)
-    kind = find_class(value.get("kind"), classes)
+    kind = find_class(value.get("kind"), tuple(one for one in classes if one is not tuple))
     if kind is None:
         raise InvalidValue(f"{name} has a kind that this version does not know. {_FIX}")
     return decode_fields(kind, {field: item for field, item in value.items() if field != "kind"})
@@ -141,12 +141,13 @@ def _decode_value(value: Any, classes: tuple[type, ...], name: str) -> Any:
 
 @cache
 def _field_classes(kind: type) -> dict[str, tuple[type, ...]]:
-    """Return, for each field, the dataclasses and abstract classes in its annotation."""
+    """Return, for each field, the classes of this package, and tuple, in its annotation."""
     return {name: tuple(_classes(hint)) for name, hint in get_type_hints(kind).items()}
 
 
 def _classes(hint: Any) -> list[type]:
-    parts = get_args(hint)
-    if parts:
-        return [found for part in parts for found in _classes(part)]
-    return [hint] if isinstance(hint, type) and hint.__module__.startswith("dpsieve") else []
+    parts = [found for part in get_args(hint) for found in _classes(part)]
+    if get_origin(hint) is tuple:
+        return [tuple, *parts]
+    own = isinstance(hint, type) and hint.__module__.startswith("dpsieve")
+    return [hint, *parts] if own else parts

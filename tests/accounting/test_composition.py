@@ -239,7 +239,7 @@ def test_numbers_become_plain_so_that_json_can_hold_them():
         {},
         {"kind": "laplace"},
         {"kind": ["gaussian"]},
-        {"kind": "gaussian", "sigma": 1.0},
+        {"kind": "gaussian", "sensitivity": 1.0},
         {"kind": "approximate", "x": 1},
     ],
 )

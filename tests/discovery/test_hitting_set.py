@@ -97,7 +97,7 @@ def test_restricting_keeps_units_and_their_order():
     held = Pairs.of([["a", "b"], ["c"], ["b", "c", "a"]])
     small = held.restrict(np.array([False, True, True]))
     assert small.keys["key"].to_pylist() == ["b", "c"]
-    assert [small.held[s:e].tolist() for s, e in itertools.pairwise(small.starts)] == [[0], [1], [0, 1]]
+    assert [small.key_numbers[s:e].tolist() for s, e in itertools.pairwise(small.starts)] == [[0], [1], [0, 1]]
 
 
 # Privacy of the picks, by enumeration.

@@ -153,8 +153,8 @@ def test_the_ledger_is_charged_what_is_spent(tmp_path, kind):
     x, wide = (NORMAL, {"bound": 100.0}) if kind == "real" else (NORMAL > 5, {})
     mean = private_mean(x, kind=kind, rho=0.5, ledger=ledger, **wide)
     (entry,) = ledger.history()
-    assert [spend.kind for spend in entry.curves].count("bounded_range") == (3 if kind == "real" else 2)
-    spent = math.fsum(spend.epsilon**2 / 8 * spend.count for spend in entry.curves if spend.kind == "bounded_range")
+    assert [spend.name for spend in entry.curves].count("bounded_range") == (3 if kind == "real" else 2)
+    spent = math.fsum(spend.epsilon**2 / 8 * spend.count for spend in entry.curves if spend.name == "bounded_range")
     picks = [use.mechanism for use in mean.mechanism.uses if use.mechanism.name == "rank_picks"]
     assert spent == pytest.approx(math.fsum(one.rho for one in picks), rel=1e-12)
 

@@ -884,14 +884,15 @@ class TestWhatMechanismsReallyCost:
             ledger.spend(Odd(0.1, noise="laplace", unit=self.UNIT))
 
     def test_a_ledger_may_be_named_by_its_path(self, path):
+        from dpsieve.jobs.run import charge
         from dpsieve.noise.known_keys import known_keys
-        from dpsieve.privacy.ledger import charge, open_ledger
+        from dpsieve.privacy.ledger import open_ledger
 
         Ledger(path, epsilon=1.0, delta=1e-6, unit="one row")
         mechanism = known_keys(0.1)
 
         def pay(ledger, note=""):
-            with charge(ledger, mechanism, note, lambda: None):
+            with charge(mechanism, ledger, note, lambda: None):
                 pass
 
         pay(str(path), "May")

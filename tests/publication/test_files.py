@@ -57,7 +57,7 @@ def test_nothing_is_overwritten_and_the_place_must_exist(tmp_path):
 def test_what_cannot_be_saved_is_refused(tmp_path):
     scheme = FunctionScheme(lambda i: np.minimum(i / 100.0, 1.0))
     release = ds.channels.simple(1.0, 1e-2, scheme).release(KEYS, FREQUENCIES)
-    with pytest.raises(DpsieveError, match="function"):
+    with pytest.raises(DpsieveError, match="has no name to be saved under"):
         release.save(tmp_path / "x")
     for folder in (None, 3, "a\0b", "x" * 300, ""):
         with pytest.raises(DpsieveError, match="folder"):
@@ -88,8 +88,8 @@ def change_record(folder, **changes):
         lambda folder: change_record(folder, format=99),
         lambda folder: change_record(folder, unsafe_to_publish=None),
         lambda folder: change_record(folder, keys=7),
-        lambda folder: change_record(folder, mechanism={"mechanism": "optimal", "epsilon": 0.1, "delta": 1e-9}),
-        lambda folder: change_record(folder, mechanism={"mechanism": "other"}),
+        lambda folder: change_record(folder, mechanism={"kind": "optimal", "epsilon": 0.1, "delta": 1e-9}),
+        lambda folder: change_record(folder, mechanism={"kind": "other"}),
         lambda folder: change_record(folder, certificate=None),
     ],
 )
@@ -179,7 +179,7 @@ def test_unknown_kinds_names_and_formats_are_refused(tmp_path):
     for change in (
         {"kind": "tomorrow"},
         {"format": 2},
-        {"mechanism": {"mechanism": "tomorrow"}},
+        {"mechanism": {"kind": "tomorrow"}},
         {"mechanism": {**right["mechanism"], "tomorrow": 1}},
     ):
         record = right | change

@@ -107,8 +107,8 @@ def test_json_of_which_readers_may_differ(tmp_path, value):
     [
         {"kind": []}, {"kind": {}}, {"kind": 7}, {"keys": True}, {"notes": []}, {"notes": nested(100)},
         {"more_sha256": []}, {"more_sha256": 5}, {"more_sha256": {"release": "0"}}, {"more_sha256": {"../x": "0"}},
-        {"table_sha256": None}, {"table_sha256": []}, {"unsafe_to_publish": 1}, {"mechanism": {"mechanism": []}},
-        {"mechanism": {"mechanism": "simple"}}, {"mechanism": nested(20)}, {"certificate": "x"}, {"uses": 1},
+        {"table_sha256": None}, {"table_sha256": []}, {"unsafe_to_publish": 1}, {"mechanism": {"kind": []}},
+        {"mechanism": {"kind": "simple"}}, {"mechanism": nested(20)}, {"certificate": "x"}, {"uses": 1},
     ],
 )  # fmt: skip
 def test_values_of_the_wrong_kind(saved, change):

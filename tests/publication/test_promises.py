@@ -10,6 +10,7 @@ from publication.fuzzing import KEYS, Saved, several_keys
 
 import dpsieve as ds
 from dpsieve.channels import release_sample
+from dpsieve.codec import encode
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.noise.known_keys import known_keys
 from dpsieve.privacy.composed import Composed, Use, remaining
@@ -98,8 +99,9 @@ def test_a_composition_is_checked_when_it_is_made():
     plain = ds.channels.simple(1.0, 1e-3)
     with pytest.raises(NotCertified, match="composed"):
         Composed(0.001, 0.0, (Use(plain),))
-    whole = Composed(1.0, 1e-3, (Use(plain),))
-    wrong = ((5, InvalidType), ((), InvalidType), ((Use(whole),), InvalidValue), ((Use(plain),) * 17, InvalidValue))
+    with pytest.raises(InvalidType):
+        Use(Composed(1.0, 1e-3, (Use(plain),)))
+    wrong = ((5, InvalidType), ((), InvalidType), ((Use(plain),) * 17, InvalidValue))
     for uses, error in wrong:
         with pytest.raises(error):
             Composed(20.0, 0.5, uses)
@@ -113,14 +115,14 @@ def test_keys_only_of_a_public_list_is_refused(tmp_path):
 
 def test_tables_of_several_mechanisms_are_not_all_made(tmp_path):
     saved = Saved(known_keys(1.0).release(["tea"], [10]), tmp_path / "x")
-    slow = [{"times": 1, "mechanism": ds.channels.simple(1 + i, 1e-6, ds.ppswor(1e-5)).to_json()} for i in range(3)]
-    uses = [*slow, {"times": 1, "mechanism": saved.record["mechanism"]}]
+    slow = [encode(Use(ds.channels.simple(1 + i, 1e-6, ds.ppswor(1e-5)))) for i in range(3)]
+    uses = [*slow, {"kind": "use", "times": 1, "mechanism": saved.record["mechanism"]}]
     certificate = saved.record["certificate"]
     guarantee = {**certificate["guarantee"], "epsilon": 500.0, "delta": 0.5}
     start = time.perf_counter()
     changed(
         saved,
-        mechanism={"mechanism": "composed", "epsilon": 500.0, "delta": 0.5, "uses": uses},
+        mechanism={"kind": "composed", "epsilon": 500.0, "delta": 0.5, "uses": uses},
         certificate={**certificate, "guarantee": guarantee},
     )
     assert time.perf_counter() - start < 10
@@ -162,7 +164,7 @@ def test_a_false_number_of_keys_is_refused(tmp_path):
     changed(saved, mechanism={**mechanism, "uses": [{**uses[0], "times": True}]})
     changed(saved, mechanism={**mechanism, "uses": [*uses, *uses]})
     changed(saved, mechanism={**mechanism, "uses": []})
-    changed(saved, mechanism={**mechanism, "uses": [{"times": 1, "mechanism": mechanism}]})
+    changed(saved, mechanism={**mechanism, "uses": [{"kind": "use", "times": 1, "mechanism": mechanism}]})
     changed(saved, mechanism={**mechanism, "delta": 1e-4})
 
 

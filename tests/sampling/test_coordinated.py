@@ -340,7 +340,7 @@ def test_mistakes():
         (lambda: ds.Sample.of(KEYS, COUNTS, scheme, salt=b"short"), "32 bytes"),
         (lambda: ds.Sample.of(KEYS, COUNTS, scheme, salt="x" * 32), "salt must be bytes"),
         (lambda: ds.Sample.of(KEYS, COUNTS, 0.5, salt=salt), "scheme must be"),
-        (lambda: ds.Sample.of(KEYS, COUNTS, FunctionScheme(lambda i: i / (i + 1)), salt=salt), "cannot be saved"),
+        (lambda: ds.Sample.of(KEYS, COUNTS, FunctionScheme(lambda i: i / (i + 1)), salt=salt), "has no name"),
         (lambda: ds.Sample.of(KEYS, COUNTS, lowest.scheme, salt=salt), "read off"),
         (lambda: ds.Sample.of(KEYS[1:], COUNTS, scheme, salt=salt), "differ in length"),
         (lambda: ds.Sample.of([None, *KEYS[1:]], COUNTS, scheme, salt=salt), "^keys holds nulls"),

@@ -213,14 +213,14 @@ class TestBadInput:
         [
             (None, "data"),
             ("ppswor", "data"),
-            ({}, "known scheme"),
-            ({"scheme": "other"}, "known scheme"),
-            ({"scheme": ["ppswor"]}, "known scheme"),
-            ({"scheme": "ppswor", "tau": 0.1}, "wrong fields"),
-            ({"scheme": "everything", "tau": 0.1}, "wrong fields"),
-            ({"scheme": "ppswor", "tau": -0.1, "power": 1.0}, "tau"),
-            ({"scheme": "custom", "values": [0.5, 0.1]}, "decreases"),
-            ({"scheme": "custom", "values": falling}, "flat sequence"),
+            ({}, "does not know"),
+            ({"kind": "other"}, "does not know"),
+            ({"kind": ["ppswor"]}, "does not know"),
+            ({"kind": "ppswor", "power": 1.0}, "other fields"),
+            ({"kind": "everything", "tau": 0.1}, "other fields"),
+            ({"kind": "ppswor", "tau": -0.1, "power": 1.0}, "tau"),
+            ({"kind": "custom", "values": [0.5, 0.1]}, "decreases"),
+            ({"kind": "custom", "values": falling}, "flat sequence"),
         ],
     )
     def test_saved_schemes(self, data, reason):
@@ -236,4 +236,4 @@ def test_tiny_powers_are_refused_at_once():
     """They would treat all keys alike, and take a million rows to settle."""
     for name in ("ppswor", "priority", "ppswor_of_stream"):
         with pytest.raises(InvalidValue, match="power"):
-            scheme_from_json({"scheme": name, "tau": 0.1, "power": 1e-12})
+            scheme_from_json({"kind": name, "tau": 0.1, "power": 1e-12})
