@@ -27,7 +27,13 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def decode_vector(vector: SparseVector, indices: Any, decoder: str = "prefix") -> Floats:
-    """Return an estimate for each index or key of a vector whose cells hold levels; see `SparseVector.get`."""
+    """Return an estimate for each index or key of a vector whose cells hold levels; see `SparseVector.get`.
+
+    >>> options = {"neighbours": "l1", "dimension": 2**40, "variant": "alp", "max_value": 60, "sparsity": 2}
+    >>> vector = SparseVector.private([7, 9], [40, 25], epsilon=8.0, **options)
+    >>> decode_vector(vector, [7, 9]).shape
+    (2,)
+    """
     if not isinstance(vector.embedding, Alp):
         raise InvalidValue("vector has no levels. Pass one of the variants 'alp', 'histogram' or 'multiplicative'.")
     items = read_items(indices, vector.notes.dimension, "indices")
@@ -36,7 +42,14 @@ def decode_vector(vector: SparseVector, indices: Any, decoder: str = "prefix") -
 
 
 def decode(mechanism: Alp, cells: Words, digests: Words, decoder: str = "prefix") -> Floats:
-    """Return an estimate for each entry, from what `Alp.draw` returned."""
+    """Return an estimate for each entry, from what `Alp.draw` returned.
+
+    >>> options = {"neighbours": "l1", "dimension": 2**40, "variant": "alp", "max_value": 60, "sparsity": 2}
+    >>> vector = SparseVector.private([7, 9], [40, 25], epsilon=8.0, **options)
+    >>> digests = digest_items(read_items([7, 9], 2**40, "indices"), vector.words[:KEY_WORDS])
+    >>> decode(vector.embedding, vector.words, digests, "posterior").shape
+    (2,)
+    """
     if decoder not in DECODERS:
         raise InvalidValue(f"decoder is not known. Choose one of {', '.join(DECODERS)}.")
     bits = _bits(mechanism, cells, digests)
@@ -44,7 +57,13 @@ def decode(mechanism: Alp, cells: Words, digests: Words, decoder: str = "prefix"
 
 
 def prefix_errors(mechanism: Alp, value: float) -> Errors:
-    """Return the distribution of estimate - value, where the middle of the highest points stands for their average."""
+    """Return the distribution of estimate - value, where the middle of the highest points stands for their average.
+
+    >>> options = {"neighbours": "l1", "dimension": 2**40, "variant": "alp", "max_value": 60, "sparsity": 2}
+    >>> vector = SparseVector.private([7, 9], [40, 25], epsilon=8.0, **options)
+    >>> prefix_errors(vector.embedding, 40.0).mean > 0
+    True
+    """
     return mechanism.errors(value, (1, 1))
 
 

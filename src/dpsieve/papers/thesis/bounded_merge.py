@@ -62,6 +62,13 @@ def release_bounded_merge(
     """Release the bounded merge of sketches, private when one item of one stream is added or removed.
 
     The arguments are those of `MergedSketch.release`, which has less noise.
+
+    >>> from dpsieve.sketches import MisraGries
+    >>> one, other = MisraGries(8), MisraGries(8)
+    >>> one.update(["tea"] * 600)
+    >>> other.update(["tea"] * 600 + ["secret"])
+    >>> release_bounded_merge(one.merge(other), 1.0, 1e-6).table.column("key").to_pylist()
+    ['tea']
     """
     terms: dict[str, Any] = {"ledger": ledger, "note": note, "source": source}
     if universe is None:

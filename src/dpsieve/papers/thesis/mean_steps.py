@@ -130,11 +130,21 @@ class ThesisSteps(PlanSteps):
 
 
 def count_ones(rows: BoundedRows) -> Ints:
-    """Return the number of entries of each column that are nearer to the upper bound."""
+    """Return the number of entries of each column that are nearer to the upper bound.
+
+    >>> count_ones(BoundedRows(np.array([[0.0, 1.0], [1.0, 1.0]]), 0.0, 1.0)).tolist()
+    [1, 2]
+    """
     return np.asarray((rows.values > (rows.low + rows.high) / 2).sum(axis=0)).ravel()
 
 
 def make_picks(plan: "ReproducedPlan", step: str, delta: float, unit: str) -> RankPicks:
-    """Return the picks of a step, with its share of the budget."""
+    """Return the picks of a step, with its share of the budget.
+
+    >>> from dpsieve.papers.thesis.mean_plans import preview_mean
+    >>> plan = preview_mean(10_000, 16, bound=100.0, rho=0.5, kind="real")
+    >>> make_picks(plan, "centre", 1e-6, "one row")
+    <rank picks: centre, 16 of epsilon 0.125 each, ...>
+    """
     rho = Fraction(plan.squares(step), 2 * int(RANK_NOISE) ** 2)
     return RankPicks.within(rho, plan.picks(step), step, delta=delta, unit=unit)

@@ -14,7 +14,13 @@ from dpsieve.types import Floats
 
 
 def rotated_medians(rows: BoundedRows, signs: Floats, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
-    """Return a centre: private medians of the rows after a rotation, rotated back."""
+    """Return a centre: private medians of the rows after a rotation, rotated back.
+
+    >>> from dpsieve.randomness.source import resolve
+    >>> rows, grid = BoundedRows(np.full((2_000, 2), 3.0), -8.0, 8.0), DyadicGrid(-16.0, 16.0, steps=10)
+    >>> rotated_medians(rows, np.ones(2), grid, 1.0, resolve(None)).round(1).tolist()
+    [3.0, 3.0]
+    """
     count, size = rows.shape
     padded = 1 << (size - 1).bit_length()
     width = min(padded, 1024, 1 << max(0, (BLOCK // max(1, count)).bit_length() - 1))
