@@ -178,7 +178,8 @@ def test_unknown_kinds_names_and_formats_are_refused(tmp_path):
     right = json.loads((folder / "release.json").read_text())
     for change in (
         {"kind": "tomorrow"},
-        {"format": 2},
+        {"format": 1},
+        {"format": 3},
         {"mechanism": {"kind": "tomorrow"}},
         {"mechanism": {**right["mechanism"], "tomorrow": 1}},
     ):

@@ -77,10 +77,10 @@ def test_types_that_no_key_has(saved, keys):
     "text",
     [
         "[" * 200_000,
-        '{"format": 1, "notes": ' + "[" * 100_000 + "]" * 100_000 + "}",
-        '{"format": 1, "format": 1}',
+        '{"format": 2, "notes": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"format": 2, "format": 2}',
         '{"format": true}',
-        '{"format": 1, "keys": 1' + "0" * 10_000 + "}",
+        '{"format": 2, "keys": 1' + "0" * 10_000 + "}",
         "[]",
         "null",
         "\ufeff{}",

@@ -28,7 +28,7 @@ from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
 from dpsieve.locks import acquire_lock, flush, is_still_locked, lock, unwind_on_signals
 from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_table
 
-FORMAT = 1
+FORMAT = 2
 MAIN = "release"  # the table that every folder has
 _RECORD = "release.json"
 _FILE = "table"  # a file that is written in a reserved place
