@@ -25,8 +25,7 @@ from rich.table import Table
 
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.engines.true_data import Pairs
-from dpsieve.jobs.bounds import CANDIDATES, choose_bound, histogram_for
-from dpsieve.jobs.mechanisms import choose_mechanism
+from dpsieve.jobs.mechanisms import CANDIDATES, choose_bound, choose_mechanism, histogram_for
 from dpsieve.jobs.release import plan_release
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.keys_per_unit import MOST, Coverage, units_by_size

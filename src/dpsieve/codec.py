@@ -29,6 +29,7 @@ _Kind = TypeVar("_Kind", bound=type)
 _FIX = "Pass what was saved, or install a newer dpsieve."
 _DECORATOR = re.compile(r'^@register\("(\w+)"\)$', re.MULTILINE)
 _LOADED: dict[str, list[type]] = {}
+_DEEPEST = 8  # of nested lists
 
 
 def register(tag: str) -> Callable[[_Kind], _Kind]:
@@ -124,10 +125,12 @@ def decode_fields(kind: type[T], data: Any) -> T:
     return kind(**values)
 
 
-def _decode_value(value: Any, classes: tuple[type, ...], name: str) -> Any:
+def _decode_value(value: Any, classes: tuple[type, ...], name: str, depth: int = 0) -> Any:
     """Return a field's value: mappings are saved values of the field's classes, lists are tuples if it has tuples."""
     if isinstance(value, list) and tuple in classes:
-        return tuple(_decode_value(item, classes, name) for item in value)
+        if depth > _DEEPEST:
+            raise InvalidValue(f"{name} has lists that are nested too deeply. {_FIX}")
+        return tuple(_decode_value(item, classes, name, depth + 1) for item in value)
     if not isinstance(value, Mapping):
         return value
     message = next((one for one in classes if hasattr(one, "from_json")), None)

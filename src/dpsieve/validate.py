@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # devices check their arguments too, and have no NumPy
 
 Neighbours = Literal["add_remove", "replace"]
 NEIGHBOURS: tuple[Neighbours, ...] = ("add_remove", "replace")
+# Limits of budgets and contributions that mechanisms for unknown keys accept.
+SMALLEST_EPSILON, LARGEST_EPSILON, SMALLEST_DELTA = 1e-3, 50.0, 1e-20
+MOST_KEYS, MOST_ROWS = 10_000, 1_000
 
 
 def real(name: str, value: object, *, hint: str) -> float:
@@ -68,6 +71,9 @@ def delta(value: object, name: str = "delta") -> float:
     if number == 1.0:
         raise InvalidValue(f"{name}=1 promises nothing. {hint}")
     return number
+
+
+_check_delta = delta
 
 
 def whole(name: str, value: object, *, low: int = 0, high: int | None = None, hint: str) -> int:
@@ -139,6 +145,29 @@ def text(name: str, value: object, *, hint: str) -> str:
     if not value.isprintable():
         raise InvalidValue(f"{name} has line breaks or control characters. {hint}")
     return value
+
+
+def check_budget(epsilon: float, delta: float) -> tuple[float, float]:
+    """Return epsilon and delta, checked, for keys that are not listed in advance."""
+    hint = "Pass a budget such as epsilon=1.0."
+    epsilon, delta = between("epsilon", epsilon, SMALLEST_EPSILON, LARGEST_EPSILON, hint=hint), _check_delta(delta)
+    if delta < SMALLEST_DELTA:
+        why = "a key of one unit may be reported with probability delta at most, so with none no key could ever be"
+        fix = "Pass one such as delta=1e-8; when all keys are known in advance, noise without a threshold needs none"
+        raise InvalidValue(f"delta={delta:g} is below {SMALLEST_DELTA:g}: {why}. {fix}.")
+    return epsilon, delta
+
+
+def check_max_keys(value: int, name: str = "max_keys") -> int:
+    """Return a checked bound on keys per unit."""
+    hint = f"Pass how many keys a unit may add, up to {MOST_KEYS:,}."
+    return whole(name, value, low=1, high=MOST_KEYS, hint=hint)
+
+
+def check_max_rows(value: int, name: str = "max_rows") -> int:
+    """Return a checked bound on rows per unit in one key."""
+    hint = f"Pass how many rows of a unit count in one key, up to {MOST_ROWS:,}."
+    return whole(name, value, low=1, high=MOST_ROWS, hint=hint)
 
 
 def has_password(path: str) -> bool:

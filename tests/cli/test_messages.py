@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpsieve.cli.messages import spell_options
+from dpsieve.cli.command import spell_options
 
 NAMES = frozenset(
     (

@@ -11,8 +11,7 @@ from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
-from dpsieve.jobs.bounds import CANDIDATES, choose_bound, histogram_for
-from dpsieve.jobs.mechanisms import half_reported
+from dpsieve.jobs.mechanisms import CANDIDATES, choose_bound, half_reported, histogram_for
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.keys_per_unit import EDGES, Sizes, units_by_size
 from dpsieve.randomness import SystemSource

@@ -536,7 +536,9 @@ def test_an_array_instead_of_a_table():
     assert total.table["name"].to_pylist() == ["0", "1"] and total.guarantee.unit == "one row"
     np.testing.assert_allclose(total.value, [7, 125], atol=10)
     assert ds.sum([30, 41, math.inf], bounds=(0, 120), **LARGE).value == pytest.approx(191, abs=10)
-    assert ds.mean(pa.table({"age": [30, 41, 52]}), bounds=(0, 120), **LARGE).table["name"].to_pylist() == ["age"]
+    for table in (pa.table({"age": [30, 41, 52]}), "ages.csv"):
+        with pytest.raises(InvalidValue, match="column is missing"):
+            ds.mean(table, bounds=(0, 120), **LARGE)
     assert ds.mean([True, False] * 500, kind="binary", **LARGE).value == pytest.approx(0.5, abs=0.01)
     low, high = ds.quantile(range(10_001), quantile=np.array([0.1, 0.9]), bounds=(0, 2**14), epsilon=1.0).value
     assert low == pytest.approx(1_000, abs=150) and high == pytest.approx(9_000, abs=150)

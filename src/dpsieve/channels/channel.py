@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.budget import check_budget
 from dpsieve.channels.law import LARGEST_FREQUENCY, Row, TokenLaw
 from dpsieve.channels.rows import Rows
 from dpsieve.errors import InvalidType, InvalidValue
@@ -26,6 +25,7 @@ from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.sample import Sample
 from dpsieve.sampling.schemes import DataDependent, Scheme, check_scheme, everything
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import check_budget
 
 if TYPE_CHECKING:
     from dpsieve.estimation import Estimator

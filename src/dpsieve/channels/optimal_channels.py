@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpsieve import validate
-from dpsieve.channels.budget import SMALLEST_EPSILON, check_max_rows
 from dpsieve.channels.channel import UnknownKeysChannel
 from dpsieve.channels.lag import Lag, LagRows, optimal_lag
 from dpsieve.channels.rows import Rows, Steps
 from dpsieve.codec import register
 from dpsieve.sampling.schemes import Scheme
+from dpsieve.validate import SMALLEST_EPSILON, check_max_rows
 
 
 def optimal(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> "Optimal":

@@ -12,9 +12,8 @@ import typer
 
 from dpsieve import __version__
 from dpsieve.cli import demo, ledger, output, stream
-from dpsieve.cli.command import Command, Group
+from dpsieve.cli.command import Command, Group, notes_of, spell_options
 from dpsieve.cli.jobs import add_jobs
-from dpsieve.cli.messages import notes_of, spell_options
 from dpsieve.errors import DpsieveError, PrivacyWarning
 from dpsieve.locks import unwind_on_signals
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.messages import spell_options
+from dpsieve.cli.command import spell_options
 from dpsieve.display import json_text
 from dpsieve.errors import InvalidValue
 

@@ -7,7 +7,6 @@ from functools import cached_property
 
 from dpsieve import validate
 from dpsieve.accounting.spends import Renyi, Spend
-from dpsieve.channels.budget import check_budget
 from dpsieve.discovery.renyi import RenyiSelector
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidType
@@ -16,6 +15,7 @@ from dpsieve.privacy.certificate import Certificate, Part, whole_unit
 from dpsieve.privacy.composed import remaining
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.validate import check_budget
 
 
 @dataclass(frozen=True, repr=False)

@@ -32,7 +32,6 @@ import pyarrow as pa
 
 from dpsieve import validate
 from dpsieve.accounting.products import gaussian_number, largest_mu, pure_mu
-from dpsieve.channels.budget import check_max_keys
 from dpsieve.codec import register
 from dpsieve.discovery.after_selection import AfterSelection
 from dpsieve.discovery.renyi import TwoRounds, two_rounds
@@ -47,6 +46,7 @@ from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import check_max_keys
 from dpsieve.values.keys import order_of, published
 
 CANDIDATES = (1, 2, 3, 4, 5, 7, 10, 14, 20, 30, 50, 70, 100)

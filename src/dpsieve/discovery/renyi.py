@@ -44,7 +44,6 @@ from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.accounting.products import absent, exposure, split
 from dpsieve.accounting.renyi import spread_orders
 from dpsieve.accounting.spends import Approximate, Renyi, Spend
-from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.codec import register
 from dpsieve.discovery.renyi_tables import MOST_BITS, Promise, best_power, finest_bits, reporting_table
 from dpsieve.discovery.selector import Selector, WeightSelector
@@ -57,6 +56,7 @@ from dpsieve.privacy.contribution import Weight
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
+from dpsieve.validate import check_budget, check_max_keys
 
 _SAVED = "Pass the saved one."
 _ORDERS = 8  # at which costs are stated; computing one takes as long as a certificate

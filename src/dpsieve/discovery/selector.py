@@ -11,7 +11,6 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.products import raised_by_range, steepest
-from dpsieve.channels.budget import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget, check_max_keys
 from dpsieve.codec import register
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
@@ -24,6 +23,7 @@ from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
+from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget, check_max_keys
 
 SHARE_FOR_SIZE = 0.01  # of epsilon, for the private median
 _FEW, _MANY = 2, 16  # typical numbers of keys per unit

@@ -31,7 +31,6 @@ from scipy.special import log_ndtr
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
-from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.codec import register
 from dpsieve.discovery.selector import WeightSelector
 from dpsieve.exact.balls import smallest
@@ -40,6 +39,7 @@ from dpsieve.privacy.contribution import Weight
 from dpsieve.randomness import gaussian_test
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
+from dpsieve.validate import check_budget, check_max_keys
 
 BITS = 30  # of a weight after the point
 _SAFE = 1 + 1e-9  # far above the rounding of the formulas

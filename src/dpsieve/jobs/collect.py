@@ -24,7 +24,7 @@ from dpsieve.federated.server.histogram import Histogram, contribution, reason
 from dpsieve.federated.server.simulated_clients import string_type
 from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease, describe_levels
 from dpsieve.jobs.preview import Preview
-from dpsieve.jobs.request import document
+from dpsieve.jobs.request import document, read_known_keys
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import Table
 from dpsieve.privacy.contribution import Contribution
@@ -33,7 +33,6 @@ from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.source import Source
 from dpsieve.validate import Neighbours
-from dpsieve.values.keys import known_table
 
 from dpsieve.jobs.number_request import (  # isort: skip
     CollectRequest, DistributionRequest, HeavyHittersRequest, HistogramRequest, Protocol,
@@ -173,7 +172,7 @@ def plan_histogram(request: HistogramRequest, table: Table | None) -> Plan[Any, 
     chosen: Any = {name: getattr(request, name) for name in (*names, "hostile")}
     mechanism = plan_sample(unit=request.unit, **chosen)
     listed = request.known_keys
-    known = None if listed is None else known_table(listed, (request.column,))
+    known = None if listed is None else read_known_keys(listed, (request.column,))
     buckets = Histogram(mechanism, None if known is None else known.column(0)).buckets
 
     def finish(counted: Counted, source: Source) -> Release:

@@ -60,7 +60,8 @@ class NumberRequest(Request):
             validate.store(self, bounds=_pairs(self.bounds, len(self.column)))
             self._check_units()
         hint = "Pass the number of rows of a unit that count, such as max_rows_per_unit=1."
-        validate.whole("max_rows_per_unit", self.max_rows_per_unit, low=1, high=_MOST_ROWS, hint=hint)
+        rows = validate.whole("max_rows_per_unit", self.max_rows_per_unit, low=1, high=_MOST_ROWS, hint=hint)
+        validate.store(self, max_rows_per_unit=rows)
 
     def _check_units(self) -> None:
         assert self.column is not None
@@ -263,7 +264,8 @@ class DistributionRequest(LevelRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.between("level", self.level, 0.01, 1 - 1e-9, hint="Pass a probability such as level=0.95.")
+        hint = "Pass a probability such as level=0.95."
+        validate.store(self, level=validate.between("level", self.level, 0.01, 1 - 1e-9, hint=hint))
         validate.store(self, bounds=_pairs(self.bounds, 1)[0])
 
     @property

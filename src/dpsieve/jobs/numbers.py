@@ -1,6 +1,7 @@
 """Sums, means and quantiles of columns of a table, or of an array."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -175,9 +176,10 @@ def locate(
     """Return the request and the table to read; an array gives the request the names of its coordinates."""
     if request.column is not None:
         return request, Table.of(data, table, engine, request.allow_null_units, progress)
-    if request.privacy_unit or table is not None or engine is not None:
-        fix = "Name the column of numbers, such as column='price', or leave out privacy_unit, table and engine."
-        raise InvalidValue(f"column is missing, which a table needs. {fix}")
+    is_table = isinstance(data, str | os.PathLike) or hasattr(data, "schema") or hasattr(data, "columns")
+    if is_table or request.privacy_unit or table is not None or engine is not None:
+        fix = "Name the column of numbers, such as column='price'; only arrays and lists of numbers have none."
+        raise InvalidValue(f"column is missing. {fix}")
     array = Array.of(data)
     implied: Any = {"bounds": None} if isinstance(request, MeanRequest) and request.kind == "binary" else {}
     return replace(request, column=tuple(array.names), **implied), array

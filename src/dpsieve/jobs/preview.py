@@ -180,7 +180,8 @@ def preview(
     request: type[Request] = getattr(home, kind)
     names = {field.name for field in fields(request)}
     for name in [name for name in ("key", "column") if data is None and name in names]:
-        arguments.setdefault(name, name)  # without data there is no column to name
+        if arguments.get(name) is None:
+            arguments[name] = f"any {name}"  # without data there is no column to name
     unknown = arguments.keys() - names - {"progress", "source"}
     if unknown:
         raise InvalidType(f"{min(unknown)} is not an argument of {job}. Leave it out.")

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, Literal
 
 from dpsieve.accounting.products import steepest
-from dpsieve.channels.budget import check_budget
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.discovery.find_then_count import CANDIDATES as COUNTED_KEYS
 from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
@@ -14,17 +13,18 @@ from dpsieve.discovery.selector import TypicalSize
 from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, Pairs
 from dpsieve.errors import DpsieveError, InvalidValue
-from dpsieve.jobs.bounds import (
+from dpsieve.jobs.mechanisms import (
     REHEARSED,
     SHARE_FOR_COVERAGE,
     TOO_FEW,
+    Choice,
     choose_bound,
+    choose_mechanism,
     describe_choice,
     hint_for,
     histogram_for,
     rarer_keys,
 )
-from dpsieve.jobs.mechanisms import Choice, choose_mechanism
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import KEYS_PER_UNIT, Goal, Method, ReleaseRequest, document
 from dpsieve.jobs.run import Plan, run
@@ -39,6 +39,7 @@ from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme, everything
+from dpsieve.validate import check_budget
 
 _SHARE_FOR_SIZE = 0.05  # of epsilon, for the total that sets the sampling rate
 _TWO_STEPS = "keys are found first, and the rest of the budget counts them without a threshold"

@@ -6,16 +6,20 @@ trusts it. This module imports neither NumPy nor Arrow at the top, so that `dpsi
 """
 
 import inspect
+import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dpsieve.engines.engine import Columns
     from dpsieve.privacy.contribution import Contribution
     from dpsieve.sampling.schemes import Scheme
@@ -35,7 +39,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 AROUND = {
     "data": "a path, glob or list of Parquet, CSV or JSON-lines files; a pandas or Polars frame; an Arrow table; a "
     "DuckDB relation, or a connection and a table name; the URL of a PostgreSQL database, with `table`; a Spark "
-    "DataFrame.",
+    "DataFrame. Sums, means and quantiles also take an array or a list of numbers.",
     "engine": "where to count; chosen from the data by default.",
     "table": "the table or view of a database to read, such as 'shop.orders'.",
     "ledger": "the ledger to charge, or the path of its file; the entry is durable before anything is drawn.",
@@ -181,8 +185,8 @@ class ReleaseRequest(KeyRequest):
         "auto", choices=Method,
     )  # fmt: skip
     known_keys: Any = argument(
-        "a public list of keys, or a file with one per line: each of them is answered, with noise and no threshold, "
-        "and nothing else is. Other rows are left out before anything is bounded. With them delta may be 0.",
+        "a public list of keys, or the path of a file with one per line: each of them is answered, with noise and no "
+        "threshold, and nothing else is. Other rows are left out before anything is bounded. With them delta may be 0.",
         None, form="PATH",
     )  # fmt: skip
     report_coverage: bool | None = argument(
@@ -201,24 +205,24 @@ class ReleaseRequest(KeyRequest):
         validate.store(self, report_coverage=coverage)
         self._check_conflicts()
         if self.known_keys is not None:
-            from dpsieve.values.keys import known_table
-
-            validate.store(self, known_keys=known_table(self.known_keys, self.key))
+            validate.store(self, known_keys=read_known_keys(self.known_keys, self.key))
 
     def _check_bounds(self) -> None:
-        from dpsieve.channels.budget import check_max_keys, check_max_rows
+        from dpsieve.validate import check_max_keys, check_max_rows
 
-        check_max_rows(self.max_rows_per_key, "max_rows_per_key")
-        if self.max_keys_per_unit == "auto":
+        validate.store(self, max_rows_per_key=check_max_rows(self.max_rows_per_key, "max_rows_per_key"))
+        if isinstance(cast(object, self.max_keys_per_unit), str) and self.max_keys_per_unit == "auto":
             free = not self._fixed() and self.method == "auto" and self.epsilon >= _LEAST_EPSILON
             validate.store(self, max_keys_per_unit="auto" if free else 1)
         elif isinstance(cast(object, self.max_keys_per_unit), str):
             raise InvalidValue("max_keys_per_unit is a text other than 'auto'. Pass 'auto', or a number such as 10.")
         else:
-            check_max_keys(self.max_keys_per_unit, "max_keys_per_unit")
+            keys = check_max_keys(cast(int, self.max_keys_per_unit), "max_keys_per_unit")
+            validate.store(self, max_keys_per_unit=keys)
         self._check_units(self.max_rows_per_key > 1 or self.max_keys_per_unit not in (1, "auto"))
         if self.sample_size is not None:
-            validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
+            size = validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
+            validate.store(self, sample_size=size)
 
     def _fixed(self) -> list[str]:
         """Return the arguments that fix how units are counted, so that no bound is chosen and no coverage known."""
@@ -269,7 +273,7 @@ class ReleaseRequest(KeyRequest):
         from dpsieve.privacy.contribution import Contribution
 
         keys = self.max_keys_per_unit
-        return Contribution(keys if isinstance(keys, int) else 1, self.max_rows_per_key)
+        return Contribution(1 if keys == "auto" else keys, self.max_rows_per_key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,17 +309,18 @@ class DiscoverRequest(KeyRequest):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        from dpsieve.channels.budget import check_budget, check_max_keys
+        from dpsieve.validate import check_budget, check_max_keys
 
         super().__post_init__()
         if cast(object, self.max_keys_per_unit) is None:
             validate.store(self, max_keys_per_unit=KEYS_PER_UNIT if self.privacy_unit else 1)
-        check_max_keys(self.max_keys_per_unit, "max_keys_per_unit")
+        validate.store(self, max_keys_per_unit=check_max_keys(self.max_keys_per_unit, "max_keys_per_unit"))
         self._check_units(self.max_keys_per_unit > 1)
         check_budget(self.epsilon, self.delta)
         if self.typical_keys is not None:
             hint = "Pass the number of keys that a unit typically holds, from public knowledge."
-            validate.whole("typical_keys", self.typical_keys, low=1, high=10_000, hint=hint)
+            typical = validate.whole("typical_keys", self.typical_keys, low=1, high=10_000, hint=hint)
+            validate.store(self, typical_keys=typical)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +331,8 @@ class HittingSetRequest(DiscoverRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.whole("k", self.k, low=1, high=1_000, hint="Pass the number of keys to find, such as k=10.")
+        hint = "Pass the number of keys to find, such as k=10."
+        validate.store(self, k=validate.whole("k", self.k, low=1, high=1_000, hint=hint))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,3 +360,10 @@ def _key_columns(key: Any) -> tuple[str, ...]:
     columns = [validate.text("key", name, hint=hint) for name in names]
     check_names(columns)
     return tuple(columns)
+
+
+def read_known_keys(keys: Any, columns: tuple[str, ...]) -> "pa.Table":
+    """Return a public list of keys, or those in a file whose path is given, as a table with these columns."""
+    from dpsieve.values.keys import known_table, read_known
+
+    return known_table(read_known(Path(keys), list(columns)) if isinstance(keys, os.PathLike) else keys, columns)

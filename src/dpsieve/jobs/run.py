@@ -65,9 +65,9 @@ def run(
             stack.enter_context(data)
         cost = plan.cost if plan.final_cost is None else plan.final_cost(data)
         with charge(cost, book, note, lambda: plan.rehearse(data, resolve(None))) as entry:
-            publication = plan.finish(data, randomness)
-        log.info("mechanism: %s", publication.mechanism.last.name)
-    return publication.charged_as(entry)
+            publication = plan.finish(data, randomness).charged_as(entry)
+            log.info("mechanism: %s", publication.mechanism.last.name)
+    return publication
 
 
 class charge:  # noqa: N801 - it reads like a function: with charge(...) as entry
@@ -93,8 +93,15 @@ class charge:  # noqa: N801 - it reads like a function: with charge(...) as entr
             return None
         with timed("rehearse", whole=True):
             self._rehearse()
-        self._entry = self._ledger.spend(self._cost, self._note).number
-        log.info("ledger: charged as entry %d", self._entry)
+        before = len(self._ledger)
+        try:
+            self._entry = self._ledger.spend(self._cost, self._note).number
+            log.info("ledger: charged as entry %d", self._entry)
+        except BaseException as error:  # an interrupt may come after the entry is durable
+            if self._entry is None and not isinstance(error, Exception) and len(self._ledger) > before:
+                error.add_note("The ledger may have been charged: see its history.")
+            report_charge(error, self._entry)
+            raise
         return self._entry
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
@@ -107,7 +114,9 @@ def report_charge(error: BaseException, entry: int | None) -> None:
 
     Errors of this project get a longer message, others a note: all keep their type.
     """
-    words = "" if entry is None else describe_charge(entry)
+    if entry is None:
+        return
+    words = describe_charge(entry)
     if words in str(error) or words in getattr(error, "__notes__", ()):
         return
     if isinstance(error, DpsieveError):

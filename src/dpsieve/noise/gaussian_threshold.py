@@ -27,7 +27,6 @@ from dpsieve.accounting.gaussian import gaussian_curve, gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Spend
 from dpsieve.accounting.spends import Gaussian as GaussianSpend
 from dpsieve.channels.baselines import trim_lag
-from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
 from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.lag import Lag, LagRows
 from dpsieve.channels.rows import ONE
@@ -37,6 +36,7 @@ from dpsieve.exact.balls import ball, floor_bounds, minimise, precision, smalles
 from dpsieve.privacy.certificate import Certificate, whole_unit
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import check_budget, check_max_keys, check_max_rows
 
 _SAFE = 1 + 1e-9  # far above the rounding of the floating-point formula
 _FOR_GRID = 1e-6  # of delta, for rounding the masses

@@ -22,7 +22,6 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_sigma
 from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
-from dpsieve.channels.budget import check_max_keys, check_max_rows
 from dpsieve.channels.channel import Target, checked_frequencies
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
@@ -34,6 +33,7 @@ from dpsieve.randomness import discrete_laplace, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import check_max_keys, check_max_rows
 
 if TYPE_CHECKING:
     from dpsieve.publication import Release

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.accounting.spends import DiscreteLaplace, Spend
-from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.channels.channel import checked_frequencies
 from dpsieve.channels.optimal_channels import optimal
 from dpsieve.codec import register
@@ -24,6 +23,7 @@ from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.monotone import raise_to_power
 from dpsieve.sampling.schemes import Scheme, ppswor, priority
 from dpsieve.types import Ints
+from dpsieve.validate import check_budget, check_max_keys
 
 if TYPE_CHECKING:
     from dpsieve.publication import Release

@@ -13,7 +13,6 @@ from scipy.special import ndtr, ndtri
 from dpsieve import validate
 from dpsieve.accounting.renyi import spread_orders
 from dpsieve.accounting.spends import Approximate, Renyi, Spend
-from dpsieve.channels.budget import check_budget, check_max_keys, check_max_rows
 from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.law import CELLS, LARGEST_FREQUENCY, TokenLaw
 from dpsieve.channels.rows import SAFE
@@ -37,6 +36,7 @@ from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import check_budget, check_max_keys, check_max_rows
 
 _REACH = 13.2  # in deviations: noise beyond has a probability below 2^-128, which rows leave out
 _SAVED = "Pass the saved value."

@@ -48,7 +48,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.budget import check_budget
 from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.estimation.estimated_sums import noise_interval
@@ -61,6 +60,7 @@ from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import check_budget
 
 MISSED = 0.05
 """The probability that any interval of a release misses."""

@@ -73,7 +73,6 @@ from scipy.special import log_ndtr, ndtri
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta, gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
-from dpsieve.channels.budget import check_budget
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, minimise, precision, smallest, upper
@@ -85,6 +84,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.sketches.laplace_noise import MISSED, SketchReading, are_parts, check_drawn, read_estimates
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import check_budget
 
 _STEPS = 2.25  # t in steps, at least
 _BLOCK = 16  # a block ends at most 1/16 after its start

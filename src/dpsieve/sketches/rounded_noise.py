@@ -67,7 +67,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
-from dpsieve.channels.budget import check_budget
 from dpsieve.codec import register
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_tail
@@ -78,6 +77,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.sketches.laplace_noise import SketchReading, group_delta, read_estimates
 from dpsieve.sketches.summed_noise import SketchSum
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import check_budget
 
 _SAFE = 1 + 1e-6
 _PARTS = 1 << 20  # where the least scale is searched, between half of that for the l1 sensitivity and all of it

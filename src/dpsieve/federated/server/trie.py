@@ -83,7 +83,7 @@ class TrieServer(ABC):
     """
 
     def __init__(self, strings: Strings, step: int, plan: LevelPlan, collection: str | None) -> None:
-        self.strings, self.step, self.plan = strings, step, plan
+        self.strings, self.step, self.plan = strings, int(step), plan
         name = new_nonce() if collection is None else collection
         self.terms = Terms(name, plan.epsilon, plan.delta_, plan.threshold, plan.neighbours)
         self.entry: int | None = None

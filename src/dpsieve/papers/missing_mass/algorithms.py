@@ -14,7 +14,6 @@ from scipy.special import ndtri_exp
 from dpsieve import validate
 from dpsieve.accounting.exponential_picks import checked_picks, hitting_epsilon, lemma_epsilon, picks_epsilon
 from dpsieve.accounting.gaussian import gaussian_sigma
-from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.discovery.picks import HittingKeys, TopKeys, peel
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import WeightedGaussian
@@ -24,6 +23,7 @@ from dpsieve.privacy.composed import remaining
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Ints
+from dpsieve.validate import check_budget, check_max_keys
 
 _SAFE = 1 + 1e-9  # far above the rounding of the formulas
 

@@ -16,7 +16,6 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
-from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import exposures, lowest_threshold, whole_delta
@@ -28,6 +27,7 @@ from dpsieve.randomness import discrete_laplace, gaussian_test
 from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
+from dpsieve.validate import check_budget, check_max_keys
 
 MOST_UNITS = 10**8
 STEPS = 2**16  # to a whole weight of the l1 policy

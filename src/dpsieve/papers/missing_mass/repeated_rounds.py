@@ -15,7 +15,6 @@ from dpsieve import validate
 from dpsieve.accounting.composition import Composition
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
-from dpsieve.channels.budget import check_budget, check_max_keys
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import BITS, leak, select_by_noise
@@ -26,6 +25,7 @@ from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.contribution import Weight
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools
+from dpsieve.validate import check_budget, check_max_keys
 
 MOST_ROUNDS = 8
 _SAVED = "Pass the saved ones."

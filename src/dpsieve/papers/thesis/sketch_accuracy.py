@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.budget import check_budget
 from dpsieve.errors import InvalidValue
 from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.rounded_noise import RoundedSketch
 from dpsieve.types import Floats
+from dpsieve.validate import check_budget
 
 _COUNTS = "Pass the counter of the key in each stream, a whole number from 0 to 10^12."
 
