@@ -17,8 +17,7 @@ from parquet_lies import with_false_rows, with_false_statistics
 import dpsieve as ds
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb import engine as duckdb_engine
-from dpsieve.engines.duckdb.failures import guard
-from dpsieve.engines.duckdb.scan import scan_of
+from dpsieve.engines.duckdb.read import guard, scan_of
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.privacy.contribution import Weight
 from dpsieve.testing import insecure_source

@@ -20,7 +20,7 @@ The cache folder is NUMBA_CACHE_DIR, or that of the user, such as ~/.cache. Thre
 A cache that cannot be read or written is ignored, whatever the reason: the function is compiled in memory.
 """
 
-# ruff: noqa: PTH102, PTH105, PTH116, PTH123, PTH208
+# ruff: noqa: PTH123, PTH208
 
 import contextlib
 import hashlib

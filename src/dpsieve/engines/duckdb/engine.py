@@ -14,18 +14,23 @@ import pyarrow as pa
 from dpsieve import validate
 from dpsieve.engines.answers import cast_known_keys, run_query
 from dpsieve.engines.duckdb.compiled.database import Loops, OwnDatabase, Unavailable
-from dpsieve.engines.duckdb.failures import guard
 from dpsieve.engines.duckdb.read import (
+    KNOWN,
+    VIEW,
     Job,
+    Scan,
+    columns_of,
     count_by_loops,
     count_by_sql,
     count_under,
+    guard,
     keep_places,
     pairs_by_loops,
     pairs_by_sql,
     read_numbers,
+    scan_of,
+    shown_as,
 )
-from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, scan_of, shown_as
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, Progress
 from dpsieve.engines.inputs.files import Files, is_text
 from dpsieve.engines.inputs.frames import Foreign, Source, open_source, unchanged

@@ -1,7 +1,6 @@
-"""Compiled access to rows that DuckDB hands over: a chunk of vectors, each of them flat.
+"""The compiled function that DuckDB calls with chunks of rows, and its access to the vectors of a chunk.
 
-A vector of whole numbers is an array of words. One of texts is an array of 16 bytes each: the length in four, and then
-either up to twelve bytes of text, or four of them and the address of all. Addresses are int64. Nothing is checked here.
+Every vector is flat. Addresses are int64. Nothing is checked here: `compiled.pairs` owns the buffers at the addresses.
 """
 
 import ctypes
@@ -10,16 +9,19 @@ import os
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import carray, types  # type: ignore[attr-defined]
+from numba import types
 from numba.extending import intrinsic
 
-from dpsieve.compiled.jit import jit
+from dpsieve.compiled.jit import callback, jit
 from dpsieve.compiled.memory import load_word
-from dpsieve.engines.duckdb.compiled.database import GROW, MESSAGE, NUMBER, ROWS, TAKEN, address_of
+from dpsieve.engines.duckdb.compiled import numbering_loops
+from dpsieve.engines.duckdb.compiled.database import FIRST_FREE, GROW, MESSAGE, NUMBER, ROWS, TAKEN, address_of
+from dpsieve.engines.duckdb.compiled.numbering_loops import SCRATCH, ints_at, number, words_at
 
 _INT, _WORD = types.int64, ir.IntType(64)
-_INLINE, _TEXT = 12, 16
-_HALF = np.uint64((1 << 32) - 1)
+# The words of a frame: the addresses of the frames of units and of keys, or 0 where they stand for themselves; those of
+# the pairs' units, keys and hashes; how many pairs there is room for, and how many there are; and what wants more room.
+UNITS, KEYS, NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS, ROOM, FILLED, WANTS, FIELDS = range(FIRST_FREE, FIRST_FREE + 9)
 
 
 def _external(name, signature):
@@ -42,14 +44,6 @@ _validity = _external("vector_get_validity", _INT(_INT))
 _state = _external("scalar_function_get_state", _INT(_INT))
 _yield = _yielding()
 _set_error = _external("scalar_function_set_error", types.void(_INT, _INT))
-
-
-@intrinsic
-def _pointer(typing, address):
-    def code(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], _WORD.as_pointer())
-
-    return types.CPointer(types.uint64)(types.int64), code
 
 
 @intrinsic
@@ -106,18 +100,6 @@ def unlock(frame):
 
 
 @jit(forceinline=True)
-def words_at(address, count):
-    """Return an array of words where they lie."""
-    return carray(_pointer(address), count)
-
-
-@jit(forceinline=True)
-def ints_at(address, count):
-    """Return an array of whole numbers where they lie."""
-    return words_at(address, count).view(np.int64)
-
-
-@jit(forceinline=True)
 def frame_of(info, fields):
     """Return the frame of the part that a call belongs to."""
     return ints_at(_state(info), fields)
@@ -142,14 +124,6 @@ def has_null(chunk, number):
     return False
 
 
-@jit(forceinline=True)
-def text_at(values, i):
-    """Return the address and the length of the text in row i."""
-    place = values + _TEXT * i
-    length = np.int64(load_word(place) & _HALF)
-    return place + 4 if length <= _INLINE else np.int64(load_word(place + 8)), length
-
-
 @jit()
 def has_grown(frame):
     """Request more room; return whether there is some."""
@@ -166,3 +140,56 @@ def stop(info, frame):
 def answer(result, count):
     """Write the result of each row: false."""
     words_at(_data(result), (count + 7) // 8).view(np.uint8)[:count] = 0
+
+
+@jit()
+def _numbers(chunk, which, state, numbers, frame, desk):
+    """Write the numbers of a column of a chunk; return whether there was room for all values."""
+    done, count, values = 0, rows_of(chunk), ints_at(state, numbering_loops.FIELDS)
+    while done < count:
+        done = number(done, count, column(chunk, which), False, numbers, values, desk)
+        if done < count:
+            frame[WANTS] = state
+            if not has_grown(frame):
+                return False
+    return True
+
+
+@jit()
+def _note(chunk, frame, numbers, desk):
+    """Note the rows of a chunk; return whether there was room for them.
+
+    The part is locked, so nothing may fail here: `numbers` and `desk` are room to work in.
+    """
+    count = rows_of(chunk)
+    for which in range(2):
+        if frame[UNITS + which] and not _numbers(chunk, which, frame[UNITS + which], numbers[which], frame, desk):
+            return False
+        if not frame[UNITS + which]:
+            numbers[which] = words_at(column(chunk, which), count).view(np.int64)
+    frame[WANTS] = 0
+    while frame[FILLED] + count > frame[ROOM]:
+        if not has_grown(frame):
+            return False
+    filled, orders = frame[FILLED], column(chunk, 2)
+    units, noted_orders = words_at(frame[NOTED_UNITS], frame[ROOM]), words_at(frame[NOTED_ORDERS], frame[ROOM])
+    keys = words_at(frame[NOTED_KEYS], (frame[ROOM] + 1) // 2).view(np.int32)
+    for i in range(count):
+        units[filled + i], keys[filled + i] = np.uint64(numbers[0, i]), np.int32(numbers[1, i])
+        noted_orders[filled + i] = load_word(orders + 8 * i)
+    frame[FILLED] = filled + count
+    return True
+
+
+@callback("void(int64, int64, int64)")
+def visit(info, chunk, result):
+    """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
+    frame, count = frame_of(info, FIELDS), rows_of(chunk)
+    numbers, desk = np.empty((2, count), np.int64), np.empty(SCRATCH, np.int64)
+    lock(frame)
+    failed = has_null(chunk, 0) or has_null(chunk, 1) or not _note(chunk, frame, numbers, desk)
+    unlock(frame)
+    if failed:
+        stop(info, frame)
+    answer(result, count)
+    end(frame, count)

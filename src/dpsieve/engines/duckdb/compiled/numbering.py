@@ -118,7 +118,7 @@ class Numbered:
 
     def numbers_of(self, words: Words) -> Int32s:
         """Return the numbers of values of others of the same kind, given as words; new ones get a number."""
-        numbers, done, desk = np.empty(len(words), np.int32), 0, np.empty(loops.DESK, np.int64)
+        numbers, done, desk = np.empty(len(words), np.int32), 0, np.empty(loops.SCRATCH, np.int64)
         while done < len(words):
             done = loops.number(done, len(words), words.ctypes.data, True, numbers, self.frame, desk)
             if done < len(words) and not self._more_values():

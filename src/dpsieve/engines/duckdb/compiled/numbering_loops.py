@@ -11,10 +11,12 @@ Nothing is checked here: `numbering` owns the buffers at the addresses.
 """
 
 import numpy as np
+from llvmlite import ir
+from numba import carray, types  # type: ignore[attr-defined]
+from numba.extending import intrinsic
 
 from dpsieve.compiled.jit import jit
 from dpsieve.compiled.memory import copy, digest, fold, load_byte, load_word, prefetch, same
-from dpsieve.engines.duckdb.compiled.chunks import ints_at, text_at, words_at
 
 # The words of a frame: the address of the shelf for texts; whether values are texts; the address of the salt; table and
 # words by address and length; and how many values there are.
@@ -27,10 +29,39 @@ LONGEST, MOST_BLOCKS = (1 << LENGTH_BITS) - 1, 1 << BLOCK_BITS
 _BITS, _BLOCK = np.uint64(LENGTH_BITS), np.uint64(2 * LENGTH_BITS)
 _LENGTH = np.uint64(LONGEST)
 _GROUP = 32
-DESK = 3 * _GROUP
+SCRATCH = 3 * _GROUP
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _HALF = np.uint64(32)
 _LOWER = (_ONE << _HALF) - _ONE
+_INLINE, _TEXT = 12, 16  # bytes of a text of DuckDB
+
+
+@intrinsic
+def _pointer(typing, address):
+    def code(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+
+    return types.CPointer(types.uint64)(types.int64), code
+
+
+@jit(forceinline=True)
+def words_at(address, count):
+    """Return an array of words where they lie."""
+    return carray(_pointer(address), count)
+
+
+@jit(forceinline=True)
+def ints_at(address, count):
+    """Return an array of whole numbers where they lie."""
+    return words_at(address, count).view(np.int64)
+
+
+@jit(forceinline=True)
+def text_at(values, i):
+    """Return the address and the length of the text in row i."""
+    place = values + _TEXT * i
+    length = np.int64(load_word(place) & _LOWER)
+    return place + 4 if length <= _INLINE else np.int64(load_word(place + 8)), length
 
 
 @jit(nogil=True)
@@ -39,7 +70,7 @@ def number(done, count, values, known, numbers, frame, desk):
 
     Args:
         values: the address of a vector, or with `known` of words that refer to texts, or are numbers.
-        desk: room to work in, DESK numbers.
+        desk: room to work in, SCRATCH numbers.
     """
     shelf, words = ints_at(frame[TEXTS], SHELF), words_at(frame[WORDS], frame[SIZE])
     table = words_at(frame[TABLE], (frame[TABLE_SIZE], 2))

@@ -1,36 +1,17 @@
-"""Compiled loops for pairs of a unit and a key: keys get numbers, pairs are noted, and each unit keeps its first keys.
+"""Compiled loops over (unit, key) pairs: partition them by unit, bound each unit to its first keys, sort and count.
 
-A pair is three words: the unit, a whole number or the number of a text; the number of the key; and its hash. Pairs are
-divided by unit into parts that fit into the cache, and there grouped by unit and sorted.
+A collected pair is three words: the unit, an integer or the number of a text; the number of the key; and its hash.
+Pairs are partitioned by unit into parts that fit into the cache, and there grouped by unit and sorted.
 
-Nothing is checked here: `compiled.pairs` owns the buffers at the addresses.
+In `true_data.Pairs`, unit u has the keys key_numbers[starts[u]:starts[u + 1]], none of them twice.
 """
 
 import numpy as np
 
-from dpsieve.compiled.jit import callback, jit
-from dpsieve.compiled.memory import fold, load_word
-from dpsieve.engines.duckdb.compiled import numbering_loops
-from dpsieve.engines.duckdb.compiled.chunks import (
-    answer,
-    column,
-    end,
-    frame_of,
-    has_grown,
-    has_null,
-    ints_at,
-    lock,
-    rows_of,
-    stop,
-    unlock,
-    words_at,
-)
-from dpsieve.engines.duckdb.compiled.database import FIRST_FREE
-from dpsieve.engines.duckdb.compiled.numbering_loops import DESK, comes_before, number
+from dpsieve.compiled.jit import jit
+from dpsieve.compiled.memory import fold
+from dpsieve.engines.duckdb.compiled.numbering_loops import comes_before
 
-# The words of a frame: the addresses of the frames of units and of keys, or 0 where they stand for themselves; those of
-# the pairs' units, keys and hashes; how many pairs there is room for, and how many there are; and what wants more room.
-UNITS, KEYS, NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS, ROOM, FILLED, WANTS, FIELDS = range(FIRST_FREE, FIRST_FREE + 9)
 _SHORT = 16
 _ONE = np.uint64(1)
 _HALF = np.uint64(32)
@@ -166,6 +147,33 @@ def _group(units, keys, orders, salt, desk):
     return found
 
 
+@jit()
+def first_keys(starts, key_numbers, most):
+    """Return the starts and the key numbers of the first `most` keys of each unit."""
+    bounded_starts = np.zeros(len(starts), np.int64)
+    for unit in range(len(starts) - 1):
+        bounded_starts[unit + 1] = bounded_starts[unit] + min(most, starts[unit + 1] - starts[unit])
+    bounded = np.empty(bounded_starts[-1], np.int32)
+    for unit in range(len(starts) - 1):
+        for k in range(bounded_starts[unit + 1] - bounded_starts[unit]):
+            bounded[bounded_starts[unit] + k] = key_numbers[starts[unit] + k]
+    return bounded_starts, bounded
+
+
+@jit()
+def count_keys(key_numbers, counts):
+    """Add one to the count of a key for each of its units."""
+    for key in key_numbers:
+        counts[key] += 1
+
+
+@jit()
+def sort_keys(starts, key_numbers):
+    """Sort the keys of each unit by number."""
+    for unit in range(len(starts) - 1):
+        key_numbers[starts[unit] : starts[unit + 1]].sort()
+
+
 @jit(nogil=True)
 def mark_keys(keys, present):
     """Mark the keys of all pairs."""
@@ -245,56 +253,3 @@ def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
             return
         depth -= 1
         low, high = waiting[depth, 0], waiting[depth, 1]
-
-
-@jit()
-def _numbers(chunk, which, state, numbers, frame, desk):
-    """Write the numbers of a column of a chunk; return whether there was room for all values."""
-    done, count, values = 0, rows_of(chunk), ints_at(state, numbering_loops.FIELDS)
-    while done < count:
-        done = number(done, count, column(chunk, which), False, numbers, values, desk)
-        if done < count:
-            frame[WANTS] = state
-            if not has_grown(frame):
-                return False
-    return True
-
-
-@jit()
-def _note(chunk, frame, numbers, desk):
-    """Note the rows of a chunk; return whether there was room for them.
-
-    The part is locked, so nothing may fail here: `numbers` and `desk` are room to work in.
-    """
-    count = rows_of(chunk)
-    for which in range(2):
-        if frame[UNITS + which] and not _numbers(chunk, which, frame[UNITS + which], numbers[which], frame, desk):
-            return False
-        if not frame[UNITS + which]:
-            numbers[which] = words_at(column(chunk, which), count).view(np.int64)
-    frame[WANTS] = 0
-    while frame[FILLED] + count > frame[ROOM]:
-        if not has_grown(frame):
-            return False
-    filled, orders = frame[FILLED], column(chunk, 2)
-    units, noted_orders = words_at(frame[NOTED_UNITS], frame[ROOM]), words_at(frame[NOTED_ORDERS], frame[ROOM])
-    keys = words_at(frame[NOTED_KEYS], (frame[ROOM] + 1) // 2).view(np.int32)
-    for i in range(count):
-        units[filled + i], keys[filled + i] = np.uint64(numbers[0, i]), np.int32(numbers[1, i])
-        noted_orders[filled + i] = load_word(orders + 8 * i)
-    frame[FILLED] = filled + count
-    return True
-
-
-@callback("void(int64, int64, int64)")
-def visit(info, chunk, result):
-    """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
-    frame, count = frame_of(info, FIELDS), rows_of(chunk)
-    numbers, desk = np.empty((2, count), np.int64), np.empty(DESK, np.int64)
-    lock(frame)
-    failed = has_null(chunk, 0) or has_null(chunk, 1) or not _note(chunk, frame, numbers, desk)
-    unlock(frame)
-    if failed:
-        stop(info, frame)
-    answer(result, count)
-    end(frame, count)
