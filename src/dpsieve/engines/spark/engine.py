@@ -404,20 +404,19 @@ def draw_batches(
 
     This runs in executors. The mechanism has a new name in each draw, by which the tasks of one process share its
     tables. Randomness comes from a stream keyed by the operating system of the executor, one per process, so a
-    repeated task makes new draws. The result is sorted by key. Errors of other libraries might quote data: only their
-    kind is reported.
+    repeated task makes new draws. The result is sorted by key. Only the kind of an error is reported.
     """
     batches = check_version(version, batches)
 
-    def draw(batch: pa.RecordBatch) -> pa.Table:
-        keys = pa.Table.from_batches([batch]).drop_columns(["n"])
-        reported, tokens = drawn(_certified(mechanism, name), keys, batch.column("n").to_numpy(), resolve(None))
-        return reported.append_column("token", pa.array(tokens))
+    def draw() -> list[pa.Table]:
+        tables = []
+        for batch in batches:
+            keys = pa.Table.from_batches([batch]).drop_columns(["n"])
+            reported, tokens = drawn(_certified(mechanism, name), keys, batch.column("n").to_numpy(), resolve(None))
+            tables.append(reported.append_column("token", pa.array(tokens)))
+        return tables
 
-    failed = "the draw failed with"
-    if tables := translate_errors(
-        lambda: [*map(draw, batches)], lambda e: RuntimeError(f"{failed} {type(e).__name__}")
-    ):
+    if tables := translate_errors(draw, lambda error: RuntimeError(f"the draw failed with {type(error).__name__}")):
         table = pa.concat_tables(tables)
         yield from table.take(order_of(table.drop_columns(["token"]))).to_batches()
 
