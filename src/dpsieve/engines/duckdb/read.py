@@ -31,9 +31,9 @@ from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints
 from dpsieve.values.columns import ESCAPE, ESCAPED, in_utf8, is_interrupt
 
-# On a user's connection there may be a table or view of any name that can be foreseen.
+# No table or view of a user's connection can have these names.
 VIEW, KNOWN = (f"dpsieve_{what}_{secrets.token_hex(8)}" for what in ("data", "known"))
-# Otherwise a folder named unit=7 would take the place of the column 'unit' in its files.
+# Otherwise a folder named unit=7 would replace the column 'unit' of its files.
 _NO_FOLDERS = "hive_partitioning = false"
 _READ: "weakref.WeakSet[pa.RecordBatchReader]" = weakref.WeakSet()
 _PLACES = "dpsieve_places"
@@ -46,10 +46,14 @@ _JSON_LINE = re.compile(r'\A", (?:at byte \d{1,18} )?in line (\d{1,18}):')
 
 @dataclass(frozen=True)
 class Scan:
-    """The text of the table, its columns by name, the files behind it as the user knows them, and its size.
+    """Data as a table of a FROM clause.
 
-    `rows` is how many rows it has, where that is known without reading them and they can be read again, and `table` has
-    them where they are in memory.
+    Attributes:
+        text: the SQL of the table.
+        columns: its columns by name.
+        shown: the files behind it, by path, under the names that the user passed.
+        rows: its number of rows, if that is known without reading them and they can be read again.
+        table: the rows, if they are in memory.
     """
 
     text: str
@@ -59,8 +63,8 @@ class Scan:
     table: pa.Table | None = None
 
 
-def columns_of(source: Source, connection: Any, folder: Path) -> list[Column]:
-    """Return all columns, from the schema alone. Streams are stored in the folder, if need be."""
+def describe_columns(source: Source, connection: Any, folder: Path) -> list[Column]:
+    """Return all columns, from the schema alone; a stream other than CSV is stored in the folder."""
     if isinstance(source, Foreign):
         return _describe(source.relation, _ForeignColumn)
     if isinstance(source, Frame):
@@ -77,8 +81,8 @@ def columns_of(source: Source, connection: Any, folder: Path) -> list[Column]:
     return _text_columns(field_names(source))
 
 
-def scan_of(source: Source, wanted: Columns, connection: Any, folder: Path) -> Scan:
-    """Return the scan of the wanted columns; raise when one of them is not there. Streams are stored in the folder."""
+def open_scan(source: Source, wanted: Columns, connection: Any, folder: Path) -> Scan:
+    """Return the scan of the wanted columns, and refuse missing ones; streams are stored in the folder."""
     if isinstance(source, Foreign):
         return _scan_table(_describe(source.relation, _ForeignColumn), VIEW, wanted)
     if isinstance(source, Frame):
@@ -88,35 +92,29 @@ def scan_of(source: Source, wanted: Columns, connection: Any, folder: Path) -> S
             wanted.check_present(source.header().names, listed=False)
         source = source.store(folder)
     if source.kind == "parquet":
-        scan = _scan_table(columns_of(source, connection, folder), _parquet(source), wanted)
-        counts = f"SELECT CAST(sum(num_rows) AS BIGINT) FROM parquet_file_metadata({_listed(list(shown_as(source)))})"
+        scan = _scan_table(describe_columns(source, connection, folder), _parquet(source), wanted)
+        counts = f"SELECT CAST(sum(num_rows) AS BIGINT) FROM parquet_file_metadata({_listed(list(file_names(source)))})"
         ((rows,),) = connection.execute(counts).fetchall()
-        return replace(scan, shown=shown_as(source), rows=rows)
+        return replace(scan, shown=file_names(source), rows=rows)
     if source.kind == "csv":
         header, paths = common_header(source)
         wanted.check_present(header.names, listed=False)
-        return _csv(header, shown_as(replace(source, paths=tuple(paths))), wanted)
+        return _csv(header, file_names(replace(source, paths=tuple(paths))), wanted)
     wanted.check_present(field_names(source), listed=False)
     return _json(source, wanted)
 
 
-def ask(source: Source, connection: Any, text: str) -> pa.Table:
-    """Run a query over the scan of a source."""
-    relation = source.relation.query(VIEW, text) if isinstance(source, Foreign) else connection.sql(text)
-    return relation.to_arrow_table()
-
-
-def shown_as(source: object) -> dict[Path, str]:
-    """Return the files of a source, by the path that DuckDB gets, under the names that the user knows."""
+def file_names(source: object) -> dict[Path, str]:
+    """Return the names of the files of a source that the user passed, by the path that DuckDB reads."""
     if not isinstance(source, Files):
         return {}
     return {path.absolute(): source.name or repr(str(path)) for path in source.paths}
 
 
 class _ForeignColumn(Column):
-    """A column of a user's database, whose texts may be under a collation, and may not be UTF-8 (see `in_utf8`).
+    """A column of a user's database, whose texts may have a collation, and may not be UTF-8 (see `in_utf8`).
 
-    DuckDB takes texts from Arrow as they are; in a sort, one with the byte FF is then equal to another one.
+    DuckDB does not validate texts from Arrow; in a sort, one with the byte FF may then equal another one.
     """
 
     @property
@@ -156,14 +154,14 @@ def _scan_table(columns: list[Column], text: str, wanted: Columns) -> Scan:
 
 def _frame(source: Frame, wanted: Columns, connection: Any) -> Scan:
     wanted.check_present(source.names(), listed=True)
-    taken, table = source.take(wanted.names), None
-    # DuckDB does not tell names apart that differ in case alone, and cuts them at a NUL.
+    data, table = source.take(wanted.names), None
+    # DuckDB ignores the case of names, and truncates them at a NUL.
     plain = [f"c{i}" for i in range(len(wanted.names))]
-    if isinstance(taken, pa.Table):
-        taken = table = pa.table([in_utf8(taken.column(name)) for name in wanted.names], names=plain)
+    if isinstance(data, pa.Table):
+        data = table = pa.table([in_utf8(data.column(name)) for name in wanted.names], names=plain)
     else:
-        taken = _batches_in_utf8(taken, wanted.names, plain)
-    connection.register(VIEW, taken)
+        data = _batches_in_utf8(data, wanted.names, plain)
+    connection.register(VIEW, data)
     triples = zip(wanted.names, plain, connection.table(VIEW).types, strict=True)
     columns = {name: Column(name, inner, str(type_)) for name, inner, type_ in triples}
     return Scan(VIEW, columns, rows=None if table is None else len(table), table=table)
@@ -188,11 +186,11 @@ def _batches_in_utf8(data: Any, names: tuple[str, ...], plain: list[str]) -> pa.
 
 
 def _parquet(source: Files) -> str:
-    return f"read_parquet({_listed(list(shown_as(source)))}, {_NO_FOLDERS})"
+    return f"read_parquet({_listed(list(file_names(source)))}, {_NO_FOLDERS})"
 
 
 def _csv(header: Header, shown: dict[Path, str], wanted: Columns) -> Scan:
-    """CSV under inner names, c0 and so on: the names in a header may be anything."""
+    """Return the scan of CSV files, with columns c0, c1, ...: a header may contain any name."""
     types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(header.names)))
     options = (
         f"auto_detect = false, header = {str(header.in_file).lower()}, delim = {literal(header.separator)}, "
@@ -206,13 +204,13 @@ def _csv(header: Header, shown: dict[Path, str], wanted: Columns) -> Scan:
 def _json(source: Files, wanted: Columns) -> Scan:
     types = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in wanted.names)
     options = f"format = 'newline_delimited', columns = {{{types}}}, {_NO_FOLDERS}"
-    shown = shown_as(source)
+    shown = file_names(source)
     columns = {column.name: column for column in _text_columns(wanted.names)}
     return Scan(f"read_json({_listed(list(shown))}, {options})", columns, shown)
 
 
 def _listed(paths: list[Path]) -> str:
-    """Return a list of names that are no patterns, whatever they hold."""
+    """Return a list of paths in SQL, without special characters of patterns."""
     return f"[{', '.join(literal(glob.escape(str(path))) for path in paths)}]"
 
 
@@ -238,7 +236,9 @@ class Job:
 
     def ask(self, text: str) -> pa.Table:
         """Run a query over the scan, and refuse null units."""
-        return check_units(self.task, ask(self.source, self.connection, text))
+        source, connection = self.source, self.connection
+        relation = source.relation.query(VIEW, text) if isinstance(source, Foreign) else connection.sql(text)
+        return check_units(self.task, relation.to_arrow_table())
 
 
 def count_by_sql(job: Job) -> Counted:
@@ -248,7 +248,7 @@ def count_by_sql(job: Job) -> Counted:
 
 
 def count_by_loops(job: Job, loops: Loops) -> Counted | None:
-    """Return the same from pairs; None where compiled loops do not suit the data, or gave up."""
+    """Return the same from pairs; None if compiled loops do not support the columns, or gave up."""
     pairs, measure = pairs_by_loops(job, loops, ordered=False), job.task.measure
     if pairs is None:
         return None
@@ -275,9 +275,9 @@ def pairs_by_loops(job: Job, loops: Loops, ordered: bool = True) -> Pairs | None
 
 
 def keep_places(job: Job) -> Ints:
-    """Make a table of the number of units that have each key as their first, second, ... choice; it may go to disk.
+    """Create a table of the number of units that have each key as their first, second, ... choice; it may be on disk.
 
-    Return the number of units with 0, 1, ..., and with at least the bound of keys.
+    Return the number of units with 0, 1, ... keys; the last one counts all with at least as many as the bound.
     """
     places = places_query(job.scan.text, job.scan.columns, job.task)
     job.connection.execute(f"CREATE TEMP TABLE {_PLACES} AS {places}")
@@ -288,14 +288,14 @@ def keep_places(job: Job) -> Ints:
 
 
 def count_under(connection: Any, task: Aggregation, keys: int) -> Counted:
-    """Return the counts of the table that `keep_places` made, where a unit keeps at most this number of keys."""
+    """Return the counts from the table of `keep_places`, where a unit keeps at most this number of keys."""
     names = ", ".join(f"k{i}" for i in range(len(task.columns.key)))
     sums = f"SELECT {names}, CAST(sum(n) AS BIGINT) AS n FROM {_PLACES} WHERE place <= {int(keys)} GROUP BY {names}"
     return decode_counts(task, None, connection.sql(sums).to_arrow_table())
 
 
 def read_numbers(job: Job) -> NumberRows:
-    """Return rows of numbers, those of one unit after each other."""
+    """Return rows of numbers; those of a unit are contiguous."""
     table = job.ask(number_query(job.scan.text, job.scan.columns, job.task))
     columns, starts = [column.combine_chunks() for column in table.columns], np.arange(len(table) + 1)
     if pa.types.is_list(table.schema.types[0]) or pa.types.is_large_list(table.schema.types[0]):
@@ -305,13 +305,13 @@ def read_numbers(job: Job) -> NumberRows:
 
 
 def guard(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:
-    """Return the result of `act`, and translate DuckDB's errors; `shown` has the user's names of the files."""
+    """Return the result of `act`, and translate DuckDB's errors; `shown` has the names of the files."""
     return translate_errors(act, partial(_explain, shown))
 
 
 def _explain(shown: Mapping[Path, str], error: Exception) -> DpsieveError | KeyboardInterrupt:
     """Return what went wrong and the fix."""
-    if is_interrupt(error):  # DuckDB reports Ctrl-C so where this thread runs the query itself
+    if is_interrupt(error):  # Ctrl-C in the thread that runs the query
         return KeyboardInterrupt()
     message = str(error)
     if isinstance(error, duckdb.OutOfMemoryException | MemoryError):
@@ -352,5 +352,5 @@ def _mentioned_file(message: str, shown: Mapping[Path, str]) -> str:
     """Return the name of the file that the message mentions last; only names that the user passed are returned."""
     if len(shown) == 1:
         return next(iter(shown.values()))
-    found = max(shown, key=lambda path: (message.rfind(str(path)), len(str(path))))
-    return shown[found] if str(found) in message else "a file of data"
+    last = max(shown, key=lambda path: (message.rfind(str(path)), len(str(path))))
+    return shown[last] if str(last) in message else "a file of data"

@@ -19,8 +19,8 @@ from dpsieve.engines.duckdb.compiled.database import FIRST_FREE, GROW, MESSAGE, 
 from dpsieve.engines.duckdb.compiled.numbering_loops import SCRATCH, ints_at, number, words_at
 
 _INT, _WORD = types.int64, ir.IntType(64)
-# The words of a frame: the addresses of the frames of units and of keys, or 0 where they stand for themselves; those of
-# the pairs' units, keys and hashes; how many pairs there is room for, and how many there are; and what wants more room.
+# The words of a frame: the addresses of the frames of units and of keys, or 0 for integers that need no number; the
+# addresses of the units, keys and hashes of the pairs; capacity and number of pairs; and the frame that must grow.
 UNITS, KEYS, NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS, ROOM, FILLED, WANTS, FIELDS = range(FIRST_FREE, FIRST_FREE + 9)
 
 
@@ -31,7 +31,7 @@ def _external(name, signature):
 
 
 def _yielding():
-    """Return a function that yields to other threads; where the system has none, any short call will do."""
+    """Return a function that yields to other threads, or any short call where the system has none."""
     yields = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value if os.name == "posix" else None
     llvmlite.binding.add_symbol("dpsieve_yield", yields or address_of("library_version"))
     return types.ExternalFunction("dpsieve_yield", _INT())
@@ -59,7 +59,7 @@ def _call(typing, function, argument):
 
 @intrinsic
 def _exchange(typing, address, value):
-    """Write a word, and return the one that was there; no other thread comes between."""
+    """Exchange a word atomically; return the old one."""
 
     def code(context, builder, signature, arguments):
         place = builder.inttoptr(arguments[0], _WORD.as_pointer())
@@ -70,7 +70,7 @@ def _exchange(typing, address, value):
 
 @intrinsic
 def _add(typing, address, number):
-    """Add a number to a word that other threads add to, too."""
+    """Add a number to a word atomically."""
 
     def code(context, builder, signature, arguments):
         builder.atomic_rmw("add", builder.inttoptr(arguments[0], _WORD.as_pointer()), arguments[1], "seq_cst")
@@ -81,13 +81,13 @@ def _add(typing, address, number):
 
 @jit()
 def end(frame, rows):
-    """Count the rows of a call that came to its end; one that an exception ends, which DuckDB ignores, does not."""
+    """Count the rows of a call that ended normally. DuckDB ignores exceptions, so a failed call is noticed by these."""
     _add(frame.ctypes.data + 8 * ROWS, rows)
 
 
 @jit()
 def lock(frame):
-    """Wait until no other thread has this part, and lock it."""
+    """Acquire the spin lock of a part."""
     while _exchange(frame.ctypes.data + 8 * TAKEN, 1) != 0:
         while frame[TAKEN] != 0:
             _yield()
@@ -95,13 +95,13 @@ def lock(frame):
 
 @jit()
 def unlock(frame):
-    """Unlock this part."""
+    """Release the spin lock of a part."""
     _exchange(frame.ctypes.data + 8 * TAKEN, 0)
 
 
 @jit(forceinline=True)
 def frame_of(info, fields):
-    """Return the frame of the part that a call belongs to."""
+    """Return the frame of the part that a call writes to."""
     return ints_at(_state(info), fields)
 
 
@@ -126,7 +126,7 @@ def has_null(chunk, number):
 
 @jit()
 def has_grown(frame):
-    """Request more room; return whether there is some."""
+    """Let Python enlarge the buffers of a part; return whether that was possible."""
     return _call(frame[GROW], frame[NUMBER]) != 0
 
 
@@ -143,11 +143,11 @@ def answer(result, count):
 
 
 @jit()
-def _numbers(chunk, which, state, numbers, frame, desk):
+def _write_numbers(chunk, which, state, numbers, frame, scratch):
     """Write the numbers of a column of a chunk; return whether there was room for all values."""
     done, count, values = 0, rows_of(chunk), ints_at(state, numbering_loops.FIELDS)
     while done < count:
-        done = number(done, count, column(chunk, which), False, numbers, values, desk)
+        done = number(done, count, column(chunk, which), False, numbers, values, scratch)
         if done < count:
             frame[WANTS] = state
             if not has_grown(frame):
@@ -156,16 +156,17 @@ def _numbers(chunk, which, state, numbers, frame, desk):
 
 
 @jit()
-def _note(chunk, frame, numbers, desk):
-    """Note the rows of a chunk; return whether there was room for them.
+def _append(chunk, frame, numbers, scratch):
+    """Append the rows of a chunk to the pairs of a part; return whether there was room for them.
 
-    The part is locked, so nothing may fail here: `numbers` and `desk` are room to work in.
+    The part is locked, so nothing may fail here: `numbers` and `scratch` are buffers that the caller allocated.
     """
     count = rows_of(chunk)
     for which in range(2):
-        if frame[UNITS + which] and not _numbers(chunk, which, frame[UNITS + which], numbers[which], frame, desk):
+        state = frame[UNITS + which]
+        if state and not _write_numbers(chunk, which, state, numbers[which], frame, scratch):
             return False
-        if not frame[UNITS + which]:
+        if not state:
             numbers[which] = words_at(column(chunk, which), count).view(np.int64)
     frame[WANTS] = 0
     while frame[FILLED] + count > frame[ROOM]:
@@ -183,11 +184,11 @@ def _note(chunk, frame, numbers, desk):
 
 @callback("void(int64, int64, int64)")
 def visit(info, chunk, result):
-    """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
+    """Append rows of a unit, a key and its hash to a part; end the query at a null, or where there is no room."""
     frame, count = frame_of(info, FIELDS), rows_of(chunk)
-    numbers, desk = np.empty((2, count), np.int64), np.empty(SCRATCH, np.int64)
+    numbers, scratch = np.empty((2, count), np.int64), np.empty(SCRATCH, np.int64)
     lock(frame)
-    failed = has_null(chunk, 0) or has_null(chunk, 1) or not _note(chunk, frame, numbers, desk)
+    failed = has_null(chunk, 0) or has_null(chunk, 1) or not _append(chunk, frame, numbers, scratch)
     unlock(frame)
     if failed:
         stop(info, frame)

@@ -26,7 +26,7 @@ def count_parts(units, new_units, bits, salt, counts):
 
 @jit(nogil=True)
 def divide(units, keys, orders, new_units, new_keys, bits, salt, ends, units_there, keys_there, orders_there):
-    """Move pairs to where the pairs of their part end so far; units and keys get new numbers where there are some."""
+    """Append pairs to their parts; units and keys get new numbers where these are passed."""
     for i in range(len(units)):
         unit = _renamed(units[i], new_units)
         part = _part(unit, bits, salt)
@@ -38,18 +38,18 @@ def divide(units, keys, orders, new_units, new_keys, bits, salt, ends, units_the
 
 
 @jit(nogil=True)
-def settle(units, keys, orders, most, names, texts, blocks, salt, sizes, desk):
+def settle(units, keys, orders, most, names, texts, blocks, salt, sizes, scratch):
     """Keep the first `most` distinct keys of each unit: pairs at the beginning of the arrays, units after each other.
 
-    Returns how many pairs and how many units these are. The units are then at the beginning of `units`, and `sizes` has
-    how many keys each of them keeps; `desk` is room to work in. Keys with equal hashes are ordered by what they are:
-    `names` has a word for each number, from 1 on, that of a whole number or of one of the `texts` in `blocks`; or none,
-    where numbers stand for themselves.
+    Return the numbers of pairs and of units. The units are then at the beginning of `units`, and `sizes` has the number
+    of keys of each; `scratch` has scratch buffers. Keys with equal hashes are ordered by their values: `names` has a
+    word per number, from 1 on, an integer or a reference to one of the `texts` in `blocks`; it is empty where the
+    numbers are the keys.
     """
     if most == 1:
-        return _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, desk[-1])
-    words, _, starts, _, own_keys, own_orders, _ = desk
-    found, filled, waiting = _group(units, keys, orders, salt, desk), 0, np.empty((64, 2), np.int64)
+        return _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, scratch[-1])
+    words, _, starts, _, own_keys, own_orders, _ = scratch
+    found, filled, waiting = _group(units, keys, orders, salt, scratch), 0, np.empty((64, 2), np.int64)
     for u in range(found):
         _quicksort(starts[u], starts[u + 1] - 1, own_keys, own_orders, names, texts, blocks, salt, waiting)
         first, begin = filled, starts[u]
@@ -64,16 +64,12 @@ def settle(units, keys, orders, most, names, texts, blocks, salt, sizes, desk):
 
 @jit(nogil=True)
 def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, salt, table):
-    """Return whether all units of a part are there once, and keep at most `most` keys, each once.
+    """Return whether each unit of a part occurs once, and keeps at most `most` keys, each once.
 
-    Units of different parts differ if each is in the part of its number. `table` is room to work in, as on a desk. Keys
-    of a unit are in the order of their hashes, so that equal ones would be side by side.
+    Units of different parts differ if each is in the part of its number. `table` is a scratch buffer. Keys of a unit
+    are in the order of their hashes, so that equal ones would be adjacent.
     """
-    room, place = 4, 0
-    while room < 2 * len(units):
-        room *= 2
-    table[:room] = 0
-    mask = np.uint64(room - 1)
+    place, mask = 0, _clear(table, len(units))
     for u in range(len(units)):
         slot = fold(units[u] ^ salt[4], salt[5]) & mask
         while table[slot] != 0:
@@ -94,11 +90,7 @@ def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, salt, ta
 @jit()
 def _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, table):
     """Keep the first key of each unit, without a sort; see `settle`."""
-    room, found = 4, 0
-    while room < 2 * len(units):
-        room *= 2
-    table[:room] = 0
-    mask = np.uint64(room - 1)
+    found, mask = 0, _clear(table, len(units))
     for i in range(len(units)):
         slot = fold(units[i] ^ salt[4], salt[5]) & mask
         while table[slot] != 0 and units[table[slot] - 1] != units[i]:
@@ -115,14 +107,10 @@ def _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, table):
 
 
 @jit()
-def _group(units, keys, orders, salt, desk):
-    """Write units, where the pairs of each start, and keys and orders by unit on the desk; return how many units."""
-    words, who, starts, ends, own_keys, own_orders, table = desk
-    count, room = len(units), 4
-    while room < 2 * count:
-        room *= 2
-    table[:room] = 0
-    found, mask = 0, np.uint64(room - 1)
+def _group(units, keys, orders, salt, scratch):
+    """Group pairs by unit into the scratch buffers: units, starts, keys and hashes; return the number of units."""
+    words, who, starts, ends, own_keys, own_orders, table = scratch
+    count, found, mask = len(units), 0, _clear(table, len(units))
     for i in range(count):
         slot = fold(units[i] ^ salt[4], salt[5]) & mask
         while table[slot] != 0 and words[table[slot] - 1] != units[i]:
@@ -192,6 +180,16 @@ def arrange(turn, starts, keys, numbers, arranged):
 
 
 @jit(forceinline=True)
+def _clear(table, count):
+    """Empty a hash table for this number of values; return the mask of its slots."""
+    room = 4
+    while room < 2 * count:
+        room *= 2
+    table[:room] = 0
+    return np.uint64(room - 1)
+
+
+@jit(forceinline=True)
 def _renamed(unit, new_units):
     return unit if new_units is None else np.uint64(new_units[unit])
 
@@ -210,10 +208,9 @@ def _before(order, key, other_order, other_key, names, texts, blocks):
 
 @jit()
 def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
-    """Sort from `low` to `high`; the longer part waits, so that at most 64 do.
+    """Sort from `low` to `high`; the longer part is pushed to the stack `waiting`, whose depth is then at most 64.
 
-    Keys with equal hashes may come in an order that someone chose. Where it is divided is secret, so that no order
-    takes much longer than others.
+    Someone may choose the order of keys with equal hashes. The pivot is secret, so no order takes much longer.
     """
     depth = 0
     while True:

@@ -163,13 +163,13 @@ def _settle_parts(
         pair_loops.divide(*own, units[i], keys[i], bits, salt, begins[:, i].copy(), *there)
 
     def sort_parts(worker: int) -> list[tuple[Words, Int32s, Int32s, Words]]:
-        desk, made = _desk(int(counts.sum(axis=1).max())), []
+        scratch, made = _scratch(int(counts.sum(axis=1).max())), []
         for part in range(worker, 1 << bits, workers):
             begin, end = int(begins[part, 0]), int(begins[part, -1] + counts[part, -1])
             columns, sizes = [column[begin:end] for column in there], np.empty(end - begin, np.int32)
-            kept, found = pair_loops.settle(*columns, most, *names, salt, sizes, desk)
+            kept, found = pair_loops.settle(*columns, most, *names, salt, sizes, scratch)
             mine = columns[0][:found], sizes[:found], columns[1][:kept], columns[2][:kept]
-            is_bounded = pair_loops.is_bounded(*mine, most, key_count, part, bits, salt, desk[-1])
+            is_bounded = pair_loops.is_bounded(*mine, most, key_count, part, bits, salt, scratch[-1])
             check(is_bounded, "a unit keeps more keys than its bound")
             made.append(mine)
         return made
@@ -181,8 +181,8 @@ def _settle_parts(
         return [part for made in pool.map(sort_parts, range(workers)) for part in made]
 
 
-def _desk(pairs: int) -> tuple[NDArray[Any], ...]:
-    """Return what it takes to sort this number of pairs: see `pair_loops.settle`."""
+def _scratch(pairs: int) -> tuple[NDArray[Any], ...]:
+    """Return the scratch buffers of `pair_loops.settle` for this number of pairs."""
     kinds = (np.uint64, np.int32, np.int64, np.int64, np.int32, np.uint64)
     return *(np.empty(pairs + 1, kind) for kind in kinds), np.empty(4 << pairs.bit_length(), np.int32)
 
