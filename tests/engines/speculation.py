@@ -24,7 +24,7 @@ from spark_cluster import INTERPRETED, JAVA
 import dpsieve as ds
 from dpsieve.engines import Spark
 from dpsieve.engines.spark import engine as spark_engine
-from dpsieve.engines.spark.executors import draw_batches
+from dpsieve.engines.spark.engine import draw_batches
 
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",

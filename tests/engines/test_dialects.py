@@ -95,8 +95,6 @@ def test_types_that_cannot_be_keys(dialect, type_):
 
 def test_what_is_not_there():
     bounds = task(unit=None)
-    with pytest.raises(InvalidValue, match=r"dialect='oracle' is not known. Choose from 'postgres'"):
-        query_for("oracle", ("t",), {"key": "int"}, bounds)
     with pytest.raises(InvalidValue, match=r"key='key' is not a column of the data. Did you mean 'keys'"):
         query_for("spark", ("t",), {"keys": "int"}, bounds)
 

@@ -13,9 +13,8 @@ from dpsieve.compiled.jit import callback
 from dpsieve.engines import DuckDB
 from dpsieve.engines.duckdb.compiled import database as own_database
 from dpsieve.engines.duckdb.compiled import pair_loops, pairs
-from dpsieve.engines.duckdb.compiled.chunks import answer, end, frame_of, rows_of
+from dpsieve.engines.duckdb.compiled.chunks import FIELDS, answer, end, frame_of, rows_of
 from dpsieve.engines.duckdb.compiled.numbering import Memory
-from dpsieve.engines.duckdb.compiled.pair_loops import FIELDS
 from dpsieve.engines.true_data import Pairs
 
 COMPILED, SQL = DuckDB(compiled_from=0, threads=2), DuckDB(compiled_from=None)

@@ -226,8 +226,6 @@ def test_progress_and_what_is_refused(engine):
     assert shares == sorted(shares) and shares[-1] == 1.0
     with pytest.raises(InvalidType, match="progress must be"):
         read_pairs(engine, table, progress=1)
-    with pytest.raises(InvalidType, match="contribution must be Contribution"):
-        engine.read_pairs(table, Columns(("key",), "unit"), 1, salt=1)
     with pytest.raises(InvalidValue, match="not a column"):
         read_pairs(engine, table, key=("keys",))
     assert "1" not in repr(read_pairs(engine, table))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb.compiled import pairs
-from dpsieve.engines.duckdb.compiled.values import unit_expression, unit_values
+from dpsieve.engines.duckdb.compiled.pairs import unit_expression, unit_values
 from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.queries import DUCKDB

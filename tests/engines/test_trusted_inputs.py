@@ -17,8 +17,7 @@ from parquet_lies import with_false_rows, with_false_statistics
 import dpsieve as ds
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb import engine as duckdb_engine
-from dpsieve.engines.duckdb.failures import guard
-from dpsieve.engines.duckdb.scan import scan_of
+from dpsieve.engines.duckdb.read import guard, open_scan
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.privacy.contribution import Weight
 from dpsieve.testing import insecure_source
@@ -123,11 +122,11 @@ def test_a_file_that_changes_after_its_header_was_read_is_refused_and_costs_noth
     os.utime(path, ns=(0, 0))
 
     def described(*given):
-        scan = scan_of(*given)
+        scan = open_scan(*given)
         change(path)
         return scan
 
-    monkeypatch.setattr(duckdb_engine, "scan_of", described)
+    monkeypatch.setattr(duckdb_engine, "open_scan", described)
     for how in ({}, {"max_keys_per_unit": 1, "report_coverage": False}):
         with pytest.raises(UnreadableData):
             ds.release(path, engine=engine, ledger=book, **BUDGET, **how)

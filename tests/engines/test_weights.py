@@ -12,10 +12,10 @@ from counting import count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.engines import Columns, DuckDB
+from dpsieve.engines import DuckDB
 from dpsieve.engines.sql.queries import DUCKDB
-from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution, Weight
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy.contribution import Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -144,9 +144,3 @@ def test_what_is_refused(engine):
     for bits in (0, 63):
         with pytest.raises(InvalidValue, match="bits="):
             Weight(bits)
-    with pytest.raises(InvalidType, match="measure must be COUNT"):
-        count(engine, table, measure="sum")
-    with pytest.raises(InvalidType, match="contribution must be Contribution"):
-        engine.aggregate(table, Columns(("key",), "unit"), 1, salt=1)
-    with pytest.raises(InvalidType, match="columns must be Columns"):
-        engine.aggregate(table, ("key",), Contribution(), salt=1)

@@ -20,7 +20,7 @@ The cache folder is NUMBA_CACHE_DIR, or that of the user, such as ~/.cache. Thre
 A cache that cannot be read or written is ignored, whatever the reason: the function is compiled in memory.
 """
 
-# ruff: noqa: PTH102, PTH105, PTH116, PTH123, PTH208
+# ruff: noqa: PTH123, PTH208
 
 import contextlib
 import hashlib
@@ -35,9 +35,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-import llvmlite
 import numba
-import numpy as np
 from numba import njit
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
@@ -52,6 +50,7 @@ from dpsieve.logs import log
 _PACKAGE = Path(dpsieve.__file__).resolve().parent
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+dpsieve(?:\.([\w.]+))?(?:[ \t]+import[ \t]+(\([^)]*\)|.*))?", re.M)
 _JIT = "compiled/jit.py"
+_LIBRARIES = ("duckdb", "llvmlite", "numba", "numpy")
 _VERSIONS_KEPT = 8
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CLOCK_STEP = 0.02  # seconds by which the clock of a file system may be behind
@@ -93,16 +92,14 @@ class _Cache(NullCache):
         """Return the machine code for a signature, or None."""
         target_context.refresh()
         with _ignored("read"):
-            sources = _sources()
-            key = self._key(sources, sig, target_context.codegen())
-            with _version_folder(sources.version) as folder:
-                content = folder.read(self._name(key))
+            name = self._name(sig, target_context.codegen())
+            with _version_folder() as folder:
+                content = _read(folder, name)
             if hashlib.sha256(content[_CHECKSUM:]).digest() != content[:_CHECKSUM]:
-                raise _Refused("a file was changed, or not written to its end")
-            sources.check_unchanged()
-            stored_key, reduced = pickle.loads(content[_CHECKSUM:])  # noqa: S301 - only this user can have written it
-            if stored_key == key:
-                return CompileResult._rebuild(target_context, *reduced)
+                raise RuntimeError("a file was changed, or not written to its end")
+            _sources().check_unchanged()
+            reduced = pickle.loads(content[_CHECKSUM:])  # noqa: S301 - only this user can have written it
+            return CompileResult._rebuild(target_context, *reduced)
         return None
 
     def save_overload(self, sig, data):
@@ -110,37 +107,30 @@ class _Cache(NullCache):
         if data.library.has_dynamic_globals or any(not lifted.can_cache for lifted in data.lifted):
             return
         with _ignored("written"):
-            sources = _sources()
-            key = self._key(sources, sig, data.codegen)
-            content = dumps((key, data._reduce()))
-            sources.check_unchanged()
-            with _version_folder(sources.version, make=True) as folder:
-                folder.write(self._name(key), hashlib.sha256(content).digest() + content)
+            name, content = self._name(sig, data.codegen), dumps(data._reduce())
+            _sources().check_unchanged()
+            with _version_folder(make=True) as folder:
+                _write(folder, name, hashlib.sha256(content).digest() + content)
 
-    def _key(self, sources, sig, codegen):
-        code, shown = self._function.__code__, repr(sig)
-        if Path(code.co_filename).resolve() not in sources.stamps or self._function.__closure__ or " at 0x" in shown:
-            raise _Refused("the digest does not cover this function")
-        return f"{self._function.__module__}.{code.co_qualname}", code.co_firstlineno, shown, sig, codegen.magic_tuple()
-
-    def _name(self, key):
-        name, line, shown, _, target = key
-        return f"{name}-{hashlib.sha256(repr((line, shown, target)).encode()).hexdigest()[:24]}"
-
-
-class _Refused(Exception):
-    """A cache that must not be used."""
+    def _name(self, sig, codegen):
+        """Return the name of the file: the function, and a digest of its line, the signature and the CPU."""
+        code, signature = self._function.__code__, repr(sig)
+        is_covered = Path(code.co_filename).resolve() in _sources().stamps
+        if not is_covered or self._function.__closure__ or " at 0x" in signature:
+            raise RuntimeError("the digest does not cover this function")
+        key = repr((code.co_firstlineno, signature, codegen.magic_tuple())).encode()
+        return f"{self._function.__module__}.{code.co_qualname}-{hashlib.sha256(key).hexdigest()[:24]}"
 
 
 @contextlib.contextmanager
-def _ignored(done):
+def _ignored(action):
     """Suppress every failure of the cache."""
     try:
         yield
     except FileNotFoundError:  # not compiled yet
         pass
     except Exception as error:
-        _log_once(f"compiled code on disk is not {done} ({type(error).__name__}: {error}); it is compiled in memory")
+        _log_once(f"compiled code on disk is not {action} ({type(error).__name__}: {error}); it is compiled in memory")
 
 
 @cache
@@ -153,12 +143,12 @@ class _Sources:
 
     Attributes:
         stamps: their files, with what changes when a file is replaced.
-        version: the name of the folder, a digest of their content and of the versions of the compilers.
+        version: the name of the folder, a digest of their content and of the versions of Python and libraries.
     """
 
     def __init__(self):
-        files = {str(path.relative_to(_PACKAGE).as_posix()): path for path in _PACKAGE.rglob("*.py")}
-        stamps = {path: _stamp(path) for path in files.values()}
+        files = {path.relative_to(_PACKAGE).as_posix(): path for path in _PACKAGE.rglob("*.py")}
+        stamps = {name: _stamp(path) for name, path in files.items()}
         texts = {name: path.read_bytes() for name, path in files.items()}
         used = set()
         pending = [name for name, text in texts.items() if b"jit" in text and _JIT in _imported(text, texts)]
@@ -167,18 +157,18 @@ class _Sources:
             if name not in used:
                 used.add(name)
                 pending += _imported(texts[name], texts)
-        packages = (sys.version, sys.implementation.cache_tag, np.__version__, numba.__version__, llvmlite.__version__)
-        digest = hashlib.sha256(repr((packages, _duckdb_version())).encode())
+        versions = sys.version, sys.implementation.cache_tag, *map(metadata.version, _LIBRARIES)
+        digest = hashlib.sha256(repr(versions).encode())
         for name in sorted(used):
             digest.update(f"\0{name}\0{len(texts[name])}\0".encode() + texts[name])
         self.version = digest.hexdigest()[:32]
-        self.stamps = {files[name]: stamps[files[name]] for name in used}
+        self.stamps = {files[name]: stamps[name] for name in used}
 
     def check_unchanged(self):
         """Raise unless these files are what this process has imported."""
         latest = dpsieve._LOADED_AT - _CLOCK_STEP
         if any(_stamp(path) != stamp or stamp[-1] >= latest for path, stamp in self.stamps.items()):
-            raise _Refused("the package was changed on disk after it was loaded")
+            raise RuntimeError("the package was changed on disk after it was loaded")
 
 
 @cache
@@ -203,94 +193,83 @@ def _stamp(path):
     return status.st_ino, status.st_size, status.st_mtime_ns, changed
 
 
-def _duckdb_version():
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version("duckdb")
-    return ""
-
-
-def _version_folder(version, make=False):
-    """Return the folder of a version; a new one replaces the least recently used version."""
+@contextlib.contextmanager
+def _version_folder(make=False):
+    """Yield the folder of this version; saving removes the least recently used versions."""
     given = numba.config.CACHE_DIR
     parent = Path(given).absolute() if given else Path(AppDirs("dpsieve", appauthor=False).user_cache_dir).parent
     if make:
         parent.mkdir(parents=True, exist_ok=True)
     name = f"dpsieve-{os.getuid()}" if hasattr(os, "getuid") else "dpsieve"
-    with _Folder(parent / name, make=make) as home:
-        folder = _Folder(version, home, make)
-        if folder.is_new:
-            home.remove_oldest(_VERSIONS_KEPT)
-    return folder
-
-
-class _Folder:
-    """A folder that only this user can write to; use it in a `with` block.
-
-    Names in it are relative to its handle where the system allows that: the folder behind a path can be exchanged.
-    """
-
-    def __init__(self, name, parent=None, make=False):
-        path, where = (name, {}) if parent is None else parent.at(name)
-        self.path, self.handle, self.is_new = path, None, False
+    with _private_folder(parent, name, make) as home, _private_folder(home, _sources().version, make) as folder:
+        yield folder
         if make:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700, **where)
-                self.is_new = True
-        if _HAS_HANDLES:
-            self.handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, **where)
-            try:
-                _check_private(os.fstat(self.handle))
-            except BaseException:
-                self.__exit__()
-                raise
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.handle is not None:
-            os.close(self.handle)
-
-    def at(self, name):
-        """Return the path and keyword arguments with which functions of `os` reach a name in this folder."""
-        return (Path(self.path, name), {}) if self.handle is None else (name, {"dir_fd": self.handle})
-
-    def read(self, name):
-        path, where = self.at(name)
-        flags = [getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")]  # a pipe is not waited for
-        handle = os.open(path, os.O_RDONLY | sum(flags), **where)
-        with open(handle, "rb") as file:
-            if self.handle is not None:
-                _check_private(os.fstat(handle))
-                with contextlib.suppress(OSError):  # read-only
-                    os.utime(self.handle)
-            return file.read()
-
-    def write(self, name, content):
-        """Write a file atomically."""
-        (partial, where), (path, _) = self.at(f"{uuid.uuid4().hex}.partial"), self.at(name)
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600, **where)
-        try:
-            with open(handle, "wb") as file:
-                file.write(content)
-            os.replace(partial, path, **{f"{end}_{kind}": fd for kind, fd in where.items() for end in ("src", "dst")})
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(partial, **where)
-            raise
-
-    def remove_oldest(self, kept):
-        """Remove all folders in this one except for the most recently used ones."""
-        used = {}
-        for name in os.listdir(self.path if self.handle is None else self.handle):
-            path, where = self.at(name)
-            with contextlib.suppress(OSError):  # another process removes it
-                used[name] = os.stat(path, follow_symlinks=False, **where).st_mtime
-        for name in sorted(used, key=used.__getitem__)[:-kept]:
-            path, where = self.at(name)
-            shutil.rmtree(path, ignore_errors=True, **where)
+            _remove_oldest(home)
 
 
-def _check_private(status):
+@contextlib.contextmanager
+def _private_folder(parent, name, make):
+    """Yield a folder that only this user can write to: its handle where the system has these, otherwise its path."""
+    path, handle = _at(parent, name)
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700, dir_fd=handle)
+    if not _HAS_HANDLES:
+        yield path
+        return
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
+    try:
+        _check_private(folder)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _at(folder, name):
+    """Return the path and the `dir_fd` with which functions of `os` reach a name in a folder."""
+    return (name, folder) if isinstance(folder, int) else (folder / name, None)
+
+
+def _check_private(handle):
+    status = os.fstat(handle)
     if status.st_uid != os.getuid() or status.st_mode & _OTHERS_MAY_WRITE:
-        raise _Refused("another user owns the cache, or may write to it")
+        raise RuntimeError("another user owns the cache, or may write to it")
+
+
+def _read(folder, name):
+    path, parent = _at(folder, name)
+    flags = [getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")]  # a pipe is not waited for
+    handle = os.open(path, os.O_RDONLY | sum(flags), dir_fd=parent)
+    with open(handle, "rb") as file:
+        if _HAS_HANDLES:
+            _check_private(handle)
+            with contextlib.suppress(OSError):  # read-only
+                os.utime(folder)
+        return file.read()
+
+
+def _write(folder, name, content):
+    """Write a file atomically."""
+    (partial, parent), (path, _) = _at(folder, f"{uuid.uuid4().hex}.partial"), _at(folder, name)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(partial, flags, 0o600, dir_fd=parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(content)
+        os.replace(partial, path, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial, dir_fd=parent)
+        raise
+
+
+def _remove_oldest(home):
+    """Remove all versions except for the most recently used ones."""
+    used = {}
+    for name in os.listdir(home):
+        path, parent = _at(home, name)
+        with contextlib.suppress(OSError):  # another process removes it
+            used[name] = os.stat(path, dir_fd=parent, follow_symlinks=False).st_mtime
+    for name in sorted(used, key=used.__getitem__)[:-_VERSIONS_KEPT]:
+        path, parent = _at(home, name)
+        shutil.rmtree(path, ignore_errors=True, dir_fd=parent)

@@ -142,8 +142,6 @@ def cast_known_keys(known: pa.Table, columns: list[Column]) -> pa.Table:
     The list is public, so errors may describe it.
     """
     names = [f"k{n}" for n in range(len(columns))]
-    if any(column.null_count for column in known.columns):
-        raise InvalidValue("known_keys contains nulls. Leave them out: rows with a null key are not counted.")
     cast = ", ".join(f"CAST({k} AS {_key_type(column)}) AS {k}" for k, column in zip(names, columns, strict=True))
     inner = [Column(column.name, k, column.type) for k, column in zip(names, columns, strict=True)]
     keys = ", ".join(f"{column.as_key} AS {column.sql}" for column in inner)

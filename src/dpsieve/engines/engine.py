@@ -1,9 +1,9 @@
-"""What every engine offers: the columns of a table, and its keys or numbers after each privacy unit was bounded."""
+"""The interface of all engines: columns of a table, and its keys or numbers after each privacy unit is bounded."""
 
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal
 
 import pyarrow as pa
@@ -23,12 +23,12 @@ _MOST_WEIGHTS = 10_000
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table make a key, and which say who is protected.
+    """The columns of the key and of the privacy unit.
 
     Attributes:
-        key: the columns of what is counted; a key is one value in each of them.
-        unit: the columns of the privacy unit, which is one combination of values in them; a null in any of them is a
-            null unit. Empty when every row is a unit of its own. One name may be given as it is.
+        key: the names of the key columns; a key is one value in each of them.
+        unit: the names of the columns of the privacy unit, which is one combination of their values; a null in any of
+            them is a null unit. Empty if every row is its own unit. A single name may be passed as text.
 
     >>> Columns(("query",), "user_id").unit, Columns(("query",), ("tenant", "user_id")).shown_unit
     (('user_id',), "['tenant', 'user_id']")
@@ -40,15 +40,6 @@ class Columns:
     unit: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        word, hint = self.argument, f"Pass one or several column names, such as {self.argument}=('query',)."
-        if not isinstance(self.key, tuple | list):
-            raise InvalidType(f"{word} must be a tuple of column names, not {type(self.key).__name__}. {hint}")
-        names = tuple(validate.text(word, name, hint=hint) for name in self.key)
-        if not names:
-            raise InvalidValue(f"{word} is empty. {hint}")
-        if len(set(names)) < len(names):
-            raise InvalidValue(f"{word} names a column twice. Name each column once.")
-        object.__setattr__(self, "key", names)
         object.__setattr__(self, "unit", unit_columns(self.unit))
 
     @property
@@ -62,14 +53,14 @@ class Columns:
         return repr(self.unit[0] if len(self.unit) == 1 else list(self.unit))
 
     def check_present(self, names: Iterable[str], *, listed: bool) -> None:
-        """Refuse columns that the data, with columns of these names, does not have, and hint at those it has.
+        """Refuse columns that are not among the names of the data's columns, and suggest those that are.
 
-        Without `listed` the hint names no column: what stands for names in a text file may be a first row of data. The
-        columns of the unit are never suggested as keys, as that would publish the units.
+        Without `listed` no column is named: the header of a text file may be a first row of data. The columns of the
+        unit are never suggested as keys, as that would publish the units.
         """
         known = list(names)
-        wanted = [("privacy_unit", name) for name in self.unit] + [(self.argument, name) for name in self.key]
-        for argument, name in wanted:
+        requested = [("privacy_unit", name) for name in self.unit] + [(self.argument, name) for name in self.key]
+        for argument, name in requested:
             if known.count(name) > 1:
                 raise InvalidValue(f"{argument}={name!r} is the name of several columns. Rename them.")
             if name not in known:
@@ -79,7 +70,7 @@ class Columns:
 
 
 def unit_columns(unit: object) -> tuple[str, ...]:
-    """Return the columns of a privacy unit: one name, several, or none where each row is a unit of its own."""
+    """Return the columns of a privacy unit: one name, several, or none where each row is its own unit."""
     hint = "Name the column that says who is protected, such as privacy_unit='user_id', or several."
     names = () if unit is None else (unit,) if isinstance(unit, str) else unit
     if isinstance(names, list) and not names:
@@ -93,7 +84,7 @@ def unit_columns(unit: object) -> tuple[str, ...]:
 
 
 class NumberColumns(Columns):
-    """Which columns of a table hold the numbers, and which say who is protected."""
+    """The columns of numbers, as `key`, and of the privacy unit."""
 
     argument = "column"
 
@@ -104,7 +95,7 @@ Measure = Literal["count"] | Weight
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What an engine computes: the arguments of `Engine.aggregate`, checked."""
+    """What an engine computes: the arguments of `Engine.aggregate`."""
 
     columns: Columns
     contribution: Contribution
@@ -113,31 +104,24 @@ class Aggregation:
     allow_null_units: bool = False
 
     def __post_init__(self) -> None:
-        for name, kind in (("columns", Columns), ("contribution", Contribution)):
-            if not isinstance(given := getattr(self, name), kind):
-                raise InvalidType(f"{name} must be {kind.__name__}(...), not {type(given).__name__}.")
-        if self.measure != COUNT and not isinstance(self.measure, Weight):
-            raise InvalidType("measure must be COUNT, or Weight(bits) for sums of weights.")
         if isinstance(self.measure, Weight) and self.contribution.keys > _MOST_WEIGHTS:
             fix = f"Pass at most {_MOST_WEIGHTS:,}."
             raise InvalidValue(f"max_keys_per_unit={self.contribution.keys} is too large for weights. {fix}")
-        salt = validate.whole("salt", self.salt, high=2**64 - 1, hint="Draw 64 random bits.")
-        object.__setattr__(self, "salt", salt)
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """What a unit adds to each key if it keeps 1, 2, ... of them, and each in one row."""
+        """The weight that a unit adds to each of its keys if it keeps 1, 2, ... of them."""
         keys = self.contribution.keys if self.columns.unit else 1
         return self.measure.of_keys(keys) if isinstance(self.measure, Weight) else (1,)
 
     @property
     def max_rows(self) -> int:
-        """How many rows of a unit matter for one of its keys."""
+        """The number of rows of a unit that count for one of its keys."""
         return 1 if isinstance(self.measure, Weight) else self.contribution.rows
 
 
 class Engine(ABC):
-    """Where tables are bounded and aggregated.
+    """Reads tables, bounds each privacy unit and aggregates.
 
     Attributes:
         supports_pairs: whether it implements `read_pairs`.
@@ -147,7 +131,7 @@ class Engine(ABC):
 
     @abstractmethod
     def columns(self, data: Any) -> list[tuple[str, str]]:
-        """Return name and type of each column. Only the schema is read, never rows beyond what names the columns."""
+        """Return name and type of each column. Only the schema is read, or what names the columns of a text file."""
 
     @abstractmethod
     def check(self, data: Any, columns: Columns) -> None:
@@ -167,30 +151,29 @@ class Engine(ABC):
     ) -> Counted:
         """Bound what each privacy unit adds, and return the keys with their true counts or sums of weights.
 
-        Rows that are null in a key column are dropped first. Of the rest, each unit keeps at most `contribution.keys`
-        of its distinct keys: those whose hash with the salt and the unit is smallest, so every key of the unit has the
-        same chance, the choices of different units are independent, and the same salt repeats the same choice. To each
-        of them it adds the number of its rows with that key, at most `contribution.rows`; or its weight (see `Weight`).
-        Where every row is a unit of its own, a count is a number of rows, and each row has the weight of one key.
+        Rows with a null in a key column are dropped first. Then each unit keeps at most `contribution.keys` of its
+        distinct keys: those with the smallest hash of the salt, the unit and the key. So every key of a unit is equally
+        likely, units choose independently, and the same salt repeats the same choice. To each of these keys the unit
+        adds its number of rows with the key, at most `contribution.rows`; or its weight (see `Weight`). Where every row
+        is its own unit, a count is a number of rows, and each row has the weight of one key.
 
-        Privacy does not rest on the hash or on the salt being secret: what a unit adds depends on its own rows alone,
-        for every salt. So one unit more or less changes at most `contribution.keys` counts, each by at most
-        `contribution.rows`; or weights by at most 2^bits in the L2 norm.
+        Privacy depends neither on the hash nor on the secrecy of the salt: for every salt, what a unit adds depends on
+        its own rows alone. So one unit changes at most `contribution.keys` counts, each by at most `contribution.rows`;
+        or weights by at most 2^bits in the L2 norm.
 
-        With `known`, a public list of keys, rows of other keys are dropped first, and each key of the list is answered.
+        With `known`, a public list of keys, rows of other keys are dropped first, and every key of the list returns.
 
         Args:
             data: see `dpsieve.engines.inputs`.
-            columns: what is counted, and who is protected.
+            columns: the key and the privacy unit.
             contribution: what one unit may add.
             measure: COUNT, or Weight(bits); then a unit may keep up to 10,000 keys.
-            salt: a number below 2^64, fresh from the system for each release; it decides which keys a unit keeps.
+            salt: an integer below 2^64, drawn for each release; it determines which keys a unit keeps.
             known: the public keys, a table with the key columns.
-            allow_null_units: null units are refused, as they cannot be attributed to a unit; with True, rows
-                with a null unit are dropped.
-            progress: called from time to time, in this thread, with the share of the work that is done, from 0 to 1;
-                True shows it.
-                An exception that it raises stops the work.
+            allow_null_units: drop rows with a null unit; by default these are refused, as they cannot be attributed to
+                a unit.
+            progress: called in this thread with the share of the work that is done, from 0 to 1; True shows it. An
+                exception that it raises stops the work.
         """
         task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound and count"):
@@ -207,20 +190,18 @@ class Engine(ABC):
         allow_null_units: bool = False,
         progress: Progress | bool | None = None,
     ) -> Pairs:
-        """Bound what each privacy unit adds, as `aggregate` does, and return which unit keeps which keys.
+        """Bound each privacy unit as `aggregate` does, and return the keys of each unit.
 
-        So the counts of the result, and its sums of weights, are those of `aggregate` with the same salt. How many rows
-        a unit has of a key does not matter. `contribution.keys` may be as large as 10^12, for no bound.
+        The counts of the result, and its sums of weights, are those of `aggregate` with the same salt. The number of
+        rows of a unit with a key does not matter. `contribution.keys` may be as large as 10^12, for no bound.
 
-        Units stand in the order of a hash of the unit with the salt, and the keys of a unit in the order by which they
-        are chosen; ties are broken by the values. So which of two units comes first depends on these two and the salt
-        alone, whatever the order of rows and whoever else is there. Where every row is a unit of its own, rows stand in
-        the order of a hash of their key with the salt.
+        Units are sorted by a hash of the salt and the unit, and the keys of a unit in the order in which they are
+        chosen; ties are broken by the values. So the order of two units depends on these two and the salt alone. Where
+        every row is its own unit, rows are sorted by a hash of the salt and their key.
 
         The arguments are those of `aggregate`; with `known`, the keys are those of the list.
         """
-        task = Aggregation(columns, contribution, COUNT, salt, bool(allow_null_units))
-        task = replace(task, contribution=Contribution(contribution.keys))
+        task = Aggregation(columns, Contribution(contribution.keys), COUNT, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound"):
             return self._read_pairs(data, task, known, _make_monotonic(progress))
 
@@ -233,10 +214,10 @@ class Engine(ABC):
         allow_null_units: bool = False,
         progress: Progress | bool | None = None,
     ) -> CountedByBound:
-        """Count before it is known how many keys a unit may keep; there must be a unit.
+        """Count under every bound on the keys per unit; the columns must name a unit.
 
-        The counts under a bound are those of `aggregate` with the same salt. The data is read once: what the counts
-        need is kept, in memory or in a private folder. The arguments are those of `aggregate`.
+        The counts under a bound are those of `aggregate` with the same salt. The data is read once, and what the counts
+        need is stored in memory or in a private folder. The arguments are those of `aggregate`.
         """
         task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound"):
@@ -252,14 +233,12 @@ class Engine(ABC):
         allow_null_units: bool = False,
         progress: Progress | bool | None = None,
     ) -> NumberRows:
-        """Bound what each privacy unit adds, and return rows of numbers: at most `max_rows` of each unit.
+        """Bound what each privacy unit adds, and return rows of numbers: at most `max_rows` per unit.
 
-        Rows with a null or NaN in one of the columns are dropped first, in text files also those with a text that is no
-        number. Of the rest each unit keeps those whose hash with the salt and the unit is smallest, so every row of the
-        unit has the same chance, equal ones too. As in `aggregate`, what a unit keeps depends on its own rows and the
-        salt alone. Where every row is a unit of its own, all rows stay.
-
-        The arguments are those of `aggregate`.
+        Rows with a null or NaN in one of the columns are dropped first; in text files, so are those with a text that is
+        not a number. Then each unit keeps the rows with the smallest hash of the salt, the unit and the row, so every
+        row of a unit is equally likely, equal ones too. As in `aggregate`, what a unit keeps depends on its own rows
+        and the salt alone. Where every row is its own unit, all rows stay. The arguments are those of `aggregate`.
         """
         task = Aggregation(columns, Contribution(rows=max_rows), COUNT, salt, bool(allow_null_units))
         with timed(f"{type(self).__name__}: bound and read"):
@@ -300,13 +279,14 @@ def _make_monotonic(progress: Progress | bool | None) -> Progress | None:
 
 
 def _advice(name: str, known: list[str], listed: bool, word: str) -> str:
+    """Return how to fix a wrong name of a column."""
     folded: dict[str, str] = {}
     for other in known:
         folded.setdefault(_letters(other), other)
     if listed:
-        near = [folded[match] for match in difflib.get_close_matches(_letters(name), folded, n=3)]
-        if near:
-            return f"Did you mean {' or '.join(map(repr, near))}?"
+        matches = [folded[match] for match in difflib.get_close_matches(_letters(name), folded, n=3)]
+        if matches:
+            return f"Did you mean {' or '.join(map(repr, matches))}?"
     elif _letters(name) in folded:
         return "One differs from it in case, spaces or punctuation alone: check the spelling in the file."
     if "," in name:

@@ -89,7 +89,7 @@ class Pairs:
         """Return one unit with one key, for a rehearsal; load the compiled code that pairs of this size use."""
         dummy = Pairs.of([["a key"]])
         if len(self.key_numbers) >= _COMPILED_FROM:
-            from dpsieve.engines.pair_loops import count_keys, first_keys
+            from dpsieve.engines.duckdb.compiled.pair_loops import count_keys, first_keys
 
             first_keys(dummy.starts, dummy.key_numbers, 1)
             count_keys(dummy.key_numbers, np.zeros(1, np.int64))
@@ -110,7 +110,7 @@ class Pairs:
             return self
         if len(self.key_numbers) < _COMPILED_FROM:
             return self.filter(np.arange(len(self.key_numbers)) - np.repeat(self.starts[:-1], sizes) < most)
-        from dpsieve.engines.pair_loops import first_keys
+        from dpsieve.engines.duckdb.compiled.pair_loops import first_keys
 
         return Pairs(self.keys, *first_keys(self.starts, self.key_numbers, most))
 
@@ -122,7 +122,7 @@ class Pairs:
 
     def rank(self, order: Ints) -> "Pairs":
         """Return the pairs of the keys in `order`, renumbered in this order; the keys of each unit are sorted by it."""
-        from dpsieve.engines.pair_loops import sort_keys
+        from dpsieve.engines.duckdb.compiled.pair_loops import sort_keys
 
         rank = np.full(self.keys.num_rows, -1, np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
@@ -140,7 +140,7 @@ class Pairs:
         """Return the number of units of each key."""
         if len(self.key_numbers) < _COMPILED_FROM:
             return np.bincount(self.key_numbers, minlength=self.keys.num_rows).astype(np.int64, copy=False)
-        from dpsieve.engines.pair_loops import count_keys
+        from dpsieve.engines.duckdb.compiled.pair_loops import count_keys
 
         counts = np.zeros(self.keys.num_rows, np.int64)
         count_keys(self.key_numbers, counts)
@@ -187,14 +187,16 @@ class CountedByBound(ABC):
         """Return the counts where each unit keeps at most this number of its keys."""
 
 
-def units_by_place(holding: Ints) -> Ints:
-    """Return the number of units with 0, 1, ... keys, from the number of units that have a key at place 0, 1, ...
+def units_by_place(places: Ints, numbers: Ints, most: int) -> Ints:
+    """Return the number of units with 0, 1, ..., most keys, from the numbers of units that have a key at some places.
 
-    A unit with d keys has one at each of the places 1 to d.
+    A unit with d keys has one at each of the places 1 to d. A place may occur several times, with other keys.
 
-    >>> units_by_place(np.array([0, 5, 3, 3]))
+    >>> units_by_place(np.array([1, 2, 3, 1]), np.array([4, 3, 3, 1]), 3)
     array([0, 2, 0, 3])
     """
+    holding = np.zeros(most + 1, np.int64)
+    np.add.at(holding, places, numbers)
     units = -np.diff(holding, append=0)
     units[0] = 0
     return units

@@ -1,4 +1,4 @@
-"""DuckDB inside this process."""
+"""The engine that runs DuckDB inside this process."""
 
 import contextlib
 import os
@@ -14,18 +14,23 @@ import pyarrow as pa
 from dpsieve import validate
 from dpsieve.engines.answers import cast_known_keys, run_query
 from dpsieve.engines.duckdb.compiled.database import Loops, OwnDatabase, Unavailable
-from dpsieve.engines.duckdb.failures import guard
 from dpsieve.engines.duckdb.read import (
+    KNOWN,
+    VIEW,
     Job,
+    Scan,
     count_by_loops,
     count_by_sql,
     count_under,
+    describe_columns,
+    file_names,
+    guard,
     keep_places,
+    open_scan,
     pairs_by_loops,
     pairs_by_sql,
     read_numbers,
 )
-from dpsieve.engines.duckdb.scan import KNOWN, VIEW, Scan, columns_of, scan_of, shown_as
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, Progress
 from dpsieve.engines.inputs.files import Files, is_text
 from dpsieve.engines.inputs.frames import Foreign, Source, open_source, unchanged
@@ -42,9 +47,8 @@ _LARGE = 5_000_000
 _BYTES_OF_A_PAIR, _BYTES_OF_A_LINE, _BYTES_OF_A_ROW = 64, 8, 4
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 _TRUSTING = "statistics_propagation,join_filter_pushdown"
-# Nothing is fetched from a network, no name in a query means a Python variable, and no settings are kept. What Parquet
-# files claim of their values, such as that no unit is null, or all are below 256, decides nothing: DuckDB would join
-# units by it where it is false.
+# No network access, no Python variables in queries, no persistent settings. Statistics of Parquet files, such as that
+# no unit is null or all are below 256, are not trusted: where they are false, DuckDB would join units.
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
@@ -62,17 +66,17 @@ _OWN_SETTINGS = {name: str(value) for name, value in _SETTINGS.items() if not na
 
 
 class DuckDB(Engine):
-    """Aggregates with DuckDB, on a new connection for each call.
+    """Aggregates with DuckDB, on a new connection per call.
 
-    What does not fit into memory goes to a private folder that is removed at the end, also after an error, an
-    interrupt, or (by the next call) a killed process. Data on a connection of yours, a relation or (connection, table
-    name), is counted there, with its settings.
+    What does not fit into memory is spilled to a private folder that is removed at the end, also after an error, an
+    interrupt, or (by the next call) a killed process. Data on your own connection, a relation or (connection, table
+    name), is read there, with its settings.
 
     Args:
-        memory_limit: what DuckDB may use, such as '500MB', or a number of bytes; default 80 % of the memory.
-        threads: how many; default all cores.
-        temp_folder: where the private folder is made; default the system's place for temporary files.
-        compiled_from: from how many rows on compiled loops take the place of SQL where they suit the columns (see
+        memory_limit: the memory limit of DuckDB, such as '500MB', or a number of bytes; default 80 % of the memory.
+        threads: the number of threads; default all cores.
+        temp_folder: the parent of the private folder; default the system's temporary folder.
+        compiled_from: the number of rows from which compiled loops replace SQL if they support the columns (see
             `duckdb.compiled.pairs`); None for never.
 
     >>> import pyarrow as pa
@@ -125,7 +129,7 @@ class DuckDB(Engine):
 
     def _describe(self, source: Source) -> list[Column]:
         with self._session(source) as (connection, folder):
-            return guard(lambda: columns_of(source, connection, folder), shown_as(source))
+            return guard(lambda: describe_columns(source, connection, folder), file_names(source))
 
     def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
         return self._answer(data, known, progress, task, count_by_loops, count_by_sql)
@@ -134,7 +138,7 @@ class DuckDB(Engine):
         return self._answer(data, known, progress, task, pairs_by_loops, pairs_by_sql)
 
     def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
-        """Keep all pairs of a unit and a key in memory, or, where these may not fit, counts by place in a table."""
+        """Keep all (unit, key) pairs in memory or, where these may not fit, counts by place in a table."""
 
         def by_loops(job: Job, loops: Loops) -> Pairs | None:
             return None if _is_large(job) else pairs_by_loops(job, loops)
@@ -166,7 +170,7 @@ class DuckDB(Engine):
         by_sql: Callable[[Job], _T],
         resources: contextlib.ExitStack | None = None,
     ) -> _T:
-        """Return the answer of compiled loops, where these are faster and do not give up, or of SQL.
+        """Return the answer of compiled loops if they are faster and do not give up, otherwise of SQL.
 
         The connection stays open until `resources` is closed.
         """
@@ -174,7 +178,7 @@ class DuckDB(Engine):
         own = OwnDatabase(_OWN_SETTINGS, at_once=self._may_compile(source))
         with contextlib.closing(own), contextlib.ExitStack() as ending, unchanged(source):
             connection, folder = (resources or ending).enter_context(self._session(source, progress is not None))
-            scan = guard(lambda: scan_of(source, task.columns, connection, folder), shown_as(source))
+            scan = guard(lambda: open_scan(source, task.columns, connection, folder), file_names(source))
             for name in task.columns.key:
                 _check_type(scan.columns[name], task.columns, source)
             with _listed(known, scan, task.columns, connection) as listed:
@@ -190,7 +194,7 @@ class DuckDB(Engine):
         return answer
 
     def _may_compile(self, source: Source) -> bool:
-        """Return the same, estimated from the size of files."""
+        """Return whether the size of Parquet files suggests compiled loops, before their number of rows is read."""
         if not isinstance(source, Files) or source.kind != "parquet" or self.compiled_from is None:
             return False
         with contextlib.suppress(OSError):  # a missing file is reported where it is read
@@ -198,12 +202,12 @@ class DuckDB(Engine):
         return False
 
     def _compiles(self, scan: Scan) -> bool:
-        """Return whether the table is large enough for compiled loops, which take time to load, to pay off."""
+        """Return whether the table is large enough to pay for loading compiled loops."""
         return scan.rows is not None and self.compiled_from is not None and scan.rows >= self.compiled_from
 
     @contextlib.contextmanager
     def _session(self, source: Source, progress: bool = False) -> Iterator[tuple[Any, Path]]:
-        """Yield a connection, that of the user for data on it (None where it is hidden), and a private folder."""
+        """Yield a connection and a private folder; for data on a user's connection, that one, or None if hidden."""
         if isinstance(source, Foreign):
             with _other_settings(source.relation):
                 yield source.connection, Path()
@@ -223,16 +227,16 @@ class DuckDB(Engine):
 
 
 def _or_none(by_loops: Callable[[Job, Loops], _T | None], job: Job, loops: Loops) -> _T | None:
-    """Return the answer of compiled loops, or None where they fail: SQL answers then, or explains what is wrong."""
+    """Return the answer of compiled loops, or None if they fail: SQL answers then, or raises an explained error."""
     try:
         return by_loops(job, loops)
-    except Exception as error:  # of numba, llvmlite or memory: says nothing about the data
+    except Exception as error:  # of numba, llvmlite or memory; not caused by the data
         log.warning("compiled loops failed (%s); SQL counts instead", type(error).__name__)
         return None
 
 
 def _loops(job: Job, database: OwnDatabase, progress: bool) -> Loops:
-    """Return where compiled loops run on the data of a job; DuckDB and they share the memory."""
+    """Return the compiled loops for the data of a job; they share the memory limit with DuckDB."""
     threads, half = _setting(job.connection, "threads"), _bytes(_setting(job.connection, "memory_limit")) // 2
     given = {"threads": threads, "memory_limit": f"'{half >> 10}KiB'"}
     for name, value in (given | (_BAR if progress else {})).items():
@@ -244,7 +248,7 @@ def _loops(job: Job, database: OwnDatabase, progress: bool) -> Loops:
 
 
 def _is_large(job: Job) -> bool:
-    """Return whether all pairs of a unit and a key may not fit into memory; never so where the size is not known."""
+    """Return whether all (unit, key) pairs may not fit into memory; False if the size is unknown."""
     rows = job.scan.rows
     if rows is None:  # of text in files, also where it came as a stream
         rows = sum(path.stat().st_size for path in job.scan.shown) // _BYTES_OF_A_LINE
@@ -253,7 +257,7 @@ def _is_large(job: Job) -> bool:
 
 @contextlib.contextmanager
 def _other_settings(relation: Any) -> Iterator[None]:
-    """Keep a user's connection from printing a progress bar, and from trusting statistics of files, for a while."""
+    """Disable the progress bar and statistics of files on a user's connection temporarily."""
     names = ("enable_progress_bar_print", "disabled_optimizers")
     values = ", ".join(f"CAST({call('current_setting', literal(name))} AS VARCHAR)" for name in names)
     answer, _ = tried(lambda: relation.query(VIEW, f"SELECT {values}").fetchall())
@@ -281,7 +285,7 @@ def _check_type(column: Column, columns: Columns, source: Source) -> None:
 
 @contextlib.contextmanager
 def _listed(known: pa.Table | None, scan: Scan, columns: Columns, connection: Any) -> Iterator[pa.Table | None]:
-    """Make the public keys known to the connection for a while; yield them as the data would write them."""
+    """Register the public keys on the connection temporarily; yield them as the data would write them."""
     if known is None:
         yield None
         return

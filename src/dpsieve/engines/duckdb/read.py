@@ -1,23 +1,217 @@
-"""The questions that DuckDB answers about a scan: counts, pairs, counts by place, and numbers."""
+"""Read data on a DuckDB connection: data as a table of a FROM clause, the questions about it, and errors.
 
-from dataclasses import dataclass
-from typing import Any
+DuckDB's own messages quote rows, so nothing of them is passed on except line numbers.
+"""
 
+import errno
+import glob
+import re
+import secrets
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
 import numpy as np
 import pyarrow as pa
 
-from dpsieve.engines.answers import check_units, decode_counts, decode_pairs, null_units
+from dpsieve.engines.answers import check_units, decode_counts, decode_pairs, null_units, translate_errors
 from dpsieve.engines.duckdb.compiled.database import Loops, check
-from dpsieve.engines.duckdb.compiled.values import suits_loops
-from dpsieve.engines.duckdb.scan import KNOWN, Scan, ask
-from dpsieve.engines.engine import Aggregation
-from dpsieve.engines.inputs.frames import Source
+from dpsieve.engines.engine import Aggregation, Columns
+from dpsieve.engines.inputs.files import DataStream, Files, Header, bad_json_line, common_header, field_names
+from dpsieve.engines.inputs.frames import Foreign, Frame, Source
+from dpsieve.engines.sql.columns import Column, literal, quoted
 from dpsieve.engines.sql.queries import bounded_query, number_query, pairs_query, places_query
 from dpsieve.engines.true_data import Counted, NumberRows, Pairs, units_by_place
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints
+from dpsieve.values.columns import ESCAPE, ESCAPED, in_utf8, is_interrupt
 
+# No table or view of a user's connection can have these names.
+VIEW, KNOWN = (f"dpsieve_{what}_{secrets.token_hex(8)}" for what in ("data", "known"))
+# Otherwise a folder named unit=7 would replace the column 'unit' of its files.
+_NO_FOLDERS = "hive_partitioning = false"
+_READ: "weakref.WeakSet[pa.RecordBatchReader]" = weakref.WeakSet()
 _PLACES = "dpsieve_places"
+_T = TypeVar("_T")
+# Anchored at the start, before any quoted row: no data can pose as a line number.
+_CSV = re.compile(r"\AInvalid Input Error: CSV Error on Line: (\d{1,18})\n")
+_JSON = re.compile(r'\AInvalid Input Error: (?:Malformed JSON|JSON transform error) in file "')
+_JSON_LINE = re.compile(r'\A", (?:at byte \d{1,18} )?in line (\d{1,18}):')
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Data as a table of a FROM clause.
+
+    Attributes:
+        text: the SQL of the table.
+        columns: its columns by name.
+        shown: the files behind it, by path, under the names that the user passed.
+        rows: its number of rows, if that is known without reading them and they can be read again.
+        table: the rows, if they are in memory.
+    """
+
+    text: str
+    columns: dict[str, Column]
+    shown: Mapping[Path, str] = field(default_factory=dict)
+    rows: int | None = None
+    table: pa.Table | None = None
+
+
+def describe_columns(source: Source, connection: Any, folder: Path) -> list[Column]:
+    """Return all columns, from the schema alone; a stream other than CSV is stored in the folder."""
+    if isinstance(source, Foreign):
+        return _describe(source.relation, _ForeignColumn)
+    if isinstance(source, Frame):
+        connection.register(VIEW, source.schema().empty_table())
+        return _describe(connection.table(VIEW))
+    if isinstance(source, DataStream):
+        if source.kind == "csv":
+            return _text_columns(source.header().names)
+        source = source.store(folder)
+    if source.kind == "parquet":
+        return _describe(connection.sql(f"SELECT * FROM {_parquet(source)}"))
+    if source.kind == "csv":
+        return _text_columns(common_header(source)[0].names)
+    return _text_columns(field_names(source))
+
+
+def open_scan(source: Source, wanted: Columns, connection: Any, folder: Path) -> Scan:
+    """Return the scan of the wanted columns, and refuse missing ones; streams are stored in the folder."""
+    if isinstance(source, Foreign):
+        return _scan_table(_describe(source.relation, _ForeignColumn), VIEW, wanted)
+    if isinstance(source, Frame):
+        return _frame(source, wanted, connection)
+    if isinstance(source, DataStream):
+        if source.kind == "csv":  # before a long stream is stored
+            wanted.check_present(source.header().names, listed=False)
+        source = source.store(folder)
+    if source.kind == "parquet":
+        scan = _scan_table(describe_columns(source, connection, folder), _parquet(source), wanted)
+        counts = f"SELECT CAST(sum(num_rows) AS BIGINT) FROM parquet_file_metadata({_listed(list(file_names(source)))})"
+        ((rows,),) = connection.execute(counts).fetchall()
+        return replace(scan, shown=file_names(source), rows=rows)
+    if source.kind == "csv":
+        header, paths = common_header(source)
+        wanted.check_present(header.names, listed=False)
+        return _csv(header, file_names(replace(source, paths=tuple(paths))), wanted)
+    wanted.check_present(field_names(source), listed=False)
+    return _json(source, wanted)
+
+
+def file_names(source: object) -> dict[Path, str]:
+    """Return the names of the files of a source that the user passed, by the path that DuckDB reads."""
+    if not isinstance(source, Files):
+        return {}
+    return {path.absolute(): source.name or repr(str(path)) for path in source.paths}
+
+
+class _ForeignColumn(Column):
+    """A column of a user's database, whose texts may have a collation, and may not be UTF-8 (see `in_utf8`).
+
+    DuckDB does not validate texts from Arrow; in a sort, one with the byte FF may then equal another one.
+    """
+
+    @property
+    def as_key(self) -> str:
+        return super().as_key if self.kind != "VARCHAR" else f'{self._in_utf8} COLLATE "C"'
+
+    @property
+    def as_unit(self) -> str:
+        return super().as_unit if self.kind != "VARCHAR" else self._in_utf8
+
+    @property
+    def _in_utf8(self) -> str:
+        raw = f"system.main.encode({self.sql})"
+        valid = f"TRY(system.main.decode({raw})) IS NOT NULL"
+        usual = f"{valid} AND NOT system.main.starts_with({self.sql}, {literal(ESCAPE)})"
+        odd = f"{valid} AND NOT system.main.regexp_full_match({self.sql}, {literal(ESCAPED)})"
+        escaped = f"system.main.concat({literal(ESCAPE)}, system.main.hex({raw}))"
+        return f"CASE WHEN {self.sql} IS NULL OR ({usual}) OR ({odd}) THEN {self.sql} ELSE {escaped} END"
+
+
+def _describe(relation: Any, kind: type[Column] = Column) -> list[Column]:
+    return [
+        kind(name, quoted(name), str(type_), kind is _ForeignColumn)
+        for name, type_ in zip(relation.columns, relation.types, strict=True)
+    ]
+
+
+def _text_columns(names: tuple[str, ...] | list[str]) -> list[Column]:
+    return [Column(name, quoted(name), "VARCHAR") for name in names]
+
+
+def _scan_table(columns: list[Column], text: str, wanted: Columns) -> Scan:
+    """Return the scan of a table whose columns are read under their own names."""
+    wanted.check_present([column.name for column in columns], listed=True)
+    return Scan(text, {column.name: column for column in columns})
+
+
+def _frame(source: Frame, wanted: Columns, connection: Any) -> Scan:
+    wanted.check_present(source.names(), listed=True)
+    data, table = source.take(wanted.names), None
+    # DuckDB ignores the case of names, and truncates them at a NUL.
+    plain = [f"c{i}" for i in range(len(wanted.names))]
+    if isinstance(data, pa.Table):
+        data = table = pa.table([in_utf8(data.column(name)) for name in wanted.names], names=plain)
+    else:
+        data = _batches_in_utf8(data, wanted.names, plain)
+    connection.register(VIEW, data)
+    triples = zip(wanted.names, plain, connection.table(VIEW).types, strict=True)
+    columns = {name: Column(name, inner, str(type_)) for name, inner, type_ in triples}
+    return Scan(VIEW, columns, rows=None if table is None else len(table), table=table)
+
+
+def _batches_in_utf8(data: Any, names: tuple[str, ...], plain: list[str]) -> pa.RecordBatchReader:
+    """Return some columns of a reader or a dataset, under other names, with texts in UTF-8.
+
+    A reader that was read here before is refused: it would seem to have no rows.
+    """
+    if isinstance(data, pa.RecordBatchReader) and data in _READ:
+        raise UnreadableData("data cannot be read: this reader was read already. Pass a new one, or a table.")
+    reader = data if isinstance(data, pa.RecordBatchReader) else data.scanner(columns=list(names)).to_reader()
+    schema = pa.schema([(inner, reader.schema.field(name).type) for name, inner in zip(names, plain, strict=True)])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        _READ.add(reader)
+        for batch in reader:
+            yield pa.record_batch([in_utf8(batch.column(name)) for name in names], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _parquet(source: Files) -> str:
+    return f"read_parquet({_listed(list(file_names(source)))}, {_NO_FOLDERS})"
+
+
+def _csv(header: Header, shown: dict[Path, str], wanted: Columns) -> Scan:
+    """Return the scan of CSV files, with columns c0, c1, ...: a header may contain any name."""
+    types = ", ".join(f"c{i}: 'VARCHAR'" for i in range(len(header.names)))
+    options = (
+        f"auto_detect = false, header = {str(header.in_file).lower()}, delim = {literal(header.separator)}, "
+        f"quote = '\"', escape = '\"', columns = {{{types}}}, {_NO_FOLDERS}"
+    )
+    where = {name: header.names.index(name) for name in wanted.names}
+    columns = {name: Column(name, f"c{i}", "VARCHAR") for name, i in where.items()}
+    return Scan(f"read_csv({_listed(list(shown))}, {options})", columns, shown)
+
+
+def _json(source: Files, wanted: Columns) -> Scan:
+    types = ", ".join(f"{quoted(name)}: 'VARCHAR'" for name in wanted.names)
+    options = f"format = 'newline_delimited', columns = {{{types}}}, {_NO_FOLDERS}"
+    shown = file_names(source)
+    columns = {column.name: column for column in _text_columns(wanted.names)}
+    return Scan(f"read_json({_listed(list(shown))}, {options})", columns, shown)
+
+
+def _listed(paths: list[Path]) -> str:
+    """Return a list of paths in SQL, without special characters of patterns."""
+    return f"[{', '.join(literal(glob.escape(str(path))) for path in paths)}]"
 
 
 @dataclass(frozen=True)
@@ -42,7 +236,9 @@ class Job:
 
     def ask(self, text: str) -> pa.Table:
         """Run a query over the scan, and refuse null units."""
-        return check_units(self.task, ask(self.source, self.connection, text))
+        source, connection = self.source, self.connection
+        relation = source.relation.query(VIEW, text) if isinstance(source, Foreign) else connection.sql(text)
+        return check_units(self.task, relation.to_arrow_table())
 
 
 def count_by_sql(job: Job) -> Counted:
@@ -52,7 +248,7 @@ def count_by_sql(job: Job) -> Counted:
 
 
 def count_by_loops(job: Job, loops: Loops) -> Counted | None:
-    """Return the same from pairs; None where compiled loops do not suit the data, or gave up."""
+    """Return the same from pairs; None if compiled loops do not support the columns, or gave up."""
     pairs, measure = pairs_by_loops(job, loops, ordered=False), job.task.measure
     if pairs is None:
         return None
@@ -71,40 +267,90 @@ def pairs_by_sql(job: Job) -> Pairs:
 
 def pairs_by_loops(job: Job, loops: Loops, ordered: bool = True) -> Pairs | None:
     """Return the same by compiled loops, with units in an arbitrary order unless `ordered`; None as above."""
+    from dpsieve.engines.duckdb.compiled.pairs import read_pairs, suits_loops  # slow to import
+
     if not suits_loops(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None):
         return None
-    from dpsieve.engines.duckdb.compiled.pairs import read_pairs  # slow to import
-
     return read_pairs(loops, job.scan, job.task, job.known, job.listed, job.connection if ordered else None)
 
 
 def keep_places(job: Job) -> Ints:
-    """Make a table of the number of units that have each key as their first, second, ... choice; it may go to disk.
+    """Create a table of the number of units that have each key as their first, second, ... choice; it may be on disk.
 
-    Return the number of units with 0, 1, ..., and with at least the bound of keys.
+    Return the number of units with 0, 1, ... keys; the last one counts all with at least as many as the bound.
     """
     places = places_query(job.scan.text, job.scan.columns, job.task)
     job.connection.execute(f"CREATE TEMP TABLE {_PLACES} AS {places}")
     if job.connection.execute(f"SELECT 1 FROM {_PLACES} WHERE k0 IS NULL LIMIT 1").fetchall():
         raise null_units(job.task)
     sums = job.ask(f"SELECT place, CAST(sum(n) AS BIGINT) AS n FROM {_PLACES} GROUP BY place")
-    holding = np.zeros(job.task.contribution.keys + 1, np.int64)
-    holding[sums.column("place").to_numpy()] = sums.column("n").to_numpy()
-    return units_by_place(holding)
+    return units_by_place(sums.column(0).to_numpy(), sums.column(1).to_numpy(), job.task.contribution.keys)
 
 
 def count_under(connection: Any, task: Aggregation, keys: int) -> Counted:
-    """Return the counts of the table that `keep_places` made, where a unit keeps at most this number of keys."""
+    """Return the counts from the table of `keep_places`, where a unit keeps at most this number of keys."""
     names = ", ".join(f"k{i}" for i in range(len(task.columns.key)))
     sums = f"SELECT {names}, CAST(sum(n) AS BIGINT) AS n FROM {_PLACES} WHERE place <= {int(keys)} GROUP BY {names}"
     return decode_counts(task, None, connection.sql(sums).to_arrow_table())
 
 
 def read_numbers(job: Job) -> NumberRows:
-    """Return rows of numbers, those of one unit after each other."""
+    """Return rows of numbers; those of a unit are contiguous."""
     table = job.ask(number_query(job.scan.text, job.scan.columns, job.task))
     columns, starts = [column.combine_chunks() for column in table.columns], np.arange(len(table) + 1)
     if pa.types.is_list(table.schema.types[0]) or pa.types.is_large_list(table.schema.types[0]):
         starts = np.append(0, np.cumsum(columns[0].value_lengths().to_numpy(zero_copy_only=False)))
         columns = [column.flatten() for column in columns]
     return NumberRows(np.column_stack([column.to_numpy() for column in columns]), starts.astype(np.int64))
+
+
+def guard(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:
+    """Return the result of `act`, and translate DuckDB's errors; `shown` has the names of the files."""
+    return translate_errors(act, partial(_explain, shown))
+
+
+def _explain(shown: Mapping[Path, str], error: Exception) -> DpsieveError | KeyboardInterrupt:
+    """Return what went wrong and the fix."""
+    if is_interrupt(error):  # Ctrl-C in the thread that runs the query
+        return KeyboardInterrupt()
+    message = str(error)
+    if isinstance(error, duckdb.OutOfMemoryException | MemoryError):
+        hint = "Pass a larger memory_limit, fewer threads, or a temp_folder on a disk with more space."
+        return InvalidValue(f"memory_limit is too small for this table. {hint}")
+    full = isinstance(error, duckdb.IOException) and ("No space left" in message or "temp_directory" in message)
+    if full or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+        return InvalidValue("temp_folder has no space left. Pass a temp_folder on a disk with more space.")
+    if line := _CSV.match(message):
+        return _bad_row(
+            _mentioned_file(message, shown), int(line[1]), "the header's number of columns, closed quotes, and UTF-8"
+        )
+    if start := _JSON.match(message):
+        return _explain_json(message[start.end() :], shown)
+    kind = type(error).__name__
+    if isinstance(error, duckdb.NotImplementedException | duckdb.InvalidTypeException | TypeError):
+        return InvalidType(f"data has a column of a type that cannot be read ({kind}). Turn it into text or numbers.")
+    if shown:
+        hint = "Check that the files are complete, have the same columns, and are what they are read as."
+        return UnreadableData(f"{_mentioned_file(message, shown)} cannot be read ({kind}). {hint}")
+    return UnreadableData(f"data cannot be read ({kind}). Check that a query that shows its first rows works.")
+
+
+def _bad_row(name: str, line: int | None, needs: str) -> UnreadableData:
+    where = name if line is None else f"line {line} of {name}"
+    return UnreadableData(f"{where} cannot be read. Each row needs {needs}. Fix or remove it.")
+
+
+def _explain_json(rest: str, shown: Mapping[Path, str]) -> UnreadableData:
+    needs = "one JSON object on one line, with each field once, in UTF-8"
+    for path, name in shown.items():
+        if rest.startswith(str(path)) and (line := _JSON_LINE.match(rest[len(str(path)) :])):
+            return _bad_row(name, bad_json_line(path, int(line[1])), needs)
+    return _bad_row(_mentioned_file(rest, shown), None, needs)
+
+
+def _mentioned_file(message: str, shown: Mapping[Path, str]) -> str:
+    """Return the name of the file that the message mentions last; only names that the user passed are returned."""
+    if len(shown) == 1:
+        return next(iter(shown.values()))
+    last = max(shown, key=lambda path: (message.rfind(str(path)), len(str(path))))
+    return shown[last] if str(last) in message else "a file of data"

@@ -1,15 +1,14 @@
-"""Files: which ones a path means, and what text files say about their columns. Streams are read likewise.
+"""Files and streams: resolve paths to files, and read the columns of text files.
 
-Parquet (.parquet, .pq), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json); the text formats also with .gz. Of
-other files and of streams the caller says the format (`files`). A folder stands for all Parquet files in it and below.
-As in Spark, names in a folder or a glob that begin with a dot or an underscore are not data, nor is what is below them,
-save for partitions such as _day=1 and for what a glob itself writes with it. One read takes files of one kind.
+Parquet (.parquet, .pq), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json); the text formats also with .gz. The
+caller passes the format of other files and of streams (`files`). A folder means all Parquet files in it and below. As
+in Spark, names in a folder or a glob that start with a dot or an underscore are ignored, with everything below them,
+except for partitions such as _day=1 and for names that the glob itself spells out. One read takes files of one kind.
 
-Types are never guessed. All values of a text file are read as text, just as they are written (numbers in JSON in one
-normal form). A guess would look at rows, and then one row could change how all keys are published. For the same reason
-the separator of a CSV file is read off its header line and nothing else: the one of comma, tab, semicolon and bar that
-gives the most columns. Where the file has no such line, the caller passes it, so that no row of data stands for it.
-Quotes are double quotes, and an empty field is null.
+Types are never inferred. All values of a text file are read as text, as they are written (numbers in JSON in one normal
+form). Inference would read rows, and then one row could change how all keys are published. For the same reason the
+separator of a CSV file depends on its header line only: the one of comma, tab, semicolon and bar that gives the most
+columns. Where the file has no header line, the caller passes it. Quotes are double quotes, and an empty field is null.
 """
 
 import csv
@@ -44,7 +43,7 @@ _EMPTY = "is empty, so it has no columns. Pass a file with a header or a row."
 
 @dataclass(frozen=True)
 class Header:
-    """The names of the columns of a CSV file, what stands between them, and whether they are its first line."""
+    """The names of the columns of a CSV file, their separator, and whether they are its first line."""
 
     separator: str
     names: tuple[str, ...]
@@ -53,7 +52,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Format:
-    """What the caller says about files or a stream: the name of the format, and the header line that CSV lacks."""
+    """What the caller passes about files or a stream: the name of the format, and the header line that CSV lacks."""
 
     name: str | None = None
     header: str | None = None
@@ -75,10 +74,7 @@ class Format:
         return kind
 
     def given_header(self, *, tabs: bool) -> Header | None:
-        """Return the header that the caller passed, if any; `tabs` separate the columns, whatever separates its names.
-
-        It is public: what is wrong with it may be given.
-        """
+        """Return the header that the caller passed, if any; with `tabs`, tabs separate the columns of the file."""
         if self.header is None:
             return None
         hint = "Pass the names of all columns as the file would, such as header='user,query'."
@@ -94,7 +90,7 @@ _NO_FORMAT = Format()
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Files, as paths or patterns, and what the caller says about them; see `files`."""
+    """Files, as paths or patterns, and their format; see `files`."""
 
     data: Any
     format: Format
@@ -102,7 +98,7 @@ class DataFiles:
 
 @dataclass(frozen=True)
 class Files:
-    """Files of one kind, in order; what the caller says about them; and their name in messages, if not their own."""
+    """Files of one kind, in order; their format; and their name in messages, if not their own."""
 
     kind: Kind
     paths: tuple[Path, ...]
@@ -111,13 +107,13 @@ class Files:
 
 
 def files(data: Any, *, format: str | None = None, header: str | None = None) -> "DataFiles | DataStream":  # noqa: A002
-    """Return files whose names do not tell their format, CSV files without a header line, or an open file, as data.
+    """Return files whose names do not show their format, CSV files without a header line, or an open file, as data.
 
     Args:
         data: a path, a glob or a list of these; or an open file, such as `sys.stdin.buffer`, which is read once.
-        format: 'csv', 'tsv' (CSV with tabs), 'jsonl' or 'parquet'; left out, by the names, and CSV of an open file.
-        header: the first line that CSV lacks, such as 'user,query', with its separator (with tabs, a comma will do).
-            Every row is then data, and no row is looked at to find columns or separators.
+        format: 'csv', 'tsv' (CSV with tabs), 'jsonl' or 'parquet'; default by the names, and CSV for an open file.
+        header: the first line that CSV lacks, such as 'user,query', with its separator (for tabs, also with commas).
+            Every row is then data, and no row is read to find columns or separators.
 
     >>> files("events.log", format="csv", header="user;query")
     DataFiles(data='events.log', format=Format(name='csv', header='user;query'))
@@ -129,7 +125,7 @@ def files(data: Any, *, format: str | None = None, header: str | None = None) ->
 
 
 def files_of(data: object) -> Files:
-    """Return the files that a path, a glob or a list of both means; each file once, sorted within a glob."""
+    """Return the files of a path, a glob or a list of both; each file once, sorted within a glob."""
     given = data.format if isinstance(data, DataFiles) else _NO_FORMAT
     data = data.data if isinstance(data, DataFiles) else data
     parts: Iterable[object] = data if isinstance(data, list | tuple) else [data]
@@ -144,16 +140,16 @@ def files_of(data: object) -> Files:
 
 
 def file_identity(path: Path) -> object:
-    """Return what two names of one file have in common, be they links of either kind."""
-    found = path.stat()
-    return (found.st_dev, found.st_ino) if found.st_nlink > 1 else path.resolve()
+    """Return a value that is equal for all names of a file, including hard and symbolic links."""
+    status = path.stat()
+    return (status.st_dev, status.st_ino) if status.st_nlink > 1 else path.resolve()
 
 
 def find_files(part: object, *, folders: bool = True) -> list[Path]:
-    """Return the files that one path or glob means, sorted; with `folders`, all Parquet files of a folder."""
+    """Return the files of one path or glob, sorted; with `folders`, all Parquet files of a folder."""
     if not isinstance(part, str | os.PathLike):
         hint = "Pass paths, or one frame or table by itself."
-        raise InvalidType(f"data holds a {type(part).__name__} in its list. {hint}")
+        raise InvalidType(f"data contains a {type(part).__name__} in its list. {hint}")
     text = os.fspath(part)
     if not isinstance(text, str) or not text.isprintable():
         raise InvalidValue("data is a path of bytes or with unprintable characters. Rename the file.")
@@ -161,18 +157,18 @@ def find_files(part: object, *, folders: bool = True) -> list[Path]:
         raise InvalidValue("data is an empty path. Pass the name of a file.")
     if "://" in text:
         hint = "Copy the files here, or pass a relation of a DuckDB connection that reads them."
-        # It may hold a password, so it is not given.
+        # It may contain a password, so it is not shown.
         raise InvalidValue(f"data is an address, and only files of this machine are read. {hint}")
     path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path would take ./~x for a home, and fail where there is none
     try:
-        return _found(path, text, folders)
+        return _resolve(path, text, folders)
     except OSError as error:
         why = error.strerror
     _refuse_address(text)
     raise InvalidValue(f"data={text!r} cannot be looked up ({why}). Check the path.")
 
 
-def _found(path: Path, text: str, folders: bool) -> list[Path]:
+def _resolve(path: Path, text: str, folders: bool) -> list[Path]:
     if path.is_dir() and not folders:
         raise InvalidValue(f"data={text!r} is a folder. Pass a glob such as {str(path / '*')!r}.")
     if path.is_dir():
@@ -185,7 +181,7 @@ def _found(path: Path, text: str, folders: bool) -> list[Path]:
         return [path]
     if path.exists():
         hint = "Pass the path of a file; for a pipe, dpsieve.files(open(...)), or - on the command line."
-        raise InvalidValue(f"data={text!r} is a pipe or a device, which is not read. {hint}")
+        raise InvalidValue(f"data={text!r} is a pipe or a device, which cannot be read. {hint}")
     if not glob.has_magic(text):
         _refuse_address(text)
         hint = "For standard input pass dpsieve.files(sys.stdin.buffer)." if text == "-" else "Check the path."
@@ -207,7 +203,7 @@ def _refuse_address(text: str) -> None:
 
 
 def _is_data(names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> bool:
-    """Return whether no name on the way to a file is hidden, unless a pattern begins as the name does and fits it."""
+    """Return whether no part of a path is hidden, except where a pattern with the same first character matches it."""
     hidden = [name for name in names if name[0] == "." or (name[0] == "_" and "=" not in name)]
     return all(any(p[0] == name[0] and fnmatch.fnmatchcase(name, p) for p in patterns) for name in hidden)
 
@@ -257,7 +253,7 @@ def _check_header(header: Header | None, name: str) -> Header:
 
 
 def _header_of(path: Path, options: Format) -> Header | None:
-    """Return the header of a CSV file; None when the file is empty and has to hold one."""
+    """Return the header of a CSV file; None if the file is empty and no header was passed."""
     only_tabs = options.name == "tsv" or (
         options.name is None and ".tsv" in [end.lower() for end in path.suffixes[-2:]]
     )
@@ -269,7 +265,7 @@ def _header_of(path: Path, options: Format) -> Header | None:
     except (OSError, EOFError, zlib.error):
         line = None
     if line is None:
-        raise UnreadableData(f"{str(path)!r} cannot be opened. Check its rights, and that a .gz file is whole.")
+        raise UnreadableData(f"{str(path)!r} cannot be opened. Check its rights, and that a .gz file is complete.")
     return parse_header(line, repr(str(path)), "\t" if only_tabs else _SEPARATORS)
 
 
@@ -297,7 +293,7 @@ def _fields(line: bytes, separator: str) -> tuple[str, ...] | None:
 
 
 def _json_fields(paths: tuple[Path, ...]) -> list[str]:
-    """Return the names of fields in the first 10,000 lines or 128 MB; what is no object is left to the engine."""
+    """Return the names of fields in the first 10,000 lines or 128 MB; the engine refuses lines that are no objects."""
     names: dict[str, None] = {}
     lines, size = 0, 0
     for path in paths:
@@ -310,7 +306,7 @@ def _json_fields(paths: tuple[Path, ...]) -> list[str]:
 
 
 def json_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, as far as it can be read: up to one that is too long for the engine too."""
+    """Yield the lines of a file as far as it can be read, up to one that is too long for the engine."""
     try:
         with open_file(path) as file:
             while (line := file.readline(_LONGEST_LINE + 1)) and len(line) <= _LONGEST_LINE:
@@ -332,7 +328,7 @@ def bad_json_line(path: Path, near: int) -> int:
 
 
 def _clean(value: object) -> bool:
-    """Return whether a value was read, and has no halves of surrogate pairs, which Python lets pass."""
+    """Return whether a value was read, and has no lone surrogates, which Python accepts."""
     try:
         return value is not None and bool(json.dumps(value, ensure_ascii=False).encode())
     except UnicodeEncodeError:
@@ -353,10 +349,10 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 class DataStream:
-    r"""A stream, binary or text, that is read once: CSV where nothing else is said. See `files`.
+    r"""A binary or text stream that can be read once, CSV by default; see `files`.
 
-    The header of CSV is read when the columns are needed. The rest goes to a file in the private folder of the count,
-    which is removed with it, so that streams larger than memory work and errors have line numbers.
+    The header of CSV is read when the columns are needed. The rows are stored in a private folder that is removed at
+    the end, so streams may be larger than memory, and errors have line numbers.
 
     >>> import io
     >>> from dpsieve.engines.duckdb.engine import DuckDB
@@ -403,16 +399,16 @@ class DataStream:
         return Files(self.kind, (path,), self.format, self.name)
 
     def _bytes(self, read: Any) -> bytes:
-        got: bytes | str | None
+        part: bytes | str | None
         try:
-            got = read(_LONGEST_HEADER)
+            part = read(_LONGEST_HEADER)
         except (OSError, ValueError):
-            got = None
-        if got is None:
+            part = None
+        if part is None:
             raise UnreadableData(f"{self.name} cannot be read. Pass an open file of bytes, or of text in UTF-8.")
-        return got.encode("utf-8", "surrogateescape") if isinstance(got, str) else bytes(got)
+        return part.encode("utf-8", "surrogateescape") if isinstance(part, str) else bytes(part)
 
 
 def is_text(source: object) -> bool:
-    """Return whether what stands for the names of columns may be a first row of data."""
+    """Return whether the names of columns may be a first row of data."""
     return isinstance(source, DataStream | Files) and source.kind != "parquet"

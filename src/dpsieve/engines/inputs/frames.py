@@ -23,26 +23,26 @@ DATABASES = ("postgresql://", "postgres://")
 
 
 def is_database(data: Any) -> bool:
-    """Return whether data is the URL of a database. It may hold a password, so it is in no message."""
+    """Return whether data is the URL of a database. It may contain a password, so it is in no message."""
     return isinstance(data, str) and data.lower().lstrip().startswith(DATABASES)
 
 
 class Frame:
-    """Data that lives in this process, or comes from it, as Arrow: a table, reader or dataset, or what becomes one."""
+    """Data in this process as Arrow: a table, reader or dataset, or what is converted to one."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
 
     def names(self) -> list[str]:
-        """Return the names of all columns that have a text as name."""
+        """Return the names of all columns whose name is a text."""
         return list(self.data.schema.names)
 
     def schema(self) -> pa.Schema:
-        """Return names and types without converting rows; the type is null where a column has none."""
+        """Return names and types without converting rows; a column without a type has the type null."""
         return self.data.schema
 
     def take(self, columns: tuple[str, ...]) -> Any:
-        """Return at least these columns, as something that DuckDB scans: it narrows readers and datasets itself."""
+        """Return at least these columns, as something that DuckDB scans; it projects readers and datasets itself."""
         return self.data.select(list(columns)) if isinstance(self.data, pa.Table) else self.data
 
 
@@ -75,7 +75,7 @@ class _PolarsFrame(Frame):
 
         schema = self.data.collect_schema()
         if any(schema[name] == pl.Object for name in columns):
-            raise InvalidType("data holds Python objects in a column that is used. Turn them into text first.")
+            raise InvalidType("data contains Python objects in a column that is used. Convert them to text first.")
         frame = _converted(lambda: self._collected(columns))
         return _converted(lambda: pl.DataFrame([frame.get_column(name) for name in columns]).to_arrow())
 
@@ -118,18 +118,18 @@ def _stamps(source: object) -> list[tuple[int, ...] | None]:
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Return what changes with a file; None where it cannot be seen."""
-    found, _ = tried(path.stat)
-    return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    """Return what changes with a file; None where its status cannot be read."""
+    status, _ = tried(path.stat)
+    return status and (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def open_source(data: Any) -> Source:
-    """Return `data` as one of the kinds that engines read, or raise naming what is accepted."""
+    """Return `data` as one of the kinds that engines read, or raise an error that lists what is accepted."""
     return opener_of(data)(data)
 
 
 def opener_of(data: Any) -> Callable[[Any], Source]:
-    """Return what opens such data, or raise naming what is accepted; nothing is opened or read."""
+    """Return the opener of such data, or raise an error that lists what is accepted; nothing is opened or read."""
     if any(map(is_database, data if isinstance(data, list | tuple) else [data])):
         hint = "Name one table of it, such as table='shop.orders'; for numbers, pass it as an Arrow table."
         raise InvalidValue(f"data is a database. {hint}")
@@ -142,9 +142,9 @@ def opener_of(data: Any) -> Callable[[Any], Source]:
 
 
 def _is(data: Any, module: str, *names: str) -> bool:
-    """Return whether `data` is of a class of a library, without importing it: an object of it has done so already."""
-    known = sys.modules.get(module)
-    return known is not None and isinstance(data, tuple(getattr(known, name) for name in names))
+    """Return whether `data` is of a class of a library, which is not imported: only an imported one has objects."""
+    library = sys.modules.get(module)
+    return library is not None and isinstance(data, tuple(getattr(library, name) for name in names))
 
 
 def is_spark(data: Any) -> bool:
@@ -163,7 +163,11 @@ def _table(pair: tuple[Any, ...]) -> Foreign:
 
 
 def _stream(data: Any) -> Frame:
-    return Frame(_converted(lambda: pa.RecordBatchReader.from_stream(data)))
+    reader, failure = tried(lambda: pa.RecordBatchReader.from_stream(data))
+    if failure is not None:
+        hint = "Pass a stream that was not read before, or a table."
+        raise UnreadableData(f"data cannot be opened as an Arrow stream ({failure.__name__}). {hint}")
+    return Frame(reader)
 
 
 _OPENERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Source]], ...] = (
@@ -181,8 +185,8 @@ _OPENERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Source]], ...] = (
 
 
 def _type_of(column: Any) -> pa.DataType:
-    found, failure = tried(lambda: arrow_column(column).type)
-    return found if failure is None else pa.null()
+    type_, failure = tried(lambda: arrow_column(column).type)
+    return type_ if failure is None else pa.null()
 
 
 def _converted(convert: Callable[[], Any]) -> Any:

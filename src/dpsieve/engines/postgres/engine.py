@@ -1,4 +1,8 @@
-"""Tables of a database, bounded and counted there."""
+"""Tables of a PostgreSQL database, bounded and counted there.
+
+Drivers quote addresses, passwords and rows in their messages. So nothing of a message is passed on: the code of its
+error, or well-known words in it, choose one of the texts below.
+"""
 
 import contextlib
 import secrets
@@ -6,25 +10,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsieve.engines.answers import cast_known_keys, check_units, decode_counts, decode_pairs, run_query
-from dpsieve.engines.engine import (
-    Aggregation,
-    Columns,
-    Engine,
-    Progress,
+from dpsieve.engines.answers import (
+    cast_known_keys,
+    check_units,
+    decode_counts,
+    decode_pairs,
+    run_query,
+    translate_errors,
 )
+from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress
 from dpsieve.engines.inputs.frames import is_database
 from dpsieve.engines.postgres.catalog import SAFE_PATH, column_types, open_safely, own_functions, table_parts
-from dpsieve.engines.postgres.failures import connect_safely, guard
 from dpsieve.engines.sql.columns import AS_TEXT, Column
 from dpsieve.engines.sql.dialects import SALT, columns_for, query_for
 from dpsieve.engines.sql.queries import bounded_query, pairs_query, places_query
 from dpsieve.engines.true_data import Counted, CountedByBound, FromPlaces, NumberRows, Pairs, units_by_place
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.values.columns import in_utf8, one_chunk, tried
 
 _T = TypeVar("_T")
@@ -39,6 +43,38 @@ _TYPES = {
     **{"BIGINT": pa.int64(), "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "BLOB": pa.binary(), "DATE": pa.date32()},
     **{"TIME": pa.time64("us"), "TIMESTAMP": pa.timestamp("us")},
     "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+}
+_ENCODED = "In a URL, other characters than letters and digits are percent-encoded: a space is %20, an @ is %40."
+_CONNECTING = {
+    "password authentication failed": "it refuses the user or the password",
+    "no password supplied": "it wants a password: write it to a password file, or to PGPASSWORD",
+    "pg_hba.conf": "it accepts no such user from here, or not without encryption",
+    "could not translate host name": "there is no host of that name",
+    "Connection refused": "connection refused: check host and port",
+    "No such file or directory": "there is no server at that socket",
+    "timeout": "it does not answer in time",
+    "too many": "it has too many connections",
+    "starting up": "it is starting up",
+    "SSL": "it cannot agree on encryption",
+    "certificate": "it cannot agree on encryption",
+    "does not exist": "it has no such user or database",
+}
+# By the first characters of SQLSTATE; the longest that fits counts.
+_STATES = {
+    "42501": "may not be read with these rights. Ask for SELECT on it",
+    "42704": "lost a setting of its session on the way. Connect without a pool that shares sessions between statements",
+    "42883": "has a unit of a type without a hash, such as json: cast it to text in a view. Or it is a view with a "
+    "function that finds others along the search path: ALTER FUNCTION ... SET search_path",
+    "42P01": "is a view with a function that finds tables along the search path, which has only the server's own "
+    "schemas here: ALTER FUNCTION ... SET search_path",
+    "53": "needs more memory or disk than the server has. Ask for more, or bound units to fewer keys",
+    "54": "is too large for the server. Name fewer columns",
+    "57014": "takes longer than the server allows, or was cancelled. Raise its statement_timeout",
+    "57": "lost its server, which is shutting down. Try again later",
+    "08": "lost the connection to its server. Try again",
+    "25006": "needs a temporary table for known_keys, which this server refuses. Leave them out, or read a primary one",
+    "40": "was changed at the same time. Try again",
+    "22": "holds a value that the server cannot compute with. Check that a query that reads the whole table works",
 }
 
 
@@ -95,8 +131,8 @@ class Postgres(Engine):
             sums = answer.filter(pc.less_equal(places, keys)).group_by(names).aggregate([("n", "sum")])
             return decode_counts(task, None, sums.rename_columns([*names, "n"]))
 
-        holding = np.bincount(places.to_numpy(), answer.column("n").to_numpy(), task.contribution.keys + 1)
-        return FromPlaces(units_by_place(holding.astype(np.int64)), under)
+        units = units_by_place(places.to_numpy(), answer.column("n").to_numpy(), task.contribution.keys)
+        return FromPlaces(units, under)
 
     def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Pairs:
         with self._session(data) as session, session.list_keys(known, task) as (listed, place):
@@ -111,7 +147,7 @@ class Postgres(Engine):
         """Yield the table on a connection: one of its own, which is closed, or the user's."""
         parts = table_parts(data)
         own = isinstance(self._connection, str)
-        connection, path = connect_safely(lambda: _open(self._connection)) if own else (self._connection, None)
+        connection, path = _connect(self._connection) if own else (self._connection, None)
         with contextlib.ExitStack() as stack:
             if own:
                 stack.callback(tried, connection.close)
@@ -192,20 +228,10 @@ class _Query:
         return 0.0
 
 
-def _open(url: str) -> tuple[Any, str]:
-    """Open a connection whose one transaction sees the database as it is when it first reads."""
-    from adbc_driver_postgresql import dbapi
-
-    connection, path = open_safely(url, dbapi.connect)
-    with connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    return connection, path
-
-
 def _step(connection: Any, table: Parts, act: Callable[[], _T]) -> _T:
-    """Return the result of a step on the connection; where it fails, roll back the transaction."""
+    """Return the result of a step on the connection; where it fails, roll back, and do not quote the server."""
     try:
-        return guard(act, ".".join(table))
+        return translate_errors(act, lambda error: _explain(error, ".".join(table)))
     except BaseException:
         tried(connection.rollback)
         raise
@@ -220,3 +246,41 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Array:
     if failure is not None:
         raise InvalidType("data has a value that does not fit the type of its column. Cast the column in a view.")
     return in_utf8(result)  # a server without an encoding sends any bytes as text, and has compared them by bytes
+
+
+def _connect(url: str) -> tuple[Any, str]:
+    """Return a connection and the path of its options (see `open_safely`), or raise without quoting the driver.
+
+    Its one transaction sees the database as it is when it first reads.
+    """
+    words, kind = "", ""
+    try:
+        from adbc_driver_postgresql import dbapi
+
+        connection, path = open_safely(url, dbapi.connect)
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        return connection, path
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+    except Exception as error:
+        missing, words, kind = "", str(error), type(error).__name__
+    if missing:
+        name = missing.replace("_", "-")
+        raise InvalidValue(f"data is a database, and {name} is not installed. Run pip install 'dpsieve[postgres]'.")
+    why = next((reason for word, reason in _CONNECTING.items() if word in words), f"the driver says {kind}")
+    raise UnreadableData(f"data: the database cannot be used: {why}. Check its URL. {_ENCODED}")
+
+
+def _explain(error: Any, table: str) -> DpsieveError:
+    state = str(getattr(error, "sqlstate", None) or "")
+    for known in sorted(_STATES, key=len, reverse=True):
+        if state.startswith(known):
+            kind = InvalidType if known == "42883" else UnreadableData
+            return kind(f"table={table!r} {_STATES[known]}.")
+    if isinstance(error, MemoryError):
+        return InvalidValue(f"table={table!r} has more keys than fit into memory here. Use a larger machine.")
+    if isinstance(error, OSError) or "closed the connection" in str(error) or "terminating connection" in str(error):
+        return UnreadableData(f"table={table!r}: the connection was lost, and nothing was used. Try again.")
+    code = f"SQLSTATE {state}" if state.isalnum() else type(error).__name__
+    return UnreadableData(f"table={table!r} cannot be read ({code}). Check that a query of its first rows works.")

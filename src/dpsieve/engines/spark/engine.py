@@ -1,13 +1,13 @@
 """Spark: what is not released never leaves its executors, and what is released is drawn once.
 
-Bounding and counting run as the one SQL text. The counts are computed once, and cut off from the data they come from
-(`localCheckpoint`, on a cluster with two copies of each block): were a lost block computed again from data that has
-changed since, a unit could count with old rows here and with new ones there. Where both copies are lost, the draw
-fails. For the same reason data with random columns is refused: a task that runs again would read other rows.
+Bounding and counting run as one SQL text. The counts are computed once, and cut off from the data (`localCheckpoint`,
+on a cluster with two copies of each block): a lost block that is computed again from data that has changed since would
+mix old and new rows of a unit. Where both copies are lost, the draw fails. Data with random columns is refused for the
+same reason: a repeated task would read other rows.
 
-Once the mechanism is paid for, each executor draws for its own keys (`spark.executors`), and the last stage writes what
-is reported as Parquet: of tasks that run more than once, the committer takes one. Only what is written is read, here
-and by anyone. The salt is in a table of one row, so it is in no text of a query, no plan and no event log.
+After the charge, each executor draws for its own keys (`draw_batches`), and the last stage writes what is reported as
+Parquet: of tasks that run more than once, the committer takes one. Only what is written is read. The salt is in a table
+of one row, so it is in no text of a query, no plan and no event log.
 """
 
 import importlib
@@ -17,7 +17,7 @@ import secrets
 import sys
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -31,20 +31,21 @@ from dpsieve.engines.answers import cast_known_keys, null_units, translate_error
 from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress
 from dpsieve.engines.inputs.files import Files, common_header, field_names, is_text
 from dpsieve.engines.inputs.frames import is_spark, open_source, unchanged
-from dpsieve.engines.spark.executors import check_version, draw_batches
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.dialects import BUILTIN, columns_for, query_for
 from dpsieve.engines.sql.queries import bounded_query, places_query
-from dpsieve.engines.true_data import Counted, CountedByBound, units_by_place
+from dpsieve.engines.true_data import Counted, CountedByBound, FromPlaces, units_by_place
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
 from dpsieve.logs import silence_loggers
 from dpsieve.noise.keys_per_unit import MOST
 from dpsieve.privacy.contribution import Weight
 from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.randomness.source import Source
+from dpsieve.publication.release import drawn
+from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
 from dpsieve.values.columns import ESCAPE, ESCAPED
+from dpsieve.values.keys import order_of
 
 _T = TypeVar("_T")
 _ENCRYPTED = "spark.io.encryption.enabled"
@@ -56,7 +57,6 @@ _COMMIT = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
 }
-_MARK = "_SUCCESS"
 _UNREAD = (
     "data cannot be read or counted by Spark",
     "Check that a query that counts its rows works, and that executors can write to the folder of the engine.",
@@ -69,7 +69,7 @@ _UNABLE = (
     "Spark's executors cannot draw",
     f"Install dpsieve {dpsieve.__version__} there, and set PYSPARK_PYTHON to the Python that has it.",
 )
-_HERE = ("localhost", "127.0.0.1", "::1")
+_CERTIFIED: dict[str, Mechanism] = {}
 
 
 class Spark(Engine):
@@ -80,9 +80,8 @@ class Spark(Engine):
 
     Args:
         session: where files are read; default the active session, or a new one that encrypts its files.
-        folder: where executors write what is released, such as 's3a://bucket/folder': in a new folder there, which
-            stays. It is a path of a file system that all of them share, or an address. By default it is a private
-            temporary folder, for executors on this machine.
+        folder: where executors write what is released, in a new folder that stays: a path that all of them share, or
+            an address such as 's3a://bucket/folder'; default a private temporary folder of this machine.
     """
 
     supports_pairs = False
@@ -99,7 +98,7 @@ class Spark(Engine):
 
     def columns(self, data: Any) -> list[tuple[str, str]]:
         """Return name and type of each column, as Spark names them."""
-        return _types(_guard(lambda: self._frame(data)))
+        return _types(self._frame(data))
 
     def check(self, data: Any, columns: Columns) -> None:
         """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
@@ -107,7 +106,7 @@ class Spark(Engine):
 
     def _open(self, data: Any, columns: Columns) -> tuple[Any, dict[str, Column]]:
         """Return data as a DataFrame, and the columns as the query writes them."""
-        frame = _guard(lambda: self._frame(data))
+        frame = self._frame(data)
         types = _types(frame)
         columns.check_present([name for name, _ in types], listed=is_spark(data) or not is_text(open_source(data)))
         return frame, columns_for("spark", dict(types), columns)
@@ -117,15 +116,17 @@ class Spark(Engine):
         return SparkCounted(counts, counts.frame, task.columns.key, listed)
 
     def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
-        return _SparkByBound(self._count(data, task, places_query, None, progress)[0], task.columns.key)
+        counts, _ = self._count(data, task, places_query, None, progress)
+        key, names = task.columns.key, [f"k{i}" for i in range(len(task.columns.key))]
+        sums = _guard(lambda: _sum(counts.frame, "place").toArrow())
+
+        def under(keys: int) -> Counted:
+            return SparkCounted(counts, _sum(counts.frame.where(f"place <= {int(keys)}"), *names), key)
+
+        return FromPlaces(units_by_place(sums.column(0).to_numpy(), sums.column(1).to_numpy(), MOST), under)
 
     def _count(
-        self,
-        data: Any,
-        task: Aggregation,
-        query: Callable[..., str],
-        known: pa.Table | None,
-        progress: Progress | None,
+        self, data: Any, task: Aggregation, query: Callable[..., str], known: pa.Table | None, progress: Progress | None
     ) -> tuple["_Counts", pa.Table | None]:
         """Count, and refuse null units and sums that do not fit; return the counts in Spark, and the public keys."""
         any_null = [_builtin(f"max({name} IS NULL)") for name in ("k0", "n")]
@@ -151,7 +152,7 @@ class Spark(Engine):
         source = open_source(data)
         if not isinstance(source, Files):
             raise InvalidType("data is not read by Spark. Pass a Spark DataFrame or files, or leave the engine out.")
-        return _read(self.session or _session(), source)
+        return _guard(lambda: _read(self.session or _session(), source))
 
     def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> NoReturn:
         raise InvalidType("Spark does not return pairs of units and keys, which this needs. Use release or discover.")
@@ -184,15 +185,8 @@ class _Counts:
         for part, table in tables.items():
             table.createTempView(views[part])
         _check_deterministic(self.session, views["data"])
-        text = query_for(
-            "spark",
-            (views["data"],),
-            {field.name: field.dataType.simpleString() for field in plain.schema.fields},
-            task,
-            None if known is None else (views["known"],),
-            query,
-            views["salt"],
-        )
+        place = None if known is None else (views["known"],)
+        text = query_for("spark", (views["data"],), dict(_types(plain)), task, place, query, views["salt"])
         self.frame = _compute_once(self.session.sql(text))
         frames.append(self.frame)
 
@@ -209,9 +203,8 @@ class _Counts:
 
     def _write(self, frame: Any, path: str) -> None:
         """Write all rows or nothing."""
-        writer = frame.write.options(**_COMMIT).mode("overwrite")
-        writer.parquet(path if "://" in path else f"file://{path}")
-        if Path(path).is_dir() and not Path(path, _MARK).is_file():  # where it can be seen from here
+        frame.write.options(**_COMMIT).mode("overwrite").parquet(path if "://" in path else f"file://{path}")
+        if Path(path).is_dir() and not Path(path, "_SUCCESS").is_file():  # where it can be seen from here
             raise FileNotFoundError
 
 
@@ -260,23 +253,6 @@ class SparkCounted(Counted):
         return _sum(self._counts.union(zeros), "k0")  # a join might go through the driver
 
 
-class _SparkByBound(CountedByBound):
-    """Counts of each key at each place among the keys of its units: a unit with d keys has one at places 1 to d."""
-
-    def __init__(self, source: _Counts, key: tuple[str, ...]) -> None:
-        self._source, self._key = source, key
-        found = _guard(lambda: _sum(source.frame, "place").toArrow())
-        holding = np.zeros(MOST + 1, np.int64)
-        holding[found.column(0).to_numpy()] = found.column(1).to_numpy()
-        self.units = units_by_place(holding)
-
-    def under(self, keys: int) -> Counted:
-        """Return the counts where each unit keeps at most this number of its keys."""
-        names = [f"k{i}" for i in range(len(self._key))]
-        counts = _sum(self._source.frame.where(f"place <= {int(keys)}"), *names)
-        return SparkCounted(self._source, counts, self._key)
-
-
 def _types(frame: Any) -> list[tuple[str, str]]:
     return _guard(lambda: [(field.name, field.dataType.simpleString()) for field in frame.schema])
 
@@ -308,7 +284,7 @@ def _session() -> Any:
 
 def _check_session(session: Any, folder: str | None) -> None:
     """Refuse a session whose executors may not share a temporary folder, and warn where files are not encrypted."""
-    elsewhere = ".connect." in type(session).__module__ and session.client.host not in _HERE
+    elsewhere = ".connect." in type(session).__module__ and session.client.host not in ("localhost", "127.0.0.1", "::1")
     if folder is None and (elsewhere or not session.conf.get("spark.master", "").startswith("local")):
         hint = "Pass engine=dpsieve.engines.Spark(folder=...), a folder that all of them can write to."
         raise InvalidValue(f"Spark runs on other machines, which do not share a temporary folder. {hint}")
@@ -326,7 +302,7 @@ def _check_deterministic(session: Any, view: str) -> None:
         session.sql(f"SELECT 1 FROM (SELECT 1) ORDER BY (SELECT {_builtin('count(*)')} FROM {view})").schema  # noqa: B018
         return
     except Exception as error:
-        if _condition(error) != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
+        if getattr(error, "getCondition", str)() != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
             raise
     why = "such as rand(), uuid() or monotonically_increasing_id(), which change where Spark runs a task again"
     raise InvalidValue(f"data has random columns or filters, {why}. Write it to a table first, and pass that.")
@@ -346,11 +322,11 @@ def _in_utf8(field: Any, columns: Columns) -> str:
     if field.name not in columns.key or not kind.startswith(("string", "char", "varchar")):
         return name
     text, bytes_ = f"CAST({name} AS STRING)", f"CAST({name} AS BINARY)"
-    alike = _builtin(f"regexp_like({text}, r'^{ESCAPED}\\z')")
-    fine = f"{_builtin(f'is_valid_utf8({text})')} AND NOT {alike}"
+    is_escaped = _builtin(f"regexp_like({text}, r'^{ESCAPED}\\z')")
+    usual = f"{_builtin(f'is_valid_utf8({text})')} AND NOT {is_escaped}"
     escaped = _builtin(f"concat('{ESCAPE}', {_builtin(f'hex({bytes_})')})")
     escaped = f"CAST({escaped} AS {kind if kind.startswith('string') else 'STRING'})"
-    return f"CASE WHEN {name} IS NULL OR ({fine}) THEN {name} ELSE {escaped} END AS {name}"
+    return f"CASE WHEN {name} IS NULL OR ({usual}) THEN {name} ELSE {escaped} END AS {name}"
 
 
 def _check_executors(session: Any) -> None:
@@ -393,11 +369,6 @@ def _release(session: Any, frames: list[Any], views: list[str]) -> None:
             session.catalog.dropTempView(view)
 
 
-def _condition(error: Any) -> str | None:
-    """Return Spark's name of what went wrong."""
-    return error.getCondition() if hasattr(error, "getCondition") else None
-
-
 def _query_loggers() -> list[Any]:
     """Return the loggers of pyspark that write errors of queries, with all that they quote, to standard error."""
     try:
@@ -411,9 +382,49 @@ def _guard(act: Callable[[], _T], words: tuple[str, str] = _UNREAD) -> _T:
     """Return the result of what Spark does; its errors may quote data, so only their kind is shown, between `words`."""
 
     def explain(error: Exception) -> UnreadableData:
-        name = _condition(error)
+        name = getattr(error, "getCondition", str)()
         kind = type(error).__name__ + (f": {name}" if name else "")
         return UnreadableData(f"{words[0]} ({kind}). {words[1]}")
 
     with silence_loggers(_query_loggers()):
         return translate_errors(act, explain)
+
+
+def check_version(version: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the batches if this process, an executor, has the driver's version of dpsieve."""
+    if version != dpsieve.__version__:
+        raise RuntimeError(f"executors have dpsieve {dpsieve.__version__}, and the driver {version}")
+    return batches
+
+
+def draw_batches(
+    mechanism: Mechanism, name: str, version: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Draw for one partition: its last column, n, is replaced by tokens, and rows that are not reported are dropped.
+
+    This runs in executors. The mechanism has a new name in each draw, by which the tasks of one process share its
+    tables. Randomness comes from a stream keyed by the operating system of the executor, one per process, so a
+    repeated task makes new draws. The result is sorted by key. Only the kind of an error is reported.
+    """
+    batches = check_version(version, batches)
+
+    def draw() -> list[pa.Table]:
+        tables = []
+        for batch in batches:
+            keys = pa.Table.from_batches([batch]).drop_columns(["n"])
+            reported, tokens = drawn(_certified(mechanism, name), keys, batch.column("n").to_numpy(), resolve(None))
+            tables.append(reported.append_column("token", pa.array(tokens)))
+        return tables
+
+    if tables := translate_errors(draw, lambda error: RuntimeError(f"the draw failed with {type(error).__name__}")):
+        table = pa.concat_tables(tables)
+        yield from table.take(order_of(table.drop_columns(["token"]))).to_batches()
+
+
+def _certified(mechanism: Mechanism, name: str) -> Mechanism:
+    """Return the mechanism, certified once per process for all of its tasks."""
+    if name not in _CERTIFIED:
+        mechanism.certify()
+        _CERTIFIED.clear()
+        _CERTIFIED[name] = mechanism
+    return _CERTIFIED[name]

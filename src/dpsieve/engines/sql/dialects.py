@@ -12,7 +12,7 @@ from typing import Any
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.columns import AS_TEXT, Column, quoted
 from dpsieve.engines.sql.queries import Pieces, bounded_query
-from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
+from dpsieve.errors import DpsieveError, InvalidType
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,6 @@ def query_for(
 
 def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict[str, Column]:
     """Return the wanted columns of a table as the query writes them, by name; see `query_for` for the arguments."""
-    if dialect not in _DIALECTS:
-        raise InvalidValue(f"dialect={dialect!r} is not known. Choose from {', '.join(map(repr, DIALECTS))}.")
     pieces = _DIALECTS[dialect]
     wanted.check_present(types, listed=True)
     columns: dict[str, Column] = {

@@ -107,7 +107,7 @@ def bounded_query(
 ) -> str:
     """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`.
 
-    With `known`, the name of a table of public keys (see `duckdb.scan.known_keys`), other rows are left out before
+    With `known`, the name of a table of public keys (see `answers.cast_known_keys`), other rows are left out before
     anything is bounded, and the key is the place in that table.
     """
     rows, keys = rows_query(scan, columns, task, known, pieces)

@@ -1,7 +1,4 @@
-"""Values that compiled loops number, and the memory that these take.
-
-`numbering_loops` has the loops; the classes here own the buffers that the loops get as addresses.
-"""
+"""The buffers of the hash tables that number values; `numbering_loops` has the loops, which get them as addresses."""
 
 import hashlib
 import threading
@@ -19,27 +16,27 @@ _LONGEST_COLUMN = _MOST_VALUES = 2**31 - 1
 
 
 class Memory:
-    """How many bytes the tables of all threads may hold: half of what is allowed, as the result may take as much."""
+    """The memory budget of the tables of all threads: half of what is allowed, as the result may take as much."""
 
     def __init__(self, allowed: int) -> None:
-        self._lock, self._limit, self._held = threading.Lock(), allowed // 2, 0
+        self._lock, self._limit, self._reserved = threading.Lock(), allowed // 2, 0
 
     def take(self, count: int) -> bool:
-        """Hold more bytes; return whether that is allowed."""
+        """Reserve bytes; return whether that is allowed."""
         with self._lock:
-            if self._held + count > self._limit:
+            if self._reserved + count > self._limit:
                 return False
-            self._held += count
+            self._reserved += count
             return True
 
     def give_back(self, count: int) -> None:
-        """Hold fewer bytes."""
+        """Return reserved bytes."""
         with self._lock:
-            self._held -= count
+            self._reserved -= count
 
 
 class Blocks:
-    """Blocks of bytes, which stay where they are."""
+    """Blocks of bytes at fixed addresses."""
 
     def __init__(self, room: Memory) -> None:
         self._room, self._lock = room, threading.Lock()
@@ -57,10 +54,10 @@ class Blocks:
             return number
 
     def texts(self, references: Words, large: bool = True) -> pa.Array | None:
-        """Return the texts that words refer to; None where they are too long for one column, unless it may be large."""
+        """Return the texts of references; None if they are too long for a column that may not be `large`."""
         starts = np.zeros(len(references) + 1, np.int64)
         np.cumsum(references & np.uint64(loops.LONGEST), out=starts[1:])
-        if not large and starts[-1] > _LONGEST_COLUMN:  # large_string would tell of keys that are not released
+        if not large and starts[-1] > _LONGEST_COLUMN:  # large_string would reveal keys that are not released
             return None
         target = np.empty(int(starts[-1]), np.uint8)
         loops.gather(references, self.addresses, starts, target)
@@ -68,18 +65,18 @@ class Blocks:
         return kind.from_buffers(len(references), pa.py_buffer(offsets), pa.py_buffer(target))
 
 
-class Shelf:
-    """Where one thread at a time puts texts; `frame` is what compiled loops know of it."""
+class Arena:
+    """An arena of texts for one thread at a time; compiled loops read and write its `frame`."""
 
     def __init__(self, blocks: Blocks) -> None:
-        self.blocks, self.frame = blocks, np.zeros(loops.SHELF, np.int64)
+        self.blocks, self.frame = blocks, np.zeros(loops.ARENA, np.int64)
         self.frame[loops.BLOCKS] = blocks.addresses.ctypes.data
 
     def grow(self) -> bool:
-        """Make room for the text that is wanted; return whether that was possible."""
-        wanted = int(self.frame[loops.WANTED])
-        size = max(wanted, min(loops.LONGEST + 1, 2 * int(self.frame[loops.LENGTH])), _FIRST_BYTES)
-        number = self.blocks.add(size) if wanted <= loops.LONGEST else 0
+        """Make room for the next text; return whether that was possible."""
+        needed = int(self.frame[loops.NEEDED])
+        size = max(needed, min(loops.LONGEST + 1, 2 * int(self.frame[loops.LENGTH])), _FIRST_BYTES)
+        number = self.blocks.add(size) if needed <= loops.LONGEST else 0
         if number:
             self.frame[[loops.BLOCK, loops.LENGTH, loops.USED]] = number, size, 0
         return number > 0
@@ -89,27 +86,27 @@ Int32s = NDArray[np.int32]
 
 
 def key_of_tables(salt: int) -> Words:
-    """Return eight words that place units and keys in tables, and choose none."""
+    """Return eight words as the key of hashes in tables, which do not influence the choice of keys."""
     words = hashlib.blake2b(salt.to_bytes(8, "little"), digest_size=64, person=b"dpsieve one key").digest()
     return np.frombuffer(words, np.uint64)
 
 
 class Numbered:
-    """Values, whole numbers or texts, numbered in the order they are met.
+    """Values, integers or texts, numbered in the order of their first occurrence.
 
     Args:
-        salt: eight words, as of `key_of_tables`.
-        room: the memory that may be held.
-        blocks: where texts go.
+        salt: eight words of `key_of_tables`.
+        room: the memory budget.
+        blocks: the blocks that store texts.
         texts: whether values are texts.
-        first: how many entries there are at first, a power of two; three quarters of them can be used.
+        first: the initial number of entries, a power of two; three quarters of them can be used.
     """
 
     def __init__(self, salt: Words, room: Memory, blocks: Blocks, texts: bool, first: int) -> None:
-        self._salt, self._room, self._is_text, self._first, self._shelf = salt, room, texts, first, Shelf(blocks)
+        self._salt, self._room, self._is_text, self._first, self._arena = salt, room, texts, first, Arena(blocks)
         self._table, self.words = np.empty((0, 2), np.uint64), np.empty(0, np.uint64)  # words from 1 on
         self.frame = np.zeros(loops.FIELDS, np.int64)
-        self.frame[[loops.TEXTS, loops.IS_TEXT, loops.SALT]] = self._shelf.frame.ctypes.data, texts, salt.ctypes.data
+        self.frame[[loops.TEXTS, loops.IS_TEXT, loops.SALT]] = self._arena.frame.ctypes.data, texts, salt.ctypes.data
         if not self._more_values():
             raise Unavailable
 
@@ -117,30 +114,27 @@ class Numbered:
         return int(self.frame[loops.FOUND])
 
     def numbers_of(self, words: Words) -> Int32s:
-        """Return the numbers of values of others of the same kind, given as words; new ones get a number."""
-        numbers, done, desk = np.empty(len(words), np.int32), 0, np.empty(loops.DESK, np.int64)
+        """Return the numbers of words of another table of the same kind; new values get a number."""
+        numbers, done, scratch = np.empty(len(words), np.int32), 0, np.empty(loops.SCRATCH, np.int64)
         while done < len(words):
-            done = loops.number(done, len(words), words.ctypes.data, True, numbers, self.frame, desk)
+            done = loops.number(done, len(words), words.ctypes.data, True, numbers, self.frame, scratch)
             if done < len(words) and not self._more_values():
                 raise Unavailable
         return numbers
 
     def values(self, words: Words | None = None, large: bool = True) -> pa.Array | None:
-        """Return all values by number, or those of some words.
-
-        None where texts are too long for one column, unless it may be large.
-        """
+        """Return all values by number, or those of some words; None as in `Blocks.texts`."""
         words = self.words[1 : len(self) + 1] if words is None else words
-        return self._shelf.blocks.texts(words, large) if self._is_text else pa.array(words.view(np.int64))
+        return self._arena.blocks.texts(words, large) if self._is_text else pa.array(words.view(np.int64))
 
     @property
     def named(self) -> tuple[Words, bool, Words]:
         """The words of values by number, from 1 on; whether they are texts; and the addresses of the blocks."""
-        return self.words, self._is_text, self._shelf.blocks.addresses
+        return self.words, self._is_text, self._arena.blocks.addresses
 
     def grow(self) -> bool:
         """Make room for another value; return whether that was possible."""
-        return self._more_values() if len(self) + 1 == len(self.words) else self._shelf.grow()
+        return self._more_values() if len(self) + 1 == len(self.words) else self._arena.grow()
 
     def _more_values(self) -> bool:
         entries = 2 * len(self._table) or self._first
@@ -154,10 +148,6 @@ class Numbered:
         self.words = words
         loops.rehash(self._table, table)
         self._table = table
-        self.frame[[loops.WORDS, loops.SIZE, loops.TABLE, loops.TABLE_SIZE]] = (
-            words.ctypes.data,
-            size,
-            table.ctypes.data,
-            entries,
-        )
+        self.frame[[loops.WORDS, loops.SIZE]] = words.ctypes.data, size
+        self.frame[[loops.TABLE, loops.TABLE_SIZE]] = table.ctypes.data, entries
         return True

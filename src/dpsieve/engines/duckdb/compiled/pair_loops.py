@@ -1,36 +1,17 @@
-"""Compiled loops for pairs of a unit and a key: keys get numbers, pairs are noted, and each unit keeps its first keys.
+"""Compiled loops over (unit, key) pairs: partition them by unit, bound each unit to its first keys, sort and count.
 
-A pair is three words: the unit, a whole number or the number of a text; the number of the key; and its hash. Pairs are
-divided by unit into parts that fit into the cache, and there grouped by unit and sorted.
+A collected pair is three words: the unit, an integer or the number of a text; the number of the key; and its hash.
+Pairs are partitioned by unit into parts that fit into the cache, and there grouped by unit and sorted.
 
-Nothing is checked here: `compiled.pairs` owns the buffers at the addresses.
+In `true_data.Pairs`, unit u has the keys key_numbers[starts[u]:starts[u + 1]], none of them twice.
 """
 
 import numpy as np
 
-from dpsieve.compiled.jit import callback, jit
-from dpsieve.compiled.memory import fold, load_word
-from dpsieve.engines.duckdb.compiled import numbering_loops
-from dpsieve.engines.duckdb.compiled.chunks import (
-    answer,
-    column,
-    end,
-    frame_of,
-    has_grown,
-    has_null,
-    ints_at,
-    lock,
-    rows_of,
-    stop,
-    unlock,
-    words_at,
-)
-from dpsieve.engines.duckdb.compiled.database import FIRST_FREE
-from dpsieve.engines.duckdb.compiled.numbering_loops import DESK, comes_before, number
+from dpsieve.compiled.jit import jit
+from dpsieve.compiled.memory import fold
+from dpsieve.engines.duckdb.compiled.numbering_loops import comes_before
 
-# The words of a frame: the addresses of the frames of units and of keys, or 0 where they stand for themselves; those of
-# the pairs' units, keys and hashes; how many pairs there is room for, and how many there are; and what wants more room.
-UNITS, KEYS, NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS, ROOM, FILLED, WANTS, FIELDS = range(FIRST_FREE, FIRST_FREE + 9)
 _SHORT = 16
 _ONE = np.uint64(1)
 _HALF = np.uint64(32)
@@ -45,7 +26,7 @@ def count_parts(units, new_units, bits, salt, counts):
 
 @jit(nogil=True)
 def divide(units, keys, orders, new_units, new_keys, bits, salt, ends, units_there, keys_there, orders_there):
-    """Move pairs to where the pairs of their part end so far; units and keys get new numbers where there are some."""
+    """Append pairs to their parts; units and keys get new numbers where these are passed."""
     for i in range(len(units)):
         unit = _renamed(units[i], new_units)
         part = _part(unit, bits, salt)
@@ -57,18 +38,18 @@ def divide(units, keys, orders, new_units, new_keys, bits, salt, ends, units_the
 
 
 @jit(nogil=True)
-def settle(units, keys, orders, most, names, texts, blocks, salt, sizes, desk):
+def settle(units, keys, orders, most, names, texts, blocks, salt, sizes, scratch):
     """Keep the first `most` distinct keys of each unit: pairs at the beginning of the arrays, units after each other.
 
-    Returns how many pairs and how many units these are. The units are then at the beginning of `units`, and `sizes` has
-    how many keys each of them keeps; `desk` is room to work in. Keys with equal hashes are ordered by what they are:
-    `names` has a word for each number, from 1 on, that of a whole number or of one of the `texts` in `blocks`; or none,
-    where numbers stand for themselves.
+    Return the numbers of pairs and of units. The units are then at the beginning of `units`, and `sizes` has the number
+    of keys of each; `scratch` has scratch buffers. Keys with equal hashes are ordered by their values: `names` has a
+    word per number, from 1 on, an integer or a reference to one of the `texts` in `blocks`; it is empty where the
+    numbers are the keys.
     """
     if most == 1:
-        return _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, desk[-1])
-    words, _, starts, _, own_keys, own_orders, _ = desk
-    found, filled, waiting = _group(units, keys, orders, salt, desk), 0, np.empty((64, 2), np.int64)
+        return _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, scratch[-1])
+    words, _, starts, _, own_keys, own_orders, _ = scratch
+    found, filled, waiting = _group(units, keys, orders, salt, scratch), 0, np.empty((64, 2), np.int64)
     for u in range(found):
         _quicksort(starts[u], starts[u + 1] - 1, own_keys, own_orders, names, texts, blocks, salt, waiting)
         first, begin = filled, starts[u]
@@ -83,16 +64,12 @@ def settle(units, keys, orders, most, names, texts, blocks, salt, sizes, desk):
 
 @jit(nogil=True)
 def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, salt, table):
-    """Return whether all units of a part are there once, and keep at most `most` keys, each once.
+    """Return whether each unit of a part occurs once, and keeps at most `most` keys, each once.
 
-    Units of different parts differ if each is in the part of its number. `table` is room to work in, as on a desk. Keys
-    of a unit are in the order of their hashes, so that equal ones would be side by side.
+    Units of different parts differ if each is in the part of its number. `table` is a scratch buffer. Keys of a unit
+    are in the order of their hashes, so that equal ones would be adjacent.
     """
-    room, place = 4, 0
-    while room < 2 * len(units):
-        room *= 2
-    table[:room] = 0
-    mask = np.uint64(room - 1)
+    place, mask = 0, _clear(table, len(units))
     for u in range(len(units)):
         slot = fold(units[u] ^ salt[4], salt[5]) & mask
         while table[slot] != 0:
@@ -113,11 +90,7 @@ def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, salt, ta
 @jit()
 def _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, table):
     """Keep the first key of each unit, without a sort; see `settle`."""
-    room, found = 4, 0
-    while room < 2 * len(units):
-        room *= 2
-    table[:room] = 0
-    mask = np.uint64(room - 1)
+    found, mask = 0, _clear(table, len(units))
     for i in range(len(units)):
         slot = fold(units[i] ^ salt[4], salt[5]) & mask
         while table[slot] != 0 and units[table[slot] - 1] != units[i]:
@@ -134,14 +107,10 @@ def _first_keys(units, keys, orders, names, texts, blocks, salt, sizes, table):
 
 
 @jit()
-def _group(units, keys, orders, salt, desk):
-    """Write units, where the pairs of each start, and keys and orders by unit on the desk; return how many units."""
-    words, who, starts, ends, own_keys, own_orders, table = desk
-    count, room = len(units), 4
-    while room < 2 * count:
-        room *= 2
-    table[:room] = 0
-    found, mask = 0, np.uint64(room - 1)
+def _group(units, keys, orders, salt, scratch):
+    """Group pairs by unit into the scratch buffers: units, starts, keys and hashes; return the number of units."""
+    words, who, starts, ends, own_keys, own_orders, table = scratch
+    count, found, mask = len(units), 0, _clear(table, len(units))
     for i in range(count):
         slot = fold(units[i] ^ salt[4], salt[5]) & mask
         while table[slot] != 0 and words[table[slot] - 1] != units[i]:
@@ -166,6 +135,33 @@ def _group(units, keys, orders, salt, desk):
     return found
 
 
+@jit()
+def first_keys(starts, key_numbers, most):
+    """Return the starts and the key numbers of the first `most` keys of each unit."""
+    bounded_starts = np.zeros(len(starts), np.int64)
+    for unit in range(len(starts) - 1):
+        bounded_starts[unit + 1] = bounded_starts[unit] + min(most, starts[unit + 1] - starts[unit])
+    bounded = np.empty(bounded_starts[-1], np.int32)
+    for unit in range(len(starts) - 1):
+        for k in range(bounded_starts[unit + 1] - bounded_starts[unit]):
+            bounded[bounded_starts[unit] + k] = key_numbers[starts[unit] + k]
+    return bounded_starts, bounded
+
+
+@jit()
+def count_keys(key_numbers, counts):
+    """Add one to the count of a key for each of its units."""
+    for key in key_numbers:
+        counts[key] += 1
+
+
+@jit()
+def sort_keys(starts, key_numbers):
+    """Sort the keys of each unit by number."""
+    for unit in range(len(starts) - 1):
+        key_numbers[starts[unit] : starts[unit + 1]].sort()
+
+
 @jit(nogil=True)
 def mark_keys(keys, present):
     """Mark the keys of all pairs."""
@@ -181,6 +177,16 @@ def arrange(turn, starts, keys, numbers, arranged):
         for i in range(starts[u], starts[u + 1]):
             arranged[place] = numbers[keys[i]]
             place += 1
+
+
+@jit(forceinline=True)
+def _clear(table, count):
+    """Empty a hash table for this number of values; return the mask of its slots."""
+    room = 4
+    while room < 2 * count:
+        room *= 2
+    table[:room] = 0
+    return np.uint64(room - 1)
 
 
 @jit(forceinline=True)
@@ -202,10 +208,9 @@ def _before(order, key, other_order, other_key, names, texts, blocks):
 
 @jit()
 def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
-    """Sort from `low` to `high`; the longer part waits, so that at most 64 do.
+    """Sort from `low` to `high`; the longer part is pushed to the stack `waiting`, whose depth is then at most 64.
 
-    Keys with equal hashes may come in an order that someone chose. Where it is divided is secret, so that no order
-    takes much longer than others.
+    Someone may choose the order of keys with equal hashes. The pivot is secret, so no order takes much longer.
     """
     depth = 0
     while True:
@@ -245,56 +250,3 @@ def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
             return
         depth -= 1
         low, high = waiting[depth, 0], waiting[depth, 1]
-
-
-@jit()
-def _numbers(chunk, which, state, numbers, frame, desk):
-    """Write the numbers of a column of a chunk; return whether there was room for all values."""
-    done, count, values = 0, rows_of(chunk), ints_at(state, numbering_loops.FIELDS)
-    while done < count:
-        done = number(done, count, column(chunk, which), False, numbers, values, desk)
-        if done < count:
-            frame[WANTS] = state
-            if not has_grown(frame):
-                return False
-    return True
-
-
-@jit()
-def _note(chunk, frame, numbers, desk):
-    """Note the rows of a chunk; return whether there was room for them.
-
-    The part is locked, so nothing may fail here: `numbers` and `desk` are room to work in.
-    """
-    count = rows_of(chunk)
-    for which in range(2):
-        if frame[UNITS + which] and not _numbers(chunk, which, frame[UNITS + which], numbers[which], frame, desk):
-            return False
-        if not frame[UNITS + which]:
-            numbers[which] = words_at(column(chunk, which), count).view(np.int64)
-    frame[WANTS] = 0
-    while frame[FILLED] + count > frame[ROOM]:
-        if not has_grown(frame):
-            return False
-    filled, orders = frame[FILLED], column(chunk, 2)
-    units, noted_orders = words_at(frame[NOTED_UNITS], frame[ROOM]), words_at(frame[NOTED_ORDERS], frame[ROOM])
-    keys = words_at(frame[NOTED_KEYS], (frame[ROOM] + 1) // 2).view(np.int32)
-    for i in range(count):
-        units[filled + i], keys[filled + i] = np.uint64(numbers[0, i]), np.int32(numbers[1, i])
-        noted_orders[filled + i] = load_word(orders + 8 * i)
-    frame[FILLED] = filled + count
-    return True
-
-
-@callback("void(int64, int64, int64)")
-def visit(info, chunk, result):
-    """Note rows of a unit, a key and its hash from DuckDB; end the query where there is a null, or no room."""
-    frame, count = frame_of(info, FIELDS), rows_of(chunk)
-    numbers, desk = np.empty((2, count), np.int64), np.empty(DESK, np.int64)
-    lock(frame)
-    failed = has_null(chunk, 0) or has_null(chunk, 1) or not _note(chunk, frame, numbers, desk)
-    unlock(frame)
-    if failed:
-        stop(info, frame)
-    answer(result, count)
-    end(frame, count)

@@ -11,6 +11,7 @@ does not suffice, or anything else is not as expected, this gives up, and the SQ
 """
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,26 +20,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsieve.engines.answers import name_keys
-from dpsieve.engines.duckdb.compiled import pair_loops
+from dpsieve.engines.duckdb.compiled import chunks, pair_loops
 from dpsieve.engines.duckdb.compiled.database import Loops, Unavailable, check
 from dpsieve.engines.duckdb.compiled.numbering import Blocks, Int32s, Memory, Numbered, key_of_tables
-from dpsieve.engines.duckdb.compiled.pair_loops import (
-    FIELDS,
-    FILLED,
-    KEYS,
-    NOTED_KEYS,
-    NOTED_ORDERS,
-    NOTED_UNITS,
-    ROOM,
-    UNITS,
-    WANTS,
-)  # fmt: skip
-from dpsieve.engines.duckdb.compiled.values import arrow_type, key_type, unit_expression, unit_type, unit_values
-from dpsieve.engines.duckdb.scan import Scan
-from dpsieve.engines.engine import Aggregation
-from dpsieve.engines.sql.columns import Column, ascending
+from dpsieve.engines.duckdb.read import Scan
+from dpsieve.engines.engine import Aggregation, Columns
+from dpsieve.engines.sql.columns import AS_TEXT, Column, ascending
 from dpsieve.engines.sql.queries import DUCKDB, rows_query, unit_names
 from dpsieve.engines.true_data import Pairs
+from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints, Words
 
 _FIRST_VALUES = 1 << 18  # a power of two
@@ -50,6 +40,11 @@ _NO_NAMES = np.empty(0, np.uint64), False, np.empty(0, np.uint64)
 _ONE_AT_A_TIME = threading.Lock()  # what is sorted is in memory twice
 _UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError, RuntimeError)  # the last where no thread can be started
 _Units = tuple[pa.Array, pa.Array | None, Ints, Int32s]
+_INTEGERS = {
+    "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INTEGER": pa.int32(), "BIGINT": pa.int64(),
+    "UTINYINT": pa.uint8(), "USMALLINT": pa.uint16(), "UINTEGER": pa.uint32(),
+}  # fmt: skip
+_TEXTS = frozenset({"VARCHAR", "UUID"})  # as text, and back, these are what they were
 
 
 def read_pairs(
@@ -60,7 +55,7 @@ def read_pairs(
     Args:
         loops: where compiled loops run.
         scan: the data.
-        task: what is read; its columns must suit (see `values.suits_loops`).
+        task: what is read; its columns must suit (see `suits_loops`).
         known: the text of a table of public keys; the number of a key is then its place in that table.
         listed: these keys.
         connection: sorts the units; with None they stay in an arbitrary order, which must not be published.
@@ -117,7 +112,7 @@ def _collect(loops: Loops, scan: Scan, task: Aggregation, known: str | None) -> 
         return _Collected(task.contribution.keys, units, keys, salt, room, pairs)
 
     collected = [collected_by_a_thread() for _ in range(loops.threads)]
-    loops.database.visit(rows, arguments, pair_loops.visit.address, collected)
+    loops.database.visit(rows, arguments, chunks.visit.address, collected)
     return _join(collected, task.contribution.keys, None if known is not None else arrow_type(key), loops.threads)
 
 
@@ -168,13 +163,13 @@ def _settle_parts(
         pair_loops.divide(*own, units[i], keys[i], bits, salt, begins[:, i].copy(), *there)
 
     def sort_parts(worker: int) -> list[tuple[Words, Int32s, Int32s, Words]]:
-        desk, made = _desk(int(counts.sum(axis=1).max())), []
+        scratch, made = _scratch(int(counts.sum(axis=1).max())), []
         for part in range(worker, 1 << bits, workers):
             begin, end = int(begins[part, 0]), int(begins[part, -1] + counts[part, -1])
             columns, sizes = [column[begin:end] for column in there], np.empty(end - begin, np.int32)
-            kept, found = pair_loops.settle(*columns, most, *names, salt, sizes, desk)
+            kept, found = pair_loops.settle(*columns, most, *names, salt, sizes, scratch)
             mine = columns[0][:found], sizes[:found], columns[1][:kept], columns[2][:kept]
-            is_bounded = pair_loops.is_bounded(*mine, most, key_count, part, bits, salt, desk[-1])
+            is_bounded = pair_loops.is_bounded(*mine, most, key_count, part, bits, salt, scratch[-1])
             check(is_bounded, "a unit keeps more keys than its bound")
             made.append(mine)
         return made
@@ -186,8 +181,8 @@ def _settle_parts(
         return [part for made in pool.map(sort_parts, range(workers)) for part in made]
 
 
-def _desk(pairs: int) -> tuple[NDArray[Any], ...]:
-    """Return what it takes to sort this number of pairs: see `pair_loops.settle`."""
+def _scratch(pairs: int) -> tuple[NDArray[Any], ...]:
+    """Return the scratch buffers of `pair_loops.settle` for this number of pairs."""
     kinds = (np.uint64, np.int32, np.int64, np.int64, np.int32, np.uint64)
     return *(np.empty(pairs + 1, kind) for kind in kinds), np.empty(4 << pairs.bit_length(), np.int32)
 
@@ -200,22 +195,22 @@ class _Collected:
     ) -> None:
         self.units, self.keys, self.salt = units, keys, salt
         self._most, self._room, self._expected = most, room, pairs + pairs // 8
-        self.frame = np.zeros(FIELDS, np.int64)
-        self.frame[UNITS] = 0 if units is None else units.frame.ctypes.data
-        self.frame[KEYS] = 0 if keys is None else keys.frame.ctypes.data
+        self.frame = np.zeros(chunks.FIELDS, np.int64)
+        self.frame[chunks.UNITS] = 0 if units is None else units.frame.ctypes.data
+        self.frame[chunks.KEYS] = 0 if keys is None else keys.frame.ctypes.data
         self.pairs: list[NDArray[Any]] = [np.empty(0, kind) for kind in (np.uint64, np.int32, np.uint64)]
 
     @property
     def filled(self) -> int:
         """The number of pairs."""
-        return int(self.frame[FILLED])
+        return int(self.frame[chunks.FILLED])
 
     def grow(self) -> bool:
         """Make room for what wants some; return whether that was possible."""
-        wants = self.frame[WANTS]
-        if wants:
-            values = self.units if wants == self.frame[UNITS] else self.keys if wants == self.frame[KEYS] else None
-            return values is not None and values.grow()
+        wants = self.frame[chunks.WANTS]
+        for values, field in ((self.units, chunks.UNITS), (self.keys, chunks.KEYS)):
+            if values is not None and wants == self.frame[field]:
+                return values.grow()
         return self._lengthen() or self._settle()
 
     def _lengthen(self) -> bool:
@@ -224,10 +219,14 @@ class _Collected:
         size = next((size for size in sizes if self._room.take(_BYTES_OF_A_PAIR * size)), 0)
         if not size:
             return False
-        self.pairs = [_lengthened(column, size) for column in self.pairs]
+        longer = [np.empty(size, column.dtype) for column in self.pairs]
+        for new, column in zip(longer, self.pairs, strict=True):
+            new[:old] = column
+        self.pairs = longer
         self._room.give_back(_BYTES_OF_A_PAIR * old)
-        self.frame[[NOTED_UNITS, NOTED_KEYS, NOTED_ORDERS]] = [column.ctypes.data for column in self.pairs]
-        self.frame[ROOM] = size
+        for field, column in zip((chunks.NOTED_UNITS, chunks.NOTED_KEYS, chunks.NOTED_ORDERS), self.pairs, strict=True):
+            self.frame[field] = column.ctypes.data
+        self.frame[chunks.ROOM] = size
         return True
 
     def _settle(self) -> bool:
@@ -239,11 +238,61 @@ class _Collected:
                 for mine, found in zip(self.pairs, (np.repeat(words, sizes), keys, orders), strict=True):
                     mine[place:end] = found
                 place = end
-        self.frame[FILLED] = place
+        self.frame[chunks.FILLED] = place
         return 2 * place < len(self.pairs[0])
 
 
-def _lengthened(values: NDArray[Any], size: int) -> NDArray[Any]:
-    longer = np.empty(size, values.dtype)
-    longer[: len(values)] = values
-    return longer
+def unit_expression(columns: Mapping[str, Column], wanted: Columns) -> str | None:
+    """Return the expression of a unit as one value over u0, u1, ...; None where a column has an unsuitable type.
+
+    A unit of one column is its own value. One of several columns is the text `3:abcde` for the values 'abc' and 'de':
+    the lengths of all values except the last, each with a colon after it, and then the values. The lengths determine
+    where each value ends, so different units have different texts, whatever characters the values contain. A null in
+    any column makes the text null.
+    """
+    unit, names = [columns[name] for name in wanted.unit], unit_names(wanted)
+    if any(column.collated or column.kind not in _INTEGERS.keys() | _TEXTS for column in unit):
+        return None
+    if len(unit) == 1:
+        return f"CAST(u0 AS {unit_type(columns, wanted)})"
+    texts = [f"CAST({u} AS VARCHAR)" for u in names]
+    return " || ".join([*(f"length({text}) || ':'" for text in texts[:-1]), *texts])
+
+
+def unit_type(columns: Mapping[str, Column], wanted: Columns) -> str:
+    """Return the type of the value."""
+    return "BIGINT" if len(wanted.unit) == 1 and columns[wanted.unit[0]].kind in _INTEGERS else "VARCHAR"
+
+
+def unit_values(name: str, unit: list[Column]) -> list[str]:
+    """Return the expressions of the values of u0, u1, ... over the column `name` that holds `unit_expression`."""
+    if len(unit) == 1:
+        return [f"CAST({name} AS {unit[0].type})"]
+    lengths = [f"CAST(split_part({name}, ':', {i + 1}) AS BIGINT)" for i in range(len(unit) - 1)]
+    head = " + ".join(f"length(split_part({name}, ':', {i + 1})) + 1" for i in range(len(unit) - 1))
+    starts = [" + ".join([head, *lengths[:i], "1"]) for i in range(len(unit))]
+    texts = [f"substring({name}, {start}, {length})" for start, length in zip(starts, lengths, strict=False)]
+    texts.append(f"substring({name}, {starts[-1]})")
+    return [f"CAST({text} AS {column.type})" for text, column in zip(texts, unit, strict=True)]
+
+
+def suits_loops(columns: Mapping[str, Column], task: Aggregation, rows: int, listed: bool) -> bool:
+    """Return whether compiled loops can read this number of rows with these columns."""
+    wanted = task.columns
+    if not wanted.unit or task.max_rows > 1 or (len(wanted.key) > 1 and not listed):
+        return False
+    if isinstance(task.measure, Weight) and rows > task.measure.most_units:
+        return False
+    return unit_expression(columns, wanted) is not None and (listed or key_type(columns[wanted.key[0]]) is not None)
+
+
+def key_type(key: Column) -> str | None:
+    """Return the type that keys are read as; None where loops cannot read them."""
+    if key.collated:
+        return None
+    return "BIGINT" if key.kind in _INTEGERS else "VARCHAR" if key.kind in AS_TEXT else None
+
+
+def arrow_type(key: Column) -> pa.DataType:
+    """Return the type of released keys."""
+    return _INTEGERS.get(key.kind, pa.string())
