@@ -12,8 +12,9 @@ from statistical import binomial_band
 from dpsieve.discovery.find_then_count import CANDIDATES, find_then_count
 from dpsieve.discovery.renyi import renyi_selection
 from dpsieve.engines.true_data import Pairs
-from dpsieve.errors import DpsieveError, InvalidType, NotCertified
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS
+from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
 
@@ -37,12 +38,14 @@ def test_common_keys_come_out_with_counts_near_the_truth(ordinary):
     held = Pairs.of(units_of(20_000, 1))
     found = ordinary.find(held, SOURCE)
     true = dict(zip(held.keys["key"].to_pylist(), held.counts().tolist(), strict=True))
-    counted = dict(zip(found.keys["key"].to_pylist(), found.tokens.tolist(), strict=True))
+    counted = dict(zip(found.keys["key"].to_pylist(), found.outcome.tokens.tolist(), strict=True))
     common = sorted(true, key=true.get, reverse=True)[:100]
     errors = [abs(true[key] - counted.get(key, 0)) for key in common]
-    assert found.mechanism.keys in (5, 7, 10, 14, 20, 30, 50) and np.mean(errors) < 2 * found.mechanism.scale
+    keys = found.keys_per_unit
+    assert keys in (5, 7, 10, 14, 20, 30, 50) and np.mean(errors) < 2 * ordinary.scale(keys)
+    assert found.outcome.drawn == {"keys": keys} and ordinary.keys is None
     assert found.kept.key == KINDS_OF_KEYS[1] and found.kept.low <= found.kept.share <= found.kept.high
-    assert found.mechanism.reports_coverage and not dataclasses.replace(ordinary, kept_epsilon=0.0).reports_coverage
+    assert ordinary.reports_coverage and not dataclasses.replace(ordinary, kept_epsilon=0.0).reports_coverage
 
 
 def test_the_noise_is_the_only_error_where_no_unit_is_cut():
@@ -52,7 +55,7 @@ def test_the_noise_is_the_only_error_where_no_unit_is_cut():
     inside = 0
     for _ in range(200):
         found = made.find(held, SOURCE)
-        read = found.mechanism.read(found.tokens)
+        read = made.reader(found.outcome.drawn).read(found.outcome.tokens)
         inside += int(((read.low <= 3_000) & (read.high >= 3_000)).sum())
     low, high = binomial_band(200 * 8, 0.95)
     assert low <= inside <= high + 10  # the interval is in whole numbers, so a little wider
@@ -85,7 +88,7 @@ def test_a_unit_keeps_the_keys_that_rank_highest():
 def test_no_unit_is_counted_in_more_keys_than_it_may():
     """900 units hold the same ten keys, and are counted in two of them: some 1,800 in all, not 9,000."""
     found = find_then_count(50.0, 1e-6, 10, keys=2).find(Pairs.of([[*range(10)]] * 900), SOURCE)
-    assert len(found.tokens) == 10 and abs(found.tokens.sum() - 1_800) < 100
+    assert len(found.outcome.tokens) == 10 and abs(found.outcome.tokens.sum() - 1_800) < 100
 
 
 def test_losses_are_what_the_bound_cuts_off():
@@ -128,19 +131,31 @@ def test_forged_numbers_are_refused(ordinary, change):
 
 def test_the_noise_grows_with_the_root_of_the_keys(ordinary):
     for keys in (1, 7, 100):
-        made = dataclasses.replace(ordinary, keys=keys)
-        assert made.scale == pytest.approx(ordinary.sigma * math.sqrt(keys), rel=1e-12)
-        assert keys / made.scale**2 <= 1 / ordinary.sigma**2  # never less noise than was paid for
-        assert from_json(made.to_json()) == made
+        fixed = dataclasses.replace(ordinary, keys=keys, choice_epsilon=0.0)
+        for scale in (fixed.reader({}).scale, ordinary.reader({"keys": keys}).scale):
+            assert scale == pytest.approx(ordinary.sigma * math.sqrt(keys), rel=1e-12)
+            assert keys / scale**2 <= 1 / ordinary.sigma**2  # never less noise than was paid for
+        assert ordinary.contribution_given({"keys": keys}) == fixed.contribution == Contribution(keys)
+        assert from_json(fixed.to_json()) == fixed
+    assert from_json(ordinary.to_json()) == ordinary and ordinary.contribution == Contribution(100)
+
+
+@pytest.mark.parametrize("drawn", [{}, {"keys": 6}, {"keys": 7.0}, {"keys": True}, {"keys": 0}, {"lost": 7}, None])
+def test_a_number_of_keys_that_cannot_be_chosen_is_refused(ordinary, drawn):
+    with pytest.raises(InvalidValue, match="drawn"):
+        ordinary.reader(drawn)
+    with pytest.raises(InvalidValue, match="drawn"):
+        dataclasses.replace(ordinary, keys=7, choice_epsilon=0.0).reader({"keys": 7})
 
 
 def test_bad_arguments(ordinary):
     with pytest.raises(InvalidType, match="ranks"):
         dataclasses.replace(ordinary, selector=renyi_selection(1.0, 1e-8, 100, share=0.4))
-    with pytest.raises(DpsieveError, match="keys"):
-        dataclasses.replace(ordinary, keys=0)
+    for wrong in ({"keys": 0}, {"keys": 7}, {"choice_epsilon": 0.0}):
+        with pytest.raises(DpsieveError, match="keys"):
+            dataclasses.replace(ordinary, **wrong)
 
 
 def test_nothing_to_find(ordinary):
     found = ordinary.find(Pairs.of([["a"], ["b", "c"]]), SOURCE)
-    assert found.keys.num_rows == len(found.tokens) == 0 and found.mechanism.keys == 1
+    assert found.keys.num_rows == len(found.outcome.tokens) == 0 and found.outcome.drawn == {"keys": 1}

@@ -133,7 +133,7 @@ def test_sketches_count_the_noise_that_all_counters_share():
     sketch = ds.MisraGries(8)
     sketch.update(["tea"] * 500 + ["milk"] * 400)
     for lost, ratio in ((None, 3.0), (-1, 3.0), (5, 2.0)):  # own and shared noise, 1 + 1 and 2 + 4; a loss cancels it
-        made = NoisySketch(1.0, 1e-8, 8, decrements=lost)
+        made = NoisySketch(1.0, 1e-8, 8).reader({} if lost is None else {"lost": lost})
         one, both = (
             made.errors(np.array(tokens), np.ones(len(tokens)), None)[1] for tokens in ([500.0], [500.0, 400.0])
         )

@@ -215,7 +215,7 @@ def test_estimates_of_releases_have_these_intervals():
 @pytest.mark.parametrize("lost", [400, -1, None])
 def test_sketches_have_the_law_of_their_noise(lost):
     """One Laplace noise for a key where the loss cancels the shared one, two elsewhere."""
-    made = NoisySketch(1.0, 1e-6, 50, decrements=lost)
+    made = NoisySketch(1.0, 1e-6, 50).reader({} if lost is None else {"lost": lost})
     low, high = made.sum_interval(np.array([900.0]), np.ones(1), None, LEVEL)
     mass = np.exp(-np.abs(np.arange(-60, 61))) * np.tanh(0.5)
     law = mass if lost and lost > 0 else np.convolve(mass, mass)

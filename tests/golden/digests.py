@@ -23,8 +23,9 @@ def describe(name: str) -> dict[str, Any]:
     """Draw one case and return what is stored of it.
 
     `table` is the digest of the columns, types and values of all tables; `numbers` are the distinct numbers of the
-    guarantee and the mechanism, whatever their fields are called; `record` is the digest of the saved record.
-    `mechanisms` are the registered names in the record. A case that is no publication has a `table` alone.
+    guarantee, the mechanism and what was drawn beside the table, whatever their fields are called; `record` is the
+    digest of the saved record. `mechanisms` are the registered names in the record. A case that is no publication has
+    a `table` alone.
     """
     made = CASES[name](source=source_for(name))
     if not hasattr(made, "save"):
@@ -34,7 +35,7 @@ def describe(name: str) -> dict[str, Any]:
         record = json.loads((place / "release.json").read_text())
         tables = {path.stem: _plain(pq.read_table(path)) for path in sorted(place.glob("*.parquet"))}
     content = {field: value for field, value in record.items() if field not in DERIVED}
-    numbers = _leaves([record["certificate"]["guarantee"], record["mechanism"]], int | float)
+    numbers = _leaves([record["certificate"]["guarantee"], record["mechanism"], record.get("drawn", {})], int | float)
     return {
         "table": _digest(tables),
         "rows": made.table.num_rows,

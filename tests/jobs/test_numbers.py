@@ -115,7 +115,7 @@ ADDED = {"column": "price", "bounds": (0, 100), "neighbours": "add_remove", **CU
 
 def test_means_of_a_private_number_of_units():
     mean = ds.mean(SALES, **ADDED, **LARGE)
-    assert mean.value == pytest.approx(60, abs=5) and mean.last.units == pytest.approx(3, abs=0.5)
+    assert mean.value == pytest.approx(60, abs=5) and mean.drawn["units"] == pytest.approx(3, abs=0.5)
     assert str(mean.guarantee) == "500-differential privacy when one customer is added or removed."
     assert mean.notes.contribution == "the mean of at most 3 rows of numbers within public bounds"
     many = ds.mean(SALES, **{**ADDED, "column": ["price", "items"], "bounds": [(0, 100), (5, 10)]}, **LARGE)

@@ -526,12 +526,12 @@ def test_the_interval_of_a_mean_has_both_noises(budget):
         start, inside = sums(np.full((60, 1), truth)), 0
         for _ in range(runs):
             mean, count = made.draw(start, resolve(None))
-            columns = replace(made, units=count).columns(np.array([mean]))
+            columns = made.reader({"units": float(count)}).columns(np.array([mean]))
             low, high = (float(columns[name][0]) for name in ("low", "high"))
             assert (math.isnan(low) and math.isnan(high)) or 0 <= low <= mean <= high <= 10
             inside += not (low > truth or high < truth)
         assert inside >= binomial_band(runs, 0.95)[0]
-    few = replace(made, units=0.5).columns(np.array([5.0]))
+    few = made.reader({"units": 0.5}).columns(np.array([5.0]))
     assert np.isnan(few["low"]).all() and np.isnan(few["high"]).all()
 
 

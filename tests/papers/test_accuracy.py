@@ -45,8 +45,8 @@ def test_aggregation_errors_are_those_of_draws(counts):
     """The mean of squares over many draws; a deviation of 8 standard errors of that mean is the most."""
     epsilon, delta, k, runs, source = 1.0, 0.05, 7, 1000, SystemSource()
     one, sums = NoisySketch(epsilon, delta, k), RoundedSketch(epsilon, delta, k, len(counts))
-    parts = [sum(one.draw(np.array([c]), 0, source)[1][0] for c in counts) for _ in range(runs)]
-    whole = sums.draw(np.full(20 * runs, sum(counts) * (k + 1)), 0, source)[1]
+    parts = [sum(one.draw(np.array([c]), 0, source).tokens[0] for c in counts) for _ in range(runs)]
+    whole = sums.draw(np.full(20 * runs, sum(counts) * (k + 1)), 0, source).tokens
     squares = [(np.asarray(published) - sum(counts)) ** 2 for published in (parts, whole)]
     for found, exact in zip(squares, aggregation_errors(epsilon, delta, k, counts), strict=True):
         assert abs(found.mean() - exact**2) <= 8 * found.std() / math.sqrt(len(found)) + 1e-9

@@ -1,5 +1,7 @@
 """Releases that are merged after they were made private: sums, intervals, the guarantee, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from statistical import binomial_band
@@ -38,7 +40,8 @@ def test_merging_in_steps_is_the_same():
     parts = [released([1] * 300 + [2] * (50 * i)) for i in range(4)]
     at_once = merge_releases(*parts)
     steps = merge_releases(merge_releases(parts[0], parts[1]), merge_releases(parts[2]), parts[3])
-    assert steps.table.equals(at_once.table) and steps.mechanism == at_once.mechanism
+    assert steps.table.equals(at_once.table)
+    assert steps.mechanism == at_once.mechanism and steps.drawn == at_once.drawn
 
 
 def test_all_intervals_hold_together():
@@ -61,9 +64,10 @@ def test_where_nobody_publishes_a_key_the_bound_counts_every_source():
         SummedReleases(1.0, 1e-6, 20, sources=3).token(np.array([600]), np.array([p])) for p in (3, 2, 1)
     )
     made = SummedReleases(1.0, 1e-6, 20, sources=3)
-    highs = [int(made.read(token).high[0]) for token in (one, two, three)]
+    reader = made.reader({"lost": 0})
+    highs = [int(reader.read(token).high[0]) for token in (one, two, three)]
     assert highs[1] - highs[0] == highs[2] - highs[1] == made.threshold - 1
-    lows = [int(made.read(token).low[0]) for token in (one, two, three)]
+    lows = [int(reader.read(token).low[0]) for token in (one, two, three)]
     assert lows == sorted(lows)
     assert made.possible(np.concatenate([one, two, three])) and not made.possible(np.array([600.0]))
     assert not made.possible(made.token(np.array([2 * made.threshold - 1]), np.array([2])))
@@ -94,6 +98,9 @@ def test_mistakes():
     ):
         with pytest.raises(DpsieveError, match=named):
             merge_releases(*parts)
-    for wrong in ({"sources": 0}, {"decrements": None}, {"unit": "one user"}, {"epsilon": 0.0}):
+    for wrong in ({"sources": 0}, {"unit": "one user"}, {"epsilon": 0.0}):
         with pytest.raises(DpsieveError):
             SummedReleases(**{"epsilon": 1.0, "delta": 1e-6, "counters": 10, **wrong})
+    for drawn in ({}, {"lost": None}, {"lost": 2**63}, {"decrements": 3}):
+        with pytest.raises(DpsieveError, match="drawn must be lost"):
+            replace(merge_releases(tea), drawn=drawn)

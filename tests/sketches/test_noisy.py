@@ -97,8 +97,7 @@ def test_the_rate_of_a_key_that_only_one_sketch_holds():
     made = NoisySketch(1.0, delta, 3)
     shown, source = 0, SystemSource()
     for _ in range(runs):
-        _, tokens = made.draw(np.array([1, 0, 40]), 3, source)
-        shown += bool(tokens[:2].any())
+        shown += bool(made.draw(np.array([1, 0, 40]), 3, source).tokens[:2].any())
     low, high = binomial_band(runs, any_above(made.threshold, {1: 1, 0: 1}, 1.0))
     assert low <= shown <= high
     assert made.certify().worst <= delta
@@ -108,9 +107,9 @@ def test_the_loss_is_told_with_the_noise_that_all_counters_share():
     """Published are gamma - Y and c + X + Y: so the draws tell Y and X, which are discrete Laplace each."""
     made, shared, own, source = NoisySketch(1.0, 1e-6, 3), [], [], SystemSource()
     for _ in range(4000):
-        drawn, tokens = made.draw(np.array([1000]), 70, source)
-        shared.append(70 - drawn.decrements)
-        own.append(int(tokens[0]) - 1000 - shared[-1])
+        outcome = made.draw(np.array([1000]), 70, source)
+        shared.append(70 - outcome.drawn["lost"])
+        own.append(int(outcome.tokens[0]) - 1000 - shared[-1])
     x = np.arange(-8, 9)
     for noise in (shared, own):
         assert_follows(noise, x, np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale)))
@@ -121,9 +120,9 @@ def test_all_intervals_hold_together():
     made, counters, gamma = NoisySketch(1.0, 1e-6, 50), np.arange(60, 110), 25
     missed, runs, source = 0, 500, SystemSource()
     for run in range(runs):
-        drawn, tokens = made.draw(counters, gamma, source)
-        shown = np.flatnonzero(tokens)
-        reading = drawn.read(tokens[shown])
+        outcome = made.draw(counters, gamma, source)
+        shown = np.flatnonzero(outcome.tokens)
+        reading = made.reader(outcome.drawn).read(outcome.tokens[shown])
         truth = counters[shown] + (gamma if run % 2 else 0)
         missed += bool(((truth < reading.low) | (truth > reading.high)).any())
     assert missed <= binomial_band(runs, 0.05)[1]

@@ -207,7 +207,7 @@ def test_the_rate_of_a_key_of_one_item(k):
     delta, runs, source = 0.05, 4000, SystemSource()
     made = RoundedSketch(1.0, delta, k)
     assert post_processed(k, ["tea"])[0] == {"tea": k}
-    shown = np.count_nonzero(made.draw(np.full(runs, k), 1, source)[1])
+    shown = np.count_nonzero(made.draw(np.full(runs, k), 1, source).tokens)
     exact = min(1.0, k / made.choice.full) * made._tail(made.least - max(k, made.choice.full))
     low, high = binomial_band(runs, exact)
     assert low <= shown <= high and delta / 4 < exact <= delta
@@ -218,7 +218,7 @@ def test_rounding_is_exact(value):
     """Without noise or a threshold: 10 with probability value/10, and what is 10 or more stays."""
     made = RoundedSketch(1.0, 0.05, 4)
     vars(made)["choice"] = Choice(1e-3, 10, 1)
-    tokens = np.rint(made.draw(np.full(20_000, value), 0, SystemSource())[1] * 5).astype(int)
+    tokens = np.rint(made.draw(np.full(20_000, value), 0, SystemSource()).tokens * 5).astype(int)
     if value >= 10:
         assert (tokens == value).all()
     else:
@@ -228,8 +228,8 @@ def test_rounding_is_exact(value):
 def test_values_and_the_number_of_items_are_told_with_noise():
     made, told, source = RoundedSketch(1.0, 0.05, 2), [], SystemSource()
     for _ in range(4000):
-        drawn, tokens = made.draw(np.array([5000]), 700, source)
-        told.append((drawn.items - 700, round(float(tokens[0]) * 3) - 5000))
+        outcome = made.draw(np.array([5000]), 700, source)
+        told.append((outcome.drawn["lost"] - 700, round(float(outcome.tokens[0]) * 3) - 5000))
     x = np.arange(-30, 31)
     for noises in zip(*told, strict=True):
         assert_follows(noises, x, np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale)))
@@ -242,9 +242,9 @@ def test_all_intervals_hold_together():
     missed, runs, source = 0, 300, SystemSource()
     assert made._margins > (0, 0)  # computed once for all draws
     for run in range(runs):
-        drawn, tokens = made.draw(values, items, source)
-        shown = np.flatnonzero(tokens)
-        reading = drawn.read(tokens[shown])
+        outcome = made.draw(values, items, source)
+        shown = np.flatnonzero(outcome.tokens)
+        reading = made.reader(outcome.drawn).read(outcome.tokens[shown])
         truth = np.ceil(values[shown] / (k + 1)) if run % 2 else np.floor((values[shown] + items) / (k + 1))
         missed += bool(((truth < reading.low) | (truth > reading.high)).any())
     assert missed <= binomial_band(runs, 0.05)[1]

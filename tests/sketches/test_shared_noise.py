@@ -150,8 +150,8 @@ def test_what_is_drawn_has_the_shared_part_and_the_own_part(epsilon, delta):
     noise, counters = mechanism.noise, np.array([5000, 9000])
     drawn = []
     for _ in range(runs):
-        made, tokens = mechanism.draw(counters, 700, source)
-        drawn.append((*(tokens - counters), made.lost - 700))
+        outcome = mechanism.draw(counters, 700, source)
+        drawn.append((*(outcome.tokens - counters), outcome.drawn["lost"] - 700))
     first, second, loss = np.array(drawn).T
     for noisy, deviation in (
         (first, noise.deviation),
@@ -167,7 +167,7 @@ def test_what_is_drawn_has_the_shared_part_and_the_own_part(epsilon, delta):
 
 def test_nothing_below_the_threshold_is_told():
     mechanism = OneSidedSketch(4.0, 1e-6, 1000)
-    tokens = mechanism.draw(np.full(1000, math.ceil(mechanism.threshold)), 0, SystemSource())[1]
+    tokens = mechanism.draw(np.full(1000, math.ceil(mechanism.threshold)), 0, SystemSource()).tokens
     shown = tokens[tokens > 0]  # about half of them, of which some are at the threshold
     assert 100 < len(shown) < 900 and shown.min() == mechanism.threshold and mechanism.possible(shown)
 
@@ -179,7 +179,7 @@ def test_low_ends_hold_given_that_a_key_was_reported():
     count = math.floor(noise.threshold - 2 * noise.deviation)
     noisy = np.rint(generator.normal(count, noise.deviation, 400_000) * 2**noise.digits) / 2**noise.digits
     shown = noisy[noisy >= noise.threshold]
-    missed = int((mechanism.read(shown).low > count).sum())
+    missed = int((mechanism.reader({"lost": 0}).read(shown).low > count).sum())
     assert 0.015 * len(shown) < missed <= binomial_band(len(shown), 0.025)[1]
     plain = int((shown - 1.96 * noise.deviation > count).sum())  # what an interval without that knowledge misses
     assert plain > 10 * missed

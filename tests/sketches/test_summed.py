@@ -36,8 +36,8 @@ def test_the_sensitivity_is_2k(k):
 def test_values_and_what_was_lost_are_told_with_noise(mechanism):
     made, told, source = mechanism(1.0, 0.0, 1, universe=9), [], SystemSource()
     for _ in range(4000):
-        drawn, tokens = made.draw(np.array([5000]), 700, source)
-        told.append((drawn.items - 700, round(float(tokens[0]) * made.parts) - 5000))
+        outcome = made.draw(np.array([5000]), 700, source)
+        told.append((outcome.drawn["lost"] - 700, round(float(outcome.tokens[0]) * made.parts) - 5000))
     x = np.arange(-30, 31)
     for noise in zip(*told, strict=True):
         assert_follows(noise, x, np.exp(-np.abs(x) / made.scale) * np.tanh(1 / (2 * made.scale)))
@@ -46,7 +46,7 @@ def test_values_and_what_was_lost_are_told_with_noise(mechanism):
 def test_nothing_below_the_threshold_is_told():
     """Values right at the threshold come out when their noise is not below zero, and from the threshold on."""
     made = SummedSketch(1.0, 0.0, 5, universe=1000)
-    tokens = made.draw(np.full(10_000, made.least), 0, SystemSource())[1]
+    tokens = made.draw(np.full(10_000, made.least), 0, SystemSource()).tokens
     shown = np.rint(tokens[tokens != 0] * 6)
     low, high = binomial_band(10_000, 1 / (1 + math.exp(-1 / made.scale)))
     assert low <= len(shown) <= high and shown.min() == made.least

@@ -20,7 +20,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
-from dpsieve.privacy.mechanism import Counting, Reading
+from dpsieve.privacy.mechanism import Counting, Reader, Reading
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.sample import Sample
 from dpsieve.sampling.schemes import DataDependent, Scheme, check_scheme, everything
@@ -37,7 +37,7 @@ _G = "Pass a non-decreasing function of a float array with g(0) = 0, such as num
 
 
 @dataclass(frozen=True, repr=False)
-class ReportedCounts(Counting):
+class ReportedCounts(Counting, Reader):
     """A distribution over 'nothing' and ordered tokens for each true frequency i = 0, 1, 2, ...; row 0 is 'nothing'.
 
     Subclasses are frozen dataclasses that provide `rows`; this class checks arguments and delegates to the rows. Tokens

@@ -39,13 +39,14 @@ from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Coverage, KeysPerUnit, units_by_size
-from dpsieve.noise.known_keys import NoisyCounts, gaussian_deviation, gaussian_half_width
+from dpsieve.noise.known_keys import GaussianReader, NoisyCounts
 from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.mechanism import Drawn, Outcome, only_number
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
-from dpsieve.types import Floats, Ints
+from dpsieve.types import Ints
 from dpsieve.validate import check_max_keys
 from dpsieve.values.keys import order_of, published
 
@@ -56,11 +57,11 @@ _HIGHEST, _LONGEST_LOSS = 100, 20
 
 
 class Found(NamedTuple):
-    """Selected keys, their noisy counts, the mechanism with the chosen bound, and the coverage of that bound."""
+    """Selected keys, their noisy counts with the chosen bound, that bound, and the coverage of it."""
 
     keys: pa.Table
-    tokens: Floats
-    mechanism: "FindThenCount"
+    outcome: Outcome
+    keys_per_unit: int
     kept: Coverage | None
 
 
@@ -94,7 +95,7 @@ def find_then_count(
     if not most > before * (1 + 1e-6):
         raise InvalidValue(f"epsilon={epsilon:g} leaves nothing to count with. Raise epsilon or delta.")
     sigma = max(SMALLEST_SCALE, (1 + 1e-9) / math.sqrt(most**2 - before**2))
-    return FindThenCount(epsilon, delta, sigma, choice, kept_epsilon, keys or 1, selector=selector)
+    return FindThenCount(epsilon, delta, sigma, choice, kept_epsilon, keys, selector=selector)
 
 
 @register("find_then_count")
@@ -104,9 +105,9 @@ class FindThenCount(AfterSelection, NoisyCounts):
 
     Attributes:
         sigma: the standard deviation of the noise where a unit is counted in one key.
-        choice_epsilon: the range of the choice of `keys`; 0 if it was not chosen privately.
+        choice_epsilon: the range of the choice of `keys`; 0 if they are not chosen privately.
         kept_epsilon: the budget of the share of kept pairs; 0 if it is not reported.
-        keys: the number of selected keys in which a unit is counted.
+        keys: the number of selected keys in which a unit is counted; None if it is chosen privately, and drawn.
     """
 
     withholds = True  # keys that are not selected
@@ -114,7 +115,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
     sigma: float
     choice_epsilon: float = 0.0
     kept_epsilon: float = 0.0
-    keys: int = 1
+    keys: int | None = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,18 +125,18 @@ class FindThenCount(AfterSelection, NoisyCounts):
         sigma = validate.between("sigma", self.sigma, SMALLEST_SCALE, LARGEST_SCALE / 1000, hint=hint)
         choice = validate.between("choice_epsilon", self.choice_epsilon, 0.0, 100.0, hint=hint)
         kept = validate.between("kept_epsilon", self.kept_epsilon, 0.0, 100.0, hint=hint)
-        validate.store(
-            self, sigma=sigma, choice_epsilon=choice, kept_epsilon=kept, keys=check_max_keys(self.keys, "keys")
-        )
+        keys = None if self.keys is None else check_max_keys(self.keys, "keys")
+        if (keys is None) != (choice > 0):
+            raise InvalidValue("keys must be None where choice_epsilon pays for their choice, and only there.")
+        validate.store(self, sigma=sigma, choice_epsilon=choice, kept_epsilon=kept, keys=keys)
         self._together  # noqa: B018  # raises if the fields break the guarantee
 
     def __repr__(self) -> str:
         return f"<{self.name} after {self.selector.name} selection, {self.guarantee}>"
 
-    @cached_property
-    def scale(self) -> float:
-        """The standard deviation of the noise on each count."""
-        return upper(lambda: ball(self.sigma) * ball(self.keys).sqrt())
+    def scale(self, keys: int) -> float:
+        """Return the standard deviation of the noise on each count, where a unit is counted in this number of keys."""
+        return upper(lambda: ball(self.sigma) * ball(keys).sqrt())
 
     @property
     def reports_coverage(self) -> bool:  # type: ignore[override]
@@ -144,17 +145,25 @@ class FindThenCount(AfterSelection, NoisyCounts):
 
     @property
     def contribution(self) -> Contribution:
-        """A unit is counted in at most this number of selected keys."""
-        return Contribution(self.keys)
+        """A unit is counted in at most this number of selected keys: where it is chosen, in the largest candidate."""
+        return Contribution(self.keys or CANDIDATES[-1])
 
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of the noise on each count as drawn, in integers."""
-        return gaussian_deviation(self.scale)
+    def contribution_given(self, drawn: Drawn) -> Contribution:
+        """Return the number of selected keys in which a unit is counted."""
+        return Contribution(self._keys_given(drawn))
 
-    def half_width(self, level: float) -> int:
-        """Return the least h such that the noise is within -h to h with at least this probability."""
-        return gaussian_half_width(self.scale, level)
+    def reader(self, drawn: Drawn) -> GaussianReader:
+        """Return what reads counts with the noise for the number of keys, which may have been drawn."""
+        return GaussianReader(self.scale(self._keys_given(drawn)))
+
+    def _keys_given(self, drawn: Drawn) -> int:
+        if self.keys is not None:
+            super().reader(drawn)  # raises where anything was drawn
+            return self.keys
+        keys = only_number(drawn, "keys", CANDIDATES[0], CANDIDATES[-1])
+        if keys not in CANDIDATES:
+            raise InvalidValue(f"drawn has a number of keys that is no candidate. Pass one of {CANDIDATES}.")
+        return keys
 
     def find(self, pairs: Pairs, source: Source) -> Found:
         """Return the selected keys with noisy counts, from all pairs of units and keys."""
@@ -163,15 +172,11 @@ class FindThenCount(AfterSelection, NoisyCounts):
         places = np.flatnonzero(selected)
         places = places[order_of(published(pairs.keys.take(pa.array(places)))).to_numpy()]
         ranked = pairs.rank(places[np.argsort(-sums[places], kind="stable")])
-        mechanism = (
-            replace(self, keys=self._choose_keys(ranked, source)) if self.choice_epsilon and len(places) else self
-        )
-        kept = mechanism._draw_kept(ranked, source) if self.kept_epsilon else None
-        counts = ranked.bound(mechanism.keys).counts()
-        return Found(ranked.keys, mechanism._add_noise(counts, source), mechanism, kept)
-
-    def _add_noise(self, counts: Ints, source: Source) -> Floats:
-        return (counts + rounded_gaussian(self.scale, len(counts), source=source)).astype(np.float64)
+        keys = self.keys or (self._choose_keys(ranked, source) if len(places) else CANDIDATES[0])
+        kept = self._draw_kept(ranked, keys, source) if self.kept_epsilon else None
+        counts = ranked.bound(keys).counts()
+        tokens = (counts + rounded_gaussian(self.scale(keys), len(counts), source=source)).astype(np.float64)
+        return Found(ranked.keys, Outcome(tokens, {} if self.keys else {"keys": keys}), keys, kept)
 
     def losses(self, ranked: Pairs) -> Ints:
         """Return the loss of each candidate; see the head of this module."""
@@ -188,9 +193,9 @@ class FindThenCount(AfterSelection, NoisyCounts):
         scores = -self.losses(ranked) - np.rint(noise).astype(np.int64)
         return CANDIDATES[int(noisy_top(scores, 1, scale=scale, source=source)[0])]
 
-    def _draw_kept(self, ranked: Pairs, source: Source) -> Coverage | None:
+    def _draw_kept(self, ranked: Pairs, keys: int, source: Source) -> Coverage | None:
         """Return the share of (unit, selected key) pairs that are counted; None if noise hides it."""
-        histogram = KeysPerUnit(self.kept_epsilon, min(self.keys, MOST), unit=self.unit)
+        histogram = KeysPerUnit(self.kept_epsilon, min(keys, MOST), unit=self.unit)
         kept = histogram.draw(units_by_size(ranked.sizes), source).kept(histogram.bound)
         return None if kept is None else replace(kept, key=KINDS_OF_KEYS[1])
 
@@ -198,7 +203,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
     def _description(self) -> str:
         private = {"a choice": self.choice_epsilon, "a histogram": self.kept_epsilon}
         before = [f"{name} with epsilon {epsilon:.4g}" for name, epsilon in private.items() if epsilon]
-        noise = f"Gaussian noise of sigma {self.scale:.4g} on counts of at most {self.keys:,} keys a unit"
+        noise = f"Gaussian noise of sigma {self.sigma:.4g} times the root of the number of keys a unit is counted in"
         return ", ".join([*before, noise])
 
     @cached_property

@@ -241,8 +241,8 @@ def plan_mean(request: MeanRequest, table: Table | Array | None) -> Plan[Any, Es
 
         def finish_counted(rows: NumberRows, source: Source) -> Estimate:
             *values, count = counted.draw(sums_of(_unit_means(rows, lows, highs)), source).tolist()
-            drawn = replace(counted, units=count)
-            return Estimate.of(drawn, np.array(values), names, source=source, **notes_of(counted))
+            options = {"drawn": {"units": count}, **notes_of(counted)}
+            return Estimate.of(counted, np.array(values), names, source=source, **options)
 
         return _plan(request, table, counted, finish_counted, notes_of(counted))
     noise, grid = best_noise(lows, highs, "replace", **request.budget, **request.split)

@@ -35,6 +35,7 @@ from dpsieve.privacy.composed import Composed, Use, remaining
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
+from dpsieve.privacy.mechanism import Outcome
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source
@@ -235,11 +236,12 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
         return f"{which}, chosen privately" if request.chooses_bound else which
 
     def finish(pairs: Pairs, source: Source) -> Release:
-        found = choose(median.draw(pairs.sizes, source)).find(pairs, source)
+        mechanism = choose(median.draw(pairs.sizes, source))
+        found = mechanism.find(pairs, source)
         unknown = TOO_FEW if request.report_coverage and found.kept is None else ""
-        notes = Notes(words(found.mechanism.keys) + unknown, _TWO_STEPS, coverage=found.kept)
-        notes = replace(notes, rarer=hint_for(found.keys.num_rows, found.kept, request, found.mechanism.keys))
-        return release_of(compose(found.mechanism), found.keys, found.tokens, source=source, notes=notes)
+        notes = Notes(words(found.keys_per_unit) + unknown, _TWO_STEPS, coverage=found.kept)
+        notes = replace(notes, rarer=hint_for(found.keys.num_rows, found.kept, request, found.keys_per_unit))
+        return release_of(compose(mechanism), found.keys, found.outcome, source=source, notes=notes)
 
     def read(source: Source) -> Pairs:
         assert table is not None
@@ -252,7 +254,7 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
         noise = f"counts get noise of standard deviation {typical.sigma:.3g} times the root of that number"
         few, most = COUNTED_KEYS[0], COUNTED_KEYS[-1]
         some = f"at most {few} to {most} of the keys that are found, chosen privately"
-        bound = some if request.chooses_bound else words(typical.keys)
+        bound = some if typical.keys is None else words(typical.keys)
         return Preview(promise, "auto", _TWO_STEPS, f"{bound}; {noise}")
 
     rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
@@ -273,7 +275,7 @@ def _publish(
     keys, tokens = counted.draw(choice.mechanism, source)
     hint = hint_for(keys.num_rows, notes.coverage, request, contribution.keys, partial(_half, choice))
     notes = replace(notes, rarer=hint) if hint else notes
-    return release_of(choice.mechanism, keys, tokens, notes=notes, source=source)
+    return release_of(choice.mechanism, keys, Outcome(tokens), notes=notes, source=source)
 
 
 def _half(choice: Choice) -> int | None:

@@ -28,7 +28,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
-from dpsieve.privacy.mechanism import Counting, Reading
+from dpsieve.privacy.mechanism import Counting, Reader, Reading
 from dpsieve.randomness import discrete_laplace, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve
@@ -41,10 +41,8 @@ if TYPE_CHECKING:
 NOISES = ("auto", "laplace", "gaussian")
 
 
-class NoisyCounts(Counting):
-    """Integer counts with symmetric noise and no threshold: every key is answered, and a token of 0 is a count."""
-
-    reports_all = True
+class NoiseReader(Reader):
+    """Reads integer counts with symmetric noise and no threshold."""
 
     @property
     @abstractmethod
@@ -99,6 +97,12 @@ class NoisyCounts(Counting):
             return value - margin, value + margin
         return noise_interval(value, weights, self.noise_tail, self.deviation, level)
 
+
+class NoisyCounts(Counting):
+    """Integer counts with symmetric noise and no threshold: every key is answered, and a token of 0 is a count."""
+
+    reports_all = True
+
     def possible(self, tokens: Floats) -> bool:
         """Return whether tokens are whole numbers."""
         return bool(((np.abs(tokens) <= 2.0**53) & (np.rint(tokens) == tokens)).all())
@@ -132,9 +136,25 @@ def gaussian_half_width(sigma: float, level: float) -> int:
     return max(0, math.ceil(edge - 0.5))
 
 
+@dataclass(frozen=True)
+class GaussianReader(NoiseReader):
+    """Reads counts with rounded Gaussian noise of standard deviation `scale` before rounding."""
+
+    scale: float
+
+    @cached_property
+    def deviation(self) -> float:
+        """The standard deviation of the integer noise."""
+        return gaussian_deviation(self.scale)
+
+    def half_width(self, level: float) -> int:
+        """Return the least h such that the noise is within -h to h with at least this probability."""
+        return gaussian_half_width(self.scale, level)
+
+
 @register("known_keys")
 @dataclass(frozen=True, repr=False)
-class KnownKeys(NoisyCounts):
+class KnownKeys(NoisyCounts, NoiseReader):
     """Noise for the counts of a public list of keys; see `known_keys`.
 
     Attributes:

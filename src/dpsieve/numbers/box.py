@@ -49,6 +49,7 @@ from dpsieve.numbers.noise import (
     gaussian_promise,
     l2_distance,
 )
+from dpsieve.privacy.mechanism import Drawn, only_number
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
@@ -227,7 +228,6 @@ class UnitMeans(ScaledNoise):
 
     Attributes:
         lows, highs: the bounds of each coordinate.
-        units: the noisy number of rows, once it is drawn.
         epsilon, delta, changes, scale, steps, offsets, noise, neighbours, unit: see `ScaledNoise`; the last of the
             changes and of the steps is that of the count.
     """
@@ -235,7 +235,6 @@ class UnitMeans(ScaledNoise):
     _: KW_ONLY
     lows: tuple[float, ...]
     highs: tuple[float, ...]
-    units: float = 0.0
 
     def __post_init__(self) -> None:
         lows, highs = check_reals("lows", self.lows), check_reals("highs", self.highs)
@@ -245,8 +244,6 @@ class UnitMeans(ScaledNoise):
             raise InvalidValue("lows and highs must be as many, each low below its high.")
         if len(self.steps) != len(lows) + 1 or min(self.steps) <= 0 or min(self.changes) < 1 or self.offsets:
             raise InvalidValue("steps and changes must be above 0, one per mean and one for the count; no offsets.")
-        hint = "Pass the noisy number of rows."
-        validate.store(self, units=validate.between("units", self.units, -1e300, 1e300, hint=hint))
 
     def __repr__(self) -> str:
         return f"<unit means, {self.size:,} means, {self.noise} noise of {self.scale:.4g} steps, {self.guarantee}>"
@@ -257,33 +254,48 @@ class UnitMeans(ScaledNoise):
         return len(self.lows)
 
     @property
-    def _middles(self) -> Floats:
+    def middles(self) -> Floats:
+        """The middle of each pair of bounds."""
         return np.asarray((np.array(self.lows) + np.array(self.highs)) / 2)
 
     def draw(self, sums: Ints, source: Source) -> Floats:
         """Return the means, within the bounds, and last the noisy number of rows."""
         noisy = super().draw(sums, source)
-        means = self._middles + noisy[:-1] / max(1.0, noisy[-1])
+        means = self.middles + noisy[:-1] / max(1.0, noisy[-1])
         return np.append(np.clip(means, self.lows, self.highs), noisy[-1])
 
-    def columns(self, values: Floats) -> dict[str, Floats]:
-        """Return the standard deviation of the error, and the 95 % interval of each mean; none where N is too small."""
-        reach = NORMAL_95 if self.noise == "gaussian" else _LAPLACE_95
-        each, of_count = self.deviations[:-1], self.deviations[-1]
-        count, off = max(1.0, self.units), values - self._middles
-        deviations = np.sqrt(each**2 + (off * of_count) ** 2) / count
-        margin = count**2 - (reach * of_count) ** 2
-        if self.units < 1 or margin <= 0:
-            unknown = np.full(self.size, math.nan)
-            return {"deviation": deviations, "low": unknown, "high": unknown}
-        half = reach * np.sqrt((of_count * off * count) ** 2 + margin * each**2) / margin
-        centre = self._middles + off * (count**2 / margin)
-        low, high = np.maximum(centre - half, self.lows), np.minimum(centre + half, self.highs)
-        return {"deviation": deviations, "low": low, "high": high}
+    def reader(self, drawn: Drawn) -> "CountedMeans":
+        """Return what states the errors of means, given the noisy number of rows, drawn as `units`."""
+        return CountedMeans(self, only_number(drawn, "units", -1e300, 1e300))
 
     def possible(self, values: Floats) -> bool:
         """Return whether values are within the bounds."""
         return bool(((values >= self.lows) & (values <= self.highs)).all())
+
+
+@dataclass(frozen=True)
+class CountedMeans:
+    """States the errors of means, given the noisy number of rows."""
+
+    mechanism: UnitMeans
+    units: float
+
+    def columns(self, values: Floats) -> dict[str, Floats]:
+        """Return the standard deviation of the error, and the 95 % interval of each mean; none where N is too small."""
+        noise = self.mechanism
+        lows, highs, middles = noise.lows, noise.highs, noise.middles
+        reach = NORMAL_95 if noise.noise == "gaussian" else _LAPLACE_95
+        each, of_count = noise.deviations[:-1], noise.deviations[-1]
+        count, off = max(1.0, self.units), values - middles
+        deviations = np.sqrt(each**2 + (off * of_count) ** 2) / count
+        margin = count**2 - (reach * of_count) ** 2
+        if self.units < 1 or margin <= 0:
+            unknown = np.full(noise.size, math.nan)
+            return {"deviation": deviations, "low": unknown, "high": unknown}
+        half = reach * np.sqrt((of_count * off * count) ** 2 + margin * each**2) / margin
+        centre = middles + off * (count**2 / margin)
+        low, high = np.maximum(centre - half, lows), np.minimum(centre + half, highs)
+        return {"deviation": deviations, "low": low, "high": high}
 
 
 def unit_means_noise(
@@ -295,8 +307,8 @@ def unit_means_noise(
     error is least. `budget` is passed to `best_noise`.
 
     >>> mechanism, sums = unit_means_noise(np.zeros(1), np.full(1, 100.0), shape="best", p=2.0, rho=0.5)
-    >>> mechanism.deviations.round(1).tolist(), mechanism.units
-    ([61.2, 1.7], 0.0)
+    >>> mechanism.deviations.round(1).tolist()
+    [61.2, 1.7]
     """
     middles, reach = (lows + highs) / 2, (highs - lows) / 2
     scales = reach if shape == "proportional" else np.ones_like(reach)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dpsieve import validate
 from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.mechanism import Drawn, Mechanism
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
@@ -30,7 +30,10 @@ class Estimating(Mechanism):
 
     @abstractmethod
     def columns(self, values: Floats) -> dict[str, Floats]:
-        """Return the other columns of the table by name, from public numbers and the values alone."""
+        """Return the other columns of the table by name, from public numbers and the values alone.
+
+        Where they depend on what was drawn beside the values, the `reader` of the mechanism returns them instead.
+        """
 
     @abstractmethod
     def possible(self, values: Floats) -> bool:
@@ -65,12 +68,12 @@ class Estimate(Publication):
     @classmethod
     def of(
         cls, mechanism: Mechanism, values: Floats, names: Sequence[str], *, source: Source, reason: str,
-        contribution: str = "", single: bool = False,
+        contribution: str = "", single: bool = False, drawn: Drawn | None = None,
     ) -> Self:  # fmt: skip
-        """Return the publication of values that a mechanism drew."""
-        table = _table(mechanism.last, values, pa.array(names, pa.string()))
+        """Return the publication of values that a mechanism drew, and of the numbers drawn beside them."""
+        table = _table(mechanism.reader(drawn or {}), values, pa.array(names, pa.string()))
         notes = EstimateNotes(contribution, reason, single)
-        return cls(table, mechanism, unsafe_to_publish=not source.publishable, notes=notes)
+        return cls(table, mechanism, drawn=drawn or {}, unsafe_to_publish=not source.publishable, notes=notes)
 
     @property
     def value(self) -> Any:
@@ -97,7 +100,7 @@ class Estimate(Publication):
         values = table.column("value").to_numpy()
         if not np.isfinite(values).all() or not last.possible(values) or (self.notes.single and len(self) != 1):
             raise InvalidValue(f"table has values that are no outcome of the mechanism. {_FIX}")
-        if not table.equals(_table(last, values, table.column("name"))):
+        if not table.equals(_table(self._reader, values, table.column("name"))):
             raise InvalidValue(f"table states other errors than the mechanism. {_FIX}")
 
 
@@ -113,8 +116,8 @@ def describe_contribution(rows_per_unit: int) -> str:
     return f"{count} of numbers within public bounds"
 
 
-def _table(mechanism: Any, values: Floats, names: Any) -> pa.Table:
+def _table(reader: Any, values: Floats, names: Any) -> pa.Table:
     # NaN stands for what is not stated
-    columns = mechanism.columns(values).items()
+    columns = reader.columns(values).items()
     stated = {name: pa.array(column, pa.float64(), from_pandas=True) for name, column in columns}
     return pa.table({"name": names, "value": pa.array(values, pa.float64()), **stated})

@@ -29,8 +29,8 @@ def draw_quantiles(values: Floats, mechanism: GridQuantiles, source: Source, *, 
     """Return the quantiles of floats without NaN, drawn by a mechanism of `choose_quantiles`; charges no ledger."""
     points = mechanism.draw(values, source)
     names = [shown(q) for q in mechanism.quantiles]
-    notes = {"reason": reason, "contribution": describe_contribution(mechanism.rows_per_unit)}
-    return Estimate.of(mechanism, points, names, source=source, single=single, **notes)
+    adds = describe_contribution(mechanism.rows_per_unit)
+    return Estimate.of(mechanism, points, names, source=source, reason=reason, contribution=adds, single=single)
 
 
 def choose_quantiles(

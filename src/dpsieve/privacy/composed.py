@@ -1,12 +1,9 @@
 """Several mechanisms on the same units, and one for several keys of a unit: composition is a mechanism too."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
-
-from numpy.typing import ArrayLike
+from typing import Any, cast
 
 from dpsieve import validate
 from dpsieve.accounting.composition import Composition
@@ -19,7 +16,7 @@ from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Counting, Mechanism, Reading
+from dpsieve.privacy.mechanism import Counting, Drawn, Mechanism
 from dpsieve.types import Floats
 
 _MOST_USES = 16
@@ -144,7 +141,14 @@ class Composed(Counting):
     @property
     def contribution(self) -> Contribution:
         """What a unit may add to what the last mechanism counts: a key for each of its uses, or more at once."""
-        one, times = self.last.contribution, self.uses[-1].times
+        return self._all_uses(self.last.contribution)
+
+    def contribution_given(self, drawn: Drawn) -> Contribution:
+        """Return what a unit may add to what the last mechanism counts, given what it has drawn."""
+        return self._all_uses(self.last.contribution_given(drawn))
+
+    def _all_uses(self, one: Contribution) -> Contribution:
+        times = self.uses[-1].times
         return one if times == 1 else replace(one, keys=one.keys * times)
 
     def spends(self) -> tuple[Spend, ...]:
@@ -177,23 +181,9 @@ class Composed(Counting):
         """How many keys the last mechanism can report."""
         return self.last.most_keys
 
-    def read(self, tokens: ArrayLike) -> Reading:
-        """Return what the last mechanism reads."""
-        return self.last.read(tokens)
-
-    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return what the tokens of the last mechanism add."""
-        return self.last.terms(tokens, g)
-
-    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
-        """Return the errors of a sum that the last mechanism tells."""
-        return self.last.errors(tokens, weights, g)
-
-    def sum_interval(
-        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
-    ) -> tuple[float, float] | None:
-        """Return the interval of a sum that the last mechanism has."""
-        return self.last.sum_interval(tokens, weights, g, level)
+    def reader(self, drawn: Drawn) -> Any:
+        """Return what reads an outcome of the last mechanism."""
+        return self.last.reader(drawn)
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether the last mechanism can give out these tokens."""

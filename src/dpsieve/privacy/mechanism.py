@@ -1,23 +1,73 @@
-"""Mechanisms: a guarantee, what it spends, a certificate, and a saved form."""
+"""Mechanisms: a guarantee, what it spends, a certificate, and a saved form; and their outcomes."""
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar, cast
 
 from numpy.typing import ArrayLike
 
 from dpsieve.accounting.spends import Approximate, Spend
 from dpsieve.codec import decode, encode
+from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats, Ints
 
+Drawn = Mapping[str, int | float]
+"""Public numbers that were drawn beside the tokens, by name."""
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a draw produced: a token for each key, and public numbers beside them, such as a noisy total."""
+
+    tokens: Floats
+    drawn: Drawn = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What tokens tell about the true frequencies behind them; see `dpsieve.Release`."""
+
+    count: Ints
+    low: Ints
+    high: Ints
+    weight: Floats
+
+
+class Reader(ABC):
+    """Turns tokens into counts and intervals: a mechanism, or a mechanism with the numbers it has drawn."""
+
+    @abstractmethod
+    def read(self, tokens: ArrayLike) -> Reading:
+        """Return the likeliest frequency behind each token, its 95 % interval, and its weight in a sum."""
+
+    @abstractmethod
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
+        """Return what each token adds to an estimate of the sum of g(true frequency) over all keys."""
+
+    @abstractmethod
+    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
+        """Return the bias and the variance of the sum of weights times `terms`, as far as the tokens tell them."""
+
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return an interval that covers the sum of weights times g(true frequency) of these keys at this level.
+
+        None where there is only the normal approximation, from `errors`.
+        """
+        return None
+
 
 class Mechanism(ABC):
     """A public recipe that turns private input into something publishable. It holds public numbers only.
+
+    What is drawn is an `Outcome`, never a field; `reader` turns it into counts.
 
     A mechanism is a frozen dataclass whose fields are those numbers, registered under a name (`dpsieve.codec`).
 
@@ -67,6 +117,19 @@ class Mechanism(ABC):
         """What one unit may add to what is counted."""
         return Contribution(getattr(self, "max_keys", 1), getattr(self, "max_rows", 1))
 
+    def contribution_given(self, drawn: Drawn) -> Contribution:
+        """Return what one unit adds at most, given what was drawn."""
+        return self.contribution
+
+    def reader(self, drawn: Drawn) -> Any:
+        """Return what reads an outcome with these drawn numbers; raise unless they are of this mechanism.
+
+        That is the mechanism itself, where nothing is drawn beside the tokens.
+        """
+        if drawn:
+            raise InvalidValue("drawn must be empty: this mechanism draws nothing beside its tokens. Leave it out.")
+        return self
+
     def spends(self) -> tuple[Spend, ...]:
         """Return what one use costs, as privacy curves that compose: noise of known kinds, or (epsilon, delta).
 
@@ -80,18 +143,8 @@ class Mechanism(ABC):
         return cast(dict[str, Any], encode(self))
 
 
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """What tokens tell about the true frequencies behind them; see `dpsieve.Release`."""
-
-    count: Ints
-    low: Ints
-    high: Ints
-    weight: Floats
-
-
 class Counting(Mechanism):
-    """A mechanism that gives out a token for each key it reports."""
+    """A mechanism that gives out a token for each key it reports; its `reader` is a `Reader`."""
 
     @property
     def reports_all(self) -> bool:
@@ -109,27 +162,6 @@ class Counting(Mechanism):
         return None
 
     @abstractmethod
-    def read(self, tokens: ArrayLike) -> Reading:
-        """Return the likeliest frequency behind each token, its 95 % interval, and its weight in a sum."""
-
-    @abstractmethod
-    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return what each token adds to an estimate of the sum of g(true frequency) over all keys."""
-
-    @abstractmethod
-    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
-        """Return the bias and the variance of the sum of weights times `terms`, as far as the tokens tell them."""
-
-    def sum_interval(
-        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
-    ) -> tuple[float, float] | None:
-        """Return an interval that covers the sum of weights times g(true frequency) of these keys at this level.
-
-        None where there is only the normal approximation, from `errors`.
-        """
-        return None
-
-    @abstractmethod
     def possible(self, tokens: Floats) -> bool:
         """Return whether finite tokens can all be given out, as far as public numbers tell."""
 
@@ -137,3 +169,19 @@ class Counting(Mechanism):
 def from_json(data: Any) -> Mechanism:
     """Make the mechanism again whose `to_json` is given; anything else is refused."""
     return decode(data, Mechanism)  # type: ignore[type-abstract]
+
+
+def only_number(drawn: Drawn, name: str, low: _Number, high: _Number) -> _Number:
+    """Return the one drawn number; raise unless it has this name, the type of its bounds, and is between them.
+
+    >>> only_number({"lost": 12}, "lost", -100, 100)
+    12
+    >>> only_number({"lost": 12.0}, "lost", -100, 100)
+    Traceback (most recent call last):
+    dpsieve.errors.InvalidValue: drawn must be lost, a number from -100 to 100, and nothing else. Pass what was drawn.
+    """
+    number = drawn[name] if isinstance(drawn, Mapping) and set(drawn) == {name} else None
+    if type(number) is not type(low) or not low <= number <= high:
+        reach = f"a number from {low:g} to {high:g}"
+        raise InvalidValue(f"drawn must be {name}, {reach}, and nothing else. Pass what was drawn.")
+    return number

@@ -27,7 +27,7 @@ from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism, from_json
+from dpsieve.privacy.mechanism import Drawn, Mechanism, from_json
 from dpsieve.publication.bounded import LARGEST_RECORD, is_deep
 from dpsieve.publication.folders import MAIN, incomplete, needs_too_much, read, read_tables, write, write_file
 from dpsieve.publication.table_files import csv_content, file_table
@@ -94,7 +94,8 @@ class Publication(ABC):
 
     Attributes:
         table: what is published, as rows.
-        mechanism: how it was made; it holds no data.
+        mechanism: how it was made; it holds no data, and nothing that was drawn.
+        drawn: public numbers that were drawn beside the table, by name, such as the noisy loss of a sketch.
         unsafe_to_publish: True when the randomness came from a seeded test source.
         notes: how it was made, in words.
         name, notes_kind: the name of this kind in saved folders, and the type of its notes.
@@ -113,6 +114,7 @@ class Publication(ABC):
 
     table: pa.Table
     mechanism: Mechanism
+    drawn: Drawn = field(default_factory=dict, kw_only=True)
     unsafe_to_publish: bool = field(default=False, kw_only=True)
     notes: Notes = field(default_factory=Notes, kw_only=True)
 
@@ -120,6 +122,7 @@ class Publication(ABC):
         if not isinstance(self.unsafe_to_publish, bool) or not isinstance(self.notes, self.notes_kind):
             raise InvalidType("unsafe_to_publish must be True or False, and notes of the kind that belongs to this.")
         self.certificate  # noqa: B018 (raises unless the mechanism keeps its promise)
+        self._reader  # noqa: B018 (raises unless the mechanism draws such numbers)
 
     @property
     def kind(self) -> str:
@@ -130,6 +133,11 @@ class Publication(ABC):
     def certificate(self) -> Certificate:
         """What was checked of what was drawn from, in parts."""
         return self.mechanism.certify()
+
+    @cached_property
+    def _reader(self) -> Any:
+        """What turns tokens or values into the columns of the table, given what was drawn."""
+        return self.mechanism.reader(self.drawn)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -280,6 +288,7 @@ class Publication(ABC):
             made: Self = kind.from_tables(
                 tables,
                 mechanism,
+                drawn=data.get("drawn", {}),
                 notes=decode_fields(kind.notes_kind, data["notes"]),
                 unsafe_to_publish=data["unsafe_to_publish"],
             )
@@ -302,6 +311,7 @@ class Publication(ABC):
             "mechanism": self.mechanism.to_json(),
             "notes": self.notes.to_json(),
             "keys": len(self),
+            **({"drawn": dict(self.drawn)} if self.drawn else {}),
         }
 
 

@@ -18,7 +18,7 @@ from dpsieve.estimation.estimated_sums import EstimatedSum, row_weights
 from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.mechanism import Counting, Mechanism
+from dpsieve.privacy.mechanism import Counting, Mechanism, Outcome, Reader
 from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
@@ -129,10 +129,10 @@ class Release(Publication):
         tokens, keys = self._tokens(), self.keys
         column = keys.column(0).combine_chunks() if keys.num_columns == 1 else keys
         factors = row_weights(column, len(tokens), where, weights)
-        value = float(factors @ self.mechanism.terms(tokens, g))
+        value = float(factors @ self._reader.terms(tokens, g))
         some = np.flatnonzero(factors)
-        exact = partial(self.mechanism.sum_interval, tokens[some], factors[some], g)
-        return EstimatedSum(value, lambda: self.mechanism.errors(tokens[some], factors[some], g), exact)
+        exact = partial(self._reader.sum_interval, tokens[some], factors[some], g)
+        return EstimatedSum(value, lambda: self._reader.errors(tokens[some], factors[some], g), exact)
 
     def rank(self, key: Any, level: float = 0.95) -> Rank:
         """Return where a reported key stands among the others, by frequency; for releases from a channel.
@@ -181,7 +181,8 @@ class Release(Publication):
         check_published(keys)
         if self.notes.coverage is not None and not self.mechanism.reports_coverage:
             raise InvalidValue(f"notes have a coverage that was not paid for. {_FIX}")
-        if self.notes.contribution and _stated(self.notes.contribution) != self.mechanism.contribution:
+        adds = self.mechanism.contribution_given(self.drawn)
+        if self.notes.contribution and _stated(self.notes.contribution) != adds:
             raise InvalidValue(f"notes have another contribution than the mechanism. {_FIX}")
         last: Mechanism = self.mechanism.last
         if last.selects_keys and self.tokens is None:
@@ -197,7 +198,7 @@ class Release(Publication):
             fits = tokens.dtype == np.float64 and tokens.shape == (len(self),)
             if not fits or not np.isfinite(tokens).all() or not self.mechanism.possible(tokens):
                 raise InvalidValue(f"table has tokens that the mechanism cannot give out. {_FIX}")
-            expected = _with_counts(self.mechanism, keys, tokens)
+            expected = with_counts(self._reader, keys, tokens)
         if len(self) > (self.mechanism.most_keys or len(self)) or not _agree(self.table, expected):
             raise InvalidValue(f"table has other rows or columns than its tokens tell. {_FIX}")
 
@@ -245,7 +246,7 @@ def draw_release(
         mechanism.certify()
     options = {"already_sampled": True} if already_sampled else {}
     table, tokens = drawn(mechanism, table, numbers, source, **options)
-    return release_of(mechanism, table, tokens, source=source, keys_only=keys_only, notes=notes)
+    return release_of(mechanism, table, Outcome(tokens), source=source, keys_only=keys_only, notes=notes)
 
 
 def drawn(
@@ -264,22 +265,23 @@ def drawn(
 def release_of(
     mechanism: Counting,
     keys: pa.Array | pa.Table,
-    tokens: Floats,
+    outcome: Outcome,
     *,
     source: Source,
     keys_only: bool = False,
     notes: Notes | None = None,
 ) -> Release:
-    """Return the release of tokens that a mechanism drew for these keys, sorted by key."""
+    """Return the release of what a mechanism drew for these keys, sorted by key."""
     table = published(keys)
     refuse_equal(table)
     order = order_of(table)
-    table, tokens = table.take(order), tokens[as_numpy(order)]
-    whole = table if keys_only else _with_counts(mechanism, table, tokens)
+    table, tokens = table.take(order), outcome.tokens[as_numpy(order)]
+    whole = table if keys_only else with_counts(mechanism.reader(outcome.drawn), table, tokens)
     return Release(
         whole,
         mechanism,
         tokens=None if keys_only else tokens,
+        drawn=outcome.drawn,
         unsafe_to_publish=not source.publishable,
         notes=notes or Notes(),
     )
@@ -295,9 +297,9 @@ def _stated(words: str) -> Contribution | None:
     )
 
 
-def _with_counts(mechanism: Counting, keys: pa.Table, tokens: Floats) -> pa.Table:
+def with_counts(reader: Reader, keys: pa.Table, tokens: Floats) -> pa.Table:
     """Return the keys with what their tokens tell."""
-    for name, values in vars(mechanism.read(tokens)).items():
+    for name, values in vars(reader.read(tokens)).items():
         keys = keys.append_column(name, as_arrow(values))
     return keys
 

@@ -293,7 +293,8 @@ def _reporting_words(curve: dict[str, Any] | None) -> str:
 
 
 def _parameters(made: Publication) -> list[tuple[str, str]]:
-    lines = list(_flat(made.mechanism.to_json()))
+    drawn = {"drawn": dict(made.drawn)} if made.drawn else {}
+    lines = list(_flat({**made.mechanism.to_json(), **drawn}))
     more = [("more", "in release.json of the saved release")] if len(lines) > _LINES else []
     return [(_spaced(name), value) for name, value in lines[:_LINES]] + more
 

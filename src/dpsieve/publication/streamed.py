@@ -21,7 +21,7 @@ from dpsieve.errors import InvalidType
 from dpsieve.privacy.mechanism import Counting
 from dpsieve.publication.folders import MAIN, Reserved, write
 from dpsieve.publication.publication import Notes
-from dpsieve.publication.release import Release, _with_counts
+from dpsieve.publication.release import Release, with_counts
 from dpsieve.types import Floats
 from dpsieve.values.columns import tried
 from dpsieve.values.keys import is_sorted, published, refuse_equal
@@ -34,7 +34,7 @@ class StreamedRelease(Release):
     """A release in a folder, whose rows are read, and checked as `load` does, when they are first asked for."""
 
     def __init__(self, mechanism: Counting, notes: Notes, unsafe_to_publish: bool) -> None:
-        self.__dict__.update(mechanism=mechanism, notes=notes, unsafe_to_publish=unsafe_to_publish, rows=0)
+        self.__dict__.update(mechanism=mechanism, drawn={}, notes=notes, unsafe_to_publish=unsafe_to_publish, rows=0)
         self.__post_init__()
         self.whole_record()  # raises where it could not be saved
 
@@ -126,7 +126,7 @@ class ReportedRows:
 
 def _whole(mechanism: Counting, keys: pa.Table, tokens: Floats) -> pa.Table:
     """Return the rows as they are saved."""
-    return _with_counts(mechanism, keys, tokens).append_column("token", pa.array(tokens))
+    return with_counts(mechanism.reader({}), keys, tokens).append_column("token", pa.array(tokens))
 
 
 def _append(writer: Any, target: Path, table: pa.Table) -> Any:

@@ -39,10 +39,10 @@ The probabilities below are sums of positive terms in floating point, rounded up
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -55,7 +55,7 @@ from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_deviation, laplace_tail
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, unit_words
-from dpsieve.privacy.mechanism import Counting, Reading
+from dpsieve.privacy.mechanism import Counting, Drawn, Outcome, Reader, Reading, only_number
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS
@@ -64,6 +64,8 @@ from dpsieve.validate import check_budget
 
 MISSED = 0.05
 """The probability that any interval of a release misses."""
+MOST_LOST = 2**62
+"""The largest noisy loss that can be saved."""
 
 _SAFE = 1 + 1e-9
 _FAR = 45.0  # scales
@@ -82,7 +84,86 @@ def read_estimates(estimates: Floats, low: Ints, high: Ints, counter: Floats) ->
     return SketchReading(np.clip(np.rint(estimates).astype(np.int64), low, high), low, high, estimates, counter)
 
 
-class LaplaceSketch(Counting):
+@dataclass(frozen=True)
+class SketchReader(Reader):
+    """Reads the tokens of a sketch, given a noisy bound on what its counters have lost.
+
+    Attributes:
+        sketch: the mechanism.
+        lost: how much every value may be too low, in units of 1/parts, with noise; None if it is not known.
+    """
+
+    sketch: "PrivateSketch"
+    lost: int | None
+
+    def read(self, tokens: ArrayLike) -> SketchReading:
+        """Return what each token states: the value plus what may be lost, clipped to its interval."""
+        noisy = np.asarray(tokens, dtype=np.float64)
+        low, high = self.sketch.bounds(noisy, self.lost)
+        return read_estimates(self.terms(noisy, None), low, np.maximum(high, low), noisy)
+
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
+        """Return the noisy values plus what they may have lost, not below zero, or g of that."""
+        noisy = np.asarray(tokens, dtype=np.float64) + max(self.lost or 0, 0) / self.sketch.parts
+        return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
+
+    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
+        """Return a bias of 0 and the variance of the noise; with a g, by its slope over one deviation.
+
+        The error is that of the value plus what was lost. Keys that were not held all the time, and counters below the
+        threshold, are not included.
+        """
+        noisy, deviation = np.asarray(tokens, dtype=np.float64), self.sketch.deviation
+        up, down = (self.terms(noisy + sign * deviation, g) for sign in (1, -1))
+        slopes = weights * (up - down) / (2 * deviation)
+        own, common = self.sketch.noises(self.lost)
+        return 0.0, float(own**2 * (slopes @ slopes) + (common * slopes.sum()) ** 2)
+
+    def sum_interval(
+        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    ) -> tuple[float, float] | None:
+        """Return the interval of a sum of estimates, from the distribution of Laplace noise; see `errors`."""
+        scale = self.sketch.scale
+        if g is not None or scale is None:
+            return None
+        value = float(weights @ self.terms(tokens, None))
+        noises = np.append(weights, weights.sum()) if self.sketch.noises(self.lost)[1] else weights
+        tails = partial(laplace_tail, scale=scale)
+        return noise_interval(value, noises, tails, laplace_deviation(scale), level, 1 / self.sketch.parts)
+
+
+class PrivateSketch(Counting):
+    """Noise and a threshold for the counters of a sketch, and noise for what they have lost: `lost` of an outcome."""
+
+    @property
+    def scale(self) -> float | None:
+        """The scale of all noises, where they are discrete Laplace noise."""
+        return None
+
+    @property
+    def parts(self) -> int:
+        """What was lost is counted in units of 1/parts, and so is Laplace noise."""
+        return 1
+
+    @property
+    @abstractmethod
+    def deviation(self) -> float:
+        """The standard deviation of the noise of one value."""
+
+    @abstractmethod
+    def noises(self, lost: int | None) -> tuple[float, float]:
+        """Return the standard deviations of an estimate's own noise, and of the noise that all of them share."""
+
+    @abstractmethod
+    def bounds(self, noisy: Floats, lost: int | None) -> tuple[Ints, Ints]:
+        """Return lower and upper ends of intervals for the true frequencies; an upper end may be below its lower."""
+
+    def reader(self, drawn: Drawn) -> SketchReader:
+        """Return what reads tokens, given what was lost, with noise."""
+        return SketchReader(self, only_number(drawn, "lost", -MOST_LOST, MOST_LOST))
+
+
+class LaplaceSketch(PrivateSketch):
     """Discrete Laplace noise for Misra-Gries sketches: the base of one sketch and of sums.
 
     Attributes:
@@ -97,21 +178,6 @@ class LaplaceSketch(Counting):
     counters: int
     items_per_unit: int
     unit: str | None
-
-    @property
-    @abstractmethod
-    def lost(self) -> int | None:
-        """A noisy bound on how much every value may be too low, in units of 1/parts; None if it is not known."""
-
-    @property
-    @abstractmethod
-    def shares_noise(self) -> bool:
-        """Whether all estimates share one noise."""
-
-    @property
-    def parts(self) -> int:
-        """Tokens are multiples of 1/parts, which is the unit of the noise."""
-        return 1
 
     def _store(self, **checked: Any) -> None:
         """Store checked fields, and check those of this base."""
@@ -141,38 +207,18 @@ class LaplaceSketch(Counting):
         """Whether the noise is wide enough for epsilon: one comparison of exact fractions."""
         return Fraction(self.scale) * Fraction(self.epsilon) >= self.sensitivity * self.items_per_unit
 
-    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return the noisy values plus what they may have lost, not below zero, or g of that."""
-        noisy = np.asarray(tokens, dtype=np.float64) + max(self.lost or 0, 0) / self.parts
-        return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise of one value."""
+        return laplace_deviation(self.scale) / self.parts
 
-    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
-        """Return a bias of 0 and the variance of the noise; with a g, by its slope over one deviation.
+    @abstractmethod
+    def shares_noise(self, lost: int | None) -> bool:
+        """Return whether all estimates share one noise."""
 
-        The error is that of the value plus what was lost. Keys that were not held all the time, and counters below the
-        threshold, are not included.
-        """
-        noisy, deviation = np.asarray(tokens, dtype=np.float64), laplace_deviation(self.scale) / self.parts
-        up, down = (self.terms(noisy + sign * deviation, g) for sign in (1, -1))
-        slopes = weights * (up - down) / 2
-        return 0.0, float(slopes @ slopes + (slopes.sum() ** 2 if self.shares_noise else 0.0))
-
-    def sum_interval(
-        self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
-    ) -> tuple[float, float] | None:
-        """Return the interval of a sum of estimates, from the distribution of their noise; see `errors`."""
-        if g is not None:
-            return None
-        value = float(weights @ self.terms(tokens, None))
-        noises = np.append(weights, weights.sum()) if self.shares_noise else weights
-        tails = partial(laplace_tail, scale=self.scale)
-        return noise_interval(value, noises, tails, laplace_deviation(self.scale), level, 1 / self.parts)
-
-    def _with_drawn(self, **numbers: int) -> Self:
-        """Return a copy with drawn numbers, and with the cached values of this one."""
-        copy = replace(self, **numbers)  # type: ignore[type-var]
-        vars(copy).update(vars(self) | vars(copy))
-        return copy
+    def noises(self, lost: int | None) -> tuple[float, float]:
+        """Return the standard deviations of an estimate's own noise, and of the noise that all of them share."""
+        return self.deviation, self.deviation if self.shares_noise(lost) else 0.0
 
     def _tail(self, x: int) -> float:
         return float(laplace_tail(np.array([x]), self.scale)[0])
@@ -185,7 +231,6 @@ class NoisySketch(LaplaceSketch):
 
     Attributes:
         standard: whether the sketch was made by the standard algorithm, which drops keys at zero.
-        decrements: gamma with noise; None before it is drawn, or where it is not known.
 
     >>> NoisySketch(1.0, 1e-8, 1024).threshold, NoisySketch(1.0, 1e-8, 1024, standard=True).threshold
     (22, 29)
@@ -196,7 +241,6 @@ class NoisySketch(LaplaceSketch):
     counters: int
     items_per_unit: int = 1
     standard: bool = False
-    decrements: int | None = None
     unit: str | None = None
 
     def __post_init__(self) -> None:
@@ -205,7 +249,7 @@ class NoisySketch(LaplaceSketch):
         if not isinstance(self.standard, bool):
             raise InvalidType(f"standard must be True or False, not {type(self.standard).__name__}.")
         epsilon, delta = check_budget(self.epsilon, self.delta)
-        self._store(epsilon=epsilon, delta=delta, decrements=check_drawn("decrements", self.decrements))
+        self._store(epsilon=epsilon, delta=delta)
 
     def __repr__(self) -> str:
         return f"<private Misra-Gries of {self.counters:,} counters, threshold {self.threshold:,}, {self.guarantee}>"
@@ -220,15 +264,9 @@ class NoisySketch(LaplaceSketch):
         """The most keys that a release may have."""
         return self.counters
 
-    @property
-    def lost(self) -> int | None:
-        """The number of decrements, with noise."""
-        return self.decrements
-
-    @property
-    def shares_noise(self) -> bool:
-        """Whether all estimates contain Y, which cancels where the noisy loss is above zero."""
-        return self.decrements is None or self.decrements <= 0
+    def shares_noise(self, lost: int | None) -> bool:
+        """Return whether all estimates contain Y, which cancels where the noisy loss is above zero."""
+        return lost is None or lost <= 0
 
     @cached_property
     def threshold(self) -> int:
@@ -241,25 +279,26 @@ class NoisySketch(LaplaceSketch):
         noise = f"discrete Laplace noise of scale {self.scale:.4g} and a threshold of {self.threshold:,}"
         return formula(self.guarantee, worst, "formula", f"Misra-Gries with {noise}")
 
-    def draw(self, counters: Ints, decrements: int | None, source: Source) -> tuple["NoisySketch", Floats]:
-        """Return this mechanism with the noisy gamma, and a token for each counter, 0 for 'nothing'."""
+    def draw(self, counters: Ints, decrements: int | None, source: Source) -> Outcome:
+        """Return a token for each counter, 0 for 'nothing', and the noisy gamma as `lost`, where gamma is known."""
         shared = int(discrete_laplace(self.scale, 1, source=source)[0])
         noisy = counters + discrete_laplace(self.scale, len(counters), source=source) + shared
-        drawn = self if decrements is None else self._with_drawn(decrements=decrements - shared)
-        return drawn, np.where(noisy >= self.threshold, noisy, 0).astype(np.float64)
+        tokens = np.where(noisy >= self.threshold, noisy, 0).astype(np.float64)
+        return Outcome(tokens, {} if decrements is None else {"lost": decrements - shared})
 
-    def read(self, tokens: ArrayLike) -> Reading:
-        """Return counts, and intervals that all contain the true frequencies with probability 0.95.
+    def reader(self, drawn: Drawn) -> SketchReader:
+        """Return what reads tokens; where gamma is not known, nothing is drawn beside them."""
+        return super().reader(drawn) if drawn else SketchReader(self, None)
+
+    def bounds(self, noisy: Floats, lost: int | None) -> tuple[Ints, Ints]:
+        """Return intervals that all contain the true frequencies with probability 0.95.
 
         A true frequency f is at least its counter c = token - X - Y, and at most c + gamma = token + noisy gamma - X.
-        Where gamma is not known, `high` bounds the counter, and the count is the counter.
+        Where gamma is not known, the upper end bounds the counter, and the count is the counter.
         """
-        noisy = np.asarray(tokens, dtype=np.float64)
         below, above = self._margins
-        low = np.maximum(noisy.astype(np.int64) - below, 1)
-        more = below if self.decrements is None else self.decrements + above
-        high = np.maximum(noisy.astype(np.int64) + more, low)
-        return read_estimates(self.terms(noisy, None), low, high, noisy)
+        whole = noisy.astype(np.int64)
+        return np.maximum(whole - below, 1), whole + (below if lost is None else lost + above)
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether all tokens are whole numbers from the threshold on."""
@@ -292,12 +331,6 @@ def protected_unit(items_per_unit: int, unit: object = None) -> str:
 def check_items_per_unit(value: int) -> int:
     """Return a checked bound on the items of one unit."""
     return validate.whole("items_per_unit", value, low=1, high=10**6, hint="Pass how many items a unit may add.")
-
-
-def check_drawn(name: str, value: int | None) -> int | None:
-    """Return a checked number that was drawn with noise, or None."""
-    hint = "Pass the saved number."
-    return None if value is None else validate.whole(name, value, low=-(2**62), high=2**62, hint=hint)
 
 
 def are_parts(tokens: Floats, parts: int, least: int) -> bool:

@@ -62,12 +62,10 @@ handful of counters; from public numbers the better one is taken.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import log_ndtr, ndtri
 
 from dpsieve import validate
@@ -78,10 +76,10 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, minimise, precision, smallest, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Counting
+from dpsieve.privacy.mechanism import Outcome
 from dpsieve.randomness.noise import discrete_gaussian, rounded_gaussian
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.laplace_noise import MISSED, SketchReading, are_parts, check_drawn, read_estimates
+from dpsieve.sketches.laplace_noise import MISSED, PrivateSketch, are_parts
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import check_budget
@@ -183,14 +181,13 @@ class SharedNoise:
 
 @register("one_sided_noise")
 @dataclass(frozen=True, repr=False)
-class OneSidedSketch(Counting):
+class OneSidedSketch(PrivateSketch):
     """Gaussian noise with a threshold for the counters of a sketch, and noise for what they have lost.
 
     Attributes:
         epsilon, delta: the promise.
         counters: k, the size of the sketch.
         unit: the protected unit.
-        lost: with noise; None before it is drawn.
 
     >>> OneSidedSketch(1.0, 1e-8, 100).threshold
     181.0
@@ -200,14 +197,13 @@ class OneSidedSketch(Counting):
     delta: float
     counters: int
     unit: str = "one item"
-    lost: int | None = None
 
     def __post_init__(self) -> None:
         hint = f"Pass the size of the sketch, at most {MOST_COUNTERS:,}: the noise grows with its square root."
         counters = validate.whole("counters", self.counters, low=1, high=MOST_COUNTERS, hint=hint)
         promise = Guarantee(*check_budget(self.epsilon, self.delta), unit=self.unit)
         checked = {"epsilon": promise.epsilon, "delta": promise.delta, "counters": counters, "unit": promise.unit}
-        validate.store(self, **checked, lost=check_drawn("lost", self.lost))
+        validate.store(self, **checked)
         self.noise  # noqa: B018 (raises where no such noise keeps the promise)
 
     def __repr__(self) -> str:
@@ -246,8 +242,8 @@ class OneSidedSketch(Counting):
             return super().spends()
         return Gaussian(1.0, self.noise.mu), Approximate(0.0, self.noise.leak)
 
-    def draw(self, counters: Ints, lost: int, source: Source) -> tuple["OneSidedSketch", Floats]:
-        """Return this mechanism with the noisy loss, and a token for each counter, 0 for 'nothing'."""
+    def draw(self, counters: Ints, lost: int, source: Source) -> Outcome:
+        """Return a token for each counter, 0 for 'nothing', and the noisy loss as `lost`."""
         noise, rows = self.noise, np.flatnonzero(counters)
         unit = 1 << noise.digits
         own = rounded_gaussian(noise.own * unit, len(rows) + 1, source=source)
@@ -256,40 +252,33 @@ class OneSidedSketch(Counting):
         less = -min(lost, _MOST) * unit + shared + int(own[-1])
         tokens = np.zeros(len(counters))
         tokens[rows] = np.where(noisy >= noise.least, noisy, 0) / unit
-        return replace(self, lost=-(less // unit)), tokens
+        return Outcome(tokens, {"lost": -(less // unit)})
 
-    def read(self, tokens: ArrayLike) -> SketchReading:
-        """Return counts, and for each an interval that contains the true frequency with probability 0.95.
+    def bounds(self, noisy: Floats, lost: int | None) -> tuple[Ints, Ints]:
+        """Return for each key an interval that contains the true frequency with probability 0.95.
 
-        Coverage holds also given that the key was reported. Reporting makes positive noise likelier, so `low` comes
-        from a Gaussian truncated at the threshold; `high` needs no such correction. `high` includes what may be lost;
-        without a noisy loss it bounds the counter instead.
+        Coverage holds also given that the key was reported. Reporting makes positive noise likelier, so the lower end
+        comes from a Gaussian truncated at the threshold; the upper end needs no such correction. It includes what may
+        be lost; where that is not known, it bounds the counter instead.
         """
-        noise, noisy = self.noise, np.asarray(tokens, dtype=np.float64)
+        noise = self.noise
         above = (noisy - noise.threshold) / noise.deviation
         low = np.ceil(noise.threshold - noise.step / 2 + noise.deviation * _lowest(above))
-        spread = noise.deviation if self.lost is None else math.sqrt(2) * noise.own
-        high = np.floor(noisy + (self.lost or 0) - float(ndtri(MISSED / 2)) * spread + noise.step)
-        low = np.maximum(low, 1).astype(np.int64)
-        high = np.maximum(high.astype(np.int64), low)
-        return read_estimates(self.terms(noisy, None), low, high, noisy)
+        spread = noise.deviation if lost is None else math.sqrt(2) * noise.own
+        high = np.floor(noisy + (lost or 0) - float(ndtri(MISSED / 2)) * spread + noise.step)
+        return np.maximum(low, 1).astype(np.int64), high.astype(np.int64)
 
-    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return the noisy counters plus what they may have lost, not below zero, or g of that."""
-        noisy = np.asarray(tokens, dtype=np.float64) + max(self.lost or 0, 0)
-        return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the noise of one counter."""
+        return self.noise.deviation
 
-    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
-        """Return a bias of 0 and the variance of the noise; with a g, by its slope over one deviation.
+    def noises(self, lost: int | None) -> tuple[float, float]:
+        """Return the deviations of the own and of the common noise of all estimates.
 
-        The error is that of the counter plus what was lost: the noise of the loss then replaces the shared noise in all
-        estimates. Keys that were not held all the time, and counters below the threshold, are not included.
+        In estimates that add what was lost, the noise of the loss replaces the shared noise.
         """
-        noise, noisy = self.noise, np.asarray(tokens, dtype=np.float64)
-        up, down = (self.terms(noisy + sign * noise.deviation, g) for sign in (1, -1))
-        slopes = weights * (up - down) / (2 * noise.deviation)
-        common = noise.own if (self.lost or 0) > 0 else noise.shared
-        return 0.0, float(noise.own**2 * (slopes @ slopes) + (common * slopes.sum()) ** 2)
+        return self.noise.own, self.noise.own if (lost or 0) > 0 else self.noise.shared
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether all tokens are whole steps, from the threshold on."""

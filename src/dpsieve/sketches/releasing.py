@@ -1,5 +1,6 @@
 """Releases of sketches: check, certify, charge, draw, in this order."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,11 @@ def release_table(
     from dpsieve.jobs.run import Plan, run
 
     def finish(table: Table, source: Source) -> Release:
-        drawn, tokens = mechanism.draw(table.values, lost, source)
-        shown = np.flatnonzero(tokens)
+        outcome = mechanism.draw(table.values, lost, source)
+        shown = np.flatnonzero(outcome.tokens)
         keys, notes = table.keys.take(pa.array(shown)), Notes(reason=reason)
-        return release_of(drawn, keys, tokens[shown], source=source, notes=notes)
+        shown_outcome = replace(outcome, tokens=outcome.tokens[shown])
+        return release_of(mechanism, keys, shown_outcome, source=source, notes=notes)
 
     def rehearse(table: Table, source: Source) -> None:
         mechanism.draw(np.ones(1, table.values.dtype), lost and 1, source)
@@ -112,14 +114,14 @@ def release_over(
     reason += f" {mechanism.false_keys:g} that do not occur come out"
 
     def draw(values: Ints, places: Ints, lost: int, source: Source) -> Release:
-        drawn, tokens = mechanism.draw(values, lost, source)
+        outcome = mechanism.draw(values, lost, source)
         zeros, more = mechanism.draw_zeros(places, source)
-        shown = np.flatnonzero(tokens)
-        published, all_tokens = np.concatenate([places[shown], zeros]), np.concatenate([tokens[shown], more])
+        shown = np.flatnonzero(outcome.tokens)
+        published, tokens = np.concatenate([places[shown], zeros]), np.concatenate([outcome.tokens[shown], more])
         # Of equal tokens the first place of the universe wins: ties must not depend on whether the sketch held the key.
-        most = np.lexsort((published, -all_tokens))[: mechanism.most_keys]
-        notes = Notes(reason=reason)
-        return release_of(drawn, universe.take(published[most]), all_tokens[most], source=source, notes=notes)
+        most = np.lexsort((published, -tokens))[: mechanism.most_keys]
+        keys, notes = universe.take(published[most]), Notes(reason=reason)
+        return release_of(mechanism, keys, replace(outcome, tokens=tokens[most]), source=source, notes=notes)
 
     def finish(inside: Ints, source: Source) -> Release:
         return draw(table.values[inside], places[inside], lost, source)

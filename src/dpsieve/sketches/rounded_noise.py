@@ -58,23 +58,23 @@ A unit of m items is m steps of (epsilon/m, delta_1), as for one sketch. Sums of
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
 from dpsieve.codec import register
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_tail
 from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.mechanism import Outcome
 from dpsieve.randomness.noise import SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.picks import uniform_integers
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.laplace_noise import SketchReading, group_delta, read_estimates
+from dpsieve.sketches.laplace_noise import group_delta
 from dpsieve.sketches.summed_noise import SketchSum
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import check_budget
@@ -112,7 +112,6 @@ class RoundedSketch(SketchSum):
     counters: int
     sources: int = 1
     items_per_unit: int = 1
-    items: int | None = None
     unit: str | None = None
 
     def __post_init__(self) -> None:
@@ -144,25 +143,23 @@ class RoundedSketch(SketchSum):
         covers = f"sum of sketches, rounded below {self.choice.full / self.parts:.4g}, with discrete Laplace {noise}"
         return formula(self.guarantee, worst, "formula", covers)
 
-    def draw(self, values: Ints, items: int, source: Source) -> tuple["RoundedSketch", Floats]:
-        """Return this mechanism with the noisy N, and a token for each value above zero, 0 for 'nothing'."""
+    def draw(self, values: Ints, items: int, source: Source) -> Outcome:
+        """Return a token for each value above zero, 0 for 'nothing', and the noisy N as `lost`."""
         tokens = np.zeros(len(values))
         full = self.choice.full
         kept = np.flatnonzero(uniform_integers(len(values), full, source) < values)
-        made, tokens[kept] = super().draw(np.maximum(values[kept], full), items, source)
-        return made, tokens
+        outcome = super().draw(np.maximum(values[kept], full), items, source)
+        tokens[kept] = outcome.tokens
+        return replace(outcome, tokens=tokens)
 
-    def read(self, tokens: ArrayLike) -> SketchReading:
-        """Return estimates, and intervals for the true frequencies that all hold at once with probability 0.95.
+    def bounds(self, noisy: Floats, lost: int | None) -> tuple[Ints, Ints]:
+        """Return intervals for the true frequencies that all hold at once with probability 0.95.
 
         What may have been rounded up is at least 1.
         """
-        reading = super().read(tokens)
-        noisy, full = np.asarray(tokens, dtype=np.float64), self.choice.full
-        exact = np.rint(noisy * self.parts) - self._margins[0] > full
-        low = np.where(exact, reading.low, 1)
-        high = np.maximum(reading.high, low)
-        return read_estimates(reading.weight, low, high, reading.counter)
+        low, high = super().bounds(noisy, lost)
+        exact = np.rint(noisy * self.parts) - self._margins[0] > self.choice.full
+        return np.where(exact, low, 1), high
 
 
 @lru_cache(maxsize=64)

@@ -24,25 +24,22 @@ epsilon/m.
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from flint import arb
-from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.mechanism import Outcome
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.picks import distinct
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable
-
-from dpsieve.sketches.laplace_noise import (  # isort: skip
-    MISSED, LaplaceSketch, SketchReading, any_above, are_parts, check_drawn, find_threshold, read_estimates,
-)  # fmt: skip
+from dpsieve.sketches.laplace_noise import MISSED, LaplaceSketch, any_above, are_parts, find_threshold
 from dpsieve.types import Floats, Ints
 
 MOST_KEYS = 10**12  # of a universe
@@ -52,18 +49,18 @@ MOST_SOURCES = 10**9
 class SketchSum(LaplaceSketch):
     """Noise for the values of merged sketches, and for a bound on how much they are too low.
 
+    What is drawn as `lost` is that bound in units of 1/parts: the noisy number of items.
+
     Attributes:
         sources: the number of merged sketches.
-        items: that bound with noise, in units of 1/parts: the number of items; None before it is drawn.
     """
 
     sources: int
-    items: int | None
 
     def _store(self, **checked: Any) -> None:
         hint = "Pass how many sketches are added up."
         sources = validate.whole("sources", self.sources, low=1, high=MOST_SOURCES, hint=hint)
-        super()._store(sources=sources, items=check_drawn("items", self.items), **checked)
+        super()._store(sources=sources, **checked)
 
     @property
     def parts(self) -> int:
@@ -75,15 +72,9 @@ class SketchSum(LaplaceSketch):
         """Of all values and the number of items together, in units of 1/(k+1)."""
         return 2 * self.counters
 
-    @property
-    def lost(self) -> int | None:
-        """The noisy bound."""
-        return self.items
-
-    @property
-    def shares_noise(self) -> bool:
-        """Whether all estimates contain the noise of that bound."""
-        return self.items is not None and self.items > 0
+    def shares_noise(self, lost: int | None) -> bool:
+        """Return whether all estimates contain the noise of that bound."""
+        return lost is not None and lost > 0
 
     @property
     def most_keys(self) -> int:
@@ -105,23 +96,21 @@ class SketchSum(LaplaceSketch):
         """What a noisy value must reach, in units of frequency."""
         return self.least / self.parts
 
-    def draw(self, values: Ints, items: int, source: Source) -> tuple[Self, Floats]:
-        """Return this mechanism with the noisy bound, and a token for each value above zero, 0 for 'nothing'."""
+    def draw(self, values: Ints, items: int, source: Source) -> Outcome:
+        """Return a token for each value above zero, 0 for 'nothing', and the noisy bound as `lost`."""
         noisy = values + discrete_laplace(self.scale, len(values), source=source)
         counted = items + int(discrete_laplace(self.scale, 1, source=source)[0])
-        return self._with_drawn(items=counted), np.where(noisy >= self.least, noisy, 0) / self.parts
+        return Outcome(np.where(noisy >= self.least, noisy, 0) / self.parts, {"lost": counted})
 
-    def read(self, tokens: ArrayLike) -> SketchReading:
-        """Return estimates, and intervals that all contain the true frequencies with probability 0.95.
+    def bounds(self, noisy: Floats, lost: int | None) -> tuple[Ints, Ints]:
+        """Return intervals that all contain the true frequencies with probability 0.95.
 
         A true frequency is at least v = token - X, and at most v plus what may be lost. A key that is held from its
         first item on has exactly v plus what was lost, and common keys nearly that. So that is the count.
         """
-        noisy = np.asarray(tokens, dtype=np.float64)
         below, above = self._margins
         low = np.maximum(np.ceil(noisy - below / self.parts), 0).astype(np.int64)
-        high = np.maximum(np.floor(noisy + ((self.items or 0) + above) / self.parts).astype(np.int64), low)
-        return read_estimates(self.terms(noisy, None), low, high, noisy)
+        return low, np.maximum(np.floor(noisy + ((lost or 0) + above) / self.parts).astype(np.int64), low)
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether all tokens are whole numbers of 1/parts, from the threshold on."""
@@ -158,7 +147,6 @@ class SummedSketch(SketchSum):
     universe: int | None = None
     false_keys: float = 1.0
     items_per_unit: int = 1
-    items: int | None = None
     unit: str | None = None
 
     def __post_init__(self) -> None:

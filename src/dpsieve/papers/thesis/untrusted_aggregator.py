@@ -31,13 +31,13 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.noise.known_keys import laplace_deviation
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Counting
+from dpsieve.privacy.mechanism import Counting, Drawn, Outcome, Reader, only_number
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import resolve
 
 from dpsieve.sketches.laplace_noise import (  # isort: skip
-    MISSED, NoisySketch, SketchReading, any_above, check_drawn, find_threshold, read_estimates,
+    MISSED, MOST_LOST, NoisySketch, SketchReading, any_above, find_threshold, read_estimates,
 )  # fmt: skip
 from dpsieve.types import Floats, Ints
 
@@ -53,7 +53,6 @@ class SummedReleases(Counting):
     Attributes:
         epsilon, delta, counters, items_per_unit: the settings that all releases share.
         sources: how many streams were released.
-        decrements: the sum of their noisy numbers of decrements.
         unit: the protected unit, as text; it follows from items_per_unit.
 
     >>> print(SummedReleases(1.0, 1e-8, 1024, sources=10).guarantee)
@@ -65,18 +64,14 @@ class SummedReleases(Counting):
     counters: int
     items_per_unit: int = 1
     sources: int = 1
-    decrements: int = 0
     unit: str | None = None
 
     def __post_init__(self) -> None:
         one = NoisySketch(self.epsilon, self.delta, self.counters, self.items_per_unit, unit=self.unit)
         hint = f"Pass how many streams were released, {MOST_RELEASES:,} at most."
         sources = validate.whole("sources", self.sources, low=1, high=MOST_RELEASES, hint=hint)
-        lost = check_drawn("decrements", self.decrements)
-        if lost is None:
-            raise InvalidType("decrements must be a whole number, not None.")
         shared = {"epsilon": one.epsilon, "delta": one.delta, "counters": one.counters, "unit": one.unit}
-        validate.store(self, **shared, items_per_unit=one.items_per_unit, sources=sources, decrements=lost)
+        validate.store(self, **shared, items_per_unit=one.items_per_unit, sources=sources)
 
     def __repr__(self) -> str:
         return f"<{self.sources:,} releases of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
@@ -107,43 +102,13 @@ class SummedReleases(Counting):
         covers = f"{self.sources:,} streams that share no item, each released by {each.parts[-1].covers}"
         return formula(self.guarantee, each.worst, each.parts[-1].method, covers)
 
-    def read(self, tokens: ArrayLike) -> SketchReading:
-        """Return sums of counts, and intervals for the true frequencies over all streams.
-
-        All of them hold at once with probability 0.95.
-        """
-        total, shown = self._parts(np.asarray(tokens, dtype=np.float64))
-        below, above = self._margins
-        low = np.maximum(total - shown * below, shown)
-        silent = (self.sources - shown) * (self.threshold - 1)
-        high = np.maximum(total + self.decrements + self.sources * above + silent, low)
-        return read_estimates(self.terms(tokens, None), low, high, total.astype(np.float64))
-
-    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
-        """Return the sums of noisy counters plus what their sources may have lost, or g of that."""
-        total, shown = self._parts(np.asarray(tokens, dtype=np.float64))
-        sums = total + max(self.decrements, 0) * (shown / self.sources)
-        return sums if g is None else np.asarray(g(np.maximum(sums, 0)), dtype=np.float64)
-
-    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
-        """Return no bias, and an upper bound on the variance of the noise; with a g, about what one deviation makes.
-
-        A source shares one noise among its keys; that it cancels in part is not counted. Nor is what was withheld.
-        """
-        total, shown = self._parts(np.asarray(tokens, dtype=np.float64))
-        deviation = laplace_deviation(self.each.scale)
-        slopes = np.abs(weights)
-        if g is not None:
-            step = deviation * np.sqrt(2.0 * shown)
-            lost = max(self.decrements, 0) * (shown / self.sources)
-            up, down = (np.asarray(g(np.maximum(total + lost + sign * step, 0)), dtype=np.float64) for sign in (1, -1))
-            slopes = np.abs(weights * (up - down)) / (2 * step)
-        alone, together = slopes @ (slopes * shown), (slopes @ np.sqrt(shown)) ** 2
-        return 0.0, float(deviation**2 * (alone + together))
+    def reader(self, drawn: Drawn) -> "ReleasesReader":
+        """Return what reads sums, given the sum of all noisy numbers of decrements, `lost`."""
+        return ReleasesReader(self, only_number(drawn, "lost", -MOST_LOST, MOST_LOST))
 
     def possible(self, tokens: Floats) -> bool:
         """Return whether all tokens encode sums that their number of sources can have published."""
-        total, shown = self._parts(tokens)
+        total, shown = self.parts(tokens)
         sound = (np.abs(tokens) <= _LARGEST) & (shown >= 1) & (total >= shown * self.threshold)
         return bool((sound & (self.token(total, shown) == tokens)).all())
 
@@ -151,18 +116,63 @@ class SummedReleases(Counting):
         """Return the token of a sum of counts that `shown` sources have published."""
         return total + shown / (self.sources + 1)
 
-    def _parts(self, tokens: Floats) -> tuple[Ints, Ints]:
+    def parts(self, tokens: ArrayLike) -> tuple[Ints, Ints]:
         """Return the sums of counts, and by how many sources."""
-        total = np.floor(np.clip(tokens, -_LARGEST, _LARGEST))
-        shown = np.rint((np.clip(tokens, -_LARGEST, _LARGEST) - total) * (self.sources + 1))
+        clipped = np.clip(np.asarray(tokens, dtype=np.float64), -_LARGEST, _LARGEST)
+        total = np.floor(clipped)
+        shown = np.rint((clipped - total) * (self.sources + 1))
         return total.astype(np.int64), shown.astype(np.int64)
 
     @cached_property
-    def _margins(self) -> tuple[int, int]:
+    def margins(self) -> tuple[int, int]:
         """Bounds in every source: on all X_i + Y from above, and on all -X_i; Y exceeds the second by less than t."""
         keys, half, scale = self.counters, MISSED / 2 / self.sources, self.each.scale
         below = find_threshold(lambda t: any_above(t, {0: keys}, scale), half) - 1
         return below, find_threshold(lambda t: (keys + 1) * self.each._tail(t), half) - 1
+
+
+@dataclass(frozen=True)
+class ReleasesReader(Reader):
+    """Reads sums of published counters, given the sum of the noisy numbers of decrements of all sources."""
+
+    mechanism: SummedReleases
+    lost: int
+
+    def read(self, tokens: ArrayLike) -> SketchReading:
+        """Return sums of counts, and intervals for the true frequencies over all streams.
+
+        All of them hold at once with probability 0.95.
+        """
+        mechanism, (total, shown) = self.mechanism, self.mechanism.parts(tokens)
+        below, above = mechanism.margins
+        low = np.maximum(total - shown * below, shown)
+        silent = (mechanism.sources - shown) * (mechanism.threshold - 1)
+        high = np.maximum(total + self.lost + mechanism.sources * above + silent, low)
+        return read_estimates(self.terms(tokens, None), low, high, total.astype(np.float64))
+
+    def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
+        """Return the sums of noisy counters plus what their sources may have lost, or g of that."""
+        total, shown = self.mechanism.parts(tokens)
+        sums = total + self._average_loss(shown)
+        return sums if g is None else np.asarray(g(np.maximum(sums, 0)), dtype=np.float64)
+
+    def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
+        """Return no bias, and an upper bound on the variance of the noise; with a g, about what one deviation makes.
+
+        A source shares one noise among its keys; that it cancels in part is not counted. Nor is what was withheld.
+        """
+        total, shown = self.mechanism.parts(tokens)
+        deviation = laplace_deviation(self.mechanism.each.scale)
+        slopes = np.abs(weights)
+        if g is not None:
+            step, sums = deviation * np.sqrt(2.0 * shown), total + self._average_loss(shown)
+            up, down = (np.asarray(g(np.maximum(sums + sign * step, 0)), dtype=np.float64) for sign in (1, -1))
+            slopes = np.abs(weights * (up - down)) / (2 * step)
+        alone, together = slopes @ (slopes * shown), (slopes @ np.sqrt(shown)) ** 2
+        return 0.0, float(deviation**2 * (alone + together))
+
+    def _average_loss(self, shown: Ints) -> Floats:
+        return np.asarray(max(self.lost, 0) * (shown / self.mechanism.sources))
 
 
 def merge_releases(*releases: Release) -> Release:
@@ -192,11 +202,12 @@ def merge_releases(*releases: Release) -> Release:
     kinds = {release.table["key"].type for release in releases if len(release)}
     if len(kinds) > 1:
         raise InvalidType("releases hold different kinds of keys. Merge releases of the same kind.")
-    mechanism = replace(parts[0], sources=sum(p.sources for p in parts), decrements=sum(p.decrements for p in parts))
+    mechanism = replace(parts[0], sources=sum(p.sources for p in parts))
+    drawn = {"lost": sum(int(release.drawn["lost"]) for release in releases)}
     tables = []
     for release, part in zip(releases, parts, strict=True):
         tokens = cast(Floats, release.tokens)
-        total, shown = part._parts(tokens) if isinstance(release.mechanism, SummedReleases) else _once(tokens)
+        total, shown = part.parts(tokens) if isinstance(release.mechanism, SummedReleases) else _once(tokens)
         if len(release):
             tables.append(pa.table({"key": release.table["key"], "total": total, "shown": shown}))
     keys, tokens = releases[0].table["key"], np.empty(0)
@@ -204,7 +215,7 @@ def merge_releases(*releases: Release) -> Release:
         sums = pa.concat_tables(tables).group_by("key").aggregate([("total", "sum"), ("shown", "sum")])
         keys, tokens = sums["key"], mechanism.token(sums["total_sum"].to_numpy(), sums["shown_sum"].to_numpy())
     notes = Notes(reason=f"{mechanism.sources:,} releases added up, for an aggregator who is not trusted")
-    merged = release_of(mechanism, keys.combine_chunks(), tokens, source=resolve(None), notes=notes)
+    merged = release_of(mechanism, keys.combine_chunks(), Outcome(tokens, drawn), source=resolve(None), notes=notes)
     return replace(merged, unsafe_to_publish=any(release.unsafe_to_publish for release in releases))
 
 
@@ -213,11 +224,9 @@ def _summed(release: Release) -> SummedReleases:
     mechanism = release.mechanism if isinstance(release, Release) else None
     if isinstance(mechanism, SummedReleases):
         return mechanism
-    if not isinstance(mechanism, NoisySketch) or mechanism.standard or mechanism.decrements is None:
+    if not isinstance(mechanism, NoisySketch) or mechanism.standard or not release.drawn:
         raise InvalidType("releases to merge are from MisraGries.release(epsilon, delta), without a universe.")
-    return SummedReleases(
-        mechanism.epsilon, mechanism.delta, mechanism.counters, mechanism.items_per_unit, 1, mechanism.decrements
-    )
+    return SummedReleases(mechanism.epsilon, mechanism.delta, mechanism.counters, mechanism.items_per_unit)
 
 
 def _once(tokens: Floats) -> tuple[Ints, Ints]:
