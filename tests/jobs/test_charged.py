@@ -209,8 +209,8 @@ def test_a_cache_that_cannot_be_used_costs_time_and_nothing_else(tmp_path, monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     ledger = ds.Ledger(tmp_path / "budget", 2.0, 1e-5, unit="one user")
-    monkeypatch.setattr(jit._Folder, "read", read)
-    monkeypatch.setattr(jit._Folder, "write", write)
+    monkeypatch.setattr(jit, "_read", read)
+    monkeypatch.setattr(jit, "_write", write)
     importlib.reload(removed_units)  # compiles again
     assert len(ds.hitting_set(TABLE, **COLUMNS, **BUDGET, k=1, ledger=ledger)) == 1
     assert len(ledger) == 1
