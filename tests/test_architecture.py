@@ -44,7 +44,7 @@ BY_NAME = {("discovery/selector.py", "papers.missing_mass.policies"),
            ("channels/__init__.py", "dpsieve.noise")}  # fmt: skip
 
 # Ceilings of what is there without papers/. They only go down; a new capability may raise them by what it needs.
-MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 43_200, 226, 80, 430
+MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 42_800, 215, 78, 430
 
 
 @cache
@@ -195,8 +195,8 @@ class TestTheWayOfADefaultRelease:
         return trace(lambda: ds.release(table, **asked, engine=ds.engines.DuckDB(threads=1)))
 
     def test_few_modules_are_entered(self, found):
-        assert len(found.modules) <= 46
-        assert found.package_changes <= 433
+        assert len(found.modules) <= 43
+        assert found.package_changes <= 345
 
     def test_steps_come_once_and_in_order(self, found):
         steps = ["ReleaseRequest.__post_init__", "plan_release", "run", "Table.counts_by_bound", "charge.__enter__",

@@ -26,7 +26,7 @@ from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease, describ
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import document, read_known_keys
 from dpsieve.jobs.run import Plan, run
-from dpsieve.jobs.table import Table
+from dpsieve.jobs.table import Table, check_columns
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
@@ -189,7 +189,7 @@ def plan_histogram(request: HistogramRequest, table: Table | None) -> Plan[Any, 
         return _preview(mechanism, reason(mechanism), contribution(buckets), mechanism.rate, (rarely, half, surely))
 
     read = _read_counts(request, table, known)
-    return Plan(mechanism, read, finish, rehearse, _check(request, table), describe)
+    return Plan(mechanism, read, finish, rehearse, check_columns(request, table), describe)
 
 
 def plan_heavy_hitters(request: HeavyHittersRequest, table: Table | None) -> Plan[Any, TrieRelease]:
@@ -213,7 +213,9 @@ def plan_heavy_hitters(request: HeavyHittersRequest, table: Table | None) -> Pla
         symbol = (request.alphabet or "a")[:1]
         finish(pa.array([symbol * request.max_length], strings.type), source)
 
-    return Plan(server.plan, read, finish, rehearse, _check(request, table), lambda: _describe_levels(server.plan))
+    return Plan(
+        server.plan, read, finish, rehearse, check_columns(request, table), lambda: _describe_levels(server.plan)
+    )
 
 
 def plan_distribution(request: DistributionRequest, table: Table | None) -> Plan[Any, Distribution]:
@@ -239,7 +241,9 @@ def plan_distribution(request: DistributionRequest, table: Table | None) -> Plan
     def rehearse(_: NumberRows, source: Source) -> None:
         new_server().run(np.zeros(1), source=source)
 
-    return Plan(server.plan, read, finish, rehearse, _check(request, table), lambda: _describe_levels(server.plan))
+    return Plan(
+        server.plan, read, finish, rehearse, check_columns(request, table), lambda: _describe_levels(server.plan)
+    )
 
 
 def _read_counts(request: CollectRequest, table: Table | None, known: pa.Table | None) -> Callable[[Source], Counted]:
@@ -252,18 +256,15 @@ def _read_counts(request: CollectRequest, table: Table | None, known: pa.Table |
     return read
 
 
-def _check(request: CollectRequest, table: Table | None) -> Callable[[], None] | None:
-    return None if table is None else lambda: table.check(request.columns)
-
-
 def _client_strings(server: TrieHeavyHitters, counted: Counted, column: str) -> pa.Array:
     """Return the string of each client."""
     distinct = counted.keys.column(0).combine_chunks()
     wide = string_type(server.strings)  # all clients together may exceed 2 GB
     short = pa.binary() if server.strings.of_bytes else pa.string()
     if distinct.type not in (wide, short) and (server.strings.of_bytes or not types.is_integer(distinct.type)):
-        fix = "Name a column of text or of whole numbers, or convert it first."
-        raise InvalidType(f"column={column!r} has the type {distinct.type}, which is not a string. {fix}")
+        wanted = "bytes" if server.strings.of_bytes else "text or whole numbers"
+        fix = f"Name a column of {wanted}, as the alphabet is, or convert it first."
+        raise InvalidType(f"column={column!r} has the type {distinct.type}. {fix}")
     distinct = distinct.cast(short).cast(wide)
     return distinct.take(pa.array(np.repeat(np.arange(len(distinct)), counted.frequencies)))
 

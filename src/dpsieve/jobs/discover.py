@@ -11,9 +11,9 @@ from dpsieve.discovery.selector import Selection, WeightSelector, choose_by_medi
 from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.jobs.preview import Preview
-from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, KeyRequest, TopKRequest, document
+from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, TopKRequest, document
 from dpsieve.jobs.run import Plan, run
-from dpsieve.jobs.table import ALL_KEYS, Table
+from dpsieve.jobs.table import ALL_KEYS, Table, check_columns
 from dpsieve.privacy.contribution import Contribution
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
@@ -176,7 +176,7 @@ def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, Ke
             kept = Contribution(selector.max_keys)
             return table.counts(request.columns, kept, source, measure=selector.weight)
 
-        return Plan(selection.mechanism, read, finish_sums, rehearse, _check(request, table), describe)
+        return Plan(selection.mechanism, read, finish_sums, rehearse, check_columns(request, table), describe)
 
     def read_pairs(source: Source) -> Pairs:
         assert table is not None
@@ -187,7 +187,7 @@ def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, Ke
 
     cost = promise if selection is None else selection.mechanism
     rehearse_pairs = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
-    return Plan(cost, read_pairs, finish, rehearse_pairs, _check(request, table), describe)
+    return Plan(cost, read_pairs, finish, rehearse_pairs, check_columns(request, table), describe)
 
 
 def plan_top_k(request: TopKRequest, table: Table | None) -> Plan[Any, TopK]:
@@ -232,7 +232,7 @@ def _plan_picks(
         return Preview(picker.guarantee, picker.name, _reason(picker), str(request.contribution))
 
     rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
-    return Plan(picker, read, finish, rehearse, _check(request, table), describe)
+    return Plan(picker, read, finish, rehearse, check_columns(request, table), describe)
 
 
 def _budget(request: HittingSetRequest, share: float) -> dict[str, Any]:
@@ -247,7 +247,3 @@ def _budget(request: HittingSetRequest, share: float) -> dict[str, Any]:
 
 def _reason(picker: KeyPicker) -> str:
     return f"{picker.k:,} picks among the keys of {picker.selector.name} selection"
-
-
-def _check(request: KeyRequest, table: Table | None) -> Callable[[], None] | None:
-    return None if table is None else lambda: table.check(request.columns)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dpsieve.accounting.repeated import Share, repeated_share
@@ -44,13 +44,11 @@ class Choice:
         mechanism: what one unit goes through.
         name: the name of the mechanism that reports keys.
         reason: why it was chosen.
-        considered: for each mechanism that was compared, the frequency that it reports half of the time.
     """
 
     mechanism: Counting
     name: str
     reason: str
-    considered: dict[str, int] = field(default_factory=dict)
 
     def after(self, first: Mechanism, epsilon: float, delta: float) -> "Choice":
         """Return the choice where another, pure mechanism comes first, and both together promise (epsilon, delta)."""
@@ -148,7 +146,7 @@ def _choose_unknown(
     others = sorted(halves.keys() - {best}, key=lambda kind: halves[kind])
     words = [f"it reports a key of frequency {halves[best]:,} half of the time"]
     words += [f"{kind} needs {halves[kind]:,}" for kind in others]
-    return Choice(candidates[best], best, ", ".join(words), halves)
+    return Choice(candidates[best], best, ", ".join(words))
 
 
 def _choose_known(request: ReleaseRequest, contribution: Contribution) -> Choice:

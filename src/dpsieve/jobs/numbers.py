@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import document
 from dpsieve.jobs.run import Plan, run
-from dpsieve.jobs.table import Array, Table, clip_rows
+from dpsieve.jobs.table import Array, Table, check_columns, clip_rows
 from dpsieve.numbers.box import best_noise, mean_noise, sum_noise, unit_means_noise
 from dpsieve.numbers.estimate import Estimate, describe_contribution
 from dpsieve.numbers.mean import PreparedMean, prepare_mean
@@ -305,7 +305,7 @@ def _plan(
             details = (("standard deviation of the noise", shown),)
         return Preview(mechanism.guarantee, mechanism.name, notes["reason"], notes["contribution"], details=details)
 
-    check = None if table is None else partial(table.check, request.columns)
+    check = check_columns(request, table)
     return Plan(mechanism, read, finish, rehearse, check, describe)
 
 

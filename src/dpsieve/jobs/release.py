@@ -28,7 +28,7 @@ from dpsieve.jobs.mechanisms import (
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import KEYS_PER_UNIT, Goal, Method, ReleaseRequest, document
 from dpsieve.jobs.run import Plan, run
-from dpsieve.jobs.table import ALL_KEYS, Table
+from dpsieve.jobs.table import ALL_KEYS, Table, check_columns
 from dpsieve.noise.keys_per_unit import KeysPerUnit
 from dpsieve.noise.private_total import PrivateTotal, private_scheme
 from dpsieve.privacy.composed import Composed, Use, remaining
@@ -108,7 +108,7 @@ def plan_release(request: ReleaseRequest, table: Table | None) -> Plan[Any, Rele
         _counts(request, table),
         finish,
         lambda _, source: finish(_invented(), source),
-        _check(request, table),
+        check_columns(request, table),
         lambda: _preview(request, choice),
     )
 
@@ -161,7 +161,7 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
     else:
         describe = lambda: _preview(request, fixed)  # noqa: E731
     cost = promise if fixed is None else fixed.mechanism
-    return Plan(cost, read, finish, rehearse, _check(request, table), describe)
+    return Plan(cost, read, finish, rehearse, check_columns(request, table), describe)
 
 
 def _plan_sample(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
@@ -187,7 +187,7 @@ def _plan_sample(request: ReleaseRequest, table: Table | None) -> Plan[Any, Rele
         _counts(request, table),
         finish,
         lambda _, source: finish(_invented(), source),
-        _check(request, table),
+        check_columns(request, table),
         lambda: _preview(request, unsampled),
     )
 
@@ -258,7 +258,7 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
         return Preview(promise, "auto", _TWO_STEPS, f"{bound}; {noise}")
 
     rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
-    return Plan(promise, read, finish, rehearse, _check(request, table), describe)
+    return Plan(promise, read, finish, rehearse, check_columns(request, table), describe)
 
 
 def _publish(
@@ -294,10 +294,6 @@ def _counts(request: ReleaseRequest, table: Table | None) -> Callable[[Source], 
         return table.counts(request.columns, request.contribution, source, known=request.known_keys)
 
     return read
-
-
-def _check(request: ReleaseRequest, table: Table | None) -> Callable[[], None] | None:
-    return None if table is None else lambda: table.check(request.columns)
 
 
 def _invented() -> Counted:

@@ -69,7 +69,8 @@ def release_counts(
         count: the column with the true counts, whole numbers.
         privacy_unit: who is protected, as the guarantee calls it; the batches need no such column.
         max_keys_per_unit, max_rows_per_key: what the counts were bounded to.
-        scheme, method, keys_only, ledger, note, source: see `dpsieve.release`.
+        keys_only: publish the keys without counts.
+        scheme, method, ledger, note, source: see `dpsieve.release`.
 
     Returns the release, whose rows are read from the folder when they are first asked for.
 

@@ -1,5 +1,6 @@
 """What a job reads: a table with its engine, or an array of numbers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,3 +118,8 @@ class Array:
 def clip_rows(values: Any, lows: Floats, highs: Floats) -> Any:
     """Return dense rows clipped to the bounds; sparse ones as they are, for sums that clip their entries."""
     return values if hasattr(values, "tocsr") else np.clip(values, lows, highs)
+
+
+def check_columns(request: Any, table: Table | Array | None) -> Callable[[], None] | None:
+    """Return what refuses columns that the table of a request does not have; None without a table."""
+    return None if table is None else lambda: table.check(request.columns)

@@ -217,7 +217,7 @@ class Release(Publication):
 
     def _tokens(self) -> Floats:
         if self.tokens is None:
-            raise InvalidType("this release holds keys only. Release again without keys_only to order or count them.")
+            raise InvalidType("this release holds keys only. Release the keys with counts to order them.")
         return self.tokens
 
 
